@@ -1,0 +1,178 @@
+//! What is asked of an engine, and what it says about who has what.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use crate::clock::Ticks;
+use crate::id::ClaimId;
+use crate::name::{Kind, Name};
+use crate::token::Token;
+
+/// In which way a name is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Alone.
+    Exclusive,
+    /// With other readers.
+    Shared,
+    /// With other readers, and as the only one that may become exclusive.
+    Upgradable,
+    /// `count` permits of a semaphore with `limit` permits.
+    Permits {
+        /// How many are asked for.
+        count: u16,
+        /// The limit that the caller believes the semaphore has.
+        limit: u16,
+    },
+}
+
+impl Mode {
+    /// The word that records and JSON use.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Exclusive => "exclusive",
+            Self::Shared => "shared",
+            Self::Upgradable => "upgradable",
+            Self::Permits { .. } => "permits",
+        }
+    }
+
+    /// How many permits; `None` for locks.
+    pub fn permits(self) -> Option<u16> {
+        match self {
+            Self::Permits { count, .. } => Some(count),
+            _ => None,
+        }
+    }
+
+    /// Whether a hold in this mode and one in the other may exist at the same time (permits: as far as the limit goes).
+    pub fn shares_with(self, other: Self) -> bool {
+        use Mode::{Exclusive, Permits, Shared, Upgradable};
+        match (self, other) {
+            (Exclusive, _) | (_, Exclusive) | (Upgradable, Upgradable) => false,
+            (Shared | Upgradable, Shared | Upgradable) | (Permits { .. }, _) | (_, Permits { .. }) => true,
+        }
+    }
+}
+
+/// Who this process is, as recorded about holders and waiters: no arguments, no environment.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// Host name.
+    pub host: String,
+    /// Process id.
+    pub pid: u32,
+    /// When the process started, in clock ticks since boot as /proc/PID/stat says; 0 when unknown. Only for display.
+    pub started: u64,
+    /// The program's name: `argv[0]` only, arguments hold secrets.
+    pub program: String,
+    /// A text of the user's choice.
+    pub label: Option<String>,
+}
+
+/// One request for a name in a mode.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// Fresh for every request (R3).
+    pub id: ClaimId,
+    /// The name space.
+    pub kind: Kind,
+    /// The name.
+    pub name: Name,
+    /// In which way.
+    pub mode: Mode,
+    /// How long the lease is, on engines with leases per hold.
+    pub ttl: Duration,
+    /// Whether the lease is renewed for as long as the guard lives.
+    pub renew: bool,
+    /// After a lease that ran out, how long nobody else gets the lock (R16); zero for none.
+    pub lock_delay: Duration,
+    /// The instant on our clock after which the caller has left: the engine refuses the request on arrival then (R3).
+    pub give_up: Option<Ticks>,
+    /// Who asks.
+    pub who: Arc<Identity>,
+    /// A value that is stored with the hold: a candidate's id in an election.
+    pub value: Option<Arc<str>>,
+}
+
+/// Somebody who holds a lock, as far as the engine knows; foreign records leave fields empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// Its claim, where the record is ours.
+    pub claim: Option<ClaimId>,
+    /// Host name.
+    pub host: Option<String>,
+    /// Process id on that host.
+    pub pid: Option<u32>,
+    /// Since when.
+    pub since: Option<SystemTime>,
+    /// Program name.
+    pub program: Option<String>,
+    /// The holder's own text.
+    pub label: Option<String>,
+    /// How it holds.
+    pub mode: Option<Mode>,
+    /// Its fencing token.
+    pub token: Option<Token>,
+    /// How long its lease still lasts; `None` where there is no lease.
+    pub expires_in: Option<Duration>,
+    /// The value stored with the hold: the leader's id in an election.
+    pub value: Option<String>,
+}
+
+impl Holder {
+    /// What is known from an identity, a mode and a claim.
+    pub fn new(claim: ClaimId, who: &Identity, mode: Mode) -> Self {
+        Self {
+            claim: Some(claim),
+            host: Some(who.host.clone()),
+            pid: Some(who.pid),
+            program: Some(who.program.clone()),
+            label: who.label.clone(),
+            mode: Some(mode),
+            ..Self::default()
+        }
+    }
+}
+
+/// Somebody who waits in an engine's line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waiter {
+    /// Host name.
+    pub host: Option<String>,
+    /// Process id on that host.
+    pub pid: Option<u32>,
+    /// Since when.
+    pub since: Option<SystemTime>,
+    /// How many stand before it.
+    pub ahead: Option<u32>,
+    /// What it asks for.
+    pub mode: Option<Mode>,
+}
+
+/// What an engine knows about one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Entry {
+    /// The name space.
+    pub kind: Kind,
+    /// The name.
+    pub name: Name,
+    /// A semaphore's limit.
+    pub limit: Option<u16>,
+    /// A latch's count.
+    pub count: Option<u64>,
+    /// Who holds it.
+    pub holders: Vec<Holder>,
+    /// Who waits for it.
+    pub waiters: Vec<Waiter>,
+}
+
+impl Entry {
+    /// An entry about which nothing is known yet.
+    pub fn new(kind: Kind, name: Name) -> Self {
+        Self { kind, name, limit: None, count: None, holders: Vec::new(), waiters: Vec::new() }
+    }
+}

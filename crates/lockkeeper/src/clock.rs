@@ -1,0 +1,146 @@
+//! Time as the leases count it (R1): it runs on in suspend, it never goes back, and it jumps with the fastest clock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::time::{ClockId, clock_gettime};
+
+/// A reading of lease time, in nanoseconds since an arbitrary start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticks(pub u64);
+
+impl Ticks {
+    /// This reading moved forward; stays at the end of time instead of wrapping.
+    pub fn plus(self, by: Duration) -> Self {
+        Self(self.0.saturating_add(nanos(by)))
+    }
+
+    /// This reading moved back; stays at the start instead of wrapping.
+    pub fn minus(self, by: Duration) -> Self {
+        Self(self.0.saturating_sub(nanos(by)))
+    }
+
+    /// How much later this reading is than `earlier`; zero when it is not.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The clock that every deadline of one [`Locks`](crate::Locks) is counted on.
+///
+/// Between two readings it advances by the largest of what `CLOCK_BOOTTIME`, `CLOCK_MONOTONIC_RAW` and a forward step
+/// of `CLOCK_REALTIME` say, so that a hold is over as soon as any of them says so (R1). A step back moves nothing.
+#[derive(Clone, Debug)]
+pub struct Clock(Source);
+
+#[derive(Clone, Debug)]
+enum Source {
+    Real(Arc<Mutex<Last>>),
+    Virtual(Arc<AtomicU64>),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    boot: u64,
+    raw: u64,
+    real: u64,
+    ticks: u64,
+}
+
+impl Last {
+    /// Advances by the largest of the three differences.
+    fn advance(&mut self, boot: u64, raw: u64, real: u64) -> Ticks {
+        let by = [(boot, self.boot), (raw, self.raw), (real, self.real)].map(|(now, then)| now.saturating_sub(then));
+        self.ticks = self.ticks.saturating_add(by.into_iter().max().unwrap_or(0));
+        (self.boot, self.raw, self.real) = (boot.max(self.boot), raw.max(self.raw), real);
+        Ticks(self.ticks)
+    }
+}
+
+impl Clock {
+    /// The machine's clocks.
+    pub fn real() -> Self {
+        let (boot, raw, real) = read_clocks();
+        Self(Source::Real(Arc::new(Mutex::new(Last { boot, raw, real, ticks: boot }))))
+    }
+
+    /// A clock that stands still until [`Clock::advance`] moves it; for tests and simulation.
+    pub fn virtual_at(start: Duration) -> Self {
+        Self(Source::Virtual(Arc::new(AtomicU64::new(nanos(start)))))
+    }
+
+    /// The time now.
+    pub fn now(&self) -> Ticks {
+        match &self.0 {
+            Source::Real(last) => {
+                let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+                let (boot, raw, real) = read_clocks();
+                last.advance(boot, raw, real)
+            }
+            Source::Virtual(at) => Ticks(at.load(Ordering::SeqCst)),
+        }
+    }
+
+    /// Moves a virtual clock forward; does nothing to a real one.
+    pub fn advance(&self, by: Duration) {
+        if let Source::Virtual(at) = &self.0 {
+            at.fetch_add(nanos(by), Ordering::SeqCst);
+        }
+    }
+
+    /// True for a clock that only [`Clock::advance`] moves.
+    pub fn is_virtual(&self) -> bool {
+        matches!(self.0, Source::Virtual(_))
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::real()
+    }
+}
+
+fn read_clocks() -> (u64, u64, u64) {
+    let read = |id: ClockId| {
+        clock_gettime(id).map_or(0, |t| {
+            u64::try_from(t.tv_sec()).unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(u64::try_from(t.tv_nsec()).unwrap_or(0))
+        })
+    };
+    (read(ClockId::CLOCK_BOOTTIME), read(ClockId::CLOCK_MONOTONIC_RAW), read(ClockId::CLOCK_REALTIME))
+}
+
+/// Wall-clock microseconds since 1970, for numbers (R7) and records; never for deadlines.
+pub fn unix_us() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_micros()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r1_the_fastest_clock_wins_and_a_step_back_moves_nothing() {
+        let mut last = Last { boot: 100, raw: 100, real: 1_000, ticks: 0 };
+        assert_eq!(last.advance(110, 105, 1_010), Ticks(10), "boot and real agree");
+        assert_eq!(last.advance(111, 125, 1_011), Ticks(30), "raw ran ahead");
+        assert_eq!(last.advance(112, 126, 5_011), Ticks(4_030), "a forward step of the wall clock ends leases");
+        assert_eq!(last.advance(113, 127, 11), Ticks(4_031), "a step back does not");
+        assert_eq!(last.advance(120, 130, 18), Ticks(4_038), "and time goes on from there");
+    }
+
+    #[test]
+    fn the_real_clock_never_goes_back() {
+        let clock = Clock::real();
+        let mut before = clock.now();
+        for _ in 0..1_000 {
+            let now = clock.now();
+            assert!(now >= before);
+            before = now;
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! The contract between the keeper and what stores a lock.
+//!
+//! An engine knows no guards, no log levels and no user policy; it waits and retries only where its recipe says so.
+//! Every method returns at once: [`Answer::Now`] where nothing has to be waited for, else [`Answer::Later`], a future
+//! that the keeper polls to its end on its own thread, whatever becomes of the caller (R5).
+//!
+//! The keeper calls an engine while it holds the lock of that name's entry. So an engine must not send an [`Event`]
+//! from inside a call, nor hold a lock of its own while it sends one from elsewhere.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use crate::claim::{Claim, Entry, Holder, Identity, Mode, Waiter};
+pub use crate::clock::{Clock, Ticks};
+pub use crate::error::{Error, ErrorKind, Result};
+pub use crate::guarantee::{Can, Class, Description, Warning};
+pub use crate::id::{ClaimId, HoldId, LeaseId};
+pub use crate::lost::Lost;
+pub use crate::name::{Kind, Name};
+
+/// A boxed future that the keeper can run on its thread.
+pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
+
+/// An answer that is there, or one that comes.
+pub enum Answer<T> {
+    /// There: no allocation, no task switch.
+    Now(T),
+    /// Comes; never dropped unfinished while the keeper lives.
+    Later(BoxFuture<T>),
+}
+
+impl<T: Send + 'static> Answer<T> {
+    /// An answer that a future will give.
+    pub fn later(future: impl Future<Output = T> + Send + 'static) -> Self {
+        Self::Later(Box::pin(future))
+    }
+
+    /// The same answer, changed.
+    pub fn map<U>(self, change: impl FnOnce(T) -> U + Send + 'static) -> Answer<U> {
+        match self {
+            Self::Now(value) => Answer::Now(change(value)),
+            Self::Later(future) => Answer::Later(Box::pin(async move { change(future.await) })),
+        }
+    }
+}
+
+/// Whether a claim that is not granted at once stands in the engine's line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Line {
+    /// Stand in line.
+    Join,
+    /// Leave nothing behind; also when somebody else stands in line (R11).
+    Try,
+}
+
+/// What the engine gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The number (R7), or nothing in layouts without one.
+    pub number: Number,
+    /// The lease, on engines that have them.
+    pub lease: Option<Lease>,
+}
+
+/// Where a hold's token comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Number {
+    /// Our own number: the token is number × 64 + turn.
+    Ours(u64),
+    /// Another program's counter, kept raw; such a hold is never handed off.
+    Raw(u64),
+    /// The layout has none.
+    None,
+}
+
+/// The lease that came with a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Which lease: the hold's own, or its session's.
+    pub id: LeaseId,
+    /// How long it lasts from `since`.
+    pub ttl: Duration,
+    /// The latest instant on our clock before which the grant cannot have happened (R1). `None` in an answer means the
+    /// reading that the keeper took before it called; a push must say it, or set `confirm`.
+    pub since: Option<Ticks>,
+    /// Short claim lease of a pushed grant: renew at once, and with `since` unknown do not offer it before that.
+    pub confirm: bool,
+}
+
+/// The answer to an attempt.
+#[derive(Clone, Debug)]
+pub enum Attempt {
+    /// Granted.
+    Granted(Grant),
+    /// Standing in line; [`Event::Granted`] or [`Event::Wake`] follows.
+    InLine(Place),
+    /// Somebody holds it or stands in line, and nothing of ours is left there.
+    Busy(Option<Box<Holder>>),
+    /// It is not known (R4); the keeper asks again with the same claim.
+    Unknown(Error),
+    /// It certainly did not happen, and nothing of ours is left there.
+    Failed(Error),
+}
+
+/// A place in the engine's line.
+#[derive(Clone, Debug, Default)]
+pub struct Place {
+    /// How many stand before us, as far as the engine says.
+    pub ahead: Option<u32>,
+    /// Who holds the lock now.
+    pub holder: Option<Box<Holder>>,
+}
+
+/// How a hold or a place ended.
+#[derive(Clone, Debug)]
+pub enum End {
+    /// It is gone, and it was ours until now.
+    Freed,
+    /// It was not ours (any more); nothing was touched.
+    NotOurs,
+    /// It is not known; the keeper asks again until the lease would be over (R4).
+    Unknown(Error),
+}
+
+/// The answer to a renewal.
+#[derive(Clone, Debug)]
+pub enum Renewal {
+    /// Extended: it lasts `ttl` from `since` (`None`: from the reading before the call).
+    Extended {
+        /// How long.
+        ttl: Duration,
+        /// From when.
+        since: Option<Ticks>,
+    },
+    /// Gone; final.
+    Gone(Lost),
+    /// Not known: changes nothing, the deadline decides (R4).
+    Unknown(Error),
+}
+
+/// The answer to a release.
+#[derive(Clone, Debug)]
+pub struct Released {
+    /// One end for each hold, in order.
+    pub ends: Vec<End>,
+    /// What became of the claim that was to stand in line in the same message.
+    pub again: Option<Attempt>,
+}
+
+/// What is asked in [`Engine::read`] and [`Engine::watch`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Query {
+    /// One name of one kind; answers one entry, also when nothing is stored.
+    One(Kind, Name),
+    /// Every name that starts with the text, of every kind; only names that somebody holds or waits for, or that keep a value.
+    Prefix(String),
+}
+
+/// What is done in [`Engine::write`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Sets a latch's count, if it is zero or absent; answers whether it did.
+    LatchSet(Name, u64),
+    /// Counts a latch down by one; answers whether it is open now. `id` makes a repeated call count once (R3).
+    LatchCountDown(Name, ClaimId),
+    /// Takes a lock away from whoever holds it; answers whether somebody did.
+    Force(Kind, Name),
+    /// Changes a semaphore's limit, or stores it; answers whether it changed.
+    Resize(Name, u16),
+}
+
+/// What an [`Event::Ended`] is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Which {
+    /// One hold.
+    Hold(HoldId),
+    /// One lease and all its holds.
+    Lease(LeaseId),
+    /// Everything this engine gave us.
+    All,
+}
+
+/// A watch's id, chosen by the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WatchId(pub u64);
+
+/// What kernel, server or session tells unasked.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A claim that stood in line was granted: direct grant, predecessor gone, kernel lock returned. Also for conversions.
+    Granted {
+        /// Which claim.
+        claim: ClaimId,
+        /// What it got.
+        grant: Grant,
+    },
+    /// A hint: attempt again (pub/sub, NOTIFY, invalidation).
+    Wake {
+        /// Which claim.
+        claim: ClaimId,
+    },
+    /// A claim that stood in line cannot be granted any more: the wait failed.
+    Failed {
+        /// Which claim.
+        claim: ClaimId,
+        /// Why.
+        error: Error,
+    },
+    /// A hold ended without being released.
+    Ended {
+        /// One hold, one lease, or everything.
+        which: Which,
+        /// Why.
+        why: Lost,
+    },
+    /// The link to the server went down or came up; up means: re-check every claim and hold in one message.
+    Link {
+        /// Up or down.
+        up: bool,
+    },
+    /// Somebody asks the holder politely to let go.
+    Asked {
+        /// Which hold.
+        hold: HoldId,
+    },
+    /// What a watch looks at changed.
+    Changed {
+        /// Which watch.
+        watch: WatchId,
+    },
+}
+
+/// Takes events, from any thread, and acts on them before it returns.
+#[derive(Clone)]
+pub struct EventSink(pub(crate) Arc<dyn Fn(Event) + Send + Sync>);
+
+impl EventSink {
+    /// A sink that hands every event to `take`; for tests of engines.
+    pub fn new(take: impl Fn(Event) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(take))
+    }
+
+    /// Delivers one event. Never call it with a lock held, nor from inside an engine call.
+    pub fn send(&self, event: Event) {
+        (self.0)(event);
+    }
+}
+
+/// Starts tasks on the keeper's own thread, where they go on when the user's runtime is starved, blocked or gone.
+#[derive(Clone)]
+pub struct Spawner(pub(crate) Arc<dyn Fn(BoxFuture<()>) + Send + Sync>);
+
+impl Spawner {
+    /// A spawner that hands every future to `run`; for tests of engines.
+    pub fn new(run: impl Fn(BoxFuture<()>) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(run))
+    }
+
+    /// Starts a task; it ends at the latest when its `Locks` is closed.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        (self.0)(Box::pin(task));
+    }
+}
+
+/// What an engine is given when it is opened.
+#[derive(Clone)]
+pub struct Context {
+    /// The clock of all deadlines.
+    pub clock: Clock,
+    /// Where events go.
+    pub events: EventSink,
+    /// Where tasks run.
+    pub spawner: Spawner,
+    /// Who we are.
+    pub who: Arc<Identity>,
+}
+
+/// What stores a lock.
+///
+/// Outsiders plug theirs in with [`Locks::with_engine`](crate::Locks::with_engine); the conformance suite of
+/// `lockkeeper-lab` runs on it.
+pub trait Engine: Send + Sync + 'static {
+    /// Called once, before anything else.
+    ///
+    /// # Errors
+    /// What keeps the engine from working at all: unreachable, refused, newer layout.
+    fn open(&self, context: Context) -> Answer<Result<()>>;
+
+    /// What it is and what it promises, from the values negotiated so far.
+    fn describe(&self) -> Description;
+
+    /// Asks for a lock. Asking twice with the same claim has the effect of once (R3).
+    fn attempt(&self, claim: &Claim, line: Line) -> Answer<Attempt>;
+
+    /// Asks what became of claims and holds, one message for all; also the sign of life for places (R10).
+    fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Attempt>>;
+
+    /// Leaves the line, or gives back a grant that is under way. Also ends a conversion that waits; the hold stays.
+    fn withdraw(&self, claim: ClaimId) -> Answer<End>;
+
+    /// Upgrades or downgrades a hold; `claim` has an id of its own and the new mode, and the hold keeps its id.
+    fn convert(&self, hold: HoldId, claim: &Claim) -> Answer<Attempt>;
+
+    /// Renews leases, one message for all.
+    fn renew(&self, leases: &[LeaseId]) -> Answer<Vec<Renewal>>;
+
+    /// Gives holds back; `again` stands in line in the same message. Releasing twice frees only the hold's own grant (R3).
+    fn release(&self, holds: &[HoldId], again: Option<&Claim>) -> Answer<Released>;
+
+    /// Tells who holds and who waits, and values.
+    fn read(&self, query: &Query) -> Answer<Result<Vec<Entry>>>;
+
+    /// Changes a latch, a limit, or takes a lock away.
+    fn write(&self, change: &Change) -> Answer<Result<bool>>;
+
+    /// Sends [`Event::Changed`] whenever the answer to `query` may have changed.
+    fn watch(&self, watch: WatchId, query: &Query) -> Answer<Result<()>>;
+
+    /// Ends a watch.
+    fn unwatch(&self, watch: WatchId);
+
+    /// Asks for the first of the claims all at once, where the engine can do that in one message: all granted or none.
+    /// `None` where it cannot; the keeper then asks one after the other in byte order.
+    fn attempt_all(&self, claims: &[Claim]) -> Option<Answer<Vec<Attempt>>> {
+        let _ = claims;
+        None
+    }
+
+    /// Ends every task, thread, watch and connection. What is still held stays until its lease ends.
+    fn close(&self) -> Answer<()>;
+}

@@ -1,0 +1,155 @@
+//! What an engine can promise (design §5), printed and required (R14).
+
+use std::fmt;
+use std::time::Duration;
+
+/// How strong an engine's promise of one holder at a time is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Class {
+    /// Arbiter and holder die together.
+    OneKernel,
+    /// Effects are safe under any pause, delay or clock, provided the resource checks the token.
+    Fenced,
+    /// No two holders at once while clock rates stay within the drift allowance and acknowledged writes survive.
+    Timed,
+    /// One ordinary fault can give two holders.
+    Efficiency,
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OneKernel => "CORRECTNESS (one kernel)",
+            Self::Fenced => "CORRECTNESS (fenced)",
+            Self::Timed => "TIMED",
+            Self::Efficiency => "EFFICIENCY",
+        })
+    }
+}
+
+/// What [`Locks::require`](crate::Locks::require) can ask for, at start-up and not at the incident.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Require {
+    /// Other machines see the lock.
+    Hosts,
+    /// No two holders at once while clock rates stay within the drift allowance: not an EFFICIENCY engine.
+    Timed,
+    /// Every exclusive turn carries a fencing token that only ever grows.
+    Fenced,
+}
+
+impl Require {
+    /// The word of the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Hosts => "hosts",
+            Self::Timed => "timed",
+            Self::Fenced => "fenced",
+        }
+    }
+}
+
+/// Something about an engine's configuration that is worth knowing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// A stable word.
+    pub id: &'static str,
+    /// What it means and what to do.
+    pub text: String,
+}
+
+/// What the engine can do; what is false answers [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Can {
+    /// Shared mode.
+    pub shared: bool,
+    /// Upgradable mode, upgrade and downgrade.
+    pub upgrade: bool,
+    /// Semaphores.
+    pub permits: bool,
+    /// Elections.
+    pub election: bool,
+    /// Latches.
+    pub latch: bool,
+    /// Listing of names.
+    pub list: bool,
+    /// Forced release.
+    pub force: bool,
+    /// `lock_delay`.
+    pub delay: bool,
+    /// A line whose order the engine keeps between processes.
+    pub fair: bool,
+}
+
+impl Can {
+    /// Everything.
+    pub const ALL: Self =
+        Self { shared: true, upgrade: true, permits: true, election: true, latch: true, list: true, force: true, delay: true, fair: true };
+}
+
+/// What an engine says about itself, from the values actually negotiated (R14).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Description {
+    /// The engine's name: `file`, `redis`, …
+    pub engine: &'static str,
+    /// The layout's name.
+    pub layout: &'static str,
+    /// The server and its version, or the directory and its file system.
+    pub server: String,
+    /// The class.
+    pub class: Class,
+    /// Whether tokens only ever grow.
+    pub fenced: bool,
+    /// Whether other machines see the lock.
+    pub hosts: bool,
+    /// T: until another client can get the lock if the holder dies now.
+    pub recovery: Duration,
+    /// The same for a holder that is stopped and not dead; `None` when nothing bounds it.
+    pub recovery_stopped: Option<Duration>,
+    /// Whether a hold has a lease of its own, so that `ttl` and renewal mean something.
+    pub leases: bool,
+    /// Whether holds may pass inside the process (R9); false for layouts whose counter belongs to others.
+    pub hand_off: bool,
+    /// Whether an uncontended attempt is answered in the caller, without a task switch.
+    pub immediate: bool,
+    /// What it can do.
+    pub can: Can,
+    /// What would break the promise, a sentence each.
+    pub breaks: Vec<String>,
+    /// What is worth changing.
+    pub warnings: Vec<Warning>,
+}
+
+impl Description {
+    /// A description with the strongest defaults; engines then take away what they cannot do.
+    pub fn new(engine: &'static str, layout: &'static str, class: Class) -> Self {
+        Self {
+            engine,
+            layout,
+            server: String::new(),
+            class,
+            fenced: true,
+            hosts: false,
+            recovery: Duration::ZERO,
+            recovery_stopped: None,
+            leases: false,
+            hand_off: true,
+            immediate: false,
+            can: Can::ALL,
+            breaks: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Whether a requirement is met.
+    pub fn meets(&self, require: Require) -> bool {
+        match require {
+            Require::Hosts => self.hosts,
+            Require::Timed => self.class != Class::Efficiency,
+            Require::Fenced => self.fenced,
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Ids that are drawn fresh for every claim (R3), and the fork generation that voids them (R15).
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, Once, PoisonError};
+
+/// The id of one claim: 128 bits, drawn fresh for each request (R3).
+///
+/// A hold keeps the id of the claim that won it, so that renewal, release and withdrawal all compare the same value.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClaimId(pub u128);
+
+/// The id of a hold: the id of the claim that won it.
+pub type HoldId = ClaimId;
+
+/// The id of a lease: of one hold (then it equals the hold's id), or of a session that carries many holds.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LeaseId(pub u128);
+
+impl From<ClaimId> for LeaseId {
+    fn from(id: ClaimId) -> Self {
+        Self(id.0)
+    }
+}
+
+impl fmt::Display for ClaimId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for ClaimId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lease-{:032x}", self.0)
+    }
+}
+
+impl ClaimId {
+    /// Reads the 32 hexadecimal digits that `Display` writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        if text.len() != 32 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return None;
+        }
+        u128::from_str_radix(text, 16).ok().map(Self)
+    }
+
+    /// Draws the next id of this process.
+    ///
+    /// The kernel gives 128 random bits once a process (and once more in a forked child); each id is a bijection of
+    /// that seed and a counter, so that ids never repeat inside a process and collide across processes only when the
+    /// seeds do.
+    pub fn fresh() -> Self {
+        SOURCE.next()
+    }
+}
+
+/// How often this process was forked from the one that loaded the program: 0 in the original, one more in each child.
+///
+/// Every guard remembers the value at its birth; in a child it differs and the guard is lost (R15).
+pub(crate) fn fork_generation() -> u32 {
+    WATCH_FORKS.call_once(|| {
+        extern "C" fn in_child() {
+            FORKS.fetch_add(1, Ordering::Relaxed);
+        }
+        // SAFETY: the handler only adds to an atomic, which is async-signal-safe, as a child of a threaded process needs.
+        let _ = unsafe { nix::libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+    FORKS.load(Ordering::Relaxed)
+}
+
+static WATCH_FORKS: Once = Once::new();
+static FORKS: AtomicU32 = AtomicU32::new(0);
+static SOURCE: Source = Source {
+    seed: Mutex::new(None),
+    high: AtomicU64::new(0),
+    low: AtomicU64::new(0),
+    generation: AtomicU32::new(u32::MAX),
+    counter: AtomicU64::new(0),
+};
+
+struct Source {
+    seed: Mutex<Option<u32>>,
+    high: AtomicU64,
+    low: AtomicU64,
+    generation: AtomicU32,
+    counter: AtomicU64,
+}
+
+impl Source {
+    fn next(&self) -> ClaimId {
+        let generation = fork_generation();
+        if self.generation.load(Ordering::Acquire) != generation {
+            self.reseed(generation);
+        }
+        let count = self.counter.fetch_add(1, Ordering::Relaxed);
+        let high = mix(self.high.load(Ordering::Relaxed) ^ count);
+        let low = mix(self.low.load(Ordering::Relaxed).wrapping_add(count));
+        ClaimId((u128::from(high) << 64) | u128::from(low))
+    }
+
+    fn reseed(&self, generation: u32) {
+        let mut seeded_for = self.seed.lock().unwrap_or_else(PoisonError::into_inner);
+        if *seeded_for == Some(generation) {
+            return;
+        }
+        let mut bytes = [0u8; 16];
+        if getrandom::fill(&mut bytes).is_err() {
+            // No kernel of the supported range refuses this; time, pid and address still keep processes apart.
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos());
+            let place = std::ptr::from_ref(self) as usize as u128;
+            bytes = (now ^ (u128::from(std::process::id()) << 64) ^ (place << 90)).to_le_bytes();
+        }
+        let seed = u128::from_le_bytes(bytes);
+        self.high.store((seed >> 64) as u64, Ordering::Relaxed);
+        self.low.store(seed as u64, Ordering::Relaxed);
+        *seeded_for = Some(generation);
+        self.generation.store(generation, Ordering::Release);
+    }
+}
+
+/// A bijection of 64 bits that spreads neighbours (the finaliser of splitmix64).
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_fresh_and_survive_printing() {
+        let ids: std::collections::HashSet<_> = (0..10_000).map(|_| ClaimId::fresh()).collect();
+        assert_eq!(ids.len(), 10_000);
+        for id in ids.into_iter().take(100) {
+            assert_eq!(ClaimId::parse(&id.to_string()), Some(id));
+        }
+        assert_eq!(ClaimId::parse("+0000000000000000000000000000001"), None);
+    }
+}

@@ -1,0 +1,52 @@
+//! Why a hold ended without being released.
+
+use std::fmt;
+
+/// Why a hold ended without being released by its holder. Final: a lost hold never comes back (R2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Lost {
+    /// Its local deadline passed before a renewal was answered (R1).
+    Expired,
+    /// Its record is gone or belongs to somebody else: a forced release, an operator's delete, a takeover.
+    TakenAway,
+    /// The lock file was replaced or deleted while it was held.
+    Replaced,
+    /// The session that carried it ended, or another one took its place.
+    SessionEnded,
+    /// It was held longer than its `hold_at_most` (R16).
+    HeldTooLong,
+    /// Its `Locks` was closed (R6).
+    Closed,
+    /// This process is a fork of the one that holds it (R15).
+    Forked,
+}
+
+impl Lost {
+    /// A stable word for JSON and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::TakenAway => "taken-away",
+            Self::Replaced => "replaced",
+            Self::SessionEnded => "session-ended",
+            Self::HeldTooLong => "held-too-long",
+            Self::Closed => "closed",
+            Self::Forked => "forked",
+        }
+    }
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "its lease ran out before a renewal was answered",
+            Self::TakenAway => "its record was deleted or taken over",
+            Self::Replaced => "its lock file was replaced or deleted",
+            Self::SessionEnded => "the session that carried it ended",
+            Self::HeldTooLong => "it was held longer than hold_at_most allows",
+            Self::Closed => "its Locks was closed",
+            Self::Forked => "this process is a fork of the holder",
+        })
+    }
+}
