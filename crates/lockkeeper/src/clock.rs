@@ -35,13 +35,26 @@ fn nanos(d: Duration) -> u64 {
 ///
 /// Between two readings it advances by the largest of what `CLOCK_BOOTTIME`, `CLOCK_MONOTONIC_RAW` and a forward step
 /// of `CLOCK_REALTIME` say, so that a hold is over as soon as any of them says so (R1). A step back moves nothing.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Clock(Source);
 
-#[derive(Clone, Debug)]
+impl std::fmt::Debug for Clock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Clock({}, {:?})", if self.is_virtual() { "virtual" } else { "real" }, self.now())
+    }
+}
+
+#[derive(Clone)]
 enum Source {
     Real(Arc<Mutex<Last>>),
-    Virtual(Arc<AtomicU64>),
+    Virtual(Arc<Virtual>),
+}
+
+#[derive(Default)]
+struct Virtual {
+    at: AtomicU64,
+    /// Who sleeps on this clock and must hear that it moved.
+    sleepers: Mutex<Vec<Box<dyn Fn() + Send>>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +84,7 @@ impl Clock {
 
     /// A clock that stands still until [`Clock::advance`] moves it; for tests and simulation.
     pub fn virtual_at(start: Duration) -> Self {
-        Self(Source::Virtual(Arc::new(AtomicU64::new(nanos(start)))))
+        Self(Source::Virtual(Arc::new(Virtual { at: AtomicU64::new(nanos(start)), ..Virtual::default() })))
     }
 
     /// The time now.
@@ -82,14 +95,24 @@ impl Clock {
                 let (boot, raw, real) = read_clocks();
                 last.advance(boot, raw, real)
             }
-            Source::Virtual(at) => Ticks(at.load(Ordering::SeqCst)),
+            Source::Virtual(clock) => Ticks(clock.at.load(Ordering::SeqCst)),
         }
     }
 
     /// Moves a virtual clock forward; does nothing to a real one.
     pub fn advance(&self, by: Duration) {
-        if let Source::Virtual(at) = &self.0 {
-            at.fetch_add(nanos(by), Ordering::SeqCst);
+        if let Source::Virtual(clock) = &self.0 {
+            clock.at.fetch_add(nanos(by), Ordering::SeqCst);
+            for wake in clock.sleepers.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+                wake();
+            }
+        }
+    }
+
+    /// Calls `wake` whenever a virtual clock was moved; a real one needs nobody to tell.
+    pub(crate) fn on_advance(&self, wake: impl Fn() + Send + 'static) {
+        if let Source::Virtual(clock) = &self.0 {
+            clock.sleepers.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(wake));
         }
     }
 

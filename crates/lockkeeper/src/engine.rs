@@ -20,6 +20,9 @@ pub use crate::id::{ClaimId, HoldId, LeaseId};
 pub use crate::lost::Lost;
 pub use crate::name::{Kind, Name};
 
+#[cfg(feature = "memory")]
+pub(crate) mod memory;
+
 /// A boxed future that the keeper can run on its thread.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 
@@ -322,7 +325,7 @@ pub trait Engine: Send + Sync + 'static {
     fn unwatch(&self, watch: WatchId);
 
     /// Asks for the first of the claims all at once, where the engine can do that in one message: all granted or none.
-    /// `None` where it cannot; the keeper then asks one after the other in byte order.
+    /// `None` where it cannot; the keeper then asks one after the other in byte order. With no claims it only says whether it can.
     fn attempt_all(&self, claims: &[Claim]) -> Option<Answer<Vec<Attempt>>> {
         let _ = claims;
         None

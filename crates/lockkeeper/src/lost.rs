@@ -18,6 +18,8 @@ pub enum Lost {
     HeldTooLong,
     /// Its `Locks` was closed (R6).
     Closed,
+    /// It was released; a clone of its `Held` still asks.
+    Released,
     /// This process is a fork of the one that holds it (R15).
     Forked,
 }
@@ -32,6 +34,7 @@ impl Lost {
             Self::SessionEnded => "session-ended",
             Self::HeldTooLong => "held-too-long",
             Self::Closed => "closed",
+            Self::Released => "released",
             Self::Forked => "forked",
         }
     }
@@ -46,6 +49,7 @@ impl fmt::Display for Lost {
             Self::SessionEnded => "the session that carried it ended",
             Self::HeldTooLong => "it was held longer than hold_at_most allows",
             Self::Closed => "its Locks was closed",
+            Self::Released => "it was released",
             Self::Forked => "this process is a fork of the holder",
         })
     }

@@ -1,0 +1,360 @@
+//! Acquisition: the builder that every primitive gives, and the future behind it.
+
+use std::future::{Future, IntoFuture};
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::claim::Mode;
+use crate::clock::Ticks;
+use crate::error::{ErrorKind, Result};
+use crate::guard::{Guard, GuardKind};
+use crate::keeper::Keeper;
+use crate::keeper::entry::{Begun, Entry};
+use crate::keeper::request::Request;
+use crate::name::{Kind, Name};
+use crate::owner::Owner;
+
+/// An acquisition that waits; `.await` it, or change it first.
+///
+/// # Errors
+/// `TimedOut` (names the holder), `WouldDeadlock`, `InvalidArgument`, `LimitMismatch`, `Unsupported`, `Unreachable`,
+/// `Refused`, `Corrupt`, `NewerLayout`, `Closed`, `Unknown`.
+///
+/// # Cancel safety
+/// Dropping it at any await leaves nothing behind as soon as the engine can be reached, and at the lease's end when it
+/// cannot (R5). A grant that it does not take within 1 s goes to the next, and the acquisition starts anew when it is polled.
+#[must_use = "an acquisition does nothing unless awaited"]
+#[derive(Debug)]
+pub struct Acquire<G = Guard> {
+    pub(crate) plan: Plan,
+    made: PhantomData<fn() -> G>,
+}
+
+/// An acquisition that does not wait: `None` when somebody holds the lock or waits for it (R11).
+///
+/// # Errors
+/// As [`Acquire`], without `TimedOut`.
+///
+/// # Cancel safety
+/// As [`Acquire`].
+#[must_use = "an acquisition does nothing unless awaited"]
+#[derive(Debug)]
+pub struct TryAcquire<G = Guard> {
+    plan: Plan,
+    made: PhantomData<fn() -> G>,
+}
+
+/// What is asked, of whom.
+#[derive(Clone)]
+pub(crate) struct Plan {
+    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) kind: Kind,
+    /// A name that cannot be is told when it is awaited, so that building a lock needs no `?`.
+    pub(crate) name: Result<Name>,
+    pub(crate) entry: Option<Arc<Entry>>,
+    pub(crate) request: Request,
+}
+
+impl std::fmt::Debug for Plan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Plan").field("kind", &self.kind).field("name", &self.name).field("mode", &self.request.mode).finish_non_exhaustive()
+    }
+}
+
+impl Plan {
+    fn entry(&mut self) -> Result<Arc<Entry>> {
+        if let Some(entry) = &self.entry {
+            return Ok(entry.clone());
+        }
+        let entry = self.keeper.entry(self.kind, self.name.as_ref().map_err(Clone::clone)?);
+        Ok(self.entry.insert(entry).clone())
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let can = &self.keeper.facts.can;
+        let able = match self.request.mode {
+            Mode::Exclusive => self.kind != Kind::Election || can.election,
+            Mode::Shared => can.shared,
+            Mode::Upgradable => can.upgrade,
+            Mode::Permits { .. } => can.permits,
+        };
+        let unsupported = |what: &str| {
+            let text = format!("this engine's layout cannot do {what}; choose another layout or engine");
+            Err(crate::Error::new(ErrorKind::Unsupported, text).engine(self.keeper.facts.engine))
+        };
+        if !able {
+            return unsupported(self.request.mode.as_str());
+        }
+        if !self.request.lock_delay.is_zero() && !can.delay {
+            return unsupported("lock_delay");
+        }
+        self.request.check()
+    }
+}
+
+macro_rules! options {
+    ($type:ident) => {
+        impl<G: GuardKind> $type<G> {
+            pub(crate) fn new(plan: Plan) -> Self {
+                Self { plan, made: PhantomData }
+            }
+
+            /// How long the lease lasts, 200 ms to 24 h, where a hold has a lease of its own; elsewhere it changes nothing.
+            pub fn ttl(mut self, ttl: Duration) -> Self {
+                self.plan.request.ttl = ttl;
+                self
+            }
+
+            /// A fixed lease: it is not renewed and ends `ttl` after the grant.
+            pub fn no_renew(mut self) -> Self {
+                self.plan.request.renew = false;
+                self
+            }
+
+            /// Acquires as this owner, who may enter again what it holds (R8).
+            pub fn owner(mut self, owner: &Owner) -> Self {
+                self.plan.request.owner = Some(owner.clone());
+                self
+            }
+
+            /// Ends the hold after this time if the guard is still there: for workers that get stuck (R16).
+            pub fn hold_at_most(mut self, time: Duration) -> Self {
+                self.plan.request.hold_at_most = Some(time);
+                self
+            }
+
+            /// After a lease that ran out, nobody gets the lock for this time: for resources that cannot check a token (R16).
+            pub fn lock_delay(mut self, time: Duration) -> Self {
+                self.plan.request.lock_delay = time;
+                self
+            }
+
+            /// A text that is shown to others about this hold.
+            pub fn label(mut self, label: impl Into<String>) -> Self {
+                let mut who = (*self.plan.request.who).clone();
+                who.label = Some(bounded(label.into()));
+                self.plan.request.who = Arc::new(who);
+                self
+            }
+
+            /// The thread is known and may not wait for itself.
+            pub(crate) fn this_thread(mut self) -> Self {
+                self.plan.request.thread = Some(std::thread::current().id());
+                self
+            }
+        }
+    };
+}
+
+options!(Acquire);
+options!(TryAcquire);
+
+/// Labels are shown to others: at most 1 KiB, cut at a character.
+fn bounded(mut label: String) -> String {
+    if label.len() > crate::name::NAME_MAX {
+        let end = (0..=crate::name::NAME_MAX).rev().find(|at| label.is_char_boundary(*at)).unwrap_or(0);
+        label.truncate(end);
+    }
+    label
+}
+
+impl<G> Acquire<G> {
+    /// A value that is stored with the hold.
+    pub(crate) fn value(mut self, value: Arc<str>) -> Self {
+        self.plan.request.value = Some(value);
+        self
+    }
+
+    /// Gives up after this time, which begins with the first poll; the error then names the holder.
+    pub fn timeout(mut self, time: Duration) -> Self {
+        self.plan.request.timeout = Some(time);
+        self
+    }
+}
+
+impl<G> TryAcquire<G> {
+    pub(crate) fn into_acquiring(mut self) -> Acquiring {
+        self.plan.request.try_only = true;
+        Acquiring::new(self.plan)
+    }
+}
+
+impl<G: GuardKind> IntoFuture for Acquire<G> {
+    type Output = Result<G>;
+    type IntoFuture = Acquired<G>;
+
+    #[track_caller]
+    fn into_future(self) -> Acquired<G> {
+        Acquired { acquiring: Acquiring::new(self.plan), made: PhantomData }
+    }
+}
+
+impl<G: GuardKind> IntoFuture for TryAcquire<G> {
+    type Output = Result<Option<G>>;
+    type IntoFuture = TryAcquired<G>;
+
+    fn into_future(self) -> TryAcquired<G> {
+        TryAcquired { acquiring: self.into_acquiring(), made: PhantomData }
+    }
+}
+
+/// The future of [`Acquire`].
+#[must_use = "futures do nothing unless awaited"]
+#[derive(Debug)]
+pub struct Acquired<G> {
+    acquiring: Acquiring,
+    made: PhantomData<fn() -> G>,
+}
+
+impl<G: GuardKind> Future for Acquired<G> {
+    type Output = Result<G>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<G>> {
+        Pin::new(&mut self.acquiring).poll(context).map(|got| match got? {
+            Some(guard) => Ok(G::make(guard)),
+            None => Err(crate::Error::new(ErrorKind::TimedOut, "not obtained")),
+        })
+    }
+}
+
+/// The future of [`TryAcquire`].
+#[must_use = "futures do nothing unless awaited"]
+#[derive(Debug)]
+pub struct TryAcquired<G> {
+    acquiring: Acquiring,
+    made: PhantomData<fn() -> G>,
+}
+
+impl<G: GuardKind> Future for TryAcquired<G> {
+    type Output = Result<Option<G>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.acquiring).poll(context).map_ok(|got| got.map(G::make))
+    }
+}
+
+/// An acquisition on its way.
+#[derive(Debug)]
+pub(crate) struct Acquiring {
+    plan: Plan,
+    state: State,
+    give_up: Option<Ticks>,
+    span: tracing::Span,
+    began: Option<Ticks>,
+}
+
+#[derive(Debug)]
+enum State {
+    New,
+    Waiting(u64),
+    Done,
+}
+
+impl Acquiring {
+    pub(crate) fn new(plan: Plan) -> Self {
+        Self { plan, state: State::New, give_up: None, span: tracing::Span::none(), began: None }
+    }
+
+    fn start(&mut self) -> Result<()> {
+        self.plan.check()?;
+        if self.plan.request.owner.is_none() {
+            self.plan.request.owner = Owner::current();
+        }
+        let name = self.plan.name.as_ref().map_or("", |n| n.as_str());
+        self.span = tracing::debug_span!("acquire", engine = self.plan.keeper.facts.engine, name, waited_ms = tracing::field::Empty);
+        if self.plan.request.timeout.is_some() || cfg!(feature = "metrics") || !self.span.is_none() {
+            let now = self.plan.keeper.clock.now();
+            self.began = Some(now);
+            self.give_up = self.plan.request.timeout.map(|time| now.plus(time));
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Guard>>> {
+        if self.began.is_none() && matches!(self.state, State::New) {
+            self.start()?;
+        }
+        let entry = self.plan.entry()?;
+        loop {
+            let begun = match self.state {
+                State::New => entry.begin(&self.plan.request, self.give_up, context.waker()),
+                State::Waiting(seq) => match entry.poll_turn(seq, &self.plan.request, context.waker()) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(begun) => begun,
+                },
+                State::Done => return Poll::Pending,
+            };
+            self.state = State::Done;
+            match begun? {
+                Begun::Got(cell) => {
+                    if let Some(began) = self.began {
+                        self.note_wait(cell.granted.since(began));
+                    }
+                    return Poll::Ready(Ok(Some(Guard::new(cell))));
+                }
+                Begun::Busy(holder) if self.plan.request.try_only => {
+                    drop(holder);
+                    return Poll::Ready(Ok(None));
+                }
+                Begun::Busy(holder) => {
+                    let error = entry.error(ErrorKind::TimedOut, "somebody else holds it, and this engine keeps no line");
+                    return Poll::Ready(Err(error.held_by(holder.map(|h| *h))));
+                }
+                Begun::Waiting(seq) => {
+                    self.state = State::Waiting(seq);
+                    return Poll::Pending;
+                }
+                Begun::AskAnew => self.state = State::New,
+            }
+        }
+    }
+
+    fn note_wait(&self, waited: Duration) {
+        self.span.record("waited_ms", u64::try_from(waited.as_millis()).unwrap_or(u64::MAX));
+        #[cfg(feature = "metrics")]
+        crate::metrics::waited(self.plan.keeper.facts.engine, waited);
+    }
+}
+
+impl Future for Acquiring {
+    type Output = Result<Option<Guard>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let span = self.span.clone();
+        let _entered = span.enter();
+        self.step(context)
+    }
+}
+
+impl Drop for Acquiring {
+    fn drop(&mut self) {
+        if let (State::Waiting(seq), Some(entry)) = (&self.state, &self.plan.entry) {
+            entry.abandon(*seq);
+        }
+    }
+}
+
+impl Request {
+    /// What a lock asks for unless it is told otherwise.
+    #[track_caller]
+    pub(crate) fn of(keeper: &Keeper, mode: Mode) -> Self {
+        Self {
+            mode,
+            ttl: keeper.settings.ttl,
+            renew: true,
+            lock_delay: Duration::ZERO,
+            timeout: None,
+            try_only: false,
+            hold_at_most: None,
+            owner: None,
+            thread: None,
+            who: keeper.who.clone(),
+            value: None,
+            taken_at: Location::caller(),
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Carries out what a line decides: asks the engine, tells futures, announces losses.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::entry::{Entry, Locked, Outcome, ReleaseStep};
+use crate::claim::{Claim, Mode};
+use crate::clock::Ticks;
+use crate::engine::{Answer, Attempt, End, Line as InLine, Released};
+use crate::id::{ClaimId, HoldId};
+use crate::observe::Seen;
+use crate::protocol::line::{Action, Ask, Event, Refusal, Shape};
+
+/// How long to wait before an unknown release is sent again.
+const RELEASE_AGAIN_AFTER: Duration = Duration::from_millis(250);
+
+impl Entry {
+    /// One step of the line, and everything that follows from it.
+    pub(super) fn step(self: &Arc<Self>, locked: &mut Locked<'_>, now: Ticks, event: Event) {
+        let Some(state) = locked.state.as_deref_mut() else { return };
+        let mut actions = std::mem::take(&mut state.actions);
+        state.line.step(now, event, &mut actions);
+        let mut next = 0;
+        while let Some(action) = actions.get_mut(next) {
+            // What stands here now is never looked at again.
+            let action = std::mem::replace(action, Action::Withdraw(ClaimId(0)));
+            next += 1;
+            if let Some(event) = self.act(locked, now, action)
+                && let Some(state) = locked.state.as_deref_mut()
+            {
+                state.line.step(now, event, &mut actions);
+            }
+        }
+        actions.clear();
+        if let Some(state) = locked.state.as_deref_mut() {
+            state.actions = actions;
+        }
+    }
+
+    /// One action; answers the event that an immediate answer of the engine makes.
+    fn act(self: &Arc<Self>, locked: &mut Locked<'_>, now: Ticks, action: Action) -> Option<Event> {
+        match action {
+            Action::Attempt(ask) => self.attempt(locked, now, &ask),
+            Action::Withdraw(claim) => self.withdraw(claim),
+            Action::Release { hold, again } => self.release(locked, now, hold, again),
+            Action::Convert { hold, id, to, give_up, shape } => self.convert(locked, now, hold, id, to, give_up, shape),
+            Action::Offer { seq, hold, token } => {
+                let state = locked.state.as_deref_mut()?;
+                let waker = state.waiting.get_mut(&seq).and_then(|waiting| {
+                    waiting.outcome = Some(Outcome::Offered { hold, token });
+                    waiting.waker.take()
+                });
+                locked.wake(waker);
+                None
+            }
+            Action::Parked { seq } => {
+                let state = locked.state.as_deref_mut()?;
+                if let Some(waiting) = state.waiting.get_mut(&seq) {
+                    waiting.outcome = Some(Outcome::AskAnew);
+                }
+                None
+            }
+            Action::Refuse { seq, why } => {
+                let state = locked.state.as_deref_mut()?;
+                let outcome = self.outcome_of(state, why);
+                self.keeper.observe(self, Seen::NotObtained { claim: seq, why: why_word(why) });
+                let waker = state.waiting.get_mut(&seq).and_then(|waiting| {
+                    waiting.outcome = Some(outcome);
+                    waiting.waker.take()
+                });
+                locked.wake(waker);
+                None
+            }
+            Action::Converted { seq, mode, token } => {
+                let state = locked.state.as_deref_mut()?;
+                if let Some(record) = state.turns.get(&seq) {
+                    record.cell.convert(mode, token);
+                    self.keeper.observe(self, Seen::Converted { claim: seq, mode, token });
+                }
+                self.tell_conversion(locked, seq, Ok(()));
+                None
+            }
+            Action::RefuseConvert { seq, why } => {
+                self.tell_conversion(locked, seq, Err(why));
+                None
+            }
+            Action::Lost { seq, why } => {
+                let state = locked.state.as_deref_mut()?;
+                if let Some(record) = state.turns.remove(&seq) {
+                    if record.cell.lose(why) {
+                        self.keeper.lost(&record.cell, why);
+                    }
+                } else if let Some(waiting) = state.waiting.get_mut(&seq) {
+                    waiting.outcome = Some(Outcome::AskAnew);
+                }
+                None
+            }
+            Action::Warn { seq } => {
+                let state = locked.state.as_deref_mut()?;
+                let taken_at = state.turns.values().next().map(|t| t.taken_at.to_string());
+                tracing::warn!(engine = self.keeper.facts.engine, name = %self.name, claim = seq, taken_at, "waiting for a guard of this process");
+                None
+            }
+        }
+    }
+
+    fn tell_conversion(self: &Arc<Self>, locked: &mut Locked<'_>, seq: u64, outcome: Result<(), Refusal>) {
+        let waker = locked.state.as_deref_mut().and_then(|s| s.converting.get_mut(&seq)).and_then(|converting| {
+            converting.outcome = Some(outcome);
+            converting.waker.take()
+        });
+        if let Some(state) = locked.state.as_deref_mut()
+            && state.converting.get(&seq).is_some_and(|c| c.forgotten)
+        {
+            state.converting.remove(&seq);
+        }
+        locked.wake(waker);
+    }
+
+    pub(super) fn claim(self: &Arc<Self>, locked: &Locked<'_>, ask: &Ask) -> Claim {
+        let waiting = locked.state.as_deref().and_then(|s| s.waiting.get(&ask.seq));
+        Claim {
+            id: ask.id,
+            kind: self.kind,
+            name: self.name.clone(),
+            mode: ask.shape.mode,
+            ttl: ask.shape.ttl,
+            renew: ask.shape.renew,
+            lock_delay: ask.shape.lock_delay,
+            give_up: ask.give_up,
+            who: waiting.map_or_else(|| self.keeper.who.clone(), |w| w.who.clone()),
+            value: waiting.and_then(|w| w.value.clone()),
+        }
+    }
+
+    fn attempt(self: &Arc<Self>, locked: &mut Locked<'_>, now: Ticks, ask: &Ask) -> Option<Event> {
+        let claim = self.claim(locked, ask);
+        let line = if ask.try_only { InLine::Try } else { InLine::Join };
+        let answer = self.keeper.engine.attempt(&claim, line);
+        self.answer(locked, now, claim.id, answer)
+    }
+
+    /// Takes an answer to an attempt or conversion, now or later.
+    fn answer(self: &Arc<Self>, locked: &mut Locked<'_>, sent: Ticks, id: ClaimId, answer: Answer<Attempt>) -> Option<Event> {
+        match answer {
+            Answer::Now(attempt) => {
+                if matches!(attempt, Attempt::InLine(_)) {
+                    self.keeper.await_event(id, self);
+                }
+                Some(self.understand(locked, id, sent, attempt))
+            }
+            Answer::Later(answer) => {
+                self.keeper.await_event(id, self);
+                let entry = self.clone();
+                self.keeper.run(async move {
+                    let attempt = answer.await;
+                    entry.answered(id, sent, attempt);
+                });
+                None
+            }
+        }
+    }
+
+    fn withdraw(self: &Arc<Self>, claim: ClaimId) -> Option<Event> {
+        self.keeper.forget_claim(claim);
+        match self.keeper.engine.withdraw(claim) {
+            Answer::Now(end) => Some(Event::Withdrawn { claim, known: !matches!(end, End::Unknown(_)) }),
+            Answer::Later(answer) => {
+                let entry = self.clone();
+                self.keeper.run(async move {
+                    let known = !matches!(answer.await, End::Unknown(_));
+                    let now = entry.keeper.clock.now();
+                    let mut locked = entry.lock();
+                    entry.step(&mut locked, now, Event::Withdrawn { claim, known });
+                });
+                None
+            }
+        }
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the fields of one action")]
+    fn convert(
+        self: &Arc<Self>,
+        locked: &mut Locked<'_>,
+        now: Ticks,
+        hold: HoldId,
+        id: ClaimId,
+        to: Mode,
+        give_up: Option<Ticks>,
+        shape: Shape,
+    ) -> Option<Event> {
+        let ask = Ask { seq: 0, id, shape: Shape { mode: to, ..shape }, try_only: false, sent_elsewhere: false, give_up };
+        let claim = self.claim(locked, &ask);
+        let answer = self.keeper.engine.convert(hold, &claim);
+        self.answer(locked, now, id, answer)
+    }
+
+    fn release(self: &Arc<Self>, locked: &mut Locked<'_>, now: Ticks, hold: HoldId, again: Option<Ask>) -> Option<Event> {
+        let claim = again.as_ref().map(|ask| self.claim(locked, ask));
+        let state = locked.state.as_deref_mut()?;
+        let until = match state.leases.remove(&hold) {
+            Some(cell) => {
+                self.keeper.drop_lease(hold);
+                cell.deadline().plus(cell.ttl())
+            }
+            None => now.plus(self.keeper.settings.ttl),
+        };
+        match self.keeper.engine.release(&[hold], claim.as_ref()) {
+            Answer::Now(released) => {
+                let end = first_end(&released);
+                self.note_end(hold, &end);
+                if let Some(tell) = state.tell.remove(&hold) {
+                    // Nobody listens any more: then nobody needs the answer.
+                    let _ = tell.send(end.clone());
+                }
+                state.released = Some(ReleaseStep::Ended(end));
+                let claim = claim?;
+                let attempt = released.again.unwrap_or_else(|| not_asked(&claim));
+                if matches!(attempt, Attempt::InLine(_)) {
+                    self.keeper.await_event(claim.id, self);
+                }
+                Some(self.understand(locked, claim.id, now, attempt))
+            }
+            Answer::Later(answer) => {
+                state.released = Some(ReleaseStep::Later);
+                if let Some(claim) = &claim {
+                    self.keeper.await_event(claim.id, self);
+                }
+                let entry = self.clone();
+                self.keeper.run(async move {
+                    let released = answer.await;
+                    let end = first_end(&released);
+                    if let Some(claim) = claim {
+                        let attempt = released.again.unwrap_or_else(|| not_asked(&claim));
+                        entry.answered(claim.id, now, attempt);
+                    }
+                    entry.release_until_known(hold, end, until).await;
+                });
+                None
+            }
+        }
+    }
+
+    /// Repeats an unknown release until its lease would be over (R4); then tells whoever waits.
+    async fn release_until_known(self: &Arc<Self>, hold: HoldId, mut end: End, until: Ticks) {
+        while matches!(end, End::Unknown(_)) && self.keeper.clock.now() < until && !self.keeper.is_closed_for_good() {
+            self.tell_unknown_early(hold, &end);
+            self.keeper.driver.sleep(&self.keeper, RELEASE_AGAIN_AFTER).await;
+            end = match self.keeper.engine.release(&[hold], None) {
+                Answer::Now(released) => first_end(&released),
+                Answer::Later(answer) => first_end(&answer.await),
+            };
+        }
+        self.note_end(hold, &end);
+        let tell = self.lock().state.as_deref_mut().and_then(|s| s.tell.remove(&hold));
+        if let Some(tell) = tell {
+            // Nobody listens any more: then nobody needs the answer.
+            let _ = tell.send(end);
+        }
+    }
+
+    /// The caller hears of an unknown release at once; the keeper goes on trying behind it.
+    fn tell_unknown_early(self: &Arc<Self>, hold: HoldId, end: &End) {
+        let tell = self.lock().state.as_deref_mut().and_then(|s| s.tell.remove(&hold));
+        if let Some(tell) = tell {
+            let _ = tell.send(end.clone());
+        }
+    }
+
+    fn note_end(&self, hold: HoldId, end: &End) {
+        let engine = self.keeper.facts.engine;
+        match end {
+            End::Freed => tracing::debug!(engine, name = %self.name, "released"),
+            End::NotOurs => {
+                tracing::error!(engine, name = %self.name, %hold, "illegal release: the hold was not ours any more; nothing was touched")
+            }
+            End::Unknown(error) => tracing::warn!(engine, name = %self.name, %hold, %error, "it is not known whether the release was done"),
+        }
+    }
+}
+
+fn first_end(released: &Released) -> End {
+    released.ends.first().cloned().unwrap_or(End::NotOurs)
+}
+
+/// An engine that freed the hold but did not say what became of the claim behind it: ask again.
+fn not_asked(claim: &Claim) -> Attempt {
+    Attempt::Unknown(
+        crate::Error::new(crate::ErrorKind::Unknown, "the engine did not answer the claim that came with the release").name(&claim.name),
+    )
+}
+
+fn why_word(why: Refusal) -> &'static str {
+    match why {
+        Refusal::BusyHere | Refusal::Answer => "busy",
+        Refusal::Unknown => "unknown",
+        Refusal::TimedOut => "timed-out",
+        Refusal::TooMany => "too-many",
+        Refusal::Lost(_) => "lost",
+        Refusal::Closed => "closed",
+    }
+}

@@ -1,0 +1,254 @@
+//! The keeper's own thread: timers, answers that come later, engine tasks. Started by the first thing that needs it.
+//!
+//! It has a current-thread runtime of its own, so that deadlines, renewals and releases go on when the user's runtime is
+//! starved, blocked or gone. Its timer is a `timerfd` on CLOCK_BOOTTIME: it also fires after a suspend (R1).
+
+use std::collections::BinaryHeap;
+use std::future::Future;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use super::Keeper;
+use crate::clock::{Clock, Ticks};
+use crate::engine::BoxFuture;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Something to do at a time.
+pub(crate) enum Due {
+    /// Step an entry's timer.
+    Entry(Weak<super::entry::Entry>),
+    /// The same for one that must stay alive until the engine has heard that a place is left.
+    Leaving(Arc<super::entry::Entry>),
+    /// A turn may not last longer than this.
+    TooLong(Weak<super::cell::TurnCell>),
+    /// Look after the leases.
+    Leases,
+    /// Re-check all places.
+    Net,
+    /// Wake a sleeping task.
+    Wake(Waker),
+}
+
+struct Timer {
+    at: Ticks,
+    /// Ties go in the order of arming.
+    order: u64,
+    due: Due,
+}
+
+impl PartialEq for Timer {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.order) == (other.at, other.order)
+    }
+}
+
+impl Eq for Timer {}
+
+impl PartialOrd for Timer {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Timer {
+    /// The heap gives its greatest first: the earliest timer is the greatest.
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (other.at, other.order).cmp(&(self.at, self.order))
+    }
+}
+
+#[derive(Default)]
+struct Timers {
+    heap: BinaryHeap<Timer>,
+    armed: u64,
+}
+
+/// The thread, its timers and its tasks.
+pub(crate) struct Driver {
+    clock: Clock,
+    timers: Arc<Mutex<Timers>>,
+    /// An earlier timer than the one slept for, or a virtual clock that was moved.
+    kick: Arc<Notify>,
+    stop: Arc<Notify>,
+    running: OnceLock<std::result::Result<Handle, String>>,
+}
+
+impl Driver {
+    pub(crate) fn new(clock: Clock) -> Self {
+        let kick = Arc::new(Notify::new());
+        let kicked = kick.clone();
+        clock.on_advance(move || kicked.notify_one());
+        Self { clock, timers: Arc::default(), kick, stop: Arc::new(Notify::new()), running: OnceLock::new() }
+    }
+
+    /// Starts the thread if it does not run yet.
+    fn handle(&self, keeper: &Arc<Keeper>) -> Result<&Handle> {
+        let start = || self.start(Arc::downgrade(keeper)).map_err(|e| e.to_string());
+        self.running.get_or_init(start).as_ref().map_err(|why| {
+            let help = "raise the limit on threads or descriptors";
+            Error::new(ErrorKind::Refused, format!("cannot start the keeper's thread: {why}; {help}"))
+        })
+    }
+
+    fn start(&self, keeper: Weak<Keeper>) -> std::io::Result<Handle> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        let handle = runtime.handle().clone();
+        let (clock, timers) = (self.clock.clone(), self.timers.clone());
+        let (kick, stop) = (self.kick.clone(), self.stop.clone());
+        let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC)?;
+        let body = move || {
+            runtime.block_on(drive(clock, timers, keeper, timer, kick, stop));
+            // The runtime goes here, and every task that is left goes with it.
+        };
+        std::thread::Builder::new().name("lockkeeper".to_owned()).stack_size(1024 * 1024).spawn(body)?;
+        Ok(handle)
+    }
+
+    /// Runs a future to its end on the thread.
+    ///
+    /// # Errors
+    /// When the thread cannot be started; the future is dropped then.
+    pub(crate) fn run(&self, keeper: &Arc<Keeper>, future: BoxFuture<()>) -> Result<()> {
+        self.handle(keeper)?.spawn(future);
+        Ok(())
+    }
+
+    /// Does something at a time; starts the thread.
+    pub(crate) fn arm(&self, keeper: &Arc<Keeper>, at: Ticks, due: Due) {
+        let first = {
+            let mut timers = self.timers.lock().unwrap_or_else(PoisonError::into_inner);
+            timers.armed += 1;
+            let order = timers.armed;
+            timers.heap.push(Timer { at, order, due });
+            timers.heap.peek().is_some_and(|t| t.order == order)
+        };
+        if self.handle(keeper).is_ok() && first {
+            self.kick.notify_one();
+        }
+    }
+
+    /// Waits on the keeper's own clock.
+    pub(crate) async fn sleep(&self, keeper: &Arc<Keeper>, time: Duration) {
+        let until = self.clock.now().plus(time);
+        std::future::poll_fn(|context| {
+            if self.clock.now() >= until {
+                return Poll::Ready(());
+            }
+            self.arm(keeper, until, Due::Wake(context.waker().clone()));
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Ends the thread with all its tasks.
+    pub(crate) fn stop(&self) {
+        self.stop.notify_one();
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+async fn drive(clock: Clock, timers: Arc<Mutex<Timers>>, keeper: Weak<Keeper>, timer: TimerFd, kick: Arc<Notify>, stop: Arc<Notify>) {
+    let Ok(Ok(ready)) = timer.as_fd().try_clone_to_owned().map(readable) else { return };
+    let mut stopped = std::pin::pin!(stop.notified());
+    loop {
+        let next = fire_due(&clock, &timers, &keeper);
+        if arm(&timer, &clock, next).is_err() {
+            return;
+        }
+        let mut kicked = std::pin::pin!(kick.notified());
+        let ended = std::future::poll_fn(|context| {
+            if stopped.as_mut().poll(context).is_ready() {
+                return Poll::Ready(true);
+            }
+            if kicked.as_mut().poll(context).is_ready() {
+                return Poll::Ready(false);
+            }
+            ready.poll_read_ready(context).map(|ready| match ready {
+                Ok(mut ready) => {
+                    drain(&timer);
+                    ready.clear_ready();
+                    false
+                }
+                Err(_) => true,
+            })
+        });
+        if ended.await {
+            return;
+        }
+    }
+}
+
+fn readable(timer: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: the descriptor is owned by the value that is registered, so it stays open for as long as it is.
+    unsafe { AsyncFd::register_with_interest(timer, tokio::io::Interest::READABLE) }.map_err(Into::into)
+}
+
+/// Runs everything that is due, and answers when the next is.
+fn fire_due(clock: &Clock, timers: &Mutex<Timers>, keeper: &Weak<Keeper>) -> Option<Ticks> {
+    loop {
+        let now = clock.now();
+        let due = {
+            let mut timers = timers.lock().unwrap_or_else(PoisonError::into_inner);
+            match timers.heap.peek() {
+                Some(first) if first.at <= now => timers.heap.pop().map(|t| t.due),
+                first => return first.map(|t| t.at),
+            }
+        };
+        match due {
+            Some(Due::Entry(entry)) => {
+                if let Some(entry) = entry.upgrade() {
+                    entry.timer(now);
+                }
+            }
+            Some(Due::Leaving(entry)) => entry.timer(now),
+            Some(Due::TooLong(turn)) => {
+                if let Some(turn) = turn.upgrade() {
+                    turn.entry.held_too_long(&turn);
+                }
+            }
+            Some(Due::Leases) => {
+                if let Some(keeper) = keeper.upgrade() {
+                    keeper.look_after_leases(now);
+                }
+            }
+            Some(Due::Net) => {
+                if let Some(keeper) = keeper.upgrade() {
+                    keeper.cast_net(now);
+                }
+            }
+            Some(Due::Wake(waker)) => waker.wake(),
+            None => {}
+        }
+    }
+}
+
+fn arm(timer: &TimerFd, clock: &Clock, next: Option<Ticks>) -> nix::Result<()> {
+    match next {
+        // A virtual clock kicks when it is moved.
+        Some(at) if !clock.is_virtual() => {
+            let wait = at.since(clock.now()).max(Duration::from_nanos(1));
+            timer.set(Expiration::OneShot(TimeSpec::from(wait)), TimerSetTimeFlags::empty())
+        }
+        _ => timer.unset(),
+    }
+}
+
+fn drain(timer: &TimerFd) {
+    let mut count = [0u8; 8];
+    // Non-blocking: nothing to read just means that it was set anew meanwhile.
+    let _ = nix::unistd::read(timer.as_fd(), &mut count);
+}

@@ -1,0 +1,651 @@
+//! One name of one kind in this process: its line, who waits for it and who has a turn.
+//!
+//! Every step is made under the entry's lock, by whatever thread has something to say: the caller, the engine's waiter,
+//! the keeper. Wakers are woken after the lock is given back.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+use std::thread::ThreadId;
+
+use tokio::sync::oneshot;
+
+use super::Keeper;
+use super::cell::{LeaseCell, NewTurn, TurnCell};
+use super::driver::Due;
+use super::request::Request;
+use crate::claim::{Holder, Identity, Mode};
+use crate::clock::Ticks;
+use crate::engine::{Attempt, End};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{ClaimId, HoldId};
+use crate::lost::Lost;
+use crate::name::{Kind, Name};
+use crate::owner::Owner;
+use crate::protocol::line::{Answered, Ask, Event, Line, Refusal, Seq};
+use crate::token::Token;
+
+/// A hasher for numbers that are never chosen by anybody outside.
+#[derive(Default)]
+pub(crate) struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+    }
+}
+
+pub(crate) type ByNumber<T> = HashMap<u64, T, BuildHasherDefault<NumberHasher>>;
+
+/// See the module.
+pub(crate) struct Entry {
+    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) kind: Kind,
+    pub(crate) name: Name,
+    pub(super) state: Mutex<State>,
+}
+
+pub(super) struct State {
+    pub(super) line: Line,
+    pub(super) waiting: ByNumber<Waiting>,
+    pub(super) turns: ByNumber<TurnRecord>,
+    pub(super) converting: ByNumber<Converting>,
+    /// Leases of the holds that have one.
+    pub(super) leases: HashMap<HoldId, Arc<LeaseCell>>,
+    /// Who waits to hear how a release ended.
+    pub(super) tell: HashMap<HoldId, oneshot::Sender<End>>,
+    /// What the engine said last about who holds it.
+    pub(super) last_holder: Option<Box<Holder>>,
+    pub(super) last_ahead: Option<u32>,
+    /// Why the last attempt got nothing.
+    pub(super) last_error: Option<Error>,
+    /// What became of the release that this very step made.
+    pub(super) released: Option<ReleaseStep>,
+    pub(super) actions: Vec<crate::protocol::line::Action>,
+    armed: Option<Ticks>,
+}
+
+/// A claim whose future waits, or has something to fetch.
+pub(super) struct Waiting {
+    pub(super) who: Arc<Identity>,
+    pub(super) value: Option<Arc<str>>,
+    pub(super) waker: Option<Waker>,
+    pub(super) outcome: Option<Outcome>,
+    /// The observer was told that it waits.
+    told: bool,
+}
+
+impl Waiting {
+    fn of(request: &Request) -> Self {
+        Self { who: request.who.clone(), value: request.value.clone(), waker: None, outcome: None, told: false }
+    }
+}
+
+pub(super) enum Outcome {
+    Offered {
+        hold: HoldId,
+        token: Option<Token>,
+    },
+    Busy(Option<Box<Holder>>),
+    Refused(Error),
+    /// The offer lapsed or was lost before anybody took it.
+    AskAnew,
+}
+
+pub(super) enum ReleaseStep {
+    Ended(End),
+    Later,
+}
+
+pub(super) struct TurnRecord {
+    pub(super) cell: Arc<TurnCell>,
+    owner: Option<Owner>,
+    thread: Option<ThreadId>,
+    guards: u32,
+    pub(super) taken_at: &'static std::panic::Location<'static>,
+}
+
+#[derive(Default)]
+pub(super) struct Converting {
+    pub(super) waker: Option<Waker>,
+    pub(super) outcome: Option<Result<(), Refusal>>,
+    /// Nobody listens: a write guard was dropped and its hold goes back to upgradable.
+    pub(super) forgotten: bool,
+}
+
+/// What a claim came to.
+pub(crate) enum Begun {
+    Got(Arc<TurnCell>),
+    Busy(Option<Box<Holder>>),
+    Waiting(Seq),
+    /// The offer lapsed, or its hold was lost, before anybody took it: begin anew.
+    AskAnew,
+}
+
+/// How a turn ended for the engine.
+pub(crate) enum Over {
+    /// It was lost before.
+    Lost(Lost),
+    /// The hold goes on: passed to the next, or guards of the same owner are left.
+    Passed,
+    /// The engine answered.
+    Ended(End),
+    /// The engine will answer.
+    Soon(oneshot::Receiver<End>),
+}
+
+/// The lock of an entry; on its way out it arms the timer and wakes the wakers.
+pub(super) struct Locked<'a> {
+    entry: &'a Arc<Entry>,
+    pub(super) state: Option<MutexGuard<'a, State>>,
+    pub(super) wakers: Vec<Waker>,
+}
+
+impl Locked<'_> {
+    pub(super) fn wake(&mut self, waker: Option<Waker>) {
+        self.wakers.extend(waker);
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        if let Some(mut state) = self.state.take() {
+            let next = state.line.next_timer();
+            let earlier = next.filter(|at| state.armed.is_none_or(|armed| *at < armed));
+            if earlier.is_some() {
+                state.armed = earlier;
+            }
+            let leaving = state.line.is_leaving();
+            drop(state);
+            if let Some(at) = earlier {
+                // A place that must still be left keeps its entry alive; everything else has a future or a guard that does.
+                let due = if leaving { Due::Leaving(self.entry.clone()) } else { Due::Entry(Arc::downgrade(self.entry)) };
+                self.entry.keeper.driver.arm(&self.entry.keeper, at, due);
+            }
+        }
+        for waker in self.wakers.drain(..) {
+            waker.wake();
+        }
+    }
+}
+
+impl Entry {
+    pub(crate) fn new(keeper: Arc<Keeper>, kind: Kind, name: Name) -> Self {
+        let line = Line::new(keeper.settings.rules.clone(), keeper.facts.hand_off);
+        let state = State {
+            line,
+            waiting: ByNumber::default(),
+            turns: ByNumber::default(),
+            converting: ByNumber::default(),
+            leases: HashMap::new(),
+            tell: HashMap::new(),
+            last_holder: None,
+            last_ahead: None,
+            last_error: None,
+            released: None,
+            actions: Vec::new(),
+            armed: None,
+        };
+        Self { keeper, kind, name, state: Mutex::new(state) }
+    }
+
+    pub(super) fn lock(self: &Arc<Self>) -> Locked<'_> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        Locked { entry: self, state: Some(state), wakers: Vec::new() }
+    }
+
+    /// Asks for a turn. `Waiting` is followed by [`Entry::poll_turn`], and by [`Entry::abandon`] when the caller leaves.
+    pub(crate) fn begin(self: &Arc<Self>, request: &Request, give_up: Option<Ticks>, waker: &Waker) -> Result<Begun> {
+        self.keeper.check_open()?;
+        let now = self.keeper.clock.now();
+        let mut locked = self.lock();
+        let Some(state) = locked.state.as_deref_mut() else { return Err(self.closed()) };
+        if let Some(turn) = self.again(state, request)? {
+            return Ok(Begun::Got(turn));
+        }
+        let seq = state.line.draw_seq();
+        let ask = Ask { seq, id: ClaimId::fresh(), shape: request.shape(), try_only: request.try_only, sent_elsewhere: false, give_up };
+        state.waiting.insert(seq, Waiting::of(request));
+        self.keeper.observe(self, crate::observe::Seen::Asked { claim: seq, mode: request.mode });
+        self.step(&mut locked, now, Event::Ask(ask));
+        match self.fetch(&mut locked, now, seq, request) {
+            Some(outcome) => outcome,
+            None => {
+                let Some(state) = locked.state.as_deref_mut() else { return Err(self.closed()) };
+                self.note_waiting(state, seq);
+                if let Some(waiting) = state.waiting.get_mut(&seq) {
+                    waiting.told = true;
+                    waiting.waker = Some(waker.clone());
+                }
+                Ok(Begun::Waiting(seq))
+            }
+        }
+    }
+
+    /// Looks whether a claim that waits has come to something.
+    pub(crate) fn poll_turn(self: &Arc<Self>, seq: Seq, request: &Request, waker: &Waker) -> Poll<Result<Begun>> {
+        let mut locked = self.lock();
+        let now = self.keeper.clock.now();
+        match self.fetch(&mut locked, now, seq, request) {
+            Some(outcome) => Poll::Ready(outcome),
+            None => {
+                if let Some(waiting) = locked.state.as_deref_mut().and_then(|s| s.waiting.get_mut(&seq))
+                    && waiting.waker.as_ref().is_none_or(|w| !w.will_wake(waker))
+                {
+                    waiting.waker = Some(waker.clone());
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Takes what the claim came to; `None` while it waits.
+    fn fetch(self: &Arc<Self>, locked: &mut Locked<'_>, now: Ticks, seq: Seq, request: &Request) -> Option<Result<Begun>> {
+        let state = locked.state.as_deref_mut()?;
+        state.waiting.get(&seq)?.outcome.as_ref()?;
+        let waiting = state.waiting.remove(&seq)?;
+        if waiting.told {
+            self.keeper.observe(self, crate::observe::Seen::WaitOver { claim: seq });
+        }
+        let outcome = waiting.outcome?;
+        Some(match outcome {
+            Outcome::Busy(holder) => Ok(Begun::Busy(holder)),
+            Outcome::Refused(error) => Err(error),
+            Outcome::AskAnew => Ok(Begun::AskAnew),
+            Outcome::Offered { hold, token } => {
+                let cell = self.take(state, now, seq, hold, token, request);
+                self.step(locked, now, Event::Take(seq));
+                Ok(Begun::Got(cell))
+            }
+        })
+    }
+
+    fn take(
+        self: &Arc<Self>,
+        state: &mut State,
+        now: Ticks,
+        seq: Seq,
+        hold: HoldId,
+        token: Option<Token>,
+        request: &Request,
+    ) -> Arc<TurnCell> {
+        let lease = if state.leases.is_empty() { None } else { state.leases.get(&hold).cloned() };
+        let span = tracing::debug_span!("hold", engine = self.keeper.facts.engine, name = %self.name, token = token.map(Token::get));
+        let turn = NewTurn { entry: self.clone(), seq, hold, lease, granted: now, token, mode: request.mode, span };
+        let cell = Arc::new(TurnCell::new(turn));
+        let (owner, thread) = (request.owner.clone(), request.thread);
+        state.turns.insert(seq, TurnRecord { cell: cell.clone(), owner, thread, guards: 1, taken_at: request.taken_at });
+        if let Some(time) = request.hold_at_most {
+            self.keeper.driver.arm(&self.keeper, now.plus(time), Due::TooLong(Arc::downgrade(&cell)));
+        }
+        self.keeper.took(&cell);
+        cell
+    }
+
+    /// The same owner, or the same thread, asks again for what it holds (R8).
+    fn again(self: &Arc<Self>, state: &mut State, request: &Request) -> Result<Option<Arc<TurnCell>>> {
+        if request.mode.permits().is_some() || (request.owner.is_none() && request.thread.is_none()) {
+            return Ok(None);
+        }
+        let same = |t: &&mut TurnRecord| match (&request.owner, &t.owner) {
+            (Some(asks), Some(has)) => asks == has,
+            (None, None) => request.thread.is_some() && request.thread == t.thread,
+            _ => false,
+        };
+        let Some(record) = state.turns.values_mut().find(same) else { return Ok(None) };
+        if let Some(why) = record.cell.lost() {
+            let text = format!("the hold that would be entered again is lost: {why}; release it and acquire anew");
+            return Err(self.error(ErrorKind::Lost, text));
+        }
+        let deadlock = |why: &str| self.error(ErrorKind::WouldDeadlock, format!("{why}; the first was taken at {}", record.taken_at));
+        let Some(owner) = &request.owner else {
+            let shares = request.mode == Mode::Shared && record.cell.mode_is(Mode::Shared);
+            return if shares {
+                Ok(None)
+            } else {
+                Err(deadlock("this thread holds it already; give both acquisitions one Owner to enter again"))
+            };
+        };
+        if owner.is_strict() {
+            return Err(deadlock("this strict owner holds it already"));
+        }
+        let enters = record.cell.mode_is(Mode::Exclusive) || request.mode == Mode::Shared;
+        if !enters {
+            return Err(deadlock("this owner holds it shared and would wait for itself; only an upgradable guard upgrades"));
+        }
+        record.guards += 1;
+        Ok(Some(record.cell.clone()))
+    }
+
+    /// The caller has left.
+    pub(crate) fn abandon(self: &Arc<Self>, seq: Seq) {
+        let now = self.keeper.clock.now();
+        let mut locked = self.lock();
+        let waiting = locked.state.as_deref_mut().and_then(|state| state.waiting.remove(&seq));
+        if waiting.is_some_and(|w| w.told) {
+            self.keeper.observe(self, crate::observe::Seen::WaitOver { claim: seq });
+        }
+        self.step(&mut locked, now, Event::Cancel(seq));
+        self.keeper.observe(self, crate::observe::Seen::Left { claim: seq });
+    }
+
+    /// A guard was released or dropped. With `tell`, the answer can be waited for.
+    pub(crate) fn turn_over(self: &Arc<Self>, cell: &Arc<TurnCell>, tell: bool) -> Over {
+        let now = self.keeper.clock.now();
+        let mut locked = self.lock();
+        let Some(state) = locked.state.as_deref_mut() else { return Over::Passed };
+        let Some(record) = state.turns.get_mut(&cell.seq) else {
+            return Over::Lost(cell.lost().unwrap_or(Lost::Released));
+        };
+        record.guards -= 1;
+        if record.guards > 0 {
+            return cell.lost().map_or(Over::Passed, Over::Lost);
+        }
+        state.turns.remove(&cell.seq);
+        let was_lost = cell.lost();
+        let fresh = was_lost.is_none() && cell.lease.as_ref().is_none_or(|l| l.is_fresh(now));
+        let mut soon = None;
+        if tell {
+            let (sender, receiver) = oneshot::channel();
+            state.tell.insert(cell.hold, sender);
+            soon = Some(receiver);
+        }
+        state.released = None;
+        self.keeper.releasing(cell);
+        self.step(&mut locked, now, Event::TurnOver { seq: cell.seq, fresh });
+        cell.lose(Lost::Released);
+        let Some(state) = locked.state.as_deref_mut() else { return Over::Passed };
+        let ended = state.released.take();
+        if let Some(why) = was_lost {
+            state.tell.remove(&cell.hold);
+            return Over::Lost(why);
+        }
+        match (ended, soon) {
+            (Some(ReleaseStep::Ended(end)), _) => {
+                state.tell.remove(&cell.hold);
+                Over::Ended(end)
+            }
+            (Some(ReleaseStep::Later), Some(receiver)) => Over::Soon(receiver),
+            _ => {
+                state.tell.remove(&cell.hold);
+                Over::Passed
+            }
+        }
+    }
+
+    /// The turn was held longer than it may be (R16).
+    pub(crate) fn held_too_long(self: &Arc<Self>, cell: &Arc<TurnCell>) {
+        let now = self.keeper.clock.now();
+        let mut locked = self.lock();
+        let Some(state) = locked.state.as_deref_mut() else { return };
+        if state.turns.remove(&cell.seq).is_none() {
+            return;
+        }
+        if cell.lose(Lost::HeldTooLong) {
+            self.keeper.lost(cell, Lost::HeldTooLong);
+        }
+        self.step(&mut locked, now, Event::TurnOver { seq: cell.seq, fresh: false });
+    }
+
+    /// Begins a conversion; [`Entry::poll_convert`] follows.
+    pub(crate) fn begin_convert(self: &Arc<Self>, cell: &Arc<TurnCell>, to: Mode, give_up: Option<Ticks>) -> Result<()> {
+        self.keeper.check_open()?;
+        let now = self.keeper.clock.now();
+        let mut locked = self.lock();
+        let Some(state) = locked.state.as_deref_mut() else { return Err(self.closed()) };
+        if !state.turns.contains_key(&cell.seq) {
+            let why = cell.lost().unwrap_or(Lost::Released);
+            return Err(self.error(ErrorKind::Lost, format!("the hold that would be converted is lost: {why}")));
+        }
+        state.converting.insert(cell.seq, Converting::default());
+        self.step(&mut locked, now, Event::Convert { seq: cell.seq, id: ClaimId::fresh(), to, give_up });
+        Ok(())
+    }
+
+    /// Converts back without waiting for the answer.
+    pub(crate) fn convert_back(self: &Arc<Self>, cell: &Arc<TurnCell>, to: Mode) {
+        let now = self.keeper.clock.now();
+        let mut locked = self.lock();
+        let Some(state) = locked.state.as_deref_mut() else { return };
+        if state.turns.contains_key(&cell.seq) {
+            state.converting.insert(cell.seq, Converting { forgotten: true, ..Converting::default() });
+            self.step(&mut locked, now, Event::Convert { seq: cell.seq, id: ClaimId::fresh(), to, give_up: None });
+        }
+    }
+
+    /// Waits until a conversion that nobody listens to is done.
+    pub(crate) fn poll_unconverted(self: &Arc<Self>, cell: &Arc<TurnCell>, waker: &Waker) -> Poll<()> {
+        let mut locked = self.lock();
+        match locked.state.as_deref_mut().and_then(|s| s.converting.get_mut(&cell.seq)) {
+            Some(converting) if converting.forgotten => {
+                converting.waker = Some(waker.clone());
+                Poll::Pending
+            }
+            _ => Poll::Ready(()),
+        }
+    }
+
+    /// Reserves the process's place for a claim that is sent together with others; `None` when it is not free here.
+    pub(crate) fn reserve(self: &Arc<Self>, request: &Request) -> Option<(Seq, crate::claim::Claim)> {
+        let now = self.keeper.clock.now();
+        let mut locked = self.lock();
+        let state = locked.state.as_deref_mut()?;
+        if !state.line.is_idle() {
+            return None;
+        }
+        let seq = state.line.draw_seq();
+        let ask = Ask { seq, id: ClaimId::fresh(), shape: request.shape(), try_only: true, sent_elsewhere: true, give_up: None };
+        state.waiting.insert(seq, Waiting::of(request));
+        let claim = self.claim(&locked, &ask);
+        self.step(&mut locked, now, Event::Ask(ask));
+        Some((seq, claim))
+    }
+
+    /// Looks whether a conversion is done.
+    pub(crate) fn poll_convert(self: &Arc<Self>, cell: &Arc<TurnCell>, waker: &Waker) -> Poll<Result<()>> {
+        let mut locked = self.lock();
+        let Some(state) = locked.state.as_deref_mut() else { return Poll::Ready(Err(self.closed())) };
+        let Some(converting) = state.converting.get_mut(&cell.seq) else {
+            return Poll::Ready(Err(self.error(ErrorKind::Lost, "the hold that would be converted is gone")));
+        };
+        let Some(outcome) = converting.outcome.take() else {
+            converting.waker = Some(waker.clone());
+            return Poll::Pending;
+        };
+        state.converting.remove(&cell.seq);
+        Poll::Ready(outcome.map_err(|why| self.refusal(state, why)))
+    }
+
+    /// The caller of a conversion has left: the hold stays as it was.
+    pub(crate) fn abandon_convert(self: &Arc<Self>, cell: &Arc<TurnCell>) {
+        let now = self.keeper.clock.now();
+        let mut locked = self.lock();
+        if let Some(state) = locked.state.as_deref_mut()
+            && state.converting.remove(&cell.seq).is_some()
+        {
+            self.step(&mut locked, now, Event::CancelConvert { seq: cell.seq });
+        }
+    }
+
+    /// A timer of the line is due.
+    pub(crate) fn timer(self: &Arc<Self>, now: Ticks) {
+        let mut locked = self.lock();
+        if let Some(state) = locked.state.as_deref_mut() {
+            state.armed = None;
+        }
+        self.step(&mut locked, now, Event::Timer);
+    }
+
+    /// The engine answered an attempt or conversion, at once or by a push.
+    pub(crate) fn answered(self: &Arc<Self>, claim: ClaimId, sent: Ticks, answer: Attempt) {
+        let now = self.keeper.clock.now();
+        let mut locked = self.lock();
+        let event = self.understand(&mut locked, claim, sent, answer);
+        self.step(&mut locked, now, event);
+    }
+
+    /// A hint that the claim may be granted.
+    pub(crate) fn wake(self: &Arc<Self>, claim: ClaimId) {
+        let now = self.keeper.clock.now();
+        let mut locked = self.lock();
+        self.step(&mut locked, now, Event::Wake { claim });
+    }
+
+    /// A hold ended by itself.
+    pub(crate) fn ended(self: &Arc<Self>, hold: HoldId, why: Lost, ours: bool) {
+        let now = self.keeper.clock.now();
+        let mut locked = self.lock();
+        self.step(&mut locked, now, Event::Ended { hold, why, ours });
+    }
+
+    /// The `Locks` is closed; answers how the release of each hold can be heard of.
+    pub(crate) fn close(self: &Arc<Self>) -> Vec<(HoldId, oneshot::Receiver<End>)> {
+        let now = self.keeper.clock.now();
+        let mut locked = self.lock();
+        let Some(state) = locked.state.as_deref_mut() else { return Vec::new() };
+        let mut open = Vec::new();
+        for hold in state.line.holds() {
+            let (sender, receiver) = oneshot::channel();
+            state.tell.insert(hold, sender);
+            open.push((hold, receiver));
+        }
+        self.step(&mut locked, now, Event::Close);
+        open
+    }
+
+    /// Somebody asks politely for the lock.
+    pub(crate) fn asked(self: &Arc<Self>, hold: HoldId) {
+        let locked = self.lock();
+        let turns = locked.state.as_deref().into_iter().flat_map(|s| s.turns.values());
+        for record in turns.filter(|t| t.cell.hold == hold) {
+            record.cell.ask();
+        }
+    }
+
+    /// Whether the process stands in the engine's line with this claim, or a conversion waits with it.
+    pub(crate) fn stands(&self, claim: ClaimId) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.line.place() == Some(claim) || state.line.conversions().any(|id| id == claim)
+    }
+
+    /// Turns an engine's answer into what the line understands, and keeps what it does not need.
+    pub(super) fn understand(self: &Arc<Self>, locked: &mut Locked<'_>, claim: ClaimId, sent: Ticks, answer: Attempt) -> Event {
+        let Some(state) = locked.state.as_deref_mut() else { return Event::Timer };
+        let answer = match answer {
+            Attempt::Granted(grant) => {
+                self.keeper.forget_claim(claim);
+                if let Some(lease) = grant.lease {
+                    let cell = self.keeper.add_lease(self, claim, &lease, sent, state.line.shape_of(claim));
+                    state.leases.insert(claim, cell);
+                }
+                Answered::Granted(grant.number)
+            }
+            Attempt::InLine(place) => {
+                state.last_ahead = place.ahead;
+                if place.holder.is_some() {
+                    state.last_holder = place.holder;
+                }
+                Answered::InLine
+            }
+            Attempt::Busy(holder) => {
+                self.keeper.forget_claim(claim);
+                state.last_error = None;
+                state.last_holder = holder;
+                Answered::No
+            }
+            Attempt::Failed(error) => {
+                self.keeper.forget_claim(claim);
+                state.last_error = Some(error.name(&self.name).engine(self.keeper.facts.engine));
+                Answered::No
+            }
+            Attempt::Unknown(error) => {
+                state.last_error = Some(error.name(&self.name).engine(self.keeper.facts.engine));
+                Answered::Unknown
+            }
+        };
+        Event::Answered { claim, answer }
+    }
+
+    pub(super) fn outcome_of(self: &Arc<Self>, state: &State, why: Refusal) -> Outcome {
+        match why {
+            Refusal::BusyHere => Outcome::Busy(self.local_holder(state)),
+            Refusal::Answer if state.last_error.is_none() => Outcome::Busy(state.last_holder.clone()),
+            _ => Outcome::Refused(self.refusal(state, why)),
+        }
+    }
+
+    fn refusal(self: &Arc<Self>, state: &State, why: Refusal) -> Error {
+        match why {
+            Refusal::Closed => self.closed(),
+            Refusal::Lost(why) => self.error(ErrorKind::Lost, format!("the hold is lost: {why}")),
+            Refusal::TooMany => {
+                let most = self.keeper.settings.rules.waiting_max;
+                self.error(ErrorKind::Refused, format!("{most} tasks of this process wait for it already, which is the limit"))
+            }
+            Refusal::Unknown | Refusal::Answer => {
+                state.last_error.clone().unwrap_or_else(|| self.error(ErrorKind::Unknown, "the engine did not say whether it was granted"))
+            }
+            Refusal::TimedOut | Refusal::BusyHere => {
+                let holder = self.local_holder(state).or_else(|| state.last_holder.clone());
+                let who = holder.as_deref().map_or(String::new(), describe_holder);
+                self.error(ErrorKind::TimedOut, format!("not obtained in time{who}")).held_by(holder.map(|h| *h))
+            }
+        }
+    }
+
+    /// Who of this process holds it.
+    fn local_holder(&self, state: &State) -> Option<Box<Holder>> {
+        let record = state.turns.values().next()?;
+        let mut holder = Holder::new(record.cell.hold, &self.keeper.who, Mode::Exclusive);
+        holder.mode = Some(record.cell.mode());
+        holder.token = record.cell.token();
+        Some(Box::new(holder))
+    }
+
+    pub(crate) fn error(&self, kind: ErrorKind, message: impl Into<String>) -> Error {
+        Error::new(kind, message).name(&self.name).engine(self.keeper.facts.engine)
+    }
+
+    pub(crate) fn closed(&self) -> Error {
+        self.error(ErrorKind::Closed, "its Locks was closed; open a new one")
+    }
+
+    fn note_waiting(&self, state: &mut State, seq: Seq) {
+        let behind = state.last_holder.as_deref().map(|h| (h.host.clone(), h.pid));
+        tracing::debug!(engine = self.keeper.facts.engine, name = %self.name, ahead = state.last_ahead, ?behind, "waiting");
+        self.keeper.observe(self, crate::observe::Seen::Waiting { claim: seq, ahead: state.last_ahead });
+    }
+
+    /// Every hold of this name, for ends that concern all.
+    pub(crate) fn holds(&self) -> Vec<HoldId> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).line.holds()
+    }
+
+    /// Whether the line knows this id.
+    pub(crate) fn knows(&self, id: ClaimId) -> bool {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).line.knows(id)
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.keeper.forget_entry(self.kind, &self.name);
+    }
+}
+
+fn describe_holder(holder: &Holder) -> String {
+    match (&holder.host, holder.pid) {
+        (Some(host), Some(pid)) => format!(": held by {} (pid {pid})", host.escape_debug()),
+        (Some(host), None) => format!(": held by {}", host.escape_debug()),
+        _ => String::new(),
+    }
+}

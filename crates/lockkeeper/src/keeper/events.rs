@@ -1,0 +1,163 @@
+//! What engines tell unasked, and the net under a lost wake-up (R10).
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, Weak};
+use std::time::Duration;
+
+use super::Keeper;
+use super::driver::Due;
+use super::entry::Entry;
+use crate::clock::Ticks;
+use crate::engine::{Answer, Attempt, Event, Which};
+use crate::id::ClaimId;
+
+/// How often all places are re-checked in one message.
+const NET_EVERY: Duration = Duration::from_secs(5);
+
+/// Events for claims that nobody has registered yet, at most.
+const EARLY_MAX: usize = 1024;
+
+/// Which entry waits for events of which claim.
+#[derive(Default)]
+pub(super) struct Claims {
+    waiting: HashMap<ClaimId, Weak<Entry>>,
+    /// An engine's thread may be faster than the answer that says "in line".
+    early: HashMap<ClaimId, Event>,
+    net_armed: bool,
+}
+
+impl Keeper {
+    /// This entry waits for events of this claim. An event that was faster follows at once, from the keeper's thread.
+    pub(super) fn await_event(self: &Arc<Self>, claim: ClaimId, entry: &Arc<Entry>) {
+        let (early, arm) = {
+            let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+            claims.waiting.insert(claim, Arc::downgrade(entry));
+            let arm = !std::mem::replace(&mut claims.net_armed, true);
+            (claims.early.remove(&claim), arm)
+        };
+        if arm {
+            self.driver.arm(self, self.clock.now().plus(NET_EVERY), Due::Net);
+        }
+        if let Some(event) = early {
+            // The caller holds the entry's lock, so this cannot be handled here.
+            let keeper = self.clone();
+            self.run(async move { keeper.event(event) });
+        }
+    }
+
+    pub(super) fn forget_claim(&self, claim: ClaimId) {
+        let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        claims.waiting.remove(&claim);
+        claims.early.remove(&claim);
+    }
+
+    /// The entry that waits for this claim; keeps the event for later when there is none.
+    fn entry_of(&self, claim: ClaimId, event: &Event) -> Option<Arc<Entry>> {
+        let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(entry) = claims.waiting.get(&claim) {
+            return entry.upgrade();
+        }
+        if claims.early.len() < EARLY_MAX {
+            claims.early.insert(claim, event.clone());
+        }
+        None
+    }
+
+    /// Acts on one event, in the thread that brings it.
+    pub(crate) fn event(self: &Arc<Self>, event: Event) {
+        match &event {
+            Event::Granted { claim, grant } => {
+                let Some(entry) = self.entry_of(*claim, &event) else { return };
+                match grant.lease {
+                    // A push without a time is no grant before its renewal was answered (R1).
+                    Some(lease) if lease.since.is_none() => self.confirm(entry, *claim, grant.clone(), lease),
+                    _ => entry.answered(*claim, self.clock.now(), Attempt::Granted(grant.clone())),
+                }
+            }
+            Event::Wake { claim } => {
+                if let Some(entry) = self.entry_of(*claim, &event) {
+                    entry.wake(*claim);
+                }
+            }
+            Event::Failed { claim, error } => {
+                if let Some(entry) = self.entry_of(*claim, &event) {
+                    entry.answered(*claim, self.clock.now(), Attempt::Failed(error.clone()));
+                }
+            }
+            Event::Ended { which, why } => match *which {
+                Which::Hold(hold) => {
+                    // Rare, so no map is kept for it on the way of every acquisition.
+                    if let Some(entry) = self.all_entries().into_iter().find(|e| e.knows(hold)) {
+                        entry.ended(hold, *why, false);
+                    }
+                }
+                Which::Lease(lease) => self.lease_ended(lease, *why, false),
+                Which::All => {
+                    for entry in self.all_entries() {
+                        for hold in entry.holds() {
+                            entry.ended(hold, *why, false);
+                        }
+                    }
+                }
+            },
+            Event::Link { up } => {
+                tracing::info!(engine = self.facts.engine, up, "link");
+                if *up {
+                    self.renew_all();
+                    self.recheck_all();
+                }
+            }
+            Event::Asked { hold } => {
+                if let Some(entry) = self.all_entries().into_iter().find(|e| e.knows(*hold)) {
+                    entry.asked(*hold);
+                }
+            }
+            Event::Changed { watch } => {
+                let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(notify) = watches.get(watch) {
+                    notify.notify_one();
+                }
+            }
+        }
+    }
+
+    /// One message for all places, every few seconds while there are any.
+    pub(super) fn cast_net(self: &Arc<Self>, now: Ticks) {
+        let cast = {
+            let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+            claims.waiting.retain(|_, entry| entry.strong_count() > 0);
+            claims.net_armed = claims.net_armed && !claims.waiting.is_empty();
+            claims.net_armed
+        };
+        if cast {
+            self.recheck_all();
+            self.driver.arm(self, now.plus(NET_EVERY), Due::Net);
+        }
+    }
+
+    /// Asks about every place in one message.
+    fn recheck_all(self: &Arc<Self>) {
+        let places: Vec<(ClaimId, Arc<Entry>)> = {
+            let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+            claims.waiting.iter().filter_map(|(id, entry)| Some((*id, entry.upgrade()?))).collect()
+        };
+        let places: Vec<_> = places.into_iter().filter(|(id, entry)| entry.stands(*id)).collect();
+        if places.is_empty() {
+            return;
+        }
+        let ids: Vec<ClaimId> = places.iter().map(|(id, _)| *id).collect();
+        let sent = self.clock.now();
+        let tell = move |answers: Vec<Attempt>| {
+            for ((id, entry), answer) in places.into_iter().zip(answers) {
+                // Unknown changes nothing for a place: the next net asks again.
+                if !matches!(answer, Attempt::Unknown(_)) {
+                    entry.answered(id, sent, answer);
+                }
+            }
+        };
+        match self.engine.recheck(&ids) {
+            Answer::Now(answers) => tell(answers),
+            Answer::Later(answer) => self.run(async move { tell(answer.await) }),
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! The leases of one keeper: renewed in batches, over at their local deadline, gone when the engine says so.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, Weak};
+
+use super::Keeper;
+use super::cell::LeaseCell;
+use super::driver::Due;
+use super::entry::Entry;
+use crate::clock::Ticks;
+use crate::engine::{Answer, Attempt, Grant, Lease, Renewal};
+use crate::id::{ClaimId, HoldId, LeaseId};
+use crate::lost::Lost;
+use crate::observe::Seen;
+use crate::protocol::lease::{Change, Drift, Leases, deadline};
+use crate::protocol::line::Shape;
+
+/// How many leases go in one message.
+const BATCH: usize = 1000;
+/// How often the confirmation of a pushed grant is asked before it is left to the net.
+const CONFIRM_TRIES: u32 = 3;
+
+/// See the module.
+pub(super) struct Book {
+    drift: Drift,
+    machine: Leases,
+    kept: HashMap<LeaseId, Kept>,
+    lease_of: HashMap<HoldId, LeaseId>,
+    armed: Option<Ticks>,
+}
+
+struct Kept {
+    cell: Arc<LeaseCell>,
+    holds: Vec<(HoldId, Weak<Entry>)>,
+}
+
+impl Book {
+    pub(super) fn new(drift: Drift) -> Self {
+        Self { drift, machine: Leases::new(drift), kept: HashMap::new(), lease_of: HashMap::new(), armed: None }
+    }
+
+    /// The holds of a lease that is over; nothing of it is kept.
+    fn take_out(&mut self, lease: LeaseId) -> Vec<(HoldId, Weak<Entry>)> {
+        self.machine.forget(lease);
+        let holds = self.kept.remove(&lease).map(|k| k.holds).unwrap_or_default();
+        for (hold, _) in &holds {
+            self.lease_of.remove(hold);
+        }
+        holds
+    }
+}
+
+impl Keeper {
+    fn book(&self) -> std::sync::MutexGuard<'_, Book> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A hold came with a lease.
+    pub(super) fn add_lease(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        hold: HoldId,
+        lease: &Lease,
+        sent: Ticks,
+        shape: Option<Shape>,
+    ) -> Arc<LeaseCell> {
+        let renew = shape.is_none_or(|s| s.renew);
+        let since = lease.since.unwrap_or(sent);
+        let cell = {
+            let mut book = self.book();
+            let before = book.lease_of.get(&hold).copied();
+            let known = before == Some(lease.id);
+            let until = if known {
+                // A repeated answer about the same hold: no second hold on the lease, and never a shorter deadline.
+                let until = deadline(since, lease.ttl, book.drift);
+                book.kept.get(&lease.id).map_or(until, |k| k.cell.deadline().max(until))
+            } else {
+                book.machine.add(lease.id, since, lease.ttl, renew, lease.confirm && renew)
+            };
+            let kept =
+                book.kept.entry(lease.id).or_insert_with(|| Kept { cell: Arc::new(LeaseCell::new(until, lease.ttl)), holds: Vec::new() });
+            if !known {
+                kept.cell.extend(until, lease.ttl);
+                kept.holds.push((hold, Arc::downgrade(entry)));
+            }
+            let cell = kept.cell.clone();
+            book.lease_of.insert(hold, lease.id);
+            cell
+        };
+        self.arm_leases();
+        cell
+    }
+
+    /// A hold was given back.
+    pub(super) fn drop_lease(&self, hold: HoldId) {
+        let mut book = self.book();
+        let Some(lease) = book.lease_of.remove(&hold) else { return };
+        book.machine.drop_hold(lease);
+        if let Some(kept) = book.kept.get_mut(&lease) {
+            kept.holds.retain(|(h, _)| *h != hold);
+            if kept.holds.is_empty() {
+                book.kept.remove(&lease);
+            }
+        }
+    }
+
+    fn arm_leases(self: &Arc<Self>) {
+        let at = {
+            let mut book = self.book();
+            let next = book.machine.next_timer();
+            let armed = book.armed;
+            let earlier = next.filter(|at| armed.is_none_or(|armed| *at < armed));
+            book.armed = earlier.or(armed);
+            earlier
+        };
+        if let Some(at) = at {
+            self.driver.arm(self, at, Due::Leases);
+        }
+    }
+
+    /// Renews what is due, and ends what is over.
+    pub(super) fn look_after_leases(self: &Arc<Self>, now: Ticks) {
+        let mut changes = Vec::new();
+        let mut ended = Vec::new();
+        let mut batches = Vec::new();
+        {
+            let mut book = self.book();
+            book.armed = None;
+            book.machine.take_over(now, &mut changes);
+            for change in changes.drain(..) {
+                if let Change::Over(lease) = change {
+                    ended.extend(book.take_out(lease));
+                }
+            }
+            loop {
+                let batch = book.machine.take_due(now, BATCH);
+                if batch.is_empty() {
+                    break;
+                }
+                batches.push(batch);
+            }
+        }
+        for (hold, entry) in ended {
+            if let Some(entry) = entry.upgrade() {
+                entry.ended(hold, Lost::Expired, true);
+            }
+        }
+        for batch in batches {
+            self.renew(batch);
+        }
+        self.arm_leases();
+    }
+
+    /// Renews everything at once: after a reconnect each hold wants to know how it stands.
+    pub(super) fn renew_all(self: &Arc<Self>) {
+        let all: Vec<LeaseId> = {
+            let mut book = self.book();
+            let all = book.kept.keys().copied().collect();
+            book.machine.take_all_due();
+            all
+        };
+        for batch in all.chunks(BATCH) {
+            self.renew(batch.to_vec());
+        }
+    }
+
+    /// One message for many leases.
+    fn renew(self: &Arc<Self>, batch: Vec<LeaseId>) {
+        let sent = self.clock.now();
+        let span = tracing::debug_span!("renew", engine = self.facts.engine, leases = batch.len());
+        let answer = span.in_scope(|| self.engine.renew(&batch));
+        match answer {
+            Answer::Now(renewals) => self.renewed(sent, &batch, &renewals),
+            Answer::Later(answer) => {
+                let keeper = self.clone();
+                self.run(async move {
+                    let renewals = answer.await;
+                    keeper.renewed(sent, &batch, &renewals);
+                });
+            }
+        }
+    }
+
+    fn renewed(self: &Arc<Self>, sent: Ticks, batch: &[LeaseId], renewals: &[Renewal]) {
+        let now = self.clock.now();
+        let mut gone = Vec::new();
+        let mut told = Vec::new();
+        {
+            let mut changes = Vec::new();
+            let mut book = self.book();
+            for (at, lease) in batch.iter().enumerate() {
+                match renewals.get(at) {
+                    Some(Renewal::Extended { ttl, since }) => book.machine.renewed(*lease, since.unwrap_or(sent), *ttl, &mut changes),
+                    Some(Renewal::Gone(why)) => gone.push((*lease, *why)),
+                    Some(Renewal::Unknown(_)) | None => book.machine.unanswered(*lease, now, &mut changes),
+                }
+            }
+            for change in changes {
+                match change {
+                    Change::Extended(lease, until) => {
+                        let Some(kept) = book.kept.get(&lease) else { continue };
+                        let ttl = book.machine.ttl(lease).unwrap_or_else(|| kept.cell.ttl());
+                        kept.cell.extend(until, ttl);
+                        if self.settings.observer.is_some() {
+                            told.extend(kept.holds.iter().map(|(hold, entry)| (*hold, entry.clone(), until)));
+                        }
+                    }
+                    Change::Doubtful(lease) => {
+                        if let Some(kept) = book.kept.get(&lease) {
+                            kept.cell.doubt();
+                            let left = kept.cell.deadline().since(now);
+                            tracing::warn!(engine = self.facts.engine, ?lease, ?left, "a renewal was not answered; it is sent again");
+                        }
+                    }
+                    Change::Over(_) => {}
+                }
+            }
+        }
+        #[cfg(feature = "metrics")]
+        crate::metrics::renewed(self.facts.engine, now.since(sent));
+        for (hold, entry, deadline) in told {
+            if let Some(entry) = entry.upgrade() {
+                self.observe(&entry, Seen::Renewed { hold, deadline });
+            }
+        }
+        for (lease, why) in gone {
+            self.lease_ended(lease, why, false);
+        }
+        self.arm_leases();
+    }
+
+    /// A lease and all its holds are over.
+    pub(super) fn lease_ended(self: &Arc<Self>, lease: LeaseId, why: Lost, ours: bool) {
+        let holds = self.book().take_out(lease);
+        for (hold, entry) in holds {
+            if let Some(entry) = entry.upgrade() {
+                entry.ended(hold, why, ours);
+            }
+        }
+    }
+
+    /// A pushed grant that does not say when it was made counts only from a renewal that was answered (R1).
+    pub(super) fn confirm(self: &Arc<Self>, entry: Arc<Entry>, claim: ClaimId, grant: Grant, lease: Lease) {
+        let keeper = self.clone();
+        self.run(async move {
+            for _ in 0..CONFIRM_TRIES {
+                let sent = keeper.clock.now();
+                let answers = match keeper.engine.renew(&[lease.id]) {
+                    Answer::Now(answers) => answers,
+                    Answer::Later(answer) => answer.await,
+                };
+                match answers.first() {
+                    Some(Renewal::Extended { ttl, since }) => {
+                        let lease = Lease { ttl: *ttl, since: Some(since.unwrap_or(sent)), confirm: false, ..lease };
+                        return entry.answered(claim, sent, Attempt::Granted(Grant { lease: Some(lease), ..grant }));
+                    }
+                    // The offer has passed on meanwhile: ask again with the same claim.
+                    Some(Renewal::Gone(_)) => return entry.wake(claim),
+                    Some(Renewal::Unknown(_)) | None => {}
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,307 @@
+//! Runs the machines: entries, leases, events, the thread behind them.
+
+pub(crate) mod act;
+pub(crate) mod cell;
+pub(crate) mod driver;
+pub(crate) mod entry;
+mod events;
+mod leases;
+pub(crate) mod request;
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use crate::claim::Identity;
+use crate::clock::Clock;
+use crate::engine::{Answer, Context, Engine, EventSink, Spawner, WatchId};
+use crate::error::{Error, ErrorKind, Result};
+use crate::guarantee::Can;
+use crate::id::{ClaimId, fork_generation};
+use crate::lost::Lost;
+use crate::name::{Kind, Name};
+use crate::observe::{Observer, Seen};
+use crate::protocol::lease::Drift;
+use crate::protocol::line::Rules;
+use cell::TurnCell;
+use driver::Driver;
+use entry::Entry;
+
+/// What the user chose.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub(crate) ttl: Duration,
+    pub(crate) rules: Rules,
+    pub(crate) drift: Drift,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { ttl: Duration::from_secs(30), rules: Rules::default(), drift: Drift::default(), observer: None }
+    }
+}
+
+/// What never changes about an engine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts {
+    pub(crate) engine: &'static str,
+    pub(crate) hand_off: bool,
+    pub(crate) can: Can,
+}
+
+const OPEN: u8 = 0;
+const CLOSING: u8 = 1;
+const CLOSED: u8 = 2;
+
+/// One a `Locks`.
+pub(crate) struct Keeper {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) facts: Facts,
+    pub(crate) clock: Clock,
+    pub(crate) who: Arc<Identity>,
+    pub(crate) settings: Settings,
+    pub(crate) driver: Driver,
+    entries: Mutex<HashMap<(Kind, Name), Weak<Entry>>>,
+    claims: Mutex<events::Claims>,
+    leases: Mutex<leases::Book>,
+    watches: Mutex<HashMap<WatchId, Arc<tokio::sync::Notify>>>,
+    state: AtomicU8,
+    forks: u32,
+}
+
+impl Keeper {
+    /// A keeper for an engine that is not opened yet.
+    pub(crate) fn new(engine: Arc<dyn Engine>, clock: Clock, who: Arc<Identity>, settings: Settings) -> Arc<Self> {
+        let description = engine.describe();
+        let facts = Facts { engine: description.engine, hand_off: description.hand_off, can: description.can };
+        Arc::new(Self {
+            engine,
+            facts,
+            driver: Driver::new(clock.clone()),
+            clock,
+            who,
+            leases: Mutex::new(leases::Book::new(settings.drift)),
+            settings,
+            entries: Mutex::default(),
+            claims: Mutex::default(),
+            watches: Mutex::default(),
+            state: AtomicU8::new(OPEN),
+            forks: fork_generation(),
+        })
+    }
+
+    /// What the engine is given when it is opened.
+    pub(crate) fn context(self: &Arc<Self>) -> Context {
+        let (for_events, for_tasks) = (Arc::downgrade(self), Arc::downgrade(self));
+        Context {
+            clock: self.clock.clone(),
+            events: EventSink::new(move |event| {
+                if let Some(keeper) = for_events.upgrade() {
+                    keeper.event(event);
+                }
+            }),
+            spawner: Spawner::new(move |task| {
+                if let Some(keeper) = for_tasks.upgrade() {
+                    keeper.run(task);
+                }
+            }),
+            who: self.who.clone(),
+        }
+    }
+
+    /// Runs a future on the keeper's thread.
+    pub(crate) fn run(self: &Arc<Self>, future: impl Future<Output = ()> + Send + 'static) {
+        if let Err(error) = self.driver.run(self, Box::pin(future)) {
+            tracing::error!(engine = self.facts.engine, %error, "a task of the engine could not be started");
+        }
+    }
+
+    /// Waits for an answer wherever it comes from, polled by the keeper.
+    pub(crate) async fn answer<T: Send + 'static>(self: &Arc<Self>, answer: Answer<T>) -> Result<T> {
+        match answer {
+            Answer::Now(value) => Ok(value),
+            Answer::Later(future) => {
+                let (sender, receiver) = tokio::sync::oneshot::channel();
+                let work = async move {
+                    // Nobody listens any more: the engine's work is done all the same (R5).
+                    let _ = sender.send(future.await);
+                };
+                self.driver.run(self, Box::pin(work))?;
+                receiver.await.map_err(|_| self.closed())
+            }
+        }
+    }
+
+    pub(crate) fn closed(&self) -> Error {
+        Error::new(ErrorKind::Closed, "its Locks was closed; open a new one").engine(self.facts.engine)
+    }
+
+    /// Refuses work after `close`, and in a forked child, where the keeper's thread does not exist (R15).
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.state.load(Ordering::Acquire) != OPEN {
+            return Err(self.closed());
+        }
+        if self.forks != fork_generation() {
+            let text = "this Locks was opened before a fork; open a new one in the child";
+            return Err(Error::new(ErrorKind::Closed, text).engine(self.facts.engine));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_closed_for_good(&self) -> bool {
+        self.state.load(Ordering::Acquire) == CLOSED
+    }
+
+    /// The entry of a name; made when nobody has it.
+    pub(crate) fn entry(self: &Arc<Self>, kind: Kind, name: &Name) -> Arc<Entry> {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (kind, name.clone());
+        if let Some(entry) = entries.get(&key).and_then(Weak::upgrade) {
+            return entry;
+        }
+        let entry = Arc::new(Entry::new(self.clone(), kind, name.clone()));
+        entries.insert(key, Arc::downgrade(&entry));
+        entry
+    }
+
+    /// An entry is gone, unless another has taken its place meanwhile.
+    pub(crate) fn forget_entry(&self, kind: Kind, name: &Name) {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (kind, name.clone());
+        if entries.get(&key).is_some_and(|e| e.strong_count() == 0) {
+            entries.remove(&key);
+        }
+    }
+
+    /// Reads from the engine.
+    pub(crate) async fn read(self: &Arc<Self>, query: &crate::engine::Query) -> Result<Vec<crate::claim::Entry>> {
+        self.check_open()?;
+        let answer = self.engine.read(query);
+        self.answer(answer).await?.map_err(|e| e.engine(self.facts.engine))
+    }
+
+    /// Changes something at the engine; once begun it happens, also when this future is dropped.
+    pub(crate) async fn write(self: &Arc<Self>, change: &crate::engine::Change) -> Result<bool> {
+        self.check_open()?;
+        let answer = self.engine.write(change);
+        self.answer(answer).await?.map_err(|e| e.engine(self.facts.engine))
+    }
+
+    pub(crate) fn add_watch(&self, id: WatchId, changed: Arc<tokio::sync::Notify>) {
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner).insert(id, changed);
+    }
+
+    pub(crate) fn remove_watch(&self, id: WatchId) {
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        self.engine.unwatch(id);
+    }
+
+    fn all_entries(&self) -> Vec<Arc<Entry>> {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Tells the observer, whatever it does with it.
+    pub(crate) fn observe(&self, entry: &Entry, what: Seen) {
+        if let Some(observer) = &self.settings.observer {
+            self.tell(observer, entry, &what);
+        }
+        #[cfg(feature = "metrics")]
+        crate::metrics::seen(self.facts.engine, &what);
+    }
+
+    fn tell(&self, observer: &Arc<dyn Observer>, entry: &Entry, what: &Seen) {
+        let at = self.clock.now();
+        let told = catch_unwind(AssertUnwindSafe(|| observer.seen(at, entry.kind, &entry.name, what)));
+        if told.is_err() {
+            tracing::error!(engine = self.facts.engine, name = %entry.name, "the observer panicked; the lock goes on without it");
+        }
+    }
+
+    pub(crate) fn took(&self, cell: &Arc<TurnCell>) {
+        let deadline = cell.lease.as_ref().map(|l| l.deadline());
+        let token = cell.token();
+        tracing::debug!(engine = self.facts.engine, name = %cell.entry.name, token = token.map(crate::Token::get), "acquired");
+        self.observe(&cell.entry, Seen::Got { claim: cell.seq, hold: cell.hold, mode: cell.mode(), token, deadline });
+    }
+
+    pub(crate) fn releasing(&self, cell: &Arc<TurnCell>) {
+        self.observe(&cell.entry, Seen::Releasing { claim: cell.seq, hold: cell.hold });
+        #[cfg(feature = "metrics")]
+        crate::metrics::held(self.facts.engine, self.clock.now().since(cell.granted));
+    }
+
+    pub(crate) fn lost(&self, cell: &Arc<TurnCell>, why: Lost) {
+        let token = cell.token().map(crate::Token::get);
+        tracing::error!(parent: &cell.span, engine = self.facts.engine, name = %cell.entry.name, token, %why, "lost");
+        self.observe(&cell.entry, Seen::Lost { claim: cell.seq, why });
+    }
+
+    /// Refuses new claims, makes held guards lost, and waits up to `patience` for their release. Answers what stayed unknown.
+    pub(crate) async fn close(self: &Arc<Self>, patience: Duration) -> Vec<ClaimId> {
+        if self.state.compare_exchange(OPEN, CLOSING, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            return Vec::new();
+        }
+        let mut open = Vec::new();
+        for entry in self.all_entries() {
+            open.extend(entry.close());
+        }
+        let end = self.clock.now().plus(patience);
+        let mut unknown = Vec::new();
+        for (hold, answer) in open {
+            let left = end.since(self.clock.now());
+            match self.within(left, answer).await {
+                Some(Ok(crate::engine::End::Freed | crate::engine::End::NotOurs)) => {}
+                _ => unknown.push(hold),
+            }
+        }
+        self.state.store(CLOSED, Ordering::Release);
+        let left = end.since(self.clock.now()).max(Duration::from_millis(100));
+        let closing = self.engine.close();
+        match closing {
+            Answer::Now(()) => {}
+            Answer::Later(future) => {
+                let (sender, receiver) = tokio::sync::oneshot::channel();
+                self.run(async move {
+                    future.await;
+                    let _ = sender.send(());
+                });
+                self.within(left, receiver).await;
+            }
+        }
+        self.driver.stop();
+        unknown
+    }
+
+    /// Waits for `future`, but not longer than `time`.
+    pub(crate) async fn within<F: Future>(self: &Arc<Self>, time: Duration, future: F) -> Option<F::Output> {
+        let mut future = std::pin::pin!(future);
+        let mut sleep = std::pin::pin!(self.driver.sleep(self, time));
+        std::future::poll_fn(|context| {
+            if let std::task::Poll::Ready(value) = future.as_mut().poll(context) {
+                return std::task::Poll::Ready(Some(value));
+            }
+            sleep.as_mut().poll(context).map(|()| None)
+        })
+        .await
+    }
+}
+
+impl std::fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keeper").field("engine", &self.facts.engine).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        // Engines end their threads and watches here when nobody called `close`.
+        if self.forks == fork_generation() && *self.state.get_mut() == OPEN {
+            drop(self.engine.close());
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What a caller asks for, as the builders collect it.
+
+use std::panic::Location;
+use std::sync::Arc;
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use crate::claim::{Identity, Mode};
+use crate::error::{Error, ErrorKind, Result};
+use crate::owner::Owner;
+use crate::protocol::line::Shape;
+
+/// The shortest and the longest ttl (R13).
+pub(crate) const TTL_MIN: Duration = Duration::from_millis(200);
+pub(crate) const TTL_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// One acquisition, as asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) mode: Mode,
+    pub(crate) ttl: Duration,
+    pub(crate) renew: bool,
+    pub(crate) lock_delay: Duration,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) try_only: bool,
+    pub(crate) hold_at_most: Option<Duration>,
+    pub(crate) owner: Option<Owner>,
+    pub(crate) thread: Option<ThreadId>,
+    pub(crate) who: Arc<Identity>,
+    pub(crate) value: Option<Arc<str>>,
+    pub(crate) taken_at: &'static Location<'static>,
+}
+
+impl Request {
+    /// Checks every range (R13).
+    pub(crate) fn check(&self) -> Result<()> {
+        check_ttl(self.ttl)?;
+        if self.lock_delay > TTL_MAX {
+            return Err(invalid(format!("lock_delay is at most 24h and {:?} was asked for", self.lock_delay)));
+        }
+        if let Mode::Permits { count, limit } = self.mode
+            && (count == 0 || count > limit)
+        {
+            return Err(invalid(format!("{count} permits of {limit} cannot be had: ask for 1 to {limit}")));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn shape(&self) -> Shape {
+        Shape { mode: self.mode, ttl: self.ttl, renew: self.renew, lock_delay: self.lock_delay, own_value: self.value.is_some() }
+    }
+}
+
+/// A ttl between 200 ms and 24 h.
+pub(crate) fn check_ttl(ttl: Duration) -> Result<()> {
+    if ttl < TTL_MIN || ttl > TTL_MAX {
+        return Err(invalid(format!("a ttl is between 200ms and 24h and {ttl:?} was asked for")));
+    }
+    Ok(())
+}
+
+pub(crate) fn invalid(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, message)
+}

@@ -1,0 +1,307 @@
+//! The one way in: a [`Locks`] is an engine with the keeper that runs it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::claim::{Entry, Identity};
+use crate::clock::Clock;
+use crate::engine::{Change, Engine, Query};
+use crate::error::{Error, ErrorKind, Result};
+use crate::guarantee::{Description, Require};
+use crate::id::ClaimId;
+use crate::keeper::request::{check_ttl, invalid};
+use crate::keeper::{Keeper, Settings};
+use crate::mutex::{Base, Mutex};
+use crate::name::{Kind, Name};
+use crate::observe::Observer;
+use crate::url::EngineUrl;
+
+/// An engine, opened: makes mutexes, rw-locks, semaphores, elections and latches. Clones are the same.
+#[derive(Clone)]
+pub struct Locks {
+    pub(crate) keeper: Arc<Keeper>,
+}
+
+/// Opens a [`Locks`] with more than a URL can say.
+#[derive(Default)]
+pub struct Builder {
+    pub(crate) settings: Settings,
+    pub(crate) clock: Option<Clock>,
+    label: Option<String>,
+}
+
+/// How [`Locks::close`] went.
+#[must_use = "what stayed unknown is still locked until its lease ends"]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Closed {
+    /// The holds whose release was not answered in time.
+    pub unknown: Vec<ClaimId>,
+}
+
+impl Locks {
+    /// Opens the engine that the URL names; see the README for the list.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a scheme or option that does not exist, `Unreachable`, `Refused`, `NewerLayout`.
+    ///
+    /// # Cancel safety
+    /// Dropping it closes what was opened.
+    pub async fn open(url: &str) -> Result<Self> {
+        Builder::default().open(url).await
+    }
+
+    /// Opens what the command line would use: `LOCKKEEPER_URL`, else `url` in `~/.config/lockkeeper/config.toml`, else in
+    /// `/etc/lockkeeper/config.toml`, else the embedded file engine.
+    ///
+    /// # Errors
+    /// As [`Locks::open`]; an empty `LOCKKEEPER_URL` is `InvalidArgument`.
+    pub async fn from_env() -> Result<Self> {
+        Self::open(&crate::config::url()?.0).await
+    }
+
+    /// Opens an engine of your own; the conformance suite of `lockkeeper-lab` runs on it.
+    ///
+    /// # Errors
+    /// What its `open` gives.
+    pub async fn with_engine(engine: impl Engine) -> Result<Self> {
+        Builder::default().with_engine(engine).await
+    }
+
+    /// Opens with more than a URL can say.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// A mutex: the exclusive mode of the rw-lock of that name. No I/O; a wrong name is told by the acquisition.
+    pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
+        Mutex(Base::new(&self.keeper, Kind::Lock, name.as_ref()))
+    }
+
+    /// A read-write lock. No I/O.
+    pub fn rwlock(&self, name: impl AsRef<str>) -> crate::RwLock {
+        crate::RwLock(Base::new(&self.keeper, Kind::Lock, name.as_ref()))
+    }
+
+    /// A semaphore with `limit` permits, 1 to 65 535. No I/O; the limit is stored by the first acquisition, and another
+    /// limit than the stored one is `LimitMismatch`.
+    pub fn semaphore(&self, name: impl AsRef<str>, limit: u16) -> crate::Semaphore {
+        crate::Semaphore { base: Base::new(&self.keeper, Kind::Semaphore, name.as_ref()), limit }
+    }
+
+    /// An election. No I/O.
+    pub fn election(&self, name: impl AsRef<str>) -> crate::Election {
+        crate::Election(Base::new(&self.keeper, Kind::Election, name.as_ref()))
+    }
+
+    /// A latch. No I/O.
+    pub fn latch(&self, name: impl AsRef<str>) -> crate::Latch {
+        crate::Latch(Base::new(&self.keeper, Kind::Latch, name.as_ref()))
+    }
+
+    /// Several locks at once, at most 64: all or nothing. One atomic try where the engine can, else one after the other in
+    /// the byte order of their names, so that two callers never wait for each other.
+    pub fn all(&self, locks: impl IntoIterator<Item = crate::Acquire>) -> crate::All {
+        crate::All::new(self.keeper.clone(), locks.into_iter().map(|a| a.plan).collect())
+    }
+
+    /// What the engine promises, from the values negotiated.
+    pub fn describe(&self) -> Description {
+        self.keeper.engine.describe()
+    }
+
+    /// Refuses an engine that cannot promise this: at start-up, not at the incident.
+    ///
+    /// # Errors
+    /// `NotMet`, saying what the engine promises instead.
+    pub fn require(&self, require: Require) -> Result<()> {
+        let about = self.describe();
+        if about.meets(require) {
+            return Ok(());
+        }
+        let what = match require {
+            Require::Hosts => "other machines do not see its locks",
+            Require::Timed => "one ordinary fault can give two holders",
+            Require::Fenced => "its tokens can go back",
+        };
+        let text = format!("{} was required and this engine cannot promise it: {what} (class {})", require.as_str(), about.class);
+        Err(Error::new(ErrorKind::NotMet, text).engine(about.engine))
+    }
+
+    /// What the engine knows about one name.
+    ///
+    /// # Errors
+    /// `Unreachable`, `Refused`, `Corrupt`, `Closed`.
+    pub async fn status(&self, kind: Kind, name: impl AsRef<str>) -> Result<Entry> {
+        let name = Name::new(name)?;
+        let entries = self.read(&Query::One(kind, name.clone())).await?;
+        Ok(entries.into_iter().next().unwrap_or_else(|| Entry::new(kind, name)))
+    }
+
+    /// Every name in use that starts with `prefix`, of every kind.
+    ///
+    /// # Errors
+    /// `Unsupported` where the layout cannot list; `Unreachable`, `Refused`, `Closed`.
+    pub async fn list(&self, prefix: &str) -> Result<Vec<Entry>> {
+        if !self.keeper.facts.can.list {
+            return Err(Error::new(ErrorKind::Unsupported, "this layout cannot list its names").engine(self.keeper.facts.engine));
+        }
+        self.read(&Query::Prefix(prefix.to_owned())).await
+    }
+
+    /// Takes a lock away from whoever holds it; answers whether somebody did. Its holder sees it as lost.
+    ///
+    /// # Errors
+    /// `Unsupported` where it cannot be done; `Unreachable`, `Refused`, `Closed`.
+    pub async fn force_release(&self, kind: Kind, name: impl AsRef<str>) -> Result<bool> {
+        let name = Name::new(name)?;
+        if !self.keeper.facts.can.force {
+            let text = "this engine cannot take a lock away from a living process; stop the process that holds it";
+            return Err(Error::new(ErrorKind::Unsupported, text).name(&name).engine(self.keeper.facts.engine));
+        }
+        self.write(&Change::Force(kind, name)).await
+    }
+
+    pub(crate) async fn read(&self, query: &Query) -> Result<Vec<Entry>> {
+        self.keeper.read(query).await
+    }
+
+    pub(crate) async fn write(&self, change: &Change) -> Result<bool> {
+        self.keeper.write(change).await
+    }
+
+    /// Follows what changes under a prefix; each item is the whole state afterwards.
+    ///
+    /// # Errors
+    /// `Unsupported`, `Unreachable`, `Refused`, `Closed`.
+    pub async fn watch(&self, prefix: &str) -> Result<crate::Watch> {
+        crate::Watch::new(self.keeper.clone(), Query::Prefix(prefix.to_owned())).await
+    }
+
+    /// Refuses new claims, makes held guards lost (`Closed`), waits up to 5 s for their release and reports what stayed unknown.
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves the `Locks` closed for new claims; what was not released by then ends with its lease.
+    pub async fn close(&self) -> Closed {
+        let unknown = self.keeper.close(Duration::from_secs(5)).await;
+        Closed { unknown }
+    }
+}
+
+impl std::fmt::Debug for Locks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Locks").field("engine", &self.keeper.facts.engine).finish_non_exhaustive()
+    }
+}
+
+impl Builder {
+    /// How long leases last unless an acquisition says otherwise, 200 ms to 24 h.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.settings.ttl = ttl;
+        self
+    }
+
+    /// How many turns a hold may have inside the process before it goes back to the engine, 0 to 64; 0 = none passes.
+    #[must_use]
+    pub fn hand_off(mut self, turns: u8) -> Self {
+        self.settings.rules.turns_max = turns;
+        self
+    }
+
+    /// For how long after its grant a hold may pass inside the process; 0 = none passes.
+    #[must_use]
+    pub fn hand_off_time(mut self, time: Duration) -> Self {
+        self.settings.rules.pass_for = time;
+        self
+    }
+
+    /// A text that is shown to others about every hold of this `Locks`.
+    #[must_use]
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// Something that is told of everything that happens.
+    #[must_use]
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.settings.observer = Some(observer);
+        self
+    }
+
+    /// A clock of the caller's; for simulation and tests.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Opens the engine that the URL names.
+    ///
+    /// # Errors
+    /// As [`Locks::open`].
+    pub async fn open(mut self, url: &str) -> Result<Locks> {
+        let mut url = EngineUrl::parse(url)?;
+        self.take_common(&mut url)?;
+        let engine = crate::table::engine(url, &self.settings)?;
+        self.with_boxed(engine).await
+    }
+
+    /// Opens an engine of your own.
+    ///
+    /// # Errors
+    /// What its `open` gives.
+    pub async fn with_engine(self, engine: impl Engine) -> Result<Locks> {
+        self.with_boxed(Arc::new(engine)).await
+    }
+
+    fn take_common(&mut self, url: &mut EngineUrl) -> Result<()> {
+        if let Some(ttl) = url.take_duration("ttl")? {
+            self.settings.ttl = ttl;
+        }
+        if let Some(turns) = url.take_number("handoff", 0..=64)? {
+            self.settings.rules.turns_max = u8::try_from(turns).unwrap_or(64);
+        }
+        if let Some(time) = url.take_duration("handoff_time")? {
+            self.settings.rules.pass_for = time;
+        }
+        if let Some(text) = url.take("drift") {
+            let percent = text.strip_suffix('%').and_then(|p| p.parse::<u32>().ok()).filter(|p| (1..=50).contains(p));
+            self.settings.drift.per_mille = percent.ok_or_else(|| invalid(format!("drift={text} is no percentage from 1% to 50%")))? * 10;
+        }
+        Ok(())
+    }
+
+    async fn with_boxed(self, engine: Arc<dyn Engine>) -> Result<Locks> {
+        check_ttl(self.settings.ttl)?;
+        if self.settings.rules.turns_max > 64 {
+            return Err(invalid("a hold has at most 64 turns"));
+        }
+        let mut who = Identity::of_this_process();
+        who.label = self.label;
+        let keeper = Keeper::new(engine, self.clock.unwrap_or_default(), Arc::new(who), self.settings);
+        let opening = keeper.engine.open(keeper.context());
+        keeper.answer(opening).await?.map_err(|e| e.engine(keeper.facts.engine))?;
+        tracing::info!(engine = keeper.facts.engine, "opened");
+        Ok(Locks { keeper })
+    }
+}
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder").field("ttl", &self.settings.ttl).field("label", &self.label).finish_non_exhaustive()
+    }
+}
+
+/// The directory of the embedded file engine when nothing else is said.
+///
+/// # Errors
+/// `InvalidArgument` when neither `LOCKKEEPER_DIR`, `XDG_STATE_HOME` nor `HOME` says where.
+pub fn default_directory() -> Result<PathBuf> {
+    let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let state = || var("XDG_STATE_HOME").map(|d| d.join("lockkeeper"));
+    let home = || var("HOME").map(|d| d.join(".local/state/lockkeeper"));
+    let none = || invalid("no directory for the lock files: set LOCKKEEPER_DIR, or HOME");
+    var("LOCKKEEPER_DIR").or_else(state).or_else(home).ok_or_else(none)
+}

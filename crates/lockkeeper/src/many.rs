@@ -1,0 +1,194 @@
+//! Several locks at once: all or nothing.
+
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::acquire::{Acquiring, Plan};
+use crate::engine::{Attempt, Claim};
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::{Guard, Released};
+use crate::keeper::Keeper;
+use crate::keeper::entry::{Begun, Entry};
+use crate::keeper::request::invalid;
+
+/// How many locks one call may ask for (R13).
+const LOCKS_MAX: usize = 64;
+
+/// An acquisition of several locks; `.await` it, or give it a timeout first.
+///
+/// # Errors
+/// `InvalidArgument` for more than 64, for none, or for locks of another [`Locks`](crate::Locks); `WouldDeadlock` when one
+/// is named twice; else as [`Acquire`](crate::Acquire).
+///
+/// # Cancel safety
+/// Dropping it leaves nothing behind, as for [`Acquire`](crate::Acquire).
+#[must_use = "an acquisition does nothing unless awaited"]
+#[derive(Debug)]
+pub struct All {
+    keeper: Arc<Keeper>,
+    plans: Vec<Plan>,
+    timeout: Option<Duration>,
+}
+
+/// Turns on several locks, in the order in which they were asked for. Dropping it releases all.
+#[must_use = "the locks are given back as soon as their guards are dropped"]
+#[derive(Debug)]
+pub struct AllGuard {
+    guards: Vec<Guard>,
+}
+
+impl AllGuard {
+    /// The guards, in the order in which the locks were asked for.
+    pub fn guards(&self) -> &[Guard] {
+        &self.guards
+    }
+
+    /// `Err(Lost)` when one of the locks is gone. Reads the clocks; no I/O.
+    ///
+    /// # Errors
+    /// `Lost`, naming the lock.
+    pub fn check(&self) -> Result<()> {
+        self.guards.iter().try_for_each(Guard::check)
+    }
+
+    /// Gives all back and says how each went.
+    ///
+    /// # Cancel safety
+    /// All are released also when this future is dropped.
+    pub async fn release(self) -> Vec<Released> {
+        let releases: Vec<_> = self.guards.into_iter().map(|guard| Box::pin(guard.release())).collect();
+        let mut ended = Vec::with_capacity(releases.len());
+        for release in releases {
+            ended.push(release.await);
+        }
+        ended
+    }
+}
+
+impl All {
+    pub(crate) fn new(keeper: Arc<Keeper>, plans: Vec<Plan>) -> Self {
+        Self { keeper, plans, timeout: None }
+    }
+
+    /// Gives up after this time; the error names the lock that was not obtained, and its holder.
+    pub fn timeout(mut self, time: Duration) -> Self {
+        self.timeout = Some(time);
+        self
+    }
+
+    /// Checks the list and answers the byte order of the names.
+    fn order(&self) -> Result<Vec<usize>> {
+        if self.plans.is_empty() || self.plans.len() > LOCKS_MAX {
+            return Err(invalid(format!("all() takes 1 to {LOCKS_MAX} locks and {} were given", self.plans.len())));
+        }
+        let mut order = Vec::with_capacity(self.plans.len());
+        for (at, plan) in self.plans.iter().enumerate() {
+            let name = plan.name.as_ref().map_err(Clone::clone)?;
+            if !Arc::ptr_eq(&plan.keeper, &self.keeper) {
+                return Err(invalid("all() takes locks of its own Locks only").name(name));
+            }
+            order.push((name.as_str().as_bytes(), plan.kind, at));
+        }
+        order.sort_unstable();
+        for pair in order.windows(2) {
+            if let [one, other] = pair
+                && (one.0, one.1) == (other.0, other.1)
+            {
+                let name = self.plans.get(one.2).and_then(|p| p.name.clone().ok());
+                let error = Error::new(ErrorKind::WouldDeadlock, "all() was given the same lock twice, and would wait for itself");
+                return Err(name.map_or(error.clone(), |n| error.name(&n)));
+            }
+        }
+        Ok(order.into_iter().map(|(_, _, at)| at).collect())
+    }
+
+    async fn acquire(mut self) -> Result<AllGuard> {
+        let order = self.order()?;
+        let give_up = self.timeout.map(|time| self.keeper.clock.now().plus(time));
+        if let Some(guards) = self.at_once().await? {
+            return Ok(AllGuard { guards });
+        }
+        let mut got: Vec<(usize, Guard)> = Vec::with_capacity(order.len());
+        for at in order {
+            let Some(plan) = self.plans.get_mut(at) else { continue };
+            if let Some(give_up) = give_up {
+                plan.request.timeout = Some(give_up.since(self.keeper.clock.now()));
+            }
+            match Acquiring::new(plan.clone()).await? {
+                Some(guard) => got.push((at, guard)),
+                None => return Err(Error::new(ErrorKind::TimedOut, "not obtained")),
+            }
+        }
+        got.sort_by_key(|(at, _)| *at);
+        // A lock that was lost while the others were waited for is no lock of all.
+        got.iter().try_for_each(|(_, guard)| guard.check())?;
+        Ok(AllGuard { guards: got.into_iter().map(|(_, guard)| guard).collect() })
+    }
+
+    /// One message for all, where the engine can and nobody of this process is in the way.
+    async fn at_once(&self) -> Result<Option<Vec<Guard>>> {
+        self.keeper.check_open()?;
+        if self.keeper.engine.attempt_all(&[]).is_none() {
+            return Ok(None);
+        }
+        let mut seats = Seats { taken: Vec::new() };
+        let mut claims: Vec<Claim> = Vec::new();
+        for plan in &self.plans {
+            plan.check()?;
+            if plan.request.owner.is_some() || plan.request.thread.is_some() || crate::Owner::current().is_some() {
+                return Ok(None);
+            }
+            let entry = self.keeper.entry(plan.kind, plan.name.as_ref().map_err(Clone::clone)?);
+            let Some((seq, claim)) = entry.reserve(&plan.request) else { return Ok(None) };
+            seats.taken.push((entry, seq, claim.id));
+            claims.push(claim);
+        }
+        let sent = self.keeper.clock.now();
+        let Some(answer) = self.keeper.engine.attempt_all(&claims) else { return Ok(None) };
+        let answers = self.keeper.answer(answer).await?;
+        let taken = std::mem::take(&mut seats.taken);
+        let mut guards = Vec::with_capacity(taken.len());
+        let mut failed = None;
+        for ((entry, seq, id), answer) in taken.into_iter().zip(answers) {
+            if let Attempt::Failed(error) = &answer {
+                failed = Some(error.clone().name(&entry.name).engine(self.keeper.facts.engine));
+            }
+            entry.answered(id, sent, answer);
+            let plan = self.plans.get(guards.len());
+            let begun = plan.map(|plan| entry.poll_turn(seq, &plan.request, std::task::Waker::noop()));
+            match begun {
+                Some(std::task::Poll::Ready(Ok(Begun::Got(cell)))) => guards.push(Guard::new(cell)),
+                _ => entry.abandon(seq),
+            }
+        }
+        match failed {
+            Some(error) => Err(error),
+            None if guards.len() == self.plans.len() => Ok(Some(guards)),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Places that were reserved for one message; given back when it is not sent or its answer not taken.
+struct Seats {
+    taken: Vec<(Arc<Entry>, u64, crate::ClaimId)>,
+}
+
+impl Drop for Seats {
+    fn drop(&mut self) {
+        for (entry, seq, _) in &self.taken {
+            entry.abandon(*seq);
+        }
+    }
+}
+
+impl IntoFuture for All {
+    type Output = Result<AllGuard>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<AllGuard>> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.acquire())
+    }
+}

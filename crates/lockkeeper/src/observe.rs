@@ -1,0 +1,99 @@
+//! What happened, for whoever wants to record it: the lab's history, metrics, tests.
+
+use crate::claim::Mode;
+use crate::clock::Ticks;
+use crate::id::HoldId;
+use crate::lost::Lost;
+use crate::name::{Kind, Name};
+use crate::token::Token;
+
+/// One thing that happened to a claim or a turn of this process.
+///
+/// `claim` numbers the claims of one name in this process; a turn keeps the number of its claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Seen {
+    /// A caller asks.
+    Asked {
+        /// Which claim.
+        claim: u64,
+        /// In which mode.
+        mode: Mode,
+    },
+    /// It was not granted at once.
+    Waiting {
+        /// Which claim.
+        claim: u64,
+        /// How many stand before it in the engine's line, as far as known.
+        ahead: Option<u32>,
+    },
+    /// The wait that was told of is over, however it ended.
+    WaitOver {
+        /// Which claim.
+        claim: u64,
+    },
+    /// The caller took its turn.
+    Got {
+        /// Which claim.
+        claim: u64,
+        /// The hold that its turn belongs to.
+        hold: HoldId,
+        /// In which mode.
+        mode: Mode,
+        /// The fencing token.
+        token: Option<Token>,
+        /// The local deadline.
+        deadline: Option<Ticks>,
+    },
+    /// The claim got nothing: `busy`, `timed-out`, `unknown`, `closed`, …
+    NotObtained {
+        /// Which claim.
+        claim: u64,
+        /// A stable word.
+        why: &'static str,
+    },
+    /// The caller left before it took a turn.
+    Left {
+        /// Which claim.
+        claim: u64,
+    },
+    /// An upgrade or downgrade is done.
+    Converted {
+        /// Which claim.
+        claim: u64,
+        /// The mode from now on.
+        mode: Mode,
+        /// The token from now on.
+        token: Option<Token>,
+    },
+    /// A renewal was answered.
+    Renewed {
+        /// The hold.
+        hold: HoldId,
+        /// Its deadline from now on.
+        deadline: Ticks,
+    },
+    /// The last guard of a turn is being released.
+    Releasing {
+        /// Which claim.
+        claim: u64,
+        /// The hold that its turn belongs to.
+        hold: HoldId,
+    },
+    /// The turn was lost.
+    Lost {
+        /// Which claim.
+        claim: u64,
+        /// Why.
+        why: Lost,
+    },
+}
+
+/// Something that is told of everything that happens; see [`Builder::observer`](crate::Builder::observer).
+///
+/// It is called under the lock of the name concerned: it must be quick and must not call back into this library. A panic in
+/// it is caught, and can neither stop a release nor poison anything.
+pub trait Observer: Send + Sync + 'static {
+    /// One thing happened to this name at this time of the keeper's clock.
+    fn seen(&self, at: Ticks, kind: Kind, name: &Name, what: &Seen);
+}

@@ -1,0 +1,287 @@
+//! The leases of one process: when to renew which, and which are over (R1, R4).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::clock::Ticks;
+use crate::id::LeaseId;
+
+/// How much of a lease is left unused, so that clocks may run at different rates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Drift {
+    /// In thousandths of the ttl.
+    pub(crate) per_mille: u32,
+    /// At least this much.
+    pub(crate) at_least: Duration,
+}
+
+impl Default for Drift {
+    fn default() -> Self {
+        Self { per_mille: 100, at_least: Duration::from_millis(10) }
+    }
+}
+
+impl Drift {
+    /// The allowance for one ttl.
+    pub(crate) fn of(&self, ttl: Duration) -> Duration {
+        (ttl * self.per_mille / 1000).max(self.at_least)
+    }
+}
+
+/// When a lease that certainly lasts `ttl` from `since` is over for us.
+pub(crate) fn deadline(since: Ticks, ttl: Duration, drift: Drift) -> Ticks {
+    since.plus(ttl.saturating_sub(drift.of(ttl)))
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Kept {
+    ttl: Duration,
+    deadline: Ticks,
+    /// When the next renewal is due; `None` for a fixed lease, and while one is under way.
+    due: Option<Ticks>,
+    renew: bool,
+    /// Counts the holds on it; a session's lease carries many.
+    holds: u32,
+    /// The last renewal was answered.
+    answered: bool,
+}
+
+/// What is to be told about a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// Its deadline moved.
+    Extended(LeaseId, Ticks),
+    /// A renewal was not answered; the deadline stands.
+    Doubtful(LeaseId),
+    /// It is over: nothing renewed it in time.
+    Over(LeaseId),
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Leases {
+    drift: Drift,
+    kept: BTreeMap<LeaseId, Kept>,
+    due: BTreeSet<(Ticks, LeaseId)>,
+    ends: BTreeSet<(Ticks, LeaseId)>,
+}
+
+impl Leases {
+    pub(crate) fn new(drift: Drift) -> Self {
+        Self { drift, ..Self::default() }
+    }
+
+    /// A hold came with this lease; answers the deadline.
+    pub(crate) fn add(&mut self, id: LeaseId, since: Ticks, ttl: Duration, renew: bool, at_once: bool) -> Ticks {
+        let deadline = deadline(since, ttl, self.drift);
+        let due = renew.then(|| if at_once { since } else { since.plus(ttl / 3) });
+        if let Some(kept) = self.kept.get_mut(&id) {
+            // A session's lease: one more hold. An older grant never shortens what a renewal has given.
+            kept.holds += 1;
+            kept.renew |= renew;
+            let longer = kept.deadline.max(deadline);
+            self.move_to(id, longer, None);
+            return longer;
+        }
+        self.kept.insert(id, Kept { ttl, deadline, due, renew, holds: 1, answered: true });
+        self.ends.insert((deadline, id));
+        self.due.extend(due.map(|at| (at, id)));
+        deadline
+    }
+
+    /// A hold on this lease is over.
+    pub(crate) fn drop_hold(&mut self, id: LeaseId) {
+        if let Some(kept) = self.kept.get_mut(&id) {
+            kept.holds -= 1;
+            if kept.holds == 0 {
+                self.forget(id);
+            }
+        }
+    }
+
+    /// The lease is over or gone.
+    pub(crate) fn forget(&mut self, id: LeaseId) {
+        if let Some(kept) = self.kept.remove(&id) {
+            self.ends.remove(&(kept.deadline, id));
+            if let Some(at) = kept.due {
+                self.due.remove(&(at, id));
+            }
+        }
+    }
+
+    /// When something is to be done next.
+    pub(crate) fn next_timer(&self) -> Option<Ticks> {
+        let due = self.due.first().map(|(at, _)| *at);
+        let end = self.ends.first().map(|(at, _)| *at);
+        due.into_iter().chain(end).min()
+    }
+
+    /// Takes up to `most` leases whose renewal is due now, or soon enough to go in the same message.
+    ///
+    /// Until their answer comes they are not due again.
+    pub(crate) fn take_due(&mut self, now: Ticks, most: usize) -> Vec<LeaseId> {
+        if self.due.first().is_none_or(|(at, _)| *at > now) {
+            return Vec::new();
+        }
+        let mut taken = Vec::new();
+        while taken.len() < most {
+            let Some(&(at, id)) = self.due.first() else { break };
+            let Some(kept) = self.kept.get_mut(&id) else {
+                self.due.pop_first();
+                continue;
+            };
+            // One message for all that are due within the next twentieth of their lease.
+            if at > now.plus(kept.ttl / 20) {
+                break;
+            }
+            self.due.pop_first();
+            kept.due = None;
+            taken.push(id);
+        }
+        taken
+    }
+
+    /// Takes every renewal as sent: the caller renews all leases at once.
+    pub(crate) fn take_all_due(&mut self) {
+        for (_, id) in std::mem::take(&mut self.due) {
+            if let Some(kept) = self.kept.get_mut(&id) {
+                kept.due = None;
+            }
+        }
+    }
+
+    /// How long a lease lasts from its last renewal.
+    pub(crate) fn ttl(&self, id: LeaseId) -> Option<Duration> {
+        self.kept.get(&id).map(|k| k.ttl)
+    }
+
+    /// A renewal was answered: it lasts `ttl` from `since`.
+    pub(crate) fn renewed(&mut self, id: LeaseId, since: Ticks, ttl: Duration, out: &mut Vec<Change>) {
+        let Some(kept) = self.kept.get_mut(&id) else { return };
+        kept.ttl = ttl;
+        kept.answered = true;
+        let until = kept.deadline.max(deadline(since, ttl, self.drift));
+        let due = kept.renew.then(|| since.plus(ttl / 3));
+        self.move_to(id, until, due);
+        out.push(Change::Extended(id, until));
+    }
+
+    /// A renewal was not answered: it changes nothing, and is tried again soon (R4).
+    pub(crate) fn unanswered(&mut self, id: LeaseId, now: Ticks, out: &mut Vec<Change>) {
+        let Some(kept) = self.kept.get_mut(&id) else { return };
+        kept.answered = false;
+        let soon = (kept.ttl / 12).max(Duration::from_millis(20));
+        let (until, due) = (kept.deadline, now.plus(soon));
+        self.move_to(id, until, Some(due));
+        out.push(Change::Doubtful(id));
+    }
+
+    fn move_to(&mut self, id: LeaseId, until: Ticks, due: Option<Ticks>) {
+        let Some(kept) = self.kept.get_mut(&id) else { return };
+        if until != kept.deadline {
+            self.ends.remove(&(kept.deadline, id));
+            self.ends.insert((until, id));
+            kept.deadline = until;
+        }
+        if let Some(due) = due {
+            if let Some(before) = kept.due.replace(due) {
+                self.due.remove(&(before, id));
+            }
+            self.due.insert((due, id));
+        }
+    }
+
+    /// Takes every lease whose deadline has passed.
+    pub(crate) fn take_over(&mut self, now: Ticks, out: &mut Vec<Change>) {
+        while let Some(&(at, id)) = self.ends.first() {
+            if at > now {
+                return;
+            }
+            self.forget(id);
+            self.ends.pop_first();
+            out.push(Change::Over(id));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(30);
+
+    fn at(seconds: u64) -> Ticks {
+        Ticks(seconds * 1_000_000_000)
+    }
+
+    fn id(n: u128) -> LeaseId {
+        LeaseId(n)
+    }
+
+    #[test]
+    fn r1_the_deadline_counts_from_the_sending_and_leaves_the_drift_allowance() {
+        let mut leases = Leases::new(Drift::default());
+        assert_eq!(leases.add(id(1), at(100), TTL, true, false), at(127));
+        let mut out = Vec::new();
+        leases.take_over(at(126), &mut out);
+        assert!(out.is_empty());
+        leases.take_over(at(127), &mut out);
+        assert_eq!(out, [Change::Over(id(1))]);
+        assert_eq!(leases, Leases::new(Drift::default()), "nothing is left of it");
+    }
+
+    #[test]
+    fn renewals_are_due_at_a_third_and_go_in_one_message() {
+        let mut leases = Leases::new(Drift::default());
+        for n in 0..100 {
+            leases.add(id(n), at(100), TTL, true, false);
+        }
+        leases.add(id(200), at(100), TTL, false, false);
+        assert_eq!(leases.next_timer(), Some(at(110)));
+        assert!(leases.take_due(at(109), 1000).is_empty());
+        assert_eq!(leases.take_due(at(110), 1000).len(), 100);
+        assert!(leases.take_due(at(110), 1000).is_empty(), "they are on their way");
+        let mut out = Vec::new();
+        leases.renewed(id(7), at(110), TTL, &mut out);
+        assert_eq!(out, [Change::Extended(id(7), at(137))]);
+        assert_eq!(leases.next_timer(), Some(at(120)));
+    }
+
+    #[test]
+    fn r4_an_unanswered_renewal_changes_nothing_and_is_sent_again() {
+        let mut leases = Leases::new(Drift::default());
+        leases.add(id(1), at(0), TTL, true, false);
+        leases.take_due(at(10), 10);
+        let mut out = Vec::new();
+        leases.unanswered(id(1), at(12), &mut out);
+        assert_eq!(out, [Change::Doubtful(id(1))]);
+        assert_eq!(leases.next_timer(), Some(Ticks(14_500_000_000)));
+        leases.take_over(at(27), &mut out);
+        assert_eq!(out.last(), Some(&Change::Over(id(1))), "the deadline decides");
+    }
+
+    #[test]
+    fn g10_a_late_answer_never_shortens_and_one_for_a_lease_that_is_over_never_revives() {
+        let mut leases = Leases::new(Drift::default());
+        leases.add(id(1), at(0), TTL, true, false);
+        let mut out = Vec::new();
+        leases.renewed(id(1), at(10), TTL, &mut out);
+        leases.renewed(id(1), at(5), TTL, &mut out);
+        assert_eq!(out.last(), Some(&Change::Extended(id(1), at(37))));
+        leases.take_over(at(37), &mut out);
+        out.clear();
+        leases.renewed(id(1), at(36), TTL, &mut out);
+        assert!(out.is_empty());
+    }
+
+    #[test]
+    fn a_session_lease_carries_many_holds() {
+        let mut leases = Leases::new(Drift::default());
+        leases.add(id(1), at(0), TTL, true, false);
+        assert_eq!(leases.add(id(1), at(3), TTL, true, false), at(30));
+        leases.drop_hold(id(1));
+        assert_eq!(leases.kept.len(), 1);
+        leases.drop_hold(id(1));
+        assert_eq!(leases, Leases::new(Drift::default()));
+    }
+}

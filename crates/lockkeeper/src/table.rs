@@ -1,0 +1,46 @@
+//! The URL table: one line an engine.
+
+use std::sync::Arc;
+
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::keeper::Settings;
+use crate::url::EngineUrl;
+
+/// The engine that a URL names, not opened yet.
+pub(crate) fn engine(mut url: EngineUrl, settings: &Settings) -> Result<Arc<dyn Engine>> {
+    let _ = settings;
+    let engine: Arc<dyn Engine> = match url.scheme.as_str() {
+        #[cfg(feature = "memory")]
+        "memory" => {
+            let name = std::mem::take(&mut url.path);
+            Arc::new(if name.is_empty() { crate::engine::memory::Memory::private() } else { crate::engine::memory::Memory::shared(&name) })
+        }
+        scheme => return Err(unknown(scheme)),
+    };
+    url.finish()?;
+    Ok(engine)
+}
+
+fn unknown(scheme: &str) -> Error {
+    const ALL: [&str; 12] = [
+        "memory",
+        "file",
+        "redis",
+        "rediss",
+        "redis+unix",
+        "redis+sentinel",
+        "redis+cluster",
+        "redlock",
+        "zk",
+        "postgres",
+        "mysql",
+        "etcd",
+    ];
+    let text = if ALL.contains(&scheme) {
+        format!("this build has no engine for {scheme}: build lockkeeper with its feature")
+    } else {
+        format!("{scheme}: is no engine; the schemes are {}", ALL.join(", "))
+    };
+    Error::new(ErrorKind::InvalidArgument, text)
+}

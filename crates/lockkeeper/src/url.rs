@@ -1,0 +1,279 @@
+//! Engine URLs (design §7): taken apart here, once, with every option checked by name and value.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Something that must never be printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Keeps a text from being printed.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text, for handing to the server and to nobody else.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// A URL taken apart. Its `Display` is the URL without password.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineUrl {
+    /// The scheme in lower case: `file`, `redis`, …
+    pub scheme: String,
+    /// The user, decoded.
+    pub user: Option<String>,
+    /// The password, decoded.
+    pub password: Option<Secret>,
+    /// Hosts with their ports, in order; an IPv6 address without its brackets.
+    pub hosts: Vec<(String, Option<u16>)>,
+    /// What follows the hosts, decoded, with its leading slash; for `memory:` the name.
+    pub path: String,
+    options: BTreeMap<String, String>,
+}
+
+fn bad(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, message)
+}
+
+impl EngineUrl {
+    /// Takes a URL apart.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, naming what is wrong; the URL itself is not repeated, it may hold a password.
+    pub fn parse(url: &str) -> Result<Self> {
+        let colon =
+            url.find(':').ok_or_else(|| bad("an engine's URL begins with a scheme, such as file:///var/lib/locks or redis://host"))?;
+        let (scheme, rest) = (url[..colon].to_ascii_lowercase(), &url[colon + 1..]);
+        let known_form = scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b)) && !scheme.is_empty();
+        if !known_form {
+            return Err(bad("an engine's URL begins with a scheme, such as file:///var/lib/locks or redis://host"));
+        }
+        if rest.contains('#') {
+            return Err(bad("an engine's URL has no fragment: write # in a password or path as %23"));
+        }
+        let (rest, query) = rest.split_once('?').map_or((rest, ""), |(r, q)| (r, q));
+        let options = options(query)?;
+        let mut parsed = Self { scheme, user: None, password: None, hosts: Vec::new(), path: String::new(), options };
+        let Some(rest) = rest.strip_prefix("//") else {
+            parsed.path = decode(rest)?;
+            return Ok(parsed);
+        };
+        let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+        parsed.path = decode(path)?;
+        let hosts = match authority.rsplit_once('@') {
+            Some((who, hosts)) => {
+                let (user, password) = who.split_once(':').map_or((who, None), |(u, p)| (u, Some(p)));
+                parsed.user = Some(decode(user)?).filter(|u| !u.is_empty());
+                parsed.password = password.map(decode).transpose()?.map(Secret::new);
+                hosts
+            }
+            None => authority,
+        };
+        for host in hosts.split(',').filter(|_| !hosts.is_empty()) {
+            parsed.hosts.push(host_and_port(host)?);
+        }
+        Ok(parsed)
+    }
+
+    /// Takes an option out, so that what is left at the end is unknown.
+    pub fn take(&mut self, option: &str) -> Option<String> {
+        self.options.remove(option)
+    }
+
+    /// Takes an option that is a duration.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, naming the option.
+    pub fn take_duration(&mut self, option: &str) -> Result<Option<Duration>> {
+        let read = |text: String| {
+            crate::duration::parse(&text).ok_or_else(|| bad(format!("{option}={text} is no duration: write 500ms, 2.5, 30s, 1h30m")))
+        };
+        self.take(option).map(read).transpose()
+    }
+
+    /// Takes an option that is a whole number.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, naming the option and its range.
+    pub fn take_number(&mut self, option: &str, range: std::ops::RangeInclusive<u64>) -> Result<Option<u64>> {
+        let read = |text: String| {
+            let number = text.parse().ok().filter(|n| range.contains(n));
+            number.ok_or_else(|| bad(format!("{option}={text} is no number from {} to {}", range.start(), range.end())))
+        };
+        self.take(option).map(read).transpose()
+    }
+
+    /// Takes an option that is `true` or `false`.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, naming the option.
+    pub fn take_bool(&mut self, option: &str) -> Result<Option<bool>> {
+        let read = |text: String| match text.as_str() {
+            "true" | "1" | "yes" | "" => Ok(true),
+            "false" | "0" | "no" => Ok(false),
+            _ => Err(bad(format!("{option}={text} is neither true nor false"))),
+        };
+        self.take(option).map(read).transpose()
+    }
+
+    /// Fails when an option is left that nobody took.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, naming the option.
+    pub fn finish(&self) -> Result<()> {
+        match self.options.keys().next() {
+            Some(option) => Err(bad(format!("{}: does not know the option {option:?}; see docs/operating.md for the list", self.scheme))),
+            None => Ok(()),
+        }
+    }
+
+    /// The one host of a URL that can have only one.
+    ///
+    /// # Errors
+    /// `InvalidArgument`.
+    pub fn single_host(&self) -> Result<(String, Option<u16>)> {
+        match self.hosts.as_slice() {
+            [host] => Ok(host.clone()),
+            [] => Err(bad(format!("{}: needs a host, as in {0}://host", self.scheme))),
+            _ => Err(bad(format!("{}: takes one host", self.scheme))),
+        }
+    }
+}
+
+impl fmt::Display for EngineUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.scheme)?;
+        if self.scheme != "memory" {
+            f.write_str("//")?;
+        }
+        if let Some(user) = &self.user {
+            write!(f, "{}@", encode(user))?;
+        }
+        for (at, (host, port)) in self.hosts.iter().enumerate() {
+            f.write_str(if at > 0 { "," } else { "" })?;
+            if host.contains(':') {
+                write!(f, "[{host}]")?;
+            } else {
+                f.write_str(&encode(host))?;
+            }
+            if let Some(port) = port {
+                write!(f, ":{port}")?;
+            }
+        }
+        f.write_str(&encode(&self.path))?;
+        for (at, (key, value)) in self.options.iter().enumerate() {
+            write!(f, "{}{}={}", if at > 0 { '&' } else { '?' }, encode(key), encode(value))?;
+        }
+        Ok(())
+    }
+}
+
+fn options(query: &str) -> Result<BTreeMap<String, String>> {
+    let mut options = BTreeMap::new();
+    for pair in query.split('&').filter(|p| !p.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let key = decode(key)?;
+        if options.insert(key.clone(), decode(value)?).is_some() {
+            return Err(bad(format!("the option {key:?} is given twice")));
+        }
+    }
+    Ok(options)
+}
+
+fn host_and_port(text: &str) -> Result<(String, Option<u16>)> {
+    let wrong_port = || bad("a port is a number from 1 to 65535");
+    let port = |text: &str| text.parse::<u16>().ok().filter(|p| *p > 0).ok_or_else(wrong_port);
+    if let Some(rest) = text.strip_prefix('[') {
+        let (host, after) = rest.split_once(']').ok_or_else(|| bad("an IPv6 address needs its closing bracket"))?;
+        return match after.strip_prefix(':') {
+            Some(digits) => Ok((host.to_owned(), Some(port(digits)?))),
+            None if after.is_empty() => Ok((host.to_owned(), None)),
+            None => Err(wrong_port()),
+        };
+    }
+    let (host, port) = match text.split_once(':') {
+        Some((host, digits)) => (host, Some(port(digits)?)),
+        None => (text, None),
+    };
+    if host.is_empty() {
+        return Err(bad("a host's name is missing in the URL"));
+    }
+    Ok((decode(host)?, port))
+}
+
+/// Percent-decoding; the result must be UTF-8.
+fn decode(text: &str) -> Result<String> {
+    let wrong = || bad("a % in a URL is followed by two hexadecimal digits of UTF-8: write a percent sign as %25");
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let digit = |b: Option<u8>| b.and_then(|b| char::from(b).to_digit(16)).ok_or_else(wrong);
+        let (high, low) = (digit(rest.next())?, digit(rest.next())?);
+        bytes.push(u8::try_from(high * 16 + low).map_err(|_| wrong())?);
+    }
+    String::from_utf8(bytes).map_err(|_| wrong())
+}
+
+fn encode(text: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~/:,{}".contains(&b);
+    text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> EngineUrl {
+        EngineUrl::parse(url).unwrap()
+    }
+
+    #[test]
+    fn urls_of_the_table_are_taken_apart() {
+        assert_eq!(parse("memory:").path, "");
+        assert_eq!(parse("memory:shop").path, "shop");
+        assert_eq!(parse("file:///var/lib/a%20b").path, "/var/lib/a b");
+        let redis = parse("redis://ann:p%40ss@[::1]:6380/3?ttl=10s&layout=plain");
+        assert_eq!((redis.user.as_deref(), redis.password.as_ref().map(Secret::reveal)), (Some("ann"), Some("p@ss")));
+        assert_eq!((redis.hosts.as_slice(), redis.path.as_str()), ([("::1".to_owned(), Some(6380))].as_slice(), "/3"));
+        let zk = parse("zk://a:2181,b,c:2183/chroot");
+        assert_eq!(zk.hosts, [("a".to_owned(), Some(2181)), ("b".to_owned(), None), ("c".to_owned(), Some(2183))]);
+        assert_eq!(parse("redis+unix:///run/redis.sock").path, "/run/redis.sock");
+    }
+
+    #[test]
+    fn options_are_taken_by_name_and_value_and_what_is_left_is_an_error() {
+        let mut url = parse("file:///x?ttl=1m&durable=true&handoff=65&colour=red");
+        assert_eq!(url.take_duration("ttl").unwrap(), Some(Duration::from_secs(60)));
+        assert_eq!(url.take_bool("durable").unwrap(), Some(true));
+        assert_eq!(url.take_number("handoff", 0..=64).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        assert!(url.finish().unwrap_err().message().contains("colour"));
+        assert!(EngineUrl::parse("file:///x?a=1&a=2").is_err());
+    }
+
+    #[test]
+    fn a_password_is_never_printed() {
+        let url = parse("redis://ann:sesame@host:1?ttl=5s");
+        assert_eq!(url.to_string(), "redis://ann@host:1?ttl=5s");
+        assert!(!format!("{url:?}").contains("sesame"));
+        for wrong in ["redis://ann:sesame@host:0", "redis://ann:sesame@:6379", "redis://:sesame%zz@host", "sesame"] {
+            assert!(!EngineUrl::parse(wrong).unwrap_err().to_string().contains("sesame"), "{wrong}");
+        }
+    }
+}

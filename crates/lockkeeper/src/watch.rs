@@ -1,0 +1,83 @@
+//! Following what an engine knows.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::claim::Entry;
+use crate::engine::{Query, WatchId};
+use crate::error::Result;
+use crate::keeper::Keeper;
+
+/// The net under a change that was not told (R10).
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// What changes under a prefix or at a name, as whole states. Dropping it ends the watch.
+pub struct Watch {
+    keeper: Arc<Keeper>,
+    id: WatchId,
+    query: Query,
+    changed: Arc<Notify>,
+    last: Option<Vec<Entry>>,
+}
+
+impl Watch {
+    pub(crate) async fn new(keeper: Arc<Keeper>, query: Query) -> Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        keeper.check_open()?;
+        let id = WatchId(NEXT.fetch_add(1, Ordering::Relaxed));
+        let changed = Arc::new(Notify::new());
+        keeper.add_watch(id, changed.clone());
+        let watch = Self { keeper, id, query, changed, last: None };
+        let started = watch.keeper.engine.watch(id, &watch.query);
+        watch.keeper.answer(started).await?.map_err(|e| e.engine(watch.keeper.facts.engine))?;
+        Ok(watch)
+    }
+
+    /// The state now at the first call, and after that whenever it has changed.
+    ///
+    /// # Errors
+    /// `Unreachable`, `Refused`, `Closed`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a change that was not fetched is fetched by the next call.
+    pub async fn next(&mut self) -> Result<Vec<Entry>> {
+        loop {
+            if self.last.is_some() {
+                self.keeper.within(LOOK_EVERY, self.changed.notified()).await;
+                self.keeper.check_open()?;
+            }
+            let now = self.keeper.read(&self.query).await?;
+            if self.last.as_ref().is_none_or(|last| !same(last, &now)) {
+                self.last = Some(now.clone());
+                return Ok(now);
+            }
+        }
+    }
+}
+
+/// Equal but for the time that leases have left, which always changes.
+fn same(one: &[Entry], other: &[Entry]) -> bool {
+    let timeless = |entries: &[Entry]| -> Vec<Entry> {
+        let mut entries = entries.to_vec();
+        for holder in entries.iter_mut().flat_map(|e| e.holders.iter_mut()) {
+            holder.expires_in = None;
+        }
+        entries
+    };
+    timeless(one) == timeless(other)
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.keeper.remove_watch(self.id);
+    }
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").field("query", &self.query).finish_non_exhaustive()
+    }
+}
