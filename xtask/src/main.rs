@@ -1,2 +1,86 @@
-//! Project tasks.
-fn main() {}
+//! Project tasks: `cargo xtask help` lists them.
+
+mod closing;
+mod licences;
+mod packages;
+mod project;
+mod sandbox;
+mod servers;
+mod stage;
+mod tasks;
+mod test;
+mod tools;
+
+use std::process::ExitCode;
+
+/// What a task ends with: nothing to say, or the sentence that a person needs.
+pub type Outcome = Result<(), String>;
+
+const HELP: &str = "\
+cargo xtask TASK
+
+  test       build everything and run the tests (10 minutes at most); --all adds what CI runs besides
+  servers    list the programs that tests need from outside, and install those that are missing
+  interop    run the drivers of other lock libraries under interop/
+  bench      run `lockkeeper bench` from a release build; what follows goes to it
+  docs       build the documentation of the workspace, warnings denied; --open shows it
+  dist       release build, completions and man page into target/dist
+  licences   check the licence of every dependency against deny.toml
+
+  --all      test: fmt, clippy, docs, doctests, long tests, demo, bench, a cold release build
+  --yes      answer yes to installing packages (so does a set CI)
+  --dry-run  test: say what would be done, and do nothing
+";
+
+fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1);
+    let task = words.next().unwrap_or_default();
+    let rest: Vec<String> = words.collect();
+    let outcome = match task.as_str() {
+        "test" => test::run(&rest),
+        "servers" => servers::run(&rest),
+        "interop" => tasks::interop(&rest),
+        "bench" => tasks::bench(&rest),
+        "docs" => tasks::docs(&rest),
+        "dist" => tasks::dist(&rest),
+        "licences" => known(&rest, &[]).and_then(|_| licences::check()),
+        "help" | "--help" | "-h" => {
+            print!("{HELP}");
+            Ok(())
+        }
+        "" => Err(format!("which task?\n\n{HELP}")),
+        other => Err(format!("no task `{other}`\n\n{HELP}")),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {}", message.trim_end());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Refuses flags that a task does not know; answers which of the known ones are set, in their order.
+pub fn known(given: &[String], flags: &[&str]) -> Result<Vec<bool>, String> {
+    if let Some(stranger) = given.iter().find(|word| !flags.contains(&word.as_str())) {
+        let takes = if flags.is_empty() { "no options".to_owned() } else { flags.join(", ") };
+        return Err(format!("unknown option `{stranger}`; this task takes {takes}"));
+    }
+    Ok(flags.iter().map(|flag| given.iter().any(|word| word == flag)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::known;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_flag_nobody_knows_is_refused_by_name() {
+        assert_eq!(known(&words("--all"), &["--yes", "--all"]), Ok(vec![false, true]));
+        assert!(known(&words("--al"), &["--yes", "--all"]).is_err_and(|text| text.contains("`--al`")));
+        assert!(known(&words("x"), &[]).is_err_and(|text| text.contains("no options")));
+    }
+}

@@ -1,0 +1,161 @@
+//! Passes a test runner's output through, and keeps its closing lines.
+
+use std::io::{BufRead, BufReader, IsTerminal, Read, Write, stdout};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::project::show;
+
+/// How often we look whether a silent command has ended.
+const TICK: Duration = Duration::from_millis(200);
+/// How long its output may stay open after it ended.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// How a command ended, and the closing lines of the test runners in it.
+pub struct Ended {
+    /// `None` where it had to be ended by us.
+    pub status: Option<ExitStatus>,
+    /// `test result: …`, untouched.
+    pub closing: Vec<String>,
+}
+
+/// What the closing lines add up to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    /// Tests that passed.
+    pub passed: u64,
+    /// Tests that failed.
+    pub failed: u64,
+    /// Tests that did not run.
+    pub ignored: u64,
+}
+
+/// Runs a command to its end, printing what it prints; after `limit` it calls `end`, which has to end it.
+///
+/// # Errors
+/// The command cannot be started or waited for.
+pub fn run(command: &mut Command, limit: Duration, end: impl Fn()) -> Result<Ended, String> {
+    run_into(stdout(), command, limit, end)
+}
+
+fn run_into(ours: impl Write + Send + 'static, command: &mut Command, limit: Duration, end: impl Fn()) -> Result<Ended, String> {
+    let fail = |command: &Command, error| format!("{}: {error}", show(command));
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| fail(command, error))?;
+    let (sender, lines) = channel();
+    if let Some(output) = child.stdout.take() {
+        thread::spawn(move || relay(output, ours, |line| _ = sender.send(line)));
+    }
+    let until = Instant::now() + limit;
+    let mut closing = Vec::new();
+    let mut ended = None;
+    loop {
+        match lines.recv_timeout(TICK) {
+            Ok(line) => closing.push(line),
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        // The output outlives the command where a process that it started has it too. That is for the caller to name.
+        let now = Instant::now();
+        if ended.is_some_and(|when| now > when + LINGER) {
+            break;
+        }
+        if ended.is_none() && child.try_wait().map_err(|error| fail(command, error))?.is_some() {
+            ended = Some(now);
+        }
+        if ended.is_none() && now > until {
+            end();
+            _ = child.kill();
+            _ = child.wait();
+            return Ok(Ended { status: None, closing });
+        }
+    }
+    let status = child.wait().map_err(|error| fail(command, error))?;
+    Ok(Ended { status: Some(status), closing })
+}
+
+fn relay(output: impl Read, mut ours: impl Write, mut keep: impl FnMut(String)) {
+    let mut reader = BufReader::new(output);
+    let mut line = Vec::new();
+    while reader.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+        // Our own output may be closed; the tests go on.
+        _ = ours.write_all(&line);
+        let text = String::from_utf8_lossy(&line);
+        if plain(&text).starts_with("test result: ") {
+            keep(text.trim_end().to_owned());
+        }
+        line.clear();
+    }
+}
+
+/// Whether a runner that writes to our pipe should colour its lines.
+pub fn colour() -> &'static str {
+    if stdout().is_terminal() { "always" } else { "never" }
+}
+
+/// A line without its colours.
+fn plain(line: &str) -> String {
+    let mut parts = line.split('\u{1b}');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| text + part.split_once('m').map_or("", |(_, after)| after))
+}
+
+/// Adds closing lines up.
+pub fn sum(closing: &[String]) -> Sum {
+    let mut sum = Sum::default();
+    for line in closing {
+        let line = plain(line);
+        for part in line.split([';', '.']) {
+            let mut words = part.split_whitespace();
+            let Some(count) = words.next().and_then(|word| word.parse::<u64>().ok()) else { continue };
+            match words.next() {
+                Some("passed") => sum.passed += count,
+                Some("failed") => sum.failed += count,
+                Some("ignored") => sum.ignored += count,
+                _ => {}
+            }
+        }
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    fn quiet(script: &str, limit: Duration) -> Ended {
+        run_into(std::io::sink(), &mut shell(script), limit, || {}).unwrap()
+    }
+
+    #[test]
+    fn closing_lines_are_kept_as_they_are_and_added_up() {
+        let script = "echo running; echo 'test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.01s'; \
+                      printf 'test result: \\033[31mFAILED\\033[0m. 1 passed; 2 failed; 0 ignored; 0 measured\\n'; exit 7";
+        let ended = quiet(script, Duration::from_secs(60));
+        assert_eq!(ended.status.and_then(|status| status.code()), Some(7));
+        assert_eq!(ended.closing.len(), 2);
+        assert!(ended.closing[0].ends_with("finished in 0.01s"));
+        assert_eq!(sum(&ended.closing), Sum { passed: 4, failed: 2, ignored: 1 });
+    }
+
+    #[test]
+    fn a_process_that_keeps_the_output_open_does_not_keep_us() {
+        let ended = quiet("sleep 600 2> /dev/null & echo \"test result: $! is the sleeper\"", Duration::from_secs(600));
+        assert!(ended.status.is_some_and(|status| status.success()));
+        let sleeper = ended.closing[0].split_whitespace().nth(2).unwrap();
+        assert!(shell(&format!("kill {sleeper}")).status().unwrap().success(), "it lives on, for the caller to name");
+    }
+
+    #[test]
+    fn a_command_that_does_not_end_is_ended() {
+        assert!(quiet("exec sleep 600", Duration::from_millis(100)).status.is_none());
+    }
+}

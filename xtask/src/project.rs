@@ -1,0 +1,94 @@
+//! Where the project is, how its cargo is called, and what its manifests say.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Outcome;
+
+/// The root of the workspace: the parent of this package.
+pub fn root() -> PathBuf {
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    here.parent().map_or(here.clone(), Path::to_path_buf)
+}
+
+/// The cargo that runs us, in the root of the workspace.
+pub fn cargo(words: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root()).args(words);
+    command
+}
+
+/// Runs a command to its end; its output goes where ours goes.
+pub fn must(command: &mut Command) -> Outcome {
+    let status = command.status().map_err(|error| format!("cannot start {}: {error}", show(command)))?;
+    if status.success() { Ok(()) } else { Err(format!("{} ended with {status}", show(command))) }
+}
+
+/// A command as a person would type it.
+pub fn show(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
+    let words = std::iter::once(program).chain(command.get_args());
+    words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}
+
+/// The features of the library, each of which must build alone.
+pub fn library_features() -> Result<Vec<String>, String> {
+    let path = root().join("crates/lockkeeper/Cargo.toml");
+    let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(features_of(&text))
+}
+
+fn features_of(manifest: &str) -> Vec<String> {
+    let table = manifest.lines().skip_while(|line| line.trim() != "[features]").skip(1);
+    let rows = table.take_while(|line| !line.starts_with('['));
+    let keys = rows.filter_map(|line| line.split_once('=')).map(|(key, _)| key.trim().to_owned());
+    keys.filter(|key| !key.is_empty() && !key.starts_with('#')).collect()
+}
+
+/// The integration tests of the workspace, by name; those named `long_…` only with `--all`.
+pub fn integration_tests() -> Result<Vec<String>, String> {
+    let mut names = Vec::new();
+    for package in packages()? {
+        for entry in read_dir(&package.join("tests")) {
+            let stem = entry.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+            if entry.extension().is_some_and(|extension| extension == "rs") || entry.join("main.rs").is_file() {
+                names.push(stem);
+            }
+        }
+    }
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+/// Whether a package of that name is in the workspace and has a binary of that name.
+pub fn packages() -> Result<Vec<PathBuf>, String> {
+    let mut found = read_dir(&root().join("crates"));
+    found.push(root().join("xtask"));
+    found.retain(|path| path.join("Cargo.toml").is_file());
+    if found.len() < 2 { Err("no packages under crates/".to_owned()) } else { Ok(found) }
+}
+
+fn read_dir(path: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    found.sort();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_features_of_a_manifest_are_its_keys_without_comments() {
+        let manifest =
+            "[package]\nname = \"x\"\n[features]\ndefault = [\"a\"]\n# b = []\na = []\nc = [\"dep:c\"]\n\n[dependencies]\nd = \"1\"\n";
+        assert_eq!(features_of(manifest), ["default", "a", "c"]);
+    }
+
+    #[test]
+    fn the_library_has_its_default_feature() {
+        assert!(library_features().unwrap().iter().any(|feature| feature == "default"));
+    }
+}

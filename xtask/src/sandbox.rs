@@ -1,0 +1,158 @@
+//! Where tests run: with a home, temporary files and state of their own, and with a mark by which we find what they leave.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The variable that marks every process that a test starts, however far it wanders.
+const MARK: &str = "XTASK_RUN";
+
+/// A directory and a mark for one run.
+pub struct Sandbox {
+    dir: PathBuf,
+    mark: String,
+}
+
+/// A process that outlived its test.
+#[derive(Debug)]
+pub struct Stray {
+    /// Its id.
+    pub pid: u32,
+    /// Its command line and the locks it has.
+    pub text: String,
+}
+
+impl Sandbox {
+    /// A fresh one.
+    ///
+    /// # Errors
+    /// The directory cannot be made.
+    pub fn new() -> io::Result<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        // Short: socket paths in it have to fit into 108 bytes.
+        let mark = format!("lk-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let dir = std::env::temp_dir().join(&mark);
+        if dir.exists() {
+            fs::remove_dir_all(&dir)?;
+        }
+        fs::create_dir(&dir)?;
+        fs::create_dir(dir.join("home"))?;
+        fs::create_dir(dir.join("tmp"))?;
+        Ok(Self { dir, mark })
+    }
+
+    /// Gives a command the sandbox's home and temporary directory, and nothing of the user's settings.
+    pub fn apply<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+        for (variable, folder) in [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")] {
+            // These two follow HOME, and the toolchain is the user's.
+            if std::env::var_os(variable).is_none() {
+                command.env(variable, home.join(folder));
+            }
+        }
+        for (variable, _) in std::env::vars_os() {
+            let name = variable.to_string_lossy();
+            if name.starts_with("LOCKKEEPER_") || name.starts_with("XDG_") {
+                command.env_remove(&variable);
+            }
+        }
+        command.env("HOME", self.dir.join("home")).env("TMPDIR", self.dir.join("tmp")).env(MARK, &self.mark)
+    }
+
+    /// The processes of this run that are still there after a moment's grace.
+    pub fn strays(&self, grace: Duration) -> Vec<Stray> {
+        let until = Instant::now() + grace;
+        loop {
+            let found = self.alive();
+            if found.is_empty() || Instant::now() >= until {
+                return found;
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn alive(&self) -> Vec<Stray> {
+        let mark = format!("{MARK}={}", self.mark);
+        let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let ours = pids.filter(|pid| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+        });
+        ours.map(|pid| Stray { pid, text: format!("pid {pid}: {}{}", command_line(pid), locks(pid)) }).collect()
+    }
+
+    /// Ends processes of this run at once, by id.
+    pub fn kill(&self, strays: &[Stray]) {
+        if !strays.is_empty() {
+            let pids = strays.iter().map(|stray| stray.pid.to_string());
+            // The shell's own kill: the program may not be installed. Those that are gone by now are no failure.
+            _ = Command::new("sh").args(["-c", "kill -9 \"$@\" 2>/dev/null", "kill"]).args(pids).status();
+        }
+    }
+
+    /// Ends everything of this run.
+    pub fn kill_all(&self) {
+        self.kill(&self.alive());
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn command_line(pid: u32) -> String {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).replace('\0', " ").trim_end().to_owned()
+}
+
+/// The files on which a process has a kernel lock.
+fn locks(pid: u32) -> String {
+    let mut text = String::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten() {
+        if fs::read_to_string(entry.path()).is_ok_and(|info| info.lines().any(|line| line.starts_with("lock:"))) {
+            let target = fs::read_link(format!("/proc/{pid}/fd/{}", entry.file_name().to_string_lossy()));
+            text += &format!("; has a lock on {}", target.unwrap_or_default().display());
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_outlives_its_test_is_named_and_ended() {
+        let sandbox = Sandbox { dir: PathBuf::from("/nonexistent"), mark: format!("lk-test-{}", std::process::id()) };
+        assert!(sandbox.alive().is_empty());
+        // A shell in the background of a shell that has ended: nobody's child.
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "sleep 600 > /dev/null 2>&1 &"]).env(MARK, &sandbox.mark);
+        assert!(shell.status().unwrap().success());
+        let strays = sandbox.strays(Duration::ZERO);
+        assert_eq!(strays.len(), 1);
+        assert!(strays[0].text.contains("sleep 600"), "{strays:?}");
+        sandbox.kill(&strays);
+        assert!(sandbox.strays(Duration::from_secs(30)).is_empty());
+    }
+
+    #[test]
+    fn a_command_in_the_sandbox_sees_nothing_of_the_user() {
+        let sandbox = Sandbox { dir: PathBuf::from("/x"), mark: "m".to_owned() };
+        let mut command = Command::new("true");
+        sandbox.apply(&mut command);
+        let set: Vec<(String, Option<String>)> = command
+            .get_envs()
+            .map(|(key, value)| (key.to_string_lossy().into_owned(), value.map(|text| text.to_string_lossy().into_owned())))
+            .collect();
+        assert!(set.contains(&("HOME".to_owned(), Some("/x/home".to_owned()))));
+        assert!(set.contains(&("TMPDIR".to_owned(), Some("/x/tmp".to_owned()))));
+    }
+}

@@ -1,0 +1,172 @@
+//! Runs stages one after the other, keeps their time, and tells at the end what each took of its share.
+
+use std::cell::RefCell;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::Outcome;
+use crate::closing::{self, Sum};
+use crate::packages::in_ci;
+use crate::project::show;
+use crate::sandbox::Sandbox;
+
+/// One part of `cargo xtask test`.
+pub struct Stage {
+    /// Its name in the table.
+    pub name: &'static str,
+    /// Its share of the time on two cores.
+    pub minutes: f64,
+    /// What it does, in a few words.
+    pub what: &'static str,
+    /// Whether the stages after it make sense without it.
+    pub vital: bool,
+    /// What it does.
+    pub run: fn(&Workshop) -> Outcome,
+}
+
+/// What stages share.
+pub struct Workshop {
+    /// Where tests run.
+    pub sandbox: Sandbox,
+    /// The closing lines of every test runner.
+    closing: RefCell<Vec<String>>,
+    /// When the stage that runs has to be ended.
+    limit: RefCell<Instant>,
+}
+
+impl Workshop {
+    /// With a fresh sandbox.
+    ///
+    /// # Errors
+    /// The sandbox cannot be made.
+    pub fn new() -> Result<Self, String> {
+        let sandbox = Sandbox::new().map_err(|error| format!("no temporary directory: {error}"))?;
+        Ok(Self { sandbox, closing: RefCell::default(), limit: RefCell::new(Instant::now()) })
+    }
+
+    /// Runs our own code in the sandbox, keeps the closing lines, and refuses whatever is left behind.
+    ///
+    /// # Errors
+    /// It failed, did not end in time, or left processes behind.
+    pub fn run(&self, command: &mut Command) -> Outcome {
+        self.sandbox.apply(command);
+        let left = self.limit.borrow().saturating_duration_since(Instant::now());
+        let ended = closing::run(command, left, || self.sandbox.kill_all())?;
+        self.closing.borrow_mut().extend(ended.closing);
+        let Some(status) = ended.status else {
+            return Err(format!("{} did not end; the test that it printed last hangs", show(command)));
+        };
+        let strays = self.sandbox.strays(Duration::from_secs(5));
+        self.sandbox.kill(&strays);
+        if !status.success() {
+            return Err(format!("{} ended with {status}", show(command)));
+        }
+        if strays.is_empty() {
+            return Ok(());
+        }
+        let texts: Vec<&str> = strays.iter().map(|stray| stray.text.as_str()).collect();
+        Err(format!("{} left processes behind (ended now):\n  {}", show(command), texts.join("\n  ")))
+    }
+}
+
+/// A stage that was run, or not.
+struct Row {
+    name: &'static str,
+    share: f64,
+    took: Option<f64>,
+    outcome: Outcome,
+}
+
+/// Runs the stages in order and prints what came of them.
+///
+/// # Errors
+/// Any stage failed, was not run, or took more than twice its share in continuous integration.
+pub fn run_all(stages: &[&Stage]) -> Outcome {
+    let workshop = Workshop::new()?;
+    let mut rows: Vec<Row> = Vec::new();
+    let mut stopped = false;
+    for stage in stages {
+        if stopped {
+            rows.push(Row { name: stage.name, share: stage.minutes, took: None, outcome: Err("not run".to_owned()) });
+            continue;
+        }
+        println!("\n=== {}: {} (up to {} min)", stage.name, stage.what, stage.minutes);
+        let start = Instant::now();
+        // A test that hangs must not hang us; a slow machine is no hang.
+        *workshop.limit.borrow_mut() = start + Duration::from_secs(600).max(Duration::from_secs_f64(stage.minutes * 240.0));
+        let mut outcome = (stage.run)(&workshop);
+        let took = start.elapsed().as_secs_f64() / 60.0;
+        if outcome.is_ok() && in_ci() && took > 2.0 * stage.minutes {
+            outcome = Err(format!("took {took:.1} min, more than twice its share of {} min", stage.minutes));
+        }
+        if let Err(message) = &outcome {
+            println!("=== {} failed: {message}", stage.name);
+            stopped = stage.vital;
+        }
+        rows.push(Row { name: stage.name, share: stage.minutes, took: Some(took), outcome });
+    }
+    report(&rows, &workshop.closing.into_inner())
+}
+
+fn report(rows: &[Row], closing: &[String]) -> Outcome {
+    let Sum { passed, failed, ignored } = closing::sum(closing);
+    println!();
+    for line in closing {
+        println!("{line}");
+    }
+    println!("tests: {passed} passed, {failed} failed, {ignored} ignored, of {} runners\n", closing.len());
+    println!("{:<14} {:>8} {:>8}", "stage", "minutes", "share");
+    for row in rows {
+        let took = row.took.map_or_else(|| "-".to_owned(), |took| format!("{took:.1}"));
+        let verdict = row.outcome.as_ref().err().map(|message| message.lines().next().unwrap_or_default());
+        println!(
+            "{:<14} {took:>8} {:>8.1}  {}",
+            row.name,
+            row.share,
+            verdict.map_or_else(|| "ok".to_owned(), |text| format!("FAILED: {text}"))
+        );
+    }
+    let total: f64 = rows.iter().filter_map(|row| row.took).sum();
+    println!("{:<14} {total:>8.1} {:>8.1}\n", "all", rows.iter().map(|row| row.share).sum::<f64>());
+
+    let bad: Vec<&str> = rows.iter().filter(|row| row.outcome.is_err()).map(|row| row.name).collect();
+    if !bad.is_empty() {
+        return Err(format!("failed: {}", bad.join(", ")));
+    }
+    if ignored > 0 {
+        return Err(format!("{ignored} tests were ignored; a test that does not run holds nothing"));
+    }
+    if passed == 0 {
+        return Err("no test ran".to_owned());
+    }
+    println!("All good.");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(outcome: Outcome) -> Row {
+        Row { name: "x", share: 1.0, took: Some(0.5), outcome }
+    }
+
+    #[test]
+    fn a_run_is_good_only_if_every_stage_is_and_no_test_was_left_out() {
+        let line = |text: &str| vec![format!("test result: ok. {text}; finished in 0.00s")];
+        assert_eq!(report(&[row(Ok(()))], &line("3 passed; 0 failed; 0 ignored")), Ok(()));
+        assert!(report(&[row(Ok(())), row(Err("why".to_owned()))], &line("3 passed; 0 failed; 0 ignored")).is_err());
+        assert!(report(&[row(Ok(()))], &line("3 passed; 0 failed; 1 ignored")).is_err_and(|text| text.contains("ignored")));
+        assert!(report(&[row(Ok(()))], &[]).is_err_and(|text| text.contains("no test ran")));
+    }
+
+    #[test]
+    fn a_command_that_leaves_a_process_behind_fails_and_says_which() {
+        let workshop = Workshop::new().unwrap();
+        *workshop.limit.borrow_mut() = Instant::now() + Duration::from_secs(60);
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 601 > /dev/null 2>&1 &"]);
+        assert!(workshop.run(&mut command).is_err_and(|text| text.contains("sleep 601")));
+        assert!(workshop.sandbox.strays(Duration::from_secs(30)).is_empty());
+    }
+}

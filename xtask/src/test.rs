@@ -1,0 +1,164 @@
+//! `cargo xtask test`: the stages, their shares, and what each of them runs.
+
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::packages::ensure;
+use crate::project::{cargo, integration_tests, library_features, must, root};
+use crate::stage::{Stage, Workshop, run_all};
+use crate::tools::{Need, needed};
+use crate::{Outcome, closing, known, licences};
+
+/// What `cargo xtask test` runs.
+const ALWAYS: &[Stage] = &[
+    Stage { name: "build", minutes: 5.0, what: "the workspace and its tests, one profile", vital: true, run: build },
+    Stage { name: "tests", minutes: 5.0, what: "unit and integration tests", vital: false, run: tests },
+];
+
+/// What `--all` adds.
+const ADDED: &[Stage] = &[
+    Stage { name: "long-tests", minutes: 5.0, what: "integration tests named long_*", vital: false, run: long_tests },
+    Stage { name: "doctests", minutes: 2.0, what: "the examples in the documentation, README included", vital: false, run: doctests },
+    Stage { name: "fmt", minutes: 0.5, what: "cargo fmt --check", vital: false, run: fmt },
+    Stage { name: "clippy", minutes: 2.5, what: "clippy on everything, warnings denied", vital: false, run: clippy },
+    Stage { name: "features", minutes: 2.0, what: "every feature of the library alone", vital: false, run: features },
+    Stage { name: "docs", minutes: 2.0, what: "the documentation, warnings denied", vital: false, run: docs },
+    Stage { name: "licences", minutes: 0.5, what: "the licence of every dependency", vital: false, run: |_| licences::check() },
+    Stage { name: "release", minutes: 3.0, what: "a cold release build of the command line, under 3 minutes", vital: false, run: release },
+    Stage { name: "demo", minutes: 1.0, what: "the first command of the README", vital: false, run: demo },
+    Stage { name: "bench", minutes: 2.0, what: "every row of the bench, briefly", vital: false, run: bench },
+];
+
+/// What a first release build of the command line may take on two cores.
+const COLD_BUILD_MAX: Duration = Duration::from_secs(180);
+/// A target directory of its own: the build in it is cold.
+const COLD: &str = "target/cold";
+
+/// Says what it will do, sees to the machine, runs the stages.
+pub fn run(words: &[String]) -> Outcome {
+    let flags = known(words, &["--all", "--yes", "--dry-run"])?;
+    let (all, yes, dry) = (flags.first() == Some(&true), flags.get(1) == Some(&true), flags.get(2) == Some(&true));
+    let stages: Vec<&Stage> = ALWAYS.iter().chain(ADDED.iter().filter(|_| all)).collect();
+    announce(&stages, all);
+    if dry {
+        return Ok(());
+    }
+    ensure(&needed(&[Need::Test]), yes)?;
+    run_all(&stages)
+}
+
+fn announce(stages: &[&Stage], all: bool) {
+    let minutes: f64 = stages.iter().map(|stage| stage.minutes).sum();
+    println!("This takes at most about {minutes:.0} minutes on two cores:");
+    for stage in stages {
+        println!("  {:<12} {:>4} min  {}", stage.name, stage.minutes, stage.what);
+    }
+    if !all {
+        let names: Vec<&str> = ADDED.iter().map(|stage| stage.name).collect();
+        let more: f64 = ADDED.iter().map(|stage| stage.minutes).sum();
+        println!("`--all` adds about {more:.0} minutes: {}.", names.join(", "));
+    }
+    println!("Tests get a temporary home, start what servers they need on free ports, and leave nothing behind.");
+}
+
+/// The workspace with every feature: one set of features, so that every stage finds what the first one built.
+const EVERYTHING: [&str; 2] = ["--workspace", "--all-features"];
+
+fn build(_: &Workshop) -> Outcome {
+    must(cargo(&["test", "--no-run"]).args(EVERYTHING).args(["--lib", "--bins", "--tests", "--examples"]))?;
+    must(cargo(&["build"]).args(EVERYTHING))
+}
+
+fn cargo_test() -> Command {
+    let mut command = cargo(&["test", "--no-fail-fast", "--color", closing::colour()]);
+    command.args(EVERYTHING);
+    command
+}
+
+/// The runner's own options: its lines go through a pipe, and would lose their colours.
+fn test_runner(command: &mut Command) -> &mut Command {
+    command.args(["--", "--color", closing::colour()])
+}
+
+fn tests(workshop: &Workshop) -> Outcome {
+    let mut command = cargo_test();
+    command.args(["--lib", "--bins"]);
+    for name in integration_tests()?.iter().filter(|name| !name.starts_with("long_")) {
+        command.args(["--test", name]);
+    }
+    workshop.run(test_runner(&mut command))
+}
+
+fn long_tests(workshop: &Workshop) -> Outcome {
+    let names = integration_tests()?;
+    let names: Vec<&String> = names.iter().filter(|name| name.starts_with("long_")).collect();
+    if names.is_empty() {
+        println!("there are none");
+        return Ok(());
+    }
+    let mut command = cargo_test();
+    for name in names {
+        command.args(["--test", name]);
+    }
+    workshop.run(test_runner(&mut command))
+}
+
+fn doctests(workshop: &Workshop) -> Outcome {
+    workshop.run(test_runner(cargo_test().arg("--doc")))
+}
+
+fn fmt(_: &Workshop) -> Outcome {
+    must(&mut cargo(&["fmt", "--all", "--check"]))
+}
+
+fn clippy(_: &Workshop) -> Outcome {
+    must(cargo(&["clippy", "--all-targets"]).args(EVERYTHING).args(["--", "-D", "warnings"]))
+}
+
+fn features(_: &Workshop) -> Outcome {
+    must(&mut cargo(&["check", "--package", "lockkeeper", "--no-default-features"]))?;
+    for feature in library_features()?.iter().filter(|feature| *feature != "default") {
+        println!("feature {feature}");
+        must(&mut cargo(&["check", "--package", "lockkeeper", "--no-default-features", "--features", feature]))?;
+    }
+    Ok(())
+}
+
+fn docs(_: &Workshop) -> Outcome {
+    must(&mut crate::tasks::document())
+}
+
+fn release(_: &Workshop) -> Outcome {
+    let cold = root().join(COLD);
+    if cold.exists() {
+        fs::remove_dir_all(&cold).map_err(|error| format!("{}: {error}", cold.display()))?;
+    }
+    // What is not downloaded yet is the network's time, not the compiler's.
+    must(&mut cargo(&["fetch", "--locked"]))?;
+    let start = Instant::now();
+    must(&mut cargo(&["build", "--release", "--locked", "--target-dir", COLD]))?;
+    let took = start.elapsed();
+    println!("cold release build of the command line: {:.0} s; the limit is {} s", took.as_secs_f64(), COLD_BUILD_MAX.as_secs());
+    if took > COLD_BUILD_MAX { Err(format!("the cold release build took {:.0} s", took.as_secs_f64())) } else { Ok(()) }
+}
+
+fn demo(workshop: &Workshop) -> Outcome {
+    workshop.run(&mut cargo(&["run", "--release", "--target-dir", COLD, "--", "demo", "oversell"]))
+}
+
+fn bench(workshop: &Workshop) -> Outcome {
+    workshop.run(&mut cargo(&["run", "--release", "--target-dir", COLD, "--", "bench", "--seconds", "20"]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_short_form_takes_at_most_ten_minutes_and_the_long_one_fifty() {
+        let sum = |stages: &[Stage]| stages.iter().map(|stage| stage.minutes).sum::<f64>();
+        assert!(sum(ALWAYS) <= 10.0);
+        assert!(sum(ALWAYS) + sum(ADDED) <= 50.0);
+    }
+}

@@ -1,0 +1,76 @@
+//! The one table of programs that tests need from outside. A later engine adds its row here.
+
+use std::path::{Path, PathBuf};
+
+/// When a program is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// By `cargo xtask test`.
+    Test,
+    /// Only by `cargo xtask interop`.
+    Interop,
+}
+
+/// A program, and the Debian package that has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Tool {
+    /// A program on the path, or an absolute path to a file.
+    pub file: &'static str,
+    /// Debian packages that bring it.
+    pub packages: &'static [&'static str],
+    /// The service that the package would start.
+    pub service: Option<&'static str>,
+    /// When it is needed.
+    pub need: Need,
+    /// What for.
+    pub purpose: &'static str,
+}
+
+/// Every program from outside.
+pub const TABLE: &[Tool] = &[
+    Tool { file: "cc", packages: &["gcc", "libc6-dev"], service: None, need: Need::Test, purpose: "links every Rust program" },
+    Tool { file: "flock", packages: &["util-linux"], service: None, need: Need::Test, purpose: "the floor that bench compares `run` with" },
+];
+
+/// The rows that something needs.
+pub fn needed(by: &[Need]) -> Vec<&'static Tool> {
+    TABLE.iter().filter(|tool| by.contains(&tool.need)).collect()
+}
+
+impl Tool {
+    /// Where it is, if it is installed. Debian keeps some servers in /usr/sbin, which a user's path may lack.
+    pub fn find(&self) -> Option<PathBuf> {
+        if self.file.starts_with('/') {
+            return Some(PathBuf::from(self.file)).filter(|path| path.exists());
+        }
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let mut folders = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
+        folders.find_map(|folder| Some(folder.join(self.file)).filter(|path| executable(path)))
+    }
+}
+
+fn executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_says_what_it_is_for_and_where_it_comes_from() {
+        for tool in TABLE {
+            assert!(!tool.packages.is_empty() && !tool.purpose.is_empty(), "{tool:?}");
+        }
+    }
+
+    #[test]
+    fn a_program_is_found_and_a_missing_one_is_not() {
+        let row = |file| Tool { file, packages: &["x"], service: None, need: Need::Test, purpose: "x" };
+        assert!(row("sh").find().is_some_and(|path| path.is_absolute()));
+        assert!(row("/bin/sh").find().is_some());
+        assert_eq!(row("no-such-program-anywhere").find(), None);
+        assert_eq!(row("/no/such/file.jar").find(), None);
+    }
+}
