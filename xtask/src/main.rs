@@ -4,6 +4,7 @@ mod closing;
 mod licences;
 mod packages;
 mod project;
+mod readme;
 mod sandbox;
 mod servers;
 mod stage;
@@ -27,7 +28,7 @@ cargo xtask TASK
   dist       release build, completions and man page into target/dist
   licences   check the licence of every dependency against deny.toml
 
-  --all      test: fmt, clippy, docs, doctests, long tests, demo, bench, a cold release build
+  --all      test: fmt, clippy, docs, doctests, long tests, the README's commands, bench, a cold release build
   --yes      answer yes to installing packages (so does a set CI)
   --dry-run  test: say what would be done, and do nothing
 ";

@@ -40,9 +40,19 @@ impl Sandbox {
             fs::remove_dir_all(&dir)?;
         }
         fs::create_dir(&dir)?;
-        fs::create_dir(dir.join("home"))?;
-        fs::create_dir(dir.join("tmp"))?;
-        Ok(Self { dir, mark })
+        let sandbox = Self { dir, mark };
+        sandbox.folder("home")?;
+        sandbox.folder("tmp")?;
+        Ok(sandbox)
+    }
+
+    /// A directory of that name in it.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn folder(&self, name: &str) -> io::Result<PathBuf> {
+        let path = self.dir.join(name);
+        fs::create_dir_all(&path).map(|()| path)
     }
 
     /// Gives a command the sandbox's home and temporary directory, and nothing of the user's settings.

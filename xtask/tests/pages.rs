@@ -1,0 +1,162 @@
+//! What the pages say of the repository is true: the tests, files and commands they name exist.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn walk(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if path.is_dir() && name != "target" && !name.starts_with('.') {
+            walk(&path, ending, found);
+        } else if name.ends_with(ending) {
+            found.push(path);
+        }
+    }
+}
+
+fn files(folders: &[&str], ending: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for folder in folders {
+        walk(&root().join(folder), ending, &mut found);
+    }
+    found.sort();
+    assert!(!found.is_empty(), "no {ending} under {folders:?}");
+    found
+}
+
+fn read(page: &str) -> String {
+    fs::read_to_string(root().join(page)).unwrap()
+}
+
+/// What stands between backticks in a page, outside blocks of code, with the number of its line.
+fn quoted(page: &str) -> Vec<(usize, &str)> {
+    let mut inside = false;
+    let mut found = Vec::new();
+    for (line, text) in page.lines().enumerate() {
+        if text.trim_start().starts_with("```") {
+            inside = !inside;
+        } else if !inside {
+            found.extend(text.split('`').skip(1).step_by(2).map(|word| (line + 1, word)));
+        }
+    }
+    found
+}
+
+/// A test is cited by the name of its function: words in lower case, four or more.
+fn is_test_name(word: &str) -> bool {
+    let plain = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    word.split('_').count() >= 4 && word.split('_').all(plain)
+}
+
+fn functions() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for path in files(&["crates", "xtask", "interop"], ".rs") {
+        for line in fs::read_to_string(path).unwrap().lines() {
+            let Some((before, after)) = line.split_once("fn ") else { continue };
+            if before.split_whitespace().all(|word| matches!(word, "pub" | "async" | "pub(crate)" | "pub(super)")) {
+                names.insert(after.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect());
+            }
+        }
+    }
+    names
+}
+
+#[test]
+fn every_test_that_a_page_cites_exists() {
+    let functions = functions();
+    assert!(functions.contains("every_test_that_a_page_cites_exists"));
+    let mut missing = Vec::new();
+    for path in files(&["."], ".md") {
+        // CONTRIBUTING shows what a name looks like.
+        let page = fs::read_to_string(&path).unwrap();
+        for (line, word) in quoted(&page).into_iter().filter(|(_, word)| is_test_name(word)) {
+            if !functions.contains(word) {
+                missing.push(format!("{}:{line}: `{word}`", path.display()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "cited and not there:\n{}", missing.join("\n"));
+}
+
+#[test]
+fn every_line_of_the_safety_page_names_its_test_or_says_why_there_is_none() {
+    let page = read("SAFETY.md");
+    let mut rows = 0;
+    let mut head = "";
+    for (number, line) in page.lines().enumerate() {
+        if !line.starts_with('|') {
+            head = "";
+        } else if head.is_empty() {
+            head = line;
+        } else if head.trim_end().ends_with("held by |") && !line.starts_with("|--") {
+            let last = line.trim_end().trim_end_matches('|').rsplit('|').next().unwrap();
+            let named = quoted(last).iter().any(|(_, word)| is_test_name(word));
+            assert!(named || last.contains("no test:"), "SAFETY.md:{}: names no test and says no `no test: why`: {line}", number + 1);
+            rows += 1;
+        }
+    }
+    assert!(rows > 0, "SAFETY.md has no table whose last column is `held by`");
+}
+
+#[test]
+fn every_link_between_pages_leads_somewhere() {
+    let mut broken = Vec::new();
+    for path in files(&["."], ".md") {
+        let page = fs::read_to_string(&path).unwrap();
+        for target in page.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = target.split('#').next().unwrap();
+            if !file.is_empty() && !file.contains("://") && !path.parent().unwrap().join(file).exists() {
+                broken.push(format!("{}: {target}", path.display()));
+            }
+        }
+        for (line, word) in quoted(&page) {
+            let ours = ["crates/", "docs/", "xtask/", "interop/", ".ci/"].iter().any(|start| word.starts_with(start));
+            // A pattern or a name to be filled in is no path.
+            if ours && !word.contains(['*', '<', ' ']) && !word.contains("NAME") && !root().join(word).exists() {
+                broken.push(format!("{}:{line}: `{word}`", path.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "broken:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn the_readme_starts_with_the_two_commands() {
+    let readme = read("README.md");
+    let first: Vec<&str> = readme.lines().filter(|line| line.trim_start().starts_with("cargo ")).map(str::trim).collect();
+    assert!(first.first().is_some_and(|line| line.starts_with("cargo run --release -- demo oversell")), "{first:?}");
+    assert!(first.get(1).is_some_and(|line| line.starts_with("cargo xtask test")), "{first:?}");
+}
+
+#[test]
+fn the_changelog_knows_the_version_of_the_workspace() {
+    let (manifest, changelog) = (read("Cargo.toml"), read("CHANGELOG.md"));
+    let version = manifest.lines().find_map(|line| line.strip_prefix("version = ")).unwrap().trim_matches('"');
+    let newest = changelog.lines().find_map(|line| line.strip_prefix("## ")).unwrap();
+    assert!(newest == "Unreleased" || newest.starts_with(version), "Cargo.toml says {version}, CHANGELOG.md {newest}");
+}
+
+#[test]
+fn the_table_of_tools_says_what_tests_may_call() {
+    // Programs that a test starts by name have a row, or come with every Debian system and with Rust.
+    let tools = read("xtask/src/tools.rs");
+    let base = ["sh", "bash", "true", "false", "sleep", "cat", "kill", "cargo", "id", "echo", "test", "env", "sudo"];
+    let mut strangers = Vec::new();
+    for path in files(&["crates", "interop"], ".rs") {
+        let text = fs::read_to_string(&path).unwrap();
+        for program in text.split("Command::new(\"").skip(1).filter_map(|rest| rest.split('"').next()) {
+            let known = base.contains(&program) || tools.contains(&format!("file: \"{program}\""));
+            // A path belongs to the test; an empty or upper-case word is a name in an example.
+            if !known && !program.contains('/') && program.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !program.is_empty() {
+                strangers.push(format!("{}: {program}", path.display()));
+            }
+        }
+    }
+    assert!(strangers.is_empty(), "add rows to xtask/src/tools.rs:\n{}", strangers.join("\n"));
+}
