@@ -30,10 +30,12 @@ SCRIPT
 chmod 755 "$policy"
 
 export DEBIAN_FRONTEND=noninteractive
+# Somebody else may be installing; wait for them.
+install() { apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=300 "$@"; }
 # A fresh image has no package lists, an old one has stale ones: fetch them only if needed.
-apt-get install -y --no-install-recommends "$@" || {
+install "$@" || {
     apt-get update
-    apt-get install -y --no-install-recommends "$@"
+    install "$@"
 }
 for service in $services; do
     if command -v systemctl > /dev/null; then systemctl disable --quiet "$service" || true; fi
