@@ -74,7 +74,6 @@ fn every_test_that_a_page_cites_exists() {
     assert!(functions.contains("every_test_that_a_page_cites_exists"));
     let mut missing = Vec::new();
     for path in files(&["."], ".md") {
-        // CONTRIBUTING shows what a name looks like.
         let page = fs::read_to_string(&path).unwrap();
         for (line, word) in quoted(&page).into_iter().filter(|(_, word)| is_test_name(word)) {
             if !functions.contains(word) {

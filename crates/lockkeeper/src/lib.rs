@@ -64,3 +64,8 @@ pub use rwlock::{RwLock, UpgradableGuard, Upgrade, WriteGuard, Writing};
 pub use semaphore::Semaphore;
 pub use token::{BadToken, Token};
 pub use watch::Watch;
+
+/// The README's code compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
