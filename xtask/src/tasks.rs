@@ -11,7 +11,8 @@ use crate::{Outcome, known};
 
 /// The command that documents the workspace, warnings denied.
 pub fn document() -> Command {
-    let mut command = cargo(&["doc", "--workspace", "--all-features", "--no-deps"]);
+    // Libraries only: the binary has the name of the library, and one would overwrite the other.
+    let mut command = cargo(&["doc", "--workspace", "--lib", "--all-features", "--no-deps"]);
     command.env("RUSTDOCFLAGS", "-D warnings");
     command
 }

@@ -1,7 +1,7 @@
 //! The same API for threads.
 //!
 //! Nothing here needs a runtime: a thread that waits is parked, and the keeper wakes it. The thread is known, so the same
-//! thread asking twice for a lock without an [`Owner`](crate::Owner) is `WouldDeadlock` at once (R8).
+//! thread asking twice for a lock without an [`Owner`] is `WouldDeadlock` at once (R8).
 //!
 //! ```
 //! use lockkeeper::blocking::Locks;
