@@ -1,0 +1,83 @@
+//! Upgrade and downgrade: one hold changes its mode and gets another number.
+
+use super::Line;
+use super::words::{Action, Answered, Refusal, Seq};
+use crate::claim::Mode;
+use crate::clock::Ticks;
+use crate::id::ClaimId;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Converting {
+    pub(super) id: ClaimId,
+    pub(super) to: Mode,
+    pub(super) give_up: Option<Ticks>,
+    pub(super) leaving: bool,
+    pub(super) again_at: Option<Ticks>,
+}
+
+impl Line {
+    pub(super) fn convert(&mut self, seq: Seq, id: ClaimId, to: Mode, give_up: Option<Ticks>, out: &mut Vec<Action>) {
+        let Some((h, _)) = self.find(seq) else { return };
+        let hold = &mut self.holds[h];
+        hold.converting = Some(Converting { id, to, give_up, leaving: false, again_at: None });
+        out.push(Action::Convert { hold: hold.id, id, to, give_up, shape: hold.shape });
+        self.check_by(give_up);
+    }
+
+    pub(super) fn cancel_convert(&mut self, seq: Seq, out: &mut Vec<Action>) {
+        let Some((h, _)) = self.find(seq) else { return };
+        if let Some(c) = self.holds[h].converting.as_mut().filter(|c| !c.leaving) {
+            c.leaving = true;
+            c.give_up = None;
+            c.again_at = None;
+            out.push(Action::Withdraw(c.id));
+        }
+    }
+
+    pub(super) fn convert_answered(&mut self, now: Ticks, h: usize, answer: Answered, out: &mut Vec<Action>) {
+        let hold = &mut self.holds[h];
+        let (Some(c), Some(seq)) = (hold.converting.as_mut(), hold.turns.first().map(|t| t.seq)) else { return };
+        if c.leaving {
+            return;
+        }
+        match answer {
+            Answered::Granted(number) => {
+                hold.shape.mode = c.to;
+                hold.number = number;
+                hold.granted = now;
+                hold.turns_used = 1;
+                hold.converting = None;
+                out.push(Action::Converted { seq, mode: hold.shape.mode, token: hold.token(0) });
+                self.advance(now, out);
+            }
+            Answered::InLine => {}
+            Answered::No => {
+                hold.converting = None;
+                out.push(Action::RefuseConvert { seq, why: Refusal::Answer });
+            }
+            Answered::Unknown => {
+                c.again_at = Some(now.plus(self.rules.ask_again_after));
+                let at = c.again_at;
+                self.check_by(at);
+            }
+        }
+    }
+
+    pub(super) fn convert_timer(&mut self, now: Ticks, h: usize, out: &mut Vec<Action>) {
+        let Some(hold) = self.holds.get_mut(h) else { return };
+        let Some(seq) = hold.turns.first().map(|t| t.seq) else { return };
+        let Some(c) = hold.converting.as_mut() else { return };
+        if c.again_at.is_some_and(|at| at <= now) {
+            c.again_at = None;
+            out.push(if c.leaving {
+                Action::Withdraw(c.id)
+            } else {
+                Action::Convert { hold: hold.id, id: c.id, to: c.to, give_up: c.give_up, shape: hold.shape }
+            });
+        }
+        if c.give_up.is_some_and(|at| at <= now) {
+            out.push(Action::RefuseConvert { seq, why: Refusal::TimedOut });
+            self.cancel_convert(seq, out);
+        }
+    }
+}

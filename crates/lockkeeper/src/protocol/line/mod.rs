@@ -1,0 +1,288 @@
+//! The local line of one name: the tasks of this process that want it, its one place in the engine's line, and its holds.
+//!
+//! Tasks queue here, first come first served. The process stands in the engine's line at most once for a name (R9).
+//! When a turn ends, the hold passes to the next local claim without touching the engine, within bounds that keep other
+//! processes from starving; at the bound the process gives the hold back and stands again at the end of the line.
+//! A grant is an offer until its future takes it: not taken in time, it moves on (R5).
+
+mod convert;
+mod holds;
+mod place;
+mod queue;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use crate::clock::Ticks;
+use crate::id::{ClaimId, HoldId};
+use crate::lost::Lost;
+use holds::Hold;
+use place::{Phase, Standing, ask_again, leave};
+use queue::Queue;
+pub(crate) use words::{Action, Answered, Ask, Event, Refusal, Rules, Seq, Shape};
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Line {
+    rules: Rules,
+    /// May holds pass at all? Not in layouts whose counter belongs to others.
+    hand_off: bool,
+    next_seq: Seq,
+    queue: Queue,
+    standing: Option<Standing>,
+    holds: Vec<Hold>,
+    warn_at: Option<Ticks>,
+    /// No timer is due before this; kept low cheaply, and worked out anew when it has passed.
+    check_at: Option<Ticks>,
+    closed: bool,
+}
+
+impl Line {
+    pub(crate) fn new(rules: Rules, hand_off: bool) -> Self {
+        Self {
+            rules,
+            hand_off,
+            next_seq: 0,
+            queue: Queue::default(),
+            standing: None,
+            holds: Vec::new(),
+            warn_at: None,
+            check_at: None,
+            closed: false,
+        }
+    }
+
+    /// The number for the next claim.
+    pub(crate) fn draw_seq(&mut self) -> Seq {
+        self.next_seq += 1;
+        self.next_seq
+    }
+
+    /// The claim with which the process stands in the engine's line, when it is in line.
+    pub(crate) fn place(&self) -> Option<ClaimId> {
+        self.standing.as_ref().filter(|s| s.phase == Phase::InLine).map(|s| s.ask.id)
+    }
+
+    /// Whether this line knows the id: as a hold, a conversion or a place.
+    pub(crate) fn knows(&self, id: ClaimId) -> bool {
+        self.standing.as_ref().is_some_and(|s| s.ask.id == id)
+            || self.holds.iter().any(|h| h.id == id || h.converting.as_ref().is_some_and(|c| c.id == id))
+    }
+
+    /// Whether the engine must still be told that a place is left.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.standing.as_ref().is_some_and(|s| matches!(s.phase, Phase::Leaving(_)))
+    }
+
+    /// What was asked for under this id.
+    pub(crate) fn shape_of(&self, id: ClaimId) -> Option<Shape> {
+        let standing = self.standing.as_ref().filter(|s| s.ask.id == id).map(|s| s.ask.shape);
+        let converted = |h: &&Hold| h.id == id || h.converting.as_ref().is_some_and(|c| c.id == id);
+        standing.or_else(|| self.holds.iter().find(converted).map(|h| h.shape))
+    }
+
+    /// The ids of all holds.
+    pub(crate) fn holds(&self) -> Vec<HoldId> {
+        self.holds.iter().map(|h| h.id).collect()
+    }
+
+    /// Conversions that wait in the engine, with their ids.
+    pub(crate) fn conversions(&self) -> impl Iterator<Item = ClaimId> + '_ {
+        self.holds.iter().filter_map(|h| h.converting.as_ref().map(|c| c.id))
+    }
+
+    /// Nothing waits, stands or is held.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.holds.is_empty() && self.standing.is_none() && self.queue.is_empty()
+    }
+
+    /// When [`Event::Timer`] is due next, or earlier; constant time.
+    pub(crate) fn next_timer(&self) -> Option<Ticks> {
+        self.check_at
+    }
+
+    fn check_by(&mut self, at: Option<Ticks>) {
+        self.check_at = self.check_at.into_iter().chain(at).min();
+    }
+
+    /// When something is really due next.
+    fn next_due(&self) -> Option<Ticks> {
+        let offers = self.holds.iter().flat_map(|h| h.turns.iter()).filter_map(|t| t.offered_until);
+        let converting = self.holds.iter().filter_map(|h| h.converting.as_ref()).flat_map(|c| [c.give_up, c.again_at]).flatten();
+        let standing = self.standing.iter().flat_map(|s| {
+            let phase = match s.phase {
+                Phase::Doubt(at) => Some(at),
+                Phase::Leaving(at) => at,
+                Phase::Asking | Phase::InLine => None,
+            };
+            [phase, s.give_up]
+        });
+        let first_to_leave = self.queue.first_give_up();
+        offers.chain(converting).chain(standing.flatten()).chain(first_to_leave).chain(self.warn_at).min()
+    }
+
+    /// One step.
+    pub(crate) fn step(&mut self, now: Ticks, event: Event, out: &mut Vec<Action>) {
+        match event {
+            Event::Ask(ask) => self.ask(now, ask, out),
+            Event::Cancel(seq) => self.cancel(now, seq, out),
+            Event::Take(seq) => {
+                if let Some((h, t)) = self.find(seq) {
+                    self.holds[h].taken = true;
+                    let offered = self.holds[h].turns[t].offered_until.take();
+                    // An uncontended turn is taken at once and needs no timer; beside many holds the timer finds out.
+                    if offered == self.check_at && self.holds.len() < 4 {
+                        self.check_at = self.next_due();
+                    }
+                }
+            }
+            Event::TurnOver { seq, fresh } => self.turn_over(now, seq, fresh, out),
+            Event::Convert { seq, id, to, give_up } => self.convert(seq, id, to, give_up, out),
+            Event::CancelConvert { seq } => self.cancel_convert(seq, out),
+            Event::Answered { claim, answer } => self.answered(now, claim, answer, out),
+            Event::Wake { claim } => {
+                if let Some(s) = self.standing.as_mut().filter(|s| s.ask.id == claim) {
+                    match s.phase {
+                        Phase::InLine => ask_again(s, out),
+                        // The answer under way may be older than the hint: ask once more when it is there.
+                        Phase::Asking => s.woken = true,
+                        Phase::Doubt(_) | Phase::Leaving(_) => {}
+                    }
+                }
+            }
+            Event::Withdrawn { claim, known } => self.withdrawn(now, claim, known, out),
+            Event::Ended { hold, why, ours } => self.ended(now, hold, why, ours, out),
+            Event::Timer => self.timer(now, out),
+            Event::Close => self.close(now, out),
+        }
+    }
+
+    fn ask(&mut self, now: Ticks, ask: Ask, out: &mut Vec<Action>) {
+        let refusal = if self.closed {
+            Some(Refusal::Closed)
+        } else if ask.give_up.is_some_and(|at| at <= now) && !ask.try_only {
+            Some(Refusal::TimedOut)
+        } else if ask.try_only && self.is_busy_for(&ask.shape) {
+            Some(Refusal::BusyHere)
+        } else if self.queue.len() >= self.rules.waiting_max {
+            Some(Refusal::TooMany)
+        } else {
+            None
+        };
+        if let Some(why) = refusal {
+            out.push(Action::Refuse { seq: ask.seq, why });
+            return;
+        }
+        if self.queue.is_empty() && self.standing.is_none() && !self.excludes(&ask.shape) {
+            if !self.join(now, &ask, out) {
+                let send = !ask.sent_elsewhere;
+                self.stand(ask, send, out);
+            }
+            return;
+        }
+        self.enqueue(now, ask);
+    }
+
+    /// A try never overtakes a line (R11). Behind an attempt whose answer is still under way it waits for that answer, if
+    /// both may be granted.
+    fn is_busy_for(&self, shape: &Shape) -> bool {
+        let stands = self.standing.as_ref().is_some_and(|s| s.phase != Phase::Asking || !s.ask.shape.mode.shares_with(shape.mode));
+        let waits = self.queue.iter().any(|a| !a.try_only);
+        stands || waits || self.excludes(shape)
+    }
+
+    fn refuse_waiting_tries(&mut self, out: &mut Vec<Action>) {
+        let tries: Vec<Seq> = self.queue.iter().filter(|a| a.try_only).map(|a| a.seq).collect();
+        for seq in tries {
+            self.queue.remove(seq);
+            out.push(Action::Refuse { seq, why: Refusal::BusyHere });
+        }
+    }
+
+    fn enqueue(&mut self, now: Ticks, ask: Ask) {
+        self.check_by(ask.give_up);
+        self.queue.push(ask);
+        if self.warn_at.is_none() && !self.holds.is_empty() {
+            self.warn_at = Some(now.plus(self.rules.warn_after));
+            self.check_by(self.warn_at);
+        }
+    }
+
+    /// The next local claim, out of the queue.
+    fn pop_waiting(&mut self) -> Option<Ask> {
+        let next = self.queue.pop();
+        if self.queue.is_empty() {
+            self.warn_at = None;
+        }
+        next
+    }
+
+    /// Whether the next local claim can be served by this shape.
+    fn next_like(&self, shape: &Shape) -> bool {
+        self.queue.front().is_some_and(|next| shape.serves(&next.shape))
+    }
+
+    /// Stands for the next local claim, or lets it join, as far as that is possible now.
+    fn advance(&mut self, now: Ticks, out: &mut Vec<Action>) {
+        while self.standing.is_none() {
+            let Some(next) = self.queue.front().cloned() else { return };
+            if self.excludes(&next.shape) {
+                return;
+            }
+            self.pop_waiting();
+            if !self.join(now, &next, out) {
+                self.stand(next, true, out);
+            }
+        }
+    }
+
+    fn cancel(&mut self, now: Ticks, seq: Seq, out: &mut Vec<Action>) {
+        if self.standing.as_ref().is_some_and(|s| s.serves == Some(seq)) {
+            self.leave_or_lend(out);
+            self.advance(now, out);
+        } else if self.find(seq).is_some() {
+            // The offer was not taken: it moves on as if its turn were over (R5).
+            self.turn_over(now, seq, true, out);
+        } else if self.queue.remove(seq).is_some() {
+            self.advance(now, out);
+        }
+    }
+
+    fn timer(&mut self, now: Ticks, out: &mut Vec<Action>) {
+        if self.check_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.check_at = None;
+        while let Some(seq) = self.queue.take_given_up(now) {
+            out.push(Action::Refuse { seq, why: Refusal::TimedOut });
+        }
+        self.standing_timer(now, out);
+        let lapsed: Vec<Seq> = self.lapsed_offers(now);
+        for seq in lapsed {
+            self.park(now, seq, out);
+        }
+        for h in 0..self.holds.len() {
+            self.convert_timer(now, h, out);
+        }
+        if self.warn_at.is_some_and(|at| at <= now) {
+            self.warn_at = None;
+            out.extend(self.queue.front().map(|next| Action::Warn { seq: next.seq }));
+        }
+        self.advance(now, out);
+        self.check_by(self.next_due());
+    }
+
+    fn close(&mut self, now: Ticks, out: &mut Vec<Action>) {
+        self.closed = true;
+        while let Some(ask) = self.pop_waiting() {
+            out.push(Action::Refuse { seq: ask.seq, why: Refusal::Closed });
+        }
+        if let Some(standing) = self.standing.as_mut().filter(|s| !matches!(s.phase, Phase::Leaving(_))) {
+            out.extend(standing.serves.map(|seq| Action::Refuse { seq, why: Refusal::Closed }));
+            leave(standing, out);
+        }
+        for id in self.holds.iter().map(|h| h.id).collect::<Vec<_>>() {
+            self.ended(now, id, Lost::Closed, true, out);
+        }
+    }
+}

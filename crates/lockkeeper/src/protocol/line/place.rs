@@ -1,0 +1,189 @@
+//! The process's one place in the engine's line.
+
+use super::Line;
+use super::holds::Hold;
+use super::words::{Action, Answered, Ask, Refusal, Seq};
+use crate::clock::Ticks;
+use crate::id::ClaimId;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Phase {
+    /// The attempt is on its way.
+    Asking,
+    InLine,
+    /// The answer was lost; asked again at this time.
+    Doubt(Ticks),
+    /// On the way out; at this time the withdrawal is repeated, if its answer was lost.
+    Leaving(Option<Ticks>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Standing {
+    /// What the engine was asked.
+    pub(super) ask: Ask,
+    /// The local claim that it serves now; nobody while it is on the way out.
+    pub(super) serves: Option<Seq>,
+    pub(super) give_up: Option<Ticks>,
+    pub(super) phase: Phase,
+    pub(super) asked: u8,
+    pub(super) leave_tries: u8,
+    /// A hint came while the attempt was under way.
+    pub(super) woken: bool,
+}
+
+impl Line {
+    pub(super) fn stand(&mut self, ask: Ask, send: bool, out: &mut Vec<Action>) {
+        self.standing = Some(Standing {
+            serves: Some(ask.seq),
+            give_up: ask.give_up.filter(|_| !ask.try_only),
+            phase: Phase::Asking,
+            asked: 1,
+            leave_tries: 0,
+            woken: false,
+            ask: ask.clone(),
+        });
+        self.check_by(ask.give_up.filter(|_| !ask.try_only));
+        if send {
+            out.push(Action::Attempt(ask));
+        }
+    }
+
+    /// Nobody wants the place any more: the next local claim gets it if it has the same shape, else the place is left.
+    pub(super) fn leave_or_lend(&mut self, out: &mut Vec<Action>) {
+        let Some(mut standing) = self.standing.take() else { return };
+        if !standing.ask.try_only && self.next_like(&standing.ask.shape) {
+            if let Some(next) = self.pop_waiting() {
+                standing.serves = Some(next.seq);
+                standing.give_up = next.give_up;
+                self.check_by(next.give_up);
+            }
+        } else {
+            leave(&mut standing, out);
+        }
+        self.standing = Some(standing);
+    }
+
+    pub(super) fn answered(&mut self, now: Ticks, claim: ClaimId, answer: Answered, out: &mut Vec<Action>) {
+        if let Some(h) = self.holds.iter().position(|h| h.converting.as_ref().is_some_and(|c| c.id == claim)) {
+            return self.convert_answered(now, h, answer, out);
+        }
+        let Some(standing) = self.standing.as_mut().filter(|s| s.ask.id == claim) else {
+            // A grant for a claim that nobody here remembers: give it back, unless it is the hold we know (a repeated answer).
+            if matches!(answer, Answered::Granted(_)) && !self.knows(claim) {
+                out.push(Action::Release { hold: claim, again: None });
+            }
+            return;
+        };
+        if matches!(standing.phase, Phase::Leaving(_)) {
+            // The withdrawal that is under way also gives back a grant that it crosses.
+            return;
+        }
+        match answer {
+            Answered::Granted(number) => {
+                let Some(standing) = self.standing.take() else { return };
+                let Some(seq) = standing.serves else { return };
+                self.holds.push(Hold {
+                    id: claim,
+                    shape: standing.ask.shape,
+                    number,
+                    granted: now,
+                    turns_used: 0,
+                    turns: Vec::new(),
+                    taken: false,
+                    converting: None,
+                });
+                let at = self.holds.len() - 1;
+                self.add_turn(now, at, seq, out);
+                if self.warn_at.is_none() && !self.queue.is_empty() {
+                    self.warn_at = Some(now.plus(self.rules.warn_after));
+                    self.check_by(self.warn_at);
+                }
+                self.advance(now, out);
+            }
+            Answered::InLine => {
+                standing.phase = Phase::InLine;
+                if std::mem::take(&mut standing.woken) {
+                    ask_again(standing, out);
+                }
+                self.refuse_waiting_tries(out);
+            }
+            Answered::No => {
+                let seq = standing.serves;
+                self.standing = None;
+                out.extend(seq.map(|seq| Action::Refuse { seq, why: Refusal::Answer }));
+                self.advance(now, out);
+            }
+            Answered::Unknown if standing.asked > self.rules.ask_again_max => {
+                let seq = standing.serves;
+                out.extend(seq.map(|seq| Action::Refuse { seq, why: Refusal::Unknown }));
+                leave(standing, out);
+            }
+            Answered::Unknown => {
+                let at = now.plus(self.rules.ask_again_after * u32::from(standing.asked));
+                standing.phase = Phase::Doubt(at);
+                standing.asked += 1;
+                self.check_by(Some(at));
+            }
+        }
+    }
+
+    pub(super) fn withdrawn(&mut self, now: Ticks, claim: ClaimId, known: bool, out: &mut Vec<Action>) {
+        if let Some(hold) = self.holds.iter_mut().find(|h| h.converting.as_ref().is_some_and(|c| c.id == claim && c.leaving)) {
+            if known {
+                hold.converting = None;
+                self.advance(now, out);
+            } else if let Some(c) = hold.converting.as_mut() {
+                c.again_at = Some(now.plus(self.rules.ask_again_after));
+                let at = c.again_at;
+                self.check_by(at);
+            }
+            return;
+        }
+        let Some(standing) = self.standing.as_mut().filter(|s| s.ask.id == claim && matches!(s.phase, Phase::Leaving(_))) else { return };
+        // Repeated until the lease that a crossing grant may have would be over (R4).
+        let tries = u32::from(standing.leave_tries);
+        let over = self.rules.ask_again_after * tries > standing.ask.shape.ttl;
+        if known || over {
+            self.standing = None;
+            self.advance(now, out);
+        } else {
+            standing.leave_tries = standing.leave_tries.saturating_add(1);
+            let at = Some(now.plus(self.rules.ask_again_after));
+            standing.phase = Phase::Leaving(at);
+            self.check_by(at);
+        }
+    }
+
+    pub(super) fn standing_timer(&mut self, now: Ticks, out: &mut Vec<Action>) {
+        let Some(standing) = self.standing.as_mut() else { return };
+        match standing.phase {
+            Phase::Doubt(at) if at <= now => {
+                standing.phase = Phase::Asking;
+                out.push(Action::Attempt(standing.ask.clone()));
+            }
+            Phase::Leaving(Some(at)) if at <= now => {
+                standing.phase = Phase::Leaving(None);
+                out.push(Action::Withdraw(standing.ask.id));
+            }
+            _ => {}
+        }
+        if standing.give_up.is_some_and(|at| at <= now) {
+            standing.give_up = None;
+            let seq = standing.serves.take();
+            out.extend(seq.map(|seq| Action::Refuse { seq, why: Refusal::TimedOut }));
+            self.leave_or_lend(out);
+        }
+    }
+}
+
+pub(super) fn ask_again(standing: &mut Standing, out: &mut Vec<Action>) {
+    standing.phase = Phase::Asking;
+    out.push(Action::Attempt(standing.ask.clone()));
+}
+
+pub(super) fn leave(standing: &mut Standing, out: &mut Vec<Action>) {
+    standing.serves = None;
+    standing.give_up = None;
+    standing.phase = Phase::Leaving(None);
+    out.push(Action::Withdraw(standing.ask.id));
+}

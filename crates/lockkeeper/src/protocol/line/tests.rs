@@ -1,0 +1,448 @@
+//! The local line's rules, one a test.
+
+use std::time::Duration;
+
+use super::*;
+use crate::claim::Mode;
+use crate::engine::Number;
+use crate::token::Token;
+
+const MS: u64 = 1_000_000;
+
+struct Bench {
+    line: Line,
+    now: u64,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self { line: Line::new(Rules::default(), true), now: 1_000 * MS }
+    }
+
+    fn step(&mut self, event: Event) -> Vec<Action> {
+        let mut out = Vec::new();
+        self.line.step(Ticks(self.now), event, &mut out);
+        out
+    }
+
+    fn ask(&mut self, mode: Mode, change: impl FnOnce(&mut Ask)) -> (u64, Vec<Action>) {
+        let seq = self.line.draw_seq();
+        let shape = Shape { mode, ttl: Duration::from_secs(30), renew: true, lock_delay: Duration::ZERO, own_value: false };
+        let mut ask = Ask { seq, id: ClaimId(u128::from(seq)), shape, try_only: false, sent_elsewhere: false, give_up: None };
+        change(&mut ask);
+        let out = self.step(Event::Ask(ask));
+        (seq, out)
+    }
+
+    fn lock(&mut self) -> (u64, Vec<Action>) {
+        self.ask(Mode::Exclusive, |_| ())
+    }
+
+    fn granted(&mut self, seq: u64, number: u64) -> Vec<Action> {
+        self.step(Event::Answered { claim: ClaimId(u128::from(seq)), answer: Answered::Granted(Number::Ours(number)) })
+    }
+
+    fn in_line(&mut self, seq: u64) -> Vec<Action> {
+        self.step(Event::Answered { claim: ClaimId(u128::from(seq)), answer: Answered::InLine })
+    }
+
+    fn over(&mut self, seq: u64) -> Vec<Action> {
+        self.step(Event::TurnOver { seq, fresh: true })
+    }
+
+    /// A hold whose turn `seq` was taken.
+    fn held(&mut self, mode: Mode) -> u64 {
+        let (seq, _) = self.ask(mode, |_| ());
+        self.granted(seq, 10 * seq);
+        self.step(Event::Take(seq));
+        seq
+    }
+}
+
+fn offer(seq: u64, hold: u64, token: Option<Token>) -> Action {
+    Action::Offer { seq, hold: ClaimId(u128::from(hold)), token }
+}
+
+fn release(hold: u64) -> Action {
+    Action::Release { hold: ClaimId(u128::from(hold)), again: None }
+}
+
+fn attempts(out: &[Action]) -> Vec<u64> {
+    out.iter().filter_map(|a| if let Action::Attempt(ask) = a { Some(ask.seq) } else { None }).collect()
+}
+
+#[test]
+fn an_uncontended_claim_asks_once_and_needs_no_timer_once_it_is_taken() {
+    let mut b = Bench::new();
+    let (one, out) = b.lock();
+    assert_eq!(attempts(&out), [one]);
+    assert_eq!(b.granted(one, 7), [offer(one, one, Token::of(7, 0))]);
+    assert!(b.line.next_timer().is_some(), "an offer waits for a second");
+    b.step(Event::Take(one));
+    assert_eq!(b.line.next_timer(), None);
+    assert_eq!(b.over(one), [release(one)]);
+    assert!(b.line.is_idle());
+}
+
+#[test]
+fn r9_the_process_has_one_place_and_the_hold_passes_without_the_engine() {
+    let mut b = Bench::new();
+    let one = b.held(Mode::Exclusive);
+    let (two, out) = b.lock();
+    let (three, more) = b.lock();
+    assert!(attempts(&out).is_empty() && attempts(&more).is_empty());
+    assert_eq!(b.over(one), [offer(two, one, Token::of(10, 1))]);
+    assert_eq!(b.over(two), [offer(three, one, Token::of(10, 2))]);
+    assert_eq!(b.over(three), [release(one)]);
+}
+
+#[test]
+fn r9_at_fifty_milliseconds_the_process_releases_and_stands_again_in_one_message() {
+    let mut b = Bench::new();
+    let one = b.held(Mode::Exclusive);
+    let (two, _) = b.lock();
+    b.now += 50 * MS;
+    let out = b.over(one);
+    assert!(matches!(&out[..], [Action::Release { again: Some(ask), .. }] if ask.seq == two), "{out:?}");
+    assert_eq!(b.granted(two, 99), [offer(two, two, Token::of(99, 0))]);
+}
+
+#[test]
+fn r9_a_hold_has_sixty_four_turns() {
+    let mut b = Bench::new();
+    let one = b.held(Mode::Exclusive);
+    let mut last = one;
+    let mut tokens = vec![Token::of(10, 0)];
+    for turn in 1..64 {
+        let (next, _) = b.lock();
+        assert_eq!(b.over(last), [offer(next, one, Token::of(10, turn))]);
+        b.step(Event::Take(next));
+        tokens.push(Token::of(10, turn));
+        last = next;
+    }
+    assert!(tokens.windows(2).all(|w| w[0] < w[1]));
+    b.lock();
+    assert!(matches!(b.over(last)[..], [Action::Release { again: Some(_), .. }]));
+}
+
+#[test]
+fn r9_only_the_same_mode_ttl_and_renewal_pass_and_fixed_leases_permits_and_raw_tokens_never() {
+    let changes: [fn(&mut Ask); 3] =
+        [|a| a.shape.ttl = Duration::from_secs(5), |a| a.shape.renew = false, |a| a.shape.lock_delay = Duration::from_secs(1)];
+    for change in changes {
+        let mut b = Bench::new();
+        let one = b.held(Mode::Exclusive);
+        b.ask(Mode::Exclusive, change);
+        assert!(matches!(b.over(one)[..], [Action::Release { .. }]));
+    }
+    let mut b = Bench::new();
+    let (one, _) = b.lock();
+    b.step(Event::Answered { claim: ClaimId(u128::from(one)), answer: Answered::Granted(Number::Raw(5)) });
+    b.lock();
+    assert!(matches!(b.over(one)[..], [Action::Release { .. }]));
+}
+
+#[test]
+fn r9_a_hold_whose_renewal_is_in_doubt_does_not_pass() {
+    let mut b = Bench::new();
+    let one = b.held(Mode::Exclusive);
+    b.lock();
+    assert!(matches!(b.step(Event::TurnOver { seq: one, fresh: false })[..], [Action::Release { .. }]));
+}
+
+#[test]
+fn r5_an_offer_that_is_dropped_goes_to_the_next_or_back() {
+    let mut b = Bench::new();
+    let (one, _) = b.lock();
+    let (two, _) = b.lock();
+    b.granted(one, 3);
+    b.now += 500 * MS;
+    assert_eq!(b.step(Event::Cancel(one)), [offer(two, one, Token::of(3, 1))], "no bound of time before anybody has used it");
+    assert_eq!(b.step(Event::Cancel(two)), [release(one)]);
+    assert!(b.line.is_idle());
+}
+
+#[test]
+fn r5_an_offer_that_nobody_polls_moves_on_after_a_second() {
+    let mut b = Bench::new();
+    let (one, _) = b.lock();
+    let (two, _) = b.lock();
+    b.granted(one, 3);
+    b.now += 999 * MS;
+    assert_eq!(b.step(Event::Timer), []);
+    b.now += MS;
+    assert_eq!(b.step(Event::Timer), [Action::Parked { seq: one }, offer(two, one, Token::of(3, 1))]);
+}
+
+#[test]
+fn r5_a_place_outlives_the_claim_that_it_was_taken_for() {
+    let mut b = Bench::new();
+    let (one, _) = b.lock();
+    let (two, _) = b.lock();
+    b.in_line(one);
+    assert_eq!(b.step(Event::Cancel(one)), [], "the next claim of the same shape gets the place");
+    assert_eq!(b.granted(one, 8), [offer(two, one, Token::of(8, 0))]);
+}
+
+#[test]
+fn r5_a_place_that_nobody_wants_is_left_and_a_crossing_grant_is_not_taken() {
+    let mut b = Bench::new();
+    let (one, _) = b.lock();
+    let id = ClaimId(u128::from(one));
+    assert_eq!(b.step(Event::Cancel(one)), [Action::Withdraw(id)]);
+    assert_eq!(b.granted(one, 8), [], "the withdrawal gives it back");
+    assert_eq!(b.step(Event::Withdrawn { claim: id, known: false }), []);
+    b.now += 250 * MS;
+    assert_eq!(b.step(Event::Timer), [Action::Withdraw(id)], "an unknown withdrawal is repeated");
+    b.step(Event::Withdrawn { claim: id, known: true });
+    assert!(b.line.is_idle());
+}
+
+#[test]
+fn r4_an_unknown_attempt_is_asked_again_with_the_same_claim_and_not_for_ever() {
+    let mut b = Bench::new();
+    let (one, _) = b.lock();
+    let id = ClaimId(u128::from(one));
+    let mut asked = 1;
+    loop {
+        let out = b.step(Event::Answered { claim: id, answer: Answered::Unknown });
+        if !out.is_empty() {
+            assert_eq!(out, [Action::Refuse { seq: one, why: Refusal::Unknown }, Action::Withdraw(id)]);
+            break;
+        }
+        b.now += 10_000 * MS;
+        assert!(matches!(&b.step(Event::Timer)[..], [Action::Attempt(ask)] if ask.id == id));
+        asked += 1;
+        assert!(asked < 20);
+    }
+}
+
+#[test]
+fn a_grant_that_nobody_remembers_is_given_back() {
+    let mut b = Bench::new();
+    assert_eq!(b.granted(77, 1), [release(77)]);
+    let one = b.held(Mode::Exclusive);
+    assert_eq!(b.granted(one, 10), [], "but a repeated answer about a hold is not");
+}
+
+#[test]
+fn r11_a_try_never_overtakes_a_line() {
+    let mut b = Bench::new();
+    let (one, _) = b.lock();
+    b.in_line(one);
+    let (try_one, out) = b.ask(Mode::Shared, |a| a.try_only = true);
+    assert_eq!(out, [Action::Refuse { seq: try_one, why: Refusal::BusyHere }]);
+}
+
+#[test]
+fn tries_behind_an_answer_under_way_wait_for_that_answer() {
+    let mut b = Bench::new();
+    let (one, _) = b.ask(Mode::Shared, |a| a.try_only = true);
+    let (two, out) = b.ask(Mode::Shared, |a| a.try_only = true);
+    assert_eq!(out, []);
+    assert_eq!(b.granted(one, 5), [offer(one, one, Token::of(5, 0)), offer(two, one, Token::of(5, 0))], "readers join");
+}
+
+#[test]
+fn readers_join_a_shared_hold_until_a_writer_waits() {
+    let mut b = Bench::new();
+    let one = b.held(Mode::Shared);
+    let (two, out) = b.ask(Mode::Shared, |_| ());
+    assert_eq!(out, [offer(two, one, Token::of(10, 0))]);
+    let (writer, out) = b.lock();
+    assert_eq!(out, []);
+    let (late, out) = b.ask(Mode::Shared, |_| ());
+    assert_eq!(out, [], "first come, first served");
+    b.over(one);
+    let out = b.over(two);
+    assert!(matches!(&out[..], [Action::Release { again: Some(ask), .. }] if ask.seq == writer), "{out:?}");
+    b.granted(writer, 30);
+    b.step(Event::Take(writer));
+    let out = b.over(writer);
+    assert!(matches!(&out[..], [Action::Release { again: Some(ask), .. }] if ask.seq == late), "{out:?}");
+}
+
+#[test]
+fn r2_a_lost_hold_is_lost_for_every_turn_and_released_when_the_loss_was_ours() {
+    let mut b = Bench::new();
+    let one = b.held(Mode::Shared);
+    let (two, _) = b.ask(Mode::Shared, |_| ());
+    let id = ClaimId(u128::from(one));
+    let out = b.step(Event::Ended { hold: id, why: Lost::Expired, ours: true });
+    assert_eq!(out, [Action::Lost { seq: one, why: Lost::Expired }, Action::Lost { seq: two, why: Lost::Expired }, release(one)]);
+    assert_eq!(b.over(one), [], "a lost hold is never released twice");
+    assert_eq!(b.step(Event::Ended { hold: id, why: Lost::TakenAway, ours: false }), []);
+}
+
+#[test]
+fn a_timeout_leaves_the_line_and_the_place_goes_to_the_next() {
+    let mut b = Bench::new();
+    let give_up = Ticks(b.now + 100 * MS);
+    let (one, _) = b.ask(Mode::Exclusive, |a| a.give_up = Some(give_up));
+    b.in_line(one);
+    let (two, _) = b.ask(Mode::Exclusive, |a| a.give_up = Some(give_up));
+    let (three, _) = b.lock();
+    b.now += 100 * MS;
+    let out = b.step(Event::Timer);
+    assert!(out.contains(&Action::Refuse { seq: one, why: Refusal::TimedOut }));
+    assert!(out.contains(&Action::Refuse { seq: two, why: Refusal::TimedOut }));
+    assert_eq!(b.granted(one, 4), [offer(three, one, Token::of(4, 0))]);
+}
+
+#[test]
+fn an_upgrade_gives_a_new_token_and_a_dropped_one_changes_nothing() {
+    let mut b = Bench::new();
+    let one = b.held(Mode::Upgradable);
+    let (reader, out) = b.ask(Mode::Shared, |_| ());
+    assert_eq!(attempts(&out), [reader], "a reader beside the upgradable hold");
+    b.granted(reader, 20);
+    let convert = |id| Event::Convert { seq: one, id: ClaimId(id), to: Mode::Exclusive, give_up: None };
+    assert!(matches!(b.step(convert(500))[..], [Action::Convert { .. }]));
+    let (late, out) = b.ask(Mode::Shared, |_| ());
+    assert_eq!(out, [], "no reader enters while an upgrade waits");
+    assert_eq!(b.step(Event::CancelConvert { seq: one }), [Action::Withdraw(ClaimId(500))]);
+    let out = b.step(Event::Withdrawn { claim: ClaimId(500), known: true });
+    assert_eq!(out, [offer(late, reader, Token::of(20, 0))]);
+    b.step(convert(501));
+    let out = b.step(Event::Answered { claim: ClaimId(501), answer: Answered::Granted(Number::Ours(40)) });
+    assert_eq!(out, [Action::Converted { seq: one, mode: Mode::Exclusive, token: Token::of(40, 0) }]);
+}
+
+#[test]
+fn a_hint_that_crosses_the_answer_is_not_lost() {
+    let mut b = Bench::new();
+    let (one, _) = b.lock();
+    let id = ClaimId(u128::from(one));
+    assert_eq!(b.step(Event::Wake { claim: id }), []);
+    assert_eq!(attempts(&b.in_line(one)), [one], "the answer was older than the hint");
+    b.in_line(one);
+    assert_eq!(attempts(&b.step(Event::Wake { claim: id })), [one]);
+}
+
+#[test]
+fn r8_who_waits_five_seconds_for_a_guard_of_this_process_is_named() {
+    let mut b = Bench::new();
+    b.held(Mode::Exclusive);
+    let (two, _) = b.lock();
+    b.now += 5_000 * MS;
+    assert_eq!(b.step(Event::Timer), [Action::Warn { seq: two }]);
+}
+
+#[test]
+fn r6_closing_refuses_who_waits_and_takes_every_hold() {
+    let mut b = Bench::new();
+    let one = b.held(Mode::Exclusive);
+    let (two, _) = b.lock();
+    let out = b.step(Event::Close);
+    assert!(out.contains(&Action::Refuse { seq: two, why: Refusal::Closed }));
+    assert!(out.contains(&Action::Lost { seq: one, why: Lost::Closed }) && out.contains(&release(one)));
+    let (three, out) = b.lock();
+    assert_eq!(out, [Action::Refuse { seq: three, why: Refusal::Closed }]);
+}
+
+/// Random walks: whatever happens in whatever order, turns of one name never exclude each other, tokens only rise, and
+/// once everybody has left, nothing is left.
+#[test]
+fn whatever_happens_nothing_overlaps_and_nothing_is_left() {
+    for seed in 0..2_000u64 {
+        walk(seed);
+    }
+}
+
+fn walk(seed: u64) {
+    let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut draw = |n: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % n
+    };
+    let mut b = Bench::new();
+    let mut number = 1;
+    let mut last_token = None;
+    // What the engine would know: who stands, who holds.
+    let mut standing: Vec<(ClaimId, Mode)> = Vec::new();
+    let mut engine_holds: Vec<(ClaimId, Mode)> = Vec::new();
+    let mut turns: Vec<(u64, ClaimId)> = Vec::new();
+    let mut waiting: Vec<u64> = Vec::new();
+    for round in 0..60 {
+        let end = round >= 45;
+        b.now += draw(40) * MS;
+        let mut todo = match draw(6) {
+            0 | 1 if !end => {
+                let mode = if draw(2) == 0 { Mode::Exclusive } else { Mode::Shared };
+                let (seq, out) = b.ask(mode, |_| ());
+                waiting.push(seq);
+                out
+            }
+            2 if !waiting.is_empty() => {
+                let seq = waiting.swap_remove(draw(waiting.len() as u64) as usize);
+                turns.retain(|(s, _)| *s != seq);
+                b.step(Event::Cancel(seq))
+            }
+            3 | 4 if !turns.is_empty() => {
+                let (seq, _) = turns.swap_remove(draw(turns.len() as u64) as usize);
+                waiting.retain(|w| *w != seq);
+                b.over(seq)
+            }
+            _ => {
+                let free = standing.first().filter(|(_, mode)| engine_holds.iter().all(|(_, m)| m.shares_with(*mode))).copied();
+                match free {
+                    Some((id, mode)) => {
+                        standing.remove(0);
+                        engine_holds.push((id, mode));
+                        number += 1;
+                        b.step(Event::Answered { claim: id, answer: Answered::Granted(Number::Ours(number)) })
+                    }
+                    None => b.step(Event::Timer),
+                }
+            }
+        };
+        while let Some(action) = (!todo.is_empty()).then(|| todo.remove(0)) {
+            match action {
+                Action::Attempt(ask) => standing.push((ask.id, ask.shape.mode)),
+                Action::Release { hold, again } => {
+                    let before = engine_holds.len();
+                    engine_holds.retain(|(id, _)| *id != hold);
+                    assert_eq!(engine_holds.len() + 1, before, "seed {seed}: released once");
+                    standing.extend(again.map(|ask| (ask.id, ask.shape.mode)));
+                }
+                Action::Withdraw(id) => {
+                    standing.retain(|(s, _)| *s != id);
+                    engine_holds.retain(|(h, _)| *h != id);
+                    todo.extend(b.step(Event::Withdrawn { claim: id, known: true }));
+                }
+                Action::Offer { seq, hold, token } => {
+                    let mode = engine_holds.iter().find(|(id, _)| *id == hold).expect("a hold of the engine's").1;
+                    let others = turns.iter().filter(|(_, h)| *h != hold).count();
+                    assert!(mode == Mode::Shared || (others == 0 && turns.is_empty()), "seed {seed}: {turns:?}");
+                    if mode == Mode::Exclusive {
+                        assert!(token > last_token, "seed {seed}");
+                        last_token = token;
+                    }
+                    turns.push((seq, hold));
+                }
+                Action::Parked { seq } => {
+                    turns.retain(|(s, _)| *s != seq);
+                    waiting.retain(|w| *w != seq);
+                }
+                Action::Warn { .. } => {}
+                other => panic!("seed {seed}: {other:?}"),
+            }
+        }
+        assert!(standing.len() <= 1, "seed {seed}: one place a process");
+    }
+    for seq in std::mem::take(&mut waiting).into_iter().chain(turns.iter().map(|(s, _)| *s).collect::<Vec<_>>()) {
+        let mut todo = b.step(Event::Cancel(seq));
+        while let Some(action) = (!todo.is_empty()).then(|| todo.remove(0)) {
+            match action {
+                Action::Withdraw(id) => todo.extend(b.step(Event::Withdrawn { claim: id, known: true })),
+                Action::Attempt(ask) | Action::Release { again: Some(ask), .. } => {
+                    todo.extend(b.step(Event::Answered { claim: ask.id, answer: Answered::InLine }));
+                }
+                _ => {}
+            }
+        }
+    }
+    assert!(b.line.is_idle(), "seed {seed}: {:?}", b.line);
+}

@@ -1,0 +1,206 @@
+//! What a line is told, and what it decides.
+
+use std::time::Duration;
+
+use crate::claim::Mode;
+use crate::clock::Ticks;
+use crate::engine::Number;
+use crate::id::{ClaimId, HoldId};
+use crate::lost::Lost;
+use crate::token::Token;
+
+/// The bounds of one line.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Rules {
+    /// How many turns one hold may have; 0 or 1 = no hand-off.
+    pub(crate) turns_max: u8,
+    /// For how long after the grant a hold may pass.
+    pub(crate) pass_for: Duration,
+    /// How long an offer waits to be taken.
+    pub(crate) offer_for: Duration,
+    /// After how long a claim that waits for a guard of its own process is worth a warning.
+    pub(crate) warn_after: Duration,
+    /// How long to wait before an unknown answer is asked again.
+    pub(crate) ask_again_after: Duration,
+    /// How often an unknown attempt is asked again before its caller is told.
+    pub(crate) ask_again_max: u8,
+    /// How many claims may wait.
+    pub(crate) waiting_max: usize,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            turns_max: 64,
+            pass_for: Duration::from_millis(50),
+            offer_for: Duration::from_secs(1),
+            warn_after: Duration::from_secs(5),
+            ask_again_after: Duration::from_millis(250),
+            ask_again_max: 8,
+            waiting_max: 100_000,
+        }
+    }
+}
+
+/// A local claim's number: rises with every claim of this line, never reused.
+pub(crate) type Seq = u64;
+
+/// What one local claim asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Ask {
+    pub(crate) seq: Seq,
+    /// The id under which the process would stand for it.
+    pub(crate) id: ClaimId,
+    pub(crate) shape: Shape,
+    /// Leave nothing behind when it is not free.
+    pub(crate) try_only: bool,
+    /// Asked together with other names in one message: the caller sends it and brings the answer.
+    pub(crate) sent_elsewhere: bool,
+    pub(crate) give_up: Option<Ticks>,
+}
+
+/// What must agree for a hold or a place to serve another claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Shape {
+    pub(crate) mode: Mode,
+    pub(crate) ttl: Duration,
+    pub(crate) renew: bool,
+    pub(crate) lock_delay: Duration,
+    /// Carries a value of its own (an election's candidate): never served by another's place or hold.
+    pub(crate) own_value: bool,
+}
+
+impl Shape {
+    /// May a hold or place of this shape serve a claim of that shape?
+    pub(super) fn serves(&self, other: &Self) -> bool {
+        self == other && !self.own_value
+    }
+}
+
+/// The engine's answers as far as the line cares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Answered {
+    Granted(Number),
+    InLine,
+    /// Busy, or certainly failed: nothing of ours is left there.
+    No,
+    Unknown,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    Ask(Ask),
+    /// The future was dropped, or the offer refused.
+    Cancel(Seq),
+    /// The future took its offer.
+    Take(Seq),
+    /// A turn ended. `fresh`: the last renewal was answered and more than half of the lease is left.
+    TurnOver {
+        seq: Seq,
+        fresh: bool,
+    },
+    /// The turn holds exclusively and wants another mode, or back; `id` is the conversion's own.
+    Convert {
+        seq: Seq,
+        id: ClaimId,
+        to: Mode,
+        give_up: Option<Ticks>,
+    },
+    /// The conversion's future was dropped.
+    CancelConvert {
+        seq: Seq,
+    },
+    /// An attempt or conversion was answered, at once or by a push.
+    Answered {
+        claim: ClaimId,
+        answer: Answered,
+    },
+    /// A hint that the claim may be granted now.
+    Wake {
+        claim: ClaimId,
+    },
+    /// A withdrawal was answered; `known` is false when it must be repeated.
+    Withdrawn {
+        claim: ClaimId,
+        known: bool,
+    },
+    /// A hold ended by itself; `ours`: we decided that, and the engine is to be told.
+    Ended {
+        hold: HoldId,
+        why: Lost,
+        ours: bool,
+    },
+    Timer,
+    Close,
+}
+
+/// Why a claim gets nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Refusal {
+    /// Somebody of this process holds it or stands before it.
+    BusyHere,
+    /// What the engine answered: busy or failed.
+    Answer,
+    /// Asked again and again, and still not known.
+    Unknown,
+    TimedOut,
+    /// Too many claims wait.
+    TooMany,
+    /// The hold that was to be converted is lost.
+    Lost(Lost),
+    Closed,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Ask the engine; `ask.id` is the claim.
+    Attempt(Ask),
+    Withdraw(ClaimId),
+    /// Give the hold back; `again` stands in line in the same message.
+    Release {
+        hold: HoldId,
+        again: Option<Ask>,
+    },
+    Convert {
+        hold: HoldId,
+        id: ClaimId,
+        to: Mode,
+        give_up: Option<Ticks>,
+        shape: Shape,
+    },
+    /// This claim has a turn now.
+    Offer {
+        seq: Seq,
+        hold: HoldId,
+        token: Option<Token>,
+    },
+    /// The offer lapsed and the claim is forgotten; its future must ask anew when it is polled.
+    Parked {
+        seq: Seq,
+    },
+    /// The conversion is done.
+    Converted {
+        seq: Seq,
+        mode: Mode,
+        token: Option<Token>,
+    },
+    Refuse {
+        seq: Seq,
+        why: Refusal,
+    },
+    /// The conversion gets nothing; the turn stays as it was.
+    RefuseConvert {
+        seq: Seq,
+        why: Refusal,
+    },
+    Lost {
+        seq: Seq,
+        why: Lost,
+    },
+    /// The claim waits for a guard of this process since `warn_after`.
+    Warn {
+        seq: Seq,
+    },
+}
