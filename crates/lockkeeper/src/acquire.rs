@@ -332,7 +332,9 @@ impl Future for Acquiring {
 
 impl Drop for Acquiring {
     fn drop(&mut self) {
-        if let (State::Waiting(seq), Some(entry)) = (&self.state, &self.plan.entry) {
+        if let (State::Waiting(seq), Some(entry)) = (&self.state, &self.plan.entry)
+            && !entry.keeper.is_forked()
+        {
             entry.abandon(*seq);
         }
     }

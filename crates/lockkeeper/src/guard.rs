@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::engine::{Attempt, End};
 use crate::error::{Error, ErrorKind, Result};
@@ -125,6 +125,11 @@ impl Guard {
     /// How long the lease certainly lasts; `None` where a hold has no lease.
     pub fn remaining(&self) -> Option<Duration> {
         self.held.remaining()
+    }
+
+    /// Until when the lease is ours, if nothing renews it; `None` where a hold has no lease.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.held.deadline()
     }
 
     /// Runs work that cannot fail, and drops it when the lock is lost.
@@ -272,6 +277,13 @@ impl Held {
     pub fn remaining(&self) -> Option<Duration> {
         let lease = self.0.lease.as_ref()?;
         Some(if self.is_lost() { Duration::ZERO } else { lease.deadline().since(self.0.entry.keeper.clock.now()) })
+    }
+
+    /// Until when the lease is ours if nothing renews it; `None` where a hold has no lease.
+    ///
+    /// An `Instant` stands still in suspend and the lease does not: [`Held::is_lost`] is what decides.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.remaining().and_then(|left| Instant::now().checked_add(left))
     }
 
     /// Runs work, and drops it when the lock is lost.

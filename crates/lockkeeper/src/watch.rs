@@ -46,6 +46,7 @@ impl Watch {
     pub async fn next(&mut self) -> Result<Vec<Entry>> {
         loop {
             if self.last.is_some() {
+                self.keeper.check_open()?;
                 self.keeper.within(LOOK_EVERY, self.changed.notified()).await;
                 self.keeper.check_open()?;
             }

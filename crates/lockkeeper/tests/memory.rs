@@ -217,3 +217,18 @@ async fn r16_a_turn_ends_when_it_is_held_too_long() {
     assert_eq!(stuck.lost().await, Lost::HeldTooLong);
     drop((next, stuck));
 }
+
+#[tokio::test]
+async fn r6_close_ends_watches_and_latch_waits() {
+    let locks = Locks::open("memory:").await.unwrap();
+    let latch = locks.latch("never");
+    latch.set(1).await.unwrap();
+    let waiting = tokio::spawn(async move { latch.wait().await });
+    let mut watch = locks.watch("").await.unwrap();
+    watch.next().await.unwrap();
+    let _ = locks.close().await;
+    let closed = tokio::time::timeout(secs(3), watch.next()).await.expect("a closed watch ends");
+    assert_eq!(closed.unwrap_err().kind(), ErrorKind::Closed);
+    let ended = tokio::time::timeout(secs(3), waiting).await.expect("a closed wait ends").unwrap();
+    assert_eq!(ended.unwrap_err().kind(), ErrorKind::Closed);
+}

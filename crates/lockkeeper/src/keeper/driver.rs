@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 use std::future::Future;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use nix::sys::time::TimeSpec;
@@ -163,6 +163,7 @@ impl Drop for Driver {
 
 async fn drive(clock: Clock, timers: Arc<Mutex<Timers>>, keeper: Weak<Keeper>, timer: TimerFd, kick: Arc<Notify>, stop: Arc<Notify>) {
     let Ok(Ok(ready)) = timer.as_fd().try_clone_to_owned().map(readable) else { return };
+    let step = StepWatch::new();
     let mut stopped = std::pin::pin!(stop.notified());
     loop {
         let next = fire_due(&clock, &timers, &keeper);
@@ -177,6 +178,9 @@ async fn drive(clock: Clock, timers: Arc<Mutex<Timers>>, keeper: Weak<Keeper>, t
             if kicked.as_mut().poll(context).is_ready() {
                 return Poll::Ready(false);
             }
+            if step.as_ref().is_some_and(|step| step.poll_step(context)) {
+                return Poll::Ready(false);
+            }
             ready.poll_read_ready(context).map(|ready| match ready {
                 Ok(mut ready) => {
                     drain(&timer);
@@ -188,6 +192,42 @@ async fn drive(clock: Clock, timers: Arc<Mutex<Timers>>, keeper: Weak<Keeper>, t
         });
         if ended.await {
             return;
+        }
+    }
+}
+
+/// Hears when somebody sets the wall clock: a forward step ends leases at once, and must not wait for the next timer (R1).
+struct StepWatch {
+    timer: TimerFd,
+    ready: AsyncFd<OwnedFd>,
+}
+
+impl StepWatch {
+    fn new() -> Option<Self> {
+        let timer = TimerFd::new(ClockId::CLOCK_REALTIME, TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC).ok()?;
+        let ready = readable(timer.as_fd().try_clone_to_owned().ok()?).ok()?;
+        let watch = Self { timer, ready };
+        watch.arm();
+        Some(watch)
+    }
+
+    /// Far in the future; the only thing that ends it is a step of the clock.
+    fn arm(&self) {
+        let year_2200 = TimeSpec::new(7_258_118_400, 0);
+        let flags = TimerSetTimeFlags::TFD_TIMER_ABSTIME | TimerSetTimeFlags::TFD_TIMER_CANCEL_ON_SET;
+        // Without it a step is noticed at the next reading of the clocks, which every guard method makes.
+        let _ = self.timer.set(Expiration::OneShot(year_2200), flags);
+    }
+
+    fn poll_step(&self, context: &mut Context<'_>) -> bool {
+        match self.ready.poll_read_ready(context) {
+            Poll::Ready(Ok(mut ready)) => {
+                drain(&self.timer);
+                ready.clear_ready();
+                self.arm();
+                true
+            }
+            Poll::Ready(Err(_)) | Poll::Pending => false,
         }
     }
 }

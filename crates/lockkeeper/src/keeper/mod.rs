@@ -145,11 +145,16 @@ impl Keeper {
         if self.state.load(Ordering::Acquire) != OPEN {
             return Err(self.closed());
         }
-        if self.forks != fork_generation() {
+        if self.is_forked() {
             let text = "this Locks was opened before a fork; open a new one in the child";
             return Err(Error::new(ErrorKind::Closed, text).engine(self.facts.engine));
         }
         Ok(())
+    }
+
+    /// In a forked child other threads' locks may stay locked for ever: nothing here is touched there (R15).
+    pub(crate) fn is_forked(&self) -> bool {
+        self.forks != fork_generation()
     }
 
     pub(crate) fn is_closed_for_good(&self) -> bool {
@@ -170,6 +175,9 @@ impl Keeper {
 
     /// An entry is gone, unless another has taken its place meanwhile.
     pub(crate) fn forget_entry(&self, kind: Kind, name: &Name) {
+        if self.is_forked() {
+            return;
+        }
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (kind, name.clone());
         if entries.get(&key).is_some_and(|e| e.strong_count() == 0) {
@@ -196,6 +204,9 @@ impl Keeper {
     }
 
     pub(crate) fn remove_watch(&self, id: WatchId) {
+        if self.is_forked() {
+            return;
+        }
         self.watches.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
         self.engine.unwatch(id);
     }
@@ -273,6 +284,9 @@ impl Keeper {
                 self.within(left, receiver).await;
             }
         }
+        for changed in self.watches.lock().unwrap_or_else(PoisonError::into_inner).values() {
+            changed.notify_one();
+        }
         self.driver.stop();
         unknown
     }
@@ -300,7 +314,7 @@ impl std::fmt::Debug for Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         // Engines end their threads and watches here when nobody called `close`.
-        if self.forks == fork_generation() && *self.state.get_mut() == OPEN {
+        if !self.is_forked() && *self.state.get_mut() == OPEN {
             drop(self.engine.close());
         }
     }

@@ -11,6 +11,9 @@ use crate::engine::{
 };
 use crate::token::next_number;
 
+/// How many places a line has (R13).
+const PLACES_MAX: usize = 16_384;
+
 /// An event for one client.
 pub(super) struct Push {
     pub(super) client: u64,
@@ -143,6 +146,8 @@ impl Store {
             record.grant(client, claim.clone(), None)
         } else if line == Line::Try {
             return Attempt::Busy(record.holder());
+        } else if record.line.len() >= PLACES_MAX {
+            return Attempt::Failed(Error::new(ErrorKind::Refused, format!("{PLACES_MAX} wait in its line already, which is the limit")));
         } else {
             let ahead = record.line.len() + record.holds.len();
             record.line.push_back(Waiting { client, claim: claim.clone(), converts: None, since: SystemTime::now() });
