@@ -232,3 +232,15 @@ async fn r6_close_ends_watches_and_latch_waits() {
     let ended = tokio::time::timeout(secs(3), waiting).await.expect("a closed wait ends").unwrap();
     assert_eq!(ended.unwrap_err().kind(), ErrorKind::Closed);
 }
+
+#[tokio::test]
+async fn r2_a_reentrant_acquire_on_a_lost_hold_fails_until_its_guard_is_gone() {
+    let locks = Locks::open("memory:").await.unwrap();
+    let me = Owner::new();
+    let lost = locks.mutex("a").lock().owner(&me).await.unwrap();
+    assert!(locks.force_release(Kind::Lock, "a").await.unwrap());
+    assert_eq!(lost.lost().await, Lost::TakenAway);
+    assert_eq!(locks.mutex("a").lock().owner(&me).await.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(matches!(lost.release().await, Released::AlreadyLost(Lost::TakenAway)));
+    assert!(locks.mutex("a").lock().owner(&me).await.is_ok());
+}

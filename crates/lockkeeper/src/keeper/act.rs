@@ -86,10 +86,10 @@ impl Entry {
             }
             Action::Lost { seq, why } => {
                 let state = locked.state.as_deref_mut()?;
-                if let Some(record) = state.turns.remove(&seq) {
-                    if record.cell.lose(why) {
-                        self.keeper.lost(&record.cell, why);
-                    }
+                // The record stays until its guards are gone: the same owner must not enter a lost hold again (R2).
+                if let Some(record) = state.turns.get(&seq) {
+                    record.cell.lose(why);
+                    self.keeper.lost(&record.cell);
                 } else if let Some(waiting) = state.waiting.get_mut(&seq) {
                     waiting.outcome = Some(Outcome::AskAnew);
                 }
@@ -97,7 +97,7 @@ impl Entry {
             }
             Action::Warn { seq } => {
                 let state = locked.state.as_deref_mut()?;
-                let taken_at = state.turns.values().next().map(|t| t.taken_at.to_string());
+                let taken_at = state.turns.values().find(|t| t.cell.lost().is_none()).map(|t| t.taken_at.to_string());
                 tracing::warn!(engine = self.keeper.facts.engine, name = %self.name, claim = seq, taken_at, "waiting for a guard of this process");
                 None
             }

@@ -70,6 +70,7 @@ pub(crate) struct TurnCell {
     lost: OnceLock<Lost>,
     ended: Notify,
     asked: AtomicBool,
+    announced: AtomicBool,
     forks: u32,
 }
 
@@ -113,6 +114,7 @@ impl TurnCell {
             lost: OnceLock::new(),
             ended: Notify::new(),
             asked: AtomicBool::new(false),
+            announced: AtomicBool::new(false),
             forks: fork_generation(),
         }
     }
@@ -168,6 +170,11 @@ impl TurnCell {
             self.ended.notify_waiters();
         }
         first
+    }
+
+    /// True for the first who announces the loss.
+    pub(crate) fn announce(&self) -> bool {
+        !self.announced.swap(true, Ordering::AcqRel)
     }
 
     /// Somebody asks the holder politely to let go.

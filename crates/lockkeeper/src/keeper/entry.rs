@@ -298,7 +298,7 @@ impl Entry {
         }
         let same = |t: &&mut TurnRecord| match (&request.owner, &t.owner) {
             (Some(asks), Some(has)) => asks == has,
-            (None, None) => request.thread.is_some() && request.thread == t.thread,
+            (None, None) => request.thread.is_some() && request.thread == t.thread && t.cell.lost().is_none(),
             _ => false,
         };
         let Some(record) = state.turns.values_mut().find(same) else { return Ok(None) };
@@ -360,7 +360,10 @@ impl Entry {
             soon = Some(receiver);
         }
         state.released = None;
-        self.keeper.releasing(cell);
+        match was_lost {
+            Some(_) => self.keeper.lost(cell),
+            None => self.keeper.releasing(cell),
+        }
         self.step(&mut locked, now, Event::TurnOver { seq: cell.seq, fresh });
         cell.lose(Lost::Released);
         let Some(state) = locked.state.as_deref_mut() else { return Over::Passed };
@@ -387,12 +390,11 @@ impl Entry {
         let now = self.keeper.clock.now();
         let mut locked = self.lock();
         let Some(state) = locked.state.as_deref_mut() else { return };
-        if state.turns.remove(&cell.seq).is_none() {
+        if !state.turns.contains_key(&cell.seq) || cell.lost().is_some() {
             return;
         }
-        if cell.lose(Lost::HeldTooLong) {
-            self.keeper.lost(cell, Lost::HeldTooLong);
-        }
+        cell.lose(Lost::HeldTooLong);
+        self.keeper.lost(cell);
         self.step(&mut locked, now, Event::TurnOver { seq: cell.seq, fresh: false });
     }
 
@@ -402,7 +404,7 @@ impl Entry {
         let now = self.keeper.clock.now();
         let mut locked = self.lock();
         let Some(state) = locked.state.as_deref_mut() else { return Err(self.closed()) };
-        if !state.turns.contains_key(&cell.seq) {
+        if !state.turns.contains_key(&cell.seq) || cell.lost().is_some() {
             let why = cell.lost().unwrap_or(Lost::Released);
             return Err(self.error(ErrorKind::Lost, format!("the hold that would be converted is lost: {why}")));
         }
@@ -604,7 +606,7 @@ impl Entry {
 
     /// Who of this process holds it.
     fn local_holder(&self, state: &State) -> Option<Box<Holder>> {
-        let record = state.turns.values().next()?;
+        let record = state.turns.values().find(|t| t.cell.lost().is_none())?;
         let mut holder = Holder::new(record.cell.hold, &self.keeper.who, Mode::Exclusive);
         holder.mode = Some(record.cell.mode());
         holder.token = record.cell.token();

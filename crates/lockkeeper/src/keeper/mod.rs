@@ -21,7 +21,6 @@ use crate::engine::{Answer, Context, Engine, EventSink, Spawner, WatchId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guarantee::Can;
 use crate::id::{ClaimId, fork_generation};
-use crate::lost::Lost;
 use crate::name::{Kind, Name};
 use crate::observe::{Observer, Seen};
 use crate::protocol::lease::Drift;
@@ -246,7 +245,9 @@ impl Keeper {
         crate::metrics::held(self.facts.engine, self.clock.now().since(cell.granted));
     }
 
-    pub(crate) fn lost(&self, cell: &Arc<TurnCell>, why: Lost) {
+    /// Says once that a turn is lost, whoever noticed first.
+    pub(crate) fn lost(&self, cell: &Arc<TurnCell>) {
+        let Some(why) = cell.lost().filter(|_| cell.announce()) else { return };
         let token = cell.token().map(crate::Token::get);
         tracing::error!(parent: &cell.span, engine = self.facts.engine, name = %cell.entry.name, token, %why, "lost");
         self.observe(&cell.entry, Seen::Lost { claim: cell.seq, why });
