@@ -7,6 +7,10 @@
 //! The keeper calls an engine while it holds the lock of that name's entry. So an engine must not send an [`Event`]
 //! from inside a call, nor hold a lock of its own while it sends one from elsewhere.
 
+#[cfg(feature = "redis")]
+#[cfg_attr(not(test), allow(dead_code, unused_imports, reason = "the URL table is to call it"))]
+pub(crate) mod redis;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -186,7 +190,7 @@ pub enum Which {
 }
 
 /// A watch's id, chosen by the caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WatchId(pub u64);
 
 /// What kernel, server or session tells unasked.

@@ -1,0 +1,239 @@
+//! A Redis server of a test's own: on a free port, in a directory of its own, gone with the value.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a server may take to answer its first PING.
+const START_WITHIN: Duration = Duration::from_secs(10);
+
+/// A running server.
+pub struct RedisServer {
+    child: Option<Child>,
+    dir: PathBuf,
+    port: u16,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+}
+
+impl RedisServer {
+    /// Starts one that keeps nothing on disk.
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts one with more arguments, as on its command line: `["--maxmemory", "2mb"]`.
+    pub fn start_with(arguments: &[&str]) -> Self {
+        Self::start_in(arguments, &[])
+    }
+
+    /// The same with variables in its environment, for a preloaded clock.
+    pub fn start_in(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let mut server = Self {
+            child: None,
+            dir: fresh_dir(),
+            port: free_port(),
+            arguments: arguments.iter().map(|a| (*a).to_owned()).collect(),
+            environment: environment.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+        };
+        server.run();
+        server
+    }
+
+    fn run(&mut self) {
+        // A free port can be taken between the look and the start; the next one is tried then.
+        for _ in 0..5 {
+            let child = Command::new("redis-server")
+                .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+                .args(["--unixsocket", &self.socket().to_string_lossy(), "--dir", &self.dir.to_string_lossy(), "--daemonize", "no"])
+                .args(["--logfile", &self.dir.join("log").to_string_lossy()])
+                .args(&self.arguments)
+                .envs(self.environment.iter().map(|(k, v)| (k.as_str(), v.as_str())))
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("redis-server can be started: install Debian's package redis-server");
+            self.child = Some(child);
+            if self.answers() {
+                return;
+            }
+            self.kill();
+            self.port = free_port();
+        }
+        panic!("redis-server does not start: {}", std::fs::read_to_string(self.dir.join("log")).unwrap_or_default());
+    }
+
+    fn answers(&mut self) -> bool {
+        let until = Instant::now() + START_WITHIN;
+        while Instant::now() < until {
+            if self.child.as_mut().is_some_and(|c| c.try_wait().ok().flatten().is_some()) {
+                return false;
+            }
+            if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) {
+                let mut answer = [0u8; 16];
+                if stream.write_all(b"PING\r\n").is_ok()
+                    && stream.read(&mut answer).is_ok_and(|n| n > 0)
+                    && !answer.starts_with(b"-LOADING")
+                {
+                    return true;
+                }
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        false
+    }
+
+    /// Its TCP port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its unix socket.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.join("socket")
+    }
+
+    /// Its own directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().map_or(0, Child::id)
+    }
+
+    /// Kills it at once and waits until it is gone; its port stays known.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // It may be gone already; then there is nothing to kill.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Starts it again on the same port, with what it kept on disk.
+    pub fn restart(&mut self) {
+        self.kill();
+        self.run();
+    }
+
+    /// Stops it from running without ending it.
+    pub fn stop(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Lets a stopped one run on.
+    pub fn go_on(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let done = Command::new("kill").args([signal, &self.pid().to_string()]).status().expect("kill(1) is there");
+        assert!(done.success(), "cannot send {signal}");
+    }
+
+    /// Runs one command and gives its answer, aggregates flattened into lines.
+    pub fn command(&self, words: &[&str]) -> Vec<String> {
+        self.client().command(words)
+    }
+
+    /// A plain connection to it.
+    pub fn client(&self) -> RedisClient {
+        RedisClient::connect(self.port)
+    }
+
+    /// How often each command ran since the last CONFIG RESETSTAT, by name.
+    pub fn command_counts(&self) -> std::collections::BTreeMap<String, u64> {
+        let info = self.command(&["INFO", "commandstats"]).join("\n");
+        info.lines()
+            .filter_map(|line| {
+                let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+                Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
+            })
+            .collect()
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        self.kill();
+        // A directory that stays behind harms nobody.
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// A blocking connection that speaks just enough for tests.
+pub struct RedisClient {
+    stream: BufReader<TcpStream>,
+}
+
+impl RedisClient {
+    /// Connects to a port on 127.0.0.1.
+    pub fn connect(port: u16) -> Self {
+        let stream = TcpStream::connect(("127.0.0.1", port)).expect("the server listens");
+        stream.set_nodelay(true).expect("a TCP socket");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a TCP socket");
+        Self { stream: BufReader::new(stream) }
+    }
+
+    /// Runs one command; an error comes as its text with a minus before it, nil as `(nil)`.
+    pub fn command(&mut self, words: &[&str]) -> Vec<String> {
+        self.send(words);
+        self.read()
+    }
+
+    /// Sends a command without waiting for its answer.
+    pub fn send(&mut self, words: &[&str]) {
+        let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words {
+            bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+            bytes.extend_from_slice(word.as_bytes());
+            bytes.extend_from_slice(b"\r\n");
+        }
+        self.stream.get_mut().write_all(&bytes).expect("the server takes the command");
+    }
+
+    /// Reads one answer.
+    pub fn read(&mut self) -> Vec<String> {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).expect("the server answers");
+        let line = line.trim_end().to_owned();
+        let length = |text: &str| text.parse::<i64>().expect("a length");
+        match line.split_at_checked(1) {
+            Some(("+" | ":", rest)) => vec![rest.to_owned()],
+            Some(("-", _)) => vec![line],
+            Some(("$", rest)) if length(rest) < 0 => vec!["(nil)".to_owned()],
+            Some(("$", rest)) => {
+                let mut text = vec![0u8; usize::try_from(length(rest)).expect("not negative") + 2];
+                self.stream.read_exact(&mut text).expect("the server answers in full");
+                text.truncate(text.len() - 2);
+                vec![String::from_utf8_lossy(&text).into_owned()]
+            }
+            Some(("*", rest)) => (0..length(rest).max(0)).flat_map(|_| self.read()).collect(),
+            _ => panic!("not an answer: {line}"),
+        }
+    }
+}
+
+/// A port that is free at this moment.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port is free");
+    listener.local_addr().expect("it is bound").port()
+}
+
+fn fresh_dir() -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let dir = std::env::temp_dir().join(format!("lockkeeper-redis-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
+    std::fs::create_dir_all(&dir).expect("the temporary directory can be written");
+    dir
+}

@@ -1,0 +1,167 @@
+//! What a server's error means to the one who reads it: what happened, and what to do.
+
+use super::options::{Address, RedisOptions};
+use super::pipe::Broken;
+use crate::error::{Error, ErrorKind};
+
+/// The layout's number that this release writes (R17).
+const LAYOUT_VERSION: &str = "1";
+
+/// Why nothing was sent, or why it is not known what became of it.
+pub(super) fn broken(options: &RedisOptions, broken: &Broken) -> Error {
+    let at = &options.address;
+    match broken {
+        Broken::NotSent(why) => Error::new(ErrorKind::Unreachable, format!("Redis at {at} cannot be reached: {why}")),
+        Broken::Unknown(why) => Error::new(
+            ErrorKind::Unknown,
+            format!("Redis at {at} did not answer, so it is not known whether the request was carried out: {why}"),
+        ),
+    }
+}
+
+/// A connection that could not be made.
+pub(super) fn unreachable(address: &Address, why: impl std::fmt::Display) -> Error {
+    Error::new(
+        ErrorKind::Unreachable,
+        format!("Redis at {address} cannot be reached: {why}; check that it runs and that host and port are right"),
+    )
+}
+
+/// What an answer that is an error means. `doing` is the command's name, for permissions.
+pub(super) fn server(options: &RedisOptions, doing: &str, text: &str) -> Error {
+    let at = &options.address;
+    if let Some((_, ours)) = text.split_once("LOCKKEEPER ") {
+        return of_our_script(ours);
+    }
+    let (code, rest) = text.split_once(' ').unwrap_or((text, ""));
+    let refused = |message: String| Error::new(ErrorKind::Refused, message);
+    match code {
+        "NOAUTH" => {
+            refused(format!("Redis at {at} wants a password: put it into the URL (redis://user:password@host) or use password_file"))
+        }
+        "WRONGPASS" => refused(format!("Redis at {at} does not accept this user and password{}", user_of(options))),
+        "ERR" if rest.contains("AUTH") && rest.contains("without any password configured") => refused(format!(
+            "Redis at {at} has no password for the default user, but the URL gives one: take it out, or name the user it belongs to"
+        )),
+        "NOPERM" => refused(format!("Redis at {at} does not let {} do that: {}; {}", who(options), lower(rest), needed(doing))),
+        "READONLY" => refused(format!("Redis at {at} is a read-only replica: give the URL of its primary")),
+        "OOM" => refused(format!("Redis at {at} is out of memory (maxmemory): free some or raise the limit")).temporary(true),
+        "MISCONF" => refused(format!("Redis at {at} refuses writes because it cannot save to its disk: {}", lower(rest))).temporary(true),
+        "NOREPLICAS" => {
+            refused(format!("Redis at {at} refuses writes because too few replicas are connected (min-replicas-to-write)")).temporary(true)
+        }
+        "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" => {
+            Error::new(ErrorKind::Unreachable, format!("Redis at {at} is not ready: {}", lower(rest)))
+        }
+        "WRONGTYPE" => Error::new(
+            ErrorKind::Corrupt,
+            "a key of another type stands where the lock's record belongs: rename or delete it, or use another namespace",
+        ),
+        "MOVED" | "CLUSTERDOWN" | "CROSSSLOT" | "ASK" => cluster(at),
+        _ if rest.contains("unknown command") && !doing.starts_with("EVAL") => Error::new(
+            ErrorKind::Unsupported,
+            format!("the server at {at} does not know {doing}: lockkeeper needs Redis or Valkey 6 or newer"),
+        ),
+        _ if rest.contains("maximum memory") || rest.contains("OOM command not allowed") => {
+            refused(format!("Redis at {at} is out of memory (maxmemory): free some or raise the limit")).temporary(true)
+        }
+        _ if text.contains("max number of clients") => {
+            refused(format!("Redis at {at} has as many clients as it takes (maxclients)")).temporary(true)
+        }
+        _ if text.contains("protected mode") => {
+            refused(format!("Redis at {at} is in protected mode: it has no password and takes connections from its own machine only"))
+        }
+        // Errors inside a script carry the inner code somewhere in their text.
+        _ => inner(options, doing, text).unwrap_or_else(|| refused(format!("Redis at {at} answered {doing} with an error: {text}"))),
+    }
+}
+
+fn inner(options: &RedisOptions, doing: &str, text: &str) -> Option<Error> {
+    let codes = ["WRONGTYPE", "READONLY", "OOM", "MISCONF", "NOREPLICAS", "CLUSTERDOWN", "MOVED", "NOPERM", "CROSSSLOT"];
+    let at = codes.iter().filter_map(|code| text.find(&format!("{code} "))).min()?;
+    if at == 0 { None } else { Some(server(options, doing, text.get(at..)?)) }
+}
+
+fn of_our_script(text: &str) -> Error {
+    let mut words = text.split(' ');
+    match (words.next(), words.next()) {
+        (Some("NEWER"), Some(version)) => Error::new(
+            ErrorKind::NewerLayout,
+            format!("the record was written with layout {version} and this release knows {LAYOUT_VERSION}: use a newer lockkeeper"),
+        ),
+        (Some("CORRUPT"), Some(key)) => Error::new(
+            ErrorKind::Corrupt,
+            format!("the record in the key {key} cannot be read: look at it, then delete it to repair the lock"),
+        ),
+        _ => Error::new(ErrorKind::Corrupt, format!("a script failed: {text}")),
+    }
+}
+
+/// The URL to use for a node of a cluster.
+pub(super) fn cluster(at: &Address) -> Error {
+    Error::new(ErrorKind::InvalidArgument, format!("the server at {at} is a node of a Redis Cluster: use redis+cluster://{at}"))
+}
+
+/// The URL to use for a sentinel.
+pub(super) fn sentinel(at: &Address) -> Error {
+    Error::new(
+        ErrorKind::InvalidArgument,
+        format!("the server at {at} is a Sentinel: use redis+sentinel://{at}/SERVICE with the service's name"),
+    )
+}
+
+/// What came back is nothing that our script says.
+pub(super) fn garbage(options: &RedisOptions) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("Redis at {} gave an answer that cannot be understood", options.address))
+}
+
+fn user_of(options: &RedisOptions) -> String {
+    options.user.as_ref().map(|user| format!(" (user {user})")).unwrap_or_default()
+}
+
+fn who(options: &RedisOptions) -> String {
+    options.user.as_ref().map_or_else(|| "the default user".to_owned(), |user| format!("user {user}"))
+}
+
+/// "This user has no permissions to run the 'evalsha' command" names the command; the help says what all is needed.
+fn needed(doing: &str) -> String {
+    format!(
+        "{doing} needs +@scripting, +@read, +@write, +@pubsub, +@connection and +time, and the keys and channels of the namespace (~lockkeeper:* &lockkeeper:*)"
+    )
+}
+
+fn lower(text: &str) -> String {
+    let mut chars = text.trim_end_matches('.').chars();
+    chars.next().map(|c| c.to_lowercase().chain(chars).collect()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn every_refusal_says_which_it_is_and_what_to_do() {
+        let options = RedisOptions::new(Address::Tcp("h".into(), 1));
+        let cases = [
+            ("NOAUTH Authentication required.", ErrorKind::Refused, "password"),
+            ("WRONGPASS invalid username-password pair or user is disabled.", ErrorKind::Refused, "does not accept"),
+            ("NOPERM this user has no permissions to run the 'evalsha' command", ErrorKind::Refused, "'evalsha'"),
+            ("READONLY You can't write against a read only replica.", ErrorKind::Refused, "primary"),
+            ("OOM command not allowed when used memory > 'maxmemory'.", ErrorKind::Refused, "maxmemory"),
+            ("ERR Error running script: -OOM command not allowed when used memory > 'maxmemory'.", ErrorKind::Refused, "maxmemory"),
+            ("MISCONF Redis is configured to save RDB snapshots", ErrorKind::Refused, "disk"),
+            ("WRONGTYPE Operation against a key holding the wrong kind of value", ErrorKind::Corrupt, "another type"),
+            ("MOVED 3999 127.0.0.1:6381", ErrorKind::InvalidArgument, "redis+cluster://h:1"),
+            ("LOADING Redis is loading the dataset in memory", ErrorKind::Unreachable, "not ready"),
+            ("ERR LOCKKEEPER NEWER 2 script: abc, on @user_script:30.", ErrorKind::NewerLayout, "layout 2"),
+            ("LOCKKEEPER CORRUPT lockkeeper:{lock:a}", ErrorKind::Corrupt, "lockkeeper:{lock:a}"),
+            ("ERR something else", ErrorKind::Refused, "something else"),
+        ];
+        for (text, kind, says) in cases {
+            let error = server(&options, "EVALSHA", text);
+            assert_eq!(error.kind(), kind, "{text}: {error}");
+            assert!(error.message().contains(says), "{text}: {error}");
+        }
+    }
+}

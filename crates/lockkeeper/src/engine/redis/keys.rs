@@ -1,0 +1,124 @@
+//! Names as keys of our own layout (R12): injective, readable, and with one hash tag a name.
+//!
+//! `lockkeeper:{lock:stock/sku-42}` is the record, with `:line` and `:last` behind it the other two. Names of letters,
+//! digits and `-_.:/@+=~,;!#$&()|<>` pass through; every other byte is written `%XX`.
+
+use crate::name::{Kind, Name};
+
+/// What every key of the layout starts with.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Keys {
+    namespace: String,
+    db: u32,
+}
+
+impl Keys {
+    pub(super) fn new(namespace: &str, db: u32) -> Self {
+        Self { namespace: namespace.to_owned(), db }
+    }
+
+    /// The record of a name.
+    pub(super) fn record(&self, kind: Kind, name: &Name) -> String {
+        format!("{}:{{{}:{}}}", self.namespace, kind.as_str(), escape(name.as_str()))
+    }
+
+    /// The key that holds the names which somebody watches, and the channel that tells of changes to them.
+    pub(super) fn watch(&self) -> String {
+        format!("{}:watch:{}", self.namespace, self.db)
+    }
+
+    /// The channel of one process.
+    pub(super) fn channel(&self, process: u128) -> String {
+        format!("{}:process:{process:032x}", self.namespace)
+    }
+
+    /// A SCAN pattern for the keys of every name that starts with `prefix`.
+    pub(super) fn pattern(&self, prefix: &str) -> String {
+        // Escaped names hold no character that a pattern would take for more than itself.
+        format!("{}:{{*:{}*", self.namespace, escape(prefix))
+    }
+
+    /// The kind and name that a record or a line belongs to; `None` for other keys.
+    pub(super) fn parse(&self, key: &str) -> Option<(Kind, Name)> {
+        let (tag, rest) = key.strip_prefix(self.namespace.as_str())?.strip_prefix(":{")?.split_once('}')?;
+        if !matches!(rest, "" | ":line") {
+            return None;
+        }
+        let (kind, name) = tag.split_once(':')?;
+        let kind = Kind::ALL.into_iter().find(|k| k.as_str() == kind)?;
+        Some((kind, Name::new(unescape(name)?).ok()?))
+    }
+}
+
+/// The line of a record.
+pub(super) fn line(record: &str) -> String {
+    format!("{record}:line")
+}
+
+/// The last number of a record.
+pub(super) fn last(record: &str) -> String {
+    format!("{record}:last")
+}
+
+/// Writes text as one word of printable ASCII, in which nothing has a meaning to patterns, hash tags or shells' quotes.
+pub(super) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 8);
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.:/@+=~,;!#$&()|<>".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push('%');
+            for digit in [byte >> 4, byte & 15] {
+                out.push(char::from_digit(digit.into(), 16).unwrap_or('0').to_ascii_uppercase());
+            }
+        }
+    }
+    out
+}
+
+/// Reads what [`escape`] wrote; `None` for anything else.
+pub(super) fn unescape(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte == b'%' {
+            let mut digit = || char::from(rest.next()?).to_digit(16).and_then(|d| u8::try_from(d).ok());
+            let (high, low) = (digit()?, digit()?);
+            bytes.push(high << 4 | low);
+        } else {
+            bytes.push(byte);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r12_names_pass_through_or_are_escaped_and_always_come_back() {
+        let keys = Keys::new("lockkeeper", 0);
+        let plain = Name::new("stock/sku-42").unwrap();
+        assert_eq!(keys.record(Kind::Lock, &plain), "lockkeeper:{lock:stock/sku-42}");
+        let odd = ["a b", "a%20b", "{x}", "}", "é", "e\u{301}", "*", "?", "[a]", "\\", "a\nb", "A", "a", "::", "\"'`"];
+        let mut seen = std::collections::HashSet::new();
+        for name in odd {
+            let name = Name::new(name).unwrap();
+            let key = keys.record(Kind::Semaphore, &name);
+            assert!(key.bytes().all(|b| b.is_ascii_graphic()), "{key}");
+            assert!(seen.insert(key.clone()), "{key} twice");
+            assert_eq!(keys.parse(&key), Some((Kind::Semaphore, name.clone())), "{key}");
+            assert_eq!(keys.parse(&line(&key)), Some((Kind::Semaphore, name)));
+            assert_eq!(keys.parse(&last(&key)), None);
+        }
+    }
+
+    #[test]
+    fn keys_of_others_are_not_ours() {
+        let keys = Keys::new("a", 0);
+        for key in ["a:{lock:x", "b:{lock:x}", "a:{what:x}", "a:{lock:}", "a:{lock:%zz}", "a:{lock:%C3}", "a:watch:0", ""] {
+            assert_eq!(keys.parse(key), None, "{key}");
+        }
+    }
+}

@@ -1,0 +1,33 @@
+local names = (#KEYS - 1) / 3
+local function open(i)
+  me, granted = nil, nil
+  local at = i * 3 - 2
+  load(KEYS, at, redis.call('MGET', KEYS[at], KEYS[at + 2], KEYS[#KEYS]))
+  return place_at(i * 13 - 12)
+end
+local replies = {}
+for i = 1, names do
+  if now > tonumber(ARGV[i * 13 - 2]) then return {'T', text(now)} end
+end
+-- Settling is right whatever comes of the rest; nothing is granted to us before all can be.
+for i = 1, names do
+  local place = open(i)
+  local differs = limit_differs(place.mode, tonumber(ARGV[i * 13 - 9]))
+  if differs then return {'M', text(now), differs[3], text(i)} end
+  local holder = one and one.claim == place.claim and left > 0 or one_of(place.claim)
+  if not holder then
+    settle()
+    finish()
+    if queue or not fits(place) then
+      local rest, shown = blocker()
+      return {'B', text(now), text(i), rest, shown}
+    end
+  end
+end
+for i = 1, names do
+  local place = open(i)
+  limit_differs(place.mode, tonumber(ARGV[i * 13 - 9]))
+  replies[i] = stand(place, 'try')
+  finish()
+end
+return {'G', text(now), replies}

@@ -1,0 +1,55 @@
+-- Upgrades or downgrades a hold, which keeps its id. ARGV as in take.lua; hold is the one to convert.
+load(KEYS, 1, got)
+if now > tonumber(ARGV[11]) then return {'T', text(now)} end
+local place, how = place_at(1), ARGV[12]
+me = place
+if marked and call('ZSCORE', line, 'w' .. place.claim) then return {'T', text(now)} end
+local holder, deadline = one, nil
+if one then
+  if one.claim ~= place.hold or left <= 0 then return {'X', text(now)} end
+  if one.conversion == place.claim then
+    call('PEXPIRE', record, one.ttl + one.delay)
+    return granted_reply(one)
+  end
+else
+  holder, deadline = one_of(place.hold)
+  if not holder or deadline <= now then return {'X', text(now)} end
+  if holder.conversion == place.claim then
+    call('HSET', record, place.hold, text(now + holder.ttl * 1000) .. ' ' .. holder_text(holder))
+    outlive(now + (holder.ttl + holder.delay) * 1000)
+    return granted_reply(holder)
+  end
+end
+end_what_is_over()
+local reply
+if place.mode == 'x' then
+  if holder.mode == 's' then return {'E', text(now)} end
+  if fits(place) then
+    if marked then call('ZREM', line, place.member, 's' .. place.claim) end
+    reply = granted_reply(upgrade(place, place.ttl))
+  elseif how == 'try' then
+    local rest, shown = blocker()
+    reply = {'B', text(now), rest, shown}
+  else
+    -- In front of the line: there is one upgradable holder at most, and no new reader comes in while it waits.
+    call('ZADD', line, '0', place.member)
+    live(place)
+    marked, changed = true, true
+    reply = in_line(0)
+  end
+else
+  holder.mode, holder.conversion, holder.number, changed = place.mode, place.claim, next_number(), true
+  if one then
+    left = place.ttl
+    call('SET', record, holder_text(holder), 'PX', left + holder.delay)
+  else
+    if many.up == place.hold then many.up = '-' end
+    call('HSET', record, place.hold, text(now + place.ttl * 1000) .. ' ' .. holder_text(holder))
+    summarise()
+    outlive(now + (place.ttl + holder.delay) * 1000)
+  end
+  reply = granted_reply(holder)
+  settle()
+end
+finish()
+return reply

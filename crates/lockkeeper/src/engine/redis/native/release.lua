@@ -1,0 +1,18 @@
+load(KEYS, 1, got)
+local outcome = 'X'
+local _, deadline = one_of(ARGV[1])
+if one and one.claim == ARGV[1] and left > 0 or deadline and deadline > now then
+  remove(ARGV[1])
+  outcome = 'D'
+end
+local again
+refuse(ARGV[1], tonumber(ARGV[2]))
+if ARGV[3] then
+  local place = place_at(3)
+  if now > tonumber(ARGV[13]) then again = {'T', text(now)} end
+  again = again or limit_differs(place.mode, tonumber(ARGV[6])) or stand(place, ARGV[14])
+else
+  settle()
+end
+finish()
+return {outcome, text(now), again}

@@ -1,0 +1,35 @@
+-- Renews leases, many in one call. KEYS: record and last of each; ARGV: claim and ttl_ms of each. Answers D, X or an error text for each.
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local function text(number) return string.format('%.0f', number) end
+local function renew(record, last, claim, ttl)
+  local value = redis.pcall('GET', record)
+  if type(value) == 'string' then
+    local owner, delay, since = string.match(value, '^1 (%x+) %a %d+ %d+ %d+ (%d+) (%d+) ')
+    if owner ~= claim then return 'X' end
+    -- Inside its delay the lease is over, although the record is there.
+    if delay ~= '0' and redis.call('PTTL', record) <= tonumber(delay) then return 'X' end
+    redis.call('PEXPIRE', record, ttl + delay)
+    -- The number outlives the longest hold (R7).
+    if now - since > 86400000000 then redis.call('EXPIRE', last, 604800) end
+    return 'D'
+  end
+  if not value then return 'X' end
+  value = redis.pcall('HGET', record, claim)
+  if type(value) == 'table' then return value.err end
+  if not value then return 'X' end
+  local deadline, rest = string.match(value, '^(%d+) (.*)$')
+  local delay = rest and string.match(rest, '^1 %x+ %a %d+ %d+ %d+ (%d+) ')
+  if not delay then return 'LOCKKEEPER CORRUPT ' .. record end
+  if tonumber(deadline) <= now then return 'X' end
+  -- First the time to live: in a full server the first write of a script must not be one that needs memory.
+  local ms = ttl + delay
+  redis.call('PEXPIRE', record, math.max(ms, redis.call('PTTL', record)))
+  redis.call('HSET', record, claim, text(now + ttl * 1000) .. ' ' .. rest)
+  return 'D'
+end
+local replies = {}
+for i = 1, #ARGV, 2 do
+  replies[#replies + 1] = renew(KEYS[i], KEYS[i + 1], ARGV[i], tonumber(ARGV[i + 1]))
+end
+return {text(now), replies}

@@ -1,0 +1,373 @@
+-- What every script does first: end what is over, skip dead places, grant to the head(s) of the line, tell them.
+-- So whoever touches a lock moves its line, and any client may die at any point.
+--
+-- record  one holder: a string, whose time to live is the lease and the delay after it:
+--             1 claim mode count number ttl_ms delay_ms since_us channel conversion who
+--         several: a hash, a field a claim: deadline_us and the same text; and '=': version used upgradable earliest_us
+-- line    a sorted set. A place: score = joining number (0: an upgrade),
+--             1 claim mode count ttl_ms delay_ms since_us channel hold who
+--         its sign of life: 's' and the claim, score = until when it lives; 'w' and a claim: withdrawn, refuse it until then
+-- last    version:number:flags, for a semaphore version:limit:flags; flag w: somebody may stand in line
+local call = redis.call
+local LIVES_US, CLAIM_LEASE_MS, PLACES_MAX, KEEP_S = 15000000, 2000, 16384, 604800
+local TIMES = '1000000000000' -- scores from here on are times, below are joining numbers
+
+local record, line, last, watched
+local one, many            -- who holds it: one holder, several, or nobody
+local left                 -- milliseconds until the one holder's lease is over
+local stored, flags        -- what `last` says
+local queue                -- somebody stands in line
+local marked               -- the line holds something: places or withdrawals
+local dirty, changed       -- `last` has to be written; watchers have to be told
+local me, granted          -- the claim that this call is about, and what it got
+
+local function fail(code, detail) error('LOCKKEEPER ' .. code .. ' ' .. detail, 0) end
+
+local function tick() return math.floor((now - 1767225600000000) / 16) end
+
+local function holder_of(value)
+  local version, claim, mode, count, number, ttl, delay, since, channel, conversion, who =
+    string.match(value, '^(%d+) (%x+) (%a) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (%S+)$')
+  if version ~= '1' then
+    local other = string.match(value, '^(%d+) %x+ ')
+    if other then fail('NEWER', other) end
+    fail('CORRUPT', record)
+  end
+  return {claim = claim, mode = mode, count = tonumber(count), number = tonumber(number), ttl = tonumber(ttl), delay = tonumber(delay),
+    since = since, channel = channel, conversion = conversion, who = who}
+end
+
+local function holder_text(h)
+  return '1 ' .. h.claim .. ' ' .. h.mode .. ' ' .. h.count .. ' ' .. text(h.number) .. ' ' .. text(h.ttl) .. ' ' .. text(h.delay) .. ' '
+    .. h.since .. ' ' .. h.channel .. ' ' .. h.conversion .. ' ' .. h.who
+end
+
+local function place_of(member)
+  local version, claim, mode, count, ttl, delay, since, channel, hold, who =
+    string.match(member, '^(%d+) (%x+) (%a) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (%S+)$')
+  if not version then return nil end
+  if version ~= '1' then fail('NEWER', version) end
+  return {member = member, claim = claim, mode = mode, count = tonumber(count), ttl = tonumber(ttl), delay = tonumber(delay),
+    since = since, channel = channel, hold = hold, who = who}
+end
+
+-- Reads everything, and so checks every key's type, before the first write: Redis does not undo half a script.
+local function load(keys, at, values)
+  record, line, last, watched = keys[at], keys[at + 1], keys[at + 2], nil
+  one, many, left, stored, flags, queue, marked, dirty, changed = nil, nil, nil, 0, '', false, false, false, false
+  if values[3] and (string.find(values[3], '\n' .. record .. '\n', 1, true) or string.find(values[3], '\n*\n', 1, true)) then watched = true end
+  if values[2] then
+    local version, number, marks = string.match(values[2], '^(%d+):(%d+):(%a*)$')
+    if not version then fail('CORRUPT', last) end
+    if version ~= '1' then fail('NEWER', version) end
+    stored, flags = tonumber(number), marks
+  end
+  if values[1] then
+    one = holder_of(values[1])
+    left = call('PTTL', record)
+  else
+    local summary = call('HGET', record, '=')
+    if summary then
+      local version, used, up, earliest = string.match(summary, '^(%d+) (%d+) (%S+) (%d+)$')
+      if not version then fail('CORRUPT', record) end
+      if version ~= '1' then fail('NEWER', version) end
+      many = {used = tonumber(used), up = up, earliest = tonumber(earliest)}
+    elseif call('EXISTS', record) == 1 then
+      fail('CORRUPT', record)
+    end
+  end
+  marked = call('ZCARD', line) > 0
+  if one then
+    if left < 0 then
+      -- Somebody took the time to live away; with none, a dead holder would keep the lock for ever.
+      left = one.ttl + one.delay
+      call('PEXPIRE', record, left)
+    end
+    left = left - one.delay
+  end
+end
+
+local function summarise()
+  call('HSET', record, '=', '1 ' .. text(many.used) .. ' ' .. many.up .. ' ' .. text(many.earliest))
+end
+
+local function outlive(us)
+  local ms = math.ceil((us - now) / 1000)
+  if call('PTTL', record) < ms then call('PEXPIRE', record, ms) end
+end
+
+-- A holder out of several: its fields and its deadline, or nil.
+local function one_of(claim)
+  local value = many and claim ~= '=' and call('HGET', record, claim)
+  if not value then return nil end
+  local deadline, rest = string.match(value, '^(%d+) (.*)$')
+  if not deadline then fail('CORRUPT', record) end
+  local holder = holder_of(rest)
+  return holder, tonumber(deadline)
+end
+
+local function end_what_is_over()
+  if not many or many.earliest > now then return end
+  local all, over = call('HGETALL', record), {}
+  many = {used = 0, up = '-', earliest = now + 86400000000 * 2}
+  for i = 1, #all, 2 do
+    if all[i] ~= '=' then
+      local deadline, rest = string.match(all[i + 1], '^(%d+) (.*)$')
+      if not deadline then fail('CORRUPT', record) end
+      local holder = holder_of(rest)
+      local free = deadline + holder.delay * 1000
+      if free <= now then
+        over[#over + 1] = all[i]
+      else
+        many.used = many.used + holder.count
+        if holder.mode == 'u' then many.up = holder.claim end
+        many.earliest = math.min(many.earliest, free)
+      end
+    end
+  end
+  for i = 1, #over, 1000 do call('HDEL', record, unpack(over, i, math.min(i + 999, #over))) end
+  changed = changed or #over > 0
+  if many.used == 0 then
+    call('DEL', record)
+    many = nil
+  else
+    summarise()
+  end
+end
+
+-- Whether a place can be granted now. Two results: it can; it never will (an upgrade whose hold is gone).
+local function fits(place)
+  if place.hold ~= '-' then
+    if one then return one.claim == place.hold and left > 0, one.claim ~= place.hold end
+    local _, deadline = one_of(place.hold)
+    if not deadline or deadline <= now then return false, true end
+    return many.used == 1
+  end
+  if place.mode == 'p' then
+    return (one and one.count or many and many.used or 0) + place.count <= stored
+  end
+  if not one and not many then return true end
+  if place.mode == 'x' or one and one.mode == 'x' then return false end
+  if place.mode == 'u' then return not (one and one.mode == 'u' or many and many.up ~= '-') end
+  return true
+end
+
+local function next_number()
+  stored = math.max(stored + 1, tick())
+  dirty = true
+  return stored
+end
+
+-- Writes a holder down. One alone is a string; a second one makes it a hash.
+local function put(place, lease)
+  local holder = {claim = place.claim, mode = place.mode, count = place.count, number = 0, ttl = place.ttl, delay = place.delay,
+    since = text(now), channel = place.channel, conversion = '-', who = place.who}
+  if place.mode ~= 'p' then holder.number = next_number() end
+  changed = true
+  if not one and not many then
+    call('SET', record, holder_text(holder), 'PX', lease + holder.delay)
+    one, left = holder, lease
+    return holder
+  end
+  if one then
+    local deadline = now + left * 1000
+    call('DEL', record)
+    call('HSET', record, one.claim, text(deadline) .. ' ' .. holder_text(one))
+    many = {used = one.count, up = one.mode == 'u' and one.claim or '-', earliest = deadline + one.delay * 1000}
+    call('PEXPIRE', record, left + one.delay)
+    one = nil
+  end
+  local free = now + (lease + holder.delay) * 1000
+  call('HSET', record, holder.claim, text(now + lease * 1000) .. ' ' .. holder_text(holder))
+  many.used = many.used + holder.count
+  many.earliest = math.min(many.earliest, free)
+  if holder.mode == 'u' then many.up = holder.claim end
+  summarise()
+  outlive(free)
+  return holder
+end
+
+-- Takes the holder out; the caller has checked that it is there.
+local function remove(claim)
+  changed = true
+  if one then
+    call('DEL', record)
+    if stored < one.number then stored, dirty = one.number, true end
+    one = nil
+    return
+  end
+  local holder = one_of(claim)
+  call('HDEL', record, claim)
+  many.used = many.used - holder.count
+  if many.up == claim then many.up = '-' end
+  if stored < holder.number then stored, dirty = holder.number, true end
+  if many.used <= 0 then
+    call('DEL', record)
+    many = nil
+  else
+    summarise()
+  end
+end
+
+-- The only holder left becomes exclusive; it keeps its id and gets a new number. `lease` nil: the deadline stays.
+local function upgrade(place, lease)
+  local holder, rest = one, left
+  if many then
+    local deadline
+    holder, deadline = one_of(place.hold)
+    rest = math.ceil((deadline - now) / 1000)
+    call('DEL', record)
+    many = nil
+  end
+  holder.mode, holder.conversion, holder.number, holder.ttl = 'x', place.claim, next_number(), place.ttl
+  one, left, changed = holder, lease or rest, true
+  call('SET', record, holder_text(holder), 'PX', left + holder.delay)
+  return holder
+end
+
+local blocker
+
+local function settle()
+  end_what_is_over()
+  queue = false
+  local told = false
+  while marked do
+    local head = call('ZRANGEBYSCORE', line, '-inf', '(' .. TIMES, 'LIMIT', 0, 1)[1]
+    if not head then
+      call('ZREMRANGEBYSCORE', line, TIMES, now)
+      marked = call('ZCARD', line) > 0
+      return
+    end
+    local place = place_of(head)
+    local alive = place and call('ZSCORE', line, 's' .. place.claim)
+    local can, never = false, true
+    if alive and tonumber(alive) > now then can, never = fits(place) end
+    if never then
+      call('ZREM', line, head, place and 's' .. place.claim or head)
+      changed = true
+    elseif not can then
+      queue = true
+      -- Who is first now has to know when the one before it must have confirmed: that one may be dead.
+      if told then call('PUBLISH', place.channel, 'first ' .. place.claim .. ' ' .. blocker()) end
+      return
+    else
+      call('ZREM', line, head, 's' .. place.claim)
+      local mine = me and place.claim == me.claim
+      local lease = place.ttl
+      if not mine then lease = math.min(CLAIM_LEASE_MS, math.floor(lease / 3)) end
+      local holder
+      if place.hold ~= '-' then
+        -- Its hold is being renewed already, so no claim lease: what is left of it goes on.
+        holder = upgrade(place, mine and lease or nil)
+        lease = left
+      else
+        holder = put(place, lease)
+      end
+      if mine then
+        granted = holder
+      else
+        told = true
+        call('PUBLISH', place.channel, 'granted ' .. place.claim .. ' ' .. text(holder.number) .. ' ' .. text(now) .. ' ' .. text(lease))
+      end
+    end
+  end
+end
+
+-- Writes `last`, and tells those who watch.
+local function finish()
+  local marks = marked and 'w' or ''
+  if dirty or marks ~= flags then call('SET', last, '1:' .. text(stored) .. ':' .. marks, 'EX', KEEP_S) end
+  if changed and watched then call('PUBLISH', KEYS[#KEYS], record) end
+end
+
+-- Who is waited for, and until when at most, in milliseconds.
+function blocker()
+  if one then return text(math.max(left + one.delay, 0)), holder_text(one) end
+  if not many then return '0', '' end
+  local shown = ''
+  if many.up ~= '-' then
+    shown = call('HGET', record, many.up) or ''
+  elseif call('HLEN', record) <= 33 then
+    local all = call('HGETALL', record)
+    for i = 1, #all, 2 do
+      if all[i] ~= '=' then shown = all[i + 1] end
+    end
+  end
+  return text(math.max(math.ceil((many.earliest - now) / 1000), 0)), (string.gsub(shown, '^%d+ ', '', 1))
+end
+
+-- A request of this claim may still be on its way over a connection that broke: it must find that its caller has left.
+local function refuse(claim, until_us)
+  if until_us <= now then return end
+  call('ZADD', line, text(until_us), 'w' .. claim)
+  local ms = math.ceil((until_us - now) / 1000)
+  if call('PTTL', line) < ms then call('PEXPIRE', line, ms) end
+  marked = true
+end
+
+local function granted_reply(holder) return {'G', text(now), text(holder.number), text(holder.ttl)} end
+
+local function in_line(score)
+  local rest, shown = blocker()
+  return {'L', text(now), text(call('ZCOUNT', line, '-inf', '(' .. text(score))), rest, shown}
+end
+
+-- A sign of life: the place lives on, and the line with it.
+local function live(place)
+  call('ZADD', line, text(now + LIVES_US), 's' .. place.claim)
+  call('PEXPIRE', line, LIVES_US / 1000 + 5000)
+end
+
+-- Asks for the lock: granted, standing in line, or busy. The second time it does what the first did (R3).
+local function stand(place, how)
+  me = place
+  if marked and call('ZSCORE', line, 'w' .. place.claim) then return {'T', text(now)} end
+  if one and one.claim == place.claim then
+    if left <= 0 then return {'X', text(now)} end
+    call('PEXPIRE', record, one.ttl + one.delay)
+    return granted_reply(one)
+  end
+  local holder, deadline = one_of(place.claim)
+  if holder then
+    if deadline <= now then return {'X', text(now)} end
+    call('HSET', record, place.claim, text(now + holder.ttl * 1000) .. ' ' .. holder_text(holder))
+    outlive(now + (holder.ttl + holder.delay) * 1000)
+    return granted_reply(holder)
+  end
+  settle()
+  if granted then return granted_reply(granted) end
+  if how == 'check' then return {'X', text(now)} end
+  local score = marked and call('ZSCORE', line, place.member)
+  if score then
+    live(place)
+    return in_line(tonumber(score))
+  end
+  if not queue and fits(place) then return granted_reply(put(place, place.ttl)) end
+  if how == 'try' then
+    local rest, shown = blocker()
+    return {'B', text(now), rest, shown}
+  end
+  local tail = call('ZREVRANGEBYSCORE', line, '(' .. TIMES, '-inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  if call('ZCARD', line) >= PLACES_MAX * 2 then return {'F', text(now)} end
+  score = (tail[2] and tonumber(tail[2]) or 0) + 1
+  call('ZADD', line, text(score), place.member)
+  live(place)
+  marked, changed = true, true
+  return in_line(score)
+end
+
+-- The limit that is stored is the one that counts; the first to come stores its own.
+local function limit_differs(mode, limit)
+  if mode ~= 'p' then return nil end
+  if stored == 0 then stored, dirty = limit, true end
+  if stored ~= limit then return {'M', text(now), text(stored)} end
+  return nil
+end
+
+-- The place that arguments from `at` on describe.
+local function place_at(at)
+  return {claim = ARGV[at], mode = ARGV[at + 1], count = tonumber(ARGV[at + 2]), ttl = tonumber(ARGV[at + 4]), delay = tonumber(ARGV[at + 5]),
+    since = ARGV[at + 6], channel = ARGV[at + 7], hold = ARGV[at + 8], who = ARGV[at + 9],
+    member = '1 ' .. ARGV[at] .. ' ' .. ARGV[at + 1] .. ' ' .. ARGV[at + 2] .. ' ' .. ARGV[at + 4] .. ' ' .. ARGV[at + 5] .. ' ' .. ARGV[at + 6]
+      .. ' ' .. ARGV[at + 7] .. ' ' .. ARGV[at + 8] .. ' ' .. ARGV[at + 9]}
+end

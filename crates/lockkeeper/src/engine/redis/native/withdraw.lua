@@ -1,0 +1,23 @@
+-- Leaves the line, or gives back a grant that is under way. ARGV: the place as in take.lua, until when to refuse it (0: no need).
+load(KEYS, 1, got)
+local place = place_at(1)
+local outcome = 'X'
+if marked and call('ZREM', line, place.member, 's' .. place.claim) > 0 then
+  outcome, changed = 'D', true
+end
+if place.hold == '-' then
+  local _, deadline = one_of(place.claim)
+  if one and one.claim == place.claim and left > 0 or deadline and deadline > now then
+    remove(place.claim)
+    outcome = 'D'
+  end
+elseif one and one.claim == place.hold and one.conversion == place.claim and one.mode == 'x' then
+  -- An upgrade that nobody wants any more: the hold is upgradable as before.
+  one.mode, one.conversion = 'u', '-'
+  call('SET', record, holder_text(one), 'PX', left + one.delay)
+  outcome, changed = 'D', true
+end
+refuse(place.claim, tonumber(ARGV[11]))
+settle()
+finish()
+return {outcome, text(now)}

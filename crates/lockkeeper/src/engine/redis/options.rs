@@ -1,0 +1,143 @@
+//! What a URL says about one Redis server, parsed.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where and how to reach a server, and how to write locks down there.
+#[derive(Clone, Debug)]
+pub(crate) struct RedisOptions {
+    /// The server.
+    pub(crate) address: Address,
+    /// The ACL user; the default user without.
+    pub(crate) user: Option<String>,
+    /// Its password.
+    pub(crate) password: Option<Secret>,
+    /// The database number.
+    pub(crate) db: u32,
+    /// TLS, for `rediss://`.
+    pub(crate) tls: Option<Tls>,
+    /// How locks are written down.
+    pub(crate) layout: Layout,
+    /// The default lease, as far as the description needs it; each claim says its own.
+    pub(crate) ttl: Duration,
+    /// How long connecting may take.
+    pub(crate) connect_timeout: Duration,
+    /// How long an answer may take.
+    pub(crate) request_timeout: Duration,
+    /// What the keys of our own layout start with.
+    pub(crate) namespace: String,
+    /// Layout `plain`: the key of a name, with `{name}` in it.
+    pub(crate) key: String,
+    /// Layout `plain`: what stands in the key.
+    pub(crate) value: ValueFormat,
+    /// How much clock rates may differ, in thousandths.
+    pub(crate) drift_permille: u32,
+}
+
+impl RedisOptions {
+    /// The defaults of the URL table for one address.
+    pub(crate) fn new(address: Address) -> Self {
+        Self {
+            address,
+            user: None,
+            password: None,
+            db: 0,
+            tls: None,
+            layout: Layout::Native,
+            ttl: Duration::from_secs(30),
+            connect_timeout: Duration::from_secs(5),
+            request_timeout: Duration::from_secs(2),
+            namespace: "lockkeeper".into(),
+            key: "{name}".into(),
+            value: ValueFormat::Hex,
+            drift_permille: 100,
+        }
+    }
+}
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Address {
+    /// A TCP port.
+    Tcp(String, u16),
+    /// A unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp(host, port) => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// How to check the server, and how to show who we are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tls {
+    /// Certificates to trust, PEM; the system's without.
+    pub(crate) ca: Option<PathBuf>,
+    /// Our certificate and its key, PEM.
+    pub(crate) certificate: Option<(PathBuf, PathBuf)>,
+    /// The name that the server's certificate must carry, where it is not the host's.
+    pub(crate) server_name: Option<String>,
+}
+
+/// How locks are written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Layout {
+    /// Our own: every primitive, direct grants.
+    Native,
+    /// As Redisson writes them.
+    Redisson,
+    /// One string key, as most other libraries and articles write it.
+    Plain,
+}
+
+impl Layout {
+    /// The word in a URL.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Redisson => "redisson",
+            Self::Plain => "plain",
+        }
+    }
+}
+
+/// What the layout `plain` writes into a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ValueFormat {
+    /// 32 hexadecimal digits: redis-py, node-redlock.
+    Hex,
+    /// A GUID with dashes: RedLock.net, redis-semaphore.
+    Guid,
+    /// 24 characters of base64: redsync.
+    Base64,
+    /// 20 raw bytes: rslock.
+    Raw,
+}
+
+/// A text that is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Secret(String);
+
+impl Secret {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text, for the one who needs it.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}

@@ -1,0 +1,324 @@
+//! One connection: commands go in from any thread, replies come back in order, pushes are handed on as they arrive.
+//!
+//! A command that finds the connection idle is written by its caller, without a task switch. While replies are
+//! outstanding, commands gather in a buffer that the driver task writes in one go: many tasks share a few system calls.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::{Instant, Sleep};
+
+use super::resp::{Command, Value, parse};
+use super::stream::{Reader, Stream, Writer};
+
+/// How much is read at once.
+const READ_BYTES: usize = 32 << 10;
+/// An idle connection is asked for a sign of life after this time, so that a silently dropped one is found early.
+const IDLE_PING: Duration = Duration::from_secs(30);
+
+/// Why a reply did not come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Broken {
+    /// Not one byte of the command left us.
+    NotSent(String),
+    /// It may have been carried out (R4).
+    Unknown(String),
+}
+
+/// A value and its place in the order of everything that this connection read.
+pub(super) type Numbered = (u64, Value);
+/// What a command comes to.
+pub(super) type Outcome = Result<Numbered, Broken>;
+/// Takes pushes in the order in which they were read.
+pub(super) type OnPush = Arc<dyn Fn(u64, Vec<Value>) + Send + Sync>;
+
+/// The sending side; cheap to clone.
+#[derive(Clone)]
+pub(super) struct Pipe(Arc<Mutex<State>>);
+
+struct State {
+    /// What callers may write to directly; `None` on TLS, where the driver writes.
+    writer: Option<Writer>,
+    /// Commands that are not written yet.
+    out: Vec<u8>,
+    /// Bytes ever handed in, and how many of them were written.
+    queued: u64,
+    written: u64,
+    waiting: VecDeque<Waiting>,
+    driver: Option<Waker>,
+    ended: Option<String>,
+}
+
+struct Waiting {
+    starts_at: u64,
+    since: Instant,
+    reply: Option<oneshot::Sender<Outcome>>,
+}
+
+impl Pipe {
+    /// The pipe over a fresh stream, and the driver that has to be polled for as long as the pipe is used.
+    pub(super) fn new(stream: Stream, reply_within: Duration, on_push: OnPush) -> (Self, impl Future<Output = String> + Send + 'static) {
+        let (reader, writer, direct) = stream.split();
+        let state = State {
+            writer: direct,
+            out: Vec::with_capacity(4096),
+            queued: 0,
+            written: 0,
+            waiting: VecDeque::with_capacity(64),
+            driver: None,
+            ended: None,
+        };
+        let pipe = Self(Arc::new(Mutex::new(state)));
+        let driver = Driver {
+            pipe: pipe.clone(),
+            reader,
+            writer,
+            scratch: vec![0; READ_BYTES],
+            input: Vec::new(),
+            read: 0,
+            on_push,
+            reply_within,
+            timer: Box::pin(tokio::time::sleep(IDLE_PING)),
+            last_read: Instant::now(),
+        };
+        (pipe, driver.run())
+    }
+
+    /// Sends commands as one message; the receivers get their replies in order.
+    pub(super) fn send(&self, commands: &[Command]) -> Vec<oneshot::Receiver<Outcome>> {
+        let mut receivers = Vec::with_capacity(commands.len());
+        self.queue(commands, || {
+            let (sender, receiver) = oneshot::channel();
+            receivers.push(receiver);
+            Some(sender)
+        });
+        receivers
+    }
+
+    fn queue(&self, commands: &[Command], mut reply: impl FnMut() -> Option<oneshot::Sender<Outcome>>) {
+        let mut state = self.lock();
+        let idle = state.waiting.is_empty() && state.out.is_empty();
+        let since = Instant::now();
+        for command in commands {
+            let sender = reply();
+            if let Some(why) = &state.ended {
+                if let Some(sender) = sender {
+                    _ = sender.send(Err(Broken::NotSent(why.clone())));
+                }
+                continue;
+            }
+            let (starts_at, before) = (state.queued, state.out.len());
+            command.encode(&mut state.out);
+            state.queued += (state.out.len() - before) as u64;
+            state.waiting.push_back(Waiting { starts_at, since, reply: sender });
+        }
+        if idle {
+            state.write_directly();
+        }
+        if !state.out.is_empty()
+            && let Some(driver) = state.driver.take()
+        {
+            drop(state);
+            driver.wake();
+        }
+    }
+
+    /// Ends the connection; what is outstanding stays unknown.
+    pub(super) fn close(&self, why: &str) {
+        let driver = {
+            let mut state = self.lock();
+            state.ended.get_or_insert_with(|| why.to_owned());
+            state.driver.take()
+        };
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+    }
+
+    /// Whether commands can be sent.
+    pub(super) fn is_up(&self) -> bool {
+        self.lock().ended.is_none()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Writes what the socket takes at once; errors are left for the driver to find.
+    fn write_directly(&mut self) {
+        let Some(writer) = &self.writer else { return };
+        if let Ok(length) = writer.try_write(&self.out) {
+            self.out.drain(..length);
+            self.written += length as u64;
+        }
+    }
+}
+
+struct Driver {
+    pipe: Pipe,
+    reader: Reader,
+    writer: Writer,
+    scratch: Vec<u8>,
+    input: Vec<u8>,
+    read: u64,
+    on_push: OnPush,
+    reply_within: Duration,
+    timer: Pin<Box<Sleep>>,
+    last_read: Instant,
+}
+
+impl Driver {
+    async fn run(mut self) -> String {
+        let why = poll_fn(|cx| self.poll(cx)).await;
+        let (waiting, written) = {
+            let mut state = self.pipe.lock();
+            state.ended = Some(why.clone());
+            state.writer = None;
+            state.out = Vec::new();
+            (std::mem::take(&mut state.waiting), state.written)
+        };
+        for one in waiting {
+            let broken = if one.starts_at >= written { Broken::NotSent(why.clone()) } else { Broken::Unknown(why.clone()) };
+            if let Some(reply) = one.reply {
+                _ = reply.send(Err(broken));
+            }
+        }
+        why
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<String> {
+        loop {
+            let full = match self.poll_write(cx) {
+                Ok(full) => full,
+                Err(error) => return Poll::Ready(format!("sending failed: {error}")),
+            };
+            match self.poll_read(cx) {
+                Poll::Ready(Err(why)) => return Poll::Ready(why),
+                // Replies made room: what gathered meanwhile goes out before the task sleeps.
+                Poll::Ready(Ok(())) => continue,
+                Poll::Pending => {}
+            }
+            if let Poll::Ready(why) = self.poll_timer(cx) {
+                return Poll::Ready(why);
+            }
+            let mut state = self.pipe.lock();
+            if let Some(why) = &state.ended {
+                return Poll::Ready(why.clone());
+            }
+            // What slipped in since the write found no waker to call.
+            if full || state.out.is_empty() {
+                state.driver = Some(cx.waker().clone());
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Writes what the socket takes; says whether it is full.
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        let mut state = self.pipe.lock();
+        let mut full = false;
+        while !state.out.is_empty() && !full {
+            match self.writer.poll_write(cx, &state.out) {
+                Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(length)) => {
+                    state.out.drain(..length);
+                    state.written += length as u64;
+                }
+                Poll::Ready(Err(error)) => return Err(error),
+                Poll::Pending => full = true,
+            }
+        }
+        drop(state);
+        match self.writer.poll_flush(cx) {
+            Poll::Ready(Err(error)) => Err(error),
+            _ => Ok(full),
+        }
+    }
+
+    /// Reads once and deals out what is complete.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), String>> {
+        let length = match self.reader.poll_read(cx, &mut self.scratch) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(format!("receiving failed: {error}"))),
+            Poll::Ready(Ok(length)) => length,
+        };
+        if length == 0 {
+            return Poll::Ready(Err("the server closed the connection".into()));
+        }
+        self.last_read = Instant::now();
+        self.input.extend_from_slice(self.scratch.get(..length).unwrap_or_default());
+        let mut at = 0;
+        let done = loop {
+            match parse(self.input.get(at..).unwrap_or_default()) {
+                Ok(Some((value, length))) => {
+                    at += length;
+                    if let Err(why) = self.deal(value) {
+                        break Err(why);
+                    }
+                }
+                Ok(None) => break Ok(()),
+                Err(garbage) => break Err(format!("what answers there does not speak the Redis protocol: it sent {garbage}")),
+            }
+        };
+        self.input.drain(..at);
+        Poll::Ready(done)
+    }
+
+    fn deal(&mut self, value: Value) -> Result<(), String> {
+        self.read += 1;
+        // The answer to SUBSCRIBE comes as a push; each of ours names one channel.
+        let confirms = |items: &[Value]| matches!(items.first().and_then(Value::text), Some("subscribe" | "unsubscribe"));
+        let value = match value {
+            Value::Push(items) if !confirms(&items) => {
+                (self.on_push)(self.read, items);
+                return Ok(());
+            }
+            value => value,
+        };
+        let waiting = self.pipe.lock().waiting.pop_front();
+        match waiting {
+            Some(Waiting { reply, .. }) => {
+                if let Some(reply) = reply {
+                    _ = reply.send(Ok((self.read, value)));
+                }
+                Ok(())
+            }
+            // A server that is full, or protected, says so before it was asked.
+            None => Err(match value {
+                Value::Error(text) => format!("the server refused the connection: {text}"),
+                other => format!("the server sent something nobody asked for: {other:?}"),
+            }),
+        }
+    }
+
+    /// Ends the connection when a reply is overdue; asks for a sign of life when it was idle for long.
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<String> {
+        while self.timer.as_mut().poll(cx).is_ready() {
+            let now = Instant::now();
+            let oldest = self.pipe.lock().waiting.front().map(|w| w.since);
+            let next = match oldest {
+                Some(since) if now >= since + self.reply_within => {
+                    return Poll::Ready(format!("the server did not answer within {:?}", self.reply_within));
+                }
+                Some(since) => since + self.reply_within,
+                None if now >= self.last_read + IDLE_PING => {
+                    self.last_read = now;
+                    self.pipe.queue(&[Command::new(["PING"])], || None);
+                    now + self.reply_within
+                }
+                // Whoever sends in the meantime is noticed late by one such step at most.
+                None => now + self.reply_within / 2,
+            };
+            self.timer.as_mut().reset(next);
+        }
+        Poll::Pending
+    }
+}

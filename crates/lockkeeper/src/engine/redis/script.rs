@@ -1,0 +1,138 @@
+//! The scripts, by their SHA-1: EVALSHA first, the text only when the server does not know it.
+
+use std::sync::LazyLock;
+
+use super::resp::Command;
+
+/// A Lua script and its name on the server.
+pub(super) struct Script {
+    text: String,
+    sha: String,
+}
+
+/// Which script a request runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Which {
+    Acquire,
+    Release,
+    Withdraw,
+    Convert,
+    Renew,
+    Together,
+    Inspect,
+    Force,
+    Resize,
+    Latch,
+    Observe,
+}
+
+/// One script call: which, and with what.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Call {
+    pub(super) script: Which,
+    pub(super) keys: Vec<String>,
+    pub(super) arguments: Vec<String>,
+}
+
+impl Call {
+    /// The command that names the script.
+    pub(super) fn by_name(&self) -> Command {
+        self.command("EVALSHA", &self.script.get().sha)
+    }
+
+    /// The command that brings the script along.
+    pub(super) fn in_full(&self) -> Command {
+        self.command("EVAL", &self.script.get().text)
+    }
+
+    fn command(&self, verb: &str, script: &str) -> Command {
+        let mut command = Command::new([verb, script]).number(self.keys.len() as u64);
+        for argument in self.keys.iter().chain(&self.arguments) {
+            command.push(argument.as_bytes());
+        }
+        command
+    }
+}
+
+macro_rules! scripts {
+    ($($which:ident = $($file:literal)+;)+) => {
+        impl Which {
+            pub(super) fn get(self) -> &'static Script {
+                match self {
+                    $(Self::$which => {
+                        static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(&[$(include_str!(concat!("native/", $file, ".lua"))),+]));
+                        &SCRIPT
+                    })+
+                }
+            }
+        }
+    };
+}
+
+scripts! {
+    Acquire = "take" "settle" "acquire";
+    Release = "give" "settle" "release";
+    Withdraw = "now" "settle" "withdraw";
+    Convert = "now" "settle" "convert";
+    Renew = "renew";
+    Together = "together" "settle" "all";
+    Inspect = "inspect";
+    Force = "now" "settle" "force";
+    Resize = "now" "settle" "resize";
+    Latch = "latch";
+    Observe = "observe";
+}
+
+impl Script {
+    fn new(parts: &[&str]) -> Self {
+        let text = parts.concat();
+        let sha = sha1(text.as_bytes());
+        Self { text, sha }
+    }
+}
+
+/// SHA-1 in hexadecimal, which is how the server names scripts.
+fn sha1(message: &[u8]) -> String {
+    let mut padded = message.to_vec();
+    padded.push(0x80);
+    while padded.len() % 64 != 56 {
+        padded.push(0);
+    }
+    padded.extend_from_slice(&(message.len() as u64 * 8).to_be_bytes());
+    let mut state: [u32; 5] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476, 0xc3d2_e1f0];
+    for block in padded.chunks_exact(64) {
+        let mut words: Vec<u32> = block.chunks_exact(4).map(|w| w.iter().fold(0, |word, byte| word << 8 | u32::from(*byte))).collect();
+        for i in 16..80 {
+            let word = [3, 8, 14, 16].iter().filter_map(|back| words.get(i - back)).fold(0, |a, b| a ^ b);
+            words.push(word.rotate_left(1));
+        }
+        let [mut a, mut b, mut c, mut d, mut e] = state;
+        for (i, word) in words.iter().enumerate() {
+            let (mixed, constant) = match i / 20 {
+                0 => ((b & c) | (!b & d), 0x5a82_7999u32),
+                1 => (b ^ c ^ d, 0x6ed9_eba1),
+                2 => ((b & c) | (b & d) | (c & d), 0x8f1b_bcdc),
+                _ => (b ^ c ^ d, 0xca62_c1d6),
+            };
+            let next = a.rotate_left(5).wrapping_add(mixed).wrapping_add(e).wrapping_add(constant).wrapping_add(*word);
+            (e, d, c, b, a) = (d, c, b.rotate_left(30), a, next);
+        }
+        for (sum, part) in state.iter_mut().zip([a, b, c, d, e]) {
+            *sum = sum.wrapping_add(part);
+        }
+    }
+    state.iter().map(|word| format!("{word:08x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sha1;
+
+    #[test]
+    fn sha1_as_its_standard_says() {
+        assert_eq!(sha1(b""), "da39a3ee5e6b4b0d3255bfef95601890afd80709");
+        assert_eq!(sha1(b"abc"), "a9993e364706816aba3e25717850c26c9cd0d89d");
+        assert_eq!(sha1(b"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"), "84983e441c3bd26ebaae4aa1f95129e5e54670f1");
+        assert_eq!(sha1(&b"a".repeat(1000)), "291e9a6c66994949b57ba5e650361e98fc36b1ba");
+    }
+}

@@ -1,0 +1,158 @@
+//! Waiting: order, direct grants, dead places, places that come back.
+
+use std::time::{Duration, Instant};
+
+use super::server::RedisServer;
+use super::support::{Process, granted, number};
+use crate::claim::Mode;
+use crate::engine::{Attempt, End, Renewal};
+use crate::name::Kind;
+
+#[test]
+fn a_release_grants_to_the_head_of_the_line_and_tells_its_process() {
+    let server = RedisServer::start();
+    let (one, two, three) = (Process::of(&server), Process::of(&server), Process::of(&server));
+    let (held, first) = one.take("a", Mode::Exclusive);
+    let second_claim = two.queue("a", Mode::Exclusive);
+    let third_claim = three.queue("a", Mode::Exclusive);
+    let seen = one.look(Kind::Lock, "a");
+    assert_eq!(seen.waiters.iter().map(|w| w.ahead).collect::<Vec<_>>(), [Some(0), Some(1)]);
+    assert!(matches!(one.release(held.id), End::Freed));
+    let second = two.granted(second_claim.id);
+    let lease = second.lease.unwrap();
+    assert!(lease.confirm && lease.ttl == Duration::from_secs(2), "a claim lease: {lease:?}");
+    assert!(lease.since.is_some_and(|since| since <= two.now()), "counted from the anchor, not from now");
+    assert!(number(&second) > number(&first));
+    assert!(matches!(two.renew(second_claim.id), Renewal::Extended { ttl, .. } if ttl == Duration::from_secs(30)));
+    assert!(matches!(two.release(second_claim.id), End::Freed));
+    assert!(number(&three.granted(third_claim.id)) > number(&second));
+}
+
+#[test]
+fn d10_a_dead_waiter_costs_one_claim_lease() {
+    let server = RedisServer::start();
+    let (one, dead, three) = (Process::of(&server), Process::of(&server), Process::of(&server));
+    let (held, _) = one.take("a", Mode::Exclusive);
+    dead.queue("a", Mode::Exclusive);
+    let claim = three.queue("a", Mode::Exclusive);
+    dead.die();
+    let before = Instant::now();
+    one.release(held.id);
+    // The grant to the dead one lasts its claim lease; the next one was told, and asks by itself when it is over.
+    three.granted(claim.id);
+    let waited = before.elapsed();
+    assert!(waited >= Duration::from_millis(1990) && waited < Duration::from_millis(2200), "{waited:?}");
+}
+
+#[test]
+fn the_first_in_line_asks_by_itself_when_the_lease_before_it_runs_out() {
+    let server = RedisServer::start();
+    let (dead, two) = (Process::of(&server), Process::of(&server));
+    let mut short = dead.exclusive("a");
+    short.ttl = Duration::from_millis(400);
+    granted(dead.attempt(&short));
+    let waiting = two.queue("a", Mode::Exclusive);
+    dead.die();
+    let before = Instant::now();
+    two.granted(waiting.id);
+    let waited = before.elapsed();
+    assert!(waited < Duration::from_millis(600), "T is the lease, not a poll: {waited:?}");
+}
+
+#[test]
+fn a_place_that_is_withdrawn_is_gone_and_a_grant_that_crosses_is_given_back() {
+    let server = RedisServer::start();
+    let (one, two, three) = (Process::of(&server), Process::of(&server), Process::of(&server));
+    let (held, _) = one.take("a", Mode::Exclusive);
+    let gone = two.queue("a", Mode::Exclusive);
+    let next = three.queue("a", Mode::Exclusive);
+    assert!(matches!(two.withdraw(gone.id), End::Freed));
+    assert!(matches!(two.withdraw(gone.id), End::NotOurs));
+    let crossing = two.queue("a", Mode::Exclusive);
+    one.release(held.id);
+    three.granted(next.id);
+    three.release(next.id);
+    // Granted by now, whether we have heard of it or not.
+    assert!(matches!(two.withdraw(crossing.id), End::Freed));
+    let (free, _) = one.take("a", Mode::Exclusive);
+    one.release(free.id);
+    assert_eq!(server.command(&["EXISTS", "lockkeeper:{lock:a}", "lockkeeper:{lock:a}:line"]), ["0"]);
+}
+
+#[test]
+fn r9_a_release_requeues_in_the_same_message_behind_the_others() {
+    let server = RedisServer::start();
+    let (one, two) = (Process::of(&server), Process::of(&server));
+    let (held, _) = one.take("a", Mode::Exclusive);
+    let theirs = two.queue("a", Mode::Exclusive);
+    let again = one.exclusive("a");
+    server.command(&["CONFIG", "RESETSTAT"]);
+    let released = one.release_again(held.id, &again);
+    assert!(matches!(released.ends[..], [End::Freed]));
+    assert!(matches!(released.again, Some(Attempt::InLine(_))), "{:?}", released.again);
+    two.granted(theirs.id);
+    let counts = server.command_counts();
+    assert_eq!(counts.get("evalsha").unwrap_or(&0) + counts.get("eval").unwrap_or(&0), 1 + counts.get("eval").unwrap_or(&0), "{counts:?}");
+    two.release(theirs.id);
+    one.granted(again.id);
+    // Nobody else stands there: the same message gives it back at once.
+    let third = one.exclusive("a");
+    let released = one.release_again(again.id, &third);
+    assert!(matches!(released.again, Some(Attempt::Granted(_))), "{:?}", released.again);
+}
+
+#[test]
+fn places_that_were_wiped_out_stand_again_after_the_next_check() {
+    let server = RedisServer::start();
+    let (one, two) = (Process::of(&server), Process::of(&server));
+    one.take("a", Mode::Exclusive);
+    let waiting = two.queue("a", Mode::Exclusive);
+    server.command(&["FLUSHALL"]);
+    let answers = two.wait(two.engine.recheck(&[waiting.id]));
+    assert!(matches!(answers[..], [Attempt::Granted(_)]), "{answers:?}");
+    assert!(matches!(two.renew(waiting.id), Renewal::Extended { .. }));
+}
+
+#[test]
+fn a_check_of_many_places_is_one_message_and_their_sign_of_life() {
+    let server = RedisServer::start();
+    let (one, two) = (Process::of(&server), Process::of(&server));
+    let mut waiting = Vec::new();
+    for n in 0..50 {
+        let name = format!("name-{n}");
+        one.take(&name, Mode::Exclusive);
+        waiting.push(two.queue(&name, Mode::Exclusive).id);
+    }
+    let lives = |n: usize| {
+        server.command(&["ZSCORE", &format!("lockkeeper:{{lock:name-{n}}}:line"), &format!("s{}", waiting[n])])[0].parse::<f64>().unwrap()
+    };
+    let before = lives(49);
+    let answers = two.wait(two.engine.recheck(&waiting));
+    assert!(answers.iter().all(|a| matches!(a, Attempt::InLine(place) if place.ahead == Some(0))), "{answers:?}");
+    assert!(lives(49) > before);
+}
+
+#[test]
+fn an_upgrade_waits_in_front_of_the_line_for_the_readers_and_keeps_its_hold() {
+    let server = RedisServer::start();
+    let (one, two, three) = (Process::of(&server), Process::of(&server), Process::of(&server));
+    let (up, first) = one.take("a", Mode::Upgradable);
+    let (reader, second) = two.take("a", Mode::Shared);
+    assert!(number(&second) > number(&first));
+    let writer = three.queue("a", Mode::Exclusive);
+    assert!(matches!(three.attempt_try(&three.claim("a", Mode::Shared)), Attempt::Busy(_)), "nobody overtakes the writer");
+    let conversion = one.exclusive("a");
+    let answer = one.wait(one.engine.convert(up.id, &conversion));
+    assert!(matches!(answer, Attempt::InLine(ref place) if place.ahead == Some(0)), "{answer:?}");
+    two.release(reader.id);
+    let upgraded = one.granted(conversion.id);
+    assert!(number(&upgraded) > number(&second));
+    assert_eq!(upgraded.lease.map(|l| l.id), Some(up.id.into()));
+    assert!(matches!(one.renew(up.id), Renewal::Extended { .. }));
+    // Back to reading: a new number, and the writer still waits.
+    let back = one.claim("a", Mode::Shared);
+    let down = granted(one.wait(one.engine.convert(up.id, &back)));
+    assert!(number(&down) > number(&upgraded));
+    one.release(up.id);
+    assert!(number(&three.granted(writer.id)) > number(&down));
+}

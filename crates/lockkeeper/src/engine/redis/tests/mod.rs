@@ -1,0 +1,9 @@
+//! The engine against a real server.
+
+#[path = "../../../../../lockkeeper-lab/src/servers/redis.rs"]
+#[allow(dead_code, reason = "the lab's module; each test uses some of it")]
+mod server;
+
+mod line;
+mod mutex;
+mod support;

@@ -1,0 +1,224 @@
+//! A keeper's stand-in: a runtime, a sink that remembers, and claims made short.
+
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::super::options::{Address, RedisOptions};
+use super::server::RedisServer;
+use crate::claim::{Claim, Entry, Identity, Mode};
+use crate::clock::{Clock, Ticks};
+use crate::engine::{
+    Answer, Attempt, Change, Context, End, Engine, Event, EventSink, Grant, Line, Number, Query, Released, Renewal, Spawner,
+};
+use crate::error::Error;
+use crate::id::{ClaimId, HoldId};
+use crate::name::{Kind, Name};
+
+/// No test waits longer than this for anything that should happen.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One process, as far as the engine can tell.
+pub(super) struct Process {
+    pub(super) engine: Arc<dyn Engine>,
+    runtime: Option<tokio::runtime::Runtime>,
+    events: Mutex<Receiver<Event>>,
+    seen: Mutex<Vec<Event>>,
+    pub(super) clock: Clock,
+    pub(super) who: Arc<Identity>,
+}
+
+impl Process {
+    /// A process that uses the server with the defaults.
+    pub(super) fn of(server: &RedisServer) -> Self {
+        Self::with(options(server.port()))
+    }
+
+    /// A process with options of its own.
+    pub(super) fn with(options: RedisOptions) -> Self {
+        Self::try_with(options).expect("the server can be used")
+    }
+
+    pub(super) fn try_with(options: RedisOptions) -> Result<Self, Error> {
+        let engine: Arc<dyn Engine> = super::super::connect(options).into();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+        let (sender, events) = channel();
+        let sender = Mutex::new(sender);
+        let sink = EventSink::new(move |event| {
+            // A test that is over listens no more.
+            let _ = sender.lock().expect("not poisoned").send(event);
+        });
+        let handle = runtime.handle().clone();
+        let spawner = Spawner::new(move |task| drop(handle.spawn(task)));
+        let clock = Clock::real();
+        let who = Arc::new(Identity { host: "host".into(), pid: std::process::id(), started: 0, program: "test".into(), label: None });
+        let context = Context { clock: clock.clone(), events: sink, spawner, who: who.clone() };
+        let process = Self { engine, runtime: Some(runtime), events: Mutex::new(events), seen: Mutex::default(), clock, who };
+        process.wait(process.engine.open(context))?;
+        Ok(process)
+    }
+
+    pub(super) fn wait<T>(&self, answer: Answer<T>) -> T {
+        match answer {
+            Answer::Now(value) => value,
+            Answer::Later(future) => {
+                let runtime = self.runtime.as_ref().expect("it runs");
+                runtime.block_on(async { tokio::time::timeout(PATIENCE, future).await.expect("an answer in time") })
+            }
+        }
+    }
+
+    pub(super) fn claim(&self, name: &str, mode: Mode) -> Claim {
+        Claim {
+            id: ClaimId::fresh(),
+            kind: if matches!(mode, Mode::Permits { .. }) { Kind::Semaphore } else { Kind::Lock },
+            name: Name::new(name).expect("a good name"),
+            mode,
+            ttl: Duration::from_secs(30),
+            renew: true,
+            lock_delay: Duration::ZERO,
+            give_up: None,
+            who: self.who.clone(),
+            value: None,
+        }
+    }
+
+    pub(super) fn exclusive(&self, name: &str) -> Claim {
+        self.claim(name, Mode::Exclusive)
+    }
+
+    pub(super) fn attempt(&self, claim: &Claim) -> Attempt {
+        self.wait(self.engine.attempt(claim, Line::Join))
+    }
+
+    pub(super) fn attempt_try(&self, claim: &Claim) -> Attempt {
+        self.wait(self.engine.attempt(claim, Line::Try))
+    }
+
+    /// Takes a lock that is free.
+    pub(super) fn take(&self, name: &str, mode: Mode) -> (Claim, Grant) {
+        let claim = self.claim(name, mode);
+        let grant = granted(self.attempt(&claim));
+        (claim, grant)
+    }
+
+    /// Stands in line.
+    pub(super) fn queue(&self, name: &str, mode: Mode) -> Claim {
+        let claim = self.claim(name, mode);
+        self.queue_claim(&claim);
+        claim
+    }
+
+    pub(super) fn queue_claim(&self, claim: &Claim) {
+        let attempt = self.attempt(claim);
+        assert!(matches!(attempt, Attempt::InLine(_)), "not in line but {attempt:?}");
+    }
+
+    pub(super) fn release(&self, hold: HoldId) -> End {
+        self.wait(self.engine.release(&[hold], None)).ends.remove(0)
+    }
+
+    pub(super) fn release_again(&self, hold: HoldId, again: &Claim) -> Released {
+        self.wait(self.engine.release(&[hold], Some(again)))
+    }
+
+    pub(super) fn renew(&self, hold: HoldId) -> Renewal {
+        self.wait(self.engine.renew(&[hold.into()])).remove(0)
+    }
+
+    pub(super) fn withdraw(&self, claim: ClaimId) -> End {
+        self.wait(self.engine.withdraw(claim))
+    }
+
+    pub(super) fn look(&self, kind: Kind, name: &str) -> Entry {
+        let query = Query::One(kind, Name::new(name).expect("a good name"));
+        self.wait(self.engine.read(&query)).expect("the server tells").remove(0)
+    }
+
+    pub(super) fn list(&self, prefix: &str) -> Vec<Entry> {
+        self.wait(self.engine.read(&Query::Prefix(prefix.into()))).expect("the server tells")
+    }
+
+    pub(super) fn change(&self, change: &Change) -> bool {
+        self.wait(self.engine.write(change)).expect("the server does it")
+    }
+
+    /// Waits for the first event that `pick` takes; others are kept for later.
+    pub(super) fn event<T>(&self, what: &str, mut pick: impl FnMut(&Event) -> Option<T>) -> T {
+        self.event_within(PATIENCE, &mut pick).unwrap_or_else(|| panic!("waited in vain for {what}; seen: {:?}", self.seen.lock().unwrap()))
+    }
+
+    pub(super) fn event_within<T>(&self, within: Duration, pick: &mut impl FnMut(&Event) -> Option<T>) -> Option<T> {
+        let until = Instant::now() + within;
+        let mut seen = self.seen.lock().unwrap();
+        if let Some(at) = seen.iter().position(|e| pick(e).is_some()) {
+            return pick(&seen.remove(at));
+        }
+        loop {
+            let event = self.events.lock().unwrap().recv_timeout(until.saturating_duration_since(Instant::now())).ok()?;
+            match pick(&event) {
+                Some(picked) => return Some(picked),
+                None => seen.push(event),
+            }
+        }
+    }
+
+    /// Waits until a claim in line is granted.
+    pub(super) fn granted(&self, id: ClaimId) -> Grant {
+        self.event("a grant", |event| match event {
+            Event::Granted { claim, grant } if *claim == id => Some(grant.clone()),
+            _ => None,
+        })
+    }
+
+    pub(super) fn link(&self, state: bool) {
+        self.event("the link", |event| matches!(event, Event::Link { up } if *up == state).then_some(()));
+    }
+
+    pub(super) fn now(&self) -> Ticks {
+        self.clock.now()
+    }
+
+    /// The process dies: nothing of it is told to the server.
+    pub(super) fn die(mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            drop(self.engine.close());
+            runtime.shutdown_timeout(Duration::from_secs(1));
+        }
+    }
+}
+
+pub(super) fn options(port: u16) -> RedisOptions {
+    RedisOptions::new(Address::Tcp("127.0.0.1".into(), port))
+}
+
+pub(super) fn granted(attempt: Attempt) -> Grant {
+    match attempt {
+        Attempt::Granted(grant) => grant,
+        other => panic!("not granted but {other:?}"),
+    }
+}
+
+pub(super) fn number(grant: &Grant) -> u64 {
+    match grant.number {
+        Number::Ours(number) => number,
+        other => panic!("no number of ours but {other:?}"),
+    }
+}
+
+/// Waits until something is so.
+pub(super) fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !so() {
+        assert!(Instant::now() < end, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,325 @@
+//! The connections to one server: made, remade with back-off, and used for script calls.
+
+use std::collections::BTreeSet;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::errors;
+use super::facts::Facts;
+use super::options::RedisOptions;
+use super::pipe::{Broken, OnPush, Outcome, Pipe};
+use super::resp::{Command, Value};
+use super::script::Call;
+use super::stream;
+use crate::clock::{Clock, Ticks, unix_us};
+use crate::error::{Error, Result};
+use crate::id::{ClaimId, fork_generation};
+
+/// The first and the longest wait before a connection is tried again.
+const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
+
+/// An answer, with the reading of our clock from before its request left.
+pub(super) struct Answered {
+    pub(super) before: Ticks,
+    pub(super) order: u64,
+    pub(super) value: Value,
+}
+
+/// One connection that is remade whenever it breaks.
+pub(super) struct Link {
+    options: Arc<RedisOptions>,
+    clock: Clock,
+    label: String,
+    state: Mutex<State>,
+    up: watch::Sender<bool>,
+    ended: Notify,
+    on_push: OnPush,
+    born: u32,
+}
+
+struct State {
+    pipe: Option<Pipe>,
+    channels: BTreeSet<String>,
+    /// Why it is down.
+    why: Option<Error>,
+    facts: Option<Facts>,
+    closed: bool,
+}
+
+impl Link {
+    pub(super) fn new(options: Arc<RedisOptions>, clock: Clock, label: String, on_push: OnPush) -> Arc<Self> {
+        let state = State { pipe: None, channels: BTreeSet::new(), why: None, facts: None, closed: false };
+        let up = watch::Sender::new(false);
+        Arc::new(Self { options, clock, label, state: Mutex::new(state), up, ended: Notify::new(), on_push, born: fork_generation() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the server said about itself when it was last connected.
+    pub(super) fn facts(&self) -> Option<Facts> {
+        self.lock().facts.clone()
+    }
+
+    /// Connects once, and says hello.
+    ///
+    /// # Errors
+    /// What keeps the server from being used.
+    pub(super) async fn connect(self: &Arc<Self>) -> Result<impl Future<Output = String> + Send + 'static> {
+        let within = self.options.connect_timeout;
+        match timeout(within, self.connect_now()).await {
+            Ok(done) => done,
+            Err(_) => Err(errors::unreachable(&self.options.address, format_args!("no answer within {within:?}"))),
+        }
+    }
+
+    async fn connect_now(self: &Arc<Self>) -> Result<impl Future<Output = String> + Send + 'static> {
+        let stream = stream::open(&self.options).await?;
+        let (pipe, driver) = Pipe::new(stream, self.options.request_timeout, self.on_push.clone());
+        let mut driver = Box::pin(driver);
+        let channels: Vec<String> = self.lock().channels.iter().cloned().collect();
+        let hello = pin!(self.hello(&pipe, &channels));
+        let facts = either(hello, &mut driver).await.unwrap_or_else(|why| Err(errors::unreachable(&self.options.address, why)))?;
+        {
+            let mut state = self.lock();
+            state.facts = Some(facts);
+            state.pipe = Some(pipe.clone());
+            state.why = None;
+            // What was asked to be heard in the meantime.
+            let missed: Vec<Command> =
+                state.channels.iter().filter(|c| !channels.contains(c)).map(|c| Command::new(["SUBSCRIBE", c])).collect();
+            drop(state);
+            drop(pipe.send(&missed));
+        }
+        self.up.send_replace(true);
+        Ok(driver)
+    }
+
+    /// Everything in one message: who we are, which database, what we listen to, what the server is.
+    async fn hello(&self, pipe: &Pipe, channels: &[String]) -> Result<Facts> {
+        let options = &self.options;
+        let mut hello = Command::new(["HELLO", "3"]);
+        if let Some(password) = &options.password {
+            hello = hello.arg("AUTH").arg(options.user.as_deref().unwrap_or("default")).arg(password.reveal());
+        }
+        let mut commands = vec![("HELLO", hello.arg("SETNAME").arg(&self.label))];
+        if options.db != 0 {
+            commands.push(("SELECT", Command::new(["SELECT"]).number(options.db.into())));
+        }
+        commands.extend(channels.iter().map(|channel| ("SUBSCRIBE", Command::new(["SUBSCRIBE", channel]))));
+        commands.push(("TIME", Command::new(["TIME"])));
+        let required = commands.len();
+        commands.push(("INFO", Command::new(["INFO"])));
+        commands.push(("CONFIG", Command::new(["CONFIG", "GET", "appendfsync"])));
+        let (names, commands): (Vec<&str>, Vec<Command>) = commands.into_iter().unzip();
+        let (before, read_at_us) = (self.clock.now(), unix_us());
+        let mut values = Vec::new();
+        for (at, (name, answer)) in names.iter().zip(pipe.send(&commands)).enumerate() {
+            let value = match answer.await {
+                Ok(Ok((_, value))) => value,
+                Ok(Err(Broken::NotSent(why) | Broken::Unknown(why))) => return Err(errors::unreachable(&options.address, why)),
+                Err(_) => return Err(errors::unreachable(&options.address, "the connection ended")),
+            };
+            match value {
+                Value::Error(text) if at < required => return Err(errors::server(options, name, &text)),
+                value => values.push(value),
+            }
+        }
+        let fsync = values.pop().unwrap_or(Value::Nil);
+        let info = values.pop().unwrap_or(Value::Nil);
+        let mut facts = Facts::read(&info, &fsync);
+        if let Some([seconds, micros]) = values.pop().as_ref().map(Value::items)
+            && let (Some(seconds), Some(micros)) = (seconds.unsigned(), micros.unsigned())
+        {
+            facts.time = Some((seconds.saturating_mul(1_000_000).saturating_add(micros), before));
+            facts.read_at_us = read_at_us;
+        }
+        facts.check(options)?;
+        Ok(facts)
+    }
+
+    /// Keeps the link up until it is closed. `driver` drives the first connection, if there is one; `tell` hears of ups and downs.
+    pub(super) async fn keep<D: Future<Output = String> + Send + 'static>(self: Arc<Self>, driver: Option<D>, tell: impl Fn(bool) + Send) {
+        let mut wait = BACK_OFF.0;
+        if let Some(driver) = driver {
+            self.drive(driver, &tell).await;
+        }
+        while !self.lock().closed {
+            match self.connect().await {
+                Ok(driver) => {
+                    tell(true);
+                    let since = Instant::now();
+                    self.drive(driver, &tell).await;
+                    if since.elapsed() > BACK_OFF.1 {
+                        wait = BACK_OFF.0;
+                    }
+                }
+                Err(error) => self.lock().why = Some(error),
+            }
+            // A little chance, so that a fleet does not come back in step.
+            let jitter = ClaimId::fresh().0 as u64 % 1000;
+            let until = Instant::now() + wait.mul_f64(0.75 + jitter as f64 / 2000.0);
+            let asleep = pin!(sleep_until(until));
+            let ended = pin!(self.ended.notified());
+            if !self.lock().closed {
+                _ = either(asleep, ended).await;
+            }
+            wait = (wait * 2).min(BACK_OFF.1);
+        }
+    }
+
+    async fn drive(&self, driver: impl Future<Output = String>, tell: &impl Fn(bool)) {
+        let why = driver.await;
+        {
+            let mut state = self.lock();
+            state.pipe = None;
+            state.why = Some(errors::unreachable(&self.options.address, &why));
+            if state.closed {
+                return;
+            }
+        }
+        self.up.send_replace(false);
+        tell(false);
+    }
+
+    /// Listens to a channel from now on, over every reconnect.
+    pub(super) fn subscribe(&self, channel: &str) -> Option<oneshot::Receiver<Outcome>> {
+        let pipe = {
+            let mut state = self.lock();
+            if !state.channels.insert(channel.to_owned()) {
+                return None;
+            }
+            state.pipe.clone()?
+        };
+        pipe.send(&[Command::new(["SUBSCRIBE", channel])]).pop()
+    }
+
+    /// Stops listening to a channel.
+    pub(super) fn unsubscribe(&self, channel: &str) {
+        let mut state = self.lock();
+        if state.channels.remove(channel)
+            && let Some(pipe) = state.pipe.clone()
+        {
+            drop(state);
+            drop(pipe.send(&[Command::new(["UNSUBSCRIBE", channel])]));
+        }
+    }
+
+    /// Sends commands as one message, if there is a connection; the readings of the clock are from before.
+    pub(super) fn start(&self, commands: &[Command]) -> Started {
+        let before = self.clock.now();
+        if self.born != fork_generation() {
+            // The socket belongs to the parent; one byte from us would spoil its stream (R15).
+            return Started { before, answers: Vec::new(), forked: true };
+        }
+        let pipe = self.lock().pipe.clone();
+        let answers = pipe.map(|pipe| pipe.send(commands)).unwrap_or_default();
+        Started { before, answers, forked: false }
+    }
+
+    /// Waits until there is a connection; an error says why there is none.
+    async fn wait_up(&self, until: Instant) -> std::result::Result<(), Broken> {
+        let mut up = self.up.subscribe();
+        let waiting = pin!(up.wait_for(|up| *up));
+        let late = pin!(sleep_until(until));
+        match either(waiting, late).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(Broken::NotSent(self.lock().why.as_ref().map_or_else(|| "not connected".to_owned(), |e| e.message().to_owned()))),
+        }
+    }
+
+    /// Why it is down, where that is more than "unreachable".
+    pub(super) fn why(&self) -> Option<Error> {
+        self.lock().why.clone()
+    }
+
+    /// Runs a command to its answer. What was not sent is sent again once there is a connection, for as long as `patience` lasts.
+    pub(super) async fn finish(
+        &self,
+        started: Started,
+        command: impl Fn() -> Option<Command> + Send,
+        patience: Duration,
+    ) -> std::result::Result<Answered, Broken> {
+        let until = Instant::now() + patience;
+        let mut started = started;
+        loop {
+            if started.forked {
+                return Err(Broken::NotSent("this process is a fork of the one that opened the connection: open its own".into()));
+            }
+            let before = started.before;
+            let broken = match started.answers.pop() {
+                Some(answer) => match answer.await {
+                    Ok(Ok((order, value))) => return Ok(Answered { before, order, value }),
+                    Ok(Err(broken)) => broken,
+                    Err(_) => Broken::Unknown("the connection ended".into()),
+                },
+                None => Broken::NotSent("not connected".into()),
+            };
+            if matches!(broken, Broken::Unknown(_)) || self.lock().closed {
+                return Err(broken);
+            }
+            self.wait_up(until).await?;
+            let Some(command) = command() else { return Err(broken) };
+            started = self.start(&[command]);
+        }
+    }
+
+    /// Runs a script to its answer; `wanted` is asked before its text is sent to a server that did not know it.
+    pub(super) async fn run(
+        &self,
+        started: Started,
+        call: &Call,
+        patience: Duration,
+        wanted: impl Fn() -> bool + Send + Sync,
+    ) -> std::result::Result<Answered, Broken> {
+        let answered = self.finish(started, || wanted().then(|| call.by_name()), patience).await?;
+        match &answered.value {
+            // Nothing was run, so nothing is run twice.
+            Value::Error(text) if text.starts_with("NOSCRIPT") && wanted() => {
+                let started = self.start(&[call.in_full()]);
+                self.finish(started, || wanted().then(|| call.in_full()), patience).await
+            }
+            _ => Ok(answered),
+        }
+    }
+
+    /// Ends the link.
+    pub(super) fn close(&self) {
+        let pipe = {
+            let mut state = self.lock();
+            state.closed = true;
+            state.pipe.take()
+        };
+        if let Some(pipe) = pipe {
+            pipe.close("closed");
+        }
+        self.up.send_replace(false);
+        self.ended.notify_one();
+    }
+}
+
+/// Commands on their way.
+pub(super) struct Started {
+    pub(super) before: Ticks,
+    pub(super) answers: Vec<oneshot::Receiver<Outcome>>,
+    pub(super) forked: bool,
+}
+
+/// Whichever is ready first.
+pub(super) async fn either<A: Future, B: Future>(a: A, b: B) -> std::result::Result<A::Output, B::Output> {
+    let (mut a, mut b) = (pin!(a), pin!(b));
+    poll_fn(|cx| {
+        if let Poll::Ready(done) = a.as_mut().poll(cx) {
+            return Poll::Ready(Ok(done));
+        }
+        b.as_mut().poll(cx).map(Err)
+    })
+    .await
+}
