@@ -8,7 +8,7 @@ use crate::packages::ensure;
 use crate::project::{cargo, integration_tests, library_features, must, root};
 use crate::stage::{Stage, Workshop, run_all};
 use crate::tools::{Need, needed};
-use crate::{Outcome, closing, known, licences, readme};
+use crate::{Outcome, closing, known, licences, project, readme};
 
 /// What `cargo xtask test` runs.
 const ALWAYS: &[Stage] = &[
@@ -20,6 +20,7 @@ const ALWAYS: &[Stage] = &[
 const ADDED: &[Stage] = &[
     Stage { name: "long-tests", minutes: 5.0, what: "integration tests named long_*", vital: false, run: long_tests },
     Stage { name: "doctests", minutes: 2.0, what: "the examples in the documentation, README included", vital: false, run: doctests },
+    Stage { name: "examples", minutes: 1.0, what: "every example of the library", vital: false, run: examples },
     Stage { name: "fmt", minutes: 0.5, what: "cargo fmt --check", vital: false, run: fmt },
     Stage { name: "clippy", minutes: 2.5, what: "clippy on everything, warnings denied", vital: false, run: clippy },
     Stage { name: "features", minutes: 2.0, what: "every feature of the library alone", vital: false, run: features },
@@ -106,6 +107,14 @@ fn long_tests(workshop: &Workshop) -> Outcome {
 
 fn doctests(workshop: &Workshop) -> Outcome {
     workshop.run(test_runner(cargo_test().arg("--doc")))
+}
+
+fn examples(workshop: &Workshop) -> Outcome {
+    for name in project::examples() {
+        println!("$ cargo run --example {name}");
+        workshop.run(cargo(&["run", "--quiet", "--package", "lockkeeper", "--all-features", "--example"]).arg(name))?;
+    }
+    Ok(())
 }
 
 fn fmt(_: &Workshop) -> Outcome {
