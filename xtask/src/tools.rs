@@ -29,6 +29,13 @@ pub struct Tool {
 /// Every program from outside.
 pub const TABLE: &[Tool] = &[
     Tool { file: "cc", packages: &["gcc", "libc6-dev"], service: None, need: Need::Test, purpose: "links every Rust program" },
+    Tool {
+        file: "redis-server",
+        packages: &["redis-server"],
+        service: Some("redis-server"),
+        need: Need::Test,
+        purpose: "the engine `redis`; tests start their own",
+    },
     Tool { file: "flock", packages: &["util-linux"], service: None, need: Need::Test, purpose: "the floor that bench compares `run` with" },
 ];
 

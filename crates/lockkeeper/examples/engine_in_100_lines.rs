@@ -1,4 +1,4 @@
-//! An engine of your own: what it has to answer, and nothing else. This one keeps a line for each name in memory.
+//! An engine of your own in about 100 lines: what it has to answer, and nothing else. This one keeps a line a name in memory.
 //!
 //! The keeper does the rest: local queues, hand-off, offers, cancelled futures, guards. An engine says only what it can
 //! (`Can`), grants, and tells later whom it granted. Run `lockkeeper-lab`'s conformance suite on yours.
