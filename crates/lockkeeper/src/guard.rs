@@ -19,6 +19,7 @@ use crate::token::Token;
 #[must_use = "the lock is given back as soon as its guard is dropped"]
 pub struct Guard {
     held: Held,
+    given_back: bool,
 }
 
 /// What a turn can be handed out as; this crate's own types only.
@@ -70,7 +71,7 @@ impl Released {
 
 impl Guard {
     pub(crate) fn new(cell: Arc<TurnCell>) -> Self {
-        Self { held: Held(cell) }
+        Self { held: Held(cell), given_back: false }
     }
 
     pub(crate) fn cell(&self) -> &Arc<TurnCell> {
@@ -158,15 +159,14 @@ impl Guard {
     ///
     /// # Cancel safety
     /// The release happens also when this future is dropped; only its outcome is not heard then.
-    pub async fn release(self) -> Released {
+    pub async fn release(mut self) -> Released {
         let over = self.give_back(true);
-        let engine_closed = self.cell().entry.closed();
-        std::mem::forget(self);
+        self.given_back = true;
         match over {
             Over::Lost(why) => Released::AlreadyLost(why),
             Over::Passed => Released::Clean,
             Over::Ended(end) => end.into(),
-            Over::Soon(answer) => answer.await.map_or_else(|_| Released::Unknown(engine_closed), Released::from),
+            Over::Soon(answer) => answer.await.map_or_else(|_| Released::Unknown(self.cell().entry.closed()), Released::from),
         }
     }
 
@@ -193,7 +193,9 @@ impl From<End> for Released {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.give_back(false);
+        if !self.given_back {
+            self.give_back(false);
+        }
     }
 }
 

@@ -56,7 +56,34 @@ impl ClaimId {
     /// that seed and a counter, so that ids never repeat inside a process and collide across processes only when the
     /// seeds do.
     pub fn fresh() -> Self {
+        #[cfg(feature = "test-util")]
+        if let Some(id) = seeded::next() {
+            return id;
+        }
         SOURCE.next()
+    }
+}
+
+/// Ids that a simulation can draw again.
+#[cfg(feature = "test-util")]
+pub(crate) mod seeded {
+    use std::cell::Cell;
+
+    use super::{ClaimId, mix};
+
+    thread_local! {
+        static DRAWN: Cell<Option<(u64, u64)>> = const { Cell::new(None) };
+    }
+
+    /// From now on this thread draws its ids from this seed; `None` = fresh ones again.
+    pub(crate) fn seed(seed: Option<u64>) {
+        DRAWN.set(seed.map(|seed| (seed, 0)));
+    }
+
+    pub(super) fn next() -> Option<ClaimId> {
+        let (seed, count) = DRAWN.get()?;
+        DRAWN.set(Some((seed, count + 1)));
+        Some(ClaimId((u128::from(mix(seed ^ mix(count))) << 64) | u128::from(count)))
     }
 }
 

@@ -237,6 +237,14 @@ impl Builder {
         self
     }
 
+    /// Runs the keeper on an executor of the caller's, without a thread; for simulation.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub fn host(mut self, host: Arc<dyn crate::test_util::Host>) -> Self {
+        self.settings.host = Some(host);
+        self
+    }
+
     /// Opens the engine that the URL names.
     ///
     /// # Errors

@@ -10,13 +10,15 @@
 //! # Ok(()) }
 //! ```
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock::Ticks;
 use crate::engine::memory::Memory;
 use crate::engine::{
-    Answer, Attempt, Change, Claim, ClaimId, Context, Description, End, Engine, Entry, HoldId, LeaseId, Line, Query, Released, Renewal,
-    WatchId,
+    Answer, Attempt, BoxFuture, Change, Claim, ClaimId, Context, Description, End, Engine, Entry, HoldId, LeaseId, Line, Query, Released,
+    Renewal, WatchId,
 };
 use crate::{Clock, Locks, Lost, Name, Result};
 
@@ -61,6 +63,69 @@ impl Bench {
 impl std::fmt::Debug for Bench {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Bench").field("clock", &self.clock).finish_non_exhaustive()
+    }
+}
+
+/// An executor that a keeper runs on in place of a thread of its own, so that a simulation decides who goes next.
+pub trait Host: Send + Sync + 'static {
+    /// Runs a task to its end.
+    fn spawn(&self, task: BoxFuture<()>);
+
+    /// Completes when the keeper's clock has come to this reading.
+    fn sleep_until(&self, at: Ticks) -> BoxFuture<()>;
+}
+
+/// What a `Locks` keeps at this moment: for tests that look for what is left behind (R5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Residue {
+    /// Names of which something is known: somebody has a primitive, a guard, or waits.
+    pub names: usize,
+    /// Claims that the engine may say something about.
+    pub claims: usize,
+    /// Leases that are renewed.
+    pub leases: usize,
+    /// Watches.
+    pub watches: usize,
+    /// Tasks on the keeper's thread, the engine's own among them.
+    pub tasks: usize,
+    /// Armed timers.
+    pub timers: usize,
+}
+
+/// What this `Locks` keeps now.
+pub fn residue(locks: &Locks) -> Residue {
+    locks.keeper.residue()
+}
+
+/// The engine behind a `Locks`, for tests that speak the engine's own words.
+pub fn engine(locks: &Locks) -> Arc<dyn Engine> {
+    locks.keeper.engine.clone()
+}
+
+/// Waits for an engine's answer as the keeper does: polled on its thread, to the end.
+///
+/// # Errors
+/// `Closed` when the `Locks` was closed before the answer came.
+pub async fn answer<T: Send + 'static>(locks: &Locks, answer: Answer<T>) -> Result<T> {
+    locks.keeper.answer(answer).await
+}
+
+/// Lets this thread draw claim ids from a seed until the value is dropped, so that a simulation replays.
+#[must_use = "ids are fresh again as soon as it is dropped"]
+#[derive(Debug)]
+pub struct SeededIds(PhantomData<*const ()>);
+
+impl SeededIds {
+    /// Begins with this seed.
+    pub fn begin(seed: u64) -> Self {
+        crate::id::seeded::seed(Some(seed));
+        Self(PhantomData)
+    }
+}
+
+impl Drop for SeededIds {
+    fn drop(&mut self) {
+        crate::id::seeded::seed(None);
     }
 }
 

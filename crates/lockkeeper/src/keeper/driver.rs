@@ -80,6 +80,9 @@ pub(crate) struct Driver {
     kick: Arc<Notify>,
     stop: Arc<Notify>,
     running: OnceLock<std::result::Result<Handle, String>>,
+    /// Runs everything in place of the thread.
+    #[cfg(feature = "test-util")]
+    hosted: Option<super::hosted::Hosted>,
 }
 
 impl Driver {
@@ -87,7 +90,33 @@ impl Driver {
         let kick = Arc::new(Notify::new());
         let kicked = kick.clone();
         clock.on_advance(move || kicked.notify_one());
-        Self { clock, timers: Arc::default(), kick, stop: Arc::new(Notify::new()), running: OnceLock::new() }
+        Self {
+            clock,
+            timers: Arc::default(),
+            kick,
+            stop: Arc::new(Notify::new()),
+            running: OnceLock::new(),
+            #[cfg(feature = "test-util")]
+            hosted: None,
+        }
+    }
+
+    /// The same on somebody else's executor, without a thread.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn on(clock: Clock, host: Option<Arc<dyn crate::test_util::Host>>) -> Self {
+        let mut driver = Self::new(clock);
+        driver.hosted = host.map(super::hosted::Hosted::new);
+        driver
+    }
+
+    /// How many tasks are not over, and how many timers are armed.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn load(&self) -> (usize, usize) {
+        let tasks = match &self.hosted {
+            Some(hosted) => hosted.alive(),
+            None => self.running.get().and_then(|r| r.as_ref().ok()).map_or(0, |handle| handle.metrics().num_alive_tasks()),
+        };
+        (tasks, self.timers.lock().unwrap_or_else(PoisonError::into_inner).heap.len())
     }
 
     /// Starts the thread if it does not run yet.
@@ -118,6 +147,12 @@ impl Driver {
     /// # Errors
     /// When the thread cannot be started; the future is dropped then.
     pub(crate) fn run(&self, keeper: &Arc<Keeper>, future: BoxFuture<()>) -> Result<()> {
+        #[cfg(feature = "test-util")]
+        if let Some(hosted) = &self.hosted {
+            hosted.start(|| self.drive_hosted(keeper, hosted.host()));
+            hosted.run(future);
+            return Ok(());
+        }
         self.handle(keeper)?.spawn(future);
         Ok(())
     }
@@ -131,19 +166,48 @@ impl Driver {
             timers.heap.push(Timer { at, order, due });
             timers.heap.peek().is_some_and(|t| t.order == order)
         };
+        #[cfg(feature = "test-util")]
+        if let Some(hosted) = &self.hosted {
+            hosted.start(|| self.drive_hosted(keeper, hosted.host()));
+            self.kick.notify_one();
+            return;
+        }
         if self.handle(keeper).is_ok() && first {
             self.kick.notify_one();
         }
     }
 
+    /// What the thread does, with the host's timers.
+    #[cfg(feature = "test-util")]
+    fn drive_hosted(&self, keeper: &Arc<Keeper>, host: Arc<dyn crate::test_util::Host>) -> BoxFuture<()> {
+        let (clock, timers, keeper, kick) = (self.clock.clone(), self.timers.clone(), Arc::downgrade(keeper), self.kick.clone());
+        Box::pin(async move {
+            loop {
+                let next = fire_due(&clock, &timers, &keeper);
+                let mut kicked = std::pin::pin!(kick.notified());
+                let mut due = next.map(|at| host.sleep_until(at));
+                std::future::poll_fn(|context| {
+                    let due = due.as_mut().is_some_and(|due| due.as_mut().poll(context).is_ready());
+                    if due { Poll::Ready(()) } else { kicked.as_mut().poll(context) }
+                })
+                .await;
+            }
+        })
+    }
+
     /// Waits on the keeper's own clock.
     pub(crate) async fn sleep(&self, keeper: &Arc<Keeper>, time: Duration) {
         let until = self.clock.now().plus(time);
+        let mut armed: Option<Waker> = None;
         std::future::poll_fn(|context| {
             if self.clock.now() >= until {
                 return Poll::Ready(());
             }
-            self.arm(keeper, until, Due::Wake(context.waker().clone()));
+            // One timer a sleep, however often it is polled beside something else.
+            if armed.as_ref().is_none_or(|waker| !waker.will_wake(context.waker())) {
+                armed = Some(context.waker().clone());
+                self.arm(keeper, until, Due::Wake(context.waker().clone()));
+            }
             Poll::Pending
         })
         .await;
@@ -151,6 +215,10 @@ impl Driver {
 
     /// Ends the thread with all its tasks.
     pub(crate) fn stop(&self) {
+        #[cfg(feature = "test-util")]
+        if let Some(hosted) = &self.hosted {
+            hosted.stop();
+        }
         self.stop.notify_one();
     }
 }

@@ -26,6 +26,14 @@ pub(super) struct Claims {
     net_armed: bool,
 }
 
+impl Claims {
+    /// How many claims are waited for, or have news that nobody fetched.
+    #[cfg(feature = "test-util")]
+    pub(super) fn len(&self) -> usize {
+        self.waiting.values().filter(|entry| entry.strong_count() > 0).count() + self.early.len()
+    }
+}
+
 impl Keeper {
     /// This entry waits for events of this claim. An event that was faster follows at once, from the keeper's thread.
     pub(super) fn await_event(self: &Arc<Self>, claim: ClaimId, entry: &Arc<Entry>) {
@@ -141,7 +149,8 @@ impl Keeper {
             let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
             claims.waiting.iter().filter_map(|(id, entry)| Some((*id, entry.upgrade()?))).collect()
         };
-        let places: Vec<_> = places.into_iter().filter(|(id, entry)| entry.stands(*id)).collect();
+        let mut places: Vec<_> = places.into_iter().filter(|(id, entry)| entry.stands(*id)).collect();
+        places.sort_unstable_by_key(|(id, _)| *id);
         if places.is_empty() {
             return;
         }

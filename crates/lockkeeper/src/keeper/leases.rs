@@ -39,6 +39,12 @@ impl Book {
         Self { drift, machine: Leases::new(drift), kept: HashMap::new(), lease_of: HashMap::new(), armed: None }
     }
 
+    /// How many leases are kept.
+    #[cfg(feature = "test-util")]
+    pub(super) fn len(&self) -> usize {
+        self.kept.len().max(self.lease_of.len()).max(self.machine.len())
+    }
+
     /// The holds of a lease that is over; nothing of it is kept.
     fn take_out(&mut self, lease: LeaseId) -> Vec<(HoldId, Weak<Entry>)> {
         self.machine.forget(lease);
@@ -155,7 +161,8 @@ impl Keeper {
     pub(super) fn renew_all(self: &Arc<Self>) {
         let all: Vec<LeaseId> = {
             let mut book = self.book();
-            let all = book.kept.keys().copied().collect();
+            let mut all: Vec<LeaseId> = book.kept.keys().copied().collect();
+            all.sort_unstable();
             book.machine.take_all_due();
             all
         };

@@ -5,6 +5,8 @@ pub(crate) mod cell;
 pub(crate) mod driver;
 pub(crate) mod entry;
 mod events;
+#[cfg(feature = "test-util")]
+mod hosted;
 mod leases;
 pub(crate) mod request;
 
@@ -36,11 +38,21 @@ pub(crate) struct Settings {
     pub(crate) rules: Rules,
     pub(crate) drift: Drift,
     pub(crate) observer: Option<Arc<dyn Observer>>,
+    /// Runs the keeper in place of its thread.
+    #[cfg(feature = "test-util")]
+    pub(crate) host: Option<Arc<dyn crate::test_util::Host>>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { ttl: Duration::from_secs(30), rules: Rules::default(), drift: Drift::default(), observer: None }
+        Self {
+            ttl: Duration::from_secs(30),
+            rules: Rules::default(),
+            drift: Drift::default(),
+            observer: None,
+            #[cfg(feature = "test-util")]
+            host: None,
+        }
     }
 }
 
@@ -77,10 +89,14 @@ impl Keeper {
     pub(crate) fn new(engine: Arc<dyn Engine>, clock: Clock, who: Arc<Identity>, settings: Settings) -> Arc<Self> {
         let description = engine.describe();
         let facts = Facts { engine: description.engine, hand_off: description.hand_off, can: description.can };
+        #[cfg(feature = "test-util")]
+        let driver = Driver::on(clock.clone(), settings.host.clone());
+        #[cfg(not(feature = "test-util"))]
+        let driver = Driver::new(clock.clone());
         Arc::new(Self {
             engine,
             facts,
-            driver: Driver::new(clock.clone()),
+            driver,
             clock,
             who,
             leases: Mutex::new(leases::Book::new(settings.drift)),
@@ -210,9 +226,24 @@ impl Keeper {
         self.engine.unwatch(id);
     }
 
+    /// In the order of their names, so that a simulation replays.
     fn all_entries(&self) -> Vec<Arc<Entry>> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.values().filter_map(Weak::upgrade).collect()
+        let mut all: Vec<_> = entries.values().filter_map(Weak::upgrade).collect();
+        drop(entries);
+        all.sort_unstable_by(|one, other| (one.kind, &one.name).cmp(&(other.kind, &other.name)));
+        all
+    }
+
+    /// What is kept about claims, leases and names, for tests that look for what is left.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn residue(&self) -> crate::test_util::Residue {
+        let names = self.entries.lock().unwrap_or_else(PoisonError::into_inner).values().filter(|e| e.strong_count() > 0).count();
+        let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let (tasks, timers) = self.driver.load();
+        crate::test_util::Residue { names, claims, leases, watches, tasks, timers }
     }
 
     /// Tells the observer, whatever it does with it.

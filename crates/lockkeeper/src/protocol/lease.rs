@@ -109,6 +109,12 @@ impl Leases {
         }
     }
 
+    /// How many leases there are.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn len(&self) -> usize {
+        self.kept.len()
+    }
+
     /// When something is to be done next.
     pub(crate) fn next_timer(&self) -> Option<Ticks> {
         let due = self.due.first().map(|(at, _)| *at);
