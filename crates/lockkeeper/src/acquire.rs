@@ -15,7 +15,7 @@ use crate::guard::{Guard, GuardKind};
 use crate::keeper::Keeper;
 use crate::keeper::entry::{Begun, Entry};
 use crate::keeper::request::Request;
-use crate::name::{Kind, Name};
+use crate::name::Kind;
 use crate::owner::Owner;
 
 /// An acquisition that waits; `.await` it, or change it first.
@@ -51,40 +51,38 @@ pub struct TryAcquire<G = Guard> {
 /// What is asked, of whom.
 #[derive(Clone)]
 pub(crate) struct Plan {
-    pub(crate) keeper: Arc<Keeper>,
-    pub(crate) kind: Kind,
-    /// A name that cannot be is told when it is awaited, so that building a lock needs no `?`.
-    pub(crate) name: Result<Name>,
-    pub(crate) entry: Option<Arc<Entry>>,
+    /// What cannot be asked for is told when it is awaited, so that building a lock needs no `?`.
+    pub(crate) entry: Result<Arc<Entry>>,
     pub(crate) request: Request,
 }
 
 impl std::fmt::Debug for Plan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Plan").field("kind", &self.kind).field("name", &self.name).field("mode", &self.request.mode).finish_non_exhaustive()
+        let of = self.entry.as_ref().map(|entry| (entry.kind, &entry.name));
+        f.debug_struct("Plan").field("of", &of).field("mode", &self.request.mode).finish_non_exhaustive()
     }
 }
 
 impl Plan {
-    fn entry(&mut self) -> Result<Arc<Entry>> {
-        if let Some(entry) = &self.entry {
-            return Ok(entry.clone());
-        }
-        let entry = self.keeper.entry(self.kind, self.name.as_ref().map_err(Clone::clone)?);
-        Ok(self.entry.insert(entry).clone())
+    /// The name's entry.
+    pub(crate) fn entry(&self) -> Result<&Arc<Entry>> {
+        self.entry.as_ref().map_err(Clone::clone)
     }
 
+    /// Checks what can be checked without asking the engine.
     pub(crate) fn check(&self) -> Result<()> {
-        let can = &self.keeper.facts.can;
+        let entry = self.entry()?;
+        let facts = &entry.keeper.facts;
+        let can = &facts.can;
         let able = match self.request.mode {
-            Mode::Exclusive => self.kind != Kind::Election || can.election,
+            Mode::Exclusive => entry.kind != Kind::Election || can.election,
             Mode::Shared => can.shared,
             Mode::Upgradable => can.upgrade,
             Mode::Permits { .. } => can.permits,
         };
         let unsupported = |what: &str| {
             let text = format!("this engine's layout cannot do {what}; choose another layout or engine");
-            Err(crate::Error::new(ErrorKind::Unsupported, text).engine(self.keeper.facts.engine))
+            Err(crate::Error::new(ErrorKind::Unsupported, text).engine(facts.engine))
         };
         if !able {
             return unsupported(self.request.mode.as_str());
@@ -135,9 +133,11 @@ macro_rules! options {
 
             /// A text that is shown to others about this hold.
             pub fn label(mut self, label: impl Into<String>) -> Self {
-                let mut who = (*self.plan.request.who).clone();
-                who.label = Some(bounded(label.into()));
-                self.plan.request.who = Arc::new(who);
+                if let Ok(entry) = &self.plan.entry {
+                    let mut who = (*entry.keeper.who).clone();
+                    who.label = Some(bounded(label.into()));
+                    self.plan.request.who = Some(Arc::new(who));
+                }
                 self
             }
 
@@ -264,10 +264,11 @@ impl Acquiring {
         if self.plan.request.owner.is_none() {
             self.plan.request.owner = Owner::current();
         }
-        let name = self.plan.name.as_ref().map_or("", |n| n.as_str());
-        self.span = tracing::debug_span!("acquire", engine = self.plan.keeper.facts.engine, name, waited_ms = tracing::field::Empty);
+        let entry = self.plan.entry()?;
+        let (engine, name) = (entry.keeper.facts.engine, entry.name.as_str());
+        self.span = tracing::debug_span!("acquire", engine, name, waited_ms = tracing::field::Empty);
         if self.plan.request.timeout.is_some() || cfg!(feature = "metrics") || !self.span.is_none() {
-            let now = self.plan.keeper.clock.now();
+            let now = entry.keeper.now();
             self.began = Some(now);
             self.give_up = self.plan.request.timeout.map(|time| now.plus(time));
         }
@@ -316,7 +317,9 @@ impl Acquiring {
     fn note_wait(&self, waited: Duration) {
         self.span.record("waited_ms", u64::try_from(waited.as_millis()).unwrap_or(u64::MAX));
         #[cfg(feature = "metrics")]
-        crate::metrics::waited(self.plan.keeper.facts.engine, waited);
+        if let Ok(entry) = &self.plan.entry {
+            crate::metrics::waited(entry.keeper.facts.engine, waited);
+        }
     }
 }
 
@@ -324,6 +327,9 @@ impl Future for Acquiring {
     type Output = Result<Option<Guard>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.span.is_none() {
+            return self.step(context);
+        }
         let span = self.span.clone();
         let _entered = span.enter();
         self.step(context)
@@ -332,7 +338,7 @@ impl Future for Acquiring {
 
 impl Drop for Acquiring {
     fn drop(&mut self) {
-        if let (State::Waiting(seq), Some(entry)) = (&self.state, &self.plan.entry)
+        if let (State::Waiting(seq), Ok(entry)) = (&self.state, &self.plan.entry)
             && !entry.keeper.is_forked()
         {
             entry.abandon(*seq);
@@ -354,7 +360,7 @@ impl Request {
             hold_at_most: None,
             owner: None,
             thread: None,
-            who: keeper.who.clone(),
+            who: None,
             value: None,
             taken_at: Location::caller(),
         }

@@ -64,8 +64,7 @@ impl Election {
     pub fn stand(&self, id: &str) -> Acquire<Guard> {
         let mut plan = self.0.plan(Mode::Exclusive);
         if id.len() > NAME_MAX {
-            plan.name = Err(Error::new(ErrorKind::InvalidArgument, format!("a candidate's id has at most {NAME_MAX} bytes")));
-            plan.entry = None;
+            plan.entry = Err(Error::new(ErrorKind::InvalidArgument, format!("a candidate's id has at most {NAME_MAX} bytes")));
         }
         Acquire::new(plan).value(Arc::from(id))
     }

@@ -1,6 +1,8 @@
 //! Ids that are drawn fresh for every claim (R3), and the fork generation that voids them (R15).
 
+use std::collections::HashMap;
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 
@@ -86,6 +88,30 @@ pub(crate) mod seeded {
         Some(ClaimId((u128::from(mix(seed ^ mix(count))) << 64) | u128::from(count)))
     }
 }
+
+/// A hasher for ids and numbers that nobody outside chooses: a hash that resists attacks costs more than a lookup.
+#[derive(Default)]
+pub(crate) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0.rotate_left(5) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+    }
+    fn write_u128(&mut self, number: u128) {
+        self.write_u64((number >> 64) as u64 ^ number as u64);
+    }
+}
+
+/// A map whose keys are ids or numbers of our own.
+pub(crate) type ById<K, T> = HashMap<K, T, BuildHasherDefault<IdHasher>>;
 
 /// How often this process was forked from the one that loaded the program: 0 in the original, one more in each child.
 ///

@@ -85,20 +85,20 @@ impl All {
         }
         let mut order = Vec::with_capacity(self.plans.len());
         for (at, plan) in self.plans.iter().enumerate() {
-            let name = plan.name.as_ref().map_err(Clone::clone)?;
-            if !Arc::ptr_eq(&plan.keeper, &self.keeper) {
-                return Err(invalid("all() takes locks of its own Locks only").name(name));
+            let entry = plan.entry()?;
+            if !Arc::ptr_eq(&entry.keeper, &self.keeper) {
+                return Err(invalid("all() takes locks of its own Locks only").name(&entry.name));
             }
-            order.push((name.as_str().as_bytes(), plan.kind, at));
+            order.push((entry.name.as_str().as_bytes(), entry.kind, at));
         }
         order.sort_unstable();
         for pair in order.windows(2) {
             if let [one, other] = pair
                 && (one.0, one.1) == (other.0, other.1)
             {
-                let name = self.plans.get(one.2).and_then(|p| p.name.clone().ok());
+                let twice = self.plans.get(one.2).and_then(|p| p.entry().ok());
                 let error = Error::new(ErrorKind::WouldDeadlock, "all() was given the same lock twice, and would wait for itself");
-                return Err(name.map_or(error.clone(), |n| error.name(&n)));
+                return Err(twice.map_or(error.clone(), |entry| error.name(&entry.name)));
             }
         }
         Ok(order.into_iter().map(|(_, _, at)| at).collect())
@@ -140,7 +140,7 @@ impl All {
             if plan.request.owner.is_some() || plan.request.thread.is_some() || crate::Owner::current().is_some() {
                 return Ok(None);
             }
-            let entry = self.keeper.entry(plan.kind, plan.name.as_ref().map_err(Clone::clone)?);
+            let entry = plan.entry()?.clone();
             let Some((seq, claim)) = entry.reserve(&plan.request) else { return Ok(None) };
             seats.taken.push((entry, seq, claim.id));
             claims.push(claim);

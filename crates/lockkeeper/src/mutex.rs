@@ -20,32 +20,31 @@ pub struct Mutex(pub(crate) Base);
 #[derive(Clone)]
 pub(crate) struct Base {
     pub(crate) keeper: Arc<Keeper>,
-    pub(crate) kind: Kind,
-    pub(crate) name: Result<Name>,
-    entry: Option<Arc<Entry>>,
+    kind: Kind,
+    entry: Result<Arc<Entry>>,
 }
 
 impl Base {
     pub(crate) fn new(keeper: &Arc<Keeper>, kind: Kind, name: &str) -> Self {
         let name = Name::new(name).map_err(|e| e.engine(keeper.facts.engine));
-        let entry = name.as_ref().ok().map(|name| keeper.entry(kind, name));
-        Self { keeper: keeper.clone(), kind, name, entry }
+        let entry = name.map(|name| keeper.entry(kind, &name));
+        Self { keeper: keeper.clone(), kind, entry }
     }
 
     #[track_caller]
     pub(crate) fn plan(&self, mode: Mode) -> Plan {
         let request = Request::of(&self.keeper, mode);
-        Plan { keeper: self.keeper.clone(), kind: self.kind, name: self.name.clone(), entry: self.entry.clone(), request }
+        Plan { entry: self.entry.clone(), request }
     }
 
     pub(crate) fn name(&self) -> Result<&Name> {
-        self.name.as_ref().map_err(Clone::clone)
+        self.entry.as_ref().map(|entry| &entry.name).map_err(Clone::clone)
     }
 }
 
 impl std::fmt::Debug for Base {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct(self.kind.as_str()).field("name", &self.name).field("engine", &self.keeper.facts.engine).finish()
+        f.debug_struct(self.kind.as_str()).field("name", &self.name()).field("engine", &self.keeper.facts.engine).finish()
     }
 }
 

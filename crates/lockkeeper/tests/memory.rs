@@ -244,3 +244,15 @@ async fn r2_a_reentrant_acquire_on_a_lost_hold_fails_until_its_guard_is_gone() {
     assert!(matches!(lost.release().await, Released::AlreadyLost(Lost::TakenAway)));
     assert!(locks.mutex("a").lock().owner(&me).await.is_ok());
 }
+
+#[tokio::test]
+async fn r7_tokens_rise_also_within_one_tick_of_the_clock() {
+    let locks = Locks::open("memory:").await.unwrap();
+    let stock = locks.mutex("stock");
+    let mut last = None;
+    for _ in 0..2_000 {
+        let token = stock.lock().await.unwrap().token().unwrap();
+        assert!(last.is_none_or(|last| last < token), "{last:?} then {token:?}");
+        last = Some(token);
+    }
+}

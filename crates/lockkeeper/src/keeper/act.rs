@@ -128,7 +128,7 @@ impl Entry {
             renew: ask.shape.renew,
             lock_delay: ask.shape.lock_delay,
             give_up: ask.give_up,
-            who: waiting.map_or_else(|| self.keeper.who.clone(), |w| w.who.clone()),
+            who: waiting.and_then(|w| w.who.clone()).unwrap_or_else(|| self.keeper.who.clone()),
             value: waiting.and_then(|w| w.value.clone()),
         }
     }

@@ -3,8 +3,6 @@
 //! Every step is made under the entry's lock, by whatever thread has something to say: the caller, the engine's waiter,
 //! the keeper. Wakers are woken after the lock is given back.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::thread::ThreadId;
@@ -19,32 +17,12 @@ use crate::claim::{Holder, Identity, Mode};
 use crate::clock::Ticks;
 use crate::engine::{Attempt, End};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{ClaimId, HoldId};
+use crate::id::{ById, ClaimId, HoldId};
 use crate::lost::Lost;
 use crate::name::{Kind, Name};
 use crate::owner::Owner;
 use crate::protocol::line::{Answered, Ask, Event, Line, Refusal, Seq};
 use crate::token::Token;
-
-/// A hasher for numbers that are never chosen by anybody outside.
-#[derive(Default)]
-pub(crate) struct NumberHasher(u64);
-
-impl Hasher for NumberHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-    fn write_u64(&mut self, number: u64) {
-        self.0 = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
-    }
-}
-
-pub(crate) type ByNumber<T> = HashMap<u64, T, BuildHasherDefault<NumberHasher>>;
 
 /// See the module.
 pub(crate) struct Entry {
@@ -56,13 +34,13 @@ pub(crate) struct Entry {
 
 pub(super) struct State {
     pub(super) line: Line,
-    pub(super) waiting: ByNumber<Waiting>,
-    pub(super) turns: ByNumber<TurnRecord>,
-    pub(super) converting: ByNumber<Converting>,
+    pub(super) waiting: ById<Seq, Waiting>,
+    pub(super) turns: ById<Seq, TurnRecord>,
+    pub(super) converting: ById<Seq, Converting>,
     /// Leases of the holds that have one.
-    pub(super) leases: HashMap<HoldId, Arc<LeaseCell>>,
+    pub(super) leases: ById<HoldId, Arc<LeaseCell>>,
     /// Who waits to hear how a release ended.
-    pub(super) tell: HashMap<HoldId, oneshot::Sender<End>>,
+    pub(super) tell: ById<HoldId, oneshot::Sender<End>>,
     /// What the engine said last about who holds it.
     pub(super) last_holder: Option<Box<Holder>>,
     pub(super) last_ahead: Option<u32>,
@@ -76,7 +54,7 @@ pub(super) struct State {
 
 /// A claim whose future waits, or has something to fetch.
 pub(super) struct Waiting {
-    pub(super) who: Arc<Identity>,
+    pub(super) who: Option<Arc<Identity>>,
     pub(super) value: Option<Arc<str>>,
     pub(super) waker: Option<Waker>,
     pub(super) outcome: Option<Outcome>,
@@ -183,11 +161,11 @@ impl Entry {
         let line = Line::new(keeper.settings.rules.clone(), keeper.facts.hand_off);
         let state = State {
             line,
-            waiting: ByNumber::default(),
-            turns: ByNumber::default(),
-            converting: ByNumber::default(),
-            leases: HashMap::new(),
-            tell: HashMap::new(),
+            waiting: ById::default(),
+            turns: ById::default(),
+            converting: ById::default(),
+            leases: ById::default(),
+            tell: ById::default(),
             last_holder: None,
             last_ahead: None,
             last_error: None,
@@ -206,7 +184,7 @@ impl Entry {
     /// Asks for a turn. `Waiting` is followed by [`Entry::poll_turn`], and by [`Entry::abandon`] when the caller leaves.
     pub(crate) fn begin(self: &Arc<Self>, request: &Request, give_up: Option<Ticks>, waker: &Waker) -> Result<Begun> {
         self.keeper.check_open()?;
-        let now = self.keeper.clock.now();
+        let now = self.keeper.now();
         let mut locked = self.lock();
         let Some(state) = locked.state.as_deref_mut() else { return Err(self.closed()) };
         if let Some(turn) = self.again(state, request)? {
@@ -234,7 +212,7 @@ impl Entry {
     /// Looks whether a claim that waits has come to something.
     pub(crate) fn poll_turn(self: &Arc<Self>, seq: Seq, request: &Request, waker: &Waker) -> Poll<Result<Begun>> {
         let mut locked = self.lock();
-        let now = self.keeper.clock.now();
+        let now = self.keeper.now();
         match self.fetch(&mut locked, now, seq, request) {
             Some(outcome) => Poll::Ready(outcome),
             None => {
@@ -328,7 +306,7 @@ impl Entry {
 
     /// The caller has left.
     pub(crate) fn abandon(self: &Arc<Self>, seq: Seq) {
-        let now = self.keeper.clock.now();
+        let now = self.keeper.now();
         let mut locked = self.lock();
         let waiting = locked.state.as_deref_mut().and_then(|state| state.waiting.remove(&seq));
         if waiting.is_some_and(|w| w.told) {
@@ -340,7 +318,7 @@ impl Entry {
 
     /// A guard was released or dropped. With `tell`, the answer can be waited for.
     pub(crate) fn turn_over(self: &Arc<Self>, cell: &Arc<TurnCell>, tell: bool) -> Over {
-        let now = self.keeper.clock.now();
+        let now = self.keeper.now();
         let mut locked = self.lock();
         let Some(state) = locked.state.as_deref_mut() else { return Over::Passed };
         let Some(record) = state.turns.get_mut(&cell.seq) else {
@@ -387,7 +365,7 @@ impl Entry {
 
     /// The turn was held longer than it may be (R16).
     pub(crate) fn held_too_long(self: &Arc<Self>, cell: &Arc<TurnCell>) {
-        let now = self.keeper.clock.now();
+        let now = self.keeper.now();
         let mut locked = self.lock();
         let Some(state) = locked.state.as_deref_mut() else { return };
         if !state.turns.contains_key(&cell.seq) || cell.lost().is_some() {
@@ -401,7 +379,7 @@ impl Entry {
     /// Begins a conversion; [`Entry::poll_convert`] follows.
     pub(crate) fn begin_convert(self: &Arc<Self>, cell: &Arc<TurnCell>, to: Mode, give_up: Option<Ticks>) -> Result<()> {
         self.keeper.check_open()?;
-        let now = self.keeper.clock.now();
+        let now = self.keeper.now();
         let mut locked = self.lock();
         let Some(state) = locked.state.as_deref_mut() else { return Err(self.closed()) };
         if !state.turns.contains_key(&cell.seq) || cell.lost().is_some() {
@@ -415,7 +393,7 @@ impl Entry {
 
     /// Converts back without waiting for the answer.
     pub(crate) fn convert_back(self: &Arc<Self>, cell: &Arc<TurnCell>, to: Mode) {
-        let now = self.keeper.clock.now();
+        let now = self.keeper.now();
         let mut locked = self.lock();
         let Some(state) = locked.state.as_deref_mut() else { return };
         if state.turns.contains_key(&cell.seq) {
@@ -438,7 +416,7 @@ impl Entry {
 
     /// Reserves the process's place for a claim that is sent together with others; `None` when it is not free here.
     pub(crate) fn reserve(self: &Arc<Self>, request: &Request) -> Option<(Seq, crate::claim::Claim)> {
-        let now = self.keeper.clock.now();
+        let now = self.keeper.now();
         let mut locked = self.lock();
         let state = locked.state.as_deref_mut()?;
         if !state.line.is_idle() {
@@ -469,7 +447,7 @@ impl Entry {
 
     /// The caller of a conversion has left: the hold stays as it was.
     pub(crate) fn abandon_convert(self: &Arc<Self>, cell: &Arc<TurnCell>) {
-        let now = self.keeper.clock.now();
+        let now = self.keeper.now();
         let mut locked = self.lock();
         if let Some(state) = locked.state.as_deref_mut()
             && state.converting.remove(&cell.seq).is_some()
@@ -489,7 +467,7 @@ impl Entry {
 
     /// The engine answered an attempt or conversion, at once or by a push.
     pub(crate) fn answered(self: &Arc<Self>, claim: ClaimId, sent: Ticks, answer: Attempt) {
-        let now = self.keeper.clock.now();
+        let now = self.keeper.now();
         let mut locked = self.lock();
         let event = self.understand(&mut locked, claim, sent, answer);
         self.step(&mut locked, now, event);
@@ -497,21 +475,21 @@ impl Entry {
 
     /// A hint that the claim may be granted.
     pub(crate) fn wake(self: &Arc<Self>, claim: ClaimId) {
-        let now = self.keeper.clock.now();
+        let now = self.keeper.now();
         let mut locked = self.lock();
         self.step(&mut locked, now, Event::Wake { claim });
     }
 
     /// A hold ended by itself.
     pub(crate) fn ended(self: &Arc<Self>, hold: HoldId, why: Lost, ours: bool) {
-        let now = self.keeper.clock.now();
+        let now = self.keeper.now();
         let mut locked = self.lock();
         self.step(&mut locked, now, Event::Ended { hold, why, ours });
     }
 
     /// The `Locks` is closed; answers how the release of each hold can be heard of.
     pub(crate) fn close(self: &Arc<Self>) -> Vec<(HoldId, oneshot::Receiver<End>)> {
-        let now = self.keeper.clock.now();
+        let now = self.keeper.now();
         let mut locked = self.lock();
         let Some(state) = locked.state.as_deref_mut() else { return Vec::new() };
         let mut open = Vec::new();

@@ -1,7 +1,8 @@
 //! What engines tell unasked, and the net under a lost wake-up (R10).
 
-use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, Weak};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use super::Keeper;
@@ -9,7 +10,7 @@ use super::driver::Due;
 use super::entry::Entry;
 use crate::clock::Ticks;
 use crate::engine::{Answer, Attempt, Event, Which};
-use crate::id::ClaimId;
+use crate::id::{ById, ClaimId};
 
 /// How often all places are re-checked in one message.
 const NET_EVERY: Duration = Duration::from_secs(5);
@@ -20,29 +21,64 @@ const EARLY_MAX: usize = 1024;
 /// Which entry waits for events of which claim.
 #[derive(Default)]
 pub(super) struct Claims {
-    waiting: HashMap<ClaimId, Weak<Entry>>,
+    maps: Mutex<Maps>,
+    /// How many claims the maps know. Whoever put one there sees it counted, so zero means that ours is not there: a
+    /// lock that is had at once never touches the maps.
+    known: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Maps {
+    waiting: ById<ClaimId, Weak<Entry>>,
     /// An engine's thread may be faster than the answer that says "in line".
-    early: HashMap<ClaimId, Event>,
+    early: ById<ClaimId, Event>,
+    /// The same in order of arrival: some belong to claims that are over and never ask, and give way to newer ones.
+    early_order: VecDeque<ClaimId>,
     net_armed: bool,
 }
 
+impl Maps {
+    fn keep_early(&mut self, claim: ClaimId, event: Event) {
+        if self.early_order.len() >= EARLY_MAX
+            && let Some(oldest) = self.early_order.pop_front()
+        {
+            self.early.remove(&oldest);
+        }
+        if self.early.insert(claim, event).is_none() {
+            self.early_order.push_back(claim);
+        }
+    }
+
+    fn take_early(&mut self, claim: ClaimId) -> Option<Event> {
+        let event = self.early.remove(&claim)?;
+        self.early_order.retain(|id| *id != claim);
+        Some(event)
+    }
+}
+
 impl Claims {
+    fn with<T>(&self, work: impl FnOnce(&mut Maps) -> T) -> T {
+        let mut maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
+        let answer = work(&mut maps);
+        self.known.store(maps.waiting.len() + maps.early.len(), Ordering::Release);
+        answer
+    }
+
     /// How many claims are waited for, or have news that nobody fetched.
     #[cfg(feature = "test-util")]
     pub(super) fn len(&self) -> usize {
-        self.waiting.values().filter(|entry| entry.strong_count() > 0).count() + self.early.len()
+        self.with(|maps| maps.waiting.values().filter(|entry| entry.strong_count() > 0).count() + maps.early.len())
     }
 }
 
 impl Keeper {
     /// This entry waits for events of this claim. An event that was faster follows at once, from the keeper's thread.
     pub(super) fn await_event(self: &Arc<Self>, claim: ClaimId, entry: &Arc<Entry>) {
-        let (early, arm) = {
-            let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
-            claims.waiting.insert(claim, Arc::downgrade(entry));
-            let arm = !std::mem::replace(&mut claims.net_armed, true);
-            (claims.early.remove(&claim), arm)
-        };
+        let (early, arm) = self.claims.with(|maps| {
+            maps.waiting.insert(claim, Arc::downgrade(entry));
+            let arm = !std::mem::replace(&mut maps.net_armed, true);
+            (maps.take_early(claim), arm)
+        });
         if arm {
             self.driver.arm(self, self.clock.now().plus(NET_EVERY), Due::Net);
         }
@@ -54,21 +90,24 @@ impl Keeper {
     }
 
     pub(super) fn forget_claim(&self, claim: ClaimId) {
-        let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
-        claims.waiting.remove(&claim);
-        claims.early.remove(&claim);
+        if self.claims.known.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        self.claims.with(|maps| {
+            maps.waiting.remove(&claim);
+            maps.take_early(claim);
+        });
     }
 
     /// The entry that waits for this claim; keeps the event for later when there is none.
     fn entry_of(&self, claim: ClaimId, event: &Event) -> Option<Arc<Entry>> {
-        let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(entry) = claims.waiting.get(&claim) {
-            return entry.upgrade();
-        }
-        if claims.early.len() < EARLY_MAX {
-            claims.early.insert(claim, event.clone());
-        }
-        None
+        self.claims.with(|maps| {
+            if let Some(entry) = maps.waiting.get(&claim) {
+                return entry.upgrade();
+            }
+            maps.keep_early(claim, event.clone());
+            None
+        })
     }
 
     /// Acts on one event, in the thread that brings it.
@@ -131,12 +170,11 @@ impl Keeper {
 
     /// One message for all places, every few seconds while there are any.
     pub(super) fn cast_net(self: &Arc<Self>, now: Ticks) {
-        let cast = {
-            let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
-            claims.waiting.retain(|_, entry| entry.strong_count() > 0);
-            claims.net_armed = claims.net_armed && !claims.waiting.is_empty();
-            claims.net_armed
-        };
+        let cast = self.claims.with(|maps| {
+            maps.waiting.retain(|_, entry| entry.strong_count() > 0);
+            maps.net_armed = maps.net_armed && !maps.waiting.is_empty();
+            maps.net_armed
+        });
         if cast {
             self.recheck_all();
             self.driver.arm(self, now.plus(NET_EVERY), Due::Net);
@@ -145,10 +183,8 @@ impl Keeper {
 
     /// Asks about every place in one message.
     fn recheck_all(self: &Arc<Self>) {
-        let places: Vec<(ClaimId, Arc<Entry>)> = {
-            let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
-            claims.waiting.iter().filter_map(|(id, entry)| Some((*id, entry.upgrade()?))).collect()
-        };
+        let places: Vec<(ClaimId, Arc<Entry>)> =
+            self.claims.with(|maps| maps.waiting.iter().filter_map(|(id, entry)| Some((*id, entry.upgrade()?))).collect());
         let mut places: Vec<_> = places.into_iter().filter(|(id, entry)| entry.stands(*id)).collect();
         places.sort_unstable_by_key(|(id, _)| *id);
         if places.is_empty() {

@@ -1,6 +1,5 @@
 //! The leases of one keeper: renewed in batches, over at their local deadline, gone when the engine says so.
 
-use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, Weak};
 
 use super::Keeper;
@@ -9,7 +8,7 @@ use super::driver::Due;
 use super::entry::Entry;
 use crate::clock::Ticks;
 use crate::engine::{Answer, Attempt, Grant, Lease, Renewal};
-use crate::id::{ClaimId, HoldId, LeaseId};
+use crate::id::{ById, ClaimId, HoldId, LeaseId};
 use crate::lost::Lost;
 use crate::observe::Seen;
 use crate::protocol::lease::{Change, Drift, Leases, deadline};
@@ -24,8 +23,8 @@ const CONFIRM_TRIES: u32 = 3;
 pub(super) struct Book {
     drift: Drift,
     machine: Leases,
-    kept: HashMap<LeaseId, Kept>,
-    lease_of: HashMap<HoldId, LeaseId>,
+    kept: ById<LeaseId, Kept>,
+    lease_of: ById<HoldId, LeaseId>,
     armed: Option<Ticks>,
 }
 
@@ -36,7 +35,7 @@ struct Kept {
 
 impl Book {
     pub(super) fn new(drift: Drift) -> Self {
-        Self { drift, machine: Leases::new(drift), kept: HashMap::new(), lease_of: HashMap::new(), armed: None }
+        Self { drift, machine: Leases::new(drift), kept: ById::default(), lease_of: ById::default(), armed: None }
     }
 
     /// How many leases are kept.

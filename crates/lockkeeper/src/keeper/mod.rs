@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::claim::Identity;
-use crate::clock::Clock;
+use crate::clock::{Clock, Ticks};
 use crate::engine::{Answer, Context, Engine, EventSink, Spawner, WatchId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guarantee::Can;
@@ -61,6 +61,7 @@ impl Default for Settings {
 pub(crate) struct Facts {
     pub(crate) engine: &'static str,
     pub(crate) hand_off: bool,
+    pub(crate) leases: bool,
     pub(crate) can: Can,
 }
 
@@ -77,7 +78,7 @@ pub(crate) struct Keeper {
     pub(crate) settings: Settings,
     pub(crate) driver: Driver,
     entries: Mutex<HashMap<(Kind, Name), Weak<Entry>>>,
-    claims: Mutex<events::Claims>,
+    claims: events::Claims,
     leases: Mutex<leases::Book>,
     watches: Mutex<HashMap<WatchId, Arc<tokio::sync::Notify>>>,
     state: AtomicU8,
@@ -88,7 +89,7 @@ impl Keeper {
     /// A keeper for an engine that is not opened yet.
     pub(crate) fn new(engine: Arc<dyn Engine>, clock: Clock, who: Arc<Identity>, settings: Settings) -> Arc<Self> {
         let description = engine.describe();
-        let facts = Facts { engine: description.engine, hand_off: description.hand_off, can: description.can };
+        let facts = Facts { engine: description.engine, hand_off: description.hand_off, leases: description.leases, can: description.can };
         #[cfg(feature = "test-util")]
         let driver = Driver::on(clock.clone(), settings.host.clone());
         #[cfg(not(feature = "test-util"))]
@@ -102,7 +103,7 @@ impl Keeper {
             leases: Mutex::new(leases::Book::new(settings.drift)),
             settings,
             entries: Mutex::default(),
-            claims: Mutex::default(),
+            claims: events::Claims::default(),
             watches: Mutex::default(),
             state: AtomicU8::new(OPEN),
             forks: fork_generation(),
@@ -149,6 +150,11 @@ impl Keeper {
                 receiver.await.map_err(|_| self.closed())
             }
         }
+    }
+
+    /// The time now; where a hold has no lease, by one clock alone.
+    pub(crate) fn now(&self) -> Ticks {
+        if self.facts.leases { self.clock.now() } else { self.clock.now_without_leases() }
     }
 
     pub(crate) fn closed(&self) -> Error {
@@ -239,7 +245,7 @@ impl Keeper {
     #[cfg(feature = "test-util")]
     pub(crate) fn residue(&self) -> crate::test_util::Residue {
         let names = self.entries.lock().unwrap_or_else(PoisonError::into_inner).values().filter(|e| e.strong_count() > 0).count();
-        let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let claims = self.claims.len();
         let leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner).len();
         let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner).len();
         let (tasks, timers) = self.driver.load();

@@ -26,7 +26,8 @@ pub(crate) struct Request {
     pub(crate) hold_at_most: Option<Duration>,
     pub(crate) owner: Option<Owner>,
     pub(crate) thread: Option<ThreadId>,
-    pub(crate) who: Arc<Identity>,
+    /// Who is shown as the holder, where it is not this process as it is.
+    pub(crate) who: Option<Arc<Identity>>,
     pub(crate) value: Option<Arc<str>>,
     pub(crate) taken_at: &'static Location<'static>,
 }

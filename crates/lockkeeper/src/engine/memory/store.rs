@@ -1,7 +1,7 @@
 //! What the memory engine stores: holders, lines, limits, counts. Pure but for the clock that numbers are drawn from.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::claim::{Holder, Waiter};
 use crate::clock::unix_us;
@@ -9,6 +9,7 @@ use crate::engine::{
     Attempt, Change, Claim, ClaimId, Context, End, Entry, Error, ErrorKind, Event, Grant, HoldId, Kind, Line, Lost, Mode, Name, Number,
     Place, Query, Result, WatchId, Which,
 };
+use crate::id::ById;
 use crate::token::next_number;
 
 /// How many places a line has (R13).
@@ -29,16 +30,17 @@ pub(super) struct Client {
 #[derive(Default)]
 pub(super) struct Store {
     names: BTreeMap<(Kind, Name), Record>,
-    clients: HashMap<u64, Client>,
+    /// The greatest number of any name: a name's record goes when nobody uses it, and its next number must be greater (R7).
+    last_number: u64,
+    clients: ById<u64, Client>,
     next_client: u64,
     /// The name of every claim that holds or waits.
-    of_claim: HashMap<ClaimId, (Kind, Name)>,
+    of_claim: ById<ClaimId, (Kind, Name)>,
     watches: HashMap<(u64, WatchId), Query>,
 }
 
 #[derive(Default)]
 struct Record {
-    last: u64,
     limit: Option<u16>,
     count: Option<u64>,
     counted: BTreeSet<ClaimId>,
@@ -77,19 +79,13 @@ impl Record {
         others().all(|h| h.claim.mode.shares_with(mode))
     }
 
-    fn draw_number(&mut self) -> Result<u64> {
-        let full = || Error::new(ErrorKind::Corrupt, "its numbers are used up; use another name");
-        let number = next_number(self.last, unix_us()).ok_or_else(full)?;
-        self.last = number;
-        Ok(number)
-    }
-
-    fn grant(&mut self, client: u64, claim: Claim, converts: Option<HoldId>) -> Attempt {
-        let number = match self.draw_number() {
-            Ok(number) => number,
-            Err(error) => return Attempt::Failed(error),
+    fn grant(&mut self, last: &mut u64, client: u64, claim: Claim, converts: Option<HoldId>) -> Attempt {
+        let now_us = unix_us();
+        let since = UNIX_EPOCH + Duration::from_micros(now_us);
+        let Some(number) = next_number(*last, now_us) else {
+            return Attempt::Failed(Error::new(ErrorKind::Corrupt, "its numbers are used up; open another store"));
         };
-        let since = SystemTime::now();
+        *last = number;
         match converts.and_then(|id| self.holds.iter_mut().find(|h| h.id == id)) {
             Some(hold) => (hold.claim.mode, hold.number) = (claim.mode, number),
             None => self.holds.push(Hold { id: claim.id, client, claim, number, since }),
@@ -143,7 +139,7 @@ impl Store {
             }
         }
         let answer = if record.line.is_empty() && record.admits(claim.mode, None) {
-            record.grant(client, claim.clone(), None)
+            record.grant(&mut self.last_number, client, claim.clone(), None)
         } else if line == Line::Try {
             return Attempt::Busy(record.holder());
         } else if record.line.len() >= PLACES_MAX {
@@ -209,7 +205,7 @@ impl Store {
         let Some(record) = self.names.get_mut(&key) else { return gone() };
         let Some(client) = record.holds.iter().find(|h| h.id == hold).map(|h| h.client) else { return gone() };
         let answer = if record.admits(claim.mode, Some(hold)) {
-            record.grant(client, claim.clone(), Some(hold))
+            record.grant(&mut self.last_number, client, claim.clone(), Some(hold))
         } else {
             // Before everybody in line: nobody there could be granted while this hold stands.
             let waiting = Waiting { client, claim: claim.clone(), converts: Some(hold), since: SystemTime::now() };
@@ -248,7 +244,7 @@ impl Store {
                 if first.converts.is_some() {
                     self.of_claim.remove(&claim);
                 }
-                let event = match record.grant(client, first.claim, first.converts) {
+                let event = match record.grant(&mut self.last_number, client, first.claim, first.converts) {
                     Attempt::Granted(grant) => Event::Granted { claim, grant },
                     Attempt::Failed(error) => Event::Failed { claim, error },
                     _ => continue,
