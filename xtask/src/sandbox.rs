@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -33,6 +33,7 @@ impl Sandbox {
     /// The directory cannot be made.
     pub fn new() -> io::Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
+        sweep(&std::env::temp_dir());
         // Short: socket paths in it have to fit into 108 bytes.
         let mark = format!("lk-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let dir = std::env::temp_dir().join(&mark);
@@ -117,6 +118,18 @@ impl Drop for Sandbox {
     }
 }
 
+/// Removes what runs that were interrupted left behind: directories `lk-PID-N` whose process is gone.
+fn sweep(temporary: &Path) {
+    for entry in fs::read_dir(temporary).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let parts: Option<Vec<u32>> = name.strip_prefix("lk-").map(|rest| rest.split('-').filter_map(|part| part.parse().ok()).collect());
+        let Some([pid, count]) = parts.as_deref() else { continue };
+        if name == format!("lk-{pid}-{count}") && !Path::new(&format!("/proc/{pid}")).exists() {
+            _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 fn command_line(pid: u32) -> String {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&bytes).replace('\0', " ").trim_end().to_owned()
@@ -151,6 +164,21 @@ mod tests {
         assert!(strays[0].text.contains("sleep 600"), "{strays:?}");
         sandbox.kill(&strays);
         assert!(sandbox.strays(Duration::from_secs(30)).is_empty());
+    }
+
+    #[test]
+    fn an_interrupted_run_is_swept_away_and_nothing_else() {
+        let place = std::env::temp_dir().join(format!("xtask-sweep-{}", std::process::id()));
+        let mut dead = Command::new("true").spawn().unwrap();
+        dead.wait().unwrap();
+        let dirs =
+            [format!("lk-{}-0", dead.id()), format!("lk-{}-0", std::process::id()), "lk-x-0".to_owned(), format!("lk-{}-0-1", dead.id())];
+        for dir in &dirs {
+            fs::create_dir_all(place.join(dir)).unwrap();
+        }
+        sweep(&place);
+        assert_eq!(dirs.map(|dir| place.join(dir).exists()), [false, true, true, true]);
+        fs::remove_dir_all(&place).unwrap();
     }
 
     #[test]
