@@ -8,7 +8,6 @@
 //! from inside a call, nor hold a lock of its own while it sends one from elsewhere.
 
 #[cfg(feature = "redis")]
-#[cfg_attr(not(test), allow(dead_code, unused_imports, reason = "the URL table is to call it"))]
 pub(crate) mod redis;
 
 use std::future::Future;

@@ -16,6 +16,11 @@ pub(crate) fn engine(mut url: EngineUrl, settings: &Settings) -> Result<Arc<dyn 
             let name = std::mem::take(&mut url.path);
             Arc::new(if name.is_empty() { crate::engine::memory::Memory::private() } else { crate::engine::memory::Memory::shared(&name) })
         }
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" | "redis+unix" => {
+            let options = crate::engine::redis::options(&mut url, settings.ttl, settings.drift.per_mille)?;
+            crate::engine::redis::connect(options)?.into()
+        }
         scheme => return Err(unknown(scheme)),
     };
     url.finish()?;

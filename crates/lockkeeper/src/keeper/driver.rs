@@ -129,7 +129,7 @@ impl Driver {
     }
 
     fn start(&self, keeper: Weak<Keeper>) -> std::io::Result<Handle> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let (clock, timers) = (self.clock.clone(), self.timers.clone());
         let (kick, stop) = (self.kick.clone(), self.stop.clone());

@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::url::Secret;
+
 /// Where and how to reach a server, and how to write locks down there.
 #[derive(Clone, Debug)]
 pub(crate) struct RedisOptions {
@@ -119,25 +121,4 @@ pub(crate) enum ValueFormat {
     Base64,
     /// 20 raw bytes: rslock.
     Raw,
-}
-
-/// A text that is never printed.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Secret(String);
-
-impl Secret {
-    pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// The text, for the one who needs it.
-    pub(crate) fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("…")
-    }
 }

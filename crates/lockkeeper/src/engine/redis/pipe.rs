@@ -141,11 +141,6 @@ impl Pipe {
         }
     }
 
-    /// Whether commands can be sent.
-    pub(super) fn is_up(&self) -> bool {
-        self.lock().ended.is_none()
-    }
-
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

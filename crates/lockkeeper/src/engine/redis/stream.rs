@@ -1,10 +1,13 @@
 //! The byte stream below a connection: TCP, a unix socket, or TLS over TCP.
 
 use std::io;
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::client::TlsStream;
 
 use super::errors;
 use super::options::{Address, RedisOptions};
@@ -20,16 +23,22 @@ pub(super) async fn open(options: &RedisOptions) -> Result<Stream> {
         Address::Tcp(host, port) => {
             let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failed)?;
             stream.set_nodelay(true).map_err(failed)?;
-            Ok(Stream::Tcp(stream))
+            match &options.tls {
+                Some(tls) => Ok(Stream::Tls(Box::new(super::tls::shake_hands(options, tls, host, stream).await?))),
+                None => Ok(Stream::Tcp(stream)),
+            }
         }
         Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path).await.map_err(failed)?)),
     }
 }
 
+type SharedTls = Arc<Mutex<TlsStream<TcpStream>>>;
+
 /// A connected stream.
 pub(super) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Stream {
@@ -44,6 +53,11 @@ impl Stream {
                 let stream = Arc::new(stream);
                 (Reader::Unix(Arc::clone(&stream)), Writer::Unix(Arc::clone(&stream)), Some(Writer::Unix(stream)))
             }
+            Self::Tls(stream) => {
+                // Only the driver touches it; the lock is never waited for.
+                let stream = Arc::new(Mutex::new(*stream));
+                (Reader::Tls(Arc::clone(&stream)), Writer::Tls(stream), None)
+            }
         }
     }
 }
@@ -51,6 +65,7 @@ impl Stream {
 pub(super) enum Reader {
     Tcp(Arc<TcpStream>),
     Unix(Arc<UnixStream>),
+    Tls(SharedTls),
 }
 
 impl Reader {
@@ -66,6 +81,11 @@ impl Reader {
                     ready!(stream.poll_read_ready(cx))?;
                     stream.try_read(into)
                 }
+                Self::Tls(stream) => {
+                    let mut buffer = ReadBuf::new(into);
+                    ready!(with_tls(stream, |stream| stream.poll_read(cx, &mut buffer)))?;
+                    Ok(buffer.filled().len())
+                }
             };
             match tried {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -78,6 +98,7 @@ impl Reader {
 pub(super) enum Writer {
     Tcp(Arc<TcpStream>),
     Unix(Arc<UnixStream>),
+    Tls(SharedTls),
 }
 
 impl Writer {
@@ -86,6 +107,7 @@ impl Writer {
         match self {
             Self::Tcp(stream) => stream.try_write(bytes),
             Self::Unix(stream) => stream.try_write(bytes),
+            Self::Tls(_) => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 
@@ -95,6 +117,7 @@ impl Writer {
             match self {
                 Self::Tcp(stream) => ready!(stream.poll_write_ready(cx))?,
                 Self::Unix(stream) => ready!(stream.poll_write_ready(cx))?,
+                Self::Tls(stream) => return with_tls(stream, |stream| stream.poll_write(cx, bytes)),
             }
             match self.try_write(bytes) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -103,7 +126,16 @@ impl Writer {
         }
     }
 
-    pub(super) fn poll_flush(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    /// Lets go of what TLS still keeps.
+    pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => Poll::Ready(Ok(())),
+            Self::Tls(stream) => with_tls(stream, |stream| stream.poll_flush(cx)),
+        }
     }
+}
+
+fn with_tls<T>(stream: &SharedTls, act: impl FnOnce(Pin<&mut TlsStream<TcpStream>>) -> T) -> T {
+    let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
+    act(Pin::new(&mut *stream))
 }

@@ -4,6 +4,8 @@
 #[allow(dead_code, reason = "the lab's module; each test uses some of it")]
 mod server;
 
+mod keeper;
 mod line;
 mod mutex;
+mod others;
 mod support;

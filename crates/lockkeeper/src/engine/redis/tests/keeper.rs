@@ -1,0 +1,86 @@
+//! The whole library on this engine.
+
+use std::time::Duration;
+
+use super::server::RedisServer;
+use crate::{ErrorKind, Locks, Require};
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(30), future).await.expect("in time") })
+}
+
+#[test]
+fn a_lock_is_taken_handed_over_and_given_back_through_the_library() {
+    let server = RedisServer::start();
+    run(async {
+        let (one, two) = (Locks::open(&server.url()).await.unwrap(), Locks::open(&server.url()).await.unwrap());
+        one.require(Require::Fenced).unwrap();
+        one.require(Require::Hosts).unwrap();
+        assert_eq!(one.require(Require::Timed).unwrap_err().kind(), ErrorKind::NotMet);
+        let guard = one.mutex("a").lock().await.unwrap();
+        let first = guard.token().unwrap();
+        assert!(two.mutex("a").try_lock().await.unwrap().is_none());
+        let error = two.mutex("a").lock().timeout(Duration::from_millis(100)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+        assert_eq!(error.holder().and_then(|h| h.pid), Some(std::process::id()));
+        let other = two.mutex("a");
+        let waiting = tokio::spawn(async move { other.lock().await });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        drop(guard);
+        let second = waiting.await.unwrap().unwrap();
+        assert!(second.token().unwrap() > first);
+        assert!(!second.is_lost());
+        drop(second);
+        assert!(one.close().await.unknown.is_empty());
+        assert!(two.close().await.unknown.is_empty());
+    });
+    assert_eq!(server.command(&["EXISTS", "lockkeeper:{lock:a}", "lockkeeper:{lock:a}:line"]), ["0"]);
+    super::support::until("the connections are gone", || !server.command(&["CLIENT", "LIST"]).join("\n").contains("name=lockkeeper"));
+}
+
+#[test]
+fn d6_a_lock_that_was_flushed_away_is_announced_as_lost() {
+    let server = RedisServer::start();
+    run(async {
+        let locks = Locks::open(&server.url()).await.unwrap();
+        let guard = locks.mutex("a").lock().ttl(Duration::from_millis(900)).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        assert!(!guard.is_lost(), "it is renewed");
+        server.command(&["FLUSHALL"]);
+        tokio::time::timeout(Duration::from_millis(500), guard.lost()).await.expect("noticed at the next renewal");
+        assert!(locks.close().await.unknown.is_empty());
+    });
+}
+
+#[test]
+fn two_processes_of_many_tasks_are_never_inside_together() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    let server = RedisServer::start();
+    run(async {
+        let inside = Arc::new(AtomicU32::new(0));
+        let mut tasks = Vec::new();
+        for _ in 0..2 {
+            let locks = Locks::open(&server.url()).await.unwrap();
+            for _ in 0..16 {
+                let (mutex, inside) = (locks.mutex("hot"), inside.clone());
+                tasks.push(tokio::spawn(async move {
+                    let mut last = None;
+                    for _ in 0..20 {
+                        let guard = mutex.lock().await.unwrap();
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                        tokio::task::yield_now().await;
+                        let token = guard.token().unwrap();
+                        assert!(Some(token) > last);
+                        last = Some(token);
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                    }
+                }));
+            }
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+}

@@ -1,0 +1,76 @@
+//! TLS by rustls with ring: the system's certificates or one's own, and a certificate to show where the server wants one.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use super::errors;
+use super::options::{RedisOptions, Tls};
+use crate::error::{Error, ErrorKind, Result};
+
+fn wrong(message: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, message)
+}
+
+/// Makes TLS of a TCP connection.
+///
+/// # Errors
+/// A file that cannot be read, or a server that cannot be trusted or speaks no TLS.
+pub(super) async fn shake_hands(options: &RedisOptions, tls: &Tls, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>> {
+    let config = config(tls)?;
+    let name = tls.server_name.as_deref().unwrap_or(host);
+    let name = ServerName::try_from(name.to_owned()).map_err(|_| wrong(format!("{name} is no name that a certificate can carry")))?;
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(|error| {
+        let text = error.to_string();
+        let at = &options.address;
+        if text.contains("InvalidContentType") || error.kind() == std::io::ErrorKind::UnexpectedEof {
+            let text = format!("the server at {at} does not speak TLS on this port: use redis:// or its TLS port");
+            return Error::new(ErrorKind::Unreachable, text).temporary(false);
+        }
+        if text.contains("certificate") {
+            let text = format!("the certificate of the server at {at} is not accepted: {text}; name its authority with tls_ca=FILE, or its name with tls_name=");
+            return Error::new(ErrorKind::Refused, text);
+        }
+        errors::unreachable(at, format_args!("TLS: {text}"))
+    })
+}
+
+fn config(tls: &Tls) -> Result<ClientConfig> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|e| wrong(format!("TLS cannot be set up: {e}")))?
+        .with_root_certificates(roots(tls)?);
+    let Some((certificate, key)) = &tls.certificate else { return Ok(builder.with_no_client_auth()) };
+    let chain = certificates(certificate)?;
+    let key = PrivateKeyDer::from_pem_file(key).map_err(|e| wrong(format!("tls_key={}: {e}", key.display())))?;
+    builder.with_client_auth_cert(chain, key).map_err(|e| wrong(format!("tls_cert={}: {e}", certificate.display())))
+}
+
+fn roots(tls: &Tls) -> Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    match &tls.ca {
+        Some(file) => {
+            for certificate in certificates(file)? {
+                roots.add(certificate).map_err(|e| wrong(format!("tls_ca={}: {e}", file.display())))?;
+            }
+        }
+        // Single certificates that cannot be read must not keep the others from being trusted.
+        None => _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
+    }
+    if roots.is_empty() {
+        return Err(wrong("there is no certificate to trust: install ca-certificates, or name one with tls_ca=FILE".into()));
+    }
+    Ok(roots)
+}
+
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>);
+    read.map_err(|e| wrong(format!("{}: {e}", file.display())))
+}

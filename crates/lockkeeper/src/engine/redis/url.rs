@@ -1,0 +1,182 @@
+//! The options of a `redis:` URL.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::options::{Address, Layout, RedisOptions, Tls, ValueFormat};
+use crate::error::{Error, ErrorKind, Result};
+use crate::url::{EngineUrl, Secret};
+
+const PORT: u16 = 6379;
+
+fn wrong(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, message)
+}
+
+/// Takes everything out of the URL that is about Redis.
+///
+/// # Errors
+/// `InvalidArgument`, naming the part; a password file that cannot be read.
+pub(crate) fn options(url: &mut EngineUrl, ttl: Duration, drift_permille: u32) -> Result<RedisOptions> {
+    let address = if url.scheme == "redis+unix" {
+        let path = std::mem::take(&mut url.path);
+        if !path.starts_with('/') || !url.hosts.is_empty() {
+            return Err(wrong("redis+unix: takes the path of a socket, as in redis+unix:///run/redis.sock"));
+        }
+        Address::Unix(PathBuf::from(path))
+    } else {
+        let (host, port) = url.single_host()?;
+        Address::Tcp(host, port.unwrap_or(PORT))
+    };
+    let mut options = RedisOptions::new(address);
+    (options.ttl, options.drift_permille) = (ttl, drift_permille);
+    options.db = db(url)?;
+    options.user = url.user.take();
+    options.password = password(url)?;
+    if options.user.is_some() && options.password.is_none() {
+        return Err(wrong("the URL names a user and no password: write redis://user:password@host, or use password_file or password_env"));
+    }
+    if let Some(time) = url.take_duration("connect_timeout")? {
+        options.connect_timeout = time;
+    }
+    if let Some(time) = url.take_duration("request_timeout")? {
+        options.request_timeout = time;
+    }
+    if options.connect_timeout.is_zero() || options.request_timeout.is_zero() {
+        return Err(wrong("connect_timeout and request_timeout cannot be 0"));
+    }
+    if let Some(namespace) = url.take("namespace") {
+        let good = (1..=64).contains(&namespace.len()) && namespace.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+        if !good {
+            return Err(wrong("a namespace has 1 to 64 letters, digits, dots, dashes and underscores"));
+        }
+        options.namespace = namespace;
+    }
+    options.layout = match url.take("layout").as_deref() {
+        None | Some("native") => Layout::Native,
+        Some("redisson") => Layout::Redisson,
+        Some("plain") => Layout::Plain,
+        Some(other) => return Err(wrong(format!("layout={other} is none of native, redisson, plain"))),
+    };
+    take_plain(url, &mut options)?;
+    options.tls = take_tls(url)?;
+    Ok(options)
+}
+
+fn db(url: &mut EngineUrl) -> Result<u32> {
+    if let Some(db) = url.take_number("db", 0..=u64::from(u32::MAX))? {
+        return Ok(u32::try_from(db).unwrap_or(0));
+    }
+    let path = std::mem::take(&mut url.path);
+    let digits = path.strip_prefix('/').unwrap_or(&path);
+    if digits.is_empty() {
+        return Ok(0);
+    }
+    digits.parse().map_err(|_| wrong(format!("the path of a redis: URL is a database number, as in redis://host/3, not {digits:?}")))
+}
+
+fn password(url: &mut EngineUrl) -> Result<Option<Secret>> {
+    let file = url.take("password_file");
+    let variable = url.take("password_env");
+    if [url.password.is_some(), file.is_some(), variable.is_some()].into_iter().filter(|given| *given).count() > 1 {
+        return Err(wrong("the password is given twice: use one of the URL, password_file and password_env"));
+    }
+    if let Some(file) = file {
+        let text = std::fs::read_to_string(&file).map_err(|e| wrong(format!("password_file={file} cannot be read: {e}")))?;
+        return Ok(Some(Secret::new(text.trim_end_matches(['\r', '\n']))));
+    }
+    if let Some(variable) = variable {
+        let text = std::env::var(&variable).map_err(|_| wrong(format!("password_env={variable}: this variable is not set")))?;
+        return Ok(Some(Secret::new(text)));
+    }
+    Ok(url.password.take())
+}
+
+fn take_plain(url: &mut EngineUrl, options: &mut RedisOptions) -> Result<()> {
+    let (key, value) = (url.take("key"), url.take("value"));
+    if options.layout != Layout::Plain && (key.is_some() || value.is_some()) {
+        return Err(wrong("key and value belong to layout=plain"));
+    }
+    if let Some(key) = key {
+        if key.matches("{name}").count() != 1 {
+            return Err(wrong(format!("key={key} needs {{name}} once, as in key=redlock:{{name}}")));
+        }
+        options.key = key;
+    }
+    options.value = match value.as_deref() {
+        None | Some("hex") => ValueFormat::Hex,
+        Some("guid") => ValueFormat::Guid,
+        Some("base64") => ValueFormat::Base64,
+        Some("raw") => ValueFormat::Raw,
+        Some(other) => return Err(wrong(format!("value={other} is none of hex, guid, base64, raw"))),
+    };
+    Ok(())
+}
+
+fn take_tls(url: &mut EngineUrl) -> Result<Option<Tls>> {
+    let ca = url.take("tls_ca").map(PathBuf::from);
+    let certificate = match (url.take("tls_cert"), url.take("tls_key")) {
+        (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
+        (None, None) => None,
+        _ => return Err(wrong("tls_cert and tls_key belong together")),
+    };
+    let tls = Tls { ca, certificate, server_name: url.take("tls_name") };
+    if url.scheme == "rediss" {
+        return Ok(Some(tls));
+    }
+    if tls.ca.is_some() || tls.certificate.is_some() || tls.server_name.is_some() {
+        return Err(wrong("tls_ca, tls_cert, tls_key and tls_name need TLS: use rediss://"));
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<RedisOptions> {
+        let mut url = EngineUrl::parse(text)?;
+        let options = options(&mut url, Duration::from_secs(30), 100)?;
+        url.finish()?;
+        Ok(options)
+    }
+
+    #[test]
+    fn every_part_of_a_url_is_understood() {
+        let options = parse("redis://ann:s3same@[::1]:6380/3?namespace=shop&connect_timeout=1s&request_timeout=500ms").unwrap();
+        assert_eq!(options.address, Address::Tcp("::1".into(), 6380));
+        assert_eq!((options.user.as_deref(), options.db, options.namespace.as_str()), (Some("ann"), 3, "shop"));
+        assert_eq!(options.request_timeout, Duration::from_millis(500));
+        assert!(!format!("{options:?}").contains("s3same"), "{options:?}");
+        assert_eq!(parse("redis://:pw@h").unwrap().password, Some(Secret::new("pw")));
+        assert_eq!(parse("redis+unix:///run/r.sock?db=2").unwrap().address, Address::Unix("/run/r.sock".into()));
+        let plain = parse("redis://h?layout=plain&key=redlock:{name}&value=guid").unwrap();
+        assert_eq!((plain.layout, plain.key.as_str(), plain.value), (Layout::Plain, "redlock:{name}", ValueFormat::Guid));
+        assert!(parse("rediss://h?tls_ca=/ca.pem").unwrap().tls.is_some_and(|tls| tls.ca.is_some()));
+    }
+
+    #[test]
+    fn what_cannot_be_right_is_refused_with_a_reason() {
+        for (url, says) in [
+            ("redis://", "host"),
+            ("redis://a,b", "one host"),
+            ("redis://h/x", "database number"),
+            ("redis://ann@h", "no password"),
+            ("redis://:p@h?password_env=X", "twice"),
+            ("redis://h?password_file=/does/not/exist", "cannot be read"),
+            ("redis://h?layout=fancy", "native, redisson, plain"),
+            ("redis://h?key=x:{name}", "layout=plain"),
+            ("redis://h?layout=plain&key=x", "{name}"),
+            ("redis://h?tls_ca=/x", "rediss://"),
+            ("rediss://h?tls_key=/x", "belong together"),
+            ("redis://h?namespace=a:b", "namespace"),
+            ("redis://h?request_timeout=0", "0"),
+            ("redis://h?colour=red", "colour"),
+            ("redis+unix://host/x", "socket"),
+        ] {
+            let error = parse(url).expect_err(url);
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{url}");
+            assert!(error.message().contains(says), "{url}: {error}");
+        }
+    }
+}
