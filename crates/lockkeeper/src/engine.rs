@@ -7,6 +7,8 @@
 //! The keeper calls an engine while it holds the lock of that name's entry. So an engine must not send an [`Event`]
 //! from inside a call, nor hold a lock of its own while it sends one from elsewhere.
 
+#[cfg(all(feature = "file", target_os = "linux"))]
+pub(crate) mod file;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 

@@ -49,6 +49,9 @@ pub use acquire::{Acquire, Acquired, TryAcquire, TryAcquired};
 pub use claim::{Claim, Entry, Holder, Identity, Mode, Waiter};
 pub use clock::{Clock, Ticks};
 pub use election::{Election, Leader, Observe};
+#[cfg(all(feature = "file", target_os = "linux"))]
+#[doc(hidden)]
+pub use engine::file::direct;
 pub use error::{Error, ErrorKind, Result};
 pub use guarantee::{Can, Class, Description, Require, Warning};
 pub use guard::{Guard, GuardKind, Held, Released};

@@ -21,6 +21,16 @@ pub(crate) fn engine(mut url: EngineUrl, settings: &Settings) -> Result<Arc<dyn 
             let options = crate::engine::redis::options(&mut url, settings.ttl, settings.drift.per_mille)?;
             crate::engine::redis::connect(options)?.into()
         }
+        #[cfg(all(feature = "file", target_os = "linux"))]
+        "file" => {
+            if !url.hosts.is_empty() {
+                return Err(Error::new(ErrorKind::InvalidArgument, "file: has no host: write file:///path/dir with three slashes"));
+            }
+            let durable = url.take_bool("durable")?.unwrap_or(false);
+            let path = std::mem::take(&mut url.path);
+            let path = if path.is_empty() { crate::locks::default_directory()? } else { path.into() };
+            Arc::new(crate::engine::file::File::new(path, durable))
+        }
         scheme => return Err(unknown(scheme)),
     };
     url.finish()?;

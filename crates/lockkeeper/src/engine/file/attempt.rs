@@ -1,0 +1,243 @@
+//! Asking for a lock, in the caller as far as that goes, then in a waiting thread; and giving it back.
+
+use std::sync::Arc;
+
+use super::driver::{Driver, goal_of};
+use super::inspect;
+use super::lockfile::{Key, LockFile};
+use super::recipe::{End as Came, Event as Yes, Recipe};
+use super::record::Stamp;
+use super::state::{Hold, Idle, State, Waiting};
+use super::wait::Wait;
+use super::{Shared, wire};
+use crate::claim::Claim;
+use crate::engine::{Answer, Attempt, ClaimId, End, Error, ErrorKind, Event, Grant, HoldId, Line, Mode, Number, Place};
+use crate::error::Result;
+
+/// How many names one process can wait for at once (R13): each is a thread.
+const WAITING_MAX: usize = 1_024;
+
+/// A claim on its way into a waiting thread.
+pub(super) struct Order {
+    pub(super) claim: Claim,
+    pub(super) key: Arc<Key>,
+    pub(super) recipe: Recipe,
+    pub(super) file: LockFile,
+    pub(super) stamp: Stamp,
+    /// For a conversion: its hold, and a descriptor of it that nobody exchanges.
+    pub(super) converts: Option<(HoldId, LockFile)>,
+}
+
+pub(super) fn grant(mode: Mode, number: u64) -> Grant {
+    let number = if mode.permits().is_some() { Number::None } else { Number::Ours(number) };
+    Grant { number, lease: None }
+}
+
+impl State {
+    /// What became of a claim that was asked before (R3).
+    pub(super) fn known(&self, id: ClaimId) -> Option<Attempt> {
+        if let Some(hold) = self.holds.get(&id) {
+            return Some(Attempt::Granted(grant(hold.mode, hold.number)));
+        }
+        if self.waits.is_empty() {
+            return None;
+        }
+        self.waits.get(&id).map(|_| Attempt::InLine(Place::default()))
+    }
+}
+
+impl Shared {
+    /// Asks for a lock; what cannot be had at once goes on in a waiting thread.
+    pub(super) fn attempt(self: &Arc<Self>, claim: &Claim, line: Line) -> Attempt {
+        self.try_now(claim, line).unwrap_or_else(Attempt::Failed)
+    }
+
+    fn try_now(self: &Arc<Self>, claim: &Claim, line: Line) -> Result<Attempt> {
+        let opened = self.opened()?;
+        let idle = {
+            let mut state = self.state();
+            if state.closed {
+                return Err(Error::new(ErrorKind::Closed, "these locks were closed"));
+            }
+            if let Some(known) = state.known(claim.id) {
+                return Ok(known);
+            }
+            state.take_idle(claim.kind, &claim.name)
+        };
+        let Idle { key, file } = match idle {
+            Some(idle) => idle,
+            None => {
+                let key = Arc::new(Key::new(claim.kind, &claim.name));
+                let file = LockFile::open(&opened.dir, &key)?;
+                Idle { key, file }
+            }
+        };
+        let mut recipe = Recipe::new(goal_of(claim.mode), line == Line::Join);
+        let mut driver = Driver::new(&opened.dir, &key, claim, opened.stamp(claim), file);
+        match driver.run(&mut recipe, Yes::Yes) {
+            Some(Came::Granted) => {
+                let (number, shown, file) = (driver.number, driver.shown, driver.file);
+                self.state().holds.insert(claim.id, Hold { key, file, mode: claim.mode, number, shown, converted: None });
+                Ok(Attempt::Granted(grant(claim.mode, number)))
+            }
+            Some(Came::Busy) => {
+                let holder = inspect::holder(&driver.file, &key);
+                let file = driver.file;
+                self.keep(Idle { key, file });
+                Ok(Attempt::Busy(holder))
+            }
+            Some(Came::Stopped | Came::Failed) => Err(driver.into_error()),
+            None => {
+                let place = Place { ahead: inspect::ahead(&driver.file), holder: inspect::holder(&driver.file, &key) };
+                let (file, stamp) = (driver.file, driver.stamp);
+                let order = Order { claim: claim.clone(), key, recipe, file, stamp, converts: None };
+                self.stand(order).map(|()| Attempt::InLine(place))
+            }
+        }
+    }
+
+    /// Keeps a file that has no locks any more for the next time.
+    pub(super) fn keep(&self, idle: Idle) {
+        let mut state = self.state();
+        let old = if state.closed { Some(idle) } else { state.put_idle(idle) };
+        drop(state);
+        // Closed here, outside of the lock.
+        drop(old);
+    }
+
+    /// Hands a claim to a waiting thread.
+    pub(super) fn stand(self: &Arc<Self>, order: Order) -> Result<()> {
+        let id = order.claim.id;
+        let wait = Arc::new(Wait::new(order.file.anchor().clone()));
+        {
+            let mut state = self.state();
+            if state.waits.len() >= WAITING_MAX {
+                let text = format!("this process waits for {WAITING_MAX} names already, and each is a thread: wait for fewer at once");
+                return Err(Error::new(ErrorKind::Refused, text).temporary(true));
+            }
+            let converts = order.converts.as_ref().map(|(hold, _)| *hold);
+            state.waits.insert(id, Waiting { wait: wait.clone(), key: order.key.clone(), converts, left: Vec::new() });
+        }
+        let shared = self.clone();
+        self.crew.run(move || shared.wait_for(order, &wait)).inspect_err(|_| {
+            self.state().waits.remove(&id);
+        })
+    }
+
+    /// The waiting thread's work: from standing in line to the grant, or out of it.
+    fn wait_for(self: &Arc<Self>, order: Order, wait: &Wait) {
+        let Order { claim, key, mut recipe, file, stamp, converts } = order;
+        let (converts, keep) = converts.map_or((None, None), |(hold, keep)| (Some(hold), Some(keep)));
+        let Ok(opened) = self.opened() else { return };
+        let mut driver = Driver::new(&opened.dir, &key, &claim, stamp, file);
+        driver.wait = Some(wait);
+        driver.keep = keep;
+        driver.holder = converts.unwrap_or(claim.id);
+        let mut end = driver.run(&mut recipe, Yes::Yes).unwrap_or(Came::Failed);
+        if end == Came::Granted {
+            let mut state = self.state();
+            // Under this lock a withdrawal comes either before, and the grant is given back, or after, and finds a hold.
+            let wanted = !wait.is_called_off() && !state.closed;
+            let number = driver.number;
+            match converts {
+                _ if !wanted => end = Came::Stopped,
+                None => {
+                    let (shown, mode) = (driver.shown, claim.mode);
+                    let event = Event::Granted { claim: claim.id, grant: grant(mode, number) };
+                    state.holds.insert(claim.id, Hold { key: key.clone(), file: driver.file, mode, number, shown, converted: None });
+                    self.leave(state, claim.id);
+                    return opened.context.events.send(event);
+                }
+                Some(id) => match state.holds.get_mut(&id) {
+                    Some(hold) => {
+                        hold.converted = Some((claim.id, hold.mode));
+                        (hold.mode, hold.number) = (claim.mode, number);
+                        self.leave(state, claim.id);
+                        drop(driver);
+                        return opened.context.events.send(Event::Granted { claim: claim.id, grant: grant(claim.mode, number) });
+                    }
+                    None => end = Came::Stopped,
+                },
+            }
+        }
+        if end == Came::Stopped {
+            driver.undo(recipe.goal());
+        }
+        let error = (end == Came::Failed && !wait.is_called_off()).then(|| driver.into_error());
+        self.leave(self.state(), claim.id);
+        if let Some(error) = error {
+            opened.context.events.send(Event::Failed { claim: claim.id, error });
+        }
+    }
+
+    /// Takes a wait off the books and tells those who called it off.
+    fn leave(&self, mut state: std::sync::MutexGuard<'_, State>, id: ClaimId) {
+        let waiting = state.waits.remove(&id);
+        drop(state);
+        for left in waiting.into_iter().flat_map(|waiting| waiting.left) {
+            // Whoever called it off may not care.
+            let _ = left.send(());
+        }
+    }
+
+    /// Leaves the line, gives back a grant, or undoes a conversion.
+    pub(super) fn withdraw(self: &Arc<Self>, claim: ClaimId) -> Answer<End> {
+        if !self.is_ours() {
+            return Answer::Now(End::NotOurs);
+        }
+        let mut state = self.state();
+        if let Some(waiting) = state.waits.get_mut(&claim) {
+            let (left, told) = tokio::sync::oneshot::channel();
+            waiting.left.push(left);
+            waiting.wait.stop();
+            return Answer::later(async move {
+                // The sender goes only with the wait itself.
+                let _ = told.await;
+                End::Freed
+            });
+        }
+        let converted = state.holds.iter().find(|(_, hold)| hold.converted.is_some_and(|(by, _)| by == claim)).map(|(id, _)| *id);
+        drop(state);
+        match converted {
+            Some(hold) => Answer::Now(self.unconvert(hold)),
+            None => self.release(claim),
+        }
+    }
+
+    /// Gives one hold back (R3: this one, and nothing by name).
+    pub(super) fn release(self: &Arc<Self>, hold: HoldId) -> Answer<End> {
+        if !self.is_ours() {
+            // The parent's; its descriptors are closed here already (R15).
+            return Answer::Now(End::NotOurs);
+        }
+        let mut state = self.state();
+        let Some(Hold { key, file, .. }) = state.holds.remove(&hold) else { return Answer::Now(End::NotOurs) };
+        let converting = if state.waits.is_empty() { None } else { state.waits.iter_mut().find(|(_, w)| w.converts == Some(hold)) };
+        if let Some((_, waiting)) = converting {
+            // The thread shares the open file description: the locks go when it has let go of it too.
+            let (left, told) = tokio::sync::oneshot::channel();
+            waiting.left.push(left);
+            waiting.wait.stop();
+            drop(state);
+            drop(file);
+            return Answer::later(async move {
+                let _ = told.await;
+                End::Freed
+            });
+        }
+        drop(state);
+        // What cannot be unlocked is closed, which unlocks it too.
+        if wire::unlock_all(&file).is_ok() {
+            if is_watched(&key) {
+                wire::ring(&file);
+            }
+            self.keep(Idle { key, file });
+        }
+        Answer::Now(End::Freed)
+    }
+}
+
+/// Whether whoever watches must hear of a release: the kernel tells nobody.
+fn is_watched(key: &Key) -> bool {
+    key.kind == crate::name::Kind::Election
+}

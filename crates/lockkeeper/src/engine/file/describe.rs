@@ -1,0 +1,139 @@
+//! What this engine promises in this directory (R14).
+
+use nix::sys::statfs::fstatfs;
+
+use super::dir::{Directory, shown};
+use crate::guarantee::{Class, Description, Warning};
+
+/// What it would say before it was opened.
+pub(super) fn unopened() -> Description {
+    let mut about = Description::new("file", "file", Class::OneKernel);
+    about.immediate = true;
+    about.can.delay = false;
+    about.can.force = false;
+    about.can.fair = false;
+    about
+}
+
+/// What it says about a directory.
+pub(super) fn of(dir: &Directory) -> Description {
+    let mut about = unopened();
+    let anchor = dir.anchor();
+    let kind = fstatfs(&*anchor).map(|fs| place(fs.filesystem_type().0 as u32));
+    let kind = kind.unwrap_or(Place { name: "unknown file system", distance: Distance::Unknown });
+    about.server = format!("{} ({}, device {}, inode {})", shown(dir.path()), kind.name, anchor.dev, anchor.ino);
+    about.immediate = !dir.durable;
+    about.breaks = [
+        "a lock file replaced or deleted while it is held: announced as lost, and a second holder until its holder heard of it",
+        "two paths, mounts or containers that mean different files by the same name: compare device and inode",
+        "tokens: the directory deleted together with a clock set back",
+    ]
+    .map(str::to_owned)
+    .into();
+    about.warnings.push(Warning {
+        id: "no-lease",
+        text: "no lease: a holder that is stopped (SIGSTOP, a frozen container) keeps its locks until it goes on or dies".to_owned(),
+    });
+    if !dir.durable {
+        about.breaks.push("tokens: a power cut together with a clock set back; ?durable=true excludes it".to_owned());
+    }
+    match kind.distance {
+        Distance::Local => {}
+        Distance::Layered => about.warnings.push(Warning {
+            id: "overlay",
+            text: format!(
+                "{} is an overlay: containers see the lock only if they mount the same directory, not copies of it",
+                shown(dir.path())
+            ),
+        }),
+        Distance::Network | Distance::Unknown => {
+            about.class = Class::Efficiency;
+            about.recovery_stopped = None;
+            about.warnings.push(Warning {
+                id: "network-file-system",
+                text: format!(
+                    "{} is on {}: whether its server keeps range locks, through its own restarts too, is not known here; use a local directory, \
+                     or an engine with a server",
+                    shown(dir.path()),
+                    kind.name
+                ),
+            });
+        }
+    }
+    if anchor.is_unprotected() {
+        about.warnings.push(Warning {
+            id: "unprotected-directory",
+            text: format!("{} lets every user replace every file in it: chmod +t it", shown(dir.path())),
+        });
+    }
+    about
+}
+
+#[derive(Clone, Copy)]
+enum Distance {
+    Local,
+    Layered,
+    Network,
+    Unknown,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    name: &'static str,
+    distance: Distance,
+}
+
+/// What a file system's magic number means for locks (F4).
+fn place(magic: u32) -> Place {
+    use Distance::{Layered, Local, Network, Unknown};
+    let (name, distance) = match magic {
+        0xef53 => ("ext4", Local),
+        0x5846_5342 => ("xfs", Local),
+        0x9123_683e => ("btrfs", Local),
+        0x0102_1994 => ("tmpfs", Local),
+        0x8584_58f6 => ("ramfs", Local),
+        0xf2f5_2010 => ("f2fs", Local),
+        0x2fc1_2fc1 => ("zfs", Local),
+        0xca45_1a4e => ("bcachefs", Local),
+        0x3153_464a => ("jfs", Local),
+        0x5265_4973 => ("reiserfs", Local),
+        0x4d44 => ("vfat", Local),
+        0x794c_7630 => ("overlayfs", Layered),
+        0x6969 => ("NFS", Network),
+        0xff53_4d42 | 0xfe53_4d42 | 0x517b => ("SMB", Network),
+        0x0102_1997 => ("9p", Network),
+        0x6573_5546 => ("FUSE", Network),
+        0x00c3_6400 => ("Ceph", Network),
+        0x0bd0_0bd0 => ("Lustre", Network),
+        0x5346_414f | 0x6b41_4653 => ("AFS", Network),
+        0x7461_636f => ("OCFS2", Network),
+        0x0116_1970 => ("GFS2", Network),
+        0x4750_4653 => ("GPFS", Network),
+        0x786f_4256 => ("VirtualBox shared folder", Network),
+        0xbacb_acbc => ("VMware shared folder", Network),
+        _ => ("an unknown file system", Unknown),
+    };
+    Place { name, distance }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f4_a_network_file_system_is_no_kernel_lock() {
+        for magic in [0x6969, 0x6573_5546, 0x0102_1997, 0xff53_4d42, 0x1234] {
+            assert!(matches!(place(magic).distance, Distance::Network | Distance::Unknown), "{magic:x}");
+        }
+        assert!(matches!(place(0xef53).distance, Distance::Local));
+    }
+
+    #[test]
+    fn f8_a_description_names_device_and_inode_and_r14_no_lease() {
+        let temp = tempfile::tempdir().unwrap();
+        let about = of(&Directory::open(temp.path(), false).unwrap());
+        assert!(about.server.contains("inode") && about.server.contains("device"), "{}", about.server);
+        assert_eq!((about.recovery, about.recovery_stopped, about.leases), (std::time::Duration::ZERO, None, false));
+        assert!(about.warnings.iter().any(|warning| warning.id == "no-lease"));
+    }
+}

@@ -1,0 +1,171 @@
+//! The directory of the lock files: opening it, what it says about who shares it, and its errors.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::{Mode, SFlag, fstat};
+use nix::unistd::{Uid, geteuid, mkdir};
+
+use super::fork::Descriptor;
+use crate::error::{Error, ErrorKind, Result};
+
+/// A directory of lock files.
+pub(super) struct Directory {
+    path: PathBuf,
+    pub(super) durable: bool,
+    anchor: Mutex<Arc<Anchor>>,
+}
+
+/// One opened incarnation of the directory; a deleted and remade one is another.
+pub(super) struct Anchor {
+    fd: Descriptor,
+    pub(super) dev: u64,
+    pub(super) ino: u64,
+    pub(super) owner: u32,
+    pub(super) group: u32,
+    /// Permission bits.
+    pub(super) mode: u32,
+}
+
+impl AsFd for Anchor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Anchor {
+    fn open(path: &Path) -> Result<Self> {
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let fd = match open(path, flags, Mode::empty()) {
+            Err(Errno::ENOENT) => {
+                make(path)?;
+                open(path, flags, Mode::empty())
+            }
+            opened => opened,
+        };
+        let fd = fd.map_err(|e| match e {
+            Errno::ENOTDIR => {
+                Error::new(ErrorKind::Refused, format!("{} is not a directory: name the directory that holds the lock files", shown(path)))
+            }
+            e => refused("open the lock directory", path, e),
+        })?;
+        let stat = fstat(&fd).map_err(|e| refused("look at the lock directory", path, e))?;
+        Ok(Self {
+            fd: Descriptor::new(fd),
+            dev: stat.st_dev,
+            ino: stat.st_ino,
+            owner: stat.st_uid,
+            group: stat.st_gid,
+            mode: stat.st_mode & 0o7777,
+        })
+    }
+
+    /// Whether anybody but its owner can make files in it.
+    pub(super) fn is_shared(&self) -> bool {
+        self.mode & 0o022 != 0
+    }
+
+    /// Whether everybody can make files in it and anybody can replace anybody's.
+    pub(super) fn is_unprotected(&self) -> bool {
+        self.mode & 0o002 != 0 && self.mode & 0o1000 == 0
+    }
+
+    /// The permissions of a new lock file: whoever can make files here can use ours.
+    pub(super) fn file_mode(&self) -> Mode {
+        let group = if self.mode & 0o020 != 0 { Mode::S_IRGRP | Mode::S_IWGRP } else { Mode::empty() };
+        let other = if self.mode & 0o002 != 0 { Mode::S_IRGRP | Mode::S_IWGRP | Mode::S_IROTH | Mode::S_IWOTH } else { Mode::empty() };
+        Mode::S_IRUSR | Mode::S_IWUSR | group | other
+    }
+
+    /// Whether a lock file of that owner may be used here: in a shared directory everybody's (that is what it is for),
+    /// in a private one ours, root's and the directory's owner's.
+    pub(super) fn trusts(&self, owner: u32) -> bool {
+        self.is_shared() || owner == self.owner || owner == 0 || Uid::from_raw(owner) == geteuid()
+    }
+}
+
+fn make(path: &Path) -> Result<()> {
+    match mkdir(path, Mode::S_IRWXU) {
+        Ok(()) | Err(Errno::EEXIST) => Ok(()),
+        Err(Errno::ENOENT) if path.parent().is_some_and(make_state_home) => make(path),
+        Err(Errno::ENOENT) => Err(Error::new(
+            ErrorKind::Refused,
+            format!("the lock directory {} cannot be made because the directory above it does not exist: make that first", shown(path)),
+        )),
+        Err(e) => Err(refused("make the lock directory", path, e)),
+    }
+}
+
+/// Makes the user's state directory, which a fresh account does not have; no other missing one. Answers whether it did.
+fn make_state_home(path: &Path) -> bool {
+    use std::os::unix::fs::DirBuilderExt;
+    let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let state_home = var("XDG_STATE_HOME").or_else(|| var("HOME").map(|home| home.join(".local/state")));
+    // Its permissions are the XDG specification's.
+    !path.exists()
+        && state_home.is_some_and(|home| home == path)
+        && std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).is_ok()
+}
+
+impl Directory {
+    /// Opens the directory, and makes it (for its owner alone) if only its last component is missing.
+    pub(super) fn open(path: &Path, durable: bool) -> Result<Self> {
+        let path = std::path::absolute(path)
+            .map_err(|e| Error::new(ErrorKind::InvalidArgument, format!("the lock directory {}: {e}", shown(path))))?;
+        let anchor = Anchor::open(&path)?;
+        Ok(Self { path, durable, anchor: Mutex::new(Arc::new(anchor)) })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The incarnation that was there when it was last looked for.
+    pub(super) fn anchor(&self) -> Arc<Anchor> {
+        self.anchor.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Opens the path again: the incarnation that we know was deleted or moved away.
+    pub(super) fn reopen(&self) -> Result<Arc<Anchor>> {
+        let fresh = Arc::new(Anchor::open(&self.path)?);
+        *self.anchor.lock().unwrap_or_else(PoisonError::into_inner) = fresh.clone();
+        Ok(fresh)
+    }
+
+    /// Whether the path leads to the same incarnation as that one.
+    pub(super) fn is_still(&self, anchor: &Anchor) -> bool {
+        nix::sys::stat::stat(&self.path)
+            .is_ok_and(|stat| stat.st_dev == anchor.dev && stat.st_ino == anchor.ino && SFlag::S_IFDIR.bits() & stat.st_mode != 0)
+    }
+
+    /// The path of one file in it, for messages.
+    pub(super) fn file(&self, name: &std::ffi::CStr) -> PathBuf {
+        self.path.join(std::path::Path::new(&*name.to_string_lossy()))
+    }
+}
+
+/// A path in a message: control characters of a neighbour's choice never reach a terminal.
+pub(super) fn shown(path: &Path) -> String {
+    path.to_string_lossy().escape_debug().collect()
+}
+
+/// What the system refused, to which path, and what to do about it.
+pub(super) fn refused(what: &str, path: &Path, errno: Errno) -> Error {
+    let advice = match errno {
+        Errno::EACCES | Errno::EPERM => "let this user read and write there, or use another directory",
+        Errno::ENOSPC | Errno::EDQUOT => "make room on that disk",
+        Errno::EROFS => "that file system is mounted read-only: use another directory",
+        Errno::EMFILE => "this process has as many files open as it may: raise `ulimit -n`",
+        Errno::ENFILE => "the system has as many files open as it can",
+        Errno::ENOLCK => "the kernel, or the file server, has no room for another lock",
+        Errno::EFBIG => "raise `ulimit -f`",
+        _ => "see what is wrong with that path",
+    };
+    let temporary = matches!(errno, Errno::EMFILE | Errno::ENFILE | Errno::ENOLCK | Errno::ENOSPC | Errno::EDQUOT);
+    Error::new(ErrorKind::Refused, format!("cannot {what} {}: {}: {advice}", shown(path), errno.desc()))
+        .temporary(temporary)
+        .caused_by(std::io::Error::from(errno))
+}

@@ -1,0 +1,255 @@
+//! The file engine without keeper, runtime or tasks: what `run` of the command line uses. An uncontended lock is a few
+//! system calls in the calling thread and nothing else; only a wait starts a thread.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use super::dir::{Directory, refused};
+use super::driver::{Driver, goal_of};
+use super::lockfile::{Key, LockFile};
+use super::recipe::{End, Event, Recipe};
+use super::record::Stamp;
+use super::wait::Wait;
+use super::{crew, describe, inspect, verify};
+use crate::claim::{Claim, Entry, Holder, Mode};
+use crate::engine::{Line, Place, Query};
+use crate::error::{Error, ErrorKind, Result};
+use crate::guarantee::Description;
+use crate::lost::Lost;
+use crate::token::Token;
+
+/// An opened lock directory.
+#[derive(Clone)]
+pub struct Files(Arc<Directory>);
+
+/// What an attempt came to.
+pub enum Begin {
+    /// The lock is held.
+    Got(Held),
+    /// Somebody has it or stands in line, and nothing of ours is left there.
+    Busy(Option<Box<Holder>>),
+    /// Standing in line.
+    Waiting(Pending),
+}
+
+impl Files {
+    /// Opens the directory, and makes it for its owner alone if only its last component is missing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`] with the path and what to do.
+    pub fn open(dir: &Path, durable: bool) -> Result<Self> {
+        Directory::open(dir, durable).map(|dir| Self(Arc::new(dir)))
+    }
+
+    /// What the engine promises there.
+    pub fn describe(&self) -> Description {
+        describe::of(&self.0)
+    }
+
+    /// Asks for a lock. Never blocks.
+    ///
+    /// # Errors
+    /// What keeps the lock from being asked for: the file or the directory, a record that cannot be read, another limit.
+    pub fn begin(&self, claim: &Claim, line: Line) -> Result<Begin> {
+        let key = Arc::new(Key::new(claim.kind, &claim.name));
+        let file = LockFile::open(&self.0, &key)?;
+        let mut recipe = Recipe::new(goal_of(claim.mode), line == Line::Join);
+        let mut driver = Driver::new(&self.0, &key, claim, Stamp::of(&claim.who), file);
+        match driver.run(&mut recipe, Event::Yes) {
+            Some(End::Granted) => {
+                let (file, number) = (driver.file, driver.number);
+                Ok(Begin::Got(Held::new(self.0.clone(), key, claim, file, number)))
+            }
+            Some(End::Busy) => Ok(Begin::Busy(inspect::holder(&driver.file, &key))),
+            Some(End::Stopped | End::Failed) => Err(driver.into_error()),
+            None => {
+                let (file, stamp) = (driver.file, driver.stamp);
+                Pending::start(self.0.clone(), key, claim.clone(), file, stamp, recipe).map(Begin::Waiting)
+            }
+        }
+    }
+
+    /// Who holds and who waits.
+    ///
+    /// # Errors
+    /// A directory or record that cannot be read.
+    pub fn read(&self, query: &Query) -> Result<Vec<Entry>> {
+        inspect::entries(&self.0, query)
+    }
+}
+
+/// A place in line. Dropping it leaves the line.
+pub struct Pending {
+    shared: Arc<Shared>,
+    place: Place,
+}
+
+struct Shared {
+    wait: Wait,
+    over: EventFd,
+    outcome: Mutex<Outcome>,
+}
+
+enum Outcome {
+    Open,
+    Over(Box<Result<Held>>),
+    Taken,
+}
+
+impl Shared {
+    fn outcome(&self) -> MutexGuard<'_, Outcome> {
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pending {
+    fn start(dir: Arc<Directory>, key: Arc<Key>, claim: Claim, file: LockFile, stamp: Stamp, recipe: Recipe) -> Result<Self> {
+        let place = Place { ahead: inspect::ahead(&file), holder: inspect::holder(&file, &key) };
+        let over = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
+            .map_err(|e| refused("make a descriptor to wait for", &dir.file(&key.file), e))?;
+        let shared = Arc::new(Shared { wait: Wait::new(file.anchor().clone()), over, outcome: Mutex::new(Outcome::Open) });
+        let of_thread = shared.clone();
+        crew::start(move || {
+            let got = wait_for(&dir, &key, &claim, file, stamp, recipe, &of_thread.wait);
+            let mut outcome = of_thread.outcome();
+            // Left in the meantime: then what was got goes here, and with it the lock.
+            if matches!(*outcome, Outcome::Open) {
+                *outcome = Outcome::Over(Box::new(got));
+            }
+            drop(outcome);
+            let _ = of_thread.over.write(1);
+        })?;
+        Ok(Self { shared, place })
+    }
+
+    /// A descriptor that becomes readable when the wait is over.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.over.as_fd()
+    }
+
+    /// How many stood in line, and who held the lock, when this wait began.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Takes what the wait came to; blocks until it is over.
+    ///
+    /// # Errors
+    /// The wait failed.
+    pub fn finish(self) -> Result<Held> {
+        loop {
+            let taken = {
+                let mut outcome = self.shared.outcome();
+                if matches!(*outcome, Outcome::Open) { Outcome::Open } else { std::mem::replace(&mut *outcome, Outcome::Taken) }
+            };
+            match taken {
+                Outcome::Over(got) => return *got,
+                Outcome::Taken => return Err(Error::new(ErrorKind::Closed, "the wait was over already")),
+                Outcome::Open => {
+                    let mut fds = [nix::poll::PollFd::new(self.as_fd(), nix::poll::PollFlags::POLLIN)];
+                    // Interrupted or not, the outcome is looked at again.
+                    let _ = nix::poll::poll(&mut fds, nix::poll::PollTimeout::NONE);
+                }
+            }
+        }
+    }
+
+    /// Leaves the line.
+    pub fn cancel(self) {}
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let left = std::mem::replace(&mut *self.shared.outcome(), Outcome::Taken);
+        self.shared.wait.stop();
+        // Closed outside of the lock.
+        drop(left);
+    }
+}
+
+fn wait_for(
+    dir: &Arc<Directory>,
+    key: &Arc<Key>,
+    claim: &Claim,
+    file: LockFile,
+    stamp: Stamp,
+    mut recipe: Recipe,
+    wait: &Wait,
+) -> Result<Held> {
+    let mut driver = Driver::new(dir, key, claim, stamp, file);
+    driver.wait = Some(wait);
+    match driver.run(&mut recipe, Event::Yes) {
+        Some(End::Granted) => {
+            let (file, number) = (driver.file, driver.number);
+            Ok(Held::new(dir.clone(), key.clone(), claim, file, number))
+        }
+        Some(End::Failed) => Err(driver.into_error()),
+        _ => Err(Error::new(ErrorKind::Closed, "the wait was called off")),
+    }
+}
+
+/// A hold. Dropping it gives it back, unless a child has inherited it: then it lasts as long as the last process that has it.
+pub struct Held {
+    dir: Arc<Directory>,
+    key: Arc<Key>,
+    id: crate::ClaimId,
+    mode: Mode,
+    number: u64,
+    file: LockFile,
+}
+
+impl Held {
+    fn new(dir: Arc<Directory>, key: Arc<Key>, claim: &Claim, file: LockFile, number: u64) -> Self {
+        Self { dir, key, id: claim.id, mode: claim.mode, number, file }
+    }
+
+    /// The fencing token; permits have none.
+    pub fn token(&self) -> Option<Token> {
+        if self.mode.permits().is_some() { None } else { Token::of(self.number, 0) }
+    }
+
+    /// The descriptor that carries the lock.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// A second descriptor of the same lock: it lasts until both are closed.
+    ///
+    /// # Errors
+    /// No room for another descriptor.
+    pub fn duplicate(&self) -> Result<OwnedFd> {
+        self.fd()
+            .try_clone_to_owned()
+            .map_err(|e| self.failed("duplicate the descriptor of", Errno::from_raw(e.raw_os_error().unwrap_or(0))))
+    }
+
+    /// Whether programs that this process starts inherit the lock; they do not unless told.
+    ///
+    /// # Errors
+    /// The kernel refused to change the descriptor's flag.
+    pub fn set_inherit(&self, inherit: bool) -> Result<()> {
+        self.file.descriptor().survive_forks(inherit);
+        let flags = if inherit { FdFlag::empty() } else { FdFlag::FD_CLOEXEC };
+        fcntl(self.fd(), FcntlArg::F_SETFD(flags)).map(drop).map_err(|e| self.failed("pass on the descriptor of", e))
+    }
+
+    /// Whether it is still held: the path leads to its file, and the file says so.
+    ///
+    /// # Errors
+    /// Why it is lost.
+    pub fn verify(&self) -> Result<(), Lost> {
+        verify::hold(&self.dir, &self.key, &self.file, self.id, self.mode)
+    }
+
+    /// Gives it back: closes this descriptor, and never unlocks, so that the lock lives on in children that inherited it.
+    pub fn release(self) {}
+
+    fn failed(&self, what: &str, errno: Errno) -> Error {
+        refused(&format!("{what} the lock file"), &self.dir.file(&self.key.file), errno)
+    }
+}

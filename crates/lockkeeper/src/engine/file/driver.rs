@@ -1,0 +1,233 @@
+//! Carries out what a recipe says: the one place where the protocol meets the kernel.
+
+use std::os::fd::AsFd;
+
+use nix::errno::Errno;
+use nix::unistd::fdatasync;
+
+use super::bytes::{Grip, HOT_AT, Span};
+use super::dir::{Directory, refused};
+use super::lockfile::{Key, LockFile, Seen};
+use super::recipe::{Action, End, Event, Goal, Recipe};
+use super::record::{About, Hot, Stamp, waiter};
+use super::wait::Wait;
+use super::{boot, presence, value, wire};
+use crate::claim::{Claim, Mode};
+use crate::clock::unix_us;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{ClaimId, HoldId};
+use crate::token::next_number;
+
+/// One acquisition under way.
+pub(super) struct Driver<'a> {
+    pub(super) dir: &'a Directory,
+    pub(super) key: &'a Key,
+    pub(super) claim: &'a Claim,
+    /// The id that the hold has, or will have.
+    pub(super) holder: HoldId,
+    pub(super) stamp: Stamp,
+    /// The open file description that takes the locks. An upgrade has a twin of the hold's.
+    pub(super) file: LockFile,
+    /// A second twin, for an upgrade that is called off: then `file` is closed under it.
+    pub(super) keep: Option<LockFile>,
+    /// Where it may block, and what calls it off; `None` in a caller that must not block.
+    pub(super) wait: Option<&'a Wait>,
+    pub(super) hot: Hot,
+    /// The number of the grant.
+    pub(super) number: u64,
+    /// The place where the holder is shown.
+    pub(super) shown: Option<u16>,
+    waits_at: Option<u16>,
+    pub(super) error: Option<Error>,
+}
+
+impl<'a> Driver<'a> {
+    pub(super) fn new(dir: &'a Directory, key: &'a Key, claim: &'a Claim, stamp: Stamp, file: LockFile) -> Self {
+        let hot = Hot::EMPTY;
+        let holder = claim.id;
+        Self { dir, key, claim, holder, stamp, file, keep: None, wait: None, hot, number: 0, shown: None, waits_at: None, error: None }
+    }
+
+    /// Runs the recipe to its end, or to where it must wait and may not: then the answer is `None`, and a driver with a
+    /// [`Wait`] goes on from there with the same recipe.
+    pub(super) fn run(&mut self, recipe: &mut Recipe, mut event: Event) -> Option<End> {
+        loop {
+            let action = recipe.step(event);
+            match action {
+                Action::Done(end) => return Some(end),
+                Action::Stand if self.wait.is_none() => return None,
+                action => {
+                    event = self.perform(action, recipe.goal()).unwrap_or_else(|error| {
+                        self.error.get_or_insert(error);
+                        Event::Failed
+                    });
+                }
+            }
+        }
+    }
+
+    /// The error of a run that ended in `Failed`.
+    pub(super) fn into_error(self) -> Error {
+        self.error.unwrap_or_else(|| {
+            let path = super::dir::shown(&self.dir.file(&self.key.file));
+            Error::new(ErrorKind::Refused, format!("the lock file {path} is replaced again and again: find out by whom"))
+        })
+    }
+
+    fn perform(&mut self, action: Action, goal: Goal) -> Result<Event> {
+        let yes_if = |yes| if yes { Event::Yes } else { Event::No };
+        match action {
+            Action::Try(span, grip) => wire::try_lock(&self.file, span, grip).map(yes_if).map_err(|e| self.failed("lock", e)),
+            Action::Wait(span, grip) => match self.wait {
+                Some(wait) => wait.lock(&self.file, span, grip).map_err(|e| self.failed("lock", e)),
+                None => Ok(Event::Failed),
+            },
+            Action::Free(span) => wire::unlock(&self.file, span).map(|()| Event::Yes).map_err(|e| self.failed("unlock", e)),
+            Action::Check => match self.file.check(self.key).map_err(|e| self.failed("look at", e))? {
+                Seen::Same => Ok(Event::Yes),
+                // Somebody emptied it: what we hold is the lock all the same, and an empty file is a fresh one.
+                Seen::Cut => self.file.prepare(self.dir, self.key).map(|()| Event::Yes),
+                Seen::Replaced => Ok(Event::Replaced),
+            },
+            Action::Look => self.look(goal),
+            Action::Pick | Action::Sleep => Err(Error::new(ErrorKind::Unsupported, "permits")),
+            Action::Write => self.write().map(|()| Event::Yes),
+            Action::Show => self.show().map(|()| Event::Yes),
+            Action::Announce => {
+                let record = waiter(&self.claim.who, self.claim.mode, unix_us());
+                self.waits_at = Some(presence::announce(&self.file, &record).map_err(|e| self.failed("wait at", e))?);
+                Ok(Event::Yes)
+            }
+            Action::Retract => {
+                self.retract();
+                Ok(Event::Yes)
+            }
+            Action::Undo => {
+                self.undo(goal);
+                Ok(Event::Yes)
+            }
+            Action::Reopen => {
+                self.file = LockFile::open(self.dir, self.key)?;
+                Ok(Event::Yes)
+            }
+            Action::Stand | Action::Done(_) => Ok(Event::Yes),
+        }
+    }
+
+    fn failed(&self, what: &str, errno: Errno) -> Error {
+        refused(&format!("{what} the lock file"), &self.dir.file(&self.key.file), errno)
+    }
+
+    fn read_hot(&mut self) -> Result<()> {
+        let read = wire::read_at(&self.file, &mut self.hot.0, HOT_AT).map_err(|e| self.failed("read", e))?;
+        self.hot.0.iter_mut().skip(read).for_each(|byte| *byte = 0);
+        Ok(())
+    }
+
+    /// Reads the last number and the flags. For a shared hold the number is settled here: one more than the last
+    /// exclusive one, and every exclusive one leaves that free.
+    fn look(&mut self, goal: Goal) -> Result<Event> {
+        self.read_hot()?;
+        let Some((record, _)) = self.hot.latest() else { return Err(self.file.unreadable(self.dir, self.key)) };
+        let (mut last, of_this_boot) = (record.number(), record.boot() == boot::id());
+        let must_give_way = self.wait.is_none() && goal != Goal::Upgrade && self.hot.has_line();
+        if must_give_way && presence::somebody_waits(&self.file, &self.hot).map_err(|e| self.failed("look at", e))? {
+            return Ok(Event::No);
+        }
+        if matches!(goal, Goal::Shared | Goal::Upgradable) {
+            if !of_this_boot {
+                last = self.renumber()?;
+            }
+            self.number = last + 1;
+        }
+        Ok(Event::Yes)
+    }
+
+    /// Starts from the clock again where the record may be older than what was granted: once a file and boot. The caller
+    /// has main, so no exclusive holder writes meanwhile.
+    fn renumber(&mut self) -> Result<u64> {
+        if !wire::try_lock(&self.file, Span::INIT, Grip::Write).map_err(|e| self.failed("lock", e))? {
+            let text = "another process is just renewing the lock file: ask again";
+            return Err(Error::new(ErrorKind::Unknown, text));
+        }
+        let renewed = self.renumber_locked();
+        let _ = wire::unlock(&self.file, Span::INIT);
+        renewed
+    }
+
+    fn renumber_locked(&mut self) -> Result<u64> {
+        self.read_hot()?;
+        let Some((record, next_at)) = self.hot.latest() else { return Err(self.file.unreadable(self.dir, self.key)) };
+        if record.boot() == boot::id() {
+            return Ok(record.number());
+        }
+        let now = unix_us();
+        let number = next_number(record.number() + 1, now).ok_or_else(used_up)?;
+        let mut stamp = Stamp::nobody();
+        let bytes = stamp.stamped(About::Number, number, ClaimId(0), now, boot::id(), 0);
+        wire::write_at(&self.file, bytes, next_at).map_err(|e| self.failed("write", e))?;
+        Ok(number)
+    }
+
+    /// Writes the next number and the holder, alone with the file. What cannot be written is not granted (F5).
+    fn write(&mut self) -> Result<()> {
+        let Some((record, next_at)) = self.hot.latest() else { return Err(self.file.unreadable(self.dir, self.key)) };
+        let now = unix_us();
+        let number = next_number(record.number() + 1, now).ok_or_else(used_up)?;
+        if let Some(text) = &self.claim.value {
+            value::write(&self.file, number, text.as_bytes()).map_err(|e| self.failed("write", e))?;
+        }
+        let bytes = self.stamp.stamped(About::Exclusive, number, self.holder, now, boot::id(), 0);
+        wire::write_at(&self.file, bytes, next_at).map_err(|e| self.failed("write", e))?;
+        if self.dir.durable {
+            fdatasync(&self.file).map_err(|e| self.failed("sync", e))?;
+        }
+        self.number = number;
+        Ok(())
+    }
+
+    fn show(&mut self) -> Result<()> {
+        let about = About::of_mode(self.claim.mode);
+        let extra = self.claim.mode.permits().map_or(0, u64::from);
+        let bytes = self.stamp.stamped(about, self.number, self.holder, unix_us(), boot::id(), extra);
+        self.shown = presence::show(self.file.as_fd(), bytes, |_| false).map_err(|e| self.failed("lock", e))?;
+        Ok(())
+    }
+
+    fn retract(&mut self) {
+        if let Some(place) = self.waits_at.take() {
+            presence::retract(self.keep.as_ref().unwrap_or(&self.file), place);
+        }
+    }
+
+    /// Gives everything back. Errors change nothing here: a descriptor that was exchanged under a wait has taken its
+    /// locks with it, and every other one is closed by who gets an end other than `Granted`.
+    pub(super) fn undo(&mut self, goal: Goal) {
+        self.retract();
+        self.shown = None;
+        match goal {
+            Goal::Exclusive | Goal::Shared | Goal::Upgradable | Goal::Permits => {
+                let _ = wire::unlock_all(&self.file);
+            }
+            Goal::Upgrade => {
+                let file = self.keep.as_ref().unwrap_or(&self.file);
+                let _ = wire::try_lock(file, Span::MAIN, Grip::Read);
+                let _ = wire::unlock(file, Span::GATE);
+            }
+        }
+    }
+}
+
+fn used_up() -> Error {
+    Error::new(ErrorKind::Refused, "the numbers of this lock are used up: is the clock of this machine set to a year far ahead?")
+}
+
+/// What a mode asks of the recipe.
+pub(super) fn goal_of(mode: Mode) -> Goal {
+    match mode {
+        Mode::Exclusive => Goal::Exclusive,
+        Mode::Shared => Goal::Shared,
+        Mode::Upgradable => Goal::Upgradable,
+        Mode::Permits { .. } => Goal::Permits,
+    }
+}

@@ -1,0 +1,116 @@
+//! Who has a lock and who waits, read without taking anything.
+
+use nix::errno::Errno;
+
+use super::bytes::{Grip, HOT_AT, Span};
+use super::dir::{Directory, refused};
+use super::lockfile::{Key, LockFile};
+use super::record::{About, Hot, Record};
+use super::{names, presence, value, wire};
+use crate::claim::{Entry, Holder};
+use crate::engine::Query;
+use crate::error::Result;
+use crate::name::Kind;
+
+/// What is known about one name; an entry also when nothing is stored.
+pub(super) fn entry(dir: &Directory, key: &Key) -> Result<Entry> {
+    let mut entry = Entry::new(key.kind, key.name.clone());
+    if let Some(file) = LockFile::open_to_look(dir, key)? {
+        let mut hot = Hot::EMPTY;
+        let failed = |e| refused("read the lock file", &dir.file(&key.file), e);
+        wire::read_at(&file, &mut hot.0, HOT_AT).map_err(failed)?;
+        let Some((record, _)) = hot.latest() else { return Err(file.unreadable(dir, key)) };
+        fill(&mut entry, &file, &hot, record).map_err(failed)?;
+    }
+    Ok(entry)
+}
+
+/// What is known about one name, or about every name with a prefix that somebody holds or waits for, or that keeps a value.
+pub(super) fn entries(dir: &Directory, query: &Query) -> Result<Vec<Entry>> {
+    let prefix = match query {
+        Query::One(kind, name) => return entry(dir, &Key::new(*kind, name)).map(|entry| vec![entry]),
+        Query::Prefix(prefix) => prefix,
+    };
+    let mut found = Vec::new();
+    for key in keys(dir, prefix)? {
+        // A file that cannot be read, or is not ours, says nothing about the others.
+        if let Ok(entry) = entry(dir, &key)
+            && (!entry.holders.is_empty() || !entry.waiters.is_empty() || entry.count.is_some_and(|count| count > 0))
+        {
+            found.push(entry);
+        }
+    }
+    found.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
+    Ok(found)
+}
+
+/// The locks whose files stand in the directory and whose names start so.
+fn keys(dir: &Directory, prefix: &str) -> Result<Vec<Key>> {
+    let failed = |e: std::io::Error| refused("list the lock directory", dir.path(), Errno::from_raw(e.raw_os_error().unwrap_or(0)));
+    let mut keys = Vec::new();
+    for found in std::fs::read_dir(dir.path()).map_err(failed)? {
+        let Ok(file_name) = found.map_err(failed)?.file_name().into_string() else { continue };
+        let Some(kind) = names::kind_of(&file_name) else { continue };
+        if !names::may_start_with(&file_name, prefix) {
+            continue;
+        }
+        if let Some(name) = LockFile::name_in(dir, kind, &file_name)
+            && name.as_str().starts_with(prefix)
+        {
+            keys.push(Key::new(kind, &name));
+        }
+    }
+    Ok(keys)
+}
+
+fn fill(entry: &mut Entry, file: &LockFile, hot: &Hot, record: Record<'_>) -> Result<(), Errno> {
+    match entry.kind {
+        Kind::Latch => {
+            entry.count = (record.about() == About::Latch).then(|| record.extra());
+            return Ok(());
+        }
+        Kind::Semaphore => {
+            let limit = limit_of(record);
+            entry.limit = limit;
+            entry.holders = presence::shown(file, limit.unwrap_or(0))?;
+        }
+        Kind::Lock | Kind::Election => entry.holders = holders(file, record)?,
+    }
+    entry.waiters = presence::waiters(file, hot, entry.limit.unwrap_or(0))?;
+    Ok(())
+}
+
+/// A semaphore's stored limit.
+pub(super) fn limit_of(record: Record<'_>) -> Option<u16> {
+    matches!(record.about(), About::Limit | About::ChosenLimit).then(|| u16::try_from(record.extra()).unwrap_or(u16::MAX))
+}
+
+/// Who has the lock: the last record's writer while somebody has main alone, else those who are shown.
+fn holders(file: &LockFile, record: Record<'_>) -> Result<Vec<Holder>, Errno> {
+    if wire::obstacle(file, Span::MAIN, Grip::Read)?.is_none() {
+        return presence::shown(file, 0);
+    }
+    let mut holder = if record.about() == About::Exclusive { record.holder(0) } else { Holder::default() };
+    holder.value = value::read(file, record.number())?.and_then(|text| String::from_utf8(text).ok());
+    Ok(vec![holder])
+}
+
+/// One who stands in the way, for the answer to a failed try; nothing when it left meanwhile or is not shown.
+pub(super) fn holder(file: &LockFile, key: &Key) -> Option<Box<Holder>> {
+    let mut hot = Hot::EMPTY;
+    wire::read_at(file, &mut hot.0, HOT_AT).ok()?;
+    let (record, _) = hot.latest()?;
+    let found = match key.kind {
+        Kind::Lock | Kind::Election => holders(file, record),
+        Kind::Semaphore => presence::shown(file, limit_of(record).unwrap_or(0)),
+        Kind::Latch => return None,
+    };
+    found.ok()?.into_iter().next().map(Box::new)
+}
+
+/// How many stand in line now.
+pub(super) fn ahead(file: &LockFile) -> Option<u32> {
+    let mut hot = Hot::EMPTY;
+    wire::read_at(file, &mut hot.0, HOT_AT).ok()?;
+    presence::count(file, &hot).ok()
+}

@@ -1,0 +1,243 @@
+//! The file engine: kernel locks on byte ranges of one small file a name, no server.
+//!
+//! The kernel is the arbiter: it frees a lock the moment its holder dies, and never before. Read [`bytes`] for the plan of
+//! a file, [`recipe`] for the protocol, `driver` for its meeting with the kernel, `wait` for how a blocked wait ends.
+
+#![allow(dead_code, reason = "permits and the watch over replaced files come next")]
+
+mod attempt;
+mod boot;
+pub mod bytes;
+mod convert;
+mod crew;
+mod describe;
+mod dir;
+pub mod direct;
+mod driver;
+mod fork;
+mod inspect;
+mod lockfile;
+mod names;
+mod presence;
+pub mod recipe;
+mod record;
+mod state;
+mod value;
+mod verify;
+mod wait;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use tokio::sync::oneshot;
+
+use crate::engine::{
+    Answer, Attempt, Change, Claim, ClaimId, Context, Description, End, Engine, Entry, Error, ErrorKind, HoldId, LeaseId, Line, Query,
+    Released, Renewal, Result, WatchId,
+};
+use crate::id::fork_generation;
+use crew::Crew;
+use dir::Directory;
+use record::Stamp;
+use state::{Hold, State};
+
+/// Kernel locks in one directory.
+pub(crate) struct File(Arc<Shared>);
+
+struct Shared {
+    path: PathBuf,
+    durable: bool,
+    born: u32,
+    opened: OnceLock<Opened>,
+    state: Mutex<State>,
+    crew: Crew,
+}
+
+struct Opened {
+    dir: Directory,
+    context: Context,
+    stamp: Stamp,
+}
+
+impl File {
+    /// An engine for the lock files of a directory; `durable` syncs every number to the disk before its grant.
+    pub(crate) fn new(path: impl Into<PathBuf>, durable: bool) -> Self {
+        Self(Arc::new(Shared {
+            path: path.into(),
+            durable,
+            born: fork_generation(),
+            opened: OnceLock::new(),
+            state: Mutex::default(),
+            crew: Crew::default(),
+        }))
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The open directory; an error before `open`, and in a forked child, whose descriptors are closed (R15).
+    fn opened(&self) -> Result<&Opened> {
+        if self.born != fork_generation() {
+            return Err(Error::new(ErrorKind::Closed, "this process is a fork of the one that opened these locks: open them anew"));
+        }
+        self.opened.get().ok_or_else(|| Error::new(ErrorKind::Closed, "these locks are not open yet"))
+    }
+
+    fn is_ours(&self) -> bool {
+        self.born == fork_generation()
+    }
+}
+
+impl Opened {
+    /// The prepared record of who asks.
+    fn stamp(&self, claim: &Claim) -> Stamp {
+        if Arc::ptr_eq(&claim.who, &self.context.who) { self.stamp.clone() } else { Stamp::of(&claim.who) }
+    }
+}
+
+/// Work that the caller must not wait for: done by a waiting thread, answered when it is done.
+fn offload<T: Send + 'static>(crew: &Crew, failed: fn(Error) -> T, work: impl FnOnce() -> T + Send + 'static) -> Answer<T> {
+    let (sender, receiver) = oneshot::channel();
+    let started = crew.run(move || {
+        // Whoever asked may be gone.
+        let _ = sender.send(work());
+    });
+    match started {
+        Err(error) => Answer::Now(failed(error)),
+        Ok(()) => {
+            let lost = failed(Error::new(ErrorKind::Unknown, "the thread that asked the kernel ended early"));
+            Answer::later(async move { receiver.await.unwrap_or(lost) })
+        }
+    }
+}
+
+impl Engine for File {
+    fn open(&self, context: Context) -> Answer<Result<()>> {
+        Answer::Now(Directory::open(&self.0.path, self.0.durable).and_then(|dir| {
+            let stamp = Stamp::of(&context.who);
+            let opened = Opened { dir, context, stamp };
+            self.0.opened.set(opened).map_err(|_| Error::new(ErrorKind::InvalidArgument, "a file engine is opened once"))
+        }))
+    }
+
+    fn describe(&self) -> Description {
+        self.0.opened.get().map_or_else(describe::unopened, |opened| describe::of(&opened.dir))
+    }
+
+    fn attempt(&self, claim: &Claim, line: Line) -> Answer<Attempt> {
+        if !self.0.durable {
+            return Answer::Now(self.0.attempt(claim, line));
+        }
+        // A sync takes as long as the disk does: not in the caller.
+        let (shared, claim) = (self.0.clone(), claim.clone());
+        offload(&self.0.crew, Attempt::Failed, move || shared.attempt(&claim, line))
+    }
+
+    fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Attempt>> {
+        let gone = |why: &dyn std::fmt::Display| Attempt::Failed(Error::new(ErrorKind::Lost, why.to_string()));
+        let opened = match self.0.opened() {
+            Ok(opened) => opened,
+            Err(error) => return Answer::Now(claims.iter().map(|_| Attempt::Failed(error.clone())).collect()),
+        };
+        let state = self.0.state();
+        let check = |id: &ClaimId| match state.holds.get(id).map(|hold| opened.verify(*id, hold)) {
+            Some(Err(why)) => gone(&why),
+            _ => state.known(*id).unwrap_or_else(|| gone(&"it is neither held nor in line")),
+        };
+        Answer::Now(claims.iter().map(check).collect())
+    }
+
+    fn withdraw(&self, claim: ClaimId) -> Answer<End> {
+        self.0.withdraw(claim)
+    }
+
+    fn convert(&self, hold: HoldId, claim: &Claim) -> Answer<Attempt> {
+        if !self.0.durable {
+            return Answer::Now(self.0.convert(hold, claim));
+        }
+        let (shared, claim) = (self.0.clone(), claim.clone());
+        offload(&self.0.crew, Attempt::Failed, move || shared.convert(hold, &claim))
+    }
+
+    fn renew(&self, leases: &[LeaseId]) -> Answer<Vec<Renewal>> {
+        // There are none: the kernel's lock lasts as long as its holder.
+        Answer::Now(leases.iter().map(|_| Renewal::Gone(crate::Lost::TakenAway)).collect())
+    }
+
+    fn release(&self, holds: &[HoldId], again: Option<&Claim>) -> Answer<Released> {
+        let ends: Vec<_> = holds.iter().map(|hold| self.0.release(*hold)).collect();
+        if ends.iter().all(|end| matches!(end, Answer::Now(_))) && (again.is_none() || !self.0.durable) {
+            let now = |end| if let Answer::Now(end) = end { Some(end) } else { None };
+            let again = again.map(|claim| self.0.attempt(claim, Line::Join));
+            return Answer::Now(Released { ends: ends.into_iter().filter_map(now).collect(), again });
+        }
+        let again = again.map(|claim| self.attempt(claim, Line::Join));
+        Answer::later(async move {
+            let mut told = Vec::with_capacity(ends.len());
+            for end in ends {
+                told.push(finish(end).await);
+            }
+            let again = match again {
+                Some(answer) => Some(finish(answer).await),
+                None => None,
+            };
+            Released { ends: told, again }
+        })
+    }
+
+    fn read(&self, query: &Query) -> Answer<Result<Vec<Entry>>> {
+        Answer::Now(self.0.opened().and_then(|opened| inspect::entries(&opened.dir, query)))
+    }
+
+    fn write(&self, change: &Change) -> Answer<Result<bool>> {
+        let _ = change;
+        Answer::Now(Err(Error::new(ErrorKind::Unsupported, "not on this engine")))
+    }
+
+    fn watch(&self, _watch: WatchId, _query: &Query) -> Answer<Result<()>> {
+        Answer::Now(Err(Error::new(ErrorKind::Unsupported, "not on this engine")))
+    }
+
+    fn unwatch(&self, _watch: WatchId) {}
+
+    fn close(&self) -> Answer<()> {
+        {
+            let mut state = self.0.state();
+            state.closed = true;
+            state.drop_idle();
+            for waiting in state.waits.values() {
+                waiting.wait.stop();
+            }
+        }
+        match self.0.crew.close() {
+            None => Answer::Now(()),
+            Some(told) => Answer::later(async move {
+                // The sender goes only with the crew.
+                let _ = told.await;
+            }),
+        }
+    }
+}
+
+async fn finish<T>(answer: Answer<T>) -> T {
+    match answer {
+        Answer::Now(value) => value,
+        Answer::Later(future) => future.await,
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // Waiting threads hold the shared state: without an end of their waits nobody would free it.
+        if self.0.is_ours() {
+            drop(self.close());
+        }
+    }
+}

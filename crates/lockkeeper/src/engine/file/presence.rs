@@ -1,0 +1,129 @@
+//! Who waits and who holds with others, told by records that count only while their byte is locked: the kernel frees the
+//! byte with its process, so a record never outlives its writer, whatever becomes of its pid (F7).
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use nix::errno::Errno;
+
+use super::bytes::{FLAGS_AT, Grip, RECORD, SHOWN, SHOWN_AT, Span, WAITER, WAITERS, WAITERS_AT};
+use super::record::{Hot, Record, read_waiter};
+use super::wire;
+use crate::claim::{Holder, Waiter};
+
+/// The place that the waiters beyond the table share: they count for those who must give way, and are not shown.
+const BEYOND: u16 = WAITERS as u16;
+
+/// Where a search for a free place starts, so that processes do not all try the same ones.
+fn hint(places: usize) -> usize {
+    std::process::id() as usize % places
+}
+
+/// Stands in the table of waiters, and sets the flag that makes others give way (R11).
+pub(super) fn announce(file: impl AsFd, record: &[u8; WAITER]) -> Result<u16, Errno> {
+    let file = file.as_fd();
+    for step in 0..WAITERS {
+        let place = ((hint(WAITERS) + step) % WAITERS) as u16;
+        if wire::try_lock(file, Span::waiter(place), Grip::Write)? {
+            // Without room on the disk it waits unseen.
+            let _ = wire::write_at(file, record, WAITERS_AT + u64::from(place) * WAITER as u64);
+            wire::write_at(file, &[1], FLAGS_AT + u64::from(place))?;
+            return Ok(place);
+        }
+    }
+    // Refused only while somebody sweeps the flag away, which takes a moment.
+    while !wire::try_lock(file, Span::waiter(BEYOND), Grip::Read)? {
+        std::thread::yield_now();
+    }
+    wire::write_at(file, &[1], FLAGS_AT + u64::from(BEYOND))?;
+    Ok(BEYOND)
+}
+
+/// Leaves the table of waiters.
+pub(super) fn retract(file: impl AsFd, place: u16) {
+    // A flag that stays, here or after a crash, costs the next acquisition one look: see `somebody_waits`.
+    if place != BEYOND {
+        let _ = wire::write_at(&file, &[0], FLAGS_AT + u64::from(place));
+    }
+    let _ = wire::unlock(&file, Span::waiter(place));
+}
+
+/// Whether any of the flags is true; sweeps away those that the dead left.
+pub(super) fn somebody_waits(file: impl AsFd, hot: &Hot) -> Result<bool, Errno> {
+    let file = file.as_fd();
+    if wire::is_taken(file, Span::WAITERS)? {
+        return Ok(true);
+    }
+    for (place, _) in hot.flags().iter().enumerate().filter(|(_, flag)| **flag != 0) {
+        let span = Span::waiter(place as u16);
+        if wire::try_lock(file, span, Grip::Write)? {
+            let _ = wire::write_at(file, &[0], FLAGS_AT + place as u64);
+            wire::unlock(file, span)?;
+        }
+    }
+    Ok(false)
+}
+
+/// How many wait and are shown.
+pub(super) fn count(file: impl AsFd, hot: &Hot) -> Result<u32, Errno> {
+    let mut count = 0;
+    for (place, _) in hot.flags().iter().enumerate().take(WAITERS).filter(|(_, flag)| **flag != 0) {
+        count += u32::from(wire::is_taken(&file, Span::waiter(place as u16))?);
+    }
+    Ok(count)
+}
+
+/// Everybody who waits and has a record, in the order in which they came.
+pub(super) fn waiters(file: impl AsFd, hot: &Hot, limit: u16) -> Result<Vec<Waiter>, Errno> {
+    let file = file.as_fd();
+    let mut found = Vec::new();
+    for (place, _) in hot.flags().iter().enumerate().take(WAITERS).filter(|(_, flag)| **flag != 0) {
+        let mut bytes = [0; WAITER];
+        let read = wire::read_at(file, &mut bytes, WAITERS_AT + (place * WAITER) as u64)?;
+        if let Some(waiter) = bytes.get(..read).and_then(|bytes| read_waiter(bytes, limit))
+            && wire::is_taken(file, Span::waiter(place as u16))?
+        {
+            found.push(waiter);
+        }
+    }
+    found.sort_by_key(|(since, _)| *since);
+    let number = |(ahead, (_, waiter))| Waiter { ahead: u32::try_from(ahead).ok(), ..waiter };
+    Ok(found.into_iter().enumerate().map(number).collect())
+}
+
+/// Shows a shared holder; `used` says which places this open file description has already, for its own locks never
+/// refuse it. `None` when the table or the disk is full: it holds all the same, unseen.
+pub(super) fn show(file: BorrowedFd<'_>, record: &[u8; RECORD], used: impl Fn(u16) -> bool) -> Result<Option<u16>, Errno> {
+    for step in 0..SHOWN {
+        let place = ((hint(SHOWN) + step) % SHOWN) as u16;
+        if !used(place) && wire::try_lock(file, Span::shown(place), Grip::Write)? {
+            if write_shown(file, place, record).is_ok() {
+                return Ok(Some(place));
+            }
+            wire::unlock(file, Span::shown(place))?;
+            return Ok(None);
+        }
+    }
+    Ok(None)
+}
+
+/// Writes the record of a place that is ours.
+pub(super) fn write_shown(file: BorrowedFd<'_>, place: u16, record: &[u8; RECORD]) -> Result<(), Errno> {
+    wire::write_at(file, record, SHOWN_AT + u64::from(place) * RECORD as u64)
+}
+
+/// Everybody who holds with others and has a record.
+pub(super) fn shown(file: impl AsFd, limit: u16) -> Result<Vec<Holder>, Errno> {
+    let file = file.as_fd();
+    let mut table = vec![0; SHOWN * RECORD];
+    let read = wire::read_at(file, &mut table, SHOWN_AT)?;
+    let mut found = Vec::new();
+    for (place, bytes) in table.get(..read).unwrap_or_default().chunks_exact(RECORD).enumerate() {
+        if let Some(record) = Record::read(bytes)
+            && wire::is_taken(file, Span::shown(place as u16))?
+        {
+            found.push((record.since_us(), record.holder(limit)));
+        }
+    }
+    found.sort_by_key(|(since, _)| *since);
+    Ok(found.into_iter().map(|(_, holder)| holder).collect())
+}

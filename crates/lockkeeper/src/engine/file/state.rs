@@ -1,0 +1,107 @@
+//! What one engine has open: holds, waits, and files kept for the next time.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::lockfile::{Key, LockFile};
+use super::wait::Wait;
+use crate::claim::Mode;
+use crate::engine::{ClaimId, HoldId};
+use crate::name::{Kind, Name};
+
+/// A hold and the open file description that has its locks.
+pub(super) struct Hold {
+    pub(super) key: Arc<Key>,
+    pub(super) file: LockFile,
+    pub(super) mode: Mode,
+    pub(super) number: u64,
+    pub(super) shown: Option<u16>,
+    /// The conversion that brought it into its mode, and the mode before.
+    pub(super) converted: Option<(ClaimId, Mode)>,
+}
+
+/// A claim whose thread waits in the kernel.
+pub(super) struct Waiting {
+    pub(super) wait: Arc<Wait>,
+    pub(super) key: Arc<Key>,
+    /// The hold that it would change.
+    pub(super) converts: Option<HoldId>,
+    /// Told when the thread has left the wait and nothing of it is left.
+    pub(super) left: Vec<oneshot::Sender<()>>,
+}
+
+/// A file that nobody here holds, kept open for the next acquisition.
+pub(super) struct Idle {
+    pub(super) key: Arc<Key>,
+    pub(super) file: LockFile,
+}
+
+/// How many files of each kind are kept open for the next time.
+const IDLE_MAX: usize = 128;
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) holds: HashMap<HoldId, Hold, BuildHasherDefault<IdHasher>>,
+    pub(super) waits: HashMap<ClaimId, Waiting, BuildHasherDefault<IdHasher>>,
+    idle: [HashMap<Name, Idle>; Kind::ALL.len()],
+    pub(super) closed: bool,
+}
+
+fn slot(kind: Kind) -> usize {
+    match kind {
+        Kind::Lock => 0,
+        Kind::Semaphore => 1,
+        Kind::Election => 2,
+        Kind::Latch => 3,
+    }
+}
+
+impl State {
+    /// Takes the kept file of a name.
+    pub(super) fn take_idle(&mut self, kind: Kind, name: &Name) -> Option<Idle> {
+        self.idle.get_mut(slot(kind))?.remove(name)
+    }
+
+    /// Keeps a file that has no locks for the next time; answers what is to be closed instead, outside of the lock.
+    pub(super) fn put_idle(&mut self, idle: Idle) -> Option<Idle> {
+        let Some(files) = self.idle.get_mut(slot(idle.key.kind)) else { return Some(idle) };
+        if files.len() >= IDLE_MAX {
+            // Any one: with more names than places there is no better guess that is as cheap.
+            let any = files.keys().next().cloned()?;
+            let old = files.remove(&any);
+            files.insert(idle.key.name.clone(), idle);
+            return old;
+        }
+        files.insert(idle.key.name.clone(), idle)
+    }
+
+    /// Forgets every kept file.
+    pub(super) fn drop_idle(&mut self) {
+        self.idle = Default::default();
+    }
+}
+
+/// Claim ids are random bits already.
+#[derive(Default)]
+pub(super) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word.iter_mut().zip(chunk).for_each(|(to, from)| *to = *from);
+            self.0 ^= u64::from_le_bytes(word);
+        }
+    }
+
+    fn write_u128(&mut self, id: u128) {
+        self.0 = id as u64 ^ (id >> 64) as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}

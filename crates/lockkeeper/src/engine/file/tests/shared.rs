@@ -1,0 +1,168 @@
+use super::*;
+use crate::ErrorKind;
+
+#[test]
+fn readers_hold_together_and_exclude_a_writer() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b, c) = (Peer::new(dir.path()), Peer::new(dir.path()), Peer::new(dir.path()));
+    let (first, _) = a.get("x", Mode::Shared);
+    let (second, _) = b.get("x", Mode::Shared);
+    assert_eq!(c.entry(Kind::Lock, "x").holders.len(), 2);
+    assert!(!c.can_get("x", Mode::Exclusive));
+    a.release(first);
+    assert!(!c.can_get("x", Mode::Exclusive));
+    b.release(second);
+    assert!(c.can_get("x", Mode::Exclusive));
+}
+
+#[test]
+fn r7_a_shared_number_is_above_every_earlier_and_below_every_later_exclusive_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
+    let mut last = 0;
+    for round in 0..200 {
+        let mode = if round % 3 == 0 { Mode::Exclusive } else { Mode::Shared };
+        let (hold, number) = if round % 2 == 0 { a.get("x", mode) } else { b.get("x", mode) };
+        assert!(if mode == Mode::Exclusive { number > last } else { number >= last }, "{round}: {number} after {last}");
+        last = number;
+        a.release(hold);
+        b.release(hold);
+    }
+}
+
+#[test]
+fn a_waiting_writer_is_not_starved_by_new_readers() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b, c) = (Peer::new(dir.path()), Peer::new(dir.path()), Peer::new(dir.path()));
+    let (reading, _) = a.get("x", Mode::Shared);
+    let writing = b.stand("x", Mode::Exclusive);
+    a.until_waiters(Kind::Lock, "x", 1);
+    assert!(!c.can_get("x", Mode::Shared), "behind the writer in line");
+    let later = c.stand("x", Mode::Shared);
+    a.until_waiters(Kind::Lock, "x", 2);
+    assert!(b.is_silent() && c.is_silent());
+    a.release(reading);
+    b.granted(writing);
+    assert!(c.is_silent());
+    b.release(writing);
+    c.granted(later);
+    assert!(a.can_get("x", Mode::Shared));
+}
+
+#[test]
+fn readers_that_waited_together_hold_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let peers: Vec<_> = (0..6).map(|_| Peer::new(dir.path())).collect();
+    let (writing, number) = peers[0].get("x", Mode::Exclusive);
+    let waiting: Vec<_> = peers[1..].iter().map(|peer| peer.stand("x", Mode::Shared)).collect();
+    peers[0].release(writing);
+    for (peer, claim) in peers[1..].iter().zip(&waiting) {
+        assert!(peer.granted(*claim) > number);
+    }
+    assert_eq!(peers[0].entry(Kind::Lock, "x").holders.len(), 5);
+    assert_eq!(peers[0].entry(Kind::Lock, "x").waiters, []);
+}
+
+#[test]
+fn an_upgradable_holder_lets_readers_in_and_no_second_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
+    let _up = a.get("x", Mode::Upgradable);
+    assert!(b.can_get("x", Mode::Shared));
+    assert!(!b.can_get("x", Mode::Upgradable));
+    assert!(!b.can_get("x", Mode::Exclusive));
+    let modes: Vec<_> = b.entry(Kind::Lock, "x").holders.iter().map(|holder| holder.mode).collect();
+    assert_eq!(modes, [Some(Mode::Upgradable)]);
+}
+
+fn convert(peer: &Peer, hold: HoldId, to: Mode) -> (ClaimId, Attempt) {
+    let ask = claim("x", to);
+    (ask.id, finish(peer.engine.convert(hold, &ask)))
+}
+
+#[test]
+fn an_upgrade_waits_for_the_readers_and_keeps_new_ones_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b, c) = (Peer::new(dir.path()), Peer::new(dir.path()), Peer::new(dir.path()));
+    let (up, first) = a.get("x", Mode::Upgradable);
+    let (reading, _) = b.get("x", Mode::Shared);
+    let (upgrade, answer) = convert(&a, up, Mode::Exclusive);
+    assert!(matches!(answer, Attempt::InLine(_)), "{answer:?}");
+    until("the gate is shut", || !c.can_get("x", Mode::Shared));
+    assert!(a.is_silent());
+    b.release(reading);
+    let second = a.granted(upgrade);
+    assert!(second > first);
+    assert_eq!(c.entry(Kind::Lock, "x").holders[0].claim, Some(up), "the hold keeps its id");
+    let (_, answer) = convert(&a, up, Mode::Upgradable);
+    let Attempt::Granted(grant) = answer else { panic!("{answer:?}") };
+    assert!(number(&grant) > second);
+    assert!(c.can_get("x", Mode::Shared) && !c.can_get("x", Mode::Exclusive));
+    let (_, answer) = convert(&a, up, Mode::Exclusive);
+    let Attempt::Granted(again) = answer else { panic!("{answer:?}") };
+    assert!(number(&again) > number(&grant), "at once, for nobody reads");
+    a.release(up);
+    assert!(c.can_get("x", Mode::Exclusive));
+}
+
+#[test]
+fn a_writer_goes_down_to_reader_and_lets_the_others_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
+    let (hold, first) = a.get("x", Mode::Exclusive);
+    let waiting = b.stand("x", Mode::Shared);
+    let (_, answer) = convert(&a, hold, Mode::Shared);
+    let Attempt::Granted(grant) = answer else { panic!("{answer:?}") };
+    assert!(number(&grant) > first);
+    b.granted(waiting);
+    assert_eq!(a.entry(Kind::Lock, "x").holders.len(), 2);
+    b.release(waiting);
+    let upgrading = b.stand("x", Mode::Exclusive);
+    a.release(hold);
+    assert!(b.granted(upgrading) > number(&grant));
+}
+
+#[test]
+fn a_shared_hold_cannot_become_exclusive() {
+    let dir = tempfile::tempdir().unwrap();
+    let peer = Peer::new(dir.path());
+    let (hold, _) = peer.get("x", Mode::Shared);
+    let Attempt::Failed(error) = convert(&peer, hold, Mode::Exclusive).1 else { panic!() };
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+}
+
+#[test]
+fn a_withdrawn_upgrade_leaves_the_hold_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
+    let (up, _) = a.get("x", Mode::Upgradable);
+    for _ in 0..50 {
+        let (reading, _) = b.get("x", Mode::Shared);
+        let (upgrade, _) = convert(&a, up, Mode::Exclusive);
+        if upgrade.0 % 2 == 0 {
+            b.release(reading);
+        }
+        assert!(matches!(a.withdraw(upgrade), End::Freed));
+        b.release(reading);
+        assert!(b.can_get("x", Mode::Shared), "the gate is open again");
+        assert!(!b.can_get("x", Mode::Upgradable), "and upgrade still taken");
+    }
+    let _events = a.events.try_iter().count();
+    a.release(up);
+    assert!(b.can_get("x", Mode::Exclusive));
+}
+
+#[test]
+fn a_hold_released_under_its_waiting_upgrade_is_free_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
+    for _ in 0..50 {
+        let (up, _) = a.get("x", Mode::Upgradable);
+        let (reading, _) = b.get("x", Mode::Shared);
+        let (_, answer) = convert(&a, up, Mode::Exclusive);
+        assert!(matches!(answer, Attempt::InLine(_)));
+        assert!(matches!(a.release(up), End::Freed));
+        b.release(reading);
+        assert!(b.can_get("x", Mode::Exclusive));
+    }
+}

@@ -1,0 +1,168 @@
+//! A wait that blocks in the kernel, and how it is called off.
+//!
+//! A signal alone cannot do that: one that arrives just before the call is lost. So the descriptor is exchanged first,
+//! under the waiting thread, for one on which no lock can be had (the directory, opened with `O_PATH`): a call that has
+//! not begun fails at once, and one that has is ended by the signal. If the lock had just been won, it is gone with the
+//! open file description. One signal is enough, and it says nothing itself.
+
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nix::errno::Errno;
+use nix::libc;
+
+use super::bytes::{Grip, Span};
+use super::dir::Anchor;
+use super::lockfile::LockFile;
+use super::recipe::Event;
+use super::wire::{self, Waited};
+
+/// One wait of one claim.
+pub(super) struct Wait {
+    state: Mutex<State>,
+    /// What is put in the place of a descriptor under a call.
+    anchor: Arc<Anchor>,
+}
+
+struct State {
+    called_off: bool,
+    look_again: bool,
+    blocked: Option<Blocked>,
+}
+
+/// Where the waiting thread is blocked. It leaves by taking this away under the lock, so while it stands here the thread
+/// lives and the descriptor is its own.
+enum Blocked {
+    Locking { thread: libc::pthread_t, fd: RawFd },
+}
+
+impl Wait {
+    pub(super) fn new(anchor: Arc<Anchor>) -> Self {
+        Self { state: Mutex::new(State { called_off: false, look_again: false, blocked: None }), anchor }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Blocks until the range is locked, or the wait is called off.
+    pub(super) fn lock(&self, file: &LockFile, span: Span, grip: Grip) -> Result<Event, Errno> {
+        loop {
+            {
+                let mut state = self.state();
+                if state.called_off {
+                    return Ok(Event::Stopped);
+                }
+                // SAFETY: always successful, and has no preconditions.
+                let thread = unsafe { libc::pthread_self() };
+                state.blocked = Some(Blocked::Locking { thread, fd: file.as_fd().as_raw_fd() });
+            }
+            let waited = wire::wait_lock(file, span, grip);
+            let mut state = self.state();
+            state.blocked = None;
+            if state.called_off {
+                return Ok(Event::Stopped);
+            }
+            if std::mem::take(&mut state.look_again) {
+                return Ok(Event::Replaced);
+            }
+            match waited? {
+                Waited::Locked => return Ok(Event::Yes),
+                // A signal of somebody else's.
+                Waited::Interrupted => {}
+            }
+        }
+    }
+
+    /// Calls the wait off. It may just have been won: who owns the wait decides that under a lock of its own.
+    pub(super) fn stop(&self) {
+        let mut state = self.state();
+        state.called_off = true;
+        self.rouse(&mut state);
+    }
+
+    /// Makes the waiting thread open the path again: its file was replaced.
+    pub(super) fn look_again(&self) {
+        let mut state = self.state();
+        if state.blocked.is_some() {
+            state.look_again = true;
+            self.rouse(&mut state);
+        }
+    }
+
+    /// Whether it was called off.
+    pub(super) fn is_called_off(&self) -> bool {
+        self.state().called_off
+    }
+
+    fn rouse(&self, state: &mut State) {
+        match state.blocked {
+            Some(Blocked::Locking { thread, fd }) => {
+                // SAFETY: `fd` belongs to the waiting thread, which cannot close it before it gets the state's lock; the
+                // thread lives for the same reason. Exchanging the descriptor is what this is for.
+                unsafe {
+                    libc::dup3(self.anchor.as_fd().as_raw_fd(), fd, libc::O_CLOEXEC);
+                    if let Some(signal) = signal() {
+                        libc::pthread_kill(thread, signal);
+                    }
+                }
+            }
+            None => {}
+        }
+    }
+}
+
+extern "C" fn nothing(_: libc::c_int) {}
+
+/// The signal that ends a blocking call: a realtime signal that nobody else handles. Chosen again when somebody took it.
+fn signal() -> Option<libc::c_int> {
+    static CHOSEN: AtomicI32 = AtomicI32::new(0);
+    static CHOOSING: Mutex<()> = Mutex::new(());
+    let ours = |signal| handler_of(signal) == Some(nothing as extern "C" fn(libc::c_int) as usize);
+    let chosen = CHOSEN.load(Ordering::Acquire);
+    if chosen != 0 && ours(chosen) {
+        return Some(chosen);
+    }
+    let _one_at_a_time = CHOOSING.lock().unwrap_or_else(PoisonError::into_inner);
+    let chosen = CHOSEN.load(Ordering::Acquire);
+    if chosen != 0 && ours(chosen) {
+        return Some(chosen);
+    }
+    let free = (libc::SIGRTMIN()..=libc::SIGRTMAX()).rev().find(|signal| handler_of(*signal) == Some(libc::SIG_DFL))?;
+    // SAFETY: a zeroed sigaction is valid; the handler does nothing, and without SA_RESTART the call it interrupts ends.
+    let installed = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
+        action.sa_flags = libc::SA_ONSTACK;
+        libc::sigemptyset(&raw mut action.sa_mask);
+        libc::sigaction(free, &raw const action, std::ptr::null_mut()) == 0
+    };
+    if !installed {
+        return None;
+    }
+    CHOSEN.store(free, Ordering::Release);
+    Some(free)
+}
+
+fn handler_of(signal: libc::c_int) -> Option<usize> {
+    // SAFETY: a zeroed sigaction is valid, and asking changes nothing.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        (libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0).then_some(action.sa_sigaction)
+    }
+}
+
+/// Prepares a thread that waits: the program's own handlers must not run on its small stack, and its interruptions must.
+pub(super) fn prepare_thread() {
+    let _ = signal();
+    // SAFETY: the set is initialised by sigfillset before anything reads it, and only this thread's mask changes.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut set);
+        for signal in libc::SIGRTMIN()..=libc::SIGRTMAX() {
+            libc::sigdelset(&raw mut set, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
+    }
+}
