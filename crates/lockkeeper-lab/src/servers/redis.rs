@@ -43,6 +43,19 @@ impl RedisServer {
         server
     }
 
+    /// Starts a Sentinel that watches nothing.
+    pub fn start_sentinel() -> Self {
+        let mut server = Self { child: None, dir: fresh_dir(), port: free_port(), arguments: Vec::new(), environment: Vec::new() };
+        let config = server.dir.join("sentinel.conf");
+        std::fs::write(&config, format!("port {}\nbind 127.0.0.1\ndir {}\n", server.port, server.dir.display()))
+            .expect("the temporary directory can be written");
+        let mut command = Command::new("redis-server");
+        command.arg(&config).arg("--sentinel").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        server.child = Some(command.spawn().expect("redis-server can be started: install Debian's package redis-server"));
+        assert!(server.answers(), "the sentinel does not start");
+        server
+    }
+
     fn run(&mut self) {
         // A free port can be taken between the look and the start; the next one is tried then.
         for _ in 0..5 {

@@ -14,6 +14,7 @@ use crate::guarantee::{Class, Description, Warning};
 pub(super) struct Facts {
     version: Option<String>,
     valkey: bool,
+    informed: bool,
     mode: Option<String>,
     replica_of: Option<String>,
     replicas: u32,
@@ -29,15 +30,19 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    pub(super) fn read(info: &Value, fsync: &Value) -> Self {
+    /// From what HELLO, INFO and CONFIG GET appendfsync answered; the last two may have been denied.
+    pub(super) fn read(hello: &Value, info: &Value, fsync: &Value) -> Self {
         let info = info.text().unwrap_or_default();
+        let greeting =
+            |name: &str| hello.pairs().into_iter().find(|(k, _)| k.text() == Some(name)).and_then(|(_, v)| v.text().map(str::to_owned));
         let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::to_owned);
         let fsync = fsync.pairs().into_iter().find(|(k, _)| k.text() == Some("appendfsync")).and_then(|(_, v)| v.text().map(str::to_owned));
-        let replica = field("role").is_some_and(|role| role == "slave");
+        let replica = greeting("role").is_some_and(|role| role == "replica" || role == "slave") && !info.is_empty();
         Self {
-            version: field("valkey_version").or_else(|| field("redis_version")),
-            valkey: field("server_name").is_some_and(|name| name == "valkey"),
-            mode: field("redis_mode").or_else(|| field("server_mode")),
+            version: field("valkey_version").or_else(|| field("redis_version")).or_else(|| greeting("version")),
+            valkey: greeting("server").is_some_and(|name| name == "valkey"),
+            informed: !info.is_empty(),
+            mode: greeting("mode"),
             replica_of: replica
                 .then(|| format!("{}:{}", field("master_host").unwrap_or_default(), field("master_port").unwrap_or_default())),
             replicas: field("connected_slaves").and_then(|n| n.parse().ok()).unwrap_or(0),
@@ -108,7 +113,7 @@ impl Facts {
                 ),
             );
         }
-        if self.version.is_none() {
+        if !self.informed {
             warn(
                 "info-denied",
                 "this user may not run INFO, so persistence and eviction are unknown; allow +info, or look at them by hand".into(),

@@ -110,8 +110,7 @@ impl Inner {
         let link = self.side();
         loop {
             let command = Command::new(["SCAN", &cursor, "MATCH", &self.keys.pattern(prefix), "COUNT", "1000"]);
-            let none = Started { before: self.context.clock.now(), answers: Vec::new(), forked: false };
-            let answered = link.finish(none, || Some(command.clone()), self.options.connect_timeout).await;
+            let answered = link.finish(Started::nothing(), || Some(command.clone()), self.options.connect_timeout).await;
             let value = match answered {
                 Ok(answered) => answered.value,
                 Err(broken) => return Err(self.broken(link, &broken)),

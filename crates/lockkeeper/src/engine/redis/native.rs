@@ -283,13 +283,13 @@ impl Inner {
     async fn released(self: Arc<Self>, calls: Vec<Option<(HoldId, Call)>>, started: Started, again: Option<Claim>) -> Released {
         let mut ends = Vec::with_capacity(calls.len());
         let mut stands = None;
-        let mut answers = started.answers.into_iter();
+        let mut answers = started.each();
         for call in calls {
             let Some((id, call)) = call else {
                 ends.push(End::NotOurs);
                 continue;
             };
-            let one = Started { before: started.before, answers: answers.next().into_iter().collect(), forked: started.forked };
+            let one = answers.next().unwrap_or_else(Started::nothing);
             let (end, answered) = self.ended(id, one, &call).await;
             ends.push(end);
             if let Some(answered) = answered
@@ -394,13 +394,12 @@ impl Engine for Native {
         let commands: Vec<_> = calls.iter().filter_map(|(_, call)| call.as_ref().map(Call::by_name)).collect();
         let started = inner.main.start(&commands);
         Answer::later(async move {
-            let (before, forked) = (started.before, started.forked);
-            let mut answers = started.answers.into_iter();
+            let mut answers = started.each();
             let mut attempts = Vec::with_capacity(calls.len());
             for (id, call) in calls {
                 attempts.push(match call {
                     Some(call) => {
-                        let one = Started { before, answers: answers.next().into_iter().collect(), forked };
+                        let one = answers.next().unwrap_or_else(Started::nothing);
                         inner.clone().asked(id, call, one, inner.options.request_timeout).await
                     }
                     None => Attempt::Unknown(Error::new(ErrorKind::Unknown, "this claim does not stand in line")),

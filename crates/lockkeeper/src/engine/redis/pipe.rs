@@ -309,8 +309,8 @@ impl Driver {
                     self.pipe.queue(&[Command::new(["PING"])], || None);
                     now + self.reply_within
                 }
-                // Whoever sends in the meantime is noticed late by one such step at most.
-                None => now + self.reply_within / 2,
+                // Whoever sends in the meantime looks after its own answer.
+                None => self.last_read + IDLE_PING,
             };
             self.timer.as_mut().reset(next);
         }

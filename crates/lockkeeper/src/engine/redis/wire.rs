@@ -76,7 +76,10 @@ impl Link {
         let within = self.options.connect_timeout;
         match timeout(within, self.connect_now()).await {
             Ok(done) => done,
-            Err(_) => Err(errors::unreachable(&self.options.address, format_args!("no answer within {within:?}"))),
+            Err(_) => {
+                let hint = if self.options.tls.is_some() { "; if that port does not speak TLS, use redis://" } else { "" };
+                Err(errors::unreachable(&self.options.address, format_args!("no answer within {within:?}{hint}")))
+            }
         }
     }
 
@@ -86,7 +89,7 @@ impl Link {
         let mut driver = Box::pin(driver);
         let channels: Vec<String> = self.lock().channels.iter().cloned().collect();
         let hello = pin!(self.hello(&pipe, &channels));
-        let facts = either(hello, &mut driver).await.unwrap_or_else(|why| Err(errors::unreachable(&self.options.address, why)))?;
+        let facts = either(hello, &mut driver).await.unwrap_or_else(|why| Err(self.no_welcome(&why)))?;
         {
             let mut state = self.lock();
             state.facts = Some(facts);
@@ -100,6 +103,19 @@ impl Link {
         }
         self.up.send_replace(true);
         Ok(driver)
+    }
+
+    /// A connection that ended before the server said anything.
+    fn no_welcome(&self, why: &str) -> Error {
+        let at = &self.options.address;
+        if why.contains("CertificateRequired") {
+            let text = format!("the server at {at} wants a certificate from us: name it with tls_cert=FILE and tls_key=FILE");
+            return Error::new(crate::error::ErrorKind::Refused, text);
+        }
+        // A TLS alert, or the end of the connection: that is how a TLS port takes a plain greeting.
+        let tls_port = self.options.tls.is_none()
+            && (why.contains("\\u{15}") || ["closed the connection", "reset by peer"].iter().any(|end| why.contains(end)));
+        if tls_port { errors::unreachable(at, format_args!("{why}; if it wants TLS, use rediss://")) } else { errors::unreachable(at, why) }
     }
 
     /// Everything in one message: who we are, which database, what we listen to, what the server is.
@@ -121,20 +137,26 @@ impl Link {
         let (names, commands): (Vec<&str>, Vec<Command>) = commands.into_iter().unzip();
         let (before, read_at_us) = (self.clock.now(), unix_us());
         let mut values = Vec::new();
+        let mut greeting = Value::Nil;
         for (at, (name, answer)) in names.iter().zip(pipe.send(&commands)).enumerate() {
             let value = match answer.await {
                 Ok(Ok((_, value))) => value,
-                Ok(Err(Broken::NotSent(why) | Broken::Unknown(why))) => return Err(errors::unreachable(&options.address, why)),
-                Err(_) => return Err(errors::unreachable(&options.address, "the connection ended")),
+                Ok(Err(Broken::NotSent(why) | Broken::Unknown(why))) => return Err(self.no_welcome(&why)),
+                Err(_) => return Err(self.no_welcome("the connection ended")),
             };
             match value {
                 Value::Error(text) if at < required => return Err(errors::server(options, name, &text)),
+                // What it says first is enough to know a server that can never do.
+                value if at == 0 => {
+                    Facts::read(&value, &Value::Nil, &Value::Nil).check(options)?;
+                    greeting = value;
+                }
                 value => values.push(value),
             }
         }
         let fsync = values.pop().unwrap_or(Value::Nil);
         let info = values.pop().unwrap_or(Value::Nil);
-        let mut facts = Facts::read(&info, &fsync);
+        let mut facts = Facts::read(&greeting, &info, &fsync);
         if let Some([seconds, micros]) = values.pop().as_ref().map(Value::items)
             && let (Some(seconds), Some(micros)) = (seconds.unsigned(), micros.unsigned())
         {
@@ -217,11 +239,11 @@ impl Link {
         let before = self.clock.now();
         if self.born != fork_generation() {
             // The socket belongs to the parent; one byte from us would spoil its stream (R15).
-            return Started { before, answers: Vec::new(), forked: true };
+            return Started { before, answers: Vec::new(), pipe: None, forked: true };
         }
         let pipe = self.lock().pipe.clone();
-        let answers = pipe.map(|pipe| pipe.send(commands)).unwrap_or_default();
-        Started { before, answers, forked: false }
+        let answers = pipe.as_ref().map(|pipe| pipe.send(commands)).unwrap_or_default();
+        Started { before, answers, pipe, forked: false }
     }
 
     /// Waits until there is a connection; an error says why there is none.
@@ -255,7 +277,7 @@ impl Link {
             }
             let before = started.before;
             let broken = match started.answers.pop() {
-                Some(answer) => match answer.await {
+                Some(answer) => match self.in_time(answer, started.pipe.as_ref()).await {
                     Ok(Ok((order, value))) => return Ok(Answered { before, order, value }),
                     Ok(Err(broken)) => broken,
                     Err(_) => Broken::Unknown("the connection ended".into()),
@@ -268,6 +290,24 @@ impl Link {
             self.wait_up(until).await?;
             let Some(command) = command() else { return Err(broken) };
             started = self.start(&[command]);
+        }
+    }
+
+    /// Waits for an answer; one that is overdue ends its connection, and that says whether its request was sent.
+    async fn in_time(
+        &self,
+        mut answer: oneshot::Receiver<Outcome>,
+        pipe: Option<&Pipe>,
+    ) -> std::result::Result<Outcome, oneshot::error::RecvError> {
+        let within = self.options.request_timeout;
+        match timeout(within, &mut answer).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                if let Some(pipe) = pipe {
+                    pipe.close(&format!("the server did not answer within {within:?}"));
+                }
+                answer.await
+            }
         }
     }
 
@@ -307,9 +347,24 @@ impl Link {
 
 /// Commands on their way.
 pub(super) struct Started {
-    pub(super) before: Ticks,
-    pub(super) answers: Vec<oneshot::Receiver<Outcome>>,
-    pub(super) forked: bool,
+    before: Ticks,
+    answers: Vec<oneshot::Receiver<Outcome>>,
+    pipe: Option<Pipe>,
+    forked: bool,
+}
+
+impl Started {
+    /// Nothing was sent yet.
+    pub(super) fn nothing() -> Self {
+        Self { before: Ticks::default(), answers: Vec::new(), pipe: None, forked: false }
+    }
+
+    /// One a command, in order; for the last of them, when nothing was sent, there are none.
+    pub(super) fn each(self) -> impl Iterator<Item = Self> + Send {
+        let Self { before, answers, pipe, forked } = self;
+        let sent = answers.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
+        sent.map(move |answer| Self { before, answers: answer.into_iter().collect(), pipe: pipe.clone(), forked })
+    }
 }
 
 /// Whichever is ready first.

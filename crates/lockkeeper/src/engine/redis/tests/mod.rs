@@ -4,8 +4,14 @@
 #[allow(dead_code, reason = "the lab's module; each test uses some of it")]
 mod server;
 
+#[path = "../../../../../lockkeeper-lab/src/proxy.rs"]
+#[allow(dead_code, reason = "the lab's module; each test uses some of it")]
+mod proxy;
+
+mod faults;
 mod keeper;
 mod line;
 mod mutex;
 mod others;
+mod refusals;
 mod support;

@@ -1,0 +1,320 @@
+//! A TCP proxy of a test's own between a client and a server, with faults that are switched on and off for each direction.
+//!
+//! It counts RESP replies where a fault is about one of them ("hold the reply of the next command"), and bytes everywhere else.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// From the client to the server.
+    Up,
+    /// From the server to the client.
+    Down,
+}
+
+/// What happens to bytes of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fault {
+    /// Bytes are read and thrown away; the sender notices nothing.
+    pub blackhole: bool,
+    /// Bytes are kept until the fault is lifted.
+    pub hold: bool,
+    /// Bytes arrive this much later.
+    pub delay: Duration,
+    /// The connection is cut after this many bytes more; 0 cuts at the next one.
+    pub cut_after: Option<usize>,
+    /// Only connections up to this one, in the order in which they were made; see [`Proxy::hold_present`].
+    pub present_only: Option<u64>,
+}
+
+#[derive(Default)]
+struct State {
+    up: Fault,
+    down: Fault,
+    refuse: bool,
+    accepted: u64,
+    connections: Vec<(TcpStream, TcpStream)>,
+    /// Bytes that went through, up and down.
+    passed: [u64; 2],
+    /// Bytes that are being held, up and down.
+    held: [u64; 2],
+    /// Every cut and every fault of it is for connections older than this.
+    closed: bool,
+}
+
+impl State {
+    fn fault(&mut self, way: Way) -> &mut Fault {
+        match way {
+            Way::Up => &mut self.up,
+            Way::Down => &mut self.down,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A running proxy; dropping it cuts every connection.
+pub struct Proxy {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    stopping: Arc<AtomicBool>,
+    listener: Option<JoinHandle<()>>,
+}
+
+impl Proxy {
+    /// A proxy on a free port of 127.0.0.1 in front of a port there.
+    pub fn to(port: u16) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port is free");
+        let address = listener.local_addr().expect("it is bound");
+        let (shared, stopping) = (Arc::new(Shared::default()), Arc::new(AtomicBool::new(false)));
+        let (ours, stop) = (shared.clone(), stopping.clone());
+        let accept = move || {
+            for client in listener.incoming() {
+                if stop.load(Ordering::SeqCst) {
+                    return;
+                }
+                let Ok(client) = client else { continue };
+                if ours.lock().refuse {
+                    continue;
+                }
+                let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+                connect(&ours, client, server);
+            }
+        };
+        let listener = std::thread::Builder::new().name("proxy".into()).spawn(accept).expect("a thread");
+        Self { shared, address, stopping, listener: Some(listener) }
+    }
+
+    /// The port to connect to.
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// Sets what happens to bytes of one direction from now on; `Fault::default()` lifts it.
+    pub fn set(&self, way: Way, fault: Fault) {
+        *self.shared.lock().fault(way) = fault;
+        self.shared.changed.notify_all();
+    }
+
+    /// Throws away everything of one direction.
+    pub fn blackhole(&self, way: Way) {
+        self.set(way, Fault { blackhole: true, ..Fault::default() });
+    }
+
+    /// Keeps what the connections of now send in one direction; new ones pass freely.
+    pub fn hold_present(&self, way: Way) {
+        let last = self.shared.lock().accepted;
+        self.set(way, Fault { hold: true, present_only: Some(last), ..Fault::default() });
+    }
+
+    /// Keeps everything of one direction until [`Proxy::heal`].
+    pub fn hold(&self, way: Way) {
+        self.set(way, Fault { hold: true, ..Fault::default() });
+    }
+
+    /// Lets everything through again; what was held arrives now.
+    pub fn heal(&self) {
+        let mut state = self.shared.lock();
+        (state.up, state.down, state.refuse) = (Fault::default(), Fault::default(), false);
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+
+    /// Takes no more connections, or does again.
+    pub fn refuse(&self, refuse: bool) {
+        self.shared.lock().refuse = refuse;
+    }
+
+    /// Cuts every connection now; what was held is lost.
+    pub fn cut(&self) {
+        for (client, server) in self.shared.lock().connections.drain(..) {
+            // A connection that is gone already is cut.
+            let _ = client.shutdown(Shutdown::Both);
+            let _ = server.shutdown(Shutdown::Both);
+        }
+        self.shared.changed.notify_all();
+    }
+
+    /// Cuts the client's side of every connection; what is on its way to the server still arrives there, once it is let through.
+    pub fn cut_client(&self) {
+        for (client, _) in &self.shared.lock().connections {
+            // A connection that is gone already is cut.
+            let _ = client.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// How many bytes of one direction are being held.
+    pub fn held(&self, way: Way) -> u64 {
+        self.shared.lock().held[way as usize]
+    }
+
+    /// How many bytes went through in one direction.
+    pub fn passed(&self, way: Way) -> u64 {
+        self.shared.lock().passed[way as usize]
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.shared.lock().closed = true;
+        self.cut();
+        // Wakes the listener; if that fails it is awake.
+        let _ = TcpStream::connect(self.address);
+        if let Some(listener) = self.listener.take() {
+            // A listener that panicked has said so.
+            let _ = listener.join();
+        }
+    }
+}
+
+fn connect(shared: &Arc<Shared>, client: TcpStream, server: TcpStream) {
+    for stream in [&client, &server] {
+        // Without it, small messages would be late by themselves.
+        let _ = stream.set_nodelay(true);
+    }
+    let copies = || Some((client.try_clone().ok()?, server.try_clone().ok()?));
+    let (Some(kept), Some((c, s))) = (copies(), copies()) else { return };
+    let id = {
+        let mut state = shared.lock();
+        state.connections.push(kept);
+        state.accepted += 1;
+        state.accepted
+    };
+    let (ours, theirs) = (shared.clone(), shared.clone());
+    std::thread::spawn(move || pump(&ours, id, Way::Up, client, server));
+    std::thread::spawn(move || pump(&theirs, id, Way::Down, s, c));
+}
+
+fn pump(shared: &Shared, id: u64, way: Way, mut from: TcpStream, mut to: TcpStream) {
+    let mut buffer = vec![0u8; 64 << 10];
+    loop {
+        let length = match from.read(&mut buffer) {
+            Ok(length) if length > 0 => length,
+            _ => break,
+        };
+        let Some(length) = pass(shared, id, way, length) else { continue };
+        if to.write_all(buffer.get(..length.bytes).unwrap_or_default()).is_err() || length.then_cut {
+            break;
+        }
+        shared.lock().passed[way as usize] += length.bytes as u64;
+    }
+    // The other side learns of the end; one that is gone knows.
+    let _ = to.shutdown(Shutdown::Both);
+    let _ = from.shutdown(Shutdown::Both);
+}
+
+struct Passed {
+    bytes: usize,
+    then_cut: bool,
+}
+
+/// How much may pass, after what has to be waited for; `None`: nothing, and nobody is told.
+fn pass(shared: &Shared, id: u64, way: Way, length: usize) -> Option<Passed> {
+    let mut state = shared.lock();
+    let delay = state.fault(way).delay;
+    if !delay.is_zero() {
+        let until = Instant::now() + delay;
+        while Instant::now() < until && !state.closed {
+            let rest = until.saturating_duration_since(Instant::now());
+            state = shared.changed.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+    let holds = |fault: &Fault| fault.hold && fault.present_only.is_none_or(|last| id <= last);
+    if holds(state.fault(way)) {
+        state.held[way as usize] += length as u64;
+        while holds(state.fault(way)) && !state.closed {
+            state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.held[way as usize] -= length as u64;
+    }
+    let fault = state.fault(way);
+    if fault.blackhole {
+        return None;
+    }
+    match &mut fault.cut_after {
+        Some(left) if *left <= length => {
+            let bytes = *left;
+            fault.cut_after = None;
+            Some(Passed { bytes, then_cut: true })
+        }
+        Some(left) => {
+            *left -= length;
+            Some(Passed { bytes: length, then_cut: false })
+        }
+        None => Some(Passed { bytes: length, then_cut: false }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that answers every byte with the next one.
+    fn counting_server() -> u16 {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                std::thread::spawn(move || {
+                    let mut stream = stream;
+                    let mut byte = [0u8];
+                    while stream.read_exact(&mut byte).is_ok() && stream.write_all(&[byte[0].wrapping_add(1)]).is_ok() {}
+                });
+            }
+        });
+        port
+    }
+
+    fn ask(stream: &mut TcpStream, byte: u8) -> Option<u8> {
+        stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        stream.write_all(&[byte]).ok()?;
+        let mut answer = [0u8];
+        stream.read_exact(&mut answer).ok()?;
+        Some(answer[0])
+    }
+
+    #[test]
+    fn bytes_pass_are_held_are_lost_and_are_cut_as_told() {
+        let proxy = Proxy::to(counting_server());
+        let mut stream = TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();
+        assert_eq!(ask(&mut stream, 1), Some(2));
+        proxy.hold(Way::Down);
+        assert_eq!(ask(&mut stream, 5), None);
+        assert_eq!(proxy.held(Way::Down), 1);
+        proxy.heal();
+        let mut answer = [0u8];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, [6], "what was held arrives");
+        proxy.blackhole(Way::Up);
+        assert_eq!(ask(&mut stream, 7), None);
+        proxy.heal();
+        assert_eq!(ask(&mut stream, 9), Some(10), "what was lost stays lost");
+        proxy.set(Way::Down, Fault { delay: Duration::from_millis(50), ..Fault::default() });
+        let before = Instant::now();
+        assert_eq!(ask(&mut stream, 9), Some(10));
+        assert!(before.elapsed() >= Duration::from_millis(50));
+        proxy.set(Way::Down, Fault { cut_after: Some(1), ..Fault::default() });
+        assert_eq!(ask(&mut stream, 1), Some(2));
+        assert_eq!(ask(&mut stream, 1), None);
+        proxy.refuse(true);
+        let mut refused = TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();
+        assert_eq!(ask(&mut refused, 1), None);
+    }
+}

@@ -1,0 +1,258 @@
+//! What a network and a server can do to us (the numbers are those of the failure catalogue).
+
+use std::time::{Duration, Instant};
+
+use super::proxy::{Fault, Proxy, Way};
+use super::server::RedisServer;
+use super::support::{Process, granted, number, options, until};
+use crate::claim::Mode;
+use crate::engine::{Attempt, End, Event, Renewal};
+use crate::error::ErrorKind;
+use crate::name::Kind;
+
+const RECORD: &str = "lockkeeper:{lock:a}";
+
+fn behind(proxy: &Proxy) -> Process {
+    let mut options = options(proxy.port());
+    options.request_timeout = Duration::from_millis(500);
+    let process = Process::with(options);
+    // The server learns the scripts, so that a fault meets the call that it is meant for.
+    let (claim, _) = process.take("warm", Mode::Exclusive);
+    assert!(matches!(process.renew(claim.id), Renewal::Extended { .. }));
+    let waiting = process.queue("warm", Mode::Exclusive);
+    assert!(matches!(process.withdraw(waiting.id), End::Freed));
+    assert!(matches!(process.release(claim.id), End::Freed));
+    process
+}
+
+#[test]
+fn g4_g10_a_lease_counts_from_before_the_request_left_however_late_the_answer_is() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let process = behind(&proxy);
+    proxy.set(Way::Down, Fault { delay: Duration::from_millis(300), ..Fault::default() });
+    let before = process.now();
+    let claim = process.exclusive("a");
+    let lease = granted(process.attempt(&claim)).lease.unwrap();
+    assert!(lease.since.unwrap() <= before.plus(Duration::from_millis(50)), "counted from the reply");
+    let before = process.now();
+    let Renewal::Extended { since, .. } = process.renew(claim.id) else { panic!("not extended") };
+    assert!(since.unwrap() >= before && process.now().since(since.unwrap()) >= Duration::from_millis(300));
+}
+
+#[test]
+fn g5_an_acquire_whose_reply_was_lost_is_unknown_and_the_same_claim_again_holds_once() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let process = behind(&proxy);
+    for lost in [0, 3] {
+        proxy.set(Way::Down, Fault { cut_after: Some(lost), ..Fault::default() });
+        let claim = process.exclusive("a");
+        let attempt = process.attempt(&claim);
+        assert!(matches!(&attempt, Attempt::Unknown(e) if e.kind() == ErrorKind::Unknown), "{attempt:?}");
+        process.link(false);
+        process.link(true);
+        until("the lost request has arrived", || server.command(&["EXISTS", RECORD]) == ["1"]);
+        let written = server.command(&["GET", RECORD])[0].clone();
+        let grant = granted(process.attempt(&claim));
+        assert!(written.contains(&format!(" {} ", number(&grant))), "the grant of the lost reply: {written}");
+        assert!(matches!(process.release(claim.id), End::Freed));
+        assert_eq!(server.command(&["EXISTS", RECORD]), ["0"], "held once");
+    }
+}
+
+#[test]
+fn g6_an_acquire_that_arrives_after_the_caller_left_and_cleaned_up_locks_nobody() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let process = behind(&proxy);
+    proxy.hold_present(Way::Up);
+    let claim = process.exclusive("a");
+    let asked = process.engine.attempt(&claim, crate::engine::Line::Join);
+    until("the request is on its way", || proxy.held(Way::Up) > 0);
+    proxy.cut_client();
+    assert!(matches!(process.wait(asked), Attempt::Unknown(_)));
+    process.link(true);
+    assert!(matches!(process.withdraw(claim.id), End::NotOurs));
+    let asked_before = server.command_counts().get("evalsha").copied().unwrap_or(0);
+    proxy.heal();
+    until("the late request has arrived", || server.command_counts().get("evalsha").copied().unwrap_or(0) > asked_before);
+    assert_eq!(server.command(&["EXISTS", RECORD]), ["0"], "it must find that its caller has left");
+    process.take("a", Mode::Exclusive);
+}
+
+#[test]
+fn g7_a_release_repeated_after_its_reply_was_lost_frees_nobody_else() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let (one, two) = (behind(&proxy), Process::of(&server));
+    let (held, _) = one.take("a", Mode::Exclusive);
+    proxy.set(Way::Down, Fault { cut_after: Some(0), ..Fault::default() });
+    assert!(matches!(one.release(held.id), End::Unknown(_)));
+    let (theirs, _) = two.take("a", Mode::Exclusive);
+    one.link(true);
+    assert!(matches!(one.release(held.id), End::NotOurs));
+    assert!(matches!(two.renew(theirs.id), Renewal::Extended { .. }));
+}
+
+#[test]
+fn r1_a_push_that_is_read_after_a_pause_is_not_a_grant() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let (one, two) = (Process::of(&server), behind(&proxy));
+    let (held, _) = one.take("a", Mode::Exclusive);
+    let mut claim = two.exclusive("a");
+    claim.ttl = Duration::from_millis(900);
+    two.queue_claim(&claim);
+    proxy.hold(Way::Down);
+    one.release(held.id);
+    until("the push is on its way", || proxy.held(Way::Down) > 0);
+    // The claim lease is 300 ms.
+    std::thread::sleep(Duration::from_millis(350));
+    let other = one.take("a", Mode::Exclusive).0;
+    proxy.heal();
+    let woken = two.event("word of it", |e| match e {
+        Event::Wake { claim: id } if *id == claim.id => Some(true),
+        Event::Granted { claim: id, .. } if *id == claim.id => Some(false),
+        _ => None,
+    });
+    assert!(woken, "a grant that is over was believed");
+    assert!(matches!(one.renew(other.id), Renewal::Extended { .. }));
+    assert!(matches!(two.attempt(&claim), Attempt::InLine(_)));
+}
+
+#[test]
+fn d3_a_restart_without_data_loses_the_lock_and_says_so_and_numbers_still_rise() {
+    let mut server = RedisServer::start();
+    let process = Process::of(&server);
+    let (held, before) = process.take("a", Mode::Exclusive);
+    server.restart();
+    process.link(false);
+    process.link(true);
+    assert!(matches!(process.renew(held.id), Renewal::Gone(_)));
+    let (_, after) = process.take("a", Mode::Exclusive);
+    assert!(number(&after) > number(&before), "D5");
+}
+
+#[test]
+fn a_restart_with_its_data_keeps_the_lock() {
+    let mut server = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let process = Process::of(&server);
+    assert_eq!(process.engine.describe().class, crate::Class::Timed);
+    let (held, _) = process.take("a", Mode::Exclusive);
+    server.restart();
+    process.link(true);
+    assert!(matches!(process.renew(held.id), Renewal::Extended { .. }));
+    assert!(matches!(process.release(held.id), End::Freed));
+}
+
+#[test]
+fn d7_a_server_that_was_stopped_longer_than_the_lease_revives_nothing() {
+    let server = RedisServer::start();
+    let mut options = options(server.port());
+    options.request_timeout = Duration::from_millis(200);
+    let process = Process::with(options);
+    let mut claim = process.exclusive("a");
+    claim.ttl = Duration::from_millis(400);
+    granted(process.attempt(&claim));
+    assert!(matches!(process.renew(claim.id), Renewal::Extended { .. }));
+    server.stop();
+    let renewal = process.renew(claim.id);
+    let late = process.exclusive("b");
+    let attempt = process.attempt(&late);
+    std::thread::sleep(Duration::from_millis(500));
+    server.go_on();
+    assert!(matches!(renewal, Renewal::Unknown(_)), "{renewal:?}");
+    assert!(matches!(attempt, Attempt::Unknown(_)), "{attempt:?}");
+    process.link(true);
+    assert!(matches!(process.renew(claim.id), Renewal::Gone(_)), "a renewal that was applied late must not revive it");
+    assert_eq!(server.command(&["EXISTS", "lockkeeper:{lock:b}"]), ["0"], "it came too late to lock");
+    assert!(matches!(process.withdraw(late.id), End::NotOurs));
+}
+
+#[test]
+fn d8_a_wake_up_that_was_lost_is_made_up_for_by_the_check_after_the_reconnect() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let (one, two) = (Process::of(&server), behind(&proxy));
+    let (held, _) = one.take("a", Mode::Exclusive);
+    let waiting = two.queue("a", Mode::Exclusive);
+    proxy.refuse(true);
+    proxy.cut();
+    two.link(false);
+    one.release(held.id);
+    proxy.refuse(false);
+    two.link(true);
+    let answers = two.wait(two.engine.recheck(&[waiting.id]));
+    assert!(matches!(answers[..], [Attempt::Granted(_)]), "{answers:?}");
+}
+
+#[test]
+fn every_connection_may_be_killed_at_any_time() {
+    let server = RedisServer::start();
+    let process = Process::of(&server);
+    for _ in 0..3 {
+        let (held, _) = process.take("a", Mode::Exclusive);
+        assert!(matches!(process.renew(held.id), Renewal::Extended { .. }));
+        for line in server.command(&["CLIENT", "LIST"]).join("\n").lines().filter(|l| l.contains("name=lockkeeper")) {
+            let id = line.split_once("id=").and_then(|(_, rest)| rest.split_once(' ')).unwrap().0;
+            server.command(&["CLIENT", "KILL", "ID", id]);
+        }
+        process.link(false);
+        process.link(true);
+        until("it is renewed", || matches!(process.renew(held.id), Renewal::Extended { .. }));
+        assert!(matches!(process.release(held.id), End::Freed));
+    }
+}
+
+#[test]
+fn a_paused_server_is_waited_for() {
+    let server = RedisServer::start();
+    let process = Process::of(&server);
+    server.command(&["CLIENT", "PAUSE", "300", "ALL"]);
+    let before = Instant::now();
+    let (held, _) = process.take("a", Mode::Exclusive);
+    assert!(before.elapsed() >= Duration::from_millis(200));
+    assert!(matches!(process.release(held.id), End::Freed));
+}
+
+#[test]
+fn a_connection_that_swallows_everything_is_found_out_and_remade() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let process = behind(&proxy);
+    proxy.blackhole(Way::Up);
+    let claim = process.exclusive("a");
+    assert!(matches!(process.attempt(&claim), Attempt::Unknown(_)));
+    proxy.heal();
+    process.link(true);
+    granted(process.attempt(&claim));
+}
+
+#[test]
+fn a_renewal_goes_over_the_first_connection_when_there_is_no_second() {
+    let server = RedisServer::start();
+    let process = Process::of(&server);
+    let (held, _) = process.take("a", Mode::Exclusive);
+    let clients = server.command(&["CLIENT", "LIST"]).join("\n").lines().filter(|l| l.contains("name=lockkeeper")).count();
+    assert_eq!(clients, 1);
+    server.command(&["CONFIG", "SET", "maxclients", "1"]);
+    let renewal = process.renew(held.id);
+    assert!(matches!(renewal, Renewal::Extended { .. }), "{renewal:?}");
+}
+
+#[test]
+fn one_process_that_cannot_write_to_its_server_for_long_fails_and_leaves_nothing() {
+    let mut server = RedisServer::start();
+    let mut options = options(server.port());
+    options.connect_timeout = Duration::from_millis(300);
+    let process = Process::with(options);
+    server.kill();
+    process.link(false);
+    let claim = process.exclusive("a");
+    let attempt = process.attempt(&claim);
+    assert!(matches!(&attempt, Attempt::Failed(e) if e.kind() == ErrorKind::Unreachable && e.message().contains("refused")), "{attempt:?}");
+    server.restart();
+    process.link(true);
+    assert_eq!(process.look(Kind::Lock, "a").holders, []);
+}

@@ -1,0 +1,289 @@
+//! Servers that refuse us, or that are not what the URL says: one clear line each, and nothing lost.
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::super::options::{Address, RedisOptions, Tls};
+use super::server::RedisServer;
+use super::support::{Process, options};
+use crate::claim::Mode;
+use crate::engine::{Attempt, End, Renewal};
+use crate::error::{Error, ErrorKind};
+use crate::guarantee::Class;
+use crate::name::Kind;
+use crate::url::Secret;
+
+fn refused(options: RedisOptions) -> Error {
+    match Process::try_with(options) {
+        Ok(_) => panic!("the server was accepted"),
+        Err(error) => error,
+    }
+}
+
+fn failed(attempt: Attempt) -> Error {
+    match attempt {
+        Attempt::Failed(error) => error,
+        other => panic!("not failed but {other:?}"),
+    }
+}
+
+#[test]
+fn a_password_that_is_missing_wrong_or_not_wanted() {
+    let server = RedisServer::start_with(&["--requirepass", "sesame"]);
+    let error = refused(options(server.port()));
+    assert!(error.kind() == ErrorKind::Refused && error.message().contains("wants a password"), "{error}");
+    let mut wrong = options(server.port());
+    wrong.password = Some(Secret::new("open"));
+    let error = refused(wrong);
+    assert!(error.kind() == ErrorKind::Refused && error.message().contains("does not accept"), "{error}");
+    assert!(!format!("{error:?}").contains("open\""), "{error:?}");
+    let mut right = options(server.port());
+    right.password = Some(Secret::new("sesame"));
+    Process::with(right).take("a", Mode::Exclusive);
+}
+
+#[test]
+fn a_user_without_a_right_is_told_which_command() {
+    let server = RedisServer::start();
+    let user = |rules: &[&str]| {
+        let mut words = vec!["ACL", "SETUSER", "ann", "reset", "on", ">pw"];
+        words.extend(rules);
+        assert_eq!(server.command(&words), ["OK"]);
+        let mut options = options(server.port());
+        (options.user, options.password) = (Some("ann".into()), Some(Secret::new("pw")));
+        options
+    };
+    let error = refused(user(&["~lockkeeper:*", "+@all"]));
+    assert!(error.kind() == ErrorKind::Refused && error.message().contains("channel"), "{error}");
+    let process = Process::with(user(&["~lockkeeper:*", "&lockkeeper:*", "+@all", "-evalsha"]));
+    let error = failed(process.attempt(&process.exclusive("a")));
+    assert!(error.kind() == ErrorKind::Refused && error.message().contains("'evalsha'"), "{error}");
+    let process = Process::with(user(&["~other:*", "&lockkeeper:*", "+@all"]));
+    let error = failed(process.attempt(&process.exclusive("a")));
+    assert!(error.kind() == ErrorKind::Refused, "{error}");
+    // What the message says is needed is enough.
+    let rights = ["~lockkeeper:*", "&lockkeeper:*", "+@scripting", "+@read", "+@write", "+@pubsub", "+@connection", "+time"];
+    let process = Process::with(user(&rights));
+    let (held, _) = process.take("a", Mode::Exclusive);
+    assert!(matches!(process.renew(held.id), Renewal::Extended { .. }));
+    assert_eq!(process.list("").len(), 1);
+    assert!(process.engine.describe().warnings.iter().any(|w| w.id == "info-denied"));
+    process.release(held.id);
+}
+
+#[test]
+fn a_replica_a_cluster_node_and_a_sentinel_are_named_for_what_they_are() {
+    let primary = RedisServer::start();
+    let replica = RedisServer::start_with(&["--replicaof", "127.0.0.1", &primary.port().to_string()]);
+    let error = refused(options(replica.port()));
+    assert!(error.kind() == ErrorKind::Refused && error.message().contains("read-only replica of 127.0.0.1"), "{error}");
+    let node = RedisServer::start_with(&["--cluster-enabled", "yes"]);
+    let error = refused(options(node.port()));
+    assert!(error.message().contains(&format!("redis+cluster://127.0.0.1:{}", node.port())), "{error}");
+    let sentinel = RedisServer::start_sentinel();
+    let error = refused(options(sentinel.port()));
+    assert!(error.message().contains("redis+sentinel://"), "{error}");
+}
+
+#[test]
+fn a_primary_that_became_a_replica_says_so() {
+    let (primary, server) = (RedisServer::start(), RedisServer::start());
+    let process = Process::of(&server);
+    let (held, _) = process.take("a", Mode::Exclusive);
+    server.command(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
+    let error = failed(process.attempt(&process.exclusive("b")));
+    assert!(error.kind() == ErrorKind::Refused && error.message().contains("read-only replica"), "{error}");
+    assert!(matches!(process.release(held.id), End::Unknown(_) | End::NotOurs));
+}
+
+#[test]
+fn a_full_server_gives_no_lock_but_renews_and_frees() {
+    let server = RedisServer::start();
+    let process = Process::of(&server);
+    let (held, _) = process.take("a", Mode::Exclusive);
+    let (reader, _) = process.take("b", Mode::Shared);
+    let other = Process::of(&server);
+    let (second, _) = other.take("b", Mode::Shared);
+    let waiting = other.queue("a", Mode::Exclusive);
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let error = failed(process.attempt(&process.exclusive("c")));
+    assert!(error.kind() == ErrorKind::Refused && error.message().contains("maxmemory") && error.is_temporary(), "{error}");
+    for hold in [held.id, reader.id] {
+        let renewal = process.renew(hold);
+        assert!(matches!(renewal, Renewal::Extended { .. }), "{renewal:?}");
+    }
+    assert!(matches!(other.release(second.id), End::Freed));
+    let end = process.release(held.id);
+    assert!(matches!(end, End::Freed), "{end:?}");
+    other.granted(waiting.id);
+}
+
+#[test]
+fn a_server_that_cannot_save_says_so() {
+    let server = RedisServer::start_with(&["--save", "3600 1", "--dbfilename", "x"]);
+    let process = Process::of(&server);
+    std::fs::create_dir(server.dir().join("x")).unwrap();
+    server.command(&["SET", "k", "v"]);
+    server.command(&["BGSAVE"]);
+    super::support::until("saving has failed", || {
+        server.command(&["INFO", "persistence"]).join("\n").contains("rdb_last_bgsave_status:err")
+    });
+    let error = failed(process.attempt(&process.exclusive("a")));
+    assert!(error.kind() == ErrorKind::Refused && error.message().contains("disk"), "{error}");
+}
+
+#[test]
+fn keys_of_another_kind_or_of_a_newer_layout_stop_with_their_name() {
+    let server = RedisServer::start();
+    let process = Process::of(&server);
+    server.command(&["RPUSH", "lockkeeper:{lock:list}", "x"]);
+    let error = failed(process.attempt(&process.exclusive("list")));
+    assert!(error.kind() == ErrorKind::Corrupt && error.message().contains("another type"), "{error}");
+    server.command(&["SET", "lockkeeper:{lock:text}", "somebody's"]);
+    let error = failed(process.attempt(&process.exclusive("text")));
+    assert!(error.kind() == ErrorKind::Corrupt && error.message().contains("lockkeeper:{lock:text}"), "{error}");
+    assert_eq!(server.command(&["GET", "lockkeeper:{lock:text}"]), ["somebody's"]);
+    let (held, _) = process.take("a", Mode::Exclusive);
+    let record = server.command(&["GET", "lockkeeper:{lock:a}"])[0].replacen("1 ", "2 ", 1);
+    server.command(&["SET", "lockkeeper:{lock:a}", &record]);
+    let error = failed(process.attempt(&process.exclusive("a")));
+    assert!(error.kind() == ErrorKind::NewerLayout && error.message().contains('2') && error.message().contains('1'), "{error}");
+    assert!(!matches!(process.release(held.id), End::Freed));
+    server.command(&["SET", "lockkeeper:{lock:b}:last", "3:77:"]);
+    let error = failed(process.attempt(&process.exclusive("b")));
+    assert_eq!(error.kind(), ErrorKind::NewerLayout, "{error}");
+    assert_eq!(process.look(Kind::Lock, "b").holders, []);
+}
+
+#[test]
+fn something_that_is_no_redis_is_told_apart_from_one_that_is_not_there() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let http = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+        stream
+    });
+    let error = refused(options(port));
+    assert!(error.kind() == ErrorKind::Unreachable && error.message().contains("HTTP/1.1"), "{error}");
+    drop(http.join());
+    let error = refused(options(super::server::free_port()));
+    assert!(error.kind() == ErrorKind::Unreachable && error.message().contains("refused"), "{error}");
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut impatient = options(silent.local_addr().unwrap().port());
+    impatient.connect_timeout = Duration::from_millis(200);
+    let error = refused(impatient);
+    assert!(error.kind() == ErrorKind::Unreachable && error.message().contains("200ms"), "{error}");
+}
+
+#[test]
+fn a_unix_socket_and_a_database_number() {
+    let server = RedisServer::start();
+    let mut options = RedisOptions::new(Address::Unix(server.socket()));
+    options.db = 3;
+    let process = Process::with(options.clone());
+    let (held, _) = process.take("a", Mode::Exclusive);
+    // The same name in another database is another lock.
+    options.db = 0;
+    Process::with(options).take("a", Mode::Exclusive);
+    assert!(matches!(process.release(held.id), End::Freed));
+}
+
+#[test]
+fn tls_is_spoken_and_a_mismatch_is_named() {
+    let plain = RedisServer::start();
+    let certificates = certificates(plain.dir());
+    let file = |name: &str| certificates.join(name);
+    let text = |name: &str| file(name).to_string_lossy().into_owned();
+    let port = super::server::free_port();
+    let server = RedisServer::start_with(&[
+        "--tls-port",
+        &port.to_string(),
+        "--tls-cert-file",
+        &text("server.pem"),
+        "--tls-key-file",
+        &text("server.key"),
+        "--tls-ca-cert-file",
+        &text("ca.pem"),
+        "--tls-auth-clients",
+        "yes",
+    ]);
+    let mut tls = options(port);
+    tls.address = Address::Tcp("localhost".into(), port);
+    let certificate = Some((file("client.pem"), file("client.key")));
+    tls.tls = Some(Tls { ca: Some(file("ca.pem")), certificate: certificate.clone(), server_name: None });
+    let process = Process::with(tls.clone());
+    let (held, _) = process.take("a", Mode::Exclusive);
+    let waiting = process.queue("a", Mode::Exclusive);
+    assert!(matches!(process.renew(held.id), Renewal::Extended { .. }));
+    process.release(held.id);
+    process.granted(waiting.id);
+    let many: Vec<_> = (0..50).map(|n| process.take(&format!("n{n}"), Mode::Exclusive).0.id).collect();
+    assert!(process.wait(process.engine.release(&many, None)).ends.iter().all(|e| matches!(e, End::Freed)));
+    // Each of the ways to get it wrong.
+    let mut to_plain = tls.clone();
+    to_plain.address = Address::Tcp("localhost".into(), plain.port());
+    to_plain.connect_timeout = Duration::from_millis(500);
+    let error = refused(to_plain);
+    assert!(error.kind() == ErrorKind::Unreachable && error.message().contains("does not speak TLS"), "{error}");
+    let error = refused(options(port));
+    assert!(error.kind() == ErrorKind::Unreachable && error.message().contains("rediss://"), "{error}");
+    let mut untrusted = tls.clone();
+    untrusted.tls = Some(Tls { ca: Some(file("other.pem")), certificate, server_name: None });
+    let error = refused(untrusted);
+    assert!(error.kind() == ErrorKind::Refused && error.message().contains("certificate"), "{error}");
+    let mut anonymous = tls.clone();
+    anonymous.tls = Some(Tls { ca: Some(file("ca.pem")), certificate: None, server_name: None });
+    let error = refused(anonymous);
+    assert!(error.message().contains("tls_cert"), "{error}");
+    drop(server);
+}
+
+/// An authority, another one, and certificates of the first for a server and a client.
+fn certificates(dir: &Path) -> PathBuf {
+    let dir = dir.join("tls");
+    std::fs::create_dir(&dir).unwrap();
+    let script = "
+        set -e
+        for ca in ca other; do
+            openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 30 -subj /CN=$ca -keyout $ca.key -out $ca.pem
+        done
+        for who in server client; do
+            openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=localhost -keyout $who.key -out $who.csr
+            printf 'subjectAltName=DNS:localhost\\n' > $who.ext
+            openssl x509 -req -in $who.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 30 -extfile $who.ext -out $who.pem
+        done";
+    let made = Command::new("sh").args(["-c", script]).current_dir(&dir).output().expect("openssl is installed");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    dir
+}
+
+#[test]
+fn what_a_server_is_decides_its_class_and_its_warnings() {
+    let plain = RedisServer::start();
+    let about = Process::of(&plain).engine.describe();
+    assert_eq!((about.class, about.fenced, about.hosts, about.leases), (Class::Efficiency, true, true, true));
+    assert_eq!(about.recovery, Duration::from_secs(30));
+    assert!(
+        about.server.starts_with("Redis 7") || about.server.starts_with("Redis 6") || about.server.starts_with("Redis 8"),
+        "{}",
+        about.server
+    );
+    assert!(about.warnings.is_empty(), "{:?}", about.warnings);
+    let evicting = RedisServer::start_with(&[
+        "--appendonly",
+        "yes",
+        "--appendfsync",
+        "always",
+        "--maxmemory",
+        "100mb",
+        "--maxmemory-policy",
+        "allkeys-lru",
+    ]);
+    let about = Process::of(&evicting).engine.describe();
+    assert_eq!(about.class, Class::Efficiency);
+    assert!(about.warnings.iter().any(|w| w.id == "eviction" && w.text.contains("allkeys-lru")), "{:?}", about.warnings);
+}
