@@ -47,7 +47,7 @@ impl LedgerEngine {
             let Some(at) = line.iter().position(|place| place.claim == claim) else { continue };
             line.remove(at);
             if let (0, Some(next)) = (at, line.front_mut()) {
-                ledger.last += 1;
+                ledger.last = next_number(ledger.last, unix_us()).unwrap_or(ledger.last);
                 next.number = ledger.last;
                 let (claim, grant, events) = (next.claim, granted(next.number), next.client.events.clone());
                 // From the client's own thread: never from inside a call.
@@ -85,7 +85,7 @@ impl Engine for LedgerEngine {
             let ledger = &mut *self.ledger();
             let places = ledger.lines.entry((claim.kind, claim.name.clone())).or_default();
             if places.is_empty() {
-                ledger.last += 1;
+                ledger.last = next_number(ledger.last, unix_us()).unwrap_or(ledger.last);
             } else if line == Line::Try {
                 return Answer::Now(Attempt::Busy(None));
             }

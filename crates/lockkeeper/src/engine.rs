@@ -18,12 +18,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use crate::claim::{Claim, Entry, Holder, Identity, Mode, Waiter};
-pub use crate::clock::{Clock, Ticks};
+pub use crate::clock::{Clock, Ticks, unix_us};
 pub use crate::error::{Error, ErrorKind, Result};
 pub use crate::guarantee::{Can, Class, Description, Warning};
 pub use crate::id::{ClaimId, HoldId, LeaseId};
 pub use crate::lost::Lost;
 pub use crate::name::{Kind, Name};
+pub use crate::token::next_number;
 
 #[cfg(feature = "memory")]
 pub(crate) mod memory;

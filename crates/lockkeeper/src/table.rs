@@ -9,17 +9,26 @@ use crate::url::EngineUrl;
 
 /// The engine that a URL names, not opened yet.
 pub(crate) fn engine(mut url: EngineUrl, settings: &Settings) -> Result<Arc<dyn Engine>> {
+    let engine = built_in(&mut url, settings)?.ok_or_else(|| unknown(&url.scheme))?;
+    url.finish()?;
+    Ok(engine)
+}
+
+/// `None` where this build has no engine for the scheme.
+fn built_in(url: &mut EngineUrl, settings: &Settings) -> Result<Option<Arc<dyn Engine>>> {
     let _ = settings;
-    let engine: Arc<dyn Engine> = match url.scheme.as_str() {
+    let engine: Option<Arc<dyn Engine>> = match url.scheme.as_str() {
         #[cfg(feature = "memory")]
         "memory" => {
             let name = std::mem::take(&mut url.path);
-            Arc::new(if name.is_empty() { crate::engine::memory::Memory::private() } else { crate::engine::memory::Memory::shared(&name) })
+            let memory =
+                if name.is_empty() { crate::engine::memory::Memory::private() } else { crate::engine::memory::Memory::shared(&name) };
+            Some(Arc::new(memory))
         }
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" => {
-            let options = crate::engine::redis::options(&mut url, settings.ttl, settings.drift.per_mille)?;
-            crate::engine::redis::connect(options)?.into()
+            let options = crate::engine::redis::options(url, settings.ttl, settings.drift.per_mille)?;
+            Some(crate::engine::redis::connect(options)?.into())
         }
         #[cfg(all(feature = "file", target_os = "linux"))]
         "file" => {
@@ -29,11 +38,10 @@ pub(crate) fn engine(mut url: EngineUrl, settings: &Settings) -> Result<Arc<dyn 
             let durable = url.take_bool("durable")?.unwrap_or(false);
             let path = std::mem::take(&mut url.path);
             let path = if path.is_empty() { crate::locks::default_directory()? } else { path.into() };
-            Arc::new(crate::engine::file::File::new(path, durable))
+            Some(Arc::new(crate::engine::file::File::new(path, durable)))
         }
-        scheme => return Err(unknown(scheme)),
+        _ => None,
     };
-    url.finish()?;
     Ok(engine)
 }
 
