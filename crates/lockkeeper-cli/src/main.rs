@@ -1,2 +1,112 @@
-//! The command line.
-fn main() {}
+//! `lockkeeper`: one distributed lock, on every engine, for scripts and people.
+//!
+//! Where to read on: [`args`] defines the command line, [`choice`] finds the engine, [`run`] holds a name while a
+//! command runs, and [`supervise`] looks after that command.
+#![cfg_attr(not(test), no_main)]
+
+mod acquire;
+mod args;
+mod choice;
+mod elect;
+mod engine;
+mod failure;
+mod json;
+mod look;
+mod pages;
+mod run;
+mod start;
+mod supervise;
+mod text;
+
+use std::ffi::OsString;
+use std::io::Write as _;
+
+use crate::args::Sub;
+use crate::args::common::Global;
+use crate::args::explain::{Said, explain, report_file, wants_json};
+use crate::failure::{Failure, exit};
+use crate::supervise::signals::die_of;
+
+/// The entry point for the C runtime.
+///
+/// Rust's own would ignore SIGPIPE, hide whether it was ignored before, and open /dev/null where a standard descriptor
+/// is closed; all three would pass to the command, which must start as its caller meant it to.
+#[cfg(not(test))]
+#[unsafe(no_mangle)]
+extern "C" fn main(_argc: std::ffi::c_int, _argv: *const *const std::ffi::c_char) -> std::ffi::c_int {
+    let code = std::panic::catch_unwind(program).unwrap_or(exit::INTERNAL);
+    std::process::exit(i32::from(code))
+}
+
+#[cfg(test)]
+fn main() {
+    std::process::exit(i32::from(program()))
+}
+
+/// Reads the command line and does what it says; answers the exit code.
+fn program() -> u8 {
+    start::begin();
+    let line: Vec<OsString> = std::env::args_os().collect();
+    let (global, sub) = match args::parse(&line) {
+        Ok(parsed) => parsed,
+        Err(error) => return refused(&error, &line),
+    };
+    let json = global.json;
+    match perform(global, sub) {
+        Ok(code) => code,
+        Err(failure) => {
+            if failure.is_silent() {
+                die_of(nix::sys::signal::Signal::SIGPIPE, false);
+            } else {
+                failure.print(json);
+            }
+            failure.exit
+        }
+    }
+}
+
+fn refused(error: &clap::Error, line: &[OsString]) -> u8 {
+    match explain(error, line) {
+        Said::Asked(text) => print(&text),
+        Said::Help(text) => {
+            _ = std::io::stderr().write_all(text.as_bytes());
+            exit::USAGE
+        }
+        Said::Wrong(failure) => {
+            failure.print(wants_json(line));
+            if let Some(file) = report_file(line) {
+                run::report::of_a_wrong_line(file.as_ref(), &failure);
+            }
+            failure.exit
+        }
+    }
+}
+
+fn perform(global: Global, sub: Sub) -> Result<u8, Failure> {
+    match sub {
+        Sub::Run(args) => Ok(run::run(&global, &args)),
+        Sub::Elect(args) => elect::elect(&global, &args),
+        Sub::Acquire(args) => Ok(acquire::acquire(&global, &args)),
+        Sub::Ls(args) => look::list::ls(&global, &args),
+        Sub::Status(args) => look::list::status(&global, &args),
+        Sub::Watch(args) => look::watch::watch(&global, &args),
+        Sub::Release(args) => look::change::release(&global, &args),
+        Sub::Permits(args) => look::change::permits(&global, &args),
+        Sub::Doctor(args) => look::doctor::doctor(&global, &args),
+        Sub::Completions(args) => Ok(pages::completions(&args)),
+        Sub::Man => pages::man(),
+    }
+}
+
+/// Prints to stdout. A reader that has gone away ends us the way it ends every filter.
+fn print(text: &str) -> u8 {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => 0,
+        Err(_) => {
+            // Ours may be ignored already; either way nobody reads any more.
+            die_of(nix::sys::signal::Signal::SIGPIPE, false);
+            exit::INTERNAL
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! `lockkeeper acquire`: hold a name until stdin closes, a time is over, or a signal comes.
+
+use std::io::Read as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::time::Duration;
+
+use lockkeeper::{Kind, Mode};
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::stat::{SFlag, fstat};
+
+use crate::args::acquire::Args;
+use crate::args::common::Global;
+use crate::choice::Choice;
+use crate::engine::{self, Holding};
+use crate::failure::Failure;
+use crate::json::Report;
+use crate::run::environment::Stack;
+use crate::run::obtain::{Ask, Obtained, REACH};
+use crate::run::options::Wanted;
+use crate::run::words::{Out, Words};
+use crate::run::{Outcome, busy, claim, fail, failed, settle};
+use crate::start::{began, moment, was_closed};
+use crate::supervise::signals::{ENDING, Signals, die_of};
+use crate::supervise::terminal::Terminal;
+use crate::supervise::timeout;
+use crate::text::millis;
+
+/// Holds a lock; answers the exit code.
+pub fn acquire(global: &Global, args: &Args) -> u8 {
+    let name = args.name.to_string_lossy().into_owned();
+    // The lines on stdout are what it is for, and so they are there without --json too.
+    let mut words = Words::new(&name, global.quiet, global.verbose, Some(Out::Stdout { all: global.json }));
+    let mut report = Report::new(name, Duration::ZERO);
+    let outcome = match Holder::check(global, args) {
+        Ok(holder) => {
+            let outcome = holder.hold(&mut words, &mut report);
+            settle(outcome, &mut report, &mut words, global)
+        }
+        Err(failure) => fail(failure, &mut report, global),
+    };
+    if let Some((signal, everybody)) = outcome.die {
+        die_of(signal, everybody);
+    }
+    outcome.code
+}
+
+/// What is asked for.
+struct Holder<'a> {
+    args: &'a Args,
+    choice: Choice,
+    wanted: Wanted,
+    kind: Kind,
+}
+
+impl<'a> Holder<'a> {
+    fn check(global: &Global, args: &'a Args) -> Result<Self, Failure> {
+        let choice = Choice::make(global)?;
+        let wanted = Wanted::check(&args.name, &args.lock, engine::ttl(&choice)?)?;
+        engine::check(&choice, None)?;
+        let kind = if matches!(wanted.mode, Mode::Permits { .. }) { Kind::Semaphore } else { Kind::Lock };
+        Stack::read().check(&engine::canonical(&choice), kind, &wanted.name, wanted.mode)?;
+        Ok(Self { args, choice, wanted, kind })
+    }
+
+    fn hold(&self, words: &mut Words, report: &mut Report) -> Result<Outcome, Failure> {
+        let choice = &self.choice;
+        report.engine = Some(choice.scheme().to_owned());
+        words.engine(choice.scheme());
+        words.detail(|| format!("engine {} ({})", choice.redacted(), choice.source));
+        let signals = Signals::take().map_err(|e| Failure::internal(format!("signals cannot be waited for: {e}")))?;
+        let open = || engine::open(choice);
+        let program = std::env::args_os().next();
+        let claim = claim(&self.wanted, self.kind, program.as_ref(), None);
+        let (patience, since) = (self.wanted.patience, began());
+        let ask = Ask { open: &open, require: &choice.require, claim: &claim, patience, since, reach: Some(REACH) };
+        let obtained = ask.obtain(&signals, words);
+        let waited = moment().saturating_sub(began());
+        report.waited_ms = millis(waited);
+        match obtained {
+            Obtained::Held(holding) => {
+                words.granted(self.wanted.mode, holding.token(), waited);
+                report.token = holding.token().map(|t| t.to_string());
+                Ok(self.keep(holding, &signals, words, report))
+            }
+            Obtained::Busy(holder) => Err(busy(&self.wanted, holder.as_deref(), waited, report)),
+            Obtained::Interrupted(came) => Ok(Outcome::interrupted(came, report)),
+            Obtained::Failed(error) => Err(failed(error, report)),
+        }
+    }
+
+    fn keep(&self, holding: Box<dyn Holding>, signals: &Signals, words: &mut Words, report: &mut Report) -> Outcome {
+        let granted = moment();
+        let until = self.args.hold_for.map(|d| granted + d);
+        let mut stdin = Stdin::find();
+        let (code, outcome, why) = loop {
+            if let Some(why) = holding.lost() {
+                words.lost(why, "letting go");
+                break (self.args.lost_exit_code, "lost", why.as_str().to_owned());
+            }
+            if let Some(came) = std::iter::from_fn(|| signals.next()).find(|came| ENDING.contains(&came.signal)) {
+                break (0, "ran", came.signal.as_str().to_owned());
+            }
+            let now = moment();
+            if until.is_some_and(|until| now >= until) {
+                break (0, "ran", "time-over".to_owned());
+            }
+            if stdin.as_mut().is_some_and(Stdin::has_closed) {
+                break (0, "ran", "stdin-closed".to_owned());
+            }
+            let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+            fds.extend(holding.alarm().map(|alarm| PollFd::new(alarm, PollFlags::POLLIN)));
+            fds.extend(stdin.as_ref().and_then(Stdin::to_watch).map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+            let look = stdin.as_ref().filter(|s| s.to_watch().is_none()).map(|_| Duration::from_secs(1));
+            let next = [until.map(|until| until - now), holding.every(), look].into_iter().flatten().min();
+            _ = poll(&mut fds, timeout(next));
+        };
+        report.release = Some(holding.release(false).as_str());
+        report.held_ms = Some(millis(moment().saturating_sub(granted)));
+        (report.outcome, report.why) = (outcome, Some(why));
+        code.into()
+    }
+}
+
+/// A stdin whose end lets go: a pipe, a socket or a terminal. /dev/null, a file and a closed stdin say nothing.
+struct Stdin {
+    terminal: Option<Terminal>,
+}
+
+impl Stdin {
+    fn find() -> Option<Self> {
+        if was_closed(libc::STDIN_FILENO) {
+            return None;
+        }
+        let stdin = std::io::stdin();
+        if std::io::IsTerminal::is_terminal(&stdin) {
+            return Some(Self { terminal: Terminal::find() });
+        }
+        let kind = SFlag::from_bits_truncate(fstat(stdin.as_fd()).ok()?.st_mode) & SFlag::S_IFMT;
+        (kind == SFlag::S_IFIFO || kind == SFlag::S_IFSOCK).then_some(Self { terminal: None })
+    }
+
+    /// What to wait on. A terminal is not read from the background, where that would stop us.
+    fn to_watch(&self) -> Option<BorrowedFd<'static>> {
+        let behind = self.terminal.as_ref().is_some_and(|t| !t.is_ours());
+        // SAFETY: stdin is open and nobody closes it.
+        (!behind).then(|| unsafe { BorrowedFd::borrow_raw(libc::STDIN_FILENO) })
+    }
+
+    /// Reads what there is and throws it away; true at its end.
+    fn has_closed(&mut self) -> bool {
+        let Some(fd) = self.to_watch() else { return false };
+        while poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], 0u8).is_ok_and(|ready| ready > 0) {
+            let mut buffer = [0; 4_096];
+            match std::io::stdin().lock().read(&mut buffer) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                // A terminal that hung up, a connection that was reset.
+                Err(_) => return true,
+            }
+        }
+        false
+    }
+}

@@ -1,0 +1,54 @@
+//! `lockkeeper elect`.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::value_parser;
+
+use super::{common, run, values};
+
+/// Run a command while leader of NAME
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Lost: the command is stopped and we stand again. The command ended: we stand down and exit with its code.",
+    override_usage = "lockkeeper elect NAME [OPTIONS] -- CMD ARGS…"
+)]
+pub struct Args {
+    /// The election: any text of up to 1 KiB
+    #[arg(value_name = "NAME", value_parser = value_parser!(OsString))]
+    pub name: OsString,
+    /// What others see as the leader [default: the host's name and our process id]
+    #[arg(long, value_name = "ID")]
+    pub id: Option<String>,
+    /// Stand again when the command ended, and run it again
+    #[arg(long)]
+    pub again: bool,
+    /// How long the lease lasts without renewal, 200ms to 24h [default: 30s]
+    #[arg(long, value_name = "D", value_parser = values::duration, allow_negative_numbers = true)]
+    pub ttl: Option<Duration>,
+    /// A text that others see beside the leader
+    #[arg(long, value_name = "TEXT")]
+    pub label: Option<String>,
+    #[command(flatten)]
+    pub stop: run::Stop,
+    /// The command and its arguments, exactly as given
+    #[arg(last = true, value_name = "CMD", value_parser = value_parser!(OsString))]
+    pub argv: Vec<OsString>,
+}
+
+impl Args {
+    /// The options that it shares with the others.
+    pub fn lock(&self) -> common::Lock {
+        common::Lock {
+            shared: false,
+            exclusive: true,
+            permits: None,
+            nonblock: false,
+            wait: None,
+            conflict_exit_code: 75,
+            ttl: self.ttl,
+            no_renew: false,
+            label: self.label.clone(),
+        }
+    }
+}

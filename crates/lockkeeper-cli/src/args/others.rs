@@ -1,0 +1,76 @@
+//! The subcommands that look, and the small ones.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Args, value_parser};
+
+use super::values;
+
+/// Show which names are held or waited for
+#[derive(Args, Debug)]
+pub struct Ls {
+    /// Only names that start with it
+    #[arg(value_name = "PREFIX", default_value = "")]
+    pub prefix: String,
+}
+
+/// Show who holds NAME and who waits for it
+#[derive(Args, Debug)]
+pub struct Status {
+    /// The name
+    #[arg(value_name = "NAME", value_parser = value_parser!(OsString))]
+    pub name: OsString,
+    /// Exit 1 when nobody holds it
+    #[arg(long)]
+    pub exit_code: bool,
+}
+
+/// Show what changes, as it changes
+#[derive(Args, Debug)]
+pub struct Watch {
+    /// Only names that start with it
+    #[arg(value_name = "PREFIX", default_value = "")]
+    pub prefix: String,
+    /// End after so long
+    #[arg(long = "for", value_name = "D", value_parser = values::duration, allow_negative_numbers = true)]
+    pub watch_for: Option<Duration>,
+}
+
+/// Take NAME away from whoever holds it
+#[derive(Args, Debug)]
+pub struct Release {
+    /// The name
+    #[arg(value_name = "NAME", value_parser = value_parser!(OsString))]
+    pub name: OsString,
+    /// Yes, from a holder that may still be at work
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Change the limit of the semaphore NAME
+#[derive(Args, Debug)]
+pub struct Permits {
+    /// The semaphore
+    #[arg(value_name = "NAME", value_parser = value_parser!(OsString))]
+    pub name: OsString,
+    /// Its new limit, 1 to 65535
+    #[arg(value_name = "MAX", value_parser = values::limit, allow_negative_numbers = true)]
+    pub limit: u16,
+}
+
+/// Reach the engine and say what it promises
+#[derive(Args, Debug)]
+pub struct Doctor {
+    /// The engine to look at instead of the chosen one
+    #[arg(value_name = "URL")]
+    pub engine: Option<String>,
+}
+
+/// Print a shell's completions
+#[derive(Args, Debug)]
+pub struct Completions {
+    /// The shell
+    #[arg(value_name = "SHELL", value_enum)]
+    pub shell: clap_complete::Shell,
+}

@@ -1,0 +1,168 @@
+//! Which engine is used, and where that was said.
+
+use std::env;
+
+use lockkeeper::Require;
+use lockkeeper::config::{self, Origin};
+
+use crate::args::common::Global;
+use crate::args::values;
+use crate::failure::Failure;
+use crate::text::quoted;
+
+/// Where the choice was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// `--url`, or an argument that stands for it.
+    Option,
+    /// The environment or a configuration file.
+    Said(Origin),
+    /// Nobody said anything: the embedded engine, in the directory that this names.
+    Default(&'static str),
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Option => f.write_str("from --url"),
+            Self::Said(origin) => write!(f, "from {origin}"),
+            Self::Default(place) => write!(f, "the default, in {place}"),
+        }
+    }
+}
+
+/// The engine that was chosen, and what it must promise.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// Its URL, as it was written. May hold a password: print [`Choice::redacted`] instead.
+    pub url: String,
+    /// Where it was said.
+    pub source: Source,
+    /// What it must promise.
+    pub require: Vec<Require>,
+}
+
+impl Choice {
+    /// Chooses from the command line, the environment and the files, in this order.
+    ///
+    /// # Errors
+    /// Whatever was said and cannot be right: an empty variable, an unreadable file, an unknown key.
+    pub fn make(global: &Global) -> Result<Self, Failure> {
+        let mut require = global.require.clone();
+        require.extend(required("LOCKKEEPER_REQUIRE", variable("LOCKKEEPER_REQUIRE")?.as_deref())?);
+        if let Some((words, file)) = config::setting("require")? {
+            require.extend(required(&quoted(file.as_os_str()), Some(&words))?);
+        }
+        require.sort_by_key(|r| r.as_str());
+        require.dedup();
+        let (url, source) = match &global.url {
+            Some(url) if url.is_empty() => return Err(Failure::usage("--url is empty: give the engine's URL, or leave --url out")),
+            Some(url) => (url.clone(), Source::Option),
+            None => {
+                variable("LOCKKEEPER_DIR")?;
+                match config::url()? {
+                    (url, Origin::Default) => (url, Source::Default(default_place())),
+                    (url, origin) => (url, Source::Said(origin)),
+                }
+            }
+        };
+        Ok(Self { url, source, require })
+    }
+
+    /// The part before the colon.
+    pub fn scheme(&self) -> &str {
+        self.url.split_once(':').map_or(self.url.as_str(), |(scheme, _)| scheme)
+    }
+
+    /// The URL without its password, for eyes, logs and environments.
+    pub fn redacted(&self) -> String {
+        redacted(&self.url)
+    }
+}
+
+/// A URL without the password between its scheme and its `@`, and without the values of options that name secrets.
+pub fn redacted(url: &str) -> String {
+    let (base, query) = url.split_once('?').map_or((url, None), |(base, query)| (base, Some(query)));
+    let mut out = String::new();
+    match base.split_once("://") {
+        Some((scheme, rest)) => {
+            // The user's part ends at the last @ before the path; an unescaped password may hold a slash of its own.
+            let authority = rest.split('/').next().unwrap_or(rest);
+            let port = |text: &str| text.rsplit(':').next().is_some_and(|p| p.bytes().all(|b| b.is_ascii_digit()));
+            let odd = authority.contains(':') && !authority.ends_with(']') && !port(authority);
+            let cut = if odd && !authority.contains('@') { rest.rfind('@') } else { authority.rfind('@') };
+            out += scheme;
+            out += "://";
+            match cut.and_then(|at| Some((rest.get(..at)?, rest.get(at + 1..)?))) {
+                Some((user, host)) => {
+                    let user = user.split(':').next().unwrap_or_default();
+                    if !user.is_empty() {
+                        out = out + user + "@";
+                    }
+                    out += host;
+                }
+                None => out += rest,
+            }
+        }
+        None => out += base,
+    }
+    if let Some(query) = query {
+        let kept = query.split('&').filter(|pair| {
+            let key = pair.split('=').next().unwrap_or_default();
+            !["password", "auth", "secret", "token"].contains(&key)
+        });
+        let kept: Vec<_> = kept.collect();
+        if !kept.is_empty() {
+            out = out + "?" + &kept.join("&");
+        }
+    }
+    out
+}
+
+/// An environment variable that is set, as text. Set and empty is a mistake, never the default.
+fn variable(key: &str) -> Result<Option<String>, Failure> {
+    let Some(value) = env::var_os(key) else { return Ok(None) };
+    match value.into_string() {
+        Ok(value) if value.is_empty() => Err(Failure::usage(format!("{key} is set and empty: give it a value, or unset it"))),
+        Ok(value) => Ok(Some(value)),
+        Err(_) => Err(Failure::usage(format!("{key} is not UTF-8 text: set it anew"))),
+    }
+}
+
+fn required(place: &str, words: Option<&str>) -> Result<Vec<Require>, Failure> {
+    let words = words.unwrap_or_default().split(',').map(str::trim).filter(|w| !w.is_empty());
+    words.map(|w| values::require(w).map_err(|why| Failure::usage(format!("{place}: {} {why}", quoted(w.as_ref()))))).collect()
+}
+
+/// Which of the places for the embedded engine's directory it is.
+fn default_place() -> &'static str {
+    let is_set = |key: &str| env::var_os(key).is_some_and(|v| !v.is_empty());
+    if is_set("LOCKKEEPER_DIR") {
+        "LOCKKEEPER_DIR"
+    } else if is_set("XDG_STATE_HOME") {
+        "$XDG_STATE_HOME/lockkeeper"
+    } else {
+        "~/.local/state/lockkeeper"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_not_shown() {
+        for (url, shown) in [
+            ("redis://user:secret@host:6379/1", "redis://user@host:6379/1"),
+            ("redis://:secret@host", "redis://host"),
+            ("redis://user:p@ss@host/0", "redis://user@host/0"),
+            ("redis://user:p/w@host/0", "redis://user@host/0"),
+            ("zk://a,b/chroot?auth=digest:u:p&session_timeout=5s", "zk://a,b/chroot?session_timeout=5s"),
+            ("file:///a@b/c:d@e", "file:///a@b/c:d@e"),
+            ("zk://h:2181/a@b", "zk://h:2181/a@b"),
+            ("memory:", "memory:"),
+        ] {
+            assert_eq!(redacted(url), shown, "{url}");
+        }
+    }
+}

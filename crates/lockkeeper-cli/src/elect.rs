@@ -1,0 +1,131 @@
+//! `lockkeeper elect`: run a command while leader.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper::{Kind, Mode};
+
+use crate::args::common::Global;
+use crate::args::elect::Args;
+use crate::args::run::OnLost;
+use crate::choice::Choice;
+use crate::engine;
+use crate::failure::Failure;
+use crate::json::Report;
+use crate::run::environment::Stack;
+use crate::run::obtain::{Ask, Obtained, REACH};
+use crate::run::options::{self, Wanted};
+use crate::run::task::{Task, note};
+use crate::run::words::{Out, Words};
+use crate::run::{Outcome, claim, failed, host, settle, stay};
+use crate::start::{began, moment};
+use crate::supervise::Stopped;
+use crate::supervise::signals::{Signals, die_of};
+use crate::text::millis;
+
+/// Between two starts of the command there is at least so long: one that fails at once must not spin.
+const BETWEEN: Duration = Duration::from_secs(1);
+
+/// Runs a command while leader; answers the exit code.
+///
+/// # Errors
+/// A command line that cannot be right.
+pub fn elect(global: &Global, args: &Args) -> Result<u8, Failure> {
+    let name = args.name.to_string_lossy().into_owned();
+    let named = |failure: Failure| failure.name(&name);
+    let argv = options::argv("elect", &args.name, &args.argv, None).map_err(named)?;
+    let choice = Choice::make(global).map_err(named)?;
+    let wanted = Wanted::check(&args.name, &args.lock(), engine::ttl(&choice)?).map_err(named)?;
+    let kill_after = options::kill_after(&args.stop, wanted.ttl).map_err(named)?;
+    engine::check(&choice, None).map_err(named)?;
+    let stack = Stack::read();
+    let canonical = engine::canonical(&choice);
+    stack.check(&canonical, Kind::Election, &wanted.name, Mode::Exclusive)?;
+    let id: Arc<str> = args.id.clone().unwrap_or_else(|| format!("{}:{}", host(), std::process::id())).into();
+    let mut words = Words::new(&name, global.quiet, global.verbose, global.json.then_some(Out::Stderr));
+    words.engine(choice.scheme());
+    words.detail(|| format!("engine {} ({})", choice.redacted(), choice.source));
+    let mut signals = Signals::take().map_err(|e| Failure::internal(format!("signals cannot be waited for: {e}")))?;
+    let mut first = true;
+    loop {
+        let mut report = Report::new(name.clone(), Duration::ZERO);
+        report.engine = Some(choice.scheme().to_owned());
+        let claim = claim(&wanted, Kind::Election, argv.first(), Some(Arc::clone(&id)));
+        let task = Task {
+            argv: &argv,
+            choice: &choice,
+            canonical: &canonical,
+            by_option: global.url.is_some(),
+            claim: &claim,
+            stack: &stack,
+            close: false,
+            foreground: args.stop.foreground,
+            kill_after,
+            on_lost: OnLost::Term,
+            leave_children: args.stop.leave_children,
+        };
+        let term = Term { task, first, signals: &mut signals, words: &mut words, report: &mut report }.serve();
+        first = false;
+        let go_on = term.as_ref().is_ok_and(|t| !t.told_to_end && (t.lost || args.again));
+        let outcome = settle(term.map(|t| t.outcome), &mut report, &mut words, global);
+        if !go_on {
+            if let Some((signal, everybody)) = outcome.die {
+                die_of(signal, everybody);
+            }
+            return Ok(outcome.code);
+        }
+        if let Some(came) = stay(&signals, moment() + BETWEEN) {
+            return Ok(Outcome::interrupted(came, &mut report).code);
+        }
+    }
+}
+
+/// One term: standing, leading, and its end.
+struct Term<'a> {
+    task: Task<'a>,
+    first: bool,
+    signals: &'a mut Signals,
+    words: &'a mut Words,
+    report: &'a mut Report,
+}
+
+struct Served {
+    outcome: Outcome,
+    lost: bool,
+    /// Whether somebody wants us to end, and not only the command.
+    told_to_end: bool,
+}
+
+impl Term<'_> {
+    fn serve(self) -> Result<Served, Failure> {
+        let choice = self.task.choice;
+        let since = if self.first { began() } else { moment() };
+        let open = || engine::open(choice);
+        // Who has led before stands again for as long as it takes, whatever the engine is doing meanwhile.
+        let reach = self.first.then_some(REACH);
+        let ask = Ask { open: &open, require: &choice.require, claim: self.task.claim, patience: None, since, reach };
+        let obtained = ask.obtain(self.signals, self.words);
+        let waited = moment().saturating_sub(since);
+        self.report.waited_ms = millis(waited);
+        let holding = match obtained {
+            Obtained::Held(holding) => holding,
+            Obtained::Interrupted(came) => {
+                return Ok(Served { outcome: Outcome::interrupted(came, self.report), lost: false, told_to_end: true });
+            }
+            Obtained::Failed(error) => return Err(failed(error, self.report)),
+            Obtained::Busy(_) => return Err(Failure::internal("a stand that waits for ever ended without an answer")),
+        };
+        let granted = moment();
+        self.words.granted(self.task.claim.mode, holding.token(), waited);
+        self.report.token = holding.token().map(|t| t.to_string());
+        let ended = self.task.run(Some(&*holding), None, self.signals, self.words);
+        self.report.release = Some(holding.release(self.task.leave_children).as_str());
+        self.report.held_ms = Some(millis(moment().saturating_sub(granted)));
+        let ended = ended?;
+        note(&ended, self.report);
+        let lost = ended.stopped == Some(Stopped::Lost);
+        self.report.outcome = if lost { "lost" } else { "ran" };
+        let outcome = Outcome { code: ended.status.code(), die: ended.keyboard };
+        Ok(Served { outcome, lost, told_to_end: ended.told_to_end })
+    }
+}

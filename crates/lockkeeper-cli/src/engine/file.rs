@@ -1,0 +1,158 @@
+//! The file engine, straight: no keeper, no runtime, and no thread unless it waits.
+
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lockkeeper::direct::{self, Begin, Files, Pending};
+use lockkeeper::engine::{Line, Place, Query};
+use lockkeeper::url::EngineUrl;
+use lockkeeper::{Claim, Description, Error, ErrorKind, Lost, Result, Token};
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+
+use super::{Begun, Holding, Release, Taker, Waiting};
+use crate::supervise::Under;
+
+/// How often the lock file is looked after: somebody may delete or replace it.
+const EVERY: Duration = Duration::from_millis(500);
+
+/// What a URL of this engine says.
+struct Said {
+    dir: PathBuf,
+    durable: bool,
+}
+
+fn said(url: &str) -> Result<Said> {
+    let mut url = EngineUrl::parse(url)?;
+    let wrong = |message: &str| Error::new(ErrorKind::InvalidArgument, message).engine("file");
+    if !url.hosts.is_empty() || url.user.is_some() {
+        return Err(wrong("file: has no host: write file:///path/dir with three slashes"));
+    }
+    // Options that every engine takes, and that change nothing here.
+    url.take_duration("ttl")?;
+    url.take_number("handoff", 0..=64)?;
+    url.take_duration("handoff_time")?;
+    url.take("drift");
+    let durable = url.take_bool("durable")?.unwrap_or(false);
+    url.finish()?;
+    let dir = if url.path.is_empty() { lockkeeper::default_directory()? } else { PathBuf::from(url.path) };
+    Ok(Said { dir, durable })
+}
+
+/// Refuses a URL that cannot be right.
+pub fn check(url: &str) -> Result<()> {
+    said(url).map(drop)
+}
+
+/// Opens the directory.
+pub fn open(url: &str) -> Result<Box<dyn Taker>> {
+    let said = said(url)?;
+    let files = Files::open(&said.dir, said.durable).map_err(|e| e.engine("file"))?;
+    Ok(Box::new(Direct(files)))
+}
+
+/// The directory's real path as a URL: two ways to one directory are one engine.
+pub fn canonical(url: &str) -> String {
+    let dir = said(url).map(|said| std::fs::canonicalize(&said.dir).unwrap_or(said.dir));
+    dir.map_or_else(|_| url.to_owned(), |dir| format!("file://{}", dir.to_string_lossy()))
+}
+
+struct Direct(Files);
+
+impl Taker for Direct {
+    fn describe(&self) -> Description {
+        self.0.describe()
+    }
+
+    fn begin(&self, claim: &Claim, line: Line) -> Result<Begun> {
+        let begun = self.0.begin(claim, line).map_err(|e| e.engine("file").name(&claim.name))?;
+        Ok(match begin_what(begun) {
+            Ok(begun) => begun,
+            Err(pending) => {
+                let (files, query) = (self.0.clone(), Query::One(claim.kind, claim.name.clone()));
+                Begun::Waiting(Box::new(InLine { pending, files, query, pid: claim.who.pid, host: claim.who.host.clone() }))
+            }
+        })
+    }
+}
+
+fn begin_what(begin: Begin) -> Result<Begun, Pending> {
+    match begin {
+        Begin::Got(held) => Ok(Begun::Held(Box::new(Kept(held)))),
+        Begin::Busy(holder) => Ok(Begun::Busy(holder)),
+        Begin::Waiting(pending) => Err(pending),
+    }
+}
+
+struct InLine {
+    pending: Pending,
+    files: Files,
+    query: Query,
+    pid: u32,
+    host: String,
+}
+
+impl Waiting for InLine {
+    fn over(&self) -> BorrowedFd<'_> {
+        self.pending.as_fd()
+    }
+
+    fn place(&self) -> Place {
+        let Some(entry) = self.files.read(&self.query).ok().and_then(|entries| entries.into_iter().next()) else {
+            return self.pending.place().clone();
+        };
+        let ours = |w: &&lockkeeper::Waiter| w.pid == Some(self.pid) && w.host.as_deref() == Some(&self.host);
+        let ahead = entry.waiters.iter().find(ours).map_or(self.pending.place().ahead, |w| w.ahead);
+        Place { ahead, holder: entry.holders.into_iter().next().map(Box::new) }
+    }
+
+    fn finish(self: Box<Self>) -> Result<Box<dyn Holding>> {
+        let held = self.pending.finish().map_err(|e| e.engine("file"))?;
+        Ok(Box::new(Kept(held)))
+    }
+}
+
+struct Kept(direct::Held);
+
+impl Under for Kept {
+    fn lost(&self) -> Option<Lost> {
+        self.0.verify().err()
+    }
+
+    fn alarm(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn every(&self) -> Option<Duration> {
+        Some(EVERY)
+    }
+}
+
+impl Holding for Kept {
+    fn token(&self) -> Option<Token> {
+        self.0.token()
+    }
+
+    fn pass_on(&self) -> Result<Option<BorrowedFd<'_>>> {
+        self.0.set_inherit(true)?;
+        Ok(Some(self.0.fd()))
+    }
+
+    fn release(self: Box<Self>, for_all: bool) -> Release {
+        let release = if self.lost().is_some() { Release::AlreadyLost } else { Release::Clean };
+        if for_all {
+            // Processes that were left behind have the descriptor open too: closing ours would not free it.
+            let everything = libc::flock {
+                l_type: libc::F_UNLCK as libc::c_short,
+                l_whence: libc::SEEK_SET as libc::c_short,
+                l_start: 0,
+                l_len: 0,
+                l_pid: 0,
+            };
+            _ = fcntl(self.0.fd(), FcntlArg::F_OFD_SETLK(&everything));
+        }
+        self.0.release();
+        release
+    }
+}

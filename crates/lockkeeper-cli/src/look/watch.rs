@@ -1,0 +1,284 @@
+//! `watch`: a live screen on a terminal, a line for every change elsewhere.
+
+use std::io::{IsTerminal as _, PipeReader, Read as _, Write as _, pipe, stdout};
+use std::os::fd::AsFd as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use lockkeeper::{Entry, Error, Holder, Waiter};
+use nix::poll::{PollFd, PollFlags, poll};
+use serde::Serialize;
+
+use super::{Opened, open, table};
+use crate::args::common::Global;
+use crate::args::others::Watch;
+use crate::failure::Failure;
+use crate::json::{HolderJson, line};
+use crate::run::words::who;
+use crate::start::moment;
+use crate::supervise::job::Status;
+use crate::supervise::signals::{ENDING, Signals};
+use crate::supervise::terminal::size;
+use crate::supervise::timeout;
+use crate::text::{rfc3339, shown};
+
+/// How often the ages on the screen are written anew.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Shows what changes until a signal comes or the time is over.
+///
+/// # Errors
+/// What the engine says.
+pub fn watch(global: &Global, args: &Watch) -> Result<u8, Failure> {
+    let signals = Signals::take().map_err(|e| Failure::internal(format!("signals cannot be waited for: {e}")))?;
+    let opened = open(global)?;
+    let until = args.watch_for.map(|d| moment() + d);
+    let (latest, told) = follow(&opened, &args.prefix)?;
+    let mut view: Box<dyn View> = if stdout().is_terminal() && !global.json {
+        Box::new(Screen::new(&opened, &args.prefix))
+    } else {
+        Box::new(Lines { before: None, engine: opened.engine, json: global.json })
+    };
+    loop {
+        if let Some(state) = latest.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            view.show(state?)?;
+        }
+        if let Some(came) = std::iter::from_fn(|| signals.next()).find(|c| ENDING.contains(&c.signal)) {
+            return Ok(Status::Killed(came.signal).code());
+        }
+        let left = until.map(|until| until.saturating_sub(moment()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Ok(0);
+        }
+        view.tick()?;
+        let mut fds = [PollFd::new(signals.as_fd(), PollFlags::POLLIN), PollFd::new(told.as_fd(), PollFlags::POLLIN)];
+        _ = poll(&mut fds, timeout([left, Some(TICK)].into_iter().flatten().min()));
+        if fds.get(1).and_then(PollFd::any) == Some(true) {
+            _ = (&told).read(&mut [0; 64]);
+        }
+    }
+}
+
+type Latest = Arc<Mutex<Option<Result<Vec<Entry>, Error>>>>;
+
+/// Follows the engine in a thread of its own. The newest state is kept, and a byte says that there is one.
+fn follow(opened: &Opened, prefix: &str) -> Result<(Latest, PipeReader), Failure> {
+    let mut watch = opened.locks.watch(prefix)?;
+    let latest = Latest::default();
+    let failed = |e: std::io::Error| Failure::internal(format!("changes cannot be waited for: {e}"));
+    let (told, mut tell) = pipe().map_err(failed)?;
+    let into = Arc::clone(&latest);
+    let work = move || {
+        loop {
+            let state = watch.next();
+            let over = state.is_err();
+            let mut kept: MutexGuard<'_, _> = into.lock().unwrap_or_else(PoisonError::into_inner);
+            *kept = Some(state);
+            drop(kept);
+            if tell.write_all(b".").is_err() || over {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new().name("watch".to_owned()).spawn(work).map_err(failed)?;
+    Ok((latest, told))
+}
+
+/// How it is shown.
+trait View {
+    fn show(&mut self, state: Vec<Entry>) -> Result<(), Failure>;
+    fn tick(&mut self) -> Result<(), Failure>;
+}
+
+fn write(text: &str) -> Result<(), Failure> {
+    let mut out = stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|_| Failure::gone())
+}
+
+/// A screen that is always the state now.
+struct Screen {
+    state: Vec<Entry>,
+    title: String,
+}
+
+impl Screen {
+    fn new(opened: &Opened, prefix: &str) -> Self {
+        // The other screen, so that what stood on the terminal comes back; no cursor.
+        _ = write("\x1b[?1049h\x1b[?25l");
+        let what = if prefix.is_empty() { "all names".to_owned() } else { format!("{}*", shown(prefix)) };
+        Self { state: Vec::new(), title: format!("lockkeeper watch: {what}, {}", opened.says()) }
+    }
+}
+
+impl View for Screen {
+    fn show(&mut self, state: Vec<Entry>) -> Result<(), Failure> {
+        self.state = state;
+        Ok(())
+    }
+
+    fn tick(&mut self) -> Result<(), Failure> {
+        let (columns, lines) = size(stdout()).unwrap_or((80, 24));
+        let mut text = table::cut(&self.title, Some(columns)) + "\n\n";
+        let rows = table::rows(&self.state);
+        let room = lines.saturating_sub(4);
+        let hidden = rows.len().saturating_sub(room);
+        text += &table::table(rows.get(..rows.len() - hidden).unwrap_or_default(), Some(columns));
+        if self.state.is_empty() {
+            text += "nobody holds or waits for anything\n";
+        } else if hidden > 0 {
+            text += &format!("and {hidden} more\n");
+        }
+        // Each line is cleared to its end, and the screen below the last one: nothing flickers.
+        write(&format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\r\n")))
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        _ = write("\x1b[?25h\x1b[?1049l");
+    }
+}
+
+/// A line for every change.
+struct Lines {
+    before: Option<Vec<Entry>>,
+    engine: &'static str,
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    event: &'static str,
+    at: String,
+    name: &'a str,
+    #[serde(flatten)]
+    who: HolderJson,
+    kind: &'static str,
+    engine: &'static str,
+}
+
+/// What happened to one name.
+#[derive(Clone, Debug, PartialEq)]
+struct Change<'a> {
+    event: &'static str,
+    entry: &'a Entry,
+    who: Holder,
+}
+
+impl View for Lines {
+    fn show(&mut self, state: Vec<Entry>) -> Result<(), Failure> {
+        let before = self.before.take().unwrap_or_default();
+        let at = rfc3339(SystemTime::now());
+        let mut text = String::new();
+        for change in changes(&before, &state) {
+            let (name, kind) = (change.entry.name.as_str(), change.entry.kind.as_str());
+            if self.json {
+                let who = HolderJson::from(&change.who);
+                text += &line(&Json { event: change.event, at: at.clone(), name, who, kind, engine: self.engine });
+                text.push('\n');
+            } else {
+                let token = change.who.token.map(|t| format!(", token {t}")).unwrap_or_default();
+                text += &format!("{at} {} {} by {}{token}\n", shown(name), change.event, who(&change.who));
+            }
+        }
+        self.before = Some(state);
+        if text.is_empty() { Ok(()) } else { write(&text) }
+    }
+
+    fn tick(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+/// What happened between two states; the first state is compared with nothing, so that it says what there is.
+fn changes<'a>(before: &'a [Entry], now: &'a [Entry]) -> Vec<Change<'a>> {
+    let find = |all: &'a [Entry], e: &Entry| all.iter().find(|o| o.kind == e.kind && o.name == e.name);
+    let mut found = Vec::new();
+    for old in before {
+        let new = find(now, old);
+        let holders = new.map_or(&[][..], |n| &n.holders);
+        let waiters = new.map_or(&[][..], |n| &n.waiters);
+        for holder in old.holders.iter().filter(|h| !holders.iter().any(|n| same(h, n))) {
+            // A lease that had run out when we last looked was not given back.
+            let event = if holder.expires_in.is_some_and(|left| left.is_zero()) { "lost" } else { "released" };
+            found.push(Change { event, entry: old, who: holder.clone() });
+        }
+        let got_it = |w: &Waiter| holders.iter().any(|h| h.host == w.host && h.pid == w.pid);
+        for waiter in old.waiters.iter().filter(|w| !waiters.iter().any(|n| is(w, n)) && !got_it(w)) {
+            found.push(Change { event: "left", entry: old, who: as_holder(waiter) });
+        }
+    }
+    for new in now {
+        let old = find(before, new);
+        let holders = old.map_or(&[][..], |o| &o.holders);
+        let waiters = old.map_or(&[][..], |o| &o.waiters);
+        for holder in new.holders.iter().filter(|h| !holders.iter().any(|o| same(h, o))) {
+            found.push(Change { event: "granted", entry: new, who: holder.clone() });
+        }
+        for waiter in new.waiters.iter().filter(|w| !waiters.iter().any(|o| is(w, o))) {
+            found.push(Change { event: "waiting", entry: new, who: as_holder(waiter) });
+        }
+    }
+    found
+}
+
+fn same(one: &Holder, other: &Holder) -> bool {
+    match (one.claim, other.claim) {
+        (Some(a), Some(b)) => a == b && one.token == other.token,
+        _ => (&one.host, one.pid, one.token) == (&other.host, other.pid, other.token),
+    }
+}
+
+fn is(one: &Waiter, other: &Waiter) -> bool {
+    (&one.host, one.pid, one.since) == (&other.host, other.pid, other.since)
+}
+
+fn as_holder(waiter: &Waiter) -> Holder {
+    let mut holder = Holder::default();
+    holder.host.clone_from(&waiter.host);
+    (holder.pid, holder.since, holder.mode) = (waiter.pid, waiter.since, waiter.mode);
+    holder
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockkeeper::{Kind, Name, Token};
+
+    fn holder(pid: u32, token: u64) -> Holder {
+        let mut holder = Holder::default();
+        (holder.pid, holder.token) = (Some(pid), Token::of(token, 0));
+        holder
+    }
+
+    fn waiter(pid: u32) -> Waiter {
+        let mut waiter = Waiter::default();
+        waiter.pid = Some(pid);
+        waiter
+    }
+
+    fn entry(holders: Vec<Holder>, waiters: Vec<Waiter>) -> Vec<Entry> {
+        let mut entry = Entry::new(Kind::Lock, Name::new("a").unwrap());
+        (entry.holders, entry.waiters) = (holders, waiters);
+        vec![entry]
+    }
+
+    fn between(before: &[Entry], now: &[Entry]) -> Vec<(&'static str, Option<u32>)> {
+        changes(before, now).into_iter().map(|c| (c.event, c.who.pid)).collect()
+    }
+
+    #[test]
+    fn a_hand_over_is_a_release_and_a_grant_and_who_got_it_did_not_leave() {
+        let (before, now) = (entry(vec![holder(1, 1)], vec![waiter(2), waiter(3)]), entry(vec![holder(2, 2)], vec![waiter(4)]));
+        assert_eq!(between(&before, &now), [("released", Some(1)), ("left", Some(3)), ("granted", Some(2)), ("waiting", Some(4))]);
+        assert_eq!(between(&now, &now), []);
+        assert_eq!(between(&now, &[]), [("released", Some(2)), ("left", Some(4))]);
+    }
+
+    #[test]
+    fn a_lease_that_ran_out_is_lost() {
+        let mut dying = holder(1, 1);
+        dying.expires_in = Some(Duration::ZERO);
+        assert_eq!(between(&entry(vec![dying], vec![]), &[]), [("lost", Some(1))]);
+    }
+}

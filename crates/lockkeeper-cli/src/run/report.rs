@@ -1,0 +1,116 @@
+//! The report: one JSON object, whatever happened, and never half of one.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::unistd::{AccessFlags, access};
+
+use crate::failure::{Failure, os_words};
+use crate::json::{Report, line};
+use crate::text::quoted;
+
+/// Refuses a report's file that could not be written in the end.
+///
+/// # Errors
+/// Its directory is missing or not writable.
+pub fn check(file: &Path) -> Result<(), Failure> {
+    let wrong = |why: String| Failure::usage(format!("--report {} cannot be written: {why}", quoted(file.as_os_str())));
+    match fs::metadata(file) {
+        Ok(there) if there.is_dir() => Err(wrong("it is a directory: name a file".to_owned())),
+        Ok(there) if !there.is_file() => Ok(()),
+        _ => access(&directory(file), AccessFlags::W_OK | AccessFlags::X_OK)
+            .map_err(|e| wrong(format!("{}: {}", quoted(directory(file).as_os_str()), e.desc().to_lowercase()))),
+    }
+}
+
+/// Writes a report. A regular file appears whole or not at all; a pipe or a device is written to.
+///
+/// # Errors
+/// What the system says.
+pub fn write(file: &Path, report: &Report) -> io::Result<()> {
+    let text = line(report) + "\n";
+    let there = fs::metadata(file).ok();
+    if there.as_ref().is_some_and(|m| !m.is_file()) {
+        return OpenOptions::new().write(true).open(file)?.write_all(text.as_bytes());
+    }
+    // Through a link: the file that it names is replaced, and the link stays.
+    let file = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    let (mut out, beside) = create_beside(&file)?;
+    let written = out.write_all(text.as_bytes()).and_then(|()| match &there {
+        Some(old) => out.set_permissions(fs::Permissions::from_mode(old.permissions().mode() & 0o777)),
+        None => Ok(()),
+    });
+    let done = written.and_then(|()| fs::rename(&beside, &file));
+    done.inspect_err(|_| _ = fs::remove_file(&beside))
+}
+
+fn create_beside(file: &Path) -> io::Result<(File, PathBuf)> {
+    let name = file.file_name().map(OsString::from).unwrap_or_default();
+    let mut tries = 0u32;
+    loop {
+        let mut beside = OsString::from(".");
+        beside.push(&name);
+        beside.push(format!(".{}.{tries}", std::process::id()));
+        let beside = directory(file).join(beside);
+        match OpenOptions::new().write(true).create_new(true).mode(0o666).open(&beside) {
+            Ok(out) => return Ok((out, beside)),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && tries < 100 => tries += 1,
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+fn directory(file: &Path) -> PathBuf {
+    match file.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => dir.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// Writes a report about a command line of which nothing else can be known.
+pub fn of_a_wrong_line(file: &Path, failure: &Failure) {
+    let mut report = Report::new(String::new(), Duration::ZERO);
+    (report.exit, report.why) = (failure.exit, Some(failure.message.clone()));
+    if check(file).is_ok() {
+        deliver(Some(file), &report);
+    }
+}
+
+/// Writes a report where one was asked for, and says so when it could not be written.
+pub fn deliver(file: Option<&Path>, report: &Report) {
+    if let Some(file) = file
+        && let Err(error) = write(file, report)
+    {
+        _ = writeln!(io::stderr(), "lockkeeper: --report {} could not be written: {}", quoted(file.as_os_str()), os_words(&error));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_replaces_the_old_one_whole_and_leaves_nothing_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("report.json");
+        fs::write(&file, "old and longer than any report could be".repeat(100)).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        write(&file, &Report::new("a".to_owned(), Duration::ZERO)).unwrap();
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.starts_with("{\"name\":\"a\"") && text.ends_with("}\n"), "{text}");
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_report_that_cannot_be_written_is_refused_before_anything_runs() {
+        assert!(check(Path::new("/dev/stderr")).is_ok());
+        assert!(check(Path::new("here.json")).is_ok());
+        assert_eq!(check(Path::new("/")).unwrap_err().exit, 64);
+        assert_eq!(check(Path::new("/no/such/dir/report")).unwrap_err().exit, 64);
+    }
+}

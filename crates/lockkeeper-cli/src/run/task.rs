@@ -1,0 +1,136 @@
+//! A command under a lock, from its start to its end.
+
+use std::ffi::OsString;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use lockkeeper::{Claim, Lost};
+
+use super::environment::{self, Held, Process, Says, Stack};
+use super::words::Words;
+use crate::args::run::OnLost;
+use crate::choice::Choice;
+use crate::engine::Holding;
+use crate::failure::Failure;
+use crate::json::Report;
+use crate::start::Moment;
+use crate::supervise::job::{Job, Plan, Start, Status, become_command};
+use crate::supervise::signals::Signals;
+use crate::supervise::{Ended, News, Orders, Under, look_after};
+
+/// A command, and what it is to run under.
+pub struct Task<'a> {
+    pub argv: &'a [OsString],
+    pub choice: &'a Choice,
+    /// What tells this engine from others.
+    pub canonical: &'a str,
+    /// Whether `--url` chose the engine.
+    pub by_option: bool,
+    pub claim: &'a Claim,
+    pub stack: &'a Stack,
+    /// Whether the lock's descriptor stays with us.
+    pub close: bool,
+    pub foreground: bool,
+    pub kill_after: Duration,
+    pub on_lost: OnLost,
+    pub leave_children: bool,
+}
+
+impl Task<'_> {
+    /// Runs the command until it has ended.
+    ///
+    /// # Errors
+    /// What kept it from being started.
+    pub fn run(
+        &self,
+        holding: Option<&dyn Holding>,
+        until: Option<Moment>,
+        signals: &mut Signals,
+        words: &mut Words,
+    ) -> Result<Ended, Failure> {
+        let environment = self.variables(holding);
+        let inherit = match holding.filter(|_| !self.close) {
+            Some(holding) => holding.pass_on()?,
+            None => None,
+        };
+        let start = Start { argv: self.argv, environment: &environment, inherit };
+        let plan = Plan::make(self.foreground);
+        let started = signals.take_more(plan.own_group).and_then(|()| Job::start(&start, plan, signals.before()));
+        let mut job = started.map_err(|error| Failure::not_started(&self.program(), &error))?;
+        let orders = Orders { kill_after: self.kill_after, on_lost: self.on_lost, until, leave_children: self.leave_children };
+        let under: &dyn Under = holding.map_or(&Nothing, |h| h as &dyn Under);
+        Ok(look_after(&mut job, signals, under, orders, &mut |news| tell(words, self.on_lost, news)))
+    }
+
+    /// Becomes the command, which keeps the lock by its descriptor; returns only what kept it from being executed.
+    pub fn become_command(&self, holding: &dyn Holding, signals: &Signals) -> Failure {
+        let environment = self.variables(Some(holding));
+        let inherit = match holding.pass_on() {
+            Ok(inherit) => inherit,
+            Err(error) => return error.into(),
+        };
+        let start = Start { argv: self.argv, environment: &environment, inherit };
+        Failure::not_started(&self.program(), &become_command(&start, signals.before()))
+    }
+
+    fn program(&self) -> String {
+        self.argv.first().map(|p| p.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+
+    fn variables(&self, holding: Option<&dyn Holding>) -> Vec<(&'static str, Option<OsString>)> {
+        let token = holding.and_then(Holding::token);
+        let held = holding.map(|_| Held::new(self.canonical, self.claim, token, Process::of(&self.claim.who)));
+        let says = Says {
+            name: &self.claim.name,
+            owner: holding.map(|_| self.claim.id),
+            token,
+            engine: self.choice.scheme(),
+            url: self.by_option.then(|| self.choice.redacted()),
+        };
+        environment::variables(&says, self.stack, held)
+    }
+}
+
+/// Writes into the report what is known of the command's end.
+pub fn note(ended: &Ended, report: &mut Report) {
+    match ended.status {
+        Status::Exited(code) => report.command_exit = u8::try_from(code & 0xff).ok(),
+        Status::Killed(signal) => report.command_signal = Some(signal.as_str().to_owned()),
+    }
+    if let Some(lost) = ended.lost {
+        report.why = Some(lost.as_str().to_owned());
+    }
+}
+
+/// Nothing to lose: the command runs without a lock.
+struct Nothing;
+
+impl Under for Nothing {
+    fn lost(&self) -> Option<Lost> {
+        None
+    }
+
+    fn alarm(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn every(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// Says what happens while the command runs.
+fn tell(words: &mut Words, on_lost: OnLost, news: News) {
+    match news {
+        News::Lost(why) => {
+            let then = match on_lost {
+                OnLost::Term => "stopping the command",
+                OnLost::Kill => "killing the command",
+                OnLost::Warn => "the command goes on without it",
+            };
+            words.lost(why, then);
+        }
+        News::TimeOver => words.note("--hold-at-most is over; stopping the command"),
+        News::CannotEnd => words.note("a process of the command's group does not end; the lock is kept until it has"),
+    }
+}

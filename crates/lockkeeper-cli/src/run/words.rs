@@ -1,0 +1,227 @@
+//! What is said while a lock is asked for and held: words for people, or JSON for programs.
+
+use std::io::Write as _;
+use std::time::{Duration, SystemTime};
+
+use lockkeeper::engine::Place;
+use lockkeeper::{Holder, Lost, Mode, Token};
+
+use crate::json::{self, Event, Report};
+use crate::start::{Moment, moment};
+use crate::supervise::terminal::{Terminal, width};
+use crate::text::{millis, shown, spoken};
+
+/// A terminal's line appears after so long, so that a short wait does not flicker.
+const LIVE_AFTER: Duration = Duration::from_millis(200);
+/// Without a terminal nothing is said about a shorter wait: cron mails every line.
+const PLAIN_AFTER: Duration = Duration::from_secs(1);
+/// How often the terminal's line is written anew.
+const LIVE_EVERY: Duration = Duration::from_secs(1);
+
+/// Where JSON goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Out {
+    /// stdout is the command's.
+    Stderr,
+    /// There is no command; without `all` only the lines that say that it was granted and how it ended.
+    Stdout {
+        /// Everything that happens.
+        all: bool,
+    },
+}
+
+/// The voice of one lock.
+pub struct Words {
+    name: String,
+    engine: String,
+    quiet: bool,
+    verbose: bool,
+    json: Option<Out>,
+    /// Whether a line stands on the terminal that is to be overwritten.
+    live: bool,
+    told: bool,
+    next: Option<Moment>,
+    on_terminal: bool,
+}
+
+impl Words {
+    /// A voice about this name.
+    pub fn new(name: &str, quiet: bool, verbose: bool, json: Option<Out>) -> Self {
+        let (name, engine) = (name.to_owned(), String::new());
+        Self { name, engine, quiet, verbose, json, live: false, told: false, next: None, on_terminal: false }
+    }
+
+    /// From now on known.
+    pub fn engine(&mut self, engine: &str) {
+        engine.clone_into(&mut self.engine);
+    }
+
+    /// Says something that only -v wants to hear.
+    pub fn detail(&mut self, text: impl FnOnce() -> String) {
+        if self.verbose && !self.tells_all() {
+            self.say(&text());
+        }
+    }
+
+    /// Says something that everybody wants to hear.
+    pub fn note(&mut self, text: &str) {
+        if !self.tells_all() && !self.quiet {
+            self.say(text);
+        }
+    }
+
+    /// A wait begins.
+    pub fn wait_begins(&mut self, place: impl FnOnce() -> Place) {
+        self.told = false;
+        if self.tells_all() {
+            self.told = true;
+            let place = place();
+            let holder = place.holder.as_deref().map(Into::into);
+            self.event(&Event::Waiting { name: &self.name, engine: &self.engine, ahead: place.ahead, holder });
+            return;
+        }
+        if self.quiet {
+            return;
+        }
+        // In the background the line would be written into what the user is typing.
+        self.on_terminal = width(std::io::stderr()).is_some() && Terminal::find().is_some_and(|t| t.is_ours());
+        let after = if self.verbose && !self.on_terminal {
+            Duration::ZERO
+        } else if self.on_terminal {
+            LIVE_AFTER
+        } else {
+            PLAIN_AFTER
+        };
+        self.next = Some(moment() + after);
+    }
+
+    /// When [`Words::still_waiting`] is to be called next.
+    pub fn next(&self) -> Option<Moment> {
+        self.next
+    }
+
+    /// The wait goes on.
+    pub fn still_waiting(&mut self, place: impl FnOnce() -> Place) {
+        let now = moment();
+        if self.next.is_none_or(|next| now < next) {
+            return;
+        }
+        let place = place();
+        let mut text = format!("waiting for {}", shown(&self.name));
+        match place.holder.as_deref() {
+            Some(holder) => text = text + ": held by " + &who(holder),
+            None => text += ": held by somebody",
+        }
+        match place.ahead {
+            Some(ahead) if ahead > 0 => text = format!("{text}, {ahead} ahead of you"),
+            _ => {}
+        }
+        self.told = true;
+        if self.on_terminal {
+            self.next = Some(now + LIVE_EVERY);
+            self.rewrite(&text);
+        } else {
+            self.next = None;
+            self.say(&text);
+        }
+    }
+
+    /// The wait is over, with the lock or without.
+    pub fn granted(&mut self, mode: Mode, token: Option<Token>, waited: Duration) {
+        self.next = None;
+        self.wipe();
+        if self.json.is_some() {
+            let (token, waited_ms) = (token.map(|t| t.to_string()), millis(waited));
+            self.event(&Event::Granted { name: &self.name, engine: &self.engine, mode: mode.as_str(), token, waited_ms });
+        }
+        if !self.tells_all() && !self.quiet && (self.told && !self.on_terminal || self.verbose) {
+            let token = token.filter(|_| self.verbose).map(|t| format!(", token {t}")).unwrap_or_default();
+            self.say(&format!("{}: granted after {}{token}", shown(&self.name), spoken(waited)));
+        }
+    }
+
+    /// The wait ended without the lock; the terminal's line goes.
+    pub fn wait_ends(&mut self) {
+        self.next = None;
+        self.wipe();
+    }
+
+    /// It is lost; `then` says what happens now.
+    pub fn lost(&mut self, why: Lost, then: &str) {
+        if self.tells_all() {
+            self.event(&Event::Lost { name: &self.name, why: why.as_str() });
+        } else {
+            self.say(&format!("{}: lost: {why}; {then}", shown(&self.name)));
+        }
+    }
+
+    /// It is over.
+    pub fn done(&mut self, report: &Report) {
+        if self.json.is_some() {
+            self.event(&Event::Done(report));
+        }
+    }
+
+    /// Whether JSON takes the place of words.
+    fn tells_all(&self) -> bool {
+        matches!(self.json, Some(Out::Stderr | Out::Stdout { all: true }))
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        // --json -q is for those who want the errors only; the lines on stdout are what `acquire` is for.
+        let line = json::line(event);
+        match self.json {
+            Some(Out::Stdout { .. }) => {
+                let mut out = std::io::stdout().lock();
+                _ = writeln!(out, "{line}").and_then(|()| out.flush());
+            }
+            Some(Out::Stderr) if !self.quiet => _ = writeln!(std::io::stderr(), "{line}"),
+            _ => {}
+        }
+    }
+
+    fn say(&mut self, text: &str) {
+        self.wipe();
+        _ = writeln!(std::io::stderr(), "lockkeeper: {text}");
+    }
+
+    fn rewrite(&mut self, text: &str) {
+        let columns = width(std::io::stderr()).unwrap_or(80);
+        // What is not ASCII may be two columns wide; a line that wraps could not be rewritten.
+        let mut left = columns.saturating_sub(1);
+        let fits = |c: &char| {
+            let wide = if c.is_ascii() { 1 } else { 2 };
+            left.checked_sub(wide).inspect(|rest| left = *rest).is_some()
+        };
+        let cut: String = text.chars().take_while(fits).collect();
+        self.live = true;
+        _ = write!(std::io::stderr(), "\r{cut}\x1b[K");
+    }
+
+    fn wipe(&mut self) {
+        if std::mem::take(&mut self.live) {
+            _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        self.wipe();
+    }
+}
+
+/// A holder in words: `ci-7 (pid 4121) for 3m12s`.
+pub fn who(holder: &Holder) -> String {
+    let mut text = holder.host.as_deref().map_or_else(|| "somebody".to_owned(), shown);
+    let mut known = Vec::new();
+    known.extend(holder.pid.map(|pid| format!("pid {pid}")));
+    known.extend(holder.label.as_deref().map(shown));
+    if !known.is_empty() {
+        text = format!("{text} ({})", known.join(", "));
+    }
+    if let Some(for_how_long) = holder.since.and_then(|since| SystemTime::now().duration_since(since).ok()) {
+        text = format!("{text} for {}", spoken(for_how_long));
+    }
+    text
+}

@@ -1,0 +1,239 @@
+//! The command as a job: its process, its process group, and its part in the terminal.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::{Pid, getpid, setpgid};
+
+use super::group;
+use super::signals::{Before, stop_by};
+use super::terminal::{Terminal, in_pipeline};
+
+/// What to start.
+pub struct Start<'a> {
+    /// The program and its arguments.
+    pub argv: &'a [OsString],
+    /// Environment variables to set, or to remove where there is no value.
+    pub environment: &'a [(&'static str, Option<OsString>)],
+    /// A descriptor to leave open in the command, at a number that scripts do not use.
+    pub inherit: Option<BorrowedFd<'a>>,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// With this code.
+    Exited(i32),
+    /// By this signal.
+    Killed(Signal),
+}
+
+impl Status {
+    /// As an exit code: 128+N for a signal.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Exited(code) => u8::try_from(code & 0xff).unwrap_or(u8::MAX),
+            Self::Killed(signal) => u8::try_from(128 + signal as i32).unwrap_or(u8::MAX),
+        }
+    }
+}
+
+/// What became of the command since it was last asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It ended.
+    Ended(Status),
+    /// It was stopped by this signal.
+    Stopped(Signal),
+}
+
+/// A command that was started.
+#[derive(Debug)]
+pub struct Job {
+    pid: Pid,
+    own_group: bool,
+    terminal: Option<Terminal>,
+    /// Whether our group was in front when it was started.
+    in_front: bool,
+}
+
+/// Whether a command gets a process group of its own, and the terminal that goes with it.
+#[derive(Debug)]
+pub struct Plan {
+    /// Whether the command gets a group of its own.
+    pub own_group: bool,
+    terminal: Option<Terminal>,
+    in_front: bool,
+}
+
+impl Plan {
+    /// Decides. On a terminal the other members of a pipeline must stay in front with the command.
+    pub fn make(foreground: bool) -> Self {
+        let terminal = Terminal::find();
+        let in_front = terminal.as_ref().is_some_and(Terminal::is_ours);
+        Self { own_group: !(foreground || in_front && in_pipeline()), terminal, in_front }
+    }
+}
+
+impl Job {
+    /// Starts a command.
+    ///
+    /// # Errors
+    /// What kept it from being executed.
+    pub fn start(start: &Start<'_>, plan: Plan, before: Before) -> io::Result<Self> {
+        let mut command = command(start);
+        let own_group = plan.own_group;
+        let tty = plan.terminal.as_ref().filter(|_| own_group && plan.in_front).map(Terminal::raw);
+        let inherit = start.inherit.map(|fd| std::os::fd::AsRawFd::as_raw_fd(&fd));
+        // SAFETY: the closure makes only async-signal-safe calls and does not allocate.
+        unsafe {
+            command.pre_exec(move || {
+                if own_group {
+                    _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
+                }
+                if let Some(tty) = tty {
+                    // SIGTTOU is still blocked, so that the group may put itself in front.
+                    libc::tcsetpgrp(tty, getpid().as_raw());
+                }
+                if let Some(fd) = inherit {
+                    leave_open(fd);
+                }
+                before.restore();
+                Ok(())
+            });
+        }
+        let child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => {
+                if let Some(terminal) = plan.terminal.filter(|_| tty.is_some()) {
+                    // The process that put its group in front is gone, and so nobody is in front.
+                    terminal.give(nix::unistd::getpgrp());
+                }
+                return Err(error);
+            }
+        };
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
+        Ok(Self { pid, own_group, terminal: plan.terminal.filter(|_| own_group), in_front: tty.is_some() })
+    }
+
+    /// Whether it has a group of its own.
+    pub fn has_own_group(&self) -> bool {
+        self.own_group
+    }
+
+    /// Whether the keyboard's signals went to its group instead of ours.
+    pub fn was_in_front(&self) -> bool {
+        self.in_front
+    }
+
+    /// What became of it.
+    pub fn change(&mut self) -> Option<Change> {
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
+        match waitid(Id::Pid(self.pid), flags) {
+            Ok(WaitStatus::Exited(_, code)) => Some(Change::Ended(Status::Exited(code))),
+            Ok(WaitStatus::Signaled(_, signal, _)) => Some(Change::Ended(Status::Killed(signal))),
+            Ok(WaitStatus::Stopped(_, signal)) => Some(Change::Stopped(signal)),
+            // Somebody else reaped it; that it ended is all that can be known.
+            Err(Errno::ECHILD) => Some(Change::Ended(Status::Exited(0))),
+            _ => None,
+        }
+    }
+
+    /// Sends a signal to its group, or to the command alone when it is in ours.
+    pub fn signal(&self, signal: Signal) {
+        let target = if self.own_group { Pid::from_raw(-self.pid.as_raw()) } else { self.pid };
+        _ = kill(target, signal);
+    }
+
+    /// Sends a signal that is to end it: to its group, or, in our group, to the command and its descendants.
+    pub fn end(&self, signal: Signal) {
+        if self.own_group {
+            self.signal(signal);
+        } else {
+            group::signal_tree(self.pid, signal);
+        }
+        // A stopped process acts on a signal only when it goes on.
+        if signal != Signal::SIGKILL {
+            self.signal(Signal::SIGCONT);
+        }
+    }
+
+    /// Whether a process of its group still runs, after the command itself has ended.
+    pub fn group_is_alive(&self) -> bool {
+        self.own_group && group::is_alive(self.pid)
+    }
+
+    /// The command was stopped: with job control, we and those around us stop too, and it goes on when we do.
+    pub fn stopped(&self, by: Signal) {
+        let Some(terminal) = &self.terminal else { return };
+        let wants_front = matches!(by, Signal::SIGTTIN | Signal::SIGTTOU);
+        if !(wants_front && terminal.is_ours()) {
+            terminal.take_back(self.pid);
+            stop_by(by);
+        }
+        self.resume();
+    }
+
+    /// We go on, and so does the command: in front, if that is where we are now.
+    pub fn resume(&self) {
+        if let Some(terminal) = &self.terminal
+            && terminal.is_ours()
+        {
+            terminal.give(self.pid);
+        }
+        self.signal(Signal::SIGCONT);
+    }
+
+    /// Takes the terminal back after the last process of the group.
+    pub fn take_terminal_back(&self) {
+        if let Some(terminal) = &self.terminal {
+            terminal.take_back(self.pid);
+        }
+    }
+}
+
+/// Becomes the command; returns only what kept it from being executed.
+pub fn become_command(start: &Start<'_>, before: Before) -> io::Error {
+    let mut command = command(start);
+    let inherit = start.inherit.map(|fd| std::os::fd::AsRawFd::as_raw_fd(&fd));
+    // SAFETY: the closure makes only async-signal-safe calls and does not allocate.
+    unsafe {
+        command.pre_exec(move || {
+            if let Some(fd) = inherit {
+                leave_open(fd);
+            }
+            before.restore();
+            Ok(())
+        });
+    }
+    command.exec()
+}
+
+fn command(start: &Start<'_>) -> Command {
+    let (program, arguments) = start.argv.split_first().map_or((OsStr::new(""), &[][..]), |(p, a)| (p.as_os_str(), a));
+    let mut command = Command::new(program);
+    command.args(arguments);
+    for (key, value) in start.environment {
+        match value {
+            Some(value) => command.env(key, value),
+            None => command.env_remove(key),
+        };
+    }
+    command
+}
+
+/// Leaves a descriptor open over exec, above the numbers that scripts use for their own.
+fn leave_open(fd: RawFd) {
+    // SAFETY: plain system calls on a descriptor that our caller keeps open.
+    unsafe {
+        let flags = if libc::fcntl(fd, libc::F_DUPFD, 100) == -1 { 0 } else { libc::FD_CLOEXEC };
+        libc::fcntl(fd, libc::F_SETFD, flags);
+    }
+}
