@@ -7,11 +7,11 @@ use super::inspect;
 use super::lockfile::{Key, LockFile};
 use super::recipe::{End as Came, Event as Yes, Recipe};
 use super::record::Stamp;
-use super::state::{Hold, Idle, State, Waiting};
+use super::state::{Hold, Idle, Share, State, Waiting};
 use super::wait::Wait;
-use super::{Shared, wire};
+use super::{Shared, semaphore, wire};
 use crate::claim::Claim;
-use crate::engine::{Answer, Attempt, ClaimId, End, Error, ErrorKind, Event, Grant, HoldId, Line, Mode, Number, Place};
+use crate::engine::{Answer, Attempt, ClaimId, End, Error, ErrorKind, Event, Grant, HoldId, Kind, Line, Mode, Number, Place};
 use crate::error::Result;
 
 /// How many names one process can wait for at once (R13): each is a thread.
@@ -54,6 +54,7 @@ impl Shared {
 
     fn try_now(self: &Arc<Self>, claim: &Claim, line: Line) -> Result<Attempt> {
         let opened = self.opened()?;
+        let pool;
         let idle = {
             let mut state = self.state();
             if state.closed {
@@ -62,6 +63,7 @@ impl Shared {
             if let Some(known) = state.known(claim.id) {
                 return Ok(known);
             }
+            pool = if claim.kind == Kind::Semaphore { state.pool(&claim.name) } else { None };
             state.take_idle(claim.kind, &claim.name)
         };
         let Idle { key, file } = match idle {
@@ -74,10 +76,20 @@ impl Shared {
         };
         let mut recipe = Recipe::new(goal_of(claim.mode), line == Line::Join);
         let mut driver = Driver::new(&opened.dir, &key, claim, opened.stamp(claim), file);
+        driver.pool = pool;
         match driver.run(&mut recipe, Yes::Yes) {
             Some(Came::Granted) => {
-                let (number, shown, file) = (driver.number, driver.shown, driver.file);
-                self.state().holds.insert(claim.id, Hold { key, file, mode: claim.mode, number, shown, converted: None });
+                let number = driver.number;
+                let (share, idle) = driver.into_share();
+                let mut state = self.state();
+                if let Share::Permits(pool, _) = &share {
+                    state.put_pool(&claim.name, pool);
+                }
+                state.holds.insert(claim.id, Hold { key: key.clone(), share, mode: claim.mode, number, converted: None });
+                drop(state);
+                if let Some(file) = idle {
+                    self.keep(Idle { key, file });
+                }
                 Ok(Attempt::Granted(grant(claim.mode, number)))
             }
             Some(Came::Busy) => {
@@ -88,6 +100,7 @@ impl Shared {
             }
             Some(Came::Stopped | Came::Failed) => Err(driver.into_error()),
             None => {
+                semaphore::check_limit(&driver.file, claim.mode)?;
                 let place = Place { ahead: inspect::ahead(&driver.file), holder: inspect::holder(&driver.file, &key) };
                 let (file, stamp) = (driver.file, driver.stamp);
                 let order = Order { claim: claim.clone(), key, recipe, file, stamp, converts: None };
@@ -132,6 +145,8 @@ impl Shared {
         let mut driver = Driver::new(&opened.dir, &key, &claim, stamp, file);
         driver.wait = Some(wait);
         driver.keep = keep;
+        driver.limit_agreed = true;
+        driver.pool = if key.kind == Kind::Semaphore { self.state().pool(&key.name) } else { None };
         driver.holder = converts.unwrap_or(claim.id);
         let mut end = driver.run(&mut recipe, Yes::Yes).unwrap_or(Came::Failed);
         if end == Came::Granted {
@@ -142,10 +157,15 @@ impl Shared {
             match converts {
                 _ if !wanted => end = Came::Stopped,
                 None => {
-                    let (shown, mode) = (driver.shown, claim.mode);
+                    let mode = claim.mode;
                     let event = Event::Granted { claim: claim.id, grant: grant(mode, number) };
-                    state.holds.insert(claim.id, Hold { key: key.clone(), file: driver.file, mode, number, shown, converted: None });
+                    let (share, idle) = driver.into_share();
+                    if let Share::Permits(pool, _) = &share {
+                        state.put_pool(&claim.name, pool);
+                    }
+                    state.holds.insert(claim.id, Hold { key: key.clone(), share, mode, number, converted: None });
                     self.leave(state, claim.id);
+                    drop(idle);
                     return opened.context.events.send(event);
                 }
                 Some(id) => match state.holds.get_mut(&id) {
@@ -211,7 +231,15 @@ impl Shared {
             return Answer::Now(End::NotOurs);
         }
         let mut state = self.state();
-        let Some(Hold { key, file, .. }) = state.holds.remove(&hold) else { return Answer::Now(End::NotOurs) };
+        let Some(Hold { key, share, .. }) = state.holds.remove(&hold) else { return Answer::Now(End::NotOurs) };
+        let file = match share {
+            Share::Own { file, .. } => file,
+            Share::Permits(pool, picked) => {
+                drop(state);
+                let failed = |e| Error::new(ErrorKind::Unknown, format!("its permits could not be given back: {e}"));
+                return Answer::Now(pool.give_back(picked).map_or_else(|e| End::Unknown(failed(e)), |()| End::Freed));
+            }
+        };
         let converting = if state.waits.is_empty() { None } else { state.waits.iter_mut().find(|(_, w)| w.converts == Some(hold)) };
         if let Some((_, waiting)) = converting {
             // The thread shares the open file description: the locks go when it has let go of it too.
@@ -239,5 +267,5 @@ impl Shared {
 
 /// Whether whoever watches must hear of a release: the kernel tells nobody.
 fn is_watched(key: &Key) -> bool {
-    key.kind == crate::name::Kind::Election
+    key.kind == Kind::Election
 }

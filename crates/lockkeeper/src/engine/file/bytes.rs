@@ -8,7 +8,7 @@
 //! | upgrade | only one process may become exclusive later: exclusive and upgradable holders, and exclusive waiters, have it |
 //! | main | the lock itself: write-locked by an exclusive holder, read-locked by shared and upgradable ones |
 //! | gate | the turnstile: whoever comes next waits here, one after the other, and passes on once it is in |
-//! | init | held for the moment in which a fresh file gets its first contents |
+//! | brief | held for the moment of a small write that main does not cover: a fresh file's contents, a limit, a latch |
 //! | waiter *i*, shown *i* | the record *i* of that table counts, because whoever wrote it lives |
 //! | permit *i* | one permit of a semaphore is taken |
 
@@ -34,8 +34,10 @@ impl Span {
     pub const MAIN_AND_GATE: Self = Self { start: BASE + 1, len: 2 };
     /// The turnstile.
     pub const GATE: Self = Self { start: BASE + 2, len: 1 };
-    /// A fresh file's first contents are being written.
-    pub const INIT: Self = Self { start: BASE + 3, len: 1 };
+    /// Something small is being written.
+    pub const BRIEF: Self = Self { start: BASE + 3, len: 1 };
+    /// All of these and more: whoever has it knows that nobody uses the file.
+    pub const EVERYTHING: Self = Self { start: BASE, len: 0x20_0000 };
     /// Every waiter's byte, and the one that the waiters beyond the table share.
     pub const WAITERS: Self = Self { start: BASE + 0x100, len: WAITERS as u32 + 1 };
     /// Every permit.

@@ -8,7 +8,7 @@ use super::driver::Driver;
 use super::inspect;
 use super::recipe::{End as Came, Event, Goal, Recipe};
 use super::record::{About, Hot};
-use super::state::Hold;
+use super::state::{Hold, Share};
 use super::{Opened, Shared, attempt, boot, dir, presence, wire};
 use crate::claim::Claim;
 use crate::clock::unix_us;
@@ -48,7 +48,7 @@ impl Shared {
             }
         }
         let failed = |e| dir::refused("duplicate the descriptor of", &opened.dir.file(&hold.key.file), e);
-        let (file, keep) = (hold.file.twin().map_err(failed)?, hold.file.twin().map_err(failed)?);
+        let (file, keep) = (hold.share.file().twin().map_err(failed)?, hold.share.file().twin().map_err(failed)?);
         let key = hold.key.clone();
         drop(state);
 
@@ -97,14 +97,15 @@ impl Shared {
 fn downgrade(opened: &Opened, hold: &mut Hold, id: HoldId, claim: &Claim) -> Result<()> {
     let failed = |e| dir::refused("write the lock file", &opened.dir.file(&hold.key.file), e);
     let mut hot = Hot::EMPTY;
-    wire::read_at(&hold.file, &mut hot.0, HOT_AT).map_err(failed)?;
-    let Some((record, _)) = hot.latest() else { return Err(hold.file.unreadable(&opened.dir, &hold.key)) };
+    wire::read_at(hold.share.file(), &mut hot.0, HOT_AT).map_err(failed)?;
+    let Some((record, _)) = hot.latest() else { return Err(hold.share.file().unreadable(&opened.dir, &hold.key)) };
     let number = record.number().max(hold.number) + 1;
     let mut stamp = opened.stamp(claim);
     let bytes = stamp.stamped(About::of_mode(claim.mode), number, id, unix_us(), boot::id(), 0);
-    match hold.shown {
-        Some(place) => presence::write_shown(hold.file.as_fd(), place, bytes).map_err(failed)?,
-        None => hold.shown = presence::show(hold.file.as_fd(), bytes, |_| false).map_err(failed)?,
+    match &mut hold.share {
+        Share::Own { file, shown: Some(place) } => presence::write_shown(file.as_fd(), *place, bytes).map_err(failed)?,
+        Share::Own { file, shown } => *shown = presence::show(file.as_fd(), bytes, |_| false).map_err(failed)?,
+        Share::Permits(..) => {}
     }
     lower(opened, hold, claim.mode)?;
     hold.number = number;
@@ -114,10 +115,10 @@ fn downgrade(opened: &Opened, hold: &mut Hold, id: HoldId, claim: &Claim) -> Res
 /// Changes the locks only. Going down, the kernel refuses nothing.
 fn lower(opened: &Opened, hold: &Hold, to: Mode) -> Result<()> {
     let failed = |e| dir::refused("unlock the lock file", &opened.dir.file(&hold.key.file), e);
-    wire::try_lock(&hold.file, Span::MAIN, Grip::Read).map_err(failed)?;
-    wire::unlock(&hold.file, Span::GATE).map_err(failed)?;
+    wire::try_lock(hold.share.file(), Span::MAIN, Grip::Read).map_err(failed)?;
+    wire::unlock(hold.share.file(), Span::GATE).map_err(failed)?;
     if to == Mode::Shared {
-        wire::unlock(&hold.file, Span::UPGRADE).map_err(failed)?;
+        wire::unlock(hold.share.file(), Span::UPGRADE).map_err(failed)?;
     }
     Ok(())
 }

@@ -14,13 +14,15 @@ use super::driver::{Driver, goal_of};
 use super::lockfile::{Key, LockFile};
 use super::recipe::{End, Event, Recipe};
 use super::record::Stamp;
+use super::state::Share;
 use super::wait::Wait;
-use super::{crew, describe, inspect, verify};
+use super::{crew, describe, gc, inspect, semaphore, verify};
 use crate::claim::{Claim, Entry, Holder, Mode};
 use crate::engine::{Line, Place, Query};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guarantee::Description;
 use crate::lost::Lost;
+use crate::name::{Kind, Name};
 use crate::token::Token;
 
 /// An opened lock directory.
@@ -62,16 +64,33 @@ impl Files {
         let mut driver = Driver::new(&self.0, &key, claim, Stamp::of(&claim.who), file);
         match driver.run(&mut recipe, Event::Yes) {
             Some(End::Granted) => {
-                let (file, number) = (driver.file, driver.number);
-                Ok(Begin::Got(Held::new(self.0.clone(), key, claim, file, number)))
+                let number = driver.number;
+                Ok(Begin::Got(Held::new(self.0.clone(), key.clone(), claim, driver.into_share().0, number)))
             }
             Some(End::Busy) => Ok(Begin::Busy(inspect::holder(&driver.file, &key))),
             Some(End::Stopped | End::Failed) => Err(driver.into_error()),
             None => {
+                semaphore::check_limit(&driver.file, claim.mode)?;
                 let (file, stamp) = (driver.file, driver.stamp);
                 Pending::start(self.0.clone(), key, claim.clone(), file, stamp, recipe).map(Begin::Waiting)
             }
         }
+    }
+
+    /// A semaphore's stored limit; `None` when nobody used it yet.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn limit(&self, name: &Name) -> Result<Option<u16>> {
+        inspect::entry(&self.0, &Key::new(Kind::Semaphore, name)).map(|entry| entry.limit)
+    }
+
+    /// Changes a semaphore's limit, or stores it; answers whether that changed anything. Permits that are out stay out.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn resize(&self, name: &Name, limit: u16) -> Result<bool> {
+        semaphore::resize(&self.0, name, limit)
     }
 
     /// Who holds and who waits.
@@ -80,6 +99,14 @@ impl Files {
     /// A directory or record that cannot be read.
     pub fn read(&self, query: &Query) -> Result<Vec<Entry>> {
         inspect::entries(&self.0, query)
+    }
+
+    /// Removes the lock files that nobody uses; answers how many.
+    ///
+    /// # Errors
+    /// A directory that cannot be listed, or a file that the system refuses to remove.
+    pub fn gc(&self) -> Result<usize> {
+        gc::sweep(&self.0)
     }
 }
 
@@ -183,10 +210,11 @@ fn wait_for(
 ) -> Result<Held> {
     let mut driver = Driver::new(dir, key, claim, stamp, file);
     driver.wait = Some(wait);
+    driver.limit_agreed = true;
     match driver.run(&mut recipe, Event::Yes) {
         Some(End::Granted) => {
-            let (file, number) = (driver.file, driver.number);
-            Ok(Held::new(dir.clone(), key.clone(), claim, file, number))
+            let number = driver.number;
+            Ok(Held::new(dir.clone(), key.clone(), claim, driver.into_share().0, number))
         }
         Some(End::Failed) => Err(driver.into_error()),
         _ => Err(Error::new(ErrorKind::Closed, "the wait was called off")),
@@ -200,12 +228,12 @@ pub struct Held {
     id: crate::ClaimId,
     mode: Mode,
     number: u64,
-    file: LockFile,
+    share: Share,
 }
 
 impl Held {
-    fn new(dir: Arc<Directory>, key: Arc<Key>, claim: &Claim, file: LockFile, number: u64) -> Self {
-        Self { dir, key, id: claim.id, mode: claim.mode, number, file }
+    fn new(dir: Arc<Directory>, key: Arc<Key>, claim: &Claim, share: Share, number: u64) -> Self {
+        Self { dir, key, id: claim.id, mode: claim.mode, number, share }
     }
 
     /// The fencing token; permits have none.
@@ -215,7 +243,7 @@ impl Held {
 
     /// The descriptor that carries the lock.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+        self.share.file().as_fd()
     }
 
     /// A second descriptor of the same lock: it lasts until both are closed.
@@ -233,7 +261,7 @@ impl Held {
     /// # Errors
     /// The kernel refused to change the descriptor's flag.
     pub fn set_inherit(&self, inherit: bool) -> Result<()> {
-        self.file.descriptor().survive_forks(inherit);
+        self.share.file().descriptor().survive_forks(inherit);
         let flags = if inherit { FdFlag::empty() } else { FdFlag::FD_CLOEXEC };
         fcntl(self.fd(), FcntlArg::F_SETFD(flags)).map(drop).map_err(|e| self.failed("pass on the descriptor of", e))
     }
@@ -243,7 +271,7 @@ impl Held {
     /// # Errors
     /// Why it is lost.
     pub fn verify(&self) -> Result<(), Lost> {
-        verify::hold(&self.dir, &self.key, &self.file, self.id, self.mode)
+        verify::hold(&self.dir, &self.key, self.share.file(), self.id, self.mode)
     }
 
     /// Gives it back: closes this descriptor, and never unlocks, so that the lock lives on in children that inherited it.

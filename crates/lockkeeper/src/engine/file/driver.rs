@@ -1,15 +1,19 @@
 //! Carries out what a recipe says: the one place where the protocol meets the kernel.
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::unistd::fdatasync;
 
 use super::bytes::{Grip, HOT_AT, Span};
 use super::dir::{Directory, refused};
+use super::doze::Doze;
 use super::lockfile::{Key, LockFile, Seen};
+use super::permits::{Picked, Pool};
 use super::recipe::{Action, End, Event, Goal, Recipe};
 use super::record::{About, Hot, Stamp, waiter};
+use super::state::Share;
 use super::wait::Wait;
 use super::{boot, presence, value, wire};
 use crate::claim::{Claim, Mode};
@@ -33,6 +37,13 @@ pub(super) struct Driver<'a> {
     /// Where it may block, and what calls it off; `None` in a caller that must not block.
     pub(super) wait: Option<&'a Wait>,
     pub(super) hot: Hot,
+    /// The process's permits of this semaphore, once it has some, and those that this acquisition took.
+    pub(super) pool: Option<Arc<Pool>>,
+    pub(super) picked: Option<Picked>,
+    /// The stored limit; and whether the claim's own was compared with it, which is done once.
+    pub(super) limit: u16,
+    pub(super) limit_agreed: bool,
+    pub(super) doze: Option<Doze>,
     /// The number of the grant.
     pub(super) number: u64,
     /// The place where the holder is shown.
@@ -43,9 +54,26 @@ pub(super) struct Driver<'a> {
 
 impl<'a> Driver<'a> {
     pub(super) fn new(dir: &'a Directory, key: &'a Key, claim: &'a Claim, stamp: Stamp, file: LockFile) -> Self {
-        let hot = Hot::EMPTY;
-        let holder = claim.id;
-        Self { dir, key, claim, holder, stamp, file, keep: None, wait: None, hot, number: 0, shown: None, waits_at: None, error: None }
+        Self {
+            dir,
+            key,
+            claim,
+            holder: claim.id,
+            stamp,
+            file,
+            keep: None,
+            wait: None,
+            hot: Hot::EMPTY,
+            pool: None,
+            picked: None,
+            limit: 0,
+            limit_agreed: false,
+            doze: None,
+            number: 0,
+            shown: None,
+            waits_at: None,
+            error: None,
+        }
     }
 
     /// Runs the recipe to its end, or to where it must wait and may not: then the answer is `None`, and a driver with a
@@ -66,6 +94,14 @@ impl<'a> Driver<'a> {
         }
     }
 
+    /// What a granted run has got; for permits, its own file is free again.
+    pub(super) fn into_share(self) -> (Share, Option<LockFile>) {
+        match (self.pool, self.picked) {
+            (Some(pool), Some(picked)) => (Share::Permits(pool, picked), Some(self.file)),
+            _ => (Share::Own { file: self.file, shown: self.shown }, None),
+        }
+    }
+
     /// The error of a run that ended in `Failed`.
     pub(super) fn into_error(self) -> Error {
         self.error.unwrap_or_else(|| {
@@ -83,14 +119,15 @@ impl<'a> Driver<'a> {
                 None => Ok(Event::Failed),
             },
             Action::Free(span) => wire::unlock(&self.file, span).map(|()| Event::Yes).map_err(|e| self.failed("unlock", e)),
-            Action::Check => match self.file.check(self.key).map_err(|e| self.failed("look at", e))? {
+            Action::Check => match self.file.look(self.key).map_err(|e| self.failed("look at", e))? {
                 Seen::Same => Ok(Event::Yes),
                 // Somebody emptied it: what we hold is the lock all the same, and an empty file is a fresh one.
                 Seen::Cut => self.file.prepare(self.dir, self.key).map(|()| Event::Yes),
                 Seen::Replaced => Ok(Event::Replaced),
             },
             Action::Look => self.look(goal),
-            Action::Pick | Action::Sleep => Err(Error::new(ErrorKind::Unsupported, "permits")),
+            Action::Pick => self.pick(),
+            Action::Sleep => self.sleep(),
             Action::Write => self.write().map(|()| Event::Yes),
             Action::Show => self.show().map(|()| Event::Yes),
             Action::Announce => {
@@ -114,11 +151,11 @@ impl<'a> Driver<'a> {
         }
     }
 
-    fn failed(&self, what: &str, errno: Errno) -> Error {
+    pub(super) fn failed(&self, what: &str, errno: Errno) -> Error {
         refused(&format!("{what} the lock file"), &self.dir.file(&self.key.file), errno)
     }
 
-    fn read_hot(&mut self) -> Result<()> {
+    pub(super) fn read_hot(&mut self) -> Result<()> {
         let read = wire::read_at(&self.file, &mut self.hot.0, HOT_AT).map_err(|e| self.failed("read", e))?;
         self.hot.0.iter_mut().skip(read).for_each(|byte| *byte = 0);
         Ok(())
@@ -134,7 +171,9 @@ impl<'a> Driver<'a> {
         if must_give_way && presence::somebody_waits(&self.file, &self.hot).map_err(|e| self.failed("look at", e))? {
             return Ok(Event::No);
         }
-        if matches!(goal, Goal::Shared | Goal::Upgradable) {
+        if goal == Goal::Permits {
+            self.limit = self.agree_on_limit()?;
+        } else if matches!(goal, Goal::Shared | Goal::Upgradable) {
             if !of_this_boot {
                 last = self.renumber()?;
             }
@@ -146,13 +185,9 @@ impl<'a> Driver<'a> {
     /// Starts from the clock again where the record may be older than what was granted: once a file and boot. The caller
     /// has main, so no exclusive holder writes meanwhile.
     fn renumber(&mut self) -> Result<u64> {
-        if !wire::try_lock(&self.file, Span::INIT, Grip::Write).map_err(|e| self.failed("lock", e))? {
-            let text = "another process is just renewing the lock file: ask again";
-            return Err(Error::new(ErrorKind::Unknown, text));
-        }
-        let renewed = self.renumber_locked();
-        let _ = wire::unlock(&self.file, Span::INIT);
-        renewed
+        let twin = self.file.twin().map_err(|e| self.failed("duplicate the descriptor of", e))?;
+        let (dir, key) = (self.dir, self.key);
+        twin.briefly(dir, key, || self.renumber_locked())
     }
 
     fn renumber_locked(&mut self) -> Result<u64> {
@@ -190,6 +225,9 @@ impl<'a> Driver<'a> {
         let about = About::of_mode(self.claim.mode);
         let extra = self.claim.mode.permits().map_or(0, u64::from);
         let bytes = self.stamp.stamped(about, self.number, self.holder, unix_us(), boot::id(), extra);
+        if let (Some(pool), Some(picked)) = (&self.pool, &mut self.picked) {
+            return pool.show(picked, bytes).map_err(|e| refused("lock the lock file", &self.dir.file(&self.key.file), e));
+        }
         self.shown = presence::show(self.file.as_fd(), bytes, |_| false).map_err(|e| self.failed("lock", e))?;
         Ok(())
     }
@@ -208,6 +246,9 @@ impl<'a> Driver<'a> {
         match goal {
             Goal::Exclusive | Goal::Shared | Goal::Upgradable | Goal::Permits => {
                 let _ = wire::unlock_all(&self.file);
+                if let (Some(pool), Some(picked)) = (&self.pool, self.picked.take()) {
+                    let _ = pool.give_back(picked);
+                }
             }
             Goal::Upgrade => {
                 let file = self.keep.as_ref().unwrap_or(&self.file);

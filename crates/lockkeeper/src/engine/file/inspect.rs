@@ -6,7 +6,7 @@ use super::bytes::{Grip, HOT_AT, Span};
 use super::dir::{Directory, refused};
 use super::lockfile::{Key, LockFile};
 use super::record::{About, Hot, Record};
-use super::{names, presence, value, wire};
+use super::{latch, names, presence, value, wire};
 use crate::claim::{Entry, Holder};
 use crate::engine::Query;
 use crate::error::Result;
@@ -35,7 +35,7 @@ pub(super) fn entries(dir: &Directory, query: &Query) -> Result<Vec<Entry>> {
     for key in keys(dir, prefix)? {
         // A file that cannot be read, or is not ours, says nothing about the others.
         if let Ok(entry) = entry(dir, &key)
-            && (!entry.holders.is_empty() || !entry.waiters.is_empty() || entry.count.is_some_and(|count| count > 0))
+            && (!entry.holders.is_empty() || !entry.waiters.is_empty() || entry.count.is_some())
         {
             found.push(entry);
         }
@@ -46,15 +46,11 @@ pub(super) fn entries(dir: &Directory, query: &Query) -> Result<Vec<Entry>> {
 
 /// The locks whose files stand in the directory and whose names start so.
 fn keys(dir: &Directory, prefix: &str) -> Result<Vec<Key>> {
-    let failed = |e: std::io::Error| refused("list the lock directory", dir.path(), Errno::from_raw(e.raw_os_error().unwrap_or(0)));
     let mut keys = Vec::new();
-    for found in std::fs::read_dir(dir.path()).map_err(failed)? {
-        let Ok(file_name) = found.map_err(failed)?.file_name().into_string() else { continue };
-        let Some(kind) = names::kind_of(&file_name) else { continue };
-        if !names::may_start_with(&file_name, prefix) {
-            continue;
-        }
-        if let Some(name) = LockFile::name_in(dir, kind, &file_name)
+    for file_name in file_names(dir)? {
+        if let Some(kind) = names::kind_of(&file_name)
+            && names::may_start_with(&file_name, prefix)
+            && let Some(name) = LockFile::name_in(dir, kind, &file_name)
             && name.as_str().starts_with(prefix)
         {
             keys.push(Key::new(kind, &name));
@@ -63,10 +59,17 @@ fn keys(dir: &Directory, prefix: &str) -> Result<Vec<Key>> {
     Ok(keys)
 }
 
+/// The names of the files in the directory, as far as they can be ours.
+pub(super) fn file_names(dir: &Directory) -> Result<Vec<String>> {
+    let failed = |e: std::io::Error| refused("list the lock directory", dir.path(), Errno::from_raw(e.raw_os_error().unwrap_or(0)));
+    let found: std::io::Result<Vec<_>> = std::fs::read_dir(dir.path()).map_err(failed)?.collect();
+    Ok(found.map_err(failed)?.into_iter().filter_map(|found| found.file_name().into_string().ok()).collect())
+}
+
 fn fill(entry: &mut Entry, file: &LockFile, hot: &Hot, record: Record<'_>) -> Result<(), Errno> {
     match entry.kind {
         Kind::Latch => {
-            entry.count = (record.about() == About::Latch).then(|| record.extra());
+            entry.count = latch::count(record);
             return Ok(());
         }
         Kind::Semaphore => {

@@ -6,20 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, OFlag, fallocate, openat};
+use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat};
-use nix::unistd::{Gid, Uid, fchown, fdatasync, ftruncate, geteuid};
+use nix::unistd::{Gid, Uid, fchown, geteuid};
 
-use super::bytes::{FILE, Grip, HEADER, HEADER_AT, HOT_AT, LAYOUT, PAGE, Span};
+use super::bytes::FILE;
 use super::dir::{Anchor, Directory, refused, shown};
 use super::fork::Descriptor;
-use super::record::{About, Header, Stamp, header};
-use super::{boot, names, wire};
-use crate::clock::unix_us;
+use super::record::Header;
+use super::{names, wire};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::ClaimId;
 use crate::name::{Kind, Name};
-use crate::token::next_number;
 
 /// A lock's name, and that of its file.
 #[derive(Clone, Debug)]
@@ -61,7 +58,7 @@ impl AsFd for LockFile {
 }
 
 /// How often something that another process is just doing is looked at again, a millisecond apart.
-const PATIENCE: u32 = 50;
+pub(super) const PATIENCE: u32 = 50;
 
 impl LockFile {
     /// Opens the lock's file, and makes it if there is none.
@@ -90,7 +87,7 @@ impl LockFile {
         let stat = fstat(&fd).map_err(|e| refused("look at the lock file", &path(), e))?;
         let file = Self { fd: Descriptor::new(fd), dev: stat.st_dev, ino: stat.st_ino, anchor };
         file.judge(dir, key, &stat)?;
-        match file.header().map_err(|e| refused("read the lock file", &path(), e))? {
+        match Header::of(&file).map_err(|e| refused("read the lock file", &path(), e))? {
             Header::Fresh => Ok(None),
             said => file.is_of(dir, key, said).map(|()| Some(file)),
         }
@@ -101,9 +98,7 @@ impl LockFile {
         let file_name = CString::new(file_name).ok()?;
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
         let fd = openat(&*dir.anchor(), file_name.as_c_str(), flags, Mode::empty()).ok()?;
-        let mut bytes = [0; HEADER];
-        let read = wire::read_at(&fd, &mut bytes, HEADER_AT).ok()?;
-        match Header::read(bytes.get(..read)?) {
+        match Header::of(&fd).ok()? {
             Header::Of(of, name) if of == kind && names::file_name(kind, &name) == file_name => Some(name),
             _ => None,
         }
@@ -207,109 +202,8 @@ impl LockFile {
         Ok(())
     }
 
-    /// Reads the header, writes it into a fresh file, and refuses a file that is not this lock's.
-    pub(super) fn prepare(&self, dir: &Directory, key: &Key) -> Result<()> {
-        let path = || dir.file(&key.file);
-        let mut said = self.header().map_err(|e| refused("read the lock file", &path(), e))?;
-        let size = fstat(self).map_err(|e| refused("look at the lock file", &path(), e))?.st_size;
-        if said == Header::Fresh
-            || (size != FILE as i64 && matches!(&said, Header::Of(kind, name) if (*kind, name) == (key.kind, &key.name)))
-        {
-            said = self.begin(dir, key)?;
-        }
-        self.is_of(dir, key, said)
-    }
-
-    fn header(&self) -> Result<Header, Errno> {
-        let mut bytes = [0; HEADER];
-        let read = wire::read_at(self, &mut bytes, HEADER_AT)?;
-        Ok(Header::read(bytes.get(..read).unwrap_or_default()))
-    }
-
-    /// Refuses a file whose header is not this lock's.
-    fn is_of(&self, dir: &Directory, key: &Key, said: Header) -> Result<()> {
-        let path = || dir.file(&key.file);
-        match said {
-            Header::Of(kind, name) if kind == key.kind && name == key.name => Ok(()),
-            Header::Of(kind, name) => Err(Error::new(
-                ErrorKind::Corrupt,
-                format!(
-                    "the lock file {} is that of the {kind} {:?}: the file system takes both names for one; rename one of the two locks",
-                    shown(&path()),
-                    name.as_str()
-                ),
-            )),
-            Header::Newer(layout) => Err(Error::new(
-                ErrorKind::NewerLayout,
-                format!("the lock file {} has layout {layout} and this release knows layout {LAYOUT}: update this one", shown(&path())),
-            )),
-            Header::Fresh | Header::Unreadable => Err(self.unreadable(dir, key)),
-        }
-    }
-
-    /// The error of a file whose contents make no sense.
-    pub(super) fn unreadable(&self, dir: &Directory, key: &Key) -> Error {
-        let owner = fstat(self).map_or(0, |stat| stat.st_uid);
-        Error::new(
-            ErrorKind::Corrupt,
-            format!(
-                "the lock file {} of user {owner} cannot be read as one: once nobody holds this lock, `lockkeeper gc` removes the file, \
-                 and the next acquisition makes a new one",
-                shown(&dir.file(&key.file))
-            ),
-        )
-    }
-
-    /// Gives a fresh file its contents: allocated first, so that no later write needs room; the length comes last.
-    fn begin(&self, dir: &Directory, key: &Key) -> Result<Header> {
-        let failed = |e| refused("write the lock file", &dir.file(&key.file), e);
-        let mut patience = PATIENCE;
-        while !wire::try_lock(self, Span::INIT, Grip::Write).map_err(failed)? {
-            patience -= 1;
-            if patience == 0 {
-                let path = shown(&dir.file(&key.file));
-                return Err(Error::new(
-                    ErrorKind::Unknown,
-                    format!("another process is writing the fresh lock file {path} and does not come to an end"),
-                ));
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let outcome = self.fill(dir, key).map_err(failed);
-        let _ = wire::unlock(self, Span::INIT);
-        outcome
-    }
-
-    fn fill(&self, dir: &Directory, key: &Key) -> Result<Header, Errno> {
-        let said = self.header()?;
-        if !matches!(said, Header::Fresh) {
-            // Somebody was faster. A length that is not ours means that the one who wrote it died before the end.
-            if matches!(said, Header::Of(..)) && fstat(self)?.st_size != FILE as i64 {
-                ftruncate(self, FILE as i64)?;
-            }
-            return Ok(said);
-        }
-        match fallocate(self, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, PAGE as i64) {
-            // Where the file system cannot, the write below takes the room.
-            Ok(()) | Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => {}
-            Err(e) => return Err(e),
-        }
-        let mut page = [0; PAGE];
-        page[..HEADER].copy_from_slice(&header(key.kind, &key.name));
-        let now = unix_us();
-        let number = next_number(0, now).ok_or(Errno::EOVERFLOW)?;
-        let at = HOT_AT as usize;
-        page[at..at + 128].copy_from_slice(Stamp::nobody().stamped(About::Number, number, ClaimId(0), now, boot::id(), 0));
-        wire::write_at(self, &page, 0)?;
-        ftruncate(self, FILE as i64)?;
-        if dir.durable {
-            fdatasync(self)?;
-        }
-        Ok(Header::Of(key.kind, key.name.clone()))
-    }
-
     /// Looks whether the path still leads here (F1): after locking, after every wait, and whenever a holder asks.
-    pub(super) fn check(&self, key: &Key) -> Result<Seen, Errno> {
+    pub(super) fn look(&self, key: &Key) -> Result<Seen, Errno> {
         Ok(match wire::look(&*self.anchor, &key.file)? {
             Some(stat) if stat.st_ino == self.ino && stat.st_dev == self.dev && stat.st_nlink == 1 => {
                 if stat.st_size == FILE as i64 {

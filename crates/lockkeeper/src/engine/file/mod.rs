@@ -13,14 +13,20 @@ mod crew;
 mod describe;
 mod dir;
 pub mod direct;
+mod doze;
 mod driver;
 mod fork;
+mod fresh;
+mod gc;
 mod inspect;
+mod latch;
 mod lockfile;
 mod names;
+mod permits;
 mod presence;
 pub mod recipe;
 mod record;
+mod semaphore;
 mod state;
 mod value;
 mod verify;
@@ -197,8 +203,20 @@ impl Engine for File {
     }
 
     fn write(&self, change: &Change) -> Answer<Result<bool>> {
-        let _ = change;
-        Answer::Now(Err(Error::new(ErrorKind::Unsupported, "not on this engine")))
+        let write = |opened: &Opened, change: &Change| match change {
+            Change::LatchSet(name, count) => latch::set(&opened.dir, name, *count),
+            Change::LatchCountDown(name, id) => latch::count_down(&opened.dir, name, *id),
+            Change::Resize(name, limit) => semaphore::resize(&opened.dir, name, *limit),
+            Change::Force(..) => Err(Error::new(
+                ErrorKind::Unsupported,
+                "the kernel takes a lock from nobody who lives: stop the process that holds it (`lockkeeper status` says which)",
+            )),
+        };
+        if !self.0.durable {
+            return Answer::Now(self.0.opened().and_then(|opened| write(opened, change)));
+        }
+        let (shared, change) = (self.0.clone(), change.clone());
+        offload(&self.0.crew, Err, move || shared.opened().and_then(|opened| write(opened, &change)))
     }
 
     fn watch(&self, _watch: WatchId, _query: &Query) -> Answer<Result<()>> {

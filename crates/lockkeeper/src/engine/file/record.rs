@@ -4,9 +4,13 @@
 //! The number of the last exclusive turn stands in two records that are written in turn, so that a torn write leaves the
 //! other one (F5). The same form, in a table of its own, tells about shared holders.
 
+use std::os::fd::AsFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::bytes::{FLAGS_AT, HEADER, HOT, HOT_AT, LAYOUT, RECORD, WAITER};
+use nix::errno::Errno;
+
+use super::bytes::{FILE, FLAGS_AT, HEADER, HEADER_AT, HOT, HOT_AT, LAYOUT, RECORD, WAITER};
+use super::wire;
 use crate::claim::{Holder, Identity, Mode, Waiter};
 use crate::id::ClaimId;
 use crate::name::{Kind, NAME_MAX, Name};
@@ -271,6 +275,21 @@ pub(super) enum Header {
 }
 
 impl Header {
+    /// Reads the header of an open file.
+    pub(super) fn of(file: impl AsFd) -> Result<Self, Errno> {
+        let mut bytes = [0; HEADER];
+        let read = wire::read_at(file, &mut bytes, HEADER_AT)?;
+        Ok(Self::read(bytes.get(..read).unwrap_or_default()))
+    }
+
+    /// Whether a file whose header cannot be read was a lock file before: only then may it be removed. Others end their
+    /// files' names in `.lock` too.
+    pub(super) fn was_ours(file: impl AsFd, size: i64) -> Result<bool, Errno> {
+        let mut magic = [0; MAGIC.len()];
+        let read = wire::read_at(file, &mut magic, HEADER_AT)?;
+        Ok(size == 0 || size == FILE as i64 || (read == MAGIC.len() && magic == *MAGIC))
+    }
+
     pub(super) fn read(bytes: &[u8]) -> Self {
         if bytes.iter().all(|byte| *byte == 0) {
             return Self::Fresh;

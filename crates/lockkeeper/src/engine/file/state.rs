@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::lockfile::{Key, LockFile};
+use super::permits::{Picked, Pool};
 use super::wait::Wait;
 use crate::claim::Mode;
 use crate::engine::{ClaimId, HoldId};
@@ -15,12 +16,33 @@ use crate::name::{Kind, Name};
 /// A hold and the open file description that has its locks.
 pub(super) struct Hold {
     pub(super) key: Arc<Key>,
-    pub(super) file: LockFile,
+    pub(super) share: Share,
     pub(super) mode: Mode,
     pub(super) number: u64,
-    pub(super) shown: Option<u16>,
     /// The conversion that brought it into its mode, and the mode before.
     pub(super) converted: Option<(ClaimId, Mode)>,
+}
+
+/// What a hold has of its file.
+pub(super) enum Share {
+    /// An open file description of its own.
+    Own {
+        /// The file.
+        file: LockFile,
+        /// Where the holder is shown.
+        shown: Option<u16>,
+    },
+    /// Permits of the process's pool.
+    Permits(Arc<Pool>, Picked),
+}
+
+impl Share {
+    pub(super) fn file(&self) -> &LockFile {
+        match self {
+            Self::Own { file, .. } => file,
+            Self::Permits(pool, _) => pool.file(),
+        }
+    }
 }
 
 /// A claim whose thread waits in the kernel.
@@ -47,6 +69,7 @@ pub(super) struct State {
     pub(super) holds: HashMap<HoldId, Hold, BuildHasherDefault<IdHasher>>,
     pub(super) waits: HashMap<ClaimId, Waiting, BuildHasherDefault<IdHasher>>,
     idle: [HashMap<Name, Idle>; Kind::ALL.len()],
+    pools: HashMap<Name, Arc<Pool>>,
     pub(super) closed: bool,
 }
 
@@ -78,9 +101,23 @@ impl State {
         files.insert(idle.key.name.clone(), idle)
     }
 
+    /// What this process has of a semaphore.
+    pub(super) fn pool(&self, name: &Name) -> Option<Arc<Pool>> {
+        if self.pools.is_empty() { None } else { self.pools.get(name).cloned() }
+    }
+
+    /// Remembers a semaphore's pool, and forgets unused ones when they become many.
+    pub(super) fn put_pool(&mut self, name: &Name, pool: &Arc<Pool>) {
+        if self.pools.len() >= IDLE_MAX {
+            self.pools.retain(|_, pool| !pool.is_unused());
+        }
+        self.pools.insert(name.clone(), pool.clone());
+    }
+
     /// Forgets every kept file.
     pub(super) fn drop_idle(&mut self) {
         self.idle = Default::default();
+        self.pools.clear();
     }
 }
 

@@ -5,6 +5,9 @@ mod cancel;
 mod direct;
 mod exclusive;
 mod files;
+mod gc;
+mod latch;
+mod permits;
 mod shared;
 
 use std::path::Path;

@@ -12,7 +12,7 @@ use crate::lost::Lost;
 
 /// Looks now; an error of the system is no loss.
 pub(super) fn hold(dir: &Directory, key: &Key, file: &LockFile, id: HoldId, mode: Mode) -> Result<(), Lost> {
-    if matches!(file.check(key), Ok(Seen::Replaced | Seen::Cut)) || !file.is_in(dir) {
+    if matches!(file.look(key), Ok(Seen::Replaced | Seen::Cut)) || !file.is_in(dir) {
         return Err(Lost::Replaced);
     }
     if mode == Mode::Exclusive {
@@ -26,6 +26,6 @@ pub(super) fn hold(dir: &Directory, key: &Key, file: &LockFile, id: HoldId, mode
 
 impl Opened {
     pub(super) fn verify(&self, id: HoldId, hold: &super::Hold) -> Result<(), Lost> {
-        self::hold(&self.dir, &hold.key, &hold.file, id, hold.mode)
+        self::hold(&self.dir, &hold.key, hold.share.file(), id, hold.mode)
     }
 }

@@ -11,9 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
 use nix::libc;
+use nix::sys::eventfd::EventFd;
 
 use super::bytes::{Grip, Span};
 use super::dir::Anchor;
+use super::doze::Doze;
 use super::lockfile::LockFile;
 use super::recipe::Event;
 use super::wire::{self, Waited};
@@ -35,6 +37,7 @@ struct State {
 /// lives and the descriptor is its own.
 enum Blocked {
     Locking { thread: libc::pthread_t, fd: RawFd },
+    Dozing(Arc<EventFd>),
 }
 
 impl Wait {
@@ -75,6 +78,26 @@ impl Wait {
         }
     }
 
+    /// Dozes until it is worth looking for a permit again, or the wait is called off.
+    pub(super) fn doze(&self, doze: &mut Doze) -> Result<Event, Errno> {
+        {
+            let mut state = self.state();
+            if state.called_off {
+                return Ok(Event::Stopped);
+            }
+            state.blocked = Some(Blocked::Dozing(doze.bell()));
+        }
+        let dozed = doze.doze();
+        let mut state = self.state();
+        state.blocked = None;
+        if state.called_off {
+            return Ok(Event::Stopped);
+        }
+        // A file that was replaced is seen by the check that comes next.
+        state.look_again = false;
+        dozed.map(|()| Event::Yes)
+    }
+
     /// Calls the wait off. It may just have been won: who owns the wait decides that under a lock of its own.
     pub(super) fn stop(&self) {
         let mut state = self.state();
@@ -107,6 +130,10 @@ impl Wait {
                         libc::pthread_kill(thread, signal);
                     }
                 }
+            }
+            Some(Blocked::Dozing(ref bell)) => {
+                // Full means rung already.
+                let _ = bell.write(1);
             }
             None => {}
         }

@@ -1,0 +1,79 @@
+//! Removing lock files that nobody uses.
+//!
+//! A file is removed only while every byte of it is locked here, so nobody holds, waits or writes; whoever opened it just
+//! before sees after locking that the path leads elsewhere, and opens it again (F1).
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::{Mode, SFlag, fstat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
+
+use super::bytes::{FILE, Grip, HOT_AT, Span};
+use super::dir::{Directory, refused};
+use super::fork::Descriptor;
+use super::record::{About, Header, Hot};
+use super::{inspect, latch, names, wire};
+use crate::clock::unix_us;
+use crate::error::Result;
+use crate::name::Kind;
+use crate::token::next_number;
+
+/// Removes the idle files of a directory; answers how many. Kept are latches that are not open, semaphores whose limit
+/// somebody chose, and whatever is no lock file of ours.
+pub(super) fn sweep(dir: &Directory) -> Result<usize> {
+    let mut removed = 0;
+    for file_name in inspect::file_names(dir)? {
+        if let Some(kind) = names::kind_of(&file_name)
+            && remove(dir, kind, &file_name).map_err(|e| refused("remove a file in the lock directory", dir.path(), e))?
+        {
+            removed += 1;
+        }
+    }
+    Ok(removed)
+}
+
+fn remove(dir: &Directory, kind: Kind, file_name: &str) -> Result<bool, Errno> {
+    let anchor = dir.anchor();
+    let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
+    let file = match openat(&*anchor, file_name, flags, Mode::empty()) {
+        Ok(fd) => Descriptor::new(fd),
+        // Not there any more, not ours to touch, or no file at all.
+        Err(Errno::ENOENT | Errno::EACCES | Errno::EPERM | Errno::ELOOP | Errno::ENXIO | Errno::EISDIR | Errno::ETXTBSY) => {
+            return Ok(false);
+        }
+        Err(e) => return Err(e),
+    };
+    let stat = fstat(&file)?;
+    let plain = stat.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFREG.bits() && stat.st_nlink == 1;
+    if !plain || !anchor.trusts(stat.st_uid) || !wire::try_lock(&file, Span::EVERYTHING, Grip::Write)? {
+        return Ok(false);
+    }
+    let name = std::ffi::CString::new(file_name).map_err(|_| Errno::EINVAL)?;
+    let same = wire::look(&*anchor, &name)?.is_some_and(|now| (now.st_dev, now.st_ino) == (stat.st_dev, stat.st_ino));
+    if !same || !is_idle(&file, kind, stat.st_size)? {
+        return Ok(false);
+    }
+    match unlinkat(&*anchor, file_name, UnlinkatFlags::NoRemoveDir) {
+        Ok(()) => Ok(true),
+        // Somebody else's, in a directory where only owners remove.
+        Err(Errno::EPERM | Errno::EACCES | Errno::ENOENT) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Whether nothing in the file is worth keeping. The caller has every byte locked.
+fn is_idle(file: &Descriptor, kind: Kind, size: i64) -> Result<bool, Errno> {
+    match Header::of(file)? {
+        Header::Newer(_) => return Ok(false),
+        Header::Fresh | Header::Unreadable if !Header::was_ours(file, size)? => return Ok(false),
+        Header::Fresh | Header::Unreadable => return Ok(true),
+        Header::Of(of, _) if of != kind => return Ok(false),
+        Header::Of(..) => {}
+    }
+    let mut hot = Hot::EMPTY;
+    wire::read_at(file, &mut hot.0, HOT_AT)?;
+    let Some((record, _)) = hot.latest() else { return Ok(size <= FILE as i64) };
+    // After the clock was set back, a new file would start below this one's number.
+    let ahead = next_number(0, unix_us()).is_none_or(|fresh| fresh <= record.number());
+    Ok(!ahead && latch::count(record).is_none() && record.about() != About::ChosenLimit)
+}
