@@ -115,6 +115,8 @@ pub struct Description {
     pub hand_off: bool,
     /// Whether an uncontended attempt is answered in the caller, without a task switch.
     pub immediate: bool,
+    /// Whether the first poll of an answer that comes later may be made in the caller: it does not wait, and it sends no event.
+    pub early: bool,
     /// What it can do.
     pub can: Can,
     /// What would break the promise, a sentence each.
@@ -138,6 +140,7 @@ impl Description {
             leases: false,
             hand_off: true,
             immediate: false,
+            early: false,
             can: Can::ALL,
             breaks: Vec::new(),
             warnings: Vec::new(),

@@ -152,10 +152,7 @@ impl Entry {
             Answer::Later(answer) => {
                 self.keeper.await_event(id, self);
                 let entry = self.clone();
-                self.keeper.run(async move {
-                    let attempt = answer.await;
-                    entry.answered(id, sent, attempt);
-                });
+                self.keeper.follow(answer, move |attempt| async move { entry.answered(id, sent, attempt) });
                 None
             }
         }
@@ -167,8 +164,8 @@ impl Entry {
             Answer::Now(end) => Some(Event::Withdrawn { claim, known: !matches!(end, End::Unknown(_)) }),
             Answer::Later(answer) => {
                 let entry = self.clone();
-                self.keeper.run(async move {
-                    let known = !matches!(answer.await, End::Unknown(_));
+                self.keeper.follow(answer, move |end| async move {
+                    let known = !matches!(end, End::Unknown(_));
                     let now = entry.keeper.clock.now();
                     let mut locked = entry.lock();
                     entry.step(&mut locked, now, Event::Withdrawn { claim, known });
@@ -227,8 +224,7 @@ impl Entry {
                     self.keeper.await_event(claim.id, self);
                 }
                 let entry = self.clone();
-                self.keeper.run(async move {
-                    let released = answer.await;
+                self.keeper.follow(answer, move |released| async move {
                     let end = first_end(&released);
                     if let Some(claim) = claim {
                         let attempt = released.again.unwrap_or_else(|| not_asked(&claim));

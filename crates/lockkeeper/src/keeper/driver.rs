@@ -157,6 +157,16 @@ impl Driver {
         Ok(())
     }
 
+    /// Does something in the caller as if on the thread's runtime; `None` on somebody else's executor.
+    pub(crate) fn within<T>(&self, keeper: &Arc<Keeper>, act: &mut dyn FnMut() -> T) -> Option<T> {
+        #[cfg(feature = "test-util")]
+        if self.hosted.is_some() {
+            return None;
+        }
+        let _entered = self.handle(keeper).ok()?.enter();
+        Some(act())
+    }
+
     /// Does something at a time; starts the thread.
     pub(crate) fn arm(&self, keeper: &Arc<Keeper>, at: Ticks, due: Due) {
         let first = {

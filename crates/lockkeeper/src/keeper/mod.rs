@@ -5,6 +5,7 @@ pub(crate) mod cell;
 pub(crate) mod driver;
 pub(crate) mod entry;
 mod events;
+mod follow;
 #[cfg(feature = "test-util")]
 mod hosted;
 mod leases;
@@ -62,6 +63,7 @@ pub(crate) struct Facts {
     pub(crate) engine: &'static str,
     pub(crate) hand_off: bool,
     pub(crate) leases: bool,
+    pub(crate) early: bool,
     pub(crate) can: Can,
 }
 
@@ -89,7 +91,13 @@ impl Keeper {
     /// A keeper for an engine that is not opened yet.
     pub(crate) fn new(engine: Arc<dyn Engine>, clock: Clock, who: Arc<Identity>, settings: Settings) -> Arc<Self> {
         let description = engine.describe();
-        let facts = Facts { engine: description.engine, hand_off: description.hand_off, leases: description.leases, can: description.can };
+        let facts = Facts {
+            engine: description.engine,
+            hand_off: description.hand_off,
+            leases: description.leases,
+            early: description.early,
+            can: description.can,
+        };
         #[cfg(feature = "test-util")]
         let driver = Driver::on(clock.clone(), settings.host.clone());
         #[cfg(not(feature = "test-util"))]

@@ -369,6 +369,7 @@ impl Engine for Native {
         let mut description = Description::new("redis", Layout::Native.as_str(), Class::Efficiency);
         description.hosts = true;
         description.leases = true;
+        description.early = true;
         description.recovery = self.options.ttl;
         description.recovery_stopped = Some(self.options.ttl);
         let facts = self.inner.get().and_then(|inner| inner.main.facts()).unwrap_or_default();

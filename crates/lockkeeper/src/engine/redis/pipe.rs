@@ -52,6 +52,9 @@ struct State {
     written: u64,
     waiting: VecDeque<Waiting>,
     driver: Option<Waker>,
+    /// The driver's timer is set for long, because nothing was sent for a while.
+    dozing: bool,
+    sent_since_tick: bool,
     ended: Option<String>,
 }
 
@@ -72,6 +75,8 @@ impl Pipe {
             written: 0,
             waiting: VecDeque::with_capacity(64),
             driver: None,
+            dozing: false,
+            sent_since_tick: false,
             ended: None,
         };
         let pipe = Self(Arc::new(Mutex::new(state)));
@@ -84,7 +89,7 @@ impl Pipe {
             read: 0,
             on_push,
             reply_within,
-            timer: Box::pin(tokio::time::sleep(IDLE_PING)),
+            timer: Box::pin(tokio::time::sleep(reply_within / 4)),
             last_read: Instant::now(),
         };
         (pipe, driver.run())
@@ -121,7 +126,9 @@ impl Pipe {
         if idle {
             state.write_directly();
         }
-        if !state.out.is_empty()
+        state.sent_since_tick = true;
+        let dozing = std::mem::take(&mut state.dozing);
+        if (dozing || !state.out.is_empty())
             && let Some(driver) = state.driver.take()
         {
             drop(state);
@@ -295,24 +302,36 @@ impl Driver {
     }
 
     /// Ends the connection when a reply is overdue; asks for a sign of life when it was idle for long.
+    ///
+    /// One timer ticks four times in the time that a reply may take, and only while something is sent: a timer for each
+    /// request would cost more than the request's own bookkeeping.
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<String> {
+        let tick = self.reply_within / 4;
         while self.timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
-            let oldest = self.pipe.lock().waiting.front().map(|w| w.since);
-            let next = match oldest {
-                Some(since) if now >= since + self.reply_within => {
-                    return Poll::Ready(format!("the server did not answer within {:?}", self.reply_within));
-                }
-                Some(since) => since + self.reply_within,
-                None if now >= self.last_read + IDLE_PING => {
-                    self.last_read = now;
-                    self.pipe.queue(&[Command::new(["PING"])], || None);
-                    now + self.reply_within
-                }
-                // Whoever sends in the meantime looks after its own answer.
-                None => self.last_read + IDLE_PING,
-            };
-            self.timer.as_mut().reset(next);
+            let mut state = self.pipe.lock();
+            let oldest = state.waiting.front().map(|w| w.since);
+            if oldest.is_some_and(|since| now >= since + self.reply_within) {
+                return Poll::Ready(format!("the server did not answer within {:?}", self.reply_within));
+            }
+            let quiet = !std::mem::take(&mut state.sent_since_tick) && oldest.is_none();
+            state.dozing = quiet;
+            drop(state);
+            if quiet && now >= self.last_read + IDLE_PING {
+                self.last_read = now;
+                self.pipe.queue(&[Command::new(["PING"])], || None);
+            } else {
+                self.timer.as_mut().reset(if quiet { self.last_read.max(now) + IDLE_PING } else { now + tick });
+            }
+        }
+        // Woken out of its doze, by the first command for a while.
+        let mut state = self.pipe.lock();
+        if state.sent_since_tick && !state.dozing && self.timer.deadline() > Instant::now() + self.reply_within {
+            state.sent_since_tick = false;
+            drop(state);
+            self.timer.as_mut().reset(Instant::now() + tick);
+            // It has to be polled to be armed; it cannot be ready yet.
+            _ = self.timer.as_mut().poll(cx);
         }
         Poll::Pending
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::{TcpStream, UnixStream, tcp, unix};
 use tokio_rustls::client::TlsStream;
 
 use super::errors;
@@ -46,12 +46,14 @@ impl Stream {
     pub(super) fn split(self) -> (Reader, Writer, Option<Writer>) {
         match self {
             Self::Tcp(stream) => {
-                let stream = Arc::new(stream);
-                (Reader::Tcp(Arc::clone(&stream)), Writer::Tcp(Arc::clone(&stream)), Some(Writer::Tcp(stream)))
+                let (reader, writer) = stream.into_split();
+                let writer = Arc::new(writer);
+                (Reader::Tcp(reader), Writer::Tcp(Arc::clone(&writer)), Some(Writer::Tcp(writer)))
             }
             Self::Unix(stream) => {
-                let stream = Arc::new(stream);
-                (Reader::Unix(Arc::clone(&stream)), Writer::Unix(Arc::clone(&stream)), Some(Writer::Unix(stream)))
+                let (reader, writer) = stream.into_split();
+                let writer = Arc::new(writer);
+                (Reader::Unix(reader), Writer::Unix(Arc::clone(&writer)), Some(Writer::Unix(writer)))
             }
             Self::Tls(stream) => {
                 // Only the driver touches it; the lock is never waited for.
@@ -63,41 +65,28 @@ impl Stream {
 }
 
 pub(super) enum Reader {
-    Tcp(Arc<TcpStream>),
-    Unix(Arc<UnixStream>),
+    Tcp(tcp::OwnedReadHalf),
+    Unix(unix::OwnedReadHalf),
     Tls(SharedTls),
 }
 
 impl Reader {
     /// Reads what is there; 0 is the end of the stream.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
-        loop {
-            let tried = match self {
-                Self::Tcp(stream) => {
-                    ready!(stream.poll_read_ready(cx))?;
-                    stream.try_read(into)
-                }
-                Self::Unix(stream) => {
-                    ready!(stream.poll_read_ready(cx))?;
-                    stream.try_read(into)
-                }
-                Self::Tls(stream) => {
-                    let mut buffer = ReadBuf::new(into);
-                    ready!(with_tls(stream, |stream| stream.poll_read(cx, &mut buffer)))?;
-                    Ok(buffer.filled().len())
-                }
-            };
-            match tried {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                done => return Poll::Ready(done),
-            }
-        }
+        let mut buffer = ReadBuf::new(into);
+        // This way a short read is known to be the last for now, without asking the kernel again.
+        ready!(match self {
+            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
+            Self::Unix(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
+            Self::Tls(stream) => with_tls(stream, |stream| stream.poll_read(cx, &mut buffer)),
+        })?;
+        Poll::Ready(Ok(buffer.filled().len()))
     }
 }
 
 pub(super) enum Writer {
-    Tcp(Arc<TcpStream>),
-    Unix(Arc<UnixStream>),
+    Tcp(Arc<tcp::OwnedWriteHalf>),
+    Unix(Arc<unix::OwnedWriteHalf>),
     Tls(SharedTls),
 }
 
@@ -115,8 +104,8 @@ impl Writer {
     pub(super) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
             match self {
-                Self::Tcp(stream) => ready!(stream.poll_write_ready(cx))?,
-                Self::Unix(stream) => ready!(stream.poll_write_ready(cx))?,
+                Self::Tcp(stream) => ready!((**stream).as_ref().poll_write_ready(cx))?,
+                Self::Unix(stream) => ready!((**stream).as_ref().poll_write_ready(cx))?,
                 Self::Tls(stream) => return with_tls(stream, |stream| stream.poll_write(cx, bytes)),
             }
             match self.try_write(bytes) {

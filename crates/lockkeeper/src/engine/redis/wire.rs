@@ -239,11 +239,11 @@ impl Link {
         let before = self.clock.now();
         if self.born != fork_generation() {
             // The socket belongs to the parent; one byte from us would spoil its stream (R15).
-            return Started { before, answers: Vec::new(), pipe: None, forked: true };
+            return Started { before, answers: Vec::new(), forked: true };
         }
         let pipe = self.lock().pipe.clone();
-        let answers = pipe.as_ref().map(|pipe| pipe.send(commands)).unwrap_or_default();
-        Started { before, answers, pipe, forked: false }
+        let answers = pipe.map(|pipe| pipe.send(commands)).unwrap_or_default();
+        Started { before, answers, forked: false }
     }
 
     /// Waits until there is a connection; an error says why there is none.
@@ -277,7 +277,7 @@ impl Link {
             }
             let before = started.before;
             let broken = match started.answers.pop() {
-                Some(answer) => match self.in_time(answer, started.pipe.as_ref()).await {
+                Some(answer) => match answer.await {
                     Ok(Ok((order, value))) => return Ok(Answered { before, order, value }),
                     Ok(Err(broken)) => broken,
                     Err(_) => Broken::Unknown("the connection ended".into()),
@@ -290,24 +290,6 @@ impl Link {
             self.wait_up(until).await?;
             let Some(command) = command() else { return Err(broken) };
             started = self.start(&[command]);
-        }
-    }
-
-    /// Waits for an answer; one that is overdue ends its connection, and that says whether its request was sent.
-    async fn in_time(
-        &self,
-        mut answer: oneshot::Receiver<Outcome>,
-        pipe: Option<&Pipe>,
-    ) -> std::result::Result<Outcome, oneshot::error::RecvError> {
-        let within = self.options.request_timeout;
-        match timeout(within, &mut answer).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                if let Some(pipe) = pipe {
-                    pipe.close(&format!("the server did not answer within {within:?}"));
-                }
-                answer.await
-            }
         }
     }
 
@@ -349,21 +331,20 @@ impl Link {
 pub(super) struct Started {
     before: Ticks,
     answers: Vec<oneshot::Receiver<Outcome>>,
-    pipe: Option<Pipe>,
     forked: bool,
 }
 
 impl Started {
     /// Nothing was sent yet.
     pub(super) fn nothing() -> Self {
-        Self { before: Ticks::default(), answers: Vec::new(), pipe: None, forked: false }
+        Self { before: Ticks::default(), answers: Vec::new(), forked: false }
     }
 
     /// One a command, in order; for the last of them, when nothing was sent, there are none.
     pub(super) fn each(self) -> impl Iterator<Item = Self> + Send {
-        let Self { before, answers, pipe, forked } = self;
+        let Self { before, answers, forked } = self;
         let sent = answers.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
-        sent.map(move |answer| Self { before, answers: answer.into_iter().collect(), pipe: pipe.clone(), forked })
+        sent.map(move |answer| Self { before, answers: answer.into_iter().collect(), forked })
     }
 }
 

@@ -1,0 +1,75 @@
+//! Following an answer that comes later, without waking the keeper's thread before it is there.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+
+use super::Keeper;
+use crate::engine::BoxFuture;
+
+/// What runs on the keeper's thread once its waker is called.
+struct Parked {
+    keeper: Weak<Keeper>,
+    state: Mutex<State>,
+}
+
+enum State {
+    /// The first poll is under way.
+    Polling,
+    /// The waker was called before the rest was parked.
+    Woken,
+    Waiting(BoxFuture<()>),
+    Over,
+}
+
+impl Wake for Parked {
+    fn wake(self: Arc<Self>) {
+        let task = {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            match std::mem::replace(&mut *state, State::Over) {
+                State::Waiting(task) => task,
+                State::Polling | State::Woken => {
+                    *state = State::Woken;
+                    return;
+                }
+                State::Over => return,
+            }
+        };
+        if let Some(keeper) = self.keeper.upgrade() {
+            keeper.run(task);
+        }
+    }
+}
+
+impl Keeper {
+    /// Waits for an answer and does what follows from it on the keeper's thread.
+    ///
+    /// Where the engine allows it the first look is taken here: its request has left already, and waking the thread only to
+    /// find that there is no answer yet would cost as much as the answer itself.
+    pub(crate) fn follow<T, F>(self: &Arc<Self>, mut answer: BoxFuture<T>, then: impl FnOnce(T) -> F + Send + 'static)
+    where
+        T: Send + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        if !self.facts.early {
+            return self.run(async move { then(answer.await).await });
+        }
+        let parked = Arc::new(Parked { keeper: Arc::downgrade(self), state: Mutex::new(State::Polling) });
+        let waker = Waker::from(parked.clone());
+        let mut first = || answer.as_mut().poll(&mut Context::from_waker(&waker));
+        let Some(polled) = self.driver.within(self, &mut first) else {
+            return self.run(async move { then(answer.await).await });
+        };
+        // Never here: the caller holds the lock of an entry that `then` takes.
+        let task: BoxFuture<()> = match polled {
+            Poll::Ready(value) => return self.run(then(value)),
+            Poll::Pending => Box::pin(async move { then(answer.await).await }),
+        };
+        let mut state = parked.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*state, State::Woken) {
+            drop(state);
+            return self.run(task);
+        }
+        *state = State::Waiting(task);
+    }
+}
