@@ -46,7 +46,7 @@ impl Entry {
             Action::Convert { hold, id, to, give_up, shape } => self.convert(locked, now, hold, id, to, give_up, shape),
             Action::Offer { seq, hold, token } => {
                 let state = locked.state.as_deref_mut()?;
-                let waker = state.waiting.get_mut(&seq).and_then(|waiting| {
+                let waker = state.waiting.get_mut(seq).and_then(|waiting| {
                     waiting.outcome = Some(Outcome::Offered { hold, token });
                     waiting.waker.take()
                 });
@@ -55,7 +55,7 @@ impl Entry {
             }
             Action::Parked { seq } => {
                 let state = locked.state.as_deref_mut()?;
-                if let Some(waiting) = state.waiting.get_mut(&seq) {
+                if let Some(waiting) = state.waiting.get_mut(seq) {
                     waiting.outcome = Some(Outcome::AskAnew);
                 }
                 None
@@ -64,7 +64,7 @@ impl Entry {
                 let state = locked.state.as_deref_mut()?;
                 let outcome = self.outcome_of(state, why);
                 self.keeper.observe(self, Seen::NotObtained { claim: seq, why: why_word(why) });
-                let waker = state.waiting.get_mut(&seq).and_then(|waiting| {
+                let waker = state.waiting.get_mut(seq).and_then(|waiting| {
                     waiting.outcome = Some(outcome);
                     waiting.waker.take()
                 });
@@ -73,7 +73,7 @@ impl Entry {
             }
             Action::Converted { seq, mode, token } => {
                 let state = locked.state.as_deref_mut()?;
-                if let Some(record) = state.turns.get(&seq) {
+                if let Some(record) = state.turns.get(seq) {
                     record.cell.convert(mode, token);
                     self.keeper.observe(self, Seen::Converted { claim: seq, mode, token });
                 }
@@ -87,10 +87,10 @@ impl Entry {
             Action::Lost { seq, why } => {
                 let state = locked.state.as_deref_mut()?;
                 // The record stays until its guards are gone: the same owner must not enter a lost hold again (R2).
-                if let Some(record) = state.turns.get(&seq) {
+                if let Some(record) = state.turns.get(seq) {
                     record.cell.lose(why);
                     self.keeper.lost(&record.cell);
-                } else if let Some(waiting) = state.waiting.get_mut(&seq) {
+                } else if let Some(waiting) = state.waiting.get_mut(seq) {
                     waiting.outcome = Some(Outcome::AskAnew);
                 }
                 None
@@ -118,7 +118,7 @@ impl Entry {
     }
 
     pub(super) fn claim(self: &Arc<Self>, locked: &Locked<'_>, ask: &Ask) -> Claim {
-        let waiting = locked.state.as_deref().and_then(|s| s.waiting.get(&ask.seq));
+        let waiting = locked.state.as_deref().and_then(|s| s.waiting.get(ask.seq));
         Claim {
             id: ask.id,
             kind: self.kind,

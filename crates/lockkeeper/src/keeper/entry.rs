@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use super::Keeper;
 use super::cell::{LeaseCell, NewTurn, TurnCell};
 use super::driver::Due;
+use super::few::Few;
 use super::request::Request;
 use crate::claim::{Holder, Identity, Mode};
 use crate::clock::Ticks;
@@ -34,8 +35,8 @@ pub(crate) struct Entry {
 
 pub(super) struct State {
     pub(super) line: Line,
-    pub(super) waiting: ById<Seq, Waiting>,
-    pub(super) turns: ById<Seq, TurnRecord>,
+    pub(super) waiting: Few<Waiting>,
+    pub(super) turns: Few<TurnRecord>,
     pub(super) converting: ById<Seq, Converting>,
     /// Leases of the holds that have one.
     pub(super) leases: ById<HoldId, Arc<LeaseCell>>,
@@ -161,8 +162,8 @@ impl Entry {
         let line = Line::new(keeper.settings.rules.clone(), keeper.facts.hand_off);
         let state = State {
             line,
-            waiting: ById::default(),
-            turns: ById::default(),
+            waiting: Few::default(),
+            turns: Few::default(),
             converting: ById::default(),
             leases: ById::default(),
             tell: ById::default(),
@@ -200,7 +201,7 @@ impl Entry {
             None => {
                 let Some(state) = locked.state.as_deref_mut() else { return Err(self.closed()) };
                 self.note_waiting(state, seq);
-                if let Some(waiting) = state.waiting.get_mut(&seq) {
+                if let Some(waiting) = state.waiting.get_mut(seq) {
                     waiting.told = true;
                     waiting.waker = Some(waker.clone());
                 }
@@ -216,7 +217,7 @@ impl Entry {
         match self.fetch(&mut locked, now, seq, request) {
             Some(outcome) => Poll::Ready(outcome),
             None => {
-                if let Some(waiting) = locked.state.as_deref_mut().and_then(|s| s.waiting.get_mut(&seq))
+                if let Some(waiting) = locked.state.as_deref_mut().and_then(|s| s.waiting.get_mut(seq))
                     && waiting.waker.as_ref().is_none_or(|w| !w.will_wake(waker))
                 {
                     waiting.waker = Some(waker.clone());
@@ -229,8 +230,8 @@ impl Entry {
     /// Takes what the claim came to; `None` while it waits.
     fn fetch(self: &Arc<Self>, locked: &mut Locked<'_>, now: Ticks, seq: Seq, request: &Request) -> Option<Result<Begun>> {
         let state = locked.state.as_deref_mut()?;
-        state.waiting.get(&seq)?.outcome.as_ref()?;
-        let waiting = state.waiting.remove(&seq)?;
+        state.waiting.get(seq)?.outcome.as_ref()?;
+        let waiting = state.waiting.remove(seq)?;
         if waiting.told {
             self.keeper.observe(self, crate::observe::Seen::WaitOver { claim: seq });
         }
@@ -308,7 +309,7 @@ impl Entry {
     pub(crate) fn abandon(self: &Arc<Self>, seq: Seq) {
         let now = self.keeper.now();
         let mut locked = self.lock();
-        let waiting = locked.state.as_deref_mut().and_then(|state| state.waiting.remove(&seq));
+        let waiting = locked.state.as_deref_mut().and_then(|state| state.waiting.remove(seq));
         if waiting.is_some_and(|w| w.told) {
             self.keeper.observe(self, crate::observe::Seen::WaitOver { claim: seq });
         }
@@ -321,14 +322,14 @@ impl Entry {
         let now = self.keeper.now();
         let mut locked = self.lock();
         let Some(state) = locked.state.as_deref_mut() else { return Over::Passed };
-        let Some(record) = state.turns.get_mut(&cell.seq) else {
+        let Some(record) = state.turns.get_mut(cell.seq) else {
             return Over::Lost(cell.lost().unwrap_or(Lost::Released));
         };
         record.guards -= 1;
         if record.guards > 0 {
             return cell.lost().map_or(Over::Passed, Over::Lost);
         }
-        state.turns.remove(&cell.seq);
+        state.turns.remove(cell.seq);
         let was_lost = cell.lost();
         let fresh = was_lost.is_none() && cell.lease.as_ref().is_none_or(|l| l.is_fresh(now));
         let mut soon = None;
@@ -343,7 +344,10 @@ impl Entry {
             None => self.keeper.releasing(cell),
         }
         self.step(&mut locked, now, Event::TurnOver { seq: cell.seq, fresh });
-        cell.lose(Lost::Released);
+        // Without a view in somebody's hands nobody is left who could look or wait.
+        if Arc::strong_count(cell) > 1 {
+            cell.lose(Lost::Released);
+        }
         let Some(state) = locked.state.as_deref_mut() else { return Over::Passed };
         let ended = state.released.take();
         if let Some(why) = was_lost {
@@ -368,7 +372,7 @@ impl Entry {
         let now = self.keeper.now();
         let mut locked = self.lock();
         let Some(state) = locked.state.as_deref_mut() else { return };
-        if !state.turns.contains_key(&cell.seq) || cell.lost().is_some() {
+        if !state.turns.contains(cell.seq) || cell.lost().is_some() {
             return;
         }
         cell.lose(Lost::HeldTooLong);
@@ -382,7 +386,7 @@ impl Entry {
         let now = self.keeper.now();
         let mut locked = self.lock();
         let Some(state) = locked.state.as_deref_mut() else { return Err(self.closed()) };
-        if !state.turns.contains_key(&cell.seq) || cell.lost().is_some() {
+        if !state.turns.contains(cell.seq) || cell.lost().is_some() {
             let why = cell.lost().unwrap_or(Lost::Released);
             return Err(self.error(ErrorKind::Lost, format!("the hold that would be converted is lost: {why}")));
         }
@@ -396,7 +400,7 @@ impl Entry {
         let now = self.keeper.now();
         let mut locked = self.lock();
         let Some(state) = locked.state.as_deref_mut() else { return };
-        if state.turns.contains_key(&cell.seq) {
+        if state.turns.contains(cell.seq) {
             state.converting.insert(cell.seq, Converting { forgotten: true, ..Converting::default() });
             self.step(&mut locked, now, Event::Convert { seq: cell.seq, id: ClaimId::fresh(), to, give_up: None });
         }

@@ -5,6 +5,7 @@ pub(crate) mod cell;
 pub(crate) mod driver;
 pub(crate) mod entry;
 mod events;
+mod few;
 mod follow;
 #[cfg(feature = "test-util")]
 mod hosted;

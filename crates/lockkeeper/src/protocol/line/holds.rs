@@ -117,6 +117,7 @@ impl Line {
             return;
         }
         let hold = self.holds.remove(at);
+        self.spare = hold.turns;
         let mut again = None;
         if self.standing.is_none()
             && let Some(next) = self.queue.front().cloned()

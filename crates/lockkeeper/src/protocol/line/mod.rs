@@ -16,7 +16,7 @@ mod words;
 use crate::clock::Ticks;
 use crate::id::{ClaimId, HoldId};
 use crate::lost::Lost;
-use holds::Hold;
+use holds::{Hold, Turn};
 use place::{Phase, Standing, ask_again, leave};
 use queue::Queue;
 pub(crate) use words::{Action, Answered, Ask, Event, Refusal, Rules, Seq, Shape};
@@ -31,6 +31,8 @@ pub(crate) struct Line {
     queue: Queue,
     standing: Option<Standing>,
     holds: Vec<Hold>,
+    /// An empty list that a hold has left for the next.
+    spare: Vec<Turn>,
     warn_at: Option<Ticks>,
     /// No timer is due before this; kept low cheaply, and worked out anew when it has passed.
     check_at: Option<Ticks>,
@@ -46,6 +48,7 @@ impl Line {
             queue: Queue::default(),
             standing: None,
             holds: Vec::new(),
+            spare: Vec::new(),
             warn_at: None,
             check_at: None,
             closed: false,

@@ -88,7 +88,7 @@ impl Line {
                     number,
                     granted: now,
                     turns_used: 0,
-                    turns: Vec::new(),
+                    turns: std::mem::take(&mut self.spare),
                     taken: false,
                     converting: None,
                 });
