@@ -11,6 +11,8 @@
 pub(crate) mod file;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+#[cfg(feature = "zookeeper")]
+pub(crate) mod zookeeper;
 
 use std::future::Future;
 use std::pin::Pin;

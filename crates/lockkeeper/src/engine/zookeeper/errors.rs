@@ -1,0 +1,40 @@
+//! What the server's refusals mean to the one who asked, and what to do about them.
+
+use super::proto::Code;
+use crate::error::{Error, ErrorKind};
+
+/// A list with more contenders than R13 allows; not one of the server's codes.
+pub(super) const TOO_MANY: Code = Code(1);
+/// How many contenders a directory may have.
+pub(super) const PLACES_MAX: usize = 16_384;
+
+/// The server refuses what a recipe needs at `path`.
+pub(super) fn refused(code: Code, path: &str) -> Error {
+    let text = match code {
+        Code::NO_AUTH => format!("ZooKeeper's access rules (ACL) forbid it at {path}: give the URL an `auth` that may create, read and delete there"),
+        Code::NO_CHILDREN_FOR_EPHEMERALS => format!("{path} is an ephemeral node, which cannot have children: choose another name"),
+        Code::INVALID_ACL => "ZooKeeper does not accept the URL's `acl`: `auth` rules need an `auth`, and schemes must be known to the server".to_owned(),
+        Code::QUOTA_EXCEEDED => format!("the quota of {path} is used up: raise it, or delete what is not needed there"),
+        Code::NO_NODE => format!("{path} went away again and again while it was being used: does its chroot exist?"),
+        Code::BAD_ARGUMENTS => format!("ZooKeeper does not accept the path {path}"),
+        Code::UNIMPLEMENTED => "this ZooKeeper is too old: 3.5 or newer is needed".to_owned(),
+        TOO_MANY => format!("{path} has more than {PLACES_MAX} contenders, which is the limit"),
+        Code::THROTTLED => "ZooKeeper is overloaded and drops requests: try again later".to_owned(),
+        other => format!("ZooKeeper answered {} ({}) at {path}", other.word(), other.0),
+    };
+    Error::new(ErrorKind::Refused, text).temporary(code == Code::THROTTLED)
+}
+
+/// The server does not accept an identity.
+pub(super) fn auth(code: Code) -> Error {
+    Error::new(ErrorKind::Refused, format!("ZooKeeper refused the URL's `auth`: {}", code.word()))
+}
+
+/// A semaphore, latch or read whose answer did not come.
+pub(super) fn unanswered() -> Error {
+    Error::new(ErrorKind::Unknown, "the connection to ZooKeeper broke before the answer came: it may have happened")
+}
+
+pub(super) fn unreachable(servers: &str, why: &str) -> Error {
+    Error::new(ErrorKind::Unreachable, format!("no ZooKeeper server answers at {servers}: {why}"))
+}

@@ -1,0 +1,228 @@
+//! How a contender's node is called: ours by the layout, everybody else's by what they are known to write.
+//!
+//! All libraries that share a directory share its counter, so the number at the end of a name is one order over all of
+//! them. It is a 32-bit number that wraps; names are never compared as texts.
+
+use crate::id::ClaimId;
+
+/// Whose node names and shapes we write.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Layout {
+    /// Apache Curator's recipes; also what we use among ourselves.
+    Curator,
+    /// Python's kazoo.
+    Kazoo,
+    /// Bare sequential nodes behind a prefix of the user's choice, as simple ZkClient code writes them.
+    Plain {
+        /// `Lock` unless configured; may be empty.
+        prefix: String,
+    },
+}
+
+impl Layout {
+    /// The word of the URL.
+    pub(crate) fn as_str(&self) -> &'static str {
+        match self {
+            Self::Curator => "curator",
+            Self::Kazoo => "kazoo",
+            Self::Plain { .. } => "plain",
+        }
+    }
+
+    /// Whether names carry an id by which a node is found again after a lost reply.
+    pub(super) fn names_carry_ids(&self) -> bool {
+        !matches!(self, Self::Plain { .. })
+    }
+
+    /// What a node of ours is called up to its number.
+    pub(super) fn prefix(&self, tag: Tag, id: ClaimId) -> String {
+        match self {
+            Self::Curator => {
+                let hex = id.to_string();
+                let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default();
+                let uuid = [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)].join("-");
+                let word = match tag {
+                    Tag::Lock => "lock-",
+                    Tag::Write => "__WRIT__",
+                    Tag::Read => "__READ__",
+                    Tag::Latch => "latch-",
+                    Tag::Lease => "lease-",
+                };
+                format!("_c_{uuid}-{word}")
+            }
+            Self::Kazoo => {
+                let word = if tag == Tag::Read { "__rlock__" } else { "__lock__" };
+                format!("{id}{word}")
+            }
+            Self::Plain { prefix } => prefix.clone(),
+        }
+    }
+}
+
+/// What a contender's name says about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Tag {
+    /// A mutex: Curator's, kazoo's, ZooKeeper's own, or anything else that ends in a number.
+    Lock,
+    /// The writer of Curator's read-write lock.
+    Write,
+    /// A reader, Curator's or kazoo's.
+    Read,
+    /// A candidate of Curator's LeaderLatch.
+    Latch,
+    /// A permit of Curator's SemaphoreV2.
+    Lease,
+}
+
+impl Tag {
+    /// Whether it may hold beside readers.
+    pub(super) fn is_shared(self) -> bool {
+        self == Self::Read
+    }
+}
+
+/// A child that stands in the line.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Child {
+    pub(super) name: String,
+    pub(super) seq: i32,
+    pub(super) tag: Tag,
+}
+
+/// Words after which the rest of the name is the number, sign and all.
+const WORDS: [(&str, Tag); 7] = [
+    ("__lock__", Tag::Lock),
+    ("__rlock__", Tag::Read),
+    ("__WRIT__", Tag::Write),
+    ("__READ__", Tag::Read),
+    ("-latch-", Tag::Latch),
+    ("-lease-", Tag::Lease),
+    ("lock-", Tag::Lock),
+];
+
+impl Child {
+    /// Reads a name; `None` for a child that ends in no sequence number and so stands in no line.
+    pub(super) fn read(name: &str) -> Option<Self> {
+        let known = WORDS.iter().find_map(|(word, tag)| {
+            let (_, rest) = name.rsplit_once(word)?;
+            parse_seq(rest).map(|seq| (seq, *tag))
+        });
+        let (seq, tag) = known.or_else(|| trailing_seq(name).map(|seq| (seq, Tag::Lock)))?;
+        Some(Self { name: name.to_owned(), seq, tag })
+    }
+
+    /// Whether it stands before the other: the counter wraps, so the nearer way round decides.
+    pub(super) fn is_before(&self, seq: i32) -> bool {
+        seq.wrapping_sub(self.seq) > 0
+    }
+}
+
+/// A whole text as Java's `%010d` writes a 32-bit number.
+pub(super) fn parse_seq(text: &str) -> Option<i32> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let padded = text.len() == 10 || (text.len() == 11 && text.starts_with('-'));
+    if !padded || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    text.parse().ok()
+}
+
+/// The number at the end of a name whose words are not known.
+///
+/// A single `-` before ten digits is taken for a separator (`x-<session>-0000000007`), unless no 32-bit number looks like
+/// that without a sign; two of them are a separator and a sign.
+fn trailing_seq(name: &str) -> Option<i32> {
+    let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
+    let head = name.get(..name.len() - digits)?;
+    let tail = name.get(name.len() - digits.min(10)..)?;
+    let negative = |tail: &str| format!("-{tail}").parse().ok();
+    match digits {
+        0..=8 => None,
+        9 => head.ends_with('-').then(|| negative(tail)).flatten(),
+        10 if head.ends_with("--") || head == "-" => negative(tail),
+        10 => tail.parse().ok().or_else(|| if head.ends_with('-') { negative(tail) } else { None }),
+        _ => tail.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(name: &str) -> Option<(i32, Tag)> {
+        Child::read(name).map(|c| (c.seq, c.tag))
+    }
+
+    #[test]
+    fn every_librarys_contenders_are_understood() {
+        let uuid = "7b2d0f4e-1111-2222-3333-444455556666";
+        for (name, what) in [
+            (format!("_c_{uuid}-lock-0000000007"), (7, Tag::Lock)),
+            (format!("_c_{uuid}-__READ__0000000008"), (8, Tag::Read)),
+            (format!("_c_{uuid}-__WRIT__0000000009"), (9, Tag::Write)),
+            (format!("_c_{uuid}-latch-0000000010"), (10, Tag::Latch)),
+            (format!("_c_{uuid}-lease-0000000011"), (11, Tag::Lease)),
+            ("a1b2c3__lock__0000000012".to_owned(), (12, Tag::Lock)),
+            ("a1b2c3__rlock__0000000013".to_owned(), (13, Tag::Read)),
+            ("_c_a1b2c3-lock-0000000014".to_owned(), (14, Tag::Lock)),
+            ("x-72057594037927936-0000000015".to_owned(), (15, Tag::Lock)),
+            ("n_0000000016".to_owned(), (16, Tag::Lock)),
+            ("Lock0000000017".to_owned(), (17, Tag::Lock)),
+            ("0000000018".to_owned(), (18, Tag::Lock)),
+            ("latch-member-1-0000000019".to_owned(), (19, Tag::Lock)),
+        ] {
+            assert_eq!(read(&name), Some(what), "{name}");
+        }
+    }
+
+    #[test]
+    fn z6_numbers_after_the_wrap_are_read_with_their_sign_and_before_it_without_the_separator() {
+        for (name, seq) in [
+            ("_c_x-lock-2147483647", i32::MAX),
+            ("_c_x-lock--2147483648", i32::MIN),
+            ("_c_x-lock--000000005", -5),
+            ("a__lock__-2147483648", i32::MIN),
+            ("a__lock__-000000005", -5),
+            ("x-99-2147483647", i32::MAX),
+            ("x-99--2147483648", i32::MIN),
+            ("x-99--1147483648", -1_147_483_648),
+            ("n_-2147483648", i32::MIN),
+            ("-2147483648", i32::MIN),
+            ("Lock-000000005", -5),
+            ("-000000005", -5),
+        ] {
+            assert_eq!(read(name).map(|c| c.0), Some(seq), "{name}");
+        }
+    }
+
+    #[test]
+    fn foreign_children_stand_in_no_line() {
+        for name in ["", "locks", "leases", "0", "lock-", "lock-1", "_c_x-lock-00000000071", "ready", "é", "lock-0000000a07", "123456789", "99999999999"] {
+            let found = read(name);
+            let ends_in_ten_digits = name.bytes().rev().take_while(u8::is_ascii_digit).count() >= 10;
+            assert!(found.is_none() || ends_in_ten_digits, "{name}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn z6_order_holds_over_the_wrap() {
+        let at = |seq: i32| Child { name: String::new(), seq, tag: Tag::Lock };
+        assert!(at(i32::MAX).is_before(i32::MIN));
+        assert!(!at(i32::MIN).is_before(i32::MAX));
+        assert!(at(-1).is_before(0));
+        assert!(at(6).is_before(7));
+        assert!(!at(7).is_before(7));
+    }
+
+    #[test]
+    fn our_names_are_those_of_the_layout_and_read_back() {
+        let id = ClaimId(0x7b2d_0f4e_1111_2222_3333_4444_5555_6666);
+        let curator = Layout::Curator.prefix(Tag::Lock, id);
+        assert_eq!(curator, "_c_7b2d0f4e-1111-2222-3333-444455556666-lock-");
+        assert_eq!(Layout::Kazoo.prefix(Tag::Read, id), "7b2d0f4e111122223333444455556666__rlock__");
+        for layout in [Layout::Curator, Layout::Kazoo, Layout::Plain { prefix: "Lock".to_owned() }, Layout::Plain { prefix: String::new() }] {
+            let name = layout.prefix(Tag::Lock, id) + "0000000042";
+            assert_eq!(read(&name), Some((42, Tag::Lock)), "{name}");
+        }
+    }
+}

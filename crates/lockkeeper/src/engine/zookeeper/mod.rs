@@ -1,0 +1,372 @@
+//! ZooKeeper: sequential ephemeral nodes in one session a process.
+//!
+//! | file | what |
+//! |---|---|
+//! | `options`, `path`, `layout`, `record` | the URL taken apart; names to paths; how nodes are called; what they say |
+//! | `recipe` | one claim's way through the line: a pure machine |
+//! | `alive` | what the server's answers prove about the session: a pure machine |
+//! | `jute`, `proto`, `wire` | the protocol: encoding, messages, one connection |
+//! | `state`, `claims`, `observe`, `session` | the session: what it knows, its claims, its observers, its driver |
+//! | `read` | who holds and who waits |
+//!
+//! The protocol is spoken here, and not through a client library, because the recipes need what libraries hide: replies,
+//! events and the loss of the link in the one order in which they came; the session's id at every reconnect; nothing that
+//! is sent later than its caller waits; no thread of somebody else's.
+
+mod alive;
+mod claims;
+mod errors;
+mod jute;
+mod layout;
+mod observe;
+pub(crate) mod options;
+pub(crate) mod path;
+mod proto;
+mod read;
+mod recipe;
+mod record;
+mod session;
+mod state;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use self::options::{Layout, Options};
+use self::proto::{Code, Reply, Request};
+use self::recipe::Input;
+use self::session::{Shared, drive};
+use self::state::Fault;
+use super::{Answer, Attempt, Change, Claim, Context, End, Engine, Line, Place, Query, Released, Renewal, WatchId};
+use crate::claim::{Entry, Mode};
+use crate::error::{Error, ErrorKind, Result};
+use crate::guarantee::{Can, Class, Description};
+use crate::id::{ClaimId, HoldId, LeaseId};
+use crate::lost::Lost;
+use crate::name::Kind;
+
+/// The engine; does nothing until it is opened.
+pub(crate) struct ZooKeeper {
+    options: Arc<Options>,
+    running: OnceLock<Running>,
+}
+
+struct Running {
+    shared: Arc<Shared>,
+    done: Mutex<Option<oneshot::Receiver<()>>>,
+}
+
+impl ZooKeeper {
+    /// An engine for these servers.
+    pub(crate) fn new(options: Options) -> Self {
+        Self { options: Arc::new(options), running: OnceLock::new() }
+    }
+
+    fn shared(&self) -> Result<Arc<Shared>> {
+        match self.running.get() {
+            Some(running) => Ok(running.shared.clone()),
+            None => Err(Error::new(ErrorKind::Closed, "the engine was not opened")),
+        }
+    }
+
+    fn can(&self) -> Can {
+        let mut can = Can { upgrade: false, permits: false, latch: false, delay: false, ..Can::ALL };
+        if matches!(self.options.layout, Layout::Plain { .. }) {
+            can = Can { shared: false, election: false, ..can };
+        }
+        can
+    }
+
+    /// Where the claim stands, or why it cannot.
+    fn place_of(&self, claim: &Claim) -> Result<String> {
+        let can = self.can();
+        let word = match (claim.kind, claim.mode) {
+            (Kind::Lock, Mode::Exclusive) => None,
+            (Kind::Lock, Mode::Shared) => (!can.shared).then_some("shared locks"),
+            (Kind::Election, _) => (!can.election).then_some("elections"),
+            (Kind::Lock, Mode::Upgradable) => Some("upgradable locks"),
+            (Kind::Semaphore, _) | (_, Mode::Permits { .. }) => Some("semaphores"),
+            (Kind::Latch, _) => Some("claims for latches"),
+        };
+        match word {
+            None => path::directory(&self.options.chroot, &self.options.layout, &claim.name),
+            Some(word) => {
+                let text = format!("the layout {} has no {word}", self.options.layout.as_str());
+                Err(Error::new(ErrorKind::Unsupported, text))
+            }
+        }
+    }
+
+    fn begin(&self, claim: &Claim, line: Line) -> Result<impl Future<Output = Attempt> + Send + use<>> {
+        let shared = self.shared()?;
+        let dir = self.place_of(claim)?;
+        if claim.give_up.is_some_and(|at| at <= shared.clock.now()) {
+            return Err(Error::new(ErrorKind::TimedOut, "the caller's time was over before the request was sent"));
+        }
+        let mut state = shared.lock();
+        if let Some(refused) = &state.refused {
+            return Err(refused.clone());
+        }
+        let answer = state.attempt(claim, dir, line == Line::Try);
+        drop(state);
+        let id = claim.id;
+        Ok(async move {
+            match within(shared.options.request_timeout, answer).await {
+                Some(attempt) => attempt,
+                None => {
+                    let mut state = shared.lock();
+                    let error = errors::unreachable(&shared.options.servers(), &state.last_failure);
+                    if state.forget_unsent(id) { Attempt::Failed(error) } else { Attempt::Unknown(error) }
+                }
+            }
+        })
+    }
+}
+
+/// The answer, if it comes in time.
+async fn within<T>(time: Duration, mut answer: oneshot::Receiver<T>) -> Option<T> {
+    match tokio::time::timeout(time, &mut answer).await {
+        Ok(answer) => answer.ok(),
+        Err(_) => {
+            // From here on a grant is told by an event; one that was sent a moment ago is taken.
+            answer.close();
+            answer.try_recv().ok()
+        }
+    }
+}
+
+async fn end_of(shared: Arc<Shared>, end: oneshot::Receiver<End>) -> End {
+    match within(shared.options.request_timeout, end).await {
+        Some(end) => end,
+        None => End::Unknown(errors::unreachable(&shared.options.servers(), &shared.lock().last_failure)),
+    }
+}
+
+impl Engine for ZooKeeper {
+    fn open(&self, context: Context) -> Answer<Result<()>> {
+        let shared = Arc::new(Shared::new(self.options.clone(), context.clock.clone(), context.events.clone()));
+        let (ready, opened) = oneshot::channel();
+        let (done, ended) = oneshot::channel();
+        let running = Running { shared: shared.clone(), done: Mutex::new(Some(ended)) };
+        if self.running.set(running).is_err() {
+            return Answer::Now(Err(Error::new(ErrorKind::InvalidArgument, "the engine is open already")));
+        }
+        let driver = drive(shared.clone(), ready, done);
+        Answer::later(async move {
+            context.spawner.spawn(driver);
+            let result = match tokio::time::timeout(shared.options.connect_timeout, opened).await {
+                Ok(Ok(result)) => result,
+                _ => Err(errors::unreachable(&shared.options.servers(), &shared.lock().last_failure)),
+            };
+            if result.is_err() {
+                shared.close();
+            }
+            result
+        })
+    }
+
+    fn describe(&self) -> Description {
+        let timeout = self.running.get().and_then(|r| r.shared.lock().session.as_ref().map(|s| s.timeout));
+        let timeout = timeout.unwrap_or(self.options.session_timeout);
+        let mut description = Description::new("zookeeper", self.options.layout.as_str(), Class::Timed);
+        description.server = format!("ZooKeeper at {}, session timeout {} ms", self.options.servers(), timeout.as_millis());
+        description.hosts = true;
+        // The leader forgets sessions in steps of a tick, and hears of us up to half a tick late; a tick is half the
+        // timeout at most.
+        description.recovery = timeout * 7 / 4;
+        description.recovery_stopped = Some(description.recovery);
+        description.can = self.can();
+        description.breaks = vec![
+            "an ensemble restored from a backup, or set up anew, starts its transaction numbers again: tokens go back".to_owned(),
+            "servers that run with forceSync=no can lose acknowledged writes in a power cut".to_owned(),
+        ];
+        description
+    }
+
+    fn attempt(&self, claim: &Claim, line: Line) -> Answer<Attempt> {
+        match self.begin(claim, line) {
+            Ok(answer) => Answer::later(answer),
+            Err(error) => Answer::Now(Attempt::Failed(error)),
+        }
+    }
+
+    fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Attempt>> {
+        let claims = claims.to_vec();
+        match self.shared() {
+            Ok(shared) => Answer::later(async move { recheck(&shared, &claims).await }),
+            Err(error) => Answer::Now(claims.iter().map(|_| Attempt::Failed(error.clone())).collect()),
+        }
+    }
+
+    fn withdraw(&self, claim: ClaimId) -> Answer<End> {
+        match self.shared() {
+            Ok(shared) => {
+                let end = shared.lock().leave(claim);
+                Answer::later(end_of(shared, end))
+            }
+            Err(_) => Answer::Now(End::NotOurs),
+        }
+    }
+
+    fn convert(&self, _hold: HoldId, claim: &Claim) -> Answer<Attempt> {
+        let text = format!("the layout {} cannot change a hold to {}", self.options.layout.as_str(), claim.mode.as_str());
+        Answer::Now(Attempt::Failed(Error::new(ErrorKind::Unsupported, text)))
+    }
+
+    fn renew(&self, leases: &[LeaseId]) -> Answer<Vec<Renewal>> {
+        let leases = leases.to_vec();
+        match self.shared() {
+            Ok(shared) => Answer::later(async move { renew(&shared, &leases).await }),
+            Err(error) => Answer::Now(leases.iter().map(|_| Renewal::Unknown(error.clone())).collect()),
+        }
+    }
+
+    fn release(&self, holds: &[HoldId], again: Option<&Claim>) -> Answer<Released> {
+        let shared = match self.shared() {
+            Ok(shared) => shared,
+            Err(error) => {
+                let ends = holds.iter().map(|_| End::Unknown(error.clone())).collect();
+                return Answer::Now(Released { ends, again: again.map(|_| Attempt::Failed(error)) });
+            }
+        };
+        let ends: Vec<_> = {
+            let mut state = shared.lock();
+            holds.iter().map(|hold| state.leave(*hold)).collect()
+        };
+        let again = again.map(|claim| self.begin(claim, Line::Join));
+        Answer::later(async move {
+            let mut all = Vec::with_capacity(ends.len());
+            for end in ends {
+                all.push(end_of(shared.clone(), end).await);
+            }
+            let again = match again {
+                None => None,
+                Some(Ok(answer)) => Some(answer.await),
+                Some(Err(error)) => Some(Attempt::Failed(error)),
+            };
+            Released { ends: all, again }
+        })
+    }
+
+    fn read(&self, query: &Query) -> Answer<Result<Vec<Entry>>> {
+        let query = query.clone();
+        match self.shared() {
+            Ok(shared) => Answer::later(async move { read::read(&shared, &query).await }),
+            Err(error) => Answer::Now(Err(error)),
+        }
+    }
+
+    fn write(&self, _change: &Change) -> Answer<Result<bool>> {
+        Answer::Now(Err(Error::new(ErrorKind::Unsupported, "not in this layout")))
+    }
+
+    fn watch(&self, watch: WatchId, query: &Query) -> Answer<Result<()>> {
+        let watched = self.shared().and_then(|shared| {
+            let path = match query {
+                Query::One(_, name) => path::directory(&self.options.chroot, &self.options.layout, name)?,
+                Query::Prefix(_) => self.options.root(),
+            };
+            shared.lock().observe(watch, path);
+            Ok(())
+        });
+        Answer::Now(watched)
+    }
+
+    fn unwatch(&self, watch: WatchId) {
+        if let Ok(shared) = self.shared() {
+            shared.lock().unobserve(watch);
+        }
+    }
+
+    fn close(&self) -> Answer<()> {
+        let Some(running) = self.running.get() else { return Answer::Now(()) };
+        running.shared.close();
+        let done = running.done.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Answer::later(async move {
+            if let Some(done) = done {
+                _ = tokio::time::timeout(Duration::from_secs(2), done).await;
+            }
+        })
+    }
+}
+
+/// Proves the session by a write, once for all leases: there is one.
+async fn renew(shared: &Shared, leases: &[LeaseId]) -> Vec<Renewal> {
+    let current = |shared: &Shared| shared.lock().session.as_ref().map(|s| (s.lease(), s.timeout));
+    let before = current(shared);
+    let request = shared.lock().beat_request();
+    let proven = read::ask(shared, request).await;
+    let after = current(shared);
+    let one = |lease: &LeaseId| match (&proven, after) {
+        (_, Some((session, _))) if session != *lease => Renewal::Gone(Lost::SessionEnded),
+        (_, None) if before.is_none_or(|(session, _)| session == *lease) => Renewal::Gone(Lost::SessionEnded),
+        (Err(Fault::Lost | Fault::NotSent), _) => Renewal::Unknown(errors::unanswered()),
+        // Also a refused check went through the quorum.
+        _ => {
+            let now = shared.clock.now();
+            let ttl = shared.lock().alive.left(now, shared.options.drift_per_mille);
+            Renewal::Extended { ttl, since: Some(now) }
+        }
+    };
+    leases.iter().map(one).collect()
+}
+
+/// Asks the quorum whether the holds' nodes are there, and looks whether the nodes that places wait for still are.
+async fn recheck(shared: &Shared, claims: &[ClaimId]) -> Vec<Attempt> {
+    loop {
+        let (holds, checks): (Vec<_>, Vec<_>) = {
+            let state = shared.lock();
+            let paths = claims.iter().filter_map(|id| state.claims.get(id).filter(|e| e.machine.held().is_some()).and_then(|e| Some((*id, e.node_path()?))));
+            paths.map(|(id, path)| (id, Request::Check { path, version: -1 })).unzip()
+        };
+        if holds.is_empty() {
+            break;
+        }
+        let replies = match read::ask(shared, Request::Multi(checks)).await {
+            Ok(Reply::Many(replies)) => replies,
+            Ok(_) => break,
+            Err(_) => return claims.iter().map(|_| Attempt::Unknown(errors::unanswered())).collect(),
+        };
+        let gone = replies.iter().position(|r| *r == Err(Code::NO_NODE));
+        let Some(id) = gone.and_then(|at| holds.get(at)) else { break };
+        shared.lock().step(*id, Input::Own(Err(Code::NO_NODE)));
+    }
+    look_at_places(shared, claims).await;
+    let state = shared.lock();
+    let one = |id: &ClaimId| match state.claims.get(id) {
+        Some(entry) => match entry.machine.held() {
+            Some(czxid) => state.grant(czxid),
+            None => Attempt::InLine(Place::default()),
+        },
+        None => Attempt::Failed(Error::new(ErrorKind::Lost, "nothing of it is there any more")),
+    };
+    claims.iter().map(one).collect()
+}
+
+/// The net under a lost wake-up: one message for all places.
+async fn look_at_places(shared: &Shared, claims: &[ClaimId]) {
+    let (places, reads): (Vec<_>, Vec<_>) = {
+        let state = shared.lock();
+        let waiting = claims.iter().filter_map(|id| {
+            let entry = state.claims.get(id)?;
+            let (before, _) = entry.machine.waits_for()?;
+            Some(((*id, before.to_owned()), Request::GetData { path: format!("{}/{before}", entry.dir), watch: false }))
+        });
+        waiting.unzip()
+    };
+    if places.is_empty() {
+        return;
+    }
+    let Ok(Reply::Many(replies)) = read::ask(shared, Request::MultiRead(reads)).await else { return };
+    let mut state = shared.lock();
+    for ((id, name), reply) in places.into_iter().zip(replies) {
+        if reply == Err(Code::NO_NODE) {
+            state.step(id, Input::Happened { name, deleted: true });
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Who holds and who waits, also where others wrote it.
+
+use std::collections::BTreeSet;
+
+use super::claims::contenders;
+use super::errors;
+use super::layout::{Child, Layout, Tag};
+use super::path;
+use super::proto::{Code, Reply, Request, Stat};
+use super::record;
+use super::session::Shared;
+use super::state::Fault;
+use crate::claim::Entry;
+use crate::engine::Query;
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::{Kind, Name};
+
+/// How many nodes are read in one message.
+const READ_AT_ONCE: usize = 128;
+/// How many directories a listing looks into.
+const LISTED_MAX: usize = 65_536;
+
+/// One request whose answer is waited for.
+pub(super) async fn ask(shared: &Shared, request: Request) -> Result<Reply, Fault> {
+    let answer = shared.lock().call(request);
+    match tokio::time::timeout(shared.options.request_timeout, answer).await {
+        Ok(Ok(reply)) => reply,
+        _ => Err(Fault::Lost),
+    }
+}
+
+/// A reading that failed.
+pub(super) fn failed(shared: &Shared, fault: Fault, path: &str) -> Error {
+    match fault {
+        Fault::Code(code) => errors::refused(code, path),
+        Fault::Lost | Fault::NotSent => {
+            let why = shared.lock().last_failure.clone();
+            errors::unreachable(&shared.options.servers(), &why)
+        }
+    }
+}
+
+/// See [`Engine::read`](crate::engine::Engine::read).
+pub(super) async fn read(shared: &Shared, query: &Query) -> Result<Vec<Entry>> {
+    match query {
+        Query::One(kind, name) => {
+            let dir = path::directory(&shared.options.chroot, &shared.options.layout, name)?;
+            let names = children(shared, &dir).await?.unwrap_or_default();
+            Ok(vec![entry(shared, *kind, name.clone(), &dir, &names).await?])
+        }
+        Query::Prefix(prefix) => list(shared, prefix).await,
+    }
+}
+
+async fn children(shared: &Shared, dir: &str) -> Result<Option<Vec<String>>> {
+    match ask(shared, Request::GetChildren { path: dir.to_owned() }).await {
+        Ok(Reply::Children(names)) => Ok(Some(names)),
+        Ok(_) | Err(Fault::Code(Code::NO_NODE)) => Ok(None),
+        Err(fault) => Err(failed(shared, fault, dir)),
+    }
+}
+
+/// Whether a child stands in a line of this kind.
+fn kinds_of(layout: &Layout, names: &[String]) -> BTreeSet<Kind> {
+    let kind = |child: Child| match child.tag {
+        Tag::Latch if *layout == Layout::Curator => Kind::Election,
+        Tag::Lease => Kind::Semaphore,
+        _ => Kind::Lock,
+    };
+    names.iter().filter_map(|name| Child::read(name)).map(kind).collect()
+}
+
+async fn list(shared: &Shared, prefix: &str) -> Result<Vec<Entry>> {
+    let Shared { options, .. } = shared;
+    let mut found = Vec::new();
+    let mut open = vec![options.root()];
+    let mut looked = 0;
+    while let Some(dir) = open.pop() {
+        looked += 1;
+        if looked > LISTED_MAX {
+            let text = format!("more than {LISTED_MAX} nodes are below {}: list with a longer prefix", options.root());
+            return Err(Error::new(ErrorKind::Refused, text));
+        }
+        let Some(names) = children(shared, &dir).await? else { continue };
+        let inside = dir.trim_end_matches('/');
+        if let Some(name) = path::name_of(&options.chroot, &dir).filter(|n| n.as_str().starts_with(prefix)) {
+            for kind in kinds_of(&options.layout, &names) {
+                found.push(entry(shared, kind, name.clone(), &dir, &names).await?);
+            }
+        }
+        let deeper = names.iter().filter(|name| Child::read(name).is_none() || inside == options.chroot).map(|name| format!("{inside}/{name}"));
+        let matters = |path: &String| {
+            let name = path.get(options.chroot.len() + 1..).unwrap_or_default();
+            (name.starts_with(prefix) || prefix.starts_with(name)) && !(options.chroot.is_empty() && name == "zookeeper")
+        };
+        open.extend(deeper.filter(matters));
+    }
+    found.retain(|e| !e.holders.is_empty() || !e.waiters.is_empty());
+    found.sort_by(|a, b| (a.name.as_str(), a.kind).cmp(&(b.name.as_str(), b.kind)));
+    Ok(found)
+}
+
+/// What stands in one directory.
+async fn entry(shared: &Shared, kind: Kind, name: Name, dir: &str, names: &[String]) -> Result<Entry> {
+    let mut children = contenders(&shared.options.layout, kind, names).map_err(|code| errors::refused(code, dir).name(&name))?;
+    let first = children.iter().map(|c| c.seq).reduce(|a, b| if b.wrapping_sub(a) < 0 { b } else { a }).unwrap_or(0);
+    children.sort_unstable_by_key(|c| (c.seq.wrapping_sub(first), c.tag));
+    let mut entry = Entry::new(kind, name);
+    let mut ahead = 0u32;
+    let mut shared_so_far = true;
+    for part in children.chunks(READ_AT_ONCE) {
+        for (child, data, stat) in data_of(shared, dir, part).await? {
+            // Containers are directories of other names.
+            if stat.ephemeral_owner == i64::MIN {
+                continue;
+            }
+            let reads = child.tag.is_shared();
+            let holds = ahead == 0 || (shared_so_far && reads);
+            if holds {
+                entry.holders.push(record::holder(kind, child, &data, &stat));
+            } else {
+                entry.waiters.push(record::waiter(kind, child, &data, &stat, ahead));
+            }
+            shared_so_far &= reads;
+            ahead += 1;
+        }
+    }
+    Ok(entry)
+}
+
+/// The data of many nodes, in one message; those that went away in between are left out.
+async fn data_of<'a>(shared: &Shared, dir: &str, children: &'a [Child]) -> Result<Vec<(&'a Child, Vec<u8>, Stat)>> {
+    let reads = children.iter().map(|c| Request::GetData { path: format!("{dir}/{}", c.name), watch: false });
+    let replies = match ask(shared, Request::MultiRead(reads.collect())).await {
+        Ok(Reply::Many(replies)) => replies,
+        Ok(_) => Vec::new(),
+        Err(fault) => return Err(failed(shared, fault, dir)),
+    };
+    let pairs = children.iter().zip(replies);
+    Ok(pairs
+        .filter_map(|(child, reply)| match reply {
+            Ok(Reply::Data(data, stat)) => Some((child, data, stat)),
+            _ => None,
+        })
+        .collect())
+}

@@ -1,0 +1,378 @@
+//! The session's driver: it connects, hands over what comes in, sends what goes out, and connects again.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+
+use super::errors;
+use super::options::Options;
+use super::proto::{Code, Reply, Request, SessionKey};
+use super::state::{Fault, Outbox, State, Ticket};
+use super::wire::{Dialled, Link, Timer, dial};
+use crate::clock::{Clock, Ticks};
+use crate::engine::EventSink;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::ClaimId;
+
+/// Shared by the engine's callers and the driver.
+pub(super) struct Shared {
+    pub(super) options: Arc<Options>,
+    pub(super) clock: Clock,
+    events: EventSink,
+    state: Mutex<State>,
+    /// The driver, while it serves a connection.
+    driver: Mutex<Option<Waker>>,
+    /// The engine is being closed.
+    closing: Notify,
+}
+
+/// The state's lock; what is to be told is told after it was given back.
+pub(super) struct Locked<'a> {
+    shared: &'a Shared,
+    state: Option<MutexGuard<'a, State>>,
+    /// Events are delivered by the driver only: an engine call must not send one.
+    driver: bool,
+}
+
+impl std::ops::Deref for Locked<'_> {
+    type Target = State;
+    fn deref(&self) -> &State {
+        match &self.state {
+            Some(state) => state,
+            None => unreachable!("only the drop takes the guard"),
+        }
+    }
+}
+
+impl std::ops::DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        match &mut self.state {
+            Some(state) => state,
+            None => unreachable!("only the drop takes the guard"),
+        }
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let Some(mut state) = self.state.take() else { return };
+        let Outbox { attempts, ends, calls, events } = std::mem::take(&mut state.outbox);
+        let mut told = Vec::new();
+        if self.driver {
+            told = events;
+        } else {
+            state.outbox.events = events;
+        }
+        let wake = !self.driver && (!state.out.is_empty() || !state.outbox.events.is_empty());
+        drop(state);
+        for (sender, answer) in attempts {
+            _ = sender.send(answer);
+        }
+        for (sender, end) in ends {
+            _ = sender.send(end);
+        }
+        for (sender, reply) in calls {
+            _ = sender.send(reply);
+        }
+        for event in told {
+            self.shared.events.send(event);
+        }
+        if wake {
+            self.shared.wake();
+        }
+    }
+}
+
+impl Shared {
+    pub(super) fn new(options: Arc<Options>, clock: Clock, events: EventSink) -> Self {
+        let state = Mutex::new(State::new(options.clone(), clock.clone()));
+        Self { options, clock, events, state, driver: Mutex::new(None), closing: Notify::new() }
+    }
+
+    pub(super) fn lock(&self) -> Locked<'_> {
+        Locked { shared: self, state: Some(self.state.lock().unwrap_or_else(PoisonError::into_inner)), driver: false }
+    }
+
+    fn lock_as_driver(&self) -> Locked<'_> {
+        let mut locked = self.lock();
+        locked.driver = true;
+        locked
+    }
+
+    fn wake(&self) {
+        let waker = self.driver.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Ends the driver.
+    pub(super) fn close(&self) {
+        self.lock().closing = true;
+        self.closing.notify_one();
+        self.wake();
+    }
+}
+
+/// Runs until the engine is closed, or the ensemble refuses us for good. `ready` hears how the first connection went.
+pub(super) async fn drive(shared: Arc<Shared>, ready: oneshot::Sender<Result<()>>, done: oneshot::Sender<()>) {
+    let mut ready = Some(ready);
+    let mut round = Round::new(&shared.options);
+    loop {
+        let dialled = {
+            let mut connecting = std::pin::pin!(connect(&shared, &mut round, ready.is_some()));
+            let mut closing = std::pin::pin!(shared.closing.notified());
+            std::future::poll_fn(|cx| {
+                if closing.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(None);
+                }
+                connecting.as_mut().poll(cx).map(Some)
+            })
+            .await
+        };
+        let Some(dialled) = dialled else { break };
+        let Dialled { link, answer, sent } = dialled;
+        if answer.key.id == 0 || answer.timeout_ms <= 0 {
+            tracing::info!("the ZooKeeper session is over");
+            shared.lock_as_driver().session_over();
+            continue;
+        }
+        let timeout = Duration::from_millis(u64::from(answer.timeout_ms.unsigned_abs()));
+        shared.lock_as_driver().connected(answer.key, timeout, sent);
+        let (why, opening) = Serve::new(shared.clone(), link, timeout, ready.take()).await;
+        ready = opening;
+        tracing::info!(%why, "the connection to ZooKeeper is gone");
+        let mut state = shared.lock_as_driver();
+        state.disconnected();
+        if state.closing || state.refused.is_some() {
+            break;
+        }
+        state.last_failure = why;
+    }
+    let mut state = shared.lock_as_driver();
+    state.disconnected();
+    state.give_up_calls();
+    if let (Some(ready), Some(error)) = (ready, state.refused.clone()) {
+        _ = ready.send(Err(error));
+    }
+    drop(state);
+    _ = done.send(());
+}
+
+/// In which order servers are tried, and how long to wait in between.
+struct Round {
+    order: Vec<usize>,
+    next: usize,
+    failures: u32,
+}
+
+impl Round {
+    fn new(options: &Options) -> Self {
+        // Each process begins elsewhere, so that they spread over the ensemble.
+        let start = usize::try_from(ClaimId::fresh().0 % options.hosts.len().max(1) as u128).unwrap_or(0);
+        let count = options.hosts.len();
+        Self { order: (0..count).map(|n| (start + n) % count.max(1)).collect(), next: 0, failures: 0 }
+    }
+
+    fn pick(&mut self) -> Option<usize> {
+        let at = self.order.get(self.next % self.order.len().max(1)).copied();
+        self.next += 1;
+        at
+    }
+
+    /// How long to wait before the next try: not within a round, then longer and longer up to a second, and never in step
+    /// with other processes.
+    fn pause(&mut self) -> Duration {
+        self.failures += 1;
+        let rounds = self.failures / u32::try_from(self.order.len().max(1)).unwrap_or(1);
+        if rounds == 0 || !self.next.is_multiple_of(self.order.len().max(1)) {
+            return Duration::ZERO;
+        }
+        let longest = 100u64 << rounds.min(4).saturating_sub(1);
+        let jitter = u64::try_from(ClaimId::fresh().0 % 100).unwrap_or(0);
+        Duration::from_millis(longest.min(1_000) * (50 + jitter / 2) / 100)
+    }
+}
+
+/// Tries one server after the other until one takes us.
+async fn connect(shared: &Shared, round: &mut Round, first: bool) -> Dialled {
+    loop {
+        let (key, last_zxid, timeout) = {
+            let state = shared.lock_as_driver();
+            match &state.session {
+                Some(session) => (session.key.clone(), state.last_zxid, session.timeout),
+                None => (SessionKey::fresh(), state.last_zxid, shared.options.session_timeout),
+            }
+        };
+        let Some(server) = round.pick().and_then(|at| shared.options.hosts.get(at)) else {
+            std::future::pending::<()>().await;
+            continue;
+        };
+        // While a session runs, a server that hangs must leave time for the others.
+        let hosts = u32::try_from(shared.options.hosts.len().max(1)).unwrap_or(1);
+        let whole = shared.options.connect_timeout;
+        let patience = if first { whole / hosts.min(4) } else { whole.min(timeout / 5) }.max(Duration::from_millis(100));
+        let dialling = dial(&shared.options, server, &key, last_zxid, timeout, &shared.clock);
+        let failed = match tokio::time::timeout(patience, dialling).await {
+            Ok(Ok(dialled)) => {
+                round.failures = 0;
+                return dialled;
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {patience:?}"),
+        };
+        tracing::debug!(host = %server.0, port = server.1, why = %failed, "cannot connect to ZooKeeper");
+        shared.lock_as_driver().last_failure = failed;
+        tokio::time::sleep(round.pause()).await;
+    }
+}
+
+/// One connection, until it ends; answers why it did.
+struct Serve {
+    shared: Arc<Shared>,
+    link: Link,
+    timer: Timer,
+    timeout: Duration,
+    last_heard: Ticks,
+    /// Told once the first connection stands and the chroot is known to be there.
+    opening: Option<Opening>,
+    /// When the end of the session was asked for.
+    close_sent: Option<Ticks>,
+}
+
+struct Opening {
+    ready: oneshot::Sender<Result<()>>,
+    chroot: oneshot::Receiver<std::result::Result<Reply, Fault>>,
+}
+
+impl Serve {
+    fn new(shared: Arc<Shared>, link: Link, timeout: Duration, ready: Option<oneshot::Sender<Result<()>>>) -> Self {
+        let opening = ready.map(|ready| {
+            let root = shared.options.root();
+            Opening { ready, chroot: shared.lock_as_driver().call(Request::Exists { path: root, watch: false }) }
+        });
+        let last_heard = shared.clock.now();
+        Self { shared, link, timer: Timer::new(), timeout, last_heard, opening, close_sent: None }
+    }
+
+    /// Hands over every message that is there; false when the connection has to end.
+    fn read(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        loop {
+            let filled = self.link.poll_fill(cx)?;
+            if filled.is_pending() {
+                return Ok(());
+            }
+            let shared = self.shared.clone();
+            let mut state = shared.lock_as_driver();
+            self.last_heard = shared.clock.now();
+            while let Some(frame) = self.link.next_frame()? {
+                state.frame(frame).map_err(io::Error::other)?;
+            }
+        }
+    }
+
+    /// Keeps the session alive, and finds out that the connection is dead.
+    fn tend(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        loop {
+            let shared = self.shared.clone();
+            let mut state = shared.lock_as_driver();
+            let now = shared.clock.now();
+            let silence = now.since(self.last_heard);
+            if silence >= self.timeout * 2 / 5 {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, format!("nothing came from the server for {silence:?}")));
+            }
+            // Whoever is next in line is granted by an event alone; the session must be proven by then.
+            let left = state.alive.left(now, state.options.drift_per_mille);
+            if !state.next_in_line.is_empty() && left < self.timeout * 3 / 8 && now.since(state.alive.last_write()) >= self.timeout / 12 {
+                state.beat();
+            }
+            let quiet = now.since(state.last_sent);
+            let every = self.timeout / 6;
+            if quiet >= every {
+                state.send(&Request::Ping, Ticket::Nobody);
+            }
+            let next_beat = if state.next_in_line.is_empty() { every } else { self.timeout / 12 };
+            drop(state);
+            let mut wait = every.saturating_sub(quiet).min((self.timeout * 2 / 5).saturating_sub(silence)).min(next_beat);
+            if self.close_sent.is_some() {
+                wait = wait.min(Duration::from_millis(100));
+            }
+            self.timer.set(wait.max(Duration::from_millis(1)));
+            if self.timer.poll(cx).is_pending() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn write(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        loop {
+            if self.link.has_room() {
+                let mut state = self.shared.lock_as_driver();
+                if self.close_sent.is_none() && state.must_end_session() {
+                    state.send(&Request::Close, Ticket::Nobody);
+                    self.close_sent = Some(self.shared.clock.now());
+                }
+                std::mem::swap(&mut state.out, &mut self.link.writing);
+            }
+            let nothing = self.link.has_room();
+            if !self.link.poll_write(cx)? || nothing {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The first connection: whether the chroot is there decides whether it is of use.
+    fn open(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let Some(opening) = &mut self.opening else { return Ok(()) };
+        let Poll::Ready(answer) = Pin::new(&mut opening.chroot).poll(cx) else { return Ok(()) };
+        let root = self.shared.options.root();
+        let result = match answer {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(Fault::Code(Code::NO_NODE))) => {
+                let text = format!("the chroot {root} does not exist: create it, or leave it out of the URL");
+                Err(Error::new(ErrorKind::Refused, text))
+            }
+            Ok(Err(Fault::Code(code))) => Err(errors::refused(code, &root)),
+            // The connection is about to end, and the next one tries again.
+            _ => return Err(io::ErrorKind::ConnectionReset.into()),
+        };
+        if let Some(opening) = self.opening.take() {
+            _ = opening.ready.send(result);
+        }
+        Ok(())
+    }
+
+    /// Whether the engine is closed and everything of it was said.
+    fn is_closed(&self) -> bool {
+        let closing = self.shared.lock_as_driver().closing;
+        // The server ends the connection once the session is over; a server that does not is not waited for long.
+        let waited = self.close_sent.is_none_or(|at| self.shared.clock.now().since(at) > Duration::from_millis(500));
+        closing && waited && self.link.has_room()
+    }
+}
+
+impl Future for Serve {
+    type Output = (String, Option<oneshot::Sender<Result<()>>>);
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let serve = self.get_mut();
+        *serve.shared.driver.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
+        let done = (|| {
+            serve.read(cx)?;
+            serve.open(cx)?;
+            serve.tend(cx)?;
+            serve.write(cx)
+        })();
+        let why = match done {
+            Err(error) => error.to_string(),
+            Ok(()) if serve.is_closed() => "closed".to_owned(),
+            Ok(()) => return Poll::Pending,
+        };
+        Poll::Ready((why, serve.opening.take().map(|o| o.ready)))
+    }
+}

@@ -1,0 +1,320 @@
+//! Everything that one session knows, behind one lock: requests on their way, claims, watches.
+//!
+//! Callers and the session's driver step it in turn. Whatever is to be told to the outside is collected in an
+//! [`Outbox`] and told after the lock is given back.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::alive::Alive;
+use super::claims::{Entry, Step};
+use super::options::Options;
+use super::proto::{Code, Happened, Reply, ReplyHeader, Request, SessionKey, Shape, WatchEvent, xid};
+use crate::clock::{Clock, Ticks};
+use crate::engine::{Attempt, End, Event, WatchId, Which};
+use crate::error::Error;
+use crate::id::{ClaimId, LeaseId};
+use crate::lost::Lost;
+
+/// Why a request got no reply.
+#[derive(Clone, Debug)]
+pub(super) enum Fault {
+    /// The server answered that it does not do it.
+    Code(Code),
+    /// It was sent, and the connection broke: done or not done.
+    Lost,
+    /// It was never sent.
+    NotSent,
+}
+
+/// Who waits for a reply.
+pub(super) enum Ticket {
+    Nobody,
+    Claim(ClaimId, Step),
+    Call(oneshot::Sender<Result<Reply, Fault>>),
+    /// The write that proves the session.
+    Beat,
+    Auth,
+}
+
+struct Pending {
+    xid: i32,
+    shape: Shape,
+    write: bool,
+    sent: Ticks,
+    ticket: Ticket,
+}
+
+/// What is told to the outside once the lock is given back.
+#[derive(Default)]
+pub(super) struct Outbox {
+    pub(super) attempts: Vec<(oneshot::Sender<Attempt>, Attempt)>,
+    pub(super) ends: Vec<(oneshot::Sender<End>, End)>,
+    pub(super) calls: Vec<(oneshot::Sender<Result<Reply, Fault>>, Result<Reply, Fault>)>,
+    pub(super) events: Vec<Event>,
+}
+
+/// The session as it was negotiated.
+#[derive(Clone)]
+pub(super) struct Session {
+    pub(super) key: SessionKey,
+    pub(super) timeout: std::time::Duration,
+}
+
+impl Session {
+    pub(super) fn lease(&self) -> LeaseId {
+        LeaseId(u128::from(self.key.id.cast_unsigned()))
+    }
+}
+
+/// See the module.
+pub(super) struct State {
+    pub(super) options: Arc<Options>,
+    pub(super) clock: Clock,
+    /// Requests may be sent.
+    pub(super) up: bool,
+    /// The connection was up before; a new one is told as `Link { up: true }`.
+    pub(super) was_up: bool,
+    pub(super) session: Option<Session>,
+    /// Greatest transaction that was seen; a server that is behind it must not take us.
+    pub(super) last_zxid: i64,
+    /// Bytes that the driver has to send.
+    pub(super) out: Vec<u8>,
+    next_xid: i32,
+    pending: VecDeque<Pending>,
+    pub(super) last_sent: Ticks,
+    pub(super) alive: Alive,
+    pub(super) beating: bool,
+    pub(super) claims: HashMap<ClaimId, Entry>,
+    /// Who is to be told when a watched path's node changes or goes.
+    pub(super) targets: HashMap<String, BTreeSet<ClaimId>>,
+    /// Claims that are next in line, and so need a session that is proven.
+    pub(super) next_in_line: BTreeSet<ClaimId>,
+    /// Claims whose node the server does not let us delete.
+    pub(super) stuck: BTreeSet<ClaimId>,
+    /// Whether the server makes containers.
+    pub(super) containers: bool,
+    /// Calls that wait for the link.
+    parked: Vec<(Request, oneshot::Sender<Result<Reply, Fault>>)>,
+    /// Why the ensemble will not have us, for good.
+    pub(super) refused: Option<Error>,
+    /// The engine is being closed.
+    pub(super) closing: bool,
+    /// Why the last connection failed or ended.
+    pub(super) last_failure: String,
+    /// What the keeper wants to hear about, by the path below which it happens.
+    pub(super) observers: HashMap<WatchId, String>,
+    pub(super) outbox: Outbox,
+}
+
+impl State {
+    pub(super) fn new(options: Arc<Options>, clock: Clock) -> Self {
+        Self {
+            options,
+            clock,
+            up: false,
+            was_up: false,
+            session: None,
+            last_zxid: 0,
+            out: Vec::new(),
+            next_xid: 0,
+            pending: VecDeque::new(),
+            last_sent: Ticks(0),
+            alive: Alive::default(),
+            beating: false,
+            claims: HashMap::new(),
+            targets: HashMap::new(),
+            next_in_line: BTreeSet::new(),
+            stuck: BTreeSet::new(),
+            containers: true,
+            parked: Vec::new(),
+            refused: None,
+            closing: false,
+            last_failure: "no connection was tried yet".to_owned(),
+            observers: HashMap::new(),
+            outbox: Outbox::default(),
+        }
+    }
+
+    /// Puts a request on its way; only while the link is up.
+    pub(super) fn send(&mut self, request: &Request, ticket: Ticket) {
+        let xid = match request {
+            Request::Ping => xid::PING,
+            Request::Auth { .. } => xid::AUTH,
+            _ => {
+                self.next_xid = if self.next_xid == i32::MAX { 1 } else { self.next_xid + 1 };
+                self.next_xid
+            }
+        };
+        request.write(xid, &mut self.out);
+        self.last_sent = self.clock.now();
+        self.pending.push_back(Pending { xid, shape: request.shape(), write: request.is_write(), sent: self.last_sent, ticket });
+    }
+
+    /// Sends a request for somebody who waits; without a link once there is one.
+    pub(super) fn call(&mut self, request: Request) -> oneshot::Receiver<Result<Reply, Fault>> {
+        let (sender, receiver) = oneshot::channel();
+        if self.up {
+            self.send(&request, Ticket::Call(sender));
+        } else {
+            self.parked.push((request, sender));
+        }
+        receiver
+    }
+
+    /// One message from the server. `Err`: the connection is of no use any more.
+    pub(super) fn frame(&mut self, body: &[u8]) -> Result<(), String> {
+        let header = ReplyHeader::read(body).map_err(|_| "a reply without a header".to_owned())?;
+        let rest = body.get(ReplyHeader::LEN..).unwrap_or_default();
+        if header.xid == xid::EVENT {
+            let event = WatchEvent::read(rest).map_err(|_| "an event that cannot be read".to_owned())?;
+            self.happened(event);
+            return Ok(());
+        }
+        if header.zxid > self.last_zxid {
+            self.last_zxid = header.zxid;
+        }
+        // Pings and identities are answered beside the line of requests.
+        let at = self.pending.iter().position(|p| p.xid == header.xid).ok_or("a reply to no request")?;
+        let Some(pending) = self.pending.remove(at) else { return Ok(()) };
+        match header.code {
+            Code::SESSION_EXPIRED => return Err("the session is over".to_owned()),
+            Code::SESSION_MOVED => return Err("the session moved to another connection".to_owned()),
+            _ => {}
+        }
+        self.alive.answered(pending.sent, self.clock.now(), pending.write);
+        let result = match header.code {
+            Code(0) => match Reply::read(pending.shape, rest) {
+                Ok(reply) => Ok(reply),
+                Err(_) => return Err("a reply that cannot be read".to_owned()),
+            },
+            // A failed multi says what failed in its parts.
+            code if pending.shape == Shape::Many => Reply::read(pending.shape, rest).map_err(|_| code),
+            code => Err(code),
+        };
+        match pending.ticket {
+            Ticket::Nobody => {}
+            Ticket::Beat => self.beating = false,
+            Ticket::Auth => {
+                if let Err(code) = result {
+                    self.refused = Some(super::errors::auth(code));
+                    return Err("the server refused our identity".to_owned());
+                }
+            }
+            Ticket::Call(sender) => self.outbox.calls.push((sender, result.map_err(Fault::Code))),
+            Ticket::Claim(id, step) => self.claim_reply(id, step, result),
+        }
+        Ok(())
+    }
+
+    fn happened(&mut self, event: WatchEvent) {
+        if event.happened == Happened::Other {
+            return;
+        }
+        self.observed(&event);
+        // The watch is used up, whoever set it.
+        for id in self.targets.remove(&event.path).unwrap_or_default() {
+            self.claim_event(id, &event);
+        }
+    }
+
+    /// A connection was accepted.
+    pub(super) fn connected(&mut self, key: SessionKey, timeout: std::time::Duration, sent: Ticks) {
+        let same = self.session.as_ref().is_some_and(|s| s.key.id == key.id);
+        if !same && self.session.is_some() {
+            // Some servers hand out another session without a word.
+            self.session_over();
+        }
+        self.session = Some(Session { key, timeout });
+        self.up = true;
+        self.last_sent = self.clock.now();
+        for auth in self.options.auth.clone() {
+            let credential = auth.credential.0.into_bytes();
+            self.send(&Request::Auth { scheme: auth.scheme, credential }, Ticket::Auth);
+        }
+        if same {
+            self.alive.resumed(sent, timeout);
+            // What was sent before the link broke may be done and not be known to this server yet.
+            self.send(&Request::Sync { path: self.options.root() }, Ticket::Nobody);
+            self.beat();
+        } else {
+            self.alive.created(sent, timeout);
+        }
+        let ids: Vec<ClaimId> = self.claims.keys().copied().collect();
+        for id in ids {
+            self.claim_link_up(id);
+        }
+        for (request, sender) in std::mem::take(&mut self.parked) {
+            if !sender.is_closed() {
+                self.send(&request, Ticket::Call(sender));
+            }
+        }
+        self.observe_again();
+        if std::mem::replace(&mut self.was_up, true) {
+            self.outbox.events.push(Event::Link { up: true });
+        }
+    }
+
+    /// The connection is gone, with every reply and watch.
+    pub(super) fn disconnected(&mut self) {
+        if !std::mem::replace(&mut self.up, false) {
+            return;
+        }
+        self.out.clear();
+        self.targets.clear();
+        self.next_in_line.clear();
+        self.beating = false;
+        for pending in std::mem::take(&mut self.pending) {
+            if let Ticket::Call(sender) = pending.ticket {
+                self.outbox.calls.push((sender, Err(Fault::Lost)));
+            }
+        }
+        let ids: Vec<ClaimId> = self.claims.keys().copied().collect();
+        for id in ids {
+            self.claim_link_down(id);
+        }
+        self.outbox.events.push(Event::Link { up: false });
+    }
+
+    /// The session is over, by the server's word.
+    pub(super) fn session_over(&mut self) {
+        let Some(session) = self.session.take() else { return };
+        let ids: Vec<ClaimId> = self.claims.keys().copied().collect();
+        for id in ids {
+            self.claim_session_ended(id);
+        }
+        self.outbox.events.push(Event::Ended { which: Which::Lease(session.lease()), why: Lost::SessionEnded });
+    }
+
+    /// Sends the write that proves the session, unless one is on its way.
+    ///
+    /// It checks that a node exists that always does: a transaction of the quorum that changes nothing and wakes nobody.
+    pub(super) fn beat(&mut self) {
+        if self.up && !std::mem::replace(&mut self.beating, true) {
+            let request = self.beat_request();
+            self.send(&request, Ticket::Beat);
+        }
+    }
+
+    pub(super) fn beat_request(&self) -> Request {
+        Request::Multi(vec![Request::Check { path: self.options.root(), version: -1 }])
+    }
+
+    /// Whether the session is to be ended: the engine is closed and nothing is held (what is held stays until the session
+    /// times out), or every node that is left is one that the server does not let us delete.
+    pub(super) fn must_end_session(&self) -> bool {
+        if self.closing {
+            return self.claims.values().all(|e| e.machine.held().is_none());
+        }
+        !self.stuck.is_empty() && self.claims.len() == self.stuck.len()
+    }
+
+    /// Fails everybody who waits: the engine is closed or refused.
+    pub(super) fn give_up_calls(&mut self) {
+        for (_, sender) in std::mem::take(&mut self.parked) {
+            self.outbox.calls.push((sender, Err(Fault::NotSent)));
+        }
+    }
+}
