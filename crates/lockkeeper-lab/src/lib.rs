@@ -1,1 +1,3 @@
 //! The laboratory of lockkeeper.
+
+pub mod servers;

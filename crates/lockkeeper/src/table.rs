@@ -40,6 +40,11 @@ fn built_in(url: &mut EngineUrl, settings: &Settings) -> Result<Option<Arc<dyn E
             let path = if path.is_empty() { crate::locks::default_directory()? } else { path.into() };
             Some(Arc::new(crate::engine::file::File::new(path, durable)))
         }
+        #[cfg(feature = "zookeeper")]
+        "zk" => {
+            use crate::engine::zookeeper::{ZooKeeper, options::Options};
+            Some(Arc::new(ZooKeeper::new(Options::from_url(url, settings)?)))
+        }
         _ => None,
     };
     Ok(engine)

@@ -17,8 +17,6 @@ use crate::name::Kind;
 
 /// Curator's word for `let go`.
 pub(super) const REVOKE: &[u8] = b"__REVOKE__";
-/// The owner that containers have.
-const CONTAINER: i64 = i64::MIN;
 
 /// What a claim's request was for.
 #[derive(Clone, Debug)]
@@ -33,7 +31,10 @@ pub(super) enum Step {
     /// Looks whether one of the directories is there.
     Ancestor(usize),
     /// Makes one of them.
-    Made { path: String, container: bool },
+    Made {
+        path: String,
+        container: bool,
+    },
 }
 
 /// A claim and all that belongs to it.
@@ -185,7 +186,9 @@ impl State {
         let owner = self.session.as_ref().map_or(0, |s| s.key.id);
         let input = match step {
             Step::Create => Input::Created(result.and_then(|reply| match reply {
-                Reply::Created { path, stat } if stat.ephemeral_owner == owner => node_of(entry, &path, &stat).ok_or(Code::RUNTIME_INCONSISTENCY),
+                Reply::Created { path, stat } if stat.ephemeral_owner == owner => {
+                    node_of(entry, &path, &stat).ok_or(Code::RUNTIME_INCONSISTENCY)
+                }
                 _ => Err(Code::RUNTIME_INCONSISTENCY),
             })),
             Step::List => Input::Listed(result.and_then(|reply| match reply {
@@ -229,7 +232,7 @@ impl State {
     fn look_at(&mut self, id: ClaimId, name: &str, result: Result<Reply, Code>) -> Seen {
         let Some(entry) = self.claims.get_mut(&id) else { return Seen::Gone };
         let (seen, holder) = match result {
-            Ok(Reply::Data(_, stat)) if stat.ephemeral_owner == CONTAINER => (Seen::NoContender, None),
+            Ok(Reply::Data(_, stat)) if stat.is_directory() => (Seen::NoContender, None),
             Ok(Reply::Data(data, stat)) => {
                 let holder = Child::read(name).map(|child| Box::new(record::holder(entry.claim.kind, &child, &data, &stat)));
                 (Seen::Here, holder)
@@ -293,7 +296,8 @@ impl State {
         let mut actions = Vec::new();
         entry.machine.step(input, &mut actions);
         let after: Vec<&str> = entry.machine.watched().collect();
-        let dropped: Vec<String> = before.into_iter().filter(|n| !after.contains(&n.as_str())).map(|n| format!("{}/{n}", entry.dir)).collect();
+        let dropped: Vec<String> =
+            before.into_iter().filter(|n| !after.contains(&n.as_str())).map(|n| format!("{}/{n}", entry.dir)).collect();
         let next = entry.machine.waits_for().is_some_and(|(_, last)| last);
         for path in dropped {
             self.drop_target(&path, id);
@@ -305,6 +309,11 @@ impl State {
         }
         for action in actions {
             self.perform(id, action);
+        }
+        if self.claims.get(&id).is_some_and(|e| e.machine.is_over()) {
+            // It ended with its session, which is told for all of them at once.
+            let error = Error::new(ErrorKind::Lost, "the session that carried it ended");
+            return self.finish(id, Attempt::Failed(error));
         }
         // Whoever asks again while it waits gets an answer, also when the place was told before.
         if let Some(entry) = self.claims.get_mut(&id)

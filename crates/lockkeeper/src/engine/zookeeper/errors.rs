@@ -11,9 +11,13 @@ pub(super) const PLACES_MAX: usize = 16_384;
 /// The server refuses what a recipe needs at `path`.
 pub(super) fn refused(code: Code, path: &str) -> Error {
     let text = match code {
-        Code::NO_AUTH => format!("ZooKeeper's access rules (ACL) forbid it at {path}: give the URL an `auth` that may create, read and delete there"),
+        Code::NO_AUTH => {
+            format!("ZooKeeper's access rules (ACL) forbid it at {path}: give the URL an `auth` that may create, read and delete there")
+        }
         Code::NO_CHILDREN_FOR_EPHEMERALS => format!("{path} is an ephemeral node, which cannot have children: choose another name"),
-        Code::INVALID_ACL => "ZooKeeper does not accept the URL's `acl`: `auth` rules need an `auth`, and schemes must be known to the server".to_owned(),
+        Code::INVALID_ACL => {
+            "ZooKeeper does not accept the URL's `acl`: `auth` rules need an `auth`, and schemes must be known to the server".to_owned()
+        }
         Code::QUOTA_EXCEEDED => format!("the quota of {path} is used up: raise it, or delete what is not needed there"),
         Code::NO_NODE => format!("{path} went away again and again while it was being used: does its chroot exist?"),
         Code::BAD_ARGUMENTS => format!("ZooKeeper does not accept the path {path}"),

@@ -197,7 +197,20 @@ mod tests {
 
     #[test]
     fn foreign_children_stand_in_no_line() {
-        for name in ["", "locks", "leases", "0", "lock-", "lock-1", "_c_x-lock-00000000071", "ready", "é", "lock-0000000a07", "123456789", "99999999999"] {
+        for name in [
+            "",
+            "locks",
+            "leases",
+            "0",
+            "lock-",
+            "lock-1",
+            "_c_x-lock-00000000071",
+            "ready",
+            "é",
+            "lock-0000000a07",
+            "123456789",
+            "99999999999",
+        ] {
             let found = read(name);
             let ends_in_ten_digits = name.bytes().rev().take_while(u8::is_ascii_digit).count() >= 10;
             assert!(found.is_none() || ends_in_ten_digits, "{name}: {found:?}");
@@ -220,7 +233,8 @@ mod tests {
         let curator = Layout::Curator.prefix(Tag::Lock, id);
         assert_eq!(curator, "_c_7b2d0f4e-1111-2222-3333-444455556666-lock-");
         assert_eq!(Layout::Kazoo.prefix(Tag::Read, id), "7b2d0f4e111122223333444455556666__rlock__");
-        for layout in [Layout::Curator, Layout::Kazoo, Layout::Plain { prefix: "Lock".to_owned() }, Layout::Plain { prefix: String::new() }] {
+        for layout in [Layout::Curator, Layout::Kazoo, Layout::Plain { prefix: "Lock".to_owned() }, Layout::Plain { prefix: String::new() }]
+        {
             let name = layout.prefix(Tag::Lock, id) + "0000000042";
             assert_eq!(read(&name), Some((42, Tag::Lock)), "{name}");
         }

@@ -39,7 +39,7 @@ use tokio::sync::oneshot;
 
 use self::options::{Layout, Options};
 use self::proto::{Code, Reply, Request};
-use self::recipe::Input;
+use self::recipe::{Input, Seen};
 use self::session::{Shared, drive};
 use self::state::Fault;
 use super::{Answer, Attempt, Change, Claim, Context, End, Engine, Line, Place, Query, Released, Renewal, WatchId};
@@ -321,7 +321,9 @@ async fn recheck(shared: &Shared, claims: &[ClaimId]) -> Vec<Attempt> {
     loop {
         let (holds, checks): (Vec<_>, Vec<_>) = {
             let state = shared.lock();
-            let paths = claims.iter().filter_map(|id| state.claims.get(id).filter(|e| e.machine.held().is_some()).and_then(|e| Some((*id, e.node_path()?))));
+            let paths = claims
+                .iter()
+                .filter_map(|id| state.claims.get(id).filter(|e| e.machine.held().is_some()).and_then(|e| Some((*id, e.node_path()?))));
             paths.map(|(id, path)| (id, Request::Check { path, version: -1 })).unzip()
         };
         if holds.is_empty() {
@@ -365,8 +367,11 @@ async fn look_at_places(shared: &Shared, claims: &[ClaimId]) {
     let Ok(Reply::Many(replies)) = read::ask(shared, Request::MultiRead(reads)).await else { return };
     let mut state = shared.lock();
     for ((id, name), reply) in places.into_iter().zip(replies) {
-        if reply == Err(Code::NO_NODE) {
-            state.step(id, Input::Happened { name, deleted: true });
+        match reply {
+            Err(Code::NO_NODE) => state.step(id, Input::Happened { name, deleted: true }),
+            // It looked like a contender before its first child came.
+            Ok(Reply::Data(_, stat)) if stat.is_directory() => state.step(id, Input::Watched(name, Seen::NoContender)),
+            _ => {}
         }
     }
 }

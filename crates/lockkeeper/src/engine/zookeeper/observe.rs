@@ -35,7 +35,8 @@ impl State {
     }
 
     pub(super) fn observed(&mut self, event: &WatchEvent) {
-        let below = |path: &str| event.path.strip_prefix(path.trim_end_matches('/')).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        let below =
+            |path: &str| event.path.strip_prefix(path.trim_end_matches('/')).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
         let told = self.observers.iter().filter(|(_, path)| below(path));
         self.outbox.events.extend(told.map(|(watch, _)| Event::Changed { watch: *watch }));
     }

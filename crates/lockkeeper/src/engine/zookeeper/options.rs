@@ -1,22 +1,13 @@
 //! What the URL says, taken apart.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) use super::layout::Layout;
 pub(crate) use super::proto::Acl;
 use crate::error::{Error, ErrorKind, Result};
-
-/// Something that is never shown.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Secret(pub(crate) String);
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("…")
-    }
-}
+use crate::keeper::Settings;
+use crate::url::{EngineUrl, Secret};
 
 /// One identity that the session takes on: `digest` and `user:password`, for example.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +62,69 @@ impl Options {
         }
     }
 
+    /// What a `zk://` URL says.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`], naming the option.
+    pub(crate) fn from_url(url: &mut EngineUrl, settings: &Settings) -> Result<Self> {
+        if url.hosts.is_empty() {
+            return Err(invalid("zk: needs its servers, as in zk://a:2181,b:2181,c:2181/chroot"));
+        }
+        let hosts = url.hosts.iter().map(|(host, port)| (host.clone(), port.unwrap_or(2181))).collect();
+        let mut options = Self { drift_per_mille: settings.drift.per_mille, ..Self::new(hosts) };
+        options.chroot = super::path::check_chroot(&url.path)?;
+        if let Some(user) = &url.user {
+            let password = url.password.as_ref().map_or("", Secret::reveal);
+            options.auth.push(Auth { scheme: "digest".to_owned(), credential: Secret::new(format!("{user}:{password}")) });
+        }
+        if let Some(text) = url.take("auth") {
+            let (scheme, credential) =
+                text.split_once(':').ok_or_else(|| invalid("auth= is written scheme:credential, as in digest:user:password"))?;
+            options.auth.push(Auth { scheme: scheme.to_owned(), credential: Secret::new(credential) });
+        }
+        if let Some(text) = url.take("acl") {
+            options.acl = Acl::parse_all(&text)?;
+        }
+        let prefix = url.take("prefix");
+        options.layout = match url.take("layout").as_deref() {
+            None | Some("curator") => Layout::Curator,
+            Some("kazoo") => Layout::Kazoo,
+            Some("plain") => Layout::Plain { prefix: prefix.clone().unwrap_or_else(|| "Lock".to_owned()) },
+            Some(other) => return Err(invalid(format!("layout={other} is none of ZooKeeper's: curator, kazoo, plain"))),
+        };
+        match (&options.layout, prefix) {
+            (Layout::Plain { .. }, Some(prefix)) if prefix.contains('/') => {
+                return Err(invalid("prefix= is part of one node's name and holds no slash"));
+            }
+            (Layout::Curator | Layout::Kazoo, Some(_)) => return Err(invalid("prefix= goes with layout=plain only")),
+            _ => {}
+        }
+        let times = [
+            ("session_timeout", &mut options.session_timeout),
+            ("connect_timeout", &mut options.connect_timeout),
+            ("request_timeout", &mut options.request_timeout),
+        ];
+        for (option, time) in times {
+            if let Some(given) = url.take_duration(option)? {
+                if given < Duration::from_millis(100) || given > Duration::from_secs(24 * 3600) {
+                    return Err(invalid(format!("{option} is between 100ms and 24h")));
+                }
+                *time = given;
+            }
+        }
+        let (ca, cert, key) = (url.take("tls_ca"), url.take("tls_cert"), url.take("tls_key"));
+        let wanted = url.take_bool("tls")?;
+        let identity = match (cert, key) {
+            (Some(cert), Some(key)) => Some((PathBuf::from(cert), PathBuf::from(key))),
+            (None, None) => None,
+            _ => return Err(invalid("tls_cert and tls_key go together")),
+        };
+        if wanted.unwrap_or(ca.is_some() || identity.is_some()) {
+            options.tls = Some(Tls { ca: ca.map(PathBuf::from), identity });
+        }
+        Ok(options)
+    }
+
     /// The servers as texts, for messages.
     pub(super) fn servers(&self) -> String {
         let all: Vec<String> = self.hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
@@ -81,6 +135,10 @@ impl Options {
     pub(super) fn root(&self) -> String {
         if self.chroot.is_empty() { "/".to_owned() } else { self.chroot.clone() }
     }
+}
+
+fn invalid(text: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, text)
 }
 
 impl Acl {
@@ -136,9 +194,39 @@ mod tests {
         }
     }
 
+    fn options(url: &str) -> Result<Options> {
+        let mut url = EngineUrl::parse(url)?;
+        let options = Options::from_url(&mut url, &Settings::default())?;
+        url.finish()?;
+        Ok(options)
+    }
+
     #[test]
-    fn a_secret_is_never_shown() {
-        let auth = Auth { scheme: "digest".into(), credential: Secret("bob:hunter2".into()) };
-        assert!(!format!("{auth:?}").contains("hunter2"));
+    fn a_url_is_read_whole() {
+        let all = options("zk://ann:sesame@a:2182,b/app?layout=kazoo&session_timeout=9s&auth=digest:bob:hunter2&acl=auth::cdrwa").unwrap();
+        assert_eq!(all.hosts, [("a".to_owned(), 2182), ("b".to_owned(), 2181)]);
+        assert_eq!((all.chroot.as_str(), &all.layout, all.session_timeout), ("/app", &Layout::Kazoo, Duration::from_secs(9)));
+        assert_eq!(all.auth.iter().map(|a| a.credential.reveal()).collect::<Vec<_>>(), ["ann:sesame", "bob:hunter2"]);
+        assert!(!format!("{all:?}").contains("hunter2"), "a secret is never shown");
+        assert_eq!(options("zk://a?layout=plain&prefix=").unwrap().layout, Layout::Plain { prefix: String::new() });
+        assert_eq!(options("zk://a/").unwrap().root(), "/");
+    }
+
+    #[test]
+    fn what_a_url_cannot_mean_is_refused() {
+        for bad in [
+            "zk:///app",
+            "zk://a/x//y",
+            "zk://a?layout=native",
+            "zk://a?prefix=x",
+            "zk://a?layout=plain&prefix=a/b",
+            "zk://a?auth=bob",
+            "zk://a?acl=x",
+            "zk://a?session_timeout=1ms",
+            "zk://a?tls_cert=x",
+            "zk://a?unknown=1",
+        ] {
+            assert_eq!(options(bad).unwrap_err().kind(), ErrorKind::InvalidArgument, "{bad}");
+        }
     }
 }

@@ -39,7 +39,7 @@ fn refusal(chroot: &str, layout: &Layout, text: &str) -> Option<String> {
     if chroot.is_empty() && (text == "zookeeper" || text.starts_with("zookeeper/")) {
         return Some("`zookeeper` at the root is the server's own; give the URL a chroot".to_owned());
     }
-    // Curator's directories are containers and so told from contenders; those of kazoo and of plain code are not.
+    // We tell a directory from a contender, and Curator's users nest locks; kazoo and plain code would wait for it for ever.
     let like_a_contender = text.split('/').skip(1).find(|part| Child::read(part).is_some());
     if let Some(part) = like_a_contender.filter(|_| *layout != Layout::Curator) {
         return Some(format!("the part `{part}` ends like a contender's node and would stand in the line of the name above it"));

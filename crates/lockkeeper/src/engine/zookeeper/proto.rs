@@ -12,10 +12,8 @@ impl Code {
     pub(super) const BAD_ARGUMENTS: Self = Self(-8);
     pub(super) const NO_NODE: Self = Self(-101);
     pub(super) const NO_AUTH: Self = Self(-102);
-    pub(super) const BAD_VERSION: Self = Self(-103);
     pub(super) const NO_CHILDREN_FOR_EPHEMERALS: Self = Self(-108);
     pub(super) const NODE_EXISTS: Self = Self(-110);
-    pub(super) const NOT_EMPTY: Self = Self(-111);
     pub(super) const SESSION_EXPIRED: Self = Self(-112);
     pub(super) const INVALID_ACL: Self = Self(-114);
     pub(super) const AUTH_FAILED: Self = Self(-115);
@@ -65,6 +63,8 @@ pub(super) struct Stat {
     pub(super) ctime_ms: i64,
     /// How often its data was changed.
     pub(super) version: i32,
+    /// How often its children changed.
+    pub(super) cversion: i32,
     /// The session that it lives with; 0 for nodes that stay.
     pub(super) ephemeral_owner: i64,
     /// How many children it has.
@@ -74,10 +74,15 @@ pub(super) struct Stat {
 impl Stat {
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (czxid, mzxid, ctime_ms, _mtime) = (from.get_i64()?, from.get_i64()?, from.get_i64()?, from.get_i64()?);
-        let (version, _cversion, _aversion) = (from.get_i32()?, from.get_i32()?, from.get_i32()?);
+        let (version, cversion, _aversion) = (from.get_i32()?, from.get_i32()?, from.get_i32()?);
         let ephemeral_owner = from.get_i64()?;
         let (_length, children, _pzxid) = (from.get_i32()?, from.get_i32()?, from.get_i64()?);
-        Ok(Self { czxid, mzxid, ctime_ms, version, ephemeral_owner, children })
+        Ok(Self { czxid, mzxid, ctime_ms, version, cversion, ephemeral_owner, children })
+    }
+
+    /// A directory: a node that stays and has, or had, children. Contenders never have any.
+    pub(super) fn is_directory(&self) -> bool {
+        self.ephemeral_owner == 0 && (self.children > 0 || self.cversion > 0)
     }
 }
 
@@ -117,6 +122,7 @@ impl Create {
 }
 
 mod opcode {
+    pub(super) const CREATE: i32 = 1;
     pub(super) const DELETE: i32 = 2;
     pub(super) const EXISTS: i32 = 3;
     pub(super) const GET_DATA: i32 = 4;
@@ -147,27 +153,63 @@ pub(super) mod xid {
 /// One request. Paths are the server's, with the chroot in front.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Request {
-    Create { path: String, data: Vec<u8>, acl: Vec<Acl>, how: Create },
-    Delete { path: String, version: i32 },
-    Exists { path: String, watch: bool },
-    GetData { path: String, watch: bool },
-    SetData { path: String, data: Vec<u8>, version: i32 },
-    GetChildren { path: String },
-    Sync { path: String },
-    Check { path: String, version: i32 },
+    Create {
+        path: String,
+        data: Vec<u8>,
+        acl: Vec<Acl>,
+        how: Create,
+    },
+    Delete {
+        path: String,
+        version: i32,
+    },
+    Exists {
+        path: String,
+        watch: bool,
+    },
+    GetData {
+        path: String,
+        watch: bool,
+    },
+    SetData {
+        path: String,
+        data: Vec<u8>,
+        version: i32,
+    },
+    GetChildren {
+        path: String,
+    },
+    Sync {
+        path: String,
+    },
+    Check {
+        path: String,
+        version: i32,
+    },
     /// All or nothing, in one transaction.
     Multi(Vec<Request>),
     /// Many reads in one message.
     MultiRead(Vec<Request>),
     /// This session's own ephemeral nodes whose paths start with `prefix`.
-    GetEphemerals { prefix: String },
+    GetEphemerals {
+        prefix: String,
+    },
     /// Tells of every node that is created, changed or deleted below the path, until removed.
-    WatchBelow { path: String },
+    WatchBelow {
+        path: String,
+    },
     /// Ends the data watch of this connection.
-    UnwatchData { path: String },
+    UnwatchData {
+        path: String,
+    },
     /// Ends every watch of this connection on the path.
-    UnwatchAll { path: String },
-    Auth { scheme: String, credential: Vec<u8> },
+    UnwatchAll {
+        path: String,
+    },
+    Auth {
+        scheme: String,
+        credential: Vec<u8>,
+    },
     Ping,
     Close,
 }
@@ -306,7 +348,7 @@ pub(super) enum Reply {
     Nothing,
     Created {
         path: String,
-        /// Not to be believed inside a multi before 3.8.2.
+        /// All zero inside a multi before 3.8.2.
         stat: Stat,
     },
     Stat(Stat),
@@ -340,6 +382,8 @@ fn read_many(from: &mut Reader<'_>) -> Result<Vec<Result<Reply, Code>>, Malforme
         }
         all.push(match kind {
             opcode::ERROR => Err(Code(from.get_i32()?)),
+            // Servers before 3.8.2 answer so inside a multi, whatever kind of create was asked for.
+            opcode::CREATE => Ok(Reply::Created { path: from.get_str()?, stat: Stat::default() }),
             opcode::CREATE2 | opcode::CREATE_CONTAINER => Ok(Reply::Created { path: from.get_str()?, stat: Stat::read(from)? }),
             opcode::SET_DATA => Ok(Reply::Stat(Stat::read(from)?)),
             opcode::GET_DATA => Ok(Reply::Data(from.get_bytes()?.to_vec(), Stat::read(from)?)),

@@ -46,7 +46,7 @@ pub(super) async fn read(shared: &Shared, query: &Query) -> Result<Vec<Entry>> {
         Query::One(kind, name) => {
             let dir = path::directory(&shared.options.chroot, &shared.options.layout, name)?;
             let names = children(shared, &dir).await?.unwrap_or_default();
-            Ok(vec![entry(shared, *kind, name.clone(), &dir, &names).await?])
+            Ok(vec![entry(shared, *kind, name.clone(), &dir, &names).await?.0])
         }
         Query::Prefix(prefix) => list(shared, prefix).await,
     }
@@ -83,35 +83,39 @@ async fn list(shared: &Shared, prefix: &str) -> Result<Vec<Entry>> {
         }
         let Some(names) = children(shared, &dir).await? else { continue };
         let inside = dir.trim_end_matches('/');
+        let mut deeper: Vec<String> =
+            names.iter().filter(|name| Child::read(name).is_none() || inside == options.chroot).cloned().collect();
         if let Some(name) = path::name_of(&options.chroot, &dir).filter(|n| n.as_str().starts_with(prefix)) {
             for kind in kinds_of(&options.layout, &names) {
-                found.push(entry(shared, kind, name.clone(), &dir, &names).await?);
+                let (entry, directories) = entry(shared, kind, name.clone(), &dir, &names).await?;
+                found.push(entry);
+                deeper.extend(directories);
             }
         }
-        let deeper = names.iter().filter(|name| Child::read(name).is_none() || inside == options.chroot).map(|name| format!("{inside}/{name}"));
         let matters = |path: &String| {
             let name = path.get(options.chroot.len() + 1..).unwrap_or_default();
             (name.starts_with(prefix) || prefix.starts_with(name)) && !(options.chroot.is_empty() && name == "zookeeper")
         };
-        open.extend(deeper.filter(matters));
+        open.extend(deeper.into_iter().map(|name| format!("{inside}/{name}")).filter(matters));
     }
     found.retain(|e| !e.holders.is_empty() || !e.waiters.is_empty());
     found.sort_by(|a, b| (a.name.as_str(), a.kind).cmp(&(b.name.as_str(), b.kind)));
     Ok(found)
 }
 
-/// What stands in one directory.
-async fn entry(shared: &Shared, kind: Kind, name: Name, dir: &str, names: &[String]) -> Result<Entry> {
+/// What stands in one directory, and which children only look like contenders.
+async fn entry(shared: &Shared, kind: Kind, name: Name, dir: &str, names: &[String]) -> Result<(Entry, Vec<String>)> {
     let mut children = contenders(&shared.options.layout, kind, names).map_err(|code| errors::refused(code, dir).name(&name))?;
     let first = children.iter().map(|c| c.seq).reduce(|a, b| if b.wrapping_sub(a) < 0 { b } else { a }).unwrap_or(0);
     children.sort_unstable_by_key(|c| (c.seq.wrapping_sub(first), c.tag));
     let mut entry = Entry::new(kind, name);
+    let mut directories = Vec::new();
     let mut ahead = 0u32;
     let mut shared_so_far = true;
     for part in children.chunks(READ_AT_ONCE) {
         for (child, data, stat) in data_of(shared, dir, part).await? {
-            // Containers are directories of other names.
-            if stat.ephemeral_owner == i64::MIN {
+            if stat.is_directory() {
+                directories.push(child.name.clone());
                 continue;
             }
             let reads = child.tag.is_shared();
@@ -125,7 +129,7 @@ async fn entry(shared: &Shared, kind: Kind, name: Name, dir: &str, names: &[Stri
             ahead += 1;
         }
     }
-    Ok(entry)
+    Ok((entry, directories))
 }
 
 /// The data of many nodes, in one message; those that went away in between are left out.

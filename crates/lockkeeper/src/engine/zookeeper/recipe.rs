@@ -84,7 +84,10 @@ pub(super) enum Input {
     Found(Vec<Child>),
     Deleted(Result<(), Code>),
     /// A watch told that this node was deleted, or else changed.
-    Happened { name: String, deleted: bool },
+    Happened {
+        name: String,
+        deleted: bool,
+    },
     /// Leave the line, or give the hold back.
     Leave,
 }
@@ -116,9 +119,14 @@ pub(super) enum Action {
 /// What a claim came to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Say {
-    Granted { czxid: i64 },
+    Granted {
+        czxid: i64,
+    },
     /// `first` is the one at the head of the line.
-    InLine { ahead: u32, first: String },
+    InLine {
+        ahead: u32,
+        first: String,
+    },
     /// Somebody is before us, and nothing of ours is there.
     Busy,
     /// The server refuses; nothing of ours is there.
@@ -128,7 +136,9 @@ pub(super) enum Say {
     /// Somebody asks the holder to let go.
     Asked,
     /// Our node is gone; `ours`: by our own request.
-    Left { ours: bool },
+    Left {
+        ours: bool,
+    },
     /// The server does not let us delete our own node.
     Stuck(Code),
 }

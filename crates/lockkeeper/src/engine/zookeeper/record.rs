@@ -104,6 +104,11 @@ pub(super) fn holder(kind: Kind, child: &Child, data: &[u8], stat: &Stat) -> Hol
         holder.label = record.label;
         holder.mode = record.mode;
     }
+    if stat.ephemeral_owner == 0 {
+        // Nothing will ever delete it by itself: whoever looks must learn what to delete.
+        let said = holder.label.as_deref().map_or(String::new(), |label| format!("; its data: {label}"));
+        holder.label = Some(format!("the persistent node {} blocks until it is deleted{said}", child.name));
+    }
     holder.mode = holder.mode.or(Some(if child.tag.is_shared() { Mode::Shared } else { Mode::Exclusive }));
     if child.tag != Tag::Lease {
         holder.token = u64::try_from(stat.czxid).ok().and_then(|number| Token::of(number, 0));

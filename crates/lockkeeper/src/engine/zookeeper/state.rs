@@ -29,11 +29,14 @@ pub(super) enum Fault {
     NotSent,
 }
 
+/// Somebody who waits for a reply.
+pub(super) type Caller = oneshot::Sender<Result<Reply, Fault>>;
+
 /// Who waits for a reply.
 pub(super) enum Ticket {
     Nobody,
     Claim(ClaimId, Step),
-    Call(oneshot::Sender<Result<Reply, Fault>>),
+    Call(Caller),
     /// The write that proves the session.
     Beat,
     Auth,
@@ -52,7 +55,7 @@ struct Pending {
 pub(super) struct Outbox {
     pub(super) attempts: Vec<(oneshot::Sender<Attempt>, Attempt)>,
     pub(super) ends: Vec<(oneshot::Sender<End>, End)>,
-    pub(super) calls: Vec<(oneshot::Sender<Result<Reply, Fault>>, Result<Reply, Fault>)>,
+    pub(super) calls: Vec<(Caller, Result<Reply, Fault>)>,
     pub(super) events: Vec<Event>,
 }
 
@@ -97,7 +100,7 @@ pub(super) struct State {
     /// Whether the server makes containers.
     pub(super) containers: bool,
     /// Calls that wait for the link.
-    parked: Vec<(Request, oneshot::Sender<Result<Reply, Fault>>)>,
+    parked: Vec<(Request, Caller)>,
     /// Why the ensemble will not have us, for good.
     pub(super) refused: Option<Error>,
     /// The engine is being closed.
@@ -182,6 +185,10 @@ impl State {
         match header.code {
             Code::SESSION_EXPIRED => return Err("the session is over".to_owned()),
             Code::SESSION_MOVED => return Err("the session moved to another connection".to_owned()),
+            Code::AUTH_FAILED | Code::NEEDS_SASL => {
+                self.refused = Some(super::errors::auth(header.code));
+                return Err("the server refused our identity".to_owned());
+            }
             _ => {}
         }
         self.alive.answered(pending.sent, self.clock.now(), pending.write);
@@ -231,7 +238,7 @@ impl State {
         self.up = true;
         self.last_sent = self.clock.now();
         for auth in self.options.auth.clone() {
-            let credential = auth.credential.0.into_bytes();
+            let credential = auth.credential.reveal().as_bytes().to_vec();
             self.send(&Request::Auth { scheme: auth.scheme, credential }, Ticket::Auth);
         }
         if same {

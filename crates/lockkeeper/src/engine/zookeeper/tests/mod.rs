@@ -1,1 +1,286 @@
+//! The engine against real servers: driven through the engine's contract, with an event sink and a runtime of the test's.
 
+mod faults;
+mod input;
+mod mutex;
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use lockkeeper_lab::servers::zookeeper::{Server, Settings};
+use tokio::sync::Notify;
+
+use super::options::Options;
+use super::proto::{Create, Reply, Request};
+use super::state::Fault;
+use super::{ZooKeeper, read};
+use crate::claim::{Claim, Entry, Identity, Mode};
+use crate::clock::Clock;
+use crate::engine::{Answer, Attempt, Context, End, Engine, Event, EventSink, Grant, Line, Number, Query, Spawner, Which};
+use crate::error::{Error, Result};
+use crate::id::ClaimId;
+use crate::lost::Lost;
+use crate::name::{Kind, Name};
+use crate::url::EngineUrl;
+
+/// How long anything may take that should happen at once; the machine may be busy.
+const SOON: Duration = Duration::from_secs(20);
+
+/// Runs one test on a runtime of its own, and not for ever.
+fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(120), test).await.expect("the test hangs") });
+}
+
+/// The server that all tests share which do not hurt it; stopped when the last of them is done.
+fn shared_server() -> Arc<Server> {
+    static SERVER: Mutex<Weak<Server>> = Mutex::new(Weak::new());
+    let mut shared = SERVER.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some(server) = shared.upgrade() {
+        return server;
+    }
+    let server = Arc::new(Server::start(Settings::default()).unwrap());
+    *shared = Arc::downgrade(&server);
+    server
+}
+
+/// A directory of a test's own on a server.
+struct Place {
+    _server: Arc<Server>,
+    port: u16,
+    chroot: String,
+}
+
+impl Place {
+    async fn new() -> Self {
+        Self::on(shared_server()).await
+    }
+
+    async fn on(server: Arc<Server>) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let chroot = format!("/test-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let port = server.port();
+        let admin = Client::open(&format!("zk://127.0.0.1:{port}")).await.unwrap();
+        admin.create(&chroot, b"", Create::Persistent).await;
+        admin.close().await;
+        Self { _server: server, port, chroot }
+    }
+
+    fn url(&self, options: &str) -> String {
+        self.url_at(self.port, options)
+    }
+
+    fn url_at(&self, port: u16, options: &str) -> String {
+        format!("zk://127.0.0.1:{port}{}?{options}", self.chroot)
+    }
+
+    async fn client(&self) -> Client {
+        Client::open(&self.url("")).await.unwrap()
+    }
+
+    async fn client_with(&self, options: &str) -> Client {
+        Client::open(&self.url(options)).await.unwrap()
+    }
+}
+
+/// One process, as the ensemble sees it.
+struct Client {
+    engine: ZooKeeper,
+    clock: Clock,
+    events: Arc<Events>,
+}
+
+#[derive(Default)]
+struct Events {
+    queue: Mutex<VecDeque<Event>>,
+    arrived: Notify,
+}
+
+async fn answer<T>(answer: Answer<T>) -> T {
+    match answer {
+        Answer::Now(value) => value,
+        Answer::Later(future) => future.await,
+    }
+}
+
+impl Client {
+    async fn open(url: &str) -> Result<Self> {
+        let mut url = EngineUrl::parse(url)?;
+        let options = Options::from_url(&mut url, &crate::keeper::Settings::default())?;
+        url.finish()?;
+        let events = Arc::new(Events::default());
+        let sink = events.clone();
+        let clock = Clock::real();
+        let context = Context {
+            clock: clock.clone(),
+            events: EventSink::new(move |event| {
+                sink.queue.lock().unwrap().push_back(event);
+                sink.arrived.notify_one();
+            }),
+            spawner: Spawner::new(|task| drop(tokio::spawn(task))),
+            who: Arc::new(identity()),
+        };
+        let engine = ZooKeeper::new(options);
+        answer(engine.open(context)).await?;
+        Ok(Self { engine, clock, events })
+    }
+
+    async fn close(&self) {
+        answer(self.engine.close()).await;
+    }
+
+    /// The next event that `pick` wants; others are dropped.
+    async fn event<T>(&self, mut pick: impl FnMut(Event) -> Option<T>) -> T {
+        let wait = async {
+            loop {
+                let arrived = self.events.arrived.notified();
+                while let Some(event) = { self.events.queue.lock().unwrap().pop_front() } {
+                    if let Some(found) = pick(event) {
+                        return found;
+                    }
+                }
+                arrived.await;
+            }
+        };
+        tokio::time::timeout(SOON, wait).await.expect("no such event came")
+    }
+
+    async fn granted(&self, claim: ClaimId) -> Grant {
+        self.event(|event| match event {
+            Event::Granted { claim: id, grant } if id == claim => Some(grant),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn lost(&self, hold: ClaimId) -> Lost {
+        self.event(|event| match event {
+            Event::Ended { which: Which::Hold(id), why } if id == hold => Some(why),
+            Event::Ended { which: Which::Lease(_) | Which::All, why } => Some(why),
+            _ => None,
+        })
+        .await
+    }
+
+    /// No event about a claim has come so far.
+    fn is_quiet_about(&self, claim: ClaimId) -> bool {
+        let queue = self.events.queue.lock().unwrap();
+        !queue.iter().any(|e| matches!(e, Event::Granted { claim: id, .. } | Event::Failed { claim: id, .. } if *id == claim))
+    }
+
+    async fn attempt(&self, claim: &Claim, line: Line) -> Attempt {
+        answer(self.engine.attempt(claim, line)).await
+    }
+
+    async fn join(&self, claim: &Claim) -> Attempt {
+        self.attempt(claim, Line::Join).await
+    }
+
+    /// Waits in line until it has it.
+    async fn lock(&self, claim: &Claim) -> Grant {
+        match self.join(claim).await {
+            Attempt::Granted(grant) => grant,
+            Attempt::InLine(_) => self.granted(claim.id).await,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn release(&self, claim: &Claim) -> End {
+        let mut released = answer(self.engine.release(&[claim.id], None)).await;
+        released.ends.remove(0)
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> End {
+        answer(self.engine.withdraw(claim.id)).await
+    }
+
+    async fn read(&self, kind: Kind, name: &str) -> Entry {
+        answer(self.engine.read(&Query::One(kind, Name::new(name).unwrap()))).await.unwrap().remove(0)
+    }
+
+    async fn list(&self, prefix: &str) -> Vec<Entry> {
+        answer(self.engine.read(&Query::Prefix(prefix.to_owned()))).await.unwrap()
+    }
+
+    async fn ask(&self, request: Request) -> std::result::Result<Reply, Fault> {
+        read::ask(&self.engine.shared().unwrap(), request).await
+    }
+
+    fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.engine.options.chroot)
+    }
+
+    /// Creates a node as somebody else would; answers its path.
+    async fn create(&self, path: &str, data: &[u8], how: Create) -> String {
+        let request = Request::Create { path: path.to_owned(), data: data.to_vec(), acl: self.engine.options.acl.clone(), how };
+        match self.ask(request).await {
+            Ok(Reply::Created { path, .. }) => path,
+            other => panic!("{path}: {other:?}"),
+        }
+    }
+
+    async fn delete(&self, path: &str) {
+        self.ask(Request::Delete { path: path.to_owned(), version: -1 }).await.unwrap();
+    }
+
+    async fn children(&self, name: &str) -> Vec<String> {
+        match self.ask(Request::GetChildren { path: self.path(name) }).await {
+            Ok(Reply::Children(names)) => names,
+            Err(Fault::Code(super::proto::Code::NO_NODE)) => Vec::new(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn session(&self) -> i64 {
+        self.engine.shared().unwrap().lock().session.as_ref().map_or(0, |s| s.key.id)
+    }
+}
+
+fn identity() -> Identity {
+    Identity { host: "testhost".into(), pid: std::process::id(), started: 0, program: "test".into(), label: None }
+}
+
+fn claim(name: &str) -> Claim {
+    claim_in(Kind::Lock, name, Mode::Exclusive)
+}
+
+fn claim_in(kind: Kind, name: &str, mode: Mode) -> Claim {
+    Claim {
+        id: ClaimId::fresh(),
+        kind,
+        name: Name::new(name).unwrap(),
+        mode,
+        ttl: Duration::from_secs(30),
+        renew: true,
+        lock_delay: Duration::ZERO,
+        give_up: None,
+        who: Arc::new(identity()),
+        value: None,
+    }
+}
+
+fn number(grant: &Grant) -> u64 {
+    match grant.number {
+        Number::Ours(number) => number,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn failed(attempt: Attempt) -> Error {
+    match attempt {
+        Attempt::Failed(error) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Waits until something is so.
+async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+    let begun = Instant::now();
+    while !holds().await {
+        assert!(begun.elapsed() < SOON, "{what}: not so after {SOON:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

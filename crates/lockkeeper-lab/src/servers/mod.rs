@@ -1,0 +1,12 @@
+//! Real servers for tests and measurements: started on free ports of the loopback with directories of their own, and
+//! stopped, by their own process id, when they are dropped.
+
+pub mod zookeeper;
+pub mod zookeeper_proxy;
+
+use std::net::{Ipv4Addr, TcpListener};
+
+/// A port of the loopback that nobody listened on a moment ago.
+pub(crate) fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}

@@ -1,0 +1,424 @@
+//! Lost replies, lost links, lost sessions, lost servers.
+
+use lockkeeper_lab::servers::zookeeper::Ensemble;
+use lockkeeper_lab::servers::zookeeper_proxy::{Proxy, op};
+
+use super::*;
+use crate::clock::Ticks;
+use crate::engine::zookeeper::proto::Happened;
+use crate::engine::zookeeper::wire::dial;
+use crate::id::LeaseId;
+
+const LAYOUTS: [&str; 3] = ["layout=curator", "layout=kazoo", "layout=plain"];
+
+/// Ends a client's session behind its back, as an operator or another program with its password could.
+async fn end_session(client: &Client) {
+    let options = client.engine.options.clone();
+    let shared = client.engine.shared().unwrap();
+    let key = shared.lock().session.as_ref().unwrap().key.clone();
+    // The client may win its session back before the end is said; then once more.
+    while client.session() == key.id {
+        let Ok(mut other) = dial(&options, &options.hosts[0], &key, 0, Duration::from_secs(5), &client.clock).await else { continue };
+        Request::Close.write(1, &mut other.link.writing);
+        let ended = std::future::poll_fn(|cx| {
+            if !matches!(other.link.poll_write(cx), Ok(true)) {
+                return std::task::Poll::Ready(());
+            }
+            match other.link.poll_fill(cx) {
+                Ok(std::task::Poll::Pending) => std::task::Poll::Pending,
+                _ => std::task::Poll::Ready(()),
+            }
+        });
+        ended.await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// When the holder itself stops believing in a grant: what the keeper computes from it.
+fn deadline(grant: &Grant) -> Ticks {
+    let lease = grant.lease.unwrap();
+    crate::protocol::lease::deadline(lease.since.expect("a grant that is certain"), lease.ttl, crate::protocol::lease::Drift::default())
+}
+
+fn lease(grant: &Grant) -> LeaseId {
+    grant.lease.unwrap().id
+}
+
+#[test]
+fn z1_the_holder_is_out_before_the_next_is_in_when_it_is_cut_off() {
+    run(async {
+        let place = Place::new().await;
+        let proxy = Proxy::start(place.port).unwrap();
+        let one = Client::open(&place.url_at(proxy.port(), "session_timeout=2s")).await.unwrap();
+        let two = place.client().await;
+        let (a, b) = (claim("x"), claim("x"));
+        let first = one.lock(&a).await;
+        assert!(matches!(two.join(&b).await, Attempt::InLine(_)));
+        let mut until = deadline(&first);
+        // A while with renewals, as the keeper sends them.
+        for _ in 0..8 {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let renewal = answer(one.engine.renew(&[lease(&first)])).await.remove(0);
+            let crate::engine::Renewal::Extended { ttl, since } = renewal else { panic!("{renewal:?}") };
+            until = until.max(crate::protocol::lease::deadline(since.unwrap(), ttl, crate::protocol::lease::Drift::default()));
+        }
+        let cut = one.clock.now();
+        assert!(until > cut.plus(Duration::from_millis(500)), "renewals keep the hold alive");
+        proxy.close();
+        two.granted(b.id).await;
+        assert!(one.clock.now() > until, "the next holder came before the first one's deadline");
+        proxy.open();
+        assert_eq!(one.lost(a.id).await, Lost::SessionEnded);
+        assert!(matches!(one.release(&a).await, End::NotOurs));
+        assert_eq!(two.children("x").await.len(), 1);
+    });
+}
+
+#[test]
+fn z2_a_create_whose_reply_is_lost_is_found_again() {
+    run(async {
+        let place = Place::new().await;
+        for layout in LAYOUTS {
+            let proxy = Proxy::start(place.port).unwrap();
+            let one = Client::open(&place.url_at(proxy.port(), layout)).await.unwrap();
+            let name = layout.replace('=', "-");
+            one.lock(&claim(&format!("{name}/warm"))).await;
+            proxy.lose_reply_to(op::CREATE);
+            let a = claim(&name);
+            one.lock(&a).await;
+            assert!(proxy.has_struck());
+            let contenders = one.children(&name).await.into_iter().filter(|n| n != "warm").count();
+            assert_eq!(contenders, 1, "one node, not a ghost before it: {layout}");
+            assert!(matches!(one.release(&a).await, End::Freed));
+            assert_eq!(one.children(&name).await, ["warm"]);
+        }
+    });
+}
+
+#[test]
+fn a_create_that_never_arrived_is_sent_again() {
+    run(async {
+        let place = Place::new().await;
+        for layout in LAYOUTS {
+            let proxy = Proxy::start(place.port).unwrap();
+            let one = Client::open(&place.url_at(proxy.port(), layout)).await.unwrap();
+            proxy.cut_before(op::CREATE);
+            let a = claim(&layout.replace('=', "-"));
+            one.lock(&a).await;
+            assert!(proxy.has_struck());
+            assert!(matches!(one.release(&a).await, End::Freed));
+        }
+    });
+}
+
+#[test]
+fn a_withdrawal_while_the_create_is_in_doubt_leaves_nothing() {
+    run(async {
+        let place = Place::new().await;
+        let two = place.client().await;
+        for layout in LAYOUTS {
+            let proxy = Proxy::start(place.port).unwrap();
+            let one = Client::open(&place.url_at(proxy.port(), layout)).await.unwrap();
+            let name = layout.replace('=', "-");
+            one.release(&{
+                let warm = claim(&name);
+                one.lock(&warm).await;
+                warm
+            })
+            .await;
+            proxy.lose_reply_to(op::CREATE);
+            let a = claim(&name);
+            let attempt = one.engine.attempt(&a, Line::Join);
+            until("the reply is lost", || async { proxy.has_struck() && two.children(&name).await.len() == 1 }).await;
+            assert!(matches!(one.withdraw(&a).await, End::Freed));
+            drop(answer(attempt).await);
+            assert!(two.children(&name).await.is_empty(), "{layout}");
+        }
+    });
+}
+
+#[test]
+fn g7_a_delete_whose_reply_is_lost_was_a_release() {
+    run(async {
+        let place = Place::new().await;
+        let proxy = Proxy::start(place.port).unwrap();
+        let one = Client::open(&place.url_at(proxy.port(), "")).await.unwrap();
+        let two = place.client().await;
+        let (a, b) = (claim("x"), claim("x"));
+        one.lock(&a).await;
+        assert!(matches!(two.join(&b).await, Attempt::InLine(_)));
+        proxy.lose_reply_to(op::DELETE);
+        assert!(matches!(one.release(&a).await, End::Freed));
+        two.granted(b.id).await;
+        assert_eq!(two.children("x").await.len(), 1, "only its own node was deleted");
+    });
+}
+
+#[test]
+fn g6_a_request_that_is_held_up_locks_for_nobody_who_has_left() {
+    run(async {
+        let place = Place::new().await;
+        let proxy = Proxy::start(place.port).unwrap();
+        let one = Client::open(&place.url_at(proxy.port(), "request_timeout=300ms")).await.unwrap();
+        let two = place.client().await;
+        proxy.hold_requests(true);
+        let a = claim("x");
+        assert!(matches!(one.join(&a).await, Attempt::Unknown(_)), "R4: it may have happened");
+        assert!(matches!(one.withdraw(&a).await, End::Unknown(_)));
+        proxy.hold_requests(false);
+        until("it is gone", || async { one.engine.shared().unwrap().lock().claims.is_empty() }).await;
+        assert!(two.children("x").await.is_empty());
+        // Without a link nothing is sent at all, and that is certain.
+        proxy.close();
+        one.event(|e| matches!(e, Event::Link { up: false }).then_some(())).await;
+        let b = claim("x");
+        assert_eq!(failed(one.join(&b).await).kind(), crate::ErrorKind::Unreachable);
+        let late = Claim { give_up: Some(one.clock.now().plus(Duration::from_millis(50))), ..claim("x") };
+        let attempt = one.engine.attempt(&late, Line::Join);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        proxy.open();
+        assert_eq!(failed(answer(attempt).await).kind(), crate::ErrorKind::TimedOut, "the caller had left when the link came back");
+        assert!(two.children("x").await.is_empty());
+    });
+}
+
+#[test]
+fn z3_a_node_of_an_ended_session_is_never_taken_for_ours() {
+    run(async {
+        let place = Place::new().await;
+        let (one, two) = (place.client().await, place.client().await);
+        let (held, waits, other) = (claim("held"), claim("x"), claim("x"));
+        let before = number(&one.lock(&held).await);
+        two.lock(&other).await;
+        assert!(matches!(one.join(&waits).await, Attempt::InLine(_)));
+        let session = one.session();
+        end_session(&one).await;
+        assert_eq!(one.lost(held.id).await, Lost::SessionEnded);
+        until("it has another session", || async { one.session() != session && one.session() != 0 }).await;
+        assert!(matches!(one.release(&held).await, End::NotOurs), "lost is final");
+        two.release(&other).await;
+        let grant = one.granted(waits.id).await;
+        assert_ne!(lease(&grant), LeaseId(u128::from(session.cast_unsigned())));
+        assert!(number(&grant) > before);
+        assert_eq!(two.children("x").await.len(), 1, "it stood again in its new session, once");
+    });
+}
+
+#[test]
+fn a_hold_survives_a_lost_link_and_an_event_missed_meanwhile_is_found() {
+    run(async {
+        let place = Place::new().await;
+        let (hold_link, wait_link) = (Proxy::start(place.port).unwrap(), Proxy::start(place.port).unwrap());
+        let one = Client::open(&place.url_at(hold_link.port(), "")).await.unwrap();
+        let two = Client::open(&place.url_at(wait_link.port(), "")).await.unwrap();
+        let (a, b) = (claim("x"), claim("x"));
+        one.lock(&a).await;
+        assert!(matches!(two.join(&b).await, Attempt::InLine(_)));
+        hold_link.cut();
+        one.event(|e| matches!(e, Event::Link { up: false }).then_some(())).await;
+        one.event(|e| matches!(e, Event::Link { up: true }).then_some(())).await;
+        let rechecked = answer(one.engine.recheck(&[a.id])).await.remove(0);
+        assert!(matches!(rechecked, Attempt::Granted(_)), "{rechecked:?}");
+        // The waiter does not hear of the release.
+        wait_link.close();
+        two.event(|e| matches!(e, Event::Link { up: false }).then_some(())).await;
+        assert!(matches!(one.release(&a).await, End::Freed));
+        wait_link.open();
+        two.granted(b.id).await;
+    });
+}
+
+#[test]
+fn a_hold_taken_away_while_the_link_was_down_is_told() {
+    run(async {
+        let place = Place::new().await;
+        let proxy = Proxy::start(place.port).unwrap();
+        let one = Client::open(&place.url_at(proxy.port(), "")).await.unwrap();
+        let two = place.client().await;
+        let a = claim("x");
+        one.lock(&a).await;
+        proxy.close();
+        let node = two.children("x").await.remove(0);
+        two.delete(&two.path(&format!("x/{node}"))).await;
+        proxy.open();
+        assert_eq!(one.lost(a.id).await, Lost::TakenAway);
+    });
+}
+
+#[test]
+fn z6_tokens_rise_over_a_directory_that_is_made_anew() {
+    run(async {
+        let place = Place::new().await;
+        let one = place.client().await;
+        let mut last = 0;
+        for _ in 0..5 {
+            let a = claim("x");
+            let grant = one.lock(&a).await;
+            assert!(one.children("x").await[0].ends_with("0000000000"), "the counter began again");
+            assert!(number(&grant) > last);
+            last = number(&grant);
+            one.release(&a).await;
+            one.delete(&one.path("x")).await;
+        }
+    });
+}
+
+#[test]
+fn z9_a_flapping_link_ends_in_neither_a_hang_nor_a_ghost() {
+    run(async {
+        let place = Place::new().await;
+        let proxies: Vec<_> = (0..3).map(|_| Proxy::start(place.port).unwrap()).collect();
+        let mut workers = Vec::new();
+        let inside = Arc::new(AtomicU32::new(0));
+        for proxy in &proxies {
+            let client = Client::open(&place.url_at(proxy.port(), "")).await.unwrap();
+            let inside = inside.clone();
+            workers.push(tokio::spawn(async move {
+                for _ in 0..15 {
+                    let a = claim("x");
+                    client.lock_stubbornly(&a).await;
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
+                    tokio::task::yield_now().await;
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    client.release(&a).await;
+                }
+                client
+            }));
+        }
+        let mut step = 0u64;
+        while workers.iter().any(|w| !w.is_finished()) {
+            step += 1;
+            let proxy = &proxies[(step % 3) as usize];
+            match step % 4 {
+                0 => proxy.close(),
+                _ => proxy.cut(),
+            }
+            tokio::time::sleep(Duration::from_millis(30 + step * 7 % 90)).await;
+            proxy.open();
+            tokio::time::sleep(Duration::from_millis(step * 13 % 60)).await;
+        }
+        for proxy in &proxies {
+            proxy.open();
+        }
+        let watcher = place.client().await;
+        for worker in workers {
+            let client = worker.await.unwrap();
+            until("everything was given back", || async { client.engine.shared().unwrap().lock().claims.is_empty() }).await;
+        }
+        until("no ghost is left", || async { watcher.children("x").await.is_empty() }).await;
+    });
+}
+
+#[test]
+fn z10_what_an_old_connection_still_had_to_say_is_not_heard() {
+    run(async {
+        let place = Place::new().await;
+        let proxy = Proxy::start(place.port).unwrap();
+        let one = Client::open(&place.url_at(proxy.port(), "")).await.unwrap();
+        let two = place.client().await;
+        // The create is held back on its way; the client loses the connection and goes on over another one.
+        proxy.hold_requests(true);
+        let a = claim("x");
+        let attempt = one.engine.attempt(&a, Line::Join);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        proxy.cut_clients();
+        one.event(|e| matches!(e, Event::Link { up: false }).then_some(())).await;
+        proxy.hold_requests(false);
+        match answer(attempt).await {
+            Attempt::Granted(_) => {}
+            Attempt::Unknown(_) | Attempt::InLine(_) => drop(one.granted(a.id).await),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(two.children("x").await.len(), 1);
+        assert!(matches!(one.release(&a).await, End::Freed));
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(two.children("x").await.is_empty());
+    });
+}
+
+#[test]
+fn z5_a_hold_and_a_place_live_through_the_loss_of_the_leader() {
+    run(async {
+        let mut ensemble = Ensemble::start(3, &Settings::default()).unwrap();
+        let all = ensemble.addresses();
+        let one = Client::open(&format!("zk://{all}?session_timeout=10s")).await.unwrap();
+        let two = Client::open(&format!("zk://{all}?session_timeout=10s")).await.unwrap();
+        let (a, b) = (claim("x"), claim("x"));
+        let first = one.lock(&a).await;
+        assert!(matches!(two.join(&b).await, Attempt::InLine(_)));
+        for _ in 0..2 {
+            let leader = ensemble.leader().expect("somebody leads");
+            ensemble.servers[leader].kill().unwrap();
+            until("somebody else leads and both are back", || async {
+                let alive = ensemble.leader().is_some();
+                let up = |c: &Client| c.engine.shared().unwrap().lock().up;
+                alive && up(&one) && up(&two)
+            })
+            .await;
+            let rechecked = answer(one.engine.recheck(&[a.id])).await.remove(0);
+            assert!(matches!(rechecked, Attempt::Granted(_)), "{rechecked:?}");
+            assert!(two.is_quiet_about(b.id));
+            ensemble.servers[leader].restart().unwrap();
+        }
+        assert!(matches!(one.release(&a).await, End::Freed));
+        let second = two.granted(b.id).await;
+        assert!(number(&second) > number(&first), "tokens rise over an election");
+    });
+}
+
+#[test]
+fn z4_a_follower_that_lags_behind_shows_nobody_a_free_lock() {
+    run(async {
+        let ensemble = Ensemble::start(3, &Settings::default()).unwrap();
+        let leader = ensemble.leader().unwrap();
+        let follower = (0..3).find(|s| *s != leader).unwrap();
+        let at = |server: usize| format!("zk://{}?session_timeout=8s", ensemble.servers[server].address());
+        let (one, two) = (Client::open(&at(leader)).await.unwrap(), Client::open(&at(follower)).await.unwrap());
+        for round in 0..3 {
+            let (a, b) = (claim("x"), claim("x"));
+            // The follower sleeps while the lock is taken, and then answers a session that has seen nothing of it.
+            ensemble.servers[follower].pause().unwrap();
+            one.lock(&a).await;
+            let attempt = two.engine.attempt(&b, if round == 1 { Line::Try } else { Line::Join });
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            ensemble.servers[follower].resume().unwrap();
+            let answered = answer(attempt).await;
+            assert!(!matches!(answered, Attempt::Granted(_)), "{answered:?}");
+            assert!(matches!(one.release(&a).await, End::Freed));
+            if round != 1 {
+                two.granted(b.id).await;
+                two.release(&b).await;
+            }
+        }
+    });
+}
+
+#[test]
+fn events_are_read_for_what_they_are() {
+    let mut body = Vec::new();
+    use crate::engine::zookeeper::jute::Put;
+    for (number, happened) in
+        [(1, Happened::Created), (2, Happened::Deleted), (3, Happened::Changed), (4, Happened::Other), (-1, Happened::Other)]
+    {
+        body.clear();
+        body.put_i32(number);
+        body.put_i32(3);
+        body.put_str("/x");
+        let event = crate::engine::zookeeper::proto::WatchEvent::read(&body).unwrap();
+        assert_eq!((event.happened, event.path.as_str()), (happened, "/x"));
+    }
+}
+
+impl Client {
+    /// Asks again while it is not known, as the keeper does.
+    async fn lock_stubbornly(&self, claim: &Claim) {
+        loop {
+            match self.join(claim).await {
+                Attempt::Granted(_) => return,
+                Attempt::InLine(_) => return drop(self.granted(claim.id).await),
+                Attempt::Unknown(_) | Attempt::Failed(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                Attempt::Busy(_) => panic!("a place in line is never busy"),
+            }
+        }
+    }
+}

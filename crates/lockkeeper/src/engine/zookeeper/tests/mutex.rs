@@ -1,0 +1,302 @@
+//! The mutex: one holder, first come first served, nothing left behind.
+
+use lockkeeper_lab::servers::zookeeper_proxy::{Proxy, op};
+
+use super::*;
+
+#[test]
+fn one_holds_and_the_next_gets_it_when_it_is_given_back() {
+    run(async {
+        let place = Place::new().await;
+        let (one, two) = (place.client().await, place.client().await);
+        let (a, b) = (claim("x"), claim("x"));
+        let first = one.lock(&a).await;
+        let Attempt::InLine(line) = two.join(&b).await else { panic!("must wait") };
+        assert_eq!(line.ahead, Some(1));
+        let holder = line.holder.expect("the place in line knows who holds it");
+        assert_eq!((holder.claim, holder.host.as_deref()), (Some(a.id), Some("testhost")));
+        assert!(two.is_quiet_about(b.id));
+        assert!(matches!(one.release(&a).await, End::Freed));
+        let second = two.granted(b.id).await;
+        assert!(number(&second) > number(&first), "R7");
+        assert!(matches!(two.release(&b).await, End::Freed));
+        assert!(one.children("x").await.is_empty());
+    });
+}
+
+#[test]
+fn a_line_of_many_is_served_in_order_with_rising_tokens() {
+    run(async {
+        let place = Place::new().await;
+        let mut clients = Vec::new();
+        for _ in 0..8 {
+            clients.push((place.client().await, claim("x")));
+        }
+        let mut last = number(&clients[0].0.lock(&clients[0].1).await);
+        for (at, (client, claim)) in clients.iter().enumerate().skip(1) {
+            let Attempt::InLine(line) = client.join(claim).await else { panic!("must wait") };
+            assert_eq!(line.ahead, u32::try_from(at).ok());
+            assert_eq!(line.holder.and_then(|h| h.claim), Some(clients[0].1.id), "the head of the line is named, not the neighbour");
+        }
+        for at in 1..clients.len() {
+            assert!(clients[at..].iter().all(|(client, claim)| client.is_quiet_about(claim.id)));
+            clients[at - 1].0.release(&clients[at - 1].1).await;
+            let grant = clients[at].0.granted(clients[at].1.id).await;
+            assert!(number(&grant) > last);
+            last = number(&grant);
+        }
+    });
+}
+
+#[test]
+fn r3_the_same_claim_asked_twice_stands_once() {
+    run(async {
+        let place = Place::new().await;
+        let (one, two) = (place.client().await, place.client().await);
+        let (a, b) = (claim("x"), claim("x"));
+        let (first, again) = (one.lock(&a).await, one.lock(&a).await);
+        assert_eq!(number(&first), number(&again));
+        assert!(matches!(two.join(&b).await, Attempt::InLine(_)));
+        assert!(matches!(two.join(&b).await, Attempt::InLine(_)));
+        assert_eq!(one.children("x").await.len(), 2);
+        one.release(&a).await;
+        two.granted(b.id).await;
+    });
+}
+
+#[test]
+fn r3_a_release_sent_twice_frees_only_its_own_grant() {
+    run(async {
+        let place = Place::new().await;
+        let (one, two) = (place.client().await, place.client().await);
+        let (a, b) = (claim("x"), claim("x"));
+        one.lock(&a).await;
+        assert!(matches!(one.release(&a).await, End::Freed));
+        two.lock(&b).await;
+        assert!(matches!(one.release(&a).await, End::NotOurs));
+        assert_eq!(one.children("x").await.len(), 1, "the other's node is untouched");
+    });
+}
+
+#[test]
+fn r11_a_try_that_is_busy_writes_nothing_and_never_overtakes() {
+    run(async {
+        let place = Place::new().await;
+        let proxy = Proxy::start(place.port).unwrap();
+        let (one, two) = (place.client().await, Client::open(&place.url_at(proxy.port(), "")).await.unwrap());
+        let (a, b) = (claim("x"), claim("x"));
+        one.lock(&a).await;
+        proxy.take_counts();
+        let Attempt::Busy(Some(holder)) = two.attempt(&b, Line::Try).await else { panic!("must be busy") };
+        assert_eq!(holder.claim, Some(a.id));
+        let counts = proxy.take_counts();
+        assert_eq!(counts.get(&op::GET_CHILDREN), Some(&1));
+        assert_eq!(counts.get(&op::GET_DATA), Some(&1));
+        assert_eq!(counts.values().sum::<u64>(), 2, "two reads and no write: {counts:?}");
+        one.release(&a).await;
+        let Attempt::Granted(_) = two.attempt(&claim("x"), Line::Try).await else { panic!("must be free") };
+    });
+}
+
+#[test]
+fn a_try_on_a_name_that_never_was_gets_it() {
+    run(async {
+        let place = Place::new().await;
+        let one = place.client().await;
+        let Attempt::Granted(_) = one.attempt(&claim("deep/er/x"), Line::Try).await else { panic!("must be free") };
+    });
+}
+
+#[test]
+fn r5_a_place_that_is_left_leaves_nothing_and_those_behind_it_move_up() {
+    run(async {
+        let place = Place::new().await;
+        let clients = [place.client().await, place.client().await, place.client().await];
+        let claims = [claim("x"), claim("x"), claim("x")];
+        clients[0].lock(&claims[0]).await;
+        for at in [1, 2] {
+            assert!(matches!(clients[at].join(&claims[at]).await, Attempt::InLine(_)));
+        }
+        assert!(matches!(clients[1].withdraw(&claims[1]).await, End::Freed));
+        assert_eq!(clients[0].children("x").await.len(), 2);
+        assert!(clients[2].is_quiet_about(claims[2].id), "the holder still holds");
+        clients[0].release(&claims[0]).await;
+        clients[2].granted(claims[2].id).await;
+        assert!(matches!(clients[1].withdraw(&claims[1]).await, End::NotOurs), "nothing is left to leave");
+    });
+}
+
+#[test]
+fn r5_a_withdrawal_that_crosses_the_create_leaves_nothing() {
+    run(async {
+        let place = Place::new().await;
+        let one = place.client().await;
+        for _ in 0..20 {
+            let a = claim("x");
+            // The create is sent; its answer is not awaited.
+            let attempt = one.engine.attempt(&a, Line::Join);
+            assert!(matches!(one.withdraw(&a).await, End::Freed));
+            drop(answer(attempt).await);
+            assert!(one.children("x").await.is_empty());
+        }
+        assert!(one.engine.shared().unwrap().lock().claims.is_empty());
+    });
+}
+
+#[test]
+fn r5_a_waiter_that_leaves_takes_its_watches_along() {
+    run(async {
+        let server = Arc::new(Server::start(Settings::default()).unwrap());
+        let place = Place::on(server.clone()).await;
+        let (one, two) = (place.client().await, place.client().await);
+        let a = claim("x");
+        one.lock(&a).await;
+        until("the holder watches its own node", || async { server.numbers().unwrap()["zk_watch_count"] == 1.0 }).await;
+        let b = claim("x");
+        assert!(matches!(two.join(&b).await, Attempt::InLine(_)));
+        two.withdraw(&b).await;
+        until("no watch of the waiter is left", || async { server.numbers().unwrap()["zk_watch_count"] == 1.0 }).await;
+        one.release(&a).await;
+        until("no watch is left", || async { server.numbers().unwrap()["zk_watch_count"] == 0.0 }).await;
+    });
+}
+
+#[test]
+fn an_uncontended_cycle_is_two_writes_and_two_reads() {
+    run(async {
+        let place = Place::new().await;
+        let proxy = Proxy::start(place.port).unwrap();
+        let one = Client::open(&place.url_at(proxy.port(), "")).await.unwrap();
+        one.lock(&claim("x")).await;
+        let held = claim("y");
+        one.lock(&held).await;
+        one.release(&held).await;
+        proxy.take_counts();
+        for _ in 0..10 {
+            let a = claim("y");
+            one.lock(&a).await;
+            one.release(&a).await;
+        }
+        let mut counts = proxy.take_counts();
+        counts.remove(&op::PING);
+        let expected = [(op::CREATE, 10), (op::GET_CHILDREN, 10), (op::GET_DATA, 10), (op::DELETE, 10)];
+        assert_eq!(counts, expected.into_iter().collect());
+    });
+}
+
+#[test]
+fn nothing_is_asked_between_the_predecessors_end_and_the_grant() {
+    run(async {
+        let place = Place::new().await;
+        let proxy = Proxy::start(place.port).unwrap();
+        let one = place.client().await;
+        let two = Client::open(&place.url_at(proxy.port(), "")).await.unwrap();
+        let (a, b) = (claim("x"), claim("x"));
+        one.lock(&a).await;
+        assert!(matches!(two.join(&b).await, Attempt::InLine(_)));
+        // From here on the server hears nothing of the waiter: the event alone must do.
+        proxy.take_counts();
+        proxy.hold_requests(true);
+        one.release(&a).await;
+        two.granted(b.id).await;
+        let mut counts = proxy.take_counts();
+        counts.remove(&op::PING);
+        counts.remove(&op::MULTI);
+        assert!(counts.is_empty(), "{counts:?}");
+        proxy.hold_requests(false);
+    });
+}
+
+#[test]
+fn an_operators_delete_of_the_holders_node_is_told_at_once() {
+    run(async {
+        let place = Place::new().await;
+        let (one, two) = (place.client().await, place.client().await);
+        let (a, b) = (claim("x"), claim("x"));
+        one.lock(&a).await;
+        assert!(matches!(two.join(&b).await, Attempt::InLine(_)));
+        let node = one.children("x").await.into_iter().find(|n| n.contains(&a.id.to_string()[..8])).unwrap();
+        two.delete(&two.path(&format!("x/{node}"))).await;
+        assert_eq!(one.lost(a.id).await, Lost::TakenAway);
+        two.granted(b.id).await;
+        assert!(matches!(one.release(&a).await, End::NotOurs));
+    });
+}
+
+#[test]
+fn an_operators_delete_of_a_waiters_node_only_costs_its_place() {
+    run(async {
+        let place = Place::new().await;
+        let clients = [place.client().await, place.client().await, place.client().await];
+        let claims = [claim("x"), claim("x"), claim("x")];
+        clients[0].lock(&claims[0]).await;
+        for at in [1, 2] {
+            assert!(matches!(clients[at].join(&claims[at]).await, Attempt::InLine(_)));
+        }
+        let node = clients[0].children("x").await.into_iter().find(|n| n.contains(&claims[1].id.to_string()[..8])).unwrap();
+        clients[0].delete(&clients[0].path(&format!("x/{node}"))).await;
+        until("it stands again", || async { clients[0].children("x").await.len() == 3 }).await;
+        clients[0].release(&claims[0]).await;
+        clients[2].granted(claims[2].id).await;
+        assert!(clients[1].is_quiet_about(claims[1].id));
+        clients[2].release(&claims[2]).await;
+        clients[1].granted(claims[1].id).await;
+    });
+}
+
+#[test]
+fn a_curator_peer_asks_the_holder_to_let_go() {
+    run(async {
+        let place = Place::new().await;
+        let (one, two) = (place.client().await, place.client().await);
+        let a = claim("x");
+        one.lock(&a).await;
+        let node = one.children("x").await.remove(0);
+        let path = two.path(&format!("x/{node}"));
+        two.ask(Request::SetData { path, data: b"__REVOKE__".to_vec(), version: -1 }).await.unwrap();
+        one.event(|e| matches!(e, Event::Asked { hold } if hold == a.id).then_some(())).await;
+        assert!(matches!(one.release(&a).await, End::Freed));
+    });
+}
+
+#[test]
+fn who_holds_and_who_waits_is_told_also_where_others_stand() {
+    run(async {
+        let place = Place::new().await;
+        let (one, two) = (place.client().await, place.client().await);
+        let a = claim("shop/x");
+        one.lock(&a).await;
+        let foreign = two.path("shop/x/_c_7b2d0f4e-1111-2222-3333-444455556666-lock-");
+        two.create(&foreign, b"10.0.0.7", Create::EphemeralSequential).await;
+        two.create(&two.path("shop/x/garbage"), b"\xff", Create::Persistent).await;
+        let entry = one.read(Kind::Lock, "shop/x").await;
+        assert_eq!(entry.holders.len(), 1);
+        assert_eq!((entry.holders[0].claim, entry.holders[0].program.as_deref()), (Some(a.id), Some("test")));
+        assert!(entry.holders[0].since.is_some() && entry.holders[0].token.is_some());
+        assert_eq!(entry.waiters.iter().map(|w| w.ahead).collect::<Vec<_>>(), [Some(1)]);
+        let all = one.list("sh").await;
+        assert_eq!(all, [entry]);
+        assert!(one.list("other").await.is_empty());
+        one.release(&a).await;
+        let entry = one.read(Kind::Lock, "shop/x").await;
+        assert_eq!(entry.holders[0].label.as_deref(), Some("10.0.0.7"), "what Curator stores is shown");
+        assert!(one.read(Kind::Lock, "never").await.holders.is_empty());
+    });
+}
+
+#[test]
+fn an_observer_hears_of_every_change() {
+    run(async {
+        let place = Place::new().await;
+        let (one, two) = (place.client().await, place.client().await);
+        let watch = crate::engine::WatchId(7);
+        answer(two.engine.watch(watch, &Query::One(Kind::Lock, Name::new("x").unwrap()))).await.unwrap();
+        let changed = || two.event(|e| matches!(e, Event::Changed { watch: id } if id == watch).then_some(()));
+        let a = claim("x");
+        one.lock(&a).await;
+        changed().await;
+        one.release(&a).await;
+        changed().await;
+        two.engine.unwatch(watch);
+    });
+}
