@@ -362,6 +362,7 @@ impl Request {
             thread: None,
             who: None,
             value: None,
+            rw: false,
             taken_at: Location::caller(),
         }
     }

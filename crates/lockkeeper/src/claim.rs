@@ -81,6 +81,9 @@ pub struct Claim {
     pub name: Name,
     /// In which way.
     pub mode: Mode,
+    /// Asked for through an rw-lock. It changes nothing about who excludes whom, but in layouts of other libraries a mutex and
+    /// the write side of an rw-lock of one name are written differently, and only the right one is respected by the others.
+    pub rw: bool,
     /// How long the lease is, on engines with leases per hold.
     pub ttl: Duration,
     /// Whether the lease is renewed for as long as the guard lives.

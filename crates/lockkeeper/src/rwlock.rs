@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::{Acquire, TryAcquire};
+use crate::acquire::{Acquire, Plan, TryAcquire};
 use crate::claim::Mode;
 use crate::error::Result;
 use crate::guard::{Guard, GuardKind, Released, sealed};
@@ -18,34 +18,41 @@ use crate::mutex::Base;
 pub struct RwLock(pub(crate) Base);
 
 impl RwLock {
+    #[track_caller]
+    fn plan(&self, mode: Mode) -> Plan {
+        let mut plan = self.0.plan(mode);
+        plan.request.rw = true;
+        plan
+    }
+
     /// Waits to read, beside other readers. The guard's token says which writes it may see.
     #[track_caller]
     pub fn read(&self) -> Acquire<Guard> {
-        Acquire::new(self.0.plan(Mode::Shared))
+        Acquire::new(self.plan(Mode::Shared))
     }
 
     /// Reads if nobody writes or waits to.
     #[track_caller]
     pub fn try_read(&self) -> TryAcquire<Guard> {
-        TryAcquire::new(self.0.plan(Mode::Shared))
+        TryAcquire::new(self.plan(Mode::Shared))
     }
 
     /// Waits to write.
     #[track_caller]
     pub fn write(&self) -> Acquire<WriteGuard> {
-        Acquire::new(self.0.plan(Mode::Exclusive))
+        Acquire::new(self.plan(Mode::Exclusive))
     }
 
     /// Writes if nobody reads, writes or waits.
     #[track_caller]
     pub fn try_write(&self) -> TryAcquire<WriteGuard> {
-        TryAcquire::new(self.0.plan(Mode::Exclusive))
+        TryAcquire::new(self.plan(Mode::Exclusive))
     }
 
     /// Waits to read as the only one that may become the writer without letting go in between.
     #[track_caller]
     pub fn upgradable(&self) -> Acquire<UpgradableGuard> {
-        Acquire::new(self.0.plan(Mode::Upgradable))
+        Acquire::new(self.plan(Mode::Upgradable))
     }
 }
 

@@ -273,6 +273,7 @@ pub fn claim(wanted: &Wanted, kind: Kind, program: Option<&OsString>, value: Opt
         kind,
         name: wanted.name.clone(),
         mode: wanted.mode,
+        rw: wanted.mode == Mode::Shared,
         ttl: wanted.ttl,
         renew: wanted.renew,
         lock_delay: Duration::ZERO,

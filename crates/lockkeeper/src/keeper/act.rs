@@ -124,6 +124,7 @@ impl Entry {
             kind: self.kind,
             name: self.name.clone(),
             mode: ask.shape.mode,
+            rw: ask.shape.rw,
             ttl: ask.shape.ttl,
             renew: ask.shape.renew,
             lock_delay: ask.shape.lock_delay,

@@ -29,6 +29,8 @@ pub(crate) struct Request {
     /// Who is shown as the holder, where it is not this process as it is.
     pub(crate) who: Option<Arc<Identity>>,
     pub(crate) value: Option<Arc<str>>,
+    /// Asked for through an rw-lock.
+    pub(crate) rw: bool,
     pub(crate) taken_at: &'static Location<'static>,
 }
 
@@ -48,7 +50,14 @@ impl Request {
     }
 
     pub(crate) fn shape(&self) -> Shape {
-        Shape { mode: self.mode, ttl: self.ttl, renew: self.renew, lock_delay: self.lock_delay, own_value: self.value.is_some() }
+        Shape {
+            mode: self.mode,
+            ttl: self.ttl,
+            renew: self.renew,
+            lock_delay: self.lock_delay,
+            own_value: self.value.is_some(),
+            rw: self.rw,
+        }
     }
 }
 

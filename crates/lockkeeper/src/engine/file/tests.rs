@@ -40,6 +40,7 @@ pub(super) fn claim(name: &str, mode: Mode) -> Claim {
         kind,
         name: Name::new(name).unwrap(),
         mode,
+        rw: mode != Mode::Exclusive,
         ttl: Duration::from_secs(30),
         renew: true,
         lock_delay: Duration::ZERO,

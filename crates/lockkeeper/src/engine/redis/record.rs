@@ -157,6 +157,7 @@ mod tests {
             kind: Kind::Semaphore,
             name: Name::new("x").unwrap(),
             mode: Mode::Permits { count: 3, limit: 8 },
+            rw: false,
             ttl: Duration::from_secs(30),
             renew: true,
             lock_delay: Duration::ZERO,

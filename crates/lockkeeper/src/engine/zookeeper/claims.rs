@@ -539,6 +539,8 @@ fn tag_of(layout: &Layout, claim: &Claim) -> Tag {
     match (claim.kind, claim.mode) {
         (Kind::Election, _) if *layout == Layout::Curator => Tag::Latch,
         (_, Mode::Shared) => Tag::Read,
+        // Curator's readers respect only this one, and its mutexes only the other.
+        (Kind::Lock, _) if claim.rw => Tag::Write,
         _ => Tag::Lock,
     }
 }

@@ -7,7 +7,7 @@
 //! | `alive` | what the server's answers prove about the session: a pure machine |
 //! | `jute`, `proto`, `wire` | the protocol: encoding, messages, one connection |
 //! | `state`, `claims`, `observe`, `session` | the session: what it knows, its claims, its observers, its driver |
-//! | `read` | who holds and who waits |
+//! | `read`, `latch` | who holds and who waits; latches |
 //!
 //! The protocol is spoken here, and not through a client library, because the recipes need what libraries hide: replies,
 //! events and the loss of the link in the one order in which they came; the session's id at every reconnect; nothing that
@@ -17,6 +17,7 @@ mod alive;
 mod claims;
 mod errors;
 mod jute;
+mod latch;
 mod layout;
 mod observe;
 pub(crate) mod options;
@@ -75,9 +76,9 @@ impl ZooKeeper {
     }
 
     fn can(&self) -> Can {
-        let mut can = Can { upgrade: false, permits: false, latch: false, delay: false, ..Can::ALL };
+        let mut can = Can { upgrade: false, permits: false, delay: false, ..Can::ALL };
         if matches!(self.options.layout, Layout::Plain { .. }) {
-            can = Can { shared: false, election: false, ..can };
+            can = Can { shared: false, election: false, latch: false, ..can };
         }
         can
     }
@@ -261,8 +262,19 @@ impl Engine for ZooKeeper {
         }
     }
 
-    fn write(&self, _change: &Change) -> Answer<Result<bool>> {
-        Answer::Now(Err(Error::new(ErrorKind::Unsupported, "not in this layout")))
+    fn write(&self, change: &Change) -> Answer<Result<bool>> {
+        let change = change.clone();
+        match self.shared() {
+            Ok(shared) => Answer::later(async move {
+                match &change {
+                    Change::LatchSet(name, count) => latch::set(&shared, name, *count).await,
+                    Change::LatchCountDown(name, id) => latch::count_down(&shared, name, *id).await,
+                    Change::Force(kind, name) => read::force(&shared, *kind, name).await,
+                    Change::Resize(..) => Err(Error::new(ErrorKind::Unsupported, "this layout has no semaphores")),
+                }
+            }),
+            Err(error) => Answer::Now(Err(error)),
+        }
     }
 
     fn watch(&self, watch: WatchId, query: &Query) -> Answer<Result<()>> {
@@ -305,7 +317,7 @@ async fn renew(shared: &Shared, leases: &[LeaseId]) -> Vec<Renewal> {
     let one = |lease: &LeaseId| match (&proven, after) {
         (_, Some((session, _))) if session != *lease => Renewal::Gone(Lost::SessionEnded),
         (_, None) if before.is_none_or(|(session, _)| session == *lease) => Renewal::Gone(Lost::SessionEnded),
-        (Err(Fault::Lost | Fault::NotSent), _) => Renewal::Unknown(errors::unanswered()),
+        (Err(Fault::Lost | Fault::NotSent | Fault::Told(_)), _) => Renewal::Unknown(errors::unanswered()),
         // Also a refused check went through the quorum.
         _ => {
             let now = shared.clock.now();

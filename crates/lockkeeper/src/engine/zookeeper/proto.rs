@@ -12,8 +12,10 @@ impl Code {
     pub(super) const BAD_ARGUMENTS: Self = Self(-8);
     pub(super) const NO_NODE: Self = Self(-101);
     pub(super) const NO_AUTH: Self = Self(-102);
+    pub(super) const BAD_VERSION: Self = Self(-103);
     pub(super) const NO_CHILDREN_FOR_EPHEMERALS: Self = Self(-108);
     pub(super) const NODE_EXISTS: Self = Self(-110);
+    pub(super) const NOT_EMPTY: Self = Self(-111);
     pub(super) const SESSION_EXPIRED: Self = Self(-112);
     pub(super) const INVALID_ACL: Self = Self(-114);
     pub(super) const AUTH_FAILED: Self = Self(-115);
@@ -98,6 +100,7 @@ pub(crate) struct Acl {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Create {
     Persistent,
+    #[cfg(test)]
     Ephemeral,
     EphemeralSequential,
     Container,
@@ -107,6 +110,7 @@ impl Create {
     fn flags(self) -> i32 {
         match self {
             Self::Persistent => 0,
+            #[cfg(test)]
             Self::Ephemeral => 1,
             Self::EphemeralSequential => 3,
             Self::Container => 4,

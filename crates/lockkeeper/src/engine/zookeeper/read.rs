@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::claims::contenders;
 use super::errors;
+use super::latch::Latch;
 use super::layout::{Child, Layout, Tag};
 use super::path;
 use super::proto::{Code, Reply, Request, Stat};
@@ -33,6 +34,7 @@ pub(super) async fn ask(shared: &Shared, request: Request) -> Result<Reply, Faul
 pub(super) fn failed(shared: &Shared, fault: Fault, path: &str) -> Error {
     match fault {
         Fault::Code(code) => errors::refused(code, path),
+        Fault::Told(error) => error,
         Fault::Lost | Fault::NotSent => {
             let why = shared.lock().last_failure.clone();
             errors::unreachable(&shared.options.servers(), &why)
@@ -45,19 +47,41 @@ pub(super) async fn read(shared: &Shared, query: &Query) -> Result<Vec<Entry>> {
     match query {
         Query::One(kind, name) => {
             let dir = path::directory(&shared.options.chroot, &shared.options.layout, name)?;
-            let names = children(shared, &dir).await?.unwrap_or_default();
-            Ok(vec![entry(shared, *kind, name.clone(), &dir, &names).await?.0])
+            let Some(found) = look(shared, &dir).await? else { return Ok(vec![Entry::new(*kind, name.clone())]) };
+            if *kind == Kind::Latch {
+                return Ok(vec![latch(shared, name.clone(), &found)?]);
+            }
+            Ok(vec![entry(shared, *kind, name.clone(), &dir, &found.names).await?.0])
         }
         Query::Prefix(prefix) => list(shared, prefix).await,
     }
 }
 
-async fn children(shared: &Shared, dir: &str) -> Result<Option<Vec<String>>> {
-    match ask(shared, Request::GetChildren { path: dir.to_owned() }).await {
-        Ok(Reply::Children(names)) => Ok(Some(names)),
-        Ok(_) | Err(Fault::Code(Code::NO_NODE)) => Ok(None),
-        Err(fault) => Err(failed(shared, fault, dir)),
+/// One node with the names of its children.
+struct Found {
+    names: Vec<String>,
+    data: Vec<u8>,
+    stat: Stat,
+}
+
+async fn look(shared: &Shared, dir: &str) -> Result<Option<Found>> {
+    let both = vec![Request::GetChildren { path: dir.to_owned() }, Request::GetData { path: dir.to_owned(), watch: false }];
+    let replies = match ask(shared, Request::MultiRead(both)).await {
+        Ok(Reply::Many(replies)) => replies,
+        Ok(_) => Vec::new(),
+        Err(fault) => return Err(failed(shared, fault, dir)),
+    };
+    let mut replies = replies.into_iter();
+    match (replies.next(), replies.next()) {
+        (Some(Ok(Reply::Children(names))), Some(Ok(Reply::Data(data, stat)))) => Ok(Some(Found { names, data, stat })),
+        (Some(Err(code)), _) | (_, Some(Err(code))) if code != Code::NO_NODE => Err(errors::refused(code, dir)),
+        _ => Ok(None),
     }
+}
+
+fn latch(shared: &Shared, name: Name, found: &Found) -> Result<Entry> {
+    let latch = Latch::read(&shared.options.layout, &found.data, &found.stat).map_err(|error| error.name(&name))?;
+    Ok(Entry { count: Some(latch.count()), ..Entry::new(Kind::Latch, name) })
 }
 
 /// Whether a child stands in a line of this kind.
@@ -81,13 +105,16 @@ async fn list(shared: &Shared, prefix: &str) -> Result<Vec<Entry>> {
             let text = format!("more than {LISTED_MAX} nodes are below {}: list with a longer prefix", options.root());
             return Err(Error::new(ErrorKind::Refused, text));
         }
-        let Some(names) = children(shared, &dir).await? else { continue };
+        let Some(found_here) = look(shared, &dir).await? else { continue };
+        let names = &found_here.names;
         let inside = dir.trim_end_matches('/');
         let mut deeper: Vec<String> =
             names.iter().filter(|name| Child::read(name).is_none() || inside == options.chroot).cloned().collect();
         if let Some(name) = path::name_of(&options.chroot, &dir).filter(|n| n.as_str().starts_with(prefix)) {
-            for kind in kinds_of(&options.layout, &names) {
-                let (entry, directories) = entry(shared, kind, name.clone(), &dir, &names).await?;
+            let latched = latch(shared, name.clone(), &found_here);
+            found.extend(latched.into_iter().filter(|l| l.count > Some(0) && found_here.data.starts_with(b"lockkeeper-latch/")));
+            for kind in kinds_of(&options.layout, names) {
+                let (entry, directories) = entry(shared, kind, name.clone(), &dir, names).await?;
                 found.push(entry);
                 deeper.extend(directories);
             }
@@ -98,7 +125,7 @@ async fn list(shared: &Shared, prefix: &str) -> Result<Vec<Entry>> {
         };
         open.extend(deeper.into_iter().map(|name| format!("{inside}/{name}")).filter(matters));
     }
-    found.retain(|e| !e.holders.is_empty() || !e.waiters.is_empty());
+    found.retain(|e| !e.holders.is_empty() || !e.waiters.is_empty() || e.count.is_some());
     found.sort_by(|a, b| (a.name.as_str(), a.kind).cmp(&(b.name.as_str(), b.kind)));
     Ok(found)
 }
@@ -106,8 +133,7 @@ async fn list(shared: &Shared, prefix: &str) -> Result<Vec<Entry>> {
 /// What stands in one directory, and which children only look like contenders.
 async fn entry(shared: &Shared, kind: Kind, name: Name, dir: &str, names: &[String]) -> Result<(Entry, Vec<String>)> {
     let mut children = contenders(&shared.options.layout, kind, names).map_err(|code| errors::refused(code, dir).name(&name))?;
-    let first = children.iter().map(|c| c.seq).reduce(|a, b| if b.wrapping_sub(a) < 0 { b } else { a }).unwrap_or(0);
-    children.sort_unstable_by_key(|c| (c.seq.wrapping_sub(first), c.tag));
+    in_order(&mut children);
     let mut entry = Entry::new(kind, name);
     let mut directories = Vec::new();
     let mut ahead = 0u32;
@@ -147,4 +173,32 @@ async fn data_of<'a>(shared: &Shared, dir: &str, children: &'a [Child]) -> Resul
             _ => None,
         })
         .collect())
+}
+
+/// Takes a name away from whoever holds it: deletes the holders' nodes. Answers whether there were any.
+pub(super) async fn force(shared: &Shared, kind: Kind, name: &Name) -> Result<bool> {
+    let dir = path::directory(&shared.options.chroot, &shared.options.layout, name)?;
+    let Some(found) = look(shared, &dir).await? else { return Ok(false) };
+    let mut children = contenders(&shared.options.layout, kind, &found.names).map_err(|code| errors::refused(code, &dir).name(name))?;
+    in_order(&mut children);
+    let holding = data_of(shared, &dir, children.get(..READ_AT_ONCE).unwrap_or(&children)).await?;
+    let mut holding = holding.into_iter().filter(|(_, _, stat)| !stat.is_directory()).map(|(child, ..)| child);
+    let Some(first) = holding.next() else { return Ok(false) };
+    let others = holding.take_while(|child| first.tag.is_shared() && child.tag.is_shared());
+    let mut taken = false;
+    for child in std::iter::once(first).chain(others) {
+        let path = format!("{dir}/{}", child.name);
+        match ask(shared, Request::Delete { path: path.clone(), version: -1 }).await {
+            Ok(_) => taken = true,
+            Err(Fault::Code(Code::NO_NODE)) => {}
+            Err(fault) => return Err(failed(shared, fault, &path)),
+        }
+    }
+    Ok(taken)
+}
+
+/// Sorts contenders as they stand in line.
+fn in_order(children: &mut [Child]) {
+    let first = children.iter().map(|c| c.seq).reduce(|a, b| if b.wrapping_sub(a) < 0 { b } else { a }).unwrap_or(0);
+    children.sort_unstable_by_key(|c| (c.seq.wrapping_sub(first), c.tag));
 }

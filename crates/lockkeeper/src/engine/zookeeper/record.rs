@@ -180,6 +180,7 @@ mod tests {
             kind,
             name: Name::new("n").unwrap(),
             mode,
+            rw: false,
             ttl: Duration::from_secs(30),
             renew: true,
             lock_delay: Duration::ZERO,

@@ -27,6 +27,8 @@ pub(super) enum Fault {
     Lost,
     /// It was never sent.
     NotSent,
+    /// What was read says so.
+    Told(Error),
 }
 
 /// Somebody who waits for a reply.

@@ -27,7 +27,7 @@ impl Bench {
 
     fn ask(&mut self, mode: Mode, change: impl FnOnce(&mut Ask)) -> (u64, Vec<Action>) {
         let seq = self.line.draw_seq();
-        let shape = Shape { mode, ttl: Duration::from_secs(30), renew: true, lock_delay: Duration::ZERO, own_value: false };
+        let shape = Shape { mode, ttl: Duration::from_secs(30), renew: true, lock_delay: Duration::ZERO, own_value: false, rw: false };
         let mut ask = Ask { seq, id: ClaimId(u128::from(seq)), shape, try_only: false, sent_elsewhere: false, give_up: None };
         change(&mut ask);
         let out = self.step(Event::Ask(ask));

@@ -68,6 +68,8 @@ pub(crate) struct Shape {
     pub(crate) lock_delay: Duration,
     /// Carries a value of its own (an election's candidate): never served by another's place or hold.
     pub(crate) own_value: bool,
+    /// Asked for through an rw-lock, which other libraries write differently from a mutex.
+    pub(crate) rw: bool,
 }
 
 impl Shape {

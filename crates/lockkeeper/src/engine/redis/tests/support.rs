@@ -74,6 +74,7 @@ impl Process {
             kind: if matches!(mode, Mode::Permits { .. }) { Kind::Semaphore } else { Kind::Lock },
             name: Name::new(name).expect("a good name"),
             mode,
+            rw: mode != Mode::Exclusive,
             ttl: Duration::from_secs(30),
             renew: true,
             lock_delay: Duration::ZERO,

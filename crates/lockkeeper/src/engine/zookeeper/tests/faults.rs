@@ -326,7 +326,9 @@ fn z10_what_an_old_connection_still_had_to_say_is_not_heard() {
         proxy.hold_requests(false);
         match answer(attempt).await {
             Attempt::Granted(_) => {}
-            Attempt::Unknown(_) | Attempt::InLine(_) => drop(one.granted(a.id).await),
+            Attempt::Unknown(_) | Attempt::InLine(_) => {
+                one.granted(a.id).await;
+            }
             other => panic!("{other:?}"),
         }
         assert_eq!(two.children("x").await.len(), 1);
@@ -415,7 +417,10 @@ impl Client {
         loop {
             match self.join(claim).await {
                 Attempt::Granted(_) => return,
-                Attempt::InLine(_) => return drop(self.granted(claim.id).await),
+                Attempt::InLine(_) => {
+                    self.granted(claim.id).await;
+                    return;
+                }
                 Attempt::Unknown(_) | Attempt::Failed(_) => tokio::time::sleep(Duration::from_millis(50)).await,
                 Attempt::Busy(_) => panic!("a place in line is never busy"),
             }

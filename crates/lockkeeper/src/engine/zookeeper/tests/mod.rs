@@ -3,6 +3,7 @@
 mod faults;
 mod input;
 mod mutex;
+mod others;
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -253,6 +254,7 @@ fn claim_in(kind: Kind, name: &str, mode: Mode) -> Claim {
         kind,
         name: Name::new(name).unwrap(),
         mode,
+        rw: mode != Mode::Exclusive,
         ttl: Duration::from_secs(30),
         renew: true,
         lock_delay: Duration::ZERO,
