@@ -6,6 +6,9 @@ use std::process::Command;
 
 use crate::Outcome;
 
+/// A target directory of its own for release builds whose time is taken: the first build in it is cold.
+pub const COLD: &str = "target/cold";
+
 /// The root of the workspace: the parent of this package.
 pub fn root() -> PathBuf {
     let here = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::packages::ensure;
-use crate::project::{cargo, must, root};
+use crate::project::{COLD, cargo, must, root};
 use crate::tools::{Need, needed};
 use crate::{Outcome, known};
 
@@ -79,12 +79,13 @@ pub fn interop(words: &[String]) -> Outcome {
         return Ok(());
     }
     ensure(&needed(&[Need::Test, Need::Interop]), yes)?;
-    must(&mut cargo(&["build", "--release", "--package", "lockkeeper-cli"]))?;
+    // Where `test --all` has built it already.
+    must(&mut cargo(&["build", "--release", "--package", "lockkeeper-cli", "--target-dir", COLD]))?;
     let mut failed = Vec::new();
     for driver in &drivers {
         println!("\n=== {}", driver.display());
         let mut command = Command::new(driver);
-        command.current_dir(root()).stdin(Stdio::null()).env("LOCKKEEPER", root().join("target/release/lockkeeper"));
+        command.current_dir(root()).stdin(Stdio::null()).env("LOCKKEEPER", root().join(COLD).join("release/lockkeeper"));
         if let Err(message) = must(&mut command) {
             failed.push(message);
         }

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::packages::ensure;
-use crate::project::{cargo, integration_tests, library_features, must, root};
+use crate::project::{COLD, cargo, integration_tests, library_features, must, root};
 use crate::stage::{Stage, Workshop, run_all};
 use crate::tools::{Need, needed};
 use crate::{Outcome, closing, known, licences, project, readme};
@@ -33,8 +33,6 @@ const ADDED: &[Stage] = &[
 
 /// What a first release build of the command line may take on two cores.
 const COLD_BUILD_MAX: Duration = Duration::from_secs(180);
-/// A target directory of its own: the build in it is cold.
-const COLD: &str = "target/cold";
 
 /// Says what it will do, sees to the machine, runs the stages.
 pub fn run(words: &[String]) -> Outcome {
