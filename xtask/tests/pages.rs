@@ -146,7 +146,7 @@ fn the_changelog_knows_the_version_of_the_workspace() {
 fn the_table_of_tools_says_what_tests_may_call() {
     // Programs that a test starts by name have a row, or come with every Debian system and with Rust.
     let tools = read("xtask/src/tools.rs");
-    let base = ["sh", "bash", "true", "false", "sleep", "cat", "kill", "cargo", "id", "echo", "test", "env", "sudo"];
+    let base = ["sh", "bash", "true", "false", "sleep", "cat", "kill", "cargo", "id", "echo", "test", "env", "sudo", "lockkeeper"];
     let mut strangers = Vec::new();
     for path in files(&["crates", "interop"], ".rs") {
         let text = fs::read_to_string(&path).unwrap();
