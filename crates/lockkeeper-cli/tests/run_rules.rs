@@ -201,8 +201,9 @@ fn rule_5_hold_at_least_counts_from_the_grant_and_a_signal_ends_it() {
     assert_eq!(ran.code, 4);
     assert!(began.elapsed() >= Duration::from_millis(600), "{:?}", began.elapsed());
     assert!(json(&place.read("report"))["held_ms"].as_u64() >= Some(600));
-    let mut run = Reaped::spawn(&mut place.lk(["run", "a", "--hold-at-least", "1h", "--", "sh", "-c", "touch ended; exit 4"]));
-    until_true("the command ended", || place.path("ended").exists());
+    let mut run = Reaped::spawn(&mut place.lk(["run", "a", "--hold-at-least", "1h", "--", "sh", "-c", "echo $$ > pid; exit 4"]));
+    let pid = number(&place.read("pid"));
+    until_true("the command ended", || !is_alive(pid));
     assert_eq!(place.run(["run", "a", "-n", "--", "true"]).code, 75, "the lock is kept");
     run.signal(Signal::SIGTERM);
     assert_eq!(run.wait(), 4, "the command's own");
