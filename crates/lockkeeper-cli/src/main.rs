@@ -93,6 +93,7 @@ fn perform(global: Global, sub: Sub) -> Result<u8, Failure> {
         Sub::Release(args) => look::change::release(&global, &args),
         Sub::Permits(args) => look::change::permits(&global, &args),
         Sub::Doctor(args) => look::doctor::doctor(&global, &args),
+        Sub::Gc(args) => look::change::gc(&global, &args),
         Sub::Completions(args) => Ok(pages::completions(&args)),
         Sub::Man => pages::man(),
     }

@@ -128,6 +128,9 @@ fn the_page_lists_what_the_program_prints() {
     let refused = place.run(["release", "--force", "nobody", "--json"]);
     compare.object("error", refused.err.trim_end());
 
+    compare.object("removed", place.run(["gc", "--json"]).out.trim_end());
+    compare.object("entry", place.run(["permits", "gpu", "8", "--json"]).out.trim_end());
+
     let unseen: Vec<_> = compare.page.keys().filter(|k| !compare.seen.contains(*k)).cloned().collect();
     // Shown elsewhere: `watch` in its own test; `taken` needs an engine that can take a lock away, `warning` one that warns.
     assert!(unseen.iter().all(|s| ["change", "taken", "warning"].contains(&s.as_str())), "{unseen:?}");

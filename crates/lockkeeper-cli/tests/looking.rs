@@ -72,6 +72,35 @@ fn doctor_says_what_the_engine_is_and_promises() {
 }
 
 #[test]
+fn permits_run_so_many_at_once_and_the_stored_limit_holds_until_it_is_changed() {
+    let place = Place::new();
+    let (one, two) = (place.hold_with("gpu", &["--permits", "1/3"]), place.hold_with("gpu", &["--permits", "2/3"]));
+    assert_eq!(place.run(["run", "gpu", "-n", "--permits", "1/3", "--", "true"]).code, 75);
+    assert_eq!(place.run(["run", "gpu", "-n", "--", "true"]).code, 0, "the lock of that name is another thing");
+    let other = place.run(["run", "gpu", "-n", "--permits", "1/4", "--", "true"]);
+    assert_eq!(other.code, 64);
+    assert!(other.err.contains('3') && other.err.contains('4') && other.err.lines().count() == 1, "{other:?}");
+    two.end();
+    assert_eq!(place.run(["run", "gpu", "-n", "--permits", "2/3", "--", "sh", "-c", "test -z \"$LOCKKEEPER_TOKEN\""]).code, 0);
+    assert_eq!(place.run(["permits", "gpu", "4"]).out, "gpu: 4 permits\n");
+    assert_eq!(place.run(["run", "gpu", "-n", "--permits", "3/4", "--", "true"]).code, 0);
+    one.end();
+}
+
+#[test]
+fn gc_removes_idle_files_and_leaves_held_ones() {
+    let place = Place::new();
+    place.run(["run", "idle", "--", "true"]);
+    let holder = place.hold("held");
+    let files = || std::fs::read_dir(place.path("locks")).unwrap().count();
+    assert_eq!(files(), 2);
+    let ran = place.run(["gc"]);
+    assert_eq!((ran.code, ran.out.as_str()), (0, "idle lock files removed: 1\n"), "{ran:?}");
+    assert_eq!((files(), place.run(["run", "held", "-n", "--", "true"]).code), (1, 75));
+    holder.end();
+}
+
+#[test]
 fn what_nobody_reads_ends_like_any_filter() {
     let place = Place::new();
     let ran = finish(&mut place.sh("{ \"$LK\" man; echo $? > code; } | head -c 10 > /dev/null; sleep 0.1"));

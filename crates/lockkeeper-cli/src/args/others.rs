@@ -67,6 +67,10 @@ pub struct Doctor {
     pub engine: Option<String>,
 }
 
+/// Remove idle lock files
+#[derive(Args, Debug)]
+pub struct Gc {}
+
 /// Print a shell's completions
 #[derive(Args, Debug)]
 pub struct Completions {

@@ -130,6 +130,17 @@ pub fn check(choice: &Choice, option: Option<&str>) -> Result<(), Failure> {
     }
 }
 
+/// Removes idle lock files; answers how many.
+///
+/// # Errors
+/// What the engine says, and that it has none.
+pub fn gc(choice: &Choice) -> Result<usize, Failure> {
+    match choice.scheme() {
+        "file" => Ok(file::gc(&choice.url)?),
+        scheme => Err(Failure::usage(format!("{scheme}: has no lock files to remove: its records end by themselves"))),
+    }
+}
+
 /// What tells one engine from another: its URL without password, and for files the directory's real path.
 pub fn canonical(choice: &Choice) -> String {
     match choice.scheme() {

@@ -107,7 +107,8 @@ struct Watch<'a> {
 /// Looks after a job until it is over. `tell` hears every piece of news once.
 pub fn look_after(job: &mut Job, signals: &Signals, under: &dyn Under, orders: Orders, tell: &mut dyn FnMut(News)) -> Ended {
     let (stopping, stopped, lost) = (Stopping::default(), None, None);
-    let mut watch = Watch { job, signals, under, orders, stopping, stopped, lost, looked: moment(), passed_on: Vec::new(), keyboard: Vec::new() };
+    let mut watch =
+        Watch { job, signals, under, orders, stopping, stopped, lost, looked: moment(), passed_on: Vec::new(), keyboard: Vec::new() };
     let status = watch.until_ended(tell);
     if !orders.leave_children {
         watch.until_empty(tell);
