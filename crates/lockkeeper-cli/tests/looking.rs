@@ -101,6 +101,18 @@ fn gc_removes_idle_files_and_leaves_held_ones() {
 }
 
 #[test]
+fn check_is_the_laboratorys() {
+    let place = Place::new();
+    assert_eq!(place.run(["check", "--classes"]).code, 0);
+    assert!(place.run(["check", "--help"]).out.contains("usage: check"));
+    std::fs::write(place.path("history.lkh"), "no history").unwrap();
+    for args in [&["check"][..], &["check", "history.lkh"], &["--json", "check", "history.lkh"]] {
+        let ran = place.run(args);
+        assert_eq!((ran.code, ran.err.lines().count()), (64, 1), "{ran:?}");
+    }
+}
+
+#[test]
 fn what_nobody_reads_ends_like_any_filter() {
     let place = Place::new();
     let ran = finish(&mut place.sh("{ \"$LK\" man; echo $? > code; } | head -c 10 > /dev/null; sleep 0.1"));
