@@ -157,6 +157,13 @@ impl Locks {
     }
 }
 
+impl From<crate::Locks> for Locks {
+    /// The same for threads, also of an engine of your own.
+    fn from(locks: crate::Locks) -> Self {
+        Self(locks)
+    }
+}
+
 /// A mutex for threads.
 #[derive(Clone, Debug)]
 pub struct Mutex(crate::Mutex);

@@ -305,10 +305,12 @@ pub trait Engine: Send + Sync + 'static {
     /// Asks for a lock. Asking twice with the same claim has the effect of once (R3).
     fn attempt(&self, claim: &Claim, line: Line) -> Answer<Attempt>;
 
-    /// Asks what became of claims and holds, one message for all; also the sign of life for places (R10).
+    /// Asks what became of claims and holds, one message for all; also the sign of life for places (R10). What is neither
+    /// held nor in line any more is `Failed` with the kind `Lost`; the keeper then stands again, with the same claim.
     fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Attempt>>;
 
-    /// Leaves the line, or gives back a grant that is under way. Also ends a conversion that waits; the hold stays.
+    /// Leaves the line, or gives back a grant that is under way. Also ends a conversion: one that waits leaves, and an
+    /// upgrade that was granted meanwhile is taken back; the hold stays as it was before.
     fn withdraw(&self, claim: ClaimId) -> Answer<End>;
 
     /// Upgrades or downgrades a hold; `claim` has an id of its own and the new mode, and the hold keeps its id.

@@ -149,7 +149,6 @@ impl<'a> IntoFuture for Upgrade<'a> {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let cell = self.guard.cell().clone();
-            std::future::poll_fn(|context| cell.entry.poll_unconverted(&cell, context.waker())).await;
             convert(&cell, Mode::Exclusive, self.timeout).await?;
             Ok(Writing { guard: self.guard })
         })
@@ -190,6 +189,8 @@ async fn convert(cell: &Arc<TurnCell>, to: Mode, timeout: Option<Duration>) -> R
         }
     }
     let give_up = timeout.map(|time| cell.entry.keeper.clock.now().plus(time));
+    // One conversion at a time: the one back from writing may still be under way.
+    std::future::poll_fn(|context| cell.entry.poll_unconverted(cell, context.waker())).await;
     cell.entry.begin_convert(cell, to, give_up)?;
     let mut way = Way(Some(cell));
     let done = std::future::poll_fn(|context| cell.entry.poll_convert(cell, context.waker())).await;

@@ -63,8 +63,7 @@ impl Entry {
             Action::Refuse { seq, why } => {
                 let state = locked.state.as_deref_mut()?;
                 let outcome = self.outcome_of(state, why);
-                let word = if matches!((&outcome, why), (Outcome::Refused(_), Refusal::Answer)) { "failed" } else { why_word(why) };
-                self.keeper.observe(self, Seen::NotObtained { claim: seq, why: word });
+                self.keeper.observe(self, Seen::NotObtained { claim: seq, why: why_word(why) });
                 let waker = state.waiting.get_mut(seq).and_then(|waiting| {
                     waiting.outcome = Some(outcome);
                     waiting.waker.take()
@@ -82,7 +81,6 @@ impl Entry {
                 None
             }
             Action::RefuseConvert { seq, why } => {
-                self.keeper.observe(self, Seen::NotConverted { claim: seq });
                 self.tell_conversion(locked, seq, Err(why));
                 None
             }
@@ -140,11 +138,18 @@ impl Entry {
         let claim = self.claim(locked, ask);
         let line = if ask.try_only { InLine::Try } else { InLine::Join };
         let answer = self.keeper.engine.attempt(&claim, line);
-        self.answer(locked, now, claim.id, answer)
+        self.answer(locked, now, claim.id, answer, Self::answered)
     }
 
     /// Takes an answer to an attempt or conversion, now or later.
-    fn answer(self: &Arc<Self>, locked: &mut Locked<'_>, sent: Ticks, id: ClaimId, answer: Answer<Attempt>) -> Option<Event> {
+    fn answer(
+        self: &Arc<Self>,
+        locked: &mut Locked<'_>,
+        sent: Ticks,
+        id: ClaimId,
+        answer: Answer<Attempt>,
+        answered: fn(&Arc<Self>, ClaimId, Ticks, Attempt),
+    ) -> Option<Event> {
         match answer {
             Answer::Now(attempt) => {
                 if matches!(attempt, Attempt::InLine(_)) {
@@ -155,7 +160,7 @@ impl Entry {
             Answer::Later(answer) => {
                 self.keeper.await_event(id, self);
                 let entry = self.clone();
-                self.keeper.follow(answer, move |attempt| async move { entry.answered(id, sent, attempt) });
+                self.keeper.follow(answer, move |attempt| async move { answered(&entry, id, sent, attempt) });
                 None
             }
         }
@@ -192,7 +197,7 @@ impl Entry {
         let ask = Ask { seq: 0, id, shape: Shape { mode: to, ..shape }, try_only: false, sent_elsewhere: false, give_up };
         let claim = self.claim(locked, &ask);
         let answer = self.keeper.engine.convert(hold, &claim);
-        self.answer(locked, now, id, answer)
+        self.answer(locked, now, id, answer, Self::converted)
     }
 
     fn release(self: &Arc<Self>, locked: &mut Locked<'_>, now: Ticks, hold: HoldId, again: Option<Ask>) -> Option<Event> {
@@ -268,21 +273,13 @@ impl Entry {
 
     fn note_end(&self, hold: HoldId, end: &End) {
         let engine = self.keeper.facts.engine;
-        let word = match end {
-            End::Freed => {
-                tracing::debug!(engine, name = %self.name, "released");
-                "freed"
-            }
+        match end {
+            End::Freed => tracing::debug!(engine, name = %self.name, "released"),
             End::NotOurs => {
-                tracing::error!(engine, name = %self.name, %hold, "illegal release: the hold was not ours any more; nothing was touched");
-                "not-ours"
+                tracing::error!(engine, name = %self.name, %hold, "illegal release: the hold was not ours any more; nothing was touched")
             }
-            End::Unknown(error) => {
-                tracing::warn!(engine, name = %self.name, %hold, %error, "it is not known whether the release was done");
-                "unknown"
-            }
-        };
-        self.keeper.observe(self, Seen::Released { hold, end: word });
+            End::Unknown(error) => tracing::warn!(engine, name = %self.name, %hold, %error, "it is not known whether the release was done"),
+        }
     }
 }
 

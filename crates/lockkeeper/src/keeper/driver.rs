@@ -34,6 +34,8 @@ pub(crate) enum Due {
     Leases,
     /// Re-check all places.
     Net,
+    /// Forget events that came for claims which nobody registers.
+    Early,
     /// Wake a sleeping task.
     Wake(Waker),
 }
@@ -346,6 +348,11 @@ fn fire_due(clock: &Clock, timers: &Mutex<Timers>, keeper: &Weak<Keeper>) -> Opt
             Some(Due::Net) => {
                 if let Some(keeper) = keeper.upgrade() {
                     keeper.cast_net(now);
+                }
+            }
+            Some(Due::Early) => {
+                if let Some(keeper) = keeper.upgrade() {
+                    keeper.forget_early(now);
                 }
             }
             Some(Due::Wake(waker)) => waker.wake(),

@@ -194,7 +194,7 @@ impl Entry {
         let seq = state.line.draw_seq();
         let ask = Ask { seq, id: ClaimId::fresh(), shape: request.shape(), try_only: request.try_only, sent_elsewhere: false, give_up };
         state.waiting.insert(seq, Waiting::of(request));
-        self.keeper.observe(self, crate::observe::Seen::Asked { claim: seq, mode: request.mode, trying: request.try_only });
+        self.keeper.observe(self, crate::observe::Seen::Asked { claim: seq, mode: request.mode });
         self.step(&mut locked, now, Event::Ask(ask));
         match self.fetch(&mut locked, now, seq, request) {
             Some(outcome) => outcome,
@@ -239,11 +239,7 @@ impl Entry {
         Some(match outcome {
             Outcome::Busy(holder) => Ok(Begun::Busy(holder)),
             Outcome::Refused(error) => Err(error),
-            Outcome::AskAnew => {
-                // It asks again under another number.
-                self.keeper.observe(self, crate::observe::Seen::Left { claim: seq });
-                Ok(Begun::AskAnew)
-            }
+            Outcome::AskAnew => Ok(Begun::AskAnew),
             Outcome::Offered { hold, token } => {
                 let cell = self.take(state, now, seq, hold, token, request);
                 self.step(locked, now, Event::Take(seq));
@@ -395,7 +391,6 @@ impl Entry {
             return Err(self.error(ErrorKind::Lost, format!("the hold that would be converted is lost: {why}")));
         }
         state.converting.insert(cell.seq, Converting::default());
-        self.keeper.observe(self, crate::observe::Seen::Converting { claim: cell.seq, mode: to });
         self.step(&mut locked, now, Event::Convert { seq: cell.seq, id: ClaimId::fresh(), to, give_up });
         Ok(())
     }
@@ -407,7 +402,6 @@ impl Entry {
         let Some(state) = locked.state.as_deref_mut() else { return };
         if state.turns.contains(cell.seq) {
             state.converting.insert(cell.seq, Converting { forgotten: true, ..Converting::default() });
-            self.keeper.observe(self, crate::observe::Seen::Converting { claim: cell.seq, mode: to });
             self.step(&mut locked, now, Event::Convert { seq: cell.seq, id: ClaimId::fresh(), to, give_up: None });
         }
     }
@@ -459,10 +453,15 @@ impl Entry {
     pub(crate) fn abandon_convert(self: &Arc<Self>, cell: &Arc<TurnCell>) {
         let now = self.keeper.now();
         let mut locked = self.lock();
-        if let Some(state) = locked.state.as_deref_mut()
-            && state.converting.remove(&cell.seq).is_some()
-        {
-            self.step(&mut locked, now, Event::CancelConvert { seq: cell.seq });
+        let left = locked.state.as_deref_mut().and_then(|state| state.converting.remove(&cell.seq));
+        match left.map(|left| left.outcome) {
+            // An upgrade that was granted before its caller looked is taken back.
+            Some(Some(Ok(()))) if cell.mode_is(Mode::Exclusive) => {
+                drop(locked);
+                self.convert_back(cell, Mode::Upgradable);
+            }
+            Some(_) => self.step(&mut locked, now, Event::CancelConvert { seq: cell.seq }),
+            None => {}
         }
     }
 
@@ -483,6 +482,13 @@ impl Entry {
         self.step(&mut locked, now, event);
     }
 
+    /// The engine answered a conversion; its hold may be over by now, and the conversion with it.
+    pub(super) fn converted(self: &Arc<Self>, claim: ClaimId, sent: Ticks, answer: Attempt) {
+        if self.knows(claim) {
+            self.answered(claim, sent, answer);
+        }
+    }
+
     /// A hint that the claim may be granted.
     pub(crate) fn wake(self: &Arc<Self>, claim: ClaimId) {
         let now = self.keeper.now();
@@ -494,6 +500,10 @@ impl Entry {
     pub(crate) fn ended(self: &Arc<Self>, hold: HoldId, why: Lost, ours: bool) {
         let now = self.keeper.now();
         let mut locked = self.lock();
+        if !ours && locked.state.as_deref_mut().is_some_and(|state| state.leases.remove(&hold).is_some()) {
+            // It is not given back, which would end its lease here.
+            self.keeper.drop_lease(hold);
+        }
         self.step(&mut locked, now, Event::Ended { hold, why, ours });
     }
 
@@ -527,15 +537,23 @@ impl Entry {
         state.line.place() == Some(claim) || state.line.conversions().any(|id| id == claim)
     }
 
+    /// Whether the process stands in the engine's line with this claim.
+    pub(crate) fn is_in_line(&self, claim: ClaimId) -> bool {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).line.place() == Some(claim)
+    }
+
     /// Turns an engine's answer into what the line understands, and keeps what it does not need.
     pub(super) fn understand(self: &Arc<Self>, locked: &mut Locked<'_>, claim: ClaimId, sent: Ticks, answer: Attempt) -> Event {
         let Some(state) = locked.state.as_deref_mut() else { return Event::Timer };
         let answer = match answer {
             Attempt::Granted(grant) => {
                 self.keeper.forget_claim(claim);
-                if let Some(lease) = grant.lease {
-                    let cell = self.keeper.add_lease(self, claim, &lease, sent, state.line.shape_of(claim));
-                    state.leases.insert(claim, cell);
+                // Nobody renews what nobody here wants: it ends with its lease, if the withdrawal does not reach the engine (R5).
+                if let Some(lease) = grant.lease
+                    && let Some(hold) = state.line.hold_for(claim)
+                {
+                    let cell = self.keeper.add_lease(self, hold, &lease, sent, state.line.shape_of(claim));
+                    state.leases.insert(hold, cell);
                 }
                 Answered::Granted(grant.number)
             }

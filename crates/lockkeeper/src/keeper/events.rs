@@ -10,6 +10,7 @@ use super::driver::Due;
 use super::entry::Entry;
 use crate::clock::Ticks;
 use crate::engine::{Answer, Attempt, Event, Which};
+use crate::error::ErrorKind;
 use crate::id::{ById, ClaimId};
 
 /// How often all places are re-checked in one message.
@@ -17,6 +18,8 @@ const NET_EVERY: Duration = Duration::from_secs(5);
 
 /// Events for claims that nobody has registered yet, at most.
 const EARLY_MAX: usize = 1024;
+/// For how long such an event is kept. The answer that it was faster than is under way; a claim that was left has none.
+const EARLY_FOR: Duration = Duration::from_secs(1);
 
 /// Which entry waits for events of which claim.
 #[derive(Default)]
@@ -32,26 +35,41 @@ struct Maps {
     waiting: ById<ClaimId, Weak<Entry>>,
     /// An engine's thread may be faster than the answer that says "in line".
     early: ById<ClaimId, Event>,
-    /// The same in order of arrival: some belong to claims that are over and never ask, and give way to newer ones.
-    early_order: VecDeque<ClaimId>,
+    /// The same in order of arrival: some belong to claims that are over and never ask, and give way to newer ones and to time.
+    early_order: VecDeque<(ClaimId, Ticks)>,
     net_armed: bool,
 }
 
 impl Maps {
-    fn keep_early(&mut self, claim: ClaimId, event: Event) {
+    /// Answers whether it is the only one.
+    fn keep_early(&mut self, now: Ticks, claim: ClaimId, event: Event) -> bool {
         if self.early_order.len() >= EARLY_MAX
-            && let Some(oldest) = self.early_order.pop_front()
+            && let Some((oldest, _)) = self.early_order.pop_front()
         {
             self.early.remove(&oldest);
         }
         if self.early.insert(claim, event).is_none() {
-            self.early_order.push_back(claim);
+            self.early_order.push_back((claim, now));
         }
+        self.early.len() == 1
+    }
+
+    /// Forgets those that nobody asked for in time; answers when the next will be forgotten.
+    fn forget_early(&mut self, now: Ticks) -> Option<Ticks> {
+        while let Some(&(claim, came)) = self.early_order.front() {
+            let until = came.plus(EARLY_FOR);
+            if until > now {
+                return Some(until);
+            }
+            self.early_order.pop_front();
+            self.early.remove(&claim);
+        }
+        None
     }
 
     fn take_early(&mut self, claim: ClaimId) -> Option<Event> {
         let event = self.early.remove(&claim)?;
-        self.early_order.retain(|id| *id != claim);
+        self.early_order.retain(|(id, _)| *id != claim);
         Some(event)
     }
 }
@@ -100,14 +118,23 @@ impl Keeper {
     }
 
     /// The entry that waits for this claim; keeps the event for later when there is none.
-    fn entry_of(&self, claim: ClaimId, event: &Event) -> Option<Arc<Entry>> {
-        self.claims.with(|maps| {
-            if let Some(entry) = maps.waiting.get(&claim) {
-                return entry.upgrade();
-            }
-            maps.keep_early(claim, event.clone());
-            None
-        })
+    fn entry_of(self: &Arc<Self>, claim: ClaimId, event: &Event) -> Option<Arc<Entry>> {
+        let now = self.clock.now();
+        let (entry, first) = self.claims.with(|maps| match maps.waiting.get(&claim) {
+            Some(entry) => (entry.upgrade(), false),
+            None => (None, maps.keep_early(now, claim, event.clone())),
+        });
+        if first {
+            self.driver.arm(self, now.plus(EARLY_FOR), Due::Early);
+        }
+        entry
+    }
+
+    /// Forgets events that came for claims which nobody registers any more.
+    pub(super) fn forget_early(self: &Arc<Self>, now: Ticks) {
+        if let Some(next) = self.claims.with(|maps| maps.forget_early(now)) {
+            self.driver.arm(self, next, Due::Early);
+        }
     }
 
     /// Acts on one event, in the thread that brings it.
@@ -194,9 +221,12 @@ impl Keeper {
         let sent = self.clock.now();
         let tell = move |answers: Vec<Attempt>| {
             for ((id, entry), answer) in places.into_iter().zip(answers) {
-                // Unknown changes nothing for a place: the next net asks again.
-                if !matches!(answer, Attempt::Unknown(_)) {
-                    entry.answered(id, sent, answer);
+                match answer {
+                    // Unknown changes nothing for a place: the next net asks again.
+                    Attempt::Unknown(_) => {}
+                    // The place is gone, with the server's data or for want of a sign of life: stand again.
+                    Attempt::Failed(error) if error.kind() == ErrorKind::Lost && entry.is_in_line(id) => entry.wake(id),
+                    answer => entry.answered(id, sent, answer),
                 }
             }
         };

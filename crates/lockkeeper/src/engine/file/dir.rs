@@ -128,12 +128,6 @@ impl Directory {
         self.anchor.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The incarnation that the path leads to now.
-    pub(super) fn current(&self) -> Result<Arc<Anchor>> {
-        let anchor = self.anchor();
-        if self.is_still(&anchor) { Ok(anchor) } else { self.reopen() }
-    }
-
     /// Opens the path again: the incarnation that we know was deleted or moved away.
     pub(super) fn reopen(&self) -> Result<Arc<Anchor>> {
         let fresh = Arc::new(Anchor::open(&self.path)?);

@@ -130,7 +130,6 @@ impl<'a> Driver<'a> {
             Action::Sleep => self.sleep(),
             Action::Write => self.write().map(|()| Event::Yes),
             Action::Show => self.show().map(|()| Event::Yes),
-            Action::Announce if self.wait.is_some_and(Wait::is_called_off) => Ok(Event::Stopped),
             Action::Announce => {
                 let record = waiter(&self.claim.who, self.claim.mode, unix_us());
                 self.waits_at = Some(presence::announce(&self.file, &record).map_err(|e| self.failed("wait at", e))?);

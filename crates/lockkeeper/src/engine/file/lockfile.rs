@@ -1,7 +1,7 @@
 //! One open lock file: making it, checking that it is what it should be, and seeing that it is still the one (F1).
 
 use std::ffi::CString;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,17 +63,63 @@ pub(super) const PATIENCE: u32 = 50;
 impl LockFile {
     /// Opens the lock's file, and makes it if there is none.
     pub(super) fn open(dir: &Directory, key: &Key) -> Result<Self> {
+        Self::open_or(dir, key, true)?.ok_or_else(|| Error::new(ErrorKind::Refused, "the lock file went away again and again"))
+    }
+
+    /// Opens the lock's file if there is one.
+    pub(super) fn open_existing(dir: &Directory, key: &Key) -> Result<Option<Self>> {
+        Self::open_or(dir, key, false)
+    }
+
+    /// Opens the lock's file only to read it, if there is one and something stands in it.
+    pub(super) fn open_to_look(dir: &Directory, key: &Key) -> Result<Option<Self>> {
         let path = || dir.file(&key.file);
-        let mut anchor = dir.current()?;
+        let mut anchor = dir.anchor();
+        if !dir.is_still(&anchor) {
+            anchor = dir.reopen()?;
+        }
+        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
+        let fd = match openat(&*anchor, key.file.as_c_str(), flags, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::ENOENT) => return Ok(None),
+            Err(e) => return Err(Self::not_opened(dir, &anchor, key, e)),
+        };
+        let stat = fstat(&fd).map_err(|e| refused("look at the lock file", &path(), e))?;
+        let file = Self { fd: Descriptor::new(fd), dev: stat.st_dev, ino: stat.st_ino, anchor };
+        file.judge(dir, key, &stat)?;
+        match Header::of(&file).map_err(|e| refused("read the lock file", &path(), e))? {
+            Header::Fresh => Ok(None),
+            said => file.is_of(dir, key, said).map(|()| Some(file)),
+        }
+    }
+
+    /// The name that a file's header tells, if the file is a lock file of that kind and carries the right name itself.
+    pub(super) fn name_in(dir: &Directory, kind: Kind, file_name: &str) -> Option<Name> {
+        let file_name = CString::new(file_name).ok()?;
+        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
+        let fd = openat(&*dir.anchor(), file_name.as_c_str(), flags, Mode::empty()).ok()?;
+        match Header::of(&fd).ok()? {
+            Header::Of(of, name) if of == kind && names::file_name(kind, &name) == file_name => Some(name),
+            _ => None,
+        }
+    }
+
+    fn open_or(dir: &Directory, key: &Key, make: bool) -> Result<Option<Self>> {
+        let path = || dir.file(&key.file);
+        let mut anchor = dir.anchor();
         for _ in 0..PATIENCE {
             // Non-blocking, because somebody may have put a pipe there.
             let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
             match openat(&*anchor, key.file.as_c_str(), flags, Mode::empty()) {
                 Ok(fd) => {
-                    let file = Self::judged(dir, key, anchor, fd)?;
+                    let stat = fstat(&fd).map_err(|e| refused("look at the lock file", &path(), e))?;
+                    let file = Self { fd: Descriptor::new(fd), dev: stat.st_dev, ino: stat.st_ino, anchor };
+                    file.judge(dir, key, &stat)?;
                     file.prepare(dir, key)?;
-                    return Ok(file);
+                    return Ok(Some(file));
                 }
+                Err(Errno::ENOENT) if !make && dir.is_still(&anchor) => return Ok(None),
+                Err(Errno::ENOENT) if !make => anchor = dir.reopen()?,
                 // Made with O_EXCL and never opened with O_CREAT: what a neighbour laid there is judged first.
                 Err(Errno::ENOENT) => {
                     match openat(&*anchor, key.file.as_c_str(), flags | OFlag::O_CREAT | OFlag::O_EXCL, anchor.file_mode()) {
@@ -87,41 +133,7 @@ impl LockFile {
                 Err(e) => return Err(Self::not_opened(dir, &anchor, key, e)),
             }
         }
-        let text = format!("the lock file {} comes and goes: find out who removes it", shown(&path()));
-        Err(Error::new(ErrorKind::Refused, text).temporary(true))
-    }
-
-    /// Opens the lock's file only to read it, if there is one and something stands in it.
-    pub(super) fn open_to_look(dir: &Directory, key: &Key) -> Result<Option<Self>> {
-        let anchor = dir.current()?;
-        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
-        let fd = match openat(&*anchor, key.file.as_c_str(), flags, Mode::empty()) {
-            Ok(fd) => fd,
-            Err(Errno::ENOENT) => return Ok(None),
-            Err(e) => return Err(Self::not_opened(dir, &anchor, key, e)),
-        };
-        let file = Self::judged(dir, key, anchor, fd)?;
-        match Header::of(&file).map_err(|e| refused("read the lock file", &dir.file(&key.file), e))? {
-            Header::Fresh => Ok(None),
-            said => file.is_of(dir, key, said).map(|()| Some(file)),
-        }
-    }
-
-    fn judged(dir: &Directory, key: &Key, anchor: Arc<Anchor>, fd: OwnedFd) -> Result<Self> {
-        let stat = fstat(&fd).map_err(|e| refused("look at the lock file", &dir.file(&key.file), e))?;
-        let file = Self { fd: Descriptor::new(fd), dev: stat.st_dev, ino: stat.st_ino, anchor };
-        file.judge(dir, key, &stat).map(|()| file)
-    }
-
-    /// The name that a file's header tells, if the file is a lock file of that kind and carries the right name itself.
-    pub(super) fn name_in(dir: &Directory, kind: Kind, file_name: &str) -> Option<Name> {
-        let file_name = CString::new(file_name).ok()?;
-        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
-        let fd = openat(&*dir.anchor(), file_name.as_c_str(), flags, Mode::empty()).ok()?;
-        match Header::of(&fd).ok()? {
-            Header::Of(of, name) if of == kind && names::file_name(kind, &name) == file_name => Some(name),
-            _ => None,
-        }
+        Ok(None)
     }
 
     /// Gives a file that we made the owner and the permissions that everybody who shares the directory needs.

@@ -54,6 +54,8 @@ struct Hold {
     claim: Claim,
     number: u64,
     since: SystemTime,
+    /// The last conversion, and the mode before it.
+    converted: Option<(ClaimId, Mode)>,
 }
 
 /// A claim in line; `converts` names the hold that it would change.
@@ -87,8 +89,11 @@ impl Record {
         };
         *last = number;
         match converts.and_then(|id| self.holds.iter_mut().find(|h| h.id == id)) {
-            Some(hold) => (hold.claim.mode, hold.number) = (claim.mode, number),
-            None => self.holds.push(Hold { id: claim.id, client, claim, number, since }),
+            Some(hold) => {
+                hold.converted = Some((claim.id, hold.claim.mode));
+                (hold.claim.mode, hold.number) = (claim.mode, number);
+            }
+            None => self.holds.push(Hold { id: claim.id, client, claim, number, since, converted: None }),
         }
         granted(number)
     }
@@ -99,6 +104,19 @@ impl Record {
 }
 
 impl Hold {
+    fn is_converted_by(&self, id: ClaimId) -> bool {
+        self.converted.is_some_and(|(by, _)| by == id)
+    }
+
+    /// An upgrade that nobody wants any more: upgradable as before.
+    fn unconvert(&mut self) {
+        if let Some((_, Mode::Upgradable)) = self.converted.take()
+            && self.claim.mode == Mode::Exclusive
+        {
+            self.claim.mode = Mode::Upgradable;
+        }
+    }
+
     fn shown(&self) -> Holder {
         let mut holder = Holder::new(self.id, &self.claim.who, self.claim.mode);
         holder.since = Some(self.since);
@@ -179,7 +197,7 @@ impl Store {
     pub(super) fn recheck(&self, id: ClaimId) -> Attempt {
         let record = self.of_claim.get(&id).and_then(|key| self.names.get(key));
         let Some(record) = record else { return Attempt::Failed(Error::new(ErrorKind::Lost, "it is neither held nor in line")) };
-        if let Some(hold) = record.holds.iter().find(|h| h.id == id) {
+        if let Some(hold) = record.holds.iter().find(|h| h.id == id || h.is_converted_by(id)) {
             return granted(hold.number);
         }
         let ahead = record.line.iter().position(|p| p.claim.id == id).and_then(|at| u32::try_from(at + record.holds.len()).ok());
@@ -196,21 +214,35 @@ impl Store {
             self.settle(&key, pushes);
             return End::Freed;
         }
+        if let Some(record) = self.names.get_mut(&key)
+            && let Some(hold) = record.holds.iter_mut().find(|h| h.is_converted_by(id))
+        {
+            hold.unconvert();
+            self.of_claim.remove(&id);
+            self.settle(&key, pushes);
+            return End::Freed;
+        }
         self.release(id, pushes)
     }
 
     pub(super) fn convert(&mut self, hold: HoldId, claim: &Claim, pushes: &mut Vec<Push>) -> Attempt {
+        if self.of_claim.contains_key(&claim.id) {
+            return self.recheck(claim.id);
+        }
         let gone = || Attempt::Failed(Error::new(ErrorKind::Lost, "the hold is gone"));
         let Some(key) = self.of_claim.get(&hold).cloned() else { return gone() };
         let Some(record) = self.names.get_mut(&key) else { return gone() };
-        let Some(client) = record.holds.iter().find(|h| h.id == hold).map(|h| h.client) else { return gone() };
+        let Some((client, before)) = record.holds.iter().find(|h| h.id == hold).map(|h| (h.client, h.converted)) else { return gone() };
+        if let Some((before, _)) = before {
+            self.of_claim.remove(&before);
+        }
+        self.of_claim.insert(claim.id, key.clone());
         let answer = if record.admits(claim.mode, Some(hold)) {
             record.grant(&mut self.last_number, client, claim.clone(), Some(hold))
         } else {
             // Before everybody in line: nobody there could be granted while this hold stands.
             let waiting = Waiting { client, claim: claim.clone(), converts: Some(hold), since: SystemTime::now() };
             record.line.push_front(waiting);
-            self.of_claim.insert(claim.id, key.clone());
             Attempt::InLine(Place { ahead: u32::try_from(record.holds.len().saturating_sub(1)).ok(), holder: record.holder() })
         };
         self.settle(&key, pushes);
@@ -221,11 +253,11 @@ impl Store {
         let Some(key) = self.of_claim.get(&id).cloned() else { return End::NotOurs };
         let Some(record) = self.names.get_mut(&key) else { return End::NotOurs };
         let Some(at) = record.holds.iter().position(|h| h.id == id) else { return End::NotOurs };
-        record.holds.remove(at);
+        let converted = record.holds.remove(at).converted.map(|(by, _)| by);
         // A conversion of this hold that still waits goes with it.
         let left: Vec<ClaimId> = record.line.iter().filter(|p| p.converts == Some(id)).map(|p| p.claim.id).collect();
         record.line.retain(|p| p.converts != Some(id));
-        for claim in left.into_iter().chain([id]) {
+        for claim in left.into_iter().chain(converted).chain([id]) {
             self.of_claim.remove(&claim);
         }
         self.settle(&key, pushes);
@@ -241,9 +273,6 @@ impl Store {
                 }
                 let Some(first) = record.line.pop_front() else { break };
                 let (client, claim) = (first.client, first.claim.id);
-                if first.converts.is_some() {
-                    self.of_claim.remove(&claim);
-                }
                 let event = match record.grant(&mut self.last_number, client, first.claim, first.converts) {
                     Attempt::Granted(grant) => Event::Granted { claim, grant },
                     Attempt::Failed(error) => Event::Failed { claim, error },

@@ -72,6 +72,15 @@ impl Line {
             || self.holds.iter().any(|h| h.id == id || h.converting.as_ref().is_some_and(|c| c.id == id))
     }
 
+    /// The hold that a grant of this claim would give or change; `None` when nobody here wants it any more.
+    pub(crate) fn hold_for(&self, id: ClaimId) -> Option<HoldId> {
+        if self.standing.as_ref().is_some_and(|s| s.ask.id == id && !matches!(s.phase, Phase::Leaving(_))) {
+            return Some(id);
+        }
+        let converts = |h: &Hold| h.converting.as_ref().is_some_and(|c| c.id == id && !c.leaving);
+        self.holds.iter().find(|h| h.id == id || converts(h)).map(|h| h.id)
+    }
+
     /// Whether the engine must still be told that a place is left.
     pub(crate) fn is_leaving(&self) -> bool {
         self.standing.as_ref().is_some_and(|s| matches!(s.phase, Phase::Leaving(_)))
