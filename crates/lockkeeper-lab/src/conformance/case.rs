@@ -1,0 +1,121 @@
+//! A case, and how one is run.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use super::need::Need;
+use super::quiet::Quiet;
+use super::subject::Subject;
+use super::trial::Trial;
+
+pub use super::cases::cases;
+
+/// A case that takes longer than this hangs.
+const CASE_MAX: Duration = Duration::from_secs(120);
+
+pub(super) type Running = Pin<Box<dyn Future<Output = ()>>>;
+
+/// One rule, as a test that takes any subject.
+pub struct Case {
+    /// The rule as a sentence: `r3_a_release_sent_twice_frees_only_its_own_grant`; with `::` after what stands for a mutex in it.
+    pub name: &'static str,
+    /// What it needs of the engine; without it the engine must say so.
+    pub needs: &'static [Need],
+    /// Counts threads, so that nothing else may run in this process meanwhile.
+    pub(super) alone: bool,
+    pub(super) run: fn(Arc<Trial>) -> Running,
+}
+
+/// What came of a case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The rule holds.
+    Holds,
+    /// The engine says that it cannot do what the case needs, and answers so; or the subject lacks what the case needs.
+    NotCapable(Need),
+    /// The rule is broken, as the text says.
+    Broken(String),
+}
+
+impl std::fmt::Debug for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Case").field("name", &self.name).field("needs", &self.needs).finish_non_exhaustive()
+    }
+}
+
+/// The case of this name.
+pub fn case(name: &str) -> Option<&'static Case> {
+    cases().iter().find(|case| case.name == name)
+}
+
+/// Runs one case on a subject, on a runtime of its own.
+pub fn run(case: &'static Case, subject: impl FnOnce() -> Subject + Send + 'static) -> Outcome {
+    let (sender, receiver) = channel();
+    let body = move || {
+        let quiet = Quiet::keep(case.alone);
+        let outcome = catch_unwind(AssertUnwindSafe(|| attempt(case, subject)));
+        drop(quiet);
+        // Nobody listens once the time is over.
+        let _ = sender.send(outcome.unwrap_or_else(|panic| Outcome::Broken(text_of(&*panic))));
+    };
+    let started = std::thread::Builder::new().name(case.name.chars().take(15).collect()).spawn(body);
+    let Ok(thread) = started else { return Outcome::Broken("no thread can be started".to_owned()) };
+    // A case that must run alone waits for the others first.
+    let patience = CASE_MAX * if case.alone { 4 } else { 2 };
+    match receiver.recv_timeout(patience) {
+        Ok(outcome) => {
+            // It has sent its last word, so it ends at once.
+            let _ = thread.join();
+            outcome
+        }
+        Err(RecvTimeoutError::Timeout) => Outcome::Broken(format!("it hangs: no end after {patience:?}")),
+        Err(RecvTimeoutError::Disconnected) => Outcome::Broken("it ended without an outcome".to_owned()),
+    }
+}
+
+fn attempt(case: &Case, subject: impl FnOnce() -> Subject) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime can be started");
+    let outcome = runtime.block_on(async {
+        let subject = subject();
+        let locks = (subject.open)(lockkeeper::Locks::builder()).await.expect("the store can be opened");
+        let about = locks.describe();
+        let trial = Arc::new(Trial::new(subject, about));
+        let missing = case.needs.iter().find(|need| !need.is_met(&trial.about, &trial.subject));
+        if let Some(need) = missing {
+            need.assert_refused(&locks, &trial.name("refused")).await;
+        }
+        drop(locks.close().await);
+        if let Some(need) = missing {
+            return Outcome::NotCapable(*need);
+        }
+        let running = (case.run)(trial.clone());
+        match tokio::time::timeout(CASE_MAX, running).await {
+            Ok(()) => Outcome::Holds,
+            Err(_) => Outcome::Broken(format!("it hangs: no end after {CASE_MAX:?}")),
+        }
+    });
+    runtime.shutdown_timeout(Duration::from_secs(2));
+    outcome
+}
+
+fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|t| (*t).to_owned())).unwrap_or_else(|| "it panicked".to_owned())
+}
+
+/// Runs the case of this name as a test: panics when its rule is broken.
+///
+/// # Panics
+/// When the rule is broken, or there is no such case.
+pub fn check(name: &str, subject: impl FnOnce() -> Subject + Send + 'static) {
+    let case = case(name).unwrap_or_else(|| panic!("there is no case {name}"));
+    match run(case, subject) {
+        Outcome::Holds => {}
+        Outcome::NotCapable(need) => println!("{name}: not capable: {}", need.as_str()),
+        Outcome::Broken(why) => panic!("{name}: {why}"),
+    }
+}

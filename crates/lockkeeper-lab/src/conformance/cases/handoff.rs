@@ -1,0 +1,195 @@
+//! R9: one place a process; holds pass inside it within bounds.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use lockkeeper::observe::{Observer, Seen};
+use lockkeeper::{ClaimId, Kind, Locks, Name, Ticks};
+
+use crate::conformance::trial::{Trial, until, within};
+
+const SOON: Duration = Duration::from_secs(10);
+
+/// Notes which hold each turn belonged to.
+#[derive(Default)]
+struct Holds(Mutex<Vec<ClaimId>>);
+
+impl Observer for Holds {
+    fn seen(&self, _: Ticks, _: Kind, _: &Name, what: &Seen) {
+        if let Seen::Got { hold, .. } = what {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(*hold);
+        }
+    }
+}
+
+impl Holds {
+    fn taken(&self) -> Vec<ClaimId> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How many turns each hold had, in order.
+    fn runs(&self) -> Vec<usize> {
+        self.taken().chunk_by(|one, next| one == next).map(<[_]>::len).collect()
+    }
+}
+
+/// Many tasks of one client behind a guard, each with one short turn.
+async fn queue_up(locks: &Locks, name: &str, tasks: usize, turn: Duration) -> Vec<tokio::task::JoinHandle<Instant>> {
+    let behind = |locks: Locks, name: String| async move {
+        let guard = locks.mutex(&name).lock().await.expect("every claim is granted at last");
+        if !turn.is_zero() {
+            tokio::time::sleep(turn).await;
+        }
+        drop(guard);
+        Instant::now()
+    };
+    let mut queued = Vec::new();
+    for _ in 0..tasks {
+        queued.push(tokio::spawn(behind(locks.clone(), name.to_owned())));
+        tokio::task::yield_now().await;
+    }
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    queued
+}
+
+pub(super) async fn r9_a_process_has_one_place_in_the_line(t: Arc<Trial>) {
+    let name = t.name("a");
+    let (one, two) = (t.open().await, t.open().await);
+    let held = one.mutex(&name).lock().await.expect("it is free");
+    let queued = queue_up(&two, &name, 20, Duration::ZERO).await;
+    t.until_waiting(&one, Kind::Lock, &name, 1).await;
+    assert_eq!(t.status(&one, &name).await.waiters.len(), 1, "twenty tasks, one place");
+    assert!(held.release().await.is_clean());
+    for task in queued {
+        within(SOON, "each gets its turn", task).await.expect("no panic");
+    }
+}
+
+pub(super) async fn r9_a_hold_has_at_most_64_turns(t: Arc<Trial>) {
+    let name = t.name("a");
+    let holds = Arc::new(Holds::default());
+    let one = t.open_with(|builder| builder.observer(holds.clone()).hand_off_time(SOON)).await;
+    let two = t.open().await;
+    let held = one.mutex(&name).lock().await.expect("it is free");
+    let queued = queue_up(&one, &name, 150, Duration::ZERO).await;
+    let other = tokio::spawn(two.mutex(&name).lock().into_future());
+    t.until_waiting(&two, Kind::Lock, &name, 1).await;
+    assert!(held.release().await.is_clean());
+    let turn = within(SOON, "the other process gets its turn", other).await.expect("no panic").expect("it is granted");
+    let before = holds.taken().len();
+    if t.about().can.fair {
+        assert!(before <= 64, "{before} turns went before a process that stood in line");
+    }
+    assert!(turn.release().await.is_clean());
+    for task in queued {
+        within(SOON, "each gets its turn", task).await.expect("no panic");
+    }
+    let runs = holds.runs();
+    assert_eq!(runs.iter().sum::<usize>(), 151);
+    assert!(runs.iter().all(|turns| *turns <= 64), "{runs:?}");
+    assert!(runs.iter().any(|turns| *turns > 1), "holds pass: {runs:?}");
+}
+
+pub(super) async fn r9_a_hold_passes_for_at_most_its_time(t: Arc<Trial>) {
+    let name = t.name("a");
+    let holds = Arc::new(Holds::default());
+    let one = t.open_with(|builder| builder.observer(holds.clone())).await;
+    let two = t.open().await;
+    let held = one.mutex(&name).lock().await.expect("it is free");
+    let queued = queue_up(&one, &name, 40, Duration::from_millis(15)).await;
+    let other = tokio::spawn(two.mutex(&name).lock().into_future());
+    t.until_waiting(&two, Kind::Lock, &name, 1).await;
+    assert!(held.release().await.is_clean());
+    let turn = within(SOON, "the other process gets its turn", other).await.expect("no panic").expect("it is granted");
+    drop(turn);
+    for task in queued {
+        within(SOON, "each gets its turn", task).await.expect("no panic");
+    }
+    // Turns of 15 ms: a hold that passes for 50 ms has four of them, and the one that began before the end.
+    let runs = holds.runs();
+    assert!(runs.iter().all(|turns| *turns <= 6), "{runs:?}");
+}
+
+pub(super) async fn r9_a_handed_off_turn_has_a_greater_token(t: Arc<Trial>) {
+    let name = t.name("a");
+    let holds = Arc::new(Holds::default());
+    let locks = t.open_with(|builder| builder.observer(holds.clone()).hand_off_time(SOON)).await;
+    let tokens = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for _ in 0..100 {
+        let (locks, name, tokens) = (locks.clone(), name.clone(), tokens.clone());
+        tasks.push(tokio::spawn(async move {
+            let guard = locks.mutex(&name).lock().await.expect("every claim is granted at last");
+            tokens.lock().expect("no panic").push(guard.token().expect("a token"));
+        }));
+    }
+    for task in tasks {
+        within(SOON, "each gets its turn", task).await.expect("no panic");
+    }
+    let tokens = tokens.lock().expect("no panic").clone();
+    assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
+    assert_eq!(tokens.len(), 100);
+}
+
+pub(super) async fn r9_without_hand_off_every_turn_is_a_hold_of_its_own(t: Arc<Trial>) {
+    for by_count in [true, false] {
+        let name = t.name(if by_count { "no turns" } else { "no time" });
+        let holds = Arc::new(Holds::default());
+        let strict = |builder: lockkeeper::Builder| if by_count { builder.hand_off(0) } else { builder.hand_off_time(Duration::ZERO) };
+        let locks = t.open_with(|builder| strict(builder).observer(holds.clone())).await;
+        let held = locks.mutex(&name).lock().await.expect("it is free");
+        let queued = queue_up(&locks, &name, 6, Duration::ZERO).await;
+        drop(held);
+        for task in queued {
+            within(SOON, "each gets its turn", task).await.expect("no panic");
+        }
+        assert_eq!(holds.runs(), [1; 7], "no hold passes");
+    }
+}
+
+pub(super) async fn r9_fixed_leases_never_pass(t: Arc<Trial>) {
+    let name = t.name("a");
+    let holds = Arc::new(Holds::default());
+    let locks = t.open_with(|builder| builder.observer(holds.clone())).await;
+    let fixed = || locks.mutex(&name).lock().ttl(Duration::from_secs(20)).no_renew().into_future();
+    let held = fixed().await.expect("it is free");
+    let next = tokio::spawn(fixed());
+    let last = tokio::spawn(fixed());
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    drop(held);
+    let (next, last) = (
+        tokio::spawn(async move { drop(next.await.expect("no panic").expect("it is granted")) }),
+        tokio::spawn(async move { drop(last.await.expect("no panic").expect("it is granted")) }),
+    );
+    within(SOON, "each gets its turn", async { (next.await.expect("no panic"), last.await.expect("no panic")) }).await;
+    assert_eq!(holds.runs(), [1, 1, 1]);
+}
+
+pub(super) async fn r9_permits_never_pass(t: Arc<Trial>) {
+    let name = t.name("a");
+    let holds = Arc::new(Holds::default());
+    let locks = t.open_with(|builder| builder.observer(holds.clone())).await;
+    let permit = || locks.semaphore(&name, 1).acquire(1).into_future();
+    let held = permit().await.expect("it is free");
+    let next = tokio::spawn(permit());
+    t.until_waiting(&locks, Kind::Semaphore, &name, 1).await;
+    drop(held);
+    drop(within(SOON, "the next gets it", next).await.expect("no panic").expect("it is granted"));
+    assert_eq!(holds.runs(), [1, 1]);
+}
+
+pub(super) async fn r9_readers_join_a_hold_of_their_process(t: Arc<Trial>) {
+    let name = t.name("a");
+    let holds = Arc::new(Holds::default());
+    let (one, two) = (t.open_with(|builder| builder.observer(holds.clone()).hand_off_time(SOON)).await, t.open().await);
+    let first = one.rwlock(&name).read().await.expect("it is free");
+    let second = one.rwlock(&name).read().await.expect("it is shared");
+    assert_eq!(holds.runs(), [2], "one hold for both");
+    assert_eq!(first.token().ok(), second.token().ok());
+    let entry = t.status(&two, &name).await;
+    assert_eq!(entry.holders.len(), 1);
+    drop(first);
+    assert!(two.rwlock(&name).try_write().await.expect("it can be tried").is_none(), "one still reads");
+    drop(second);
+    until("the last reader lets go", || async { t.status(&two, &name).await.holders.is_empty() }).await;
+}

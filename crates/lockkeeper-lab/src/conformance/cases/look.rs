@@ -1,0 +1,90 @@
+//! What an engine shows: status, list, watch; and taking a lock away.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper::{Kind, Mode};
+
+use crate::conformance::trial::{Trial, until, within};
+
+const SOON: Duration = Duration::from_secs(10);
+
+pub(super) async fn the_status_shows_who_holds_and_who_waits(t: Arc<Trial>) {
+    let name = t.name("a");
+    let (one, two) = (t.open().await, t.open().await);
+    let free = t.status(&two, &name).await;
+    assert!(free.holders.is_empty() && free.waiters.is_empty(), "{free:?}");
+    let guard = one.mutex(&name).lock().label("the report").await.expect("it is free");
+    let waiting = tokio::spawn(two.mutex(&name).lock().into_future());
+    t.until_waiting(&one, Kind::Lock, &name, 1).await;
+    let entry = t.status(&two, &name).await;
+    let [holder] = entry.holders.as_slice() else { panic!("one holds it: {entry:?}") };
+    assert_eq!(holder.pid, Some(std::process::id()), "{holder:?}");
+    assert_eq!(holder.label.as_deref(), Some("the report"), "{holder:?}");
+    assert_eq!(holder.mode, Some(Mode::Exclusive), "{holder:?}");
+    assert_eq!(holder.token, guard.token().ok(), "{holder:?}");
+    assert_eq!(holder.expires_in.is_some(), guard.remaining().is_some() && t.about().leases, "{holder:?}");
+    if t.about().can.fair {
+        assert_eq!(entry.waiters.first().and_then(|w| w.pid), Some(std::process::id()), "{entry:?}");
+    }
+    assert!(guard.release().await.is_clean());
+    drop(within(SOON, "the next gets it", waiting).await.expect("no panic").expect("it is granted"));
+    until("nobody is there", || async {
+        let entry = t.status(&one, &name).await;
+        entry.holders.is_empty() && entry.waiters.is_empty()
+    })
+    .await;
+}
+
+pub(super) async fn the_list_shows_what_is_in_use(t: Arc<Trial>) {
+    let (one, two) = (t.open().await, t.open().await);
+    let names = [t.name("list/a"), t.name("list/b"), t.name("other")];
+    let held = [one.mutex(&names[0]).lock().await.expect("it is free"), one.mutex(&names[2]).lock().await.expect("it is free")];
+    let listed = |prefix: String| {
+        let two = two.clone();
+        async move {
+            let mut names: Vec<String> = two.list(&prefix).await.expect("it can be listed").iter().map(|e| e.name.to_string()).collect();
+            names.sort();
+            names
+        }
+    };
+    assert_eq!(listed(t.name("list/")).await, [names[0].clone()]);
+    assert_eq!(listed(t.name("")).await, [names[0].clone(), names[2].clone()]);
+    if t.about().can.shared {
+        let reading = one.rwlock(&names[1]).read().await.expect("it is free");
+        assert_eq!(listed(t.name("list/")).await, [names[0].clone(), names[1].clone()]);
+        drop(reading);
+    }
+    drop(held);
+    until("nothing is listed", || async { listed(t.name("")).await.is_empty() }).await;
+}
+
+pub(super) async fn a_watch_shows_each_change(t: Arc<Trial>) {
+    let name = t.name("a");
+    let (one, two) = (t.open().await, t.open().await);
+    let mut watch = two.watch(&name).await.expect("it can be watched");
+    let state = within(SOON, "the state is told", watch.next()).await.expect("it is told");
+    assert!(state.iter().all(|entry| entry.holders.is_empty()), "{state:?}");
+    let guard = one.mutex(&name).lock().await.expect("it is free");
+    // Sooner than the net under a lost wake-up, which looks every 5 s.
+    within(Duration::from_secs(4), "the holder is told", async {
+        while watch.next().await.expect("it is told").iter().all(|entry| entry.holders.is_empty()) {}
+    })
+    .await;
+    assert!(guard.release().await.is_clean());
+    within(Duration::from_secs(4), "the release is told", async {
+        while watch.next().await.expect("it is told").iter().any(|entry| !entry.holders.is_empty()) {}
+    })
+    .await;
+}
+
+pub(super) async fn a_lock_is_taken_away_from_its_holder(t: Arc<Trial>) {
+    let name = t.name("a");
+    let (one, two) = (t.open().await, t.open().await);
+    assert!(!two.force_release(Kind::Lock, &name).await.expect("it can be forced"), "nobody held it");
+    let guard = one.mutex(&name).lock().await.expect("it is free");
+    assert!(two.force_release(Kind::Lock, &name).await.expect("it can be forced"));
+    let next = two.mutex(&name).lock().timeout(SOON).await.expect("it is free");
+    assert!(!guard.release().await.is_clean(), "it was not ours any more");
+    assert!(next.release().await.is_clean());
+}

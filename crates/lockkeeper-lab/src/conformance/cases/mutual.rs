@@ -1,0 +1,262 @@
+//! What mutual exclusion is, for whatever gives it: a mutex, a writer, the only permit, the last permit.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use lockkeeper::{ErrorKind, Kind, Locks, Mode};
+
+use crate::conformance::grip::Way;
+use crate::conformance::occupancy::Occupancy;
+use crate::conformance::trial::{Trial, until, within};
+
+const SOON: Duration = Duration::from_secs(10);
+/// What the machine may add to a promised time while other tests run.
+const MARGIN: Duration = Duration::from_secs(1);
+
+impl Way {
+    /// How the other process asks for it.
+    fn mode(self) -> Mode {
+        match self {
+            Self::Mutex | Self::Writer => Mode::Exclusive,
+            Self::OnlyPermit => Mode::Permits { count: 1, limit: 1 },
+            Self::LastPermit => Mode::Permits { count: 1, limit: 5 },
+        }
+    }
+}
+
+/// Waits until nobody but `beside` holders has it, and nobody waits.
+async fn until_free(locks: &Locks, kind: Kind, name: &str, beside: usize) {
+    until("nobody holds it or waits for it", || async {
+        let entry = locks.status(kind, name).await.expect("the status can be read");
+        entry.holders.len() == beside && entry.waiters.is_empty()
+    })
+    .await;
+}
+
+pub(super) async fn one_holds_it_and_the_next_waits(t: Arc<Trial>, way: Way) {
+    let name = t.name("a");
+    let beside = way.prepare(&t, &name).await;
+    let (one, two) = (t.open().await, t.open().await);
+    let first = way.lock(&one, &name).await.expect("it is free");
+    assert!(way.try_lock(&two, &name).await.expect("it can be tried").is_none(), "somebody holds it");
+    let next = tokio::spawn(way.lock(&two, &name));
+    t.until_waiting(&one, way.kind(), &name, 1).await;
+    assert!(!next.is_finished());
+    assert!(first.release().await.is_clean());
+    let second = within(SOON, "the next gets it", next).await.expect("no panic").expect("it is free");
+    assert!(!second.is_lost());
+    assert!(second.release().await.is_clean());
+    drop(beside);
+}
+
+pub(super) async fn a_dropped_guard_frees_it(t: Arc<Trial>, way: Way) {
+    let name = t.name("a");
+    let beside = way.prepare(&t, &name).await;
+    let (one, two) = (t.open().await, t.open().await);
+    for _ in 0..3 {
+        drop(way.lock(&one, &name).await.expect("it is free"));
+        let there = within(SOON, "a dropped guard frees it", way.lock(&two, &name)).await.expect("it is free");
+        drop(there);
+        drop(within(SOON, "a dropped guard frees it", way.lock(&one, &name)).await.expect("it is free"));
+    }
+    drop(beside);
+}
+
+pub(super) async fn a_timeout_names_the_holder_and_leaves_nothing(t: Arc<Trial>, way: Way) {
+    let name = t.name("a");
+    let beside = way.prepare(&t, &name).await;
+    let (one, two) = (t.open().await, t.open().await);
+    let held = way.lock(&one, &name).await.expect("it is free");
+    for locks in [&one, &two] {
+        let error = way.lock_with(locks, &name, Some(Duration::from_millis(60))).await.err().expect("somebody holds it");
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+        let pid = error.holder().expect("a timeout names the holder").pid;
+        assert_eq!(pid, Some(std::process::id()), "{error}");
+    }
+    until("the one who gave up has left the line", || async {
+        one.status(way.kind(), &name).await.expect("the status can be read").waiters.is_empty()
+    })
+    .await;
+    assert!(held.release().await.is_clean());
+    until_free(&one, way.kind(), &name, usize::from(beside.is_some())).await;
+}
+
+pub(super) async fn a_try_does_not_wait_and_leaves_nothing(t: Arc<Trial>, way: Way) {
+    let name = t.name("a");
+    let beside = way.prepare(&t, &name).await;
+    let (one, two) = (t.open().await, t.open().await);
+    let held = way.try_lock(&one, &name).await.expect("it can be tried").expect("it is free");
+    for _ in 0..5 {
+        assert!(way.try_lock(&one, &name).await.expect("it can be tried").is_none());
+        assert!(way.try_lock(&two, &name).await.expect("it can be tried").is_none());
+    }
+    assert!(two.status(way.kind(), &name).await.expect("the status can be read").waiters.is_empty());
+    assert!(held.release().await.is_clean());
+    until_free(&one, way.kind(), &name, usize::from(beside.is_some())).await;
+    drop(way.try_lock(&two, &name).await.expect("it can be tried").expect("it is free"));
+}
+
+pub(super) async fn every_task_gets_its_turns_and_never_two_at_once(t: Arc<Trial>, way: Way) {
+    let name = t.name("a");
+    let beside = way.prepare(&t, &name).await;
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let occupancy = Arc::new(Occupancy::open(&dir.path().join("count")).expect("the count can be opened"));
+    let rounds = u64::from(t.times(30));
+    let mut tasks = Vec::new();
+    for _ in 0..2 {
+        let locks = t.open().await;
+        for _ in 0..8 {
+            let (locks, name, occupancy) = (locks.clone(), name.clone(), occupancy.clone());
+            tasks.push(tokio::spawn(async move {
+                for _ in 0..rounds {
+                    let turn = way.lock(&locks, &name).await.expect("every claim is granted at last");
+                    let token = if way.has_token() { turn.token().ok() } else { None };
+                    occupancy.alone(token, tokio::task::yield_now()).await;
+                    drop(turn);
+                }
+            }));
+        }
+    }
+    for task in tasks {
+        within(Duration::from_secs(60), "every task gets its turns", task).await.expect("no panic");
+    }
+    assert_eq!((occupancy.violations(), occupancy.turns()), (0, 16 * rounds));
+    drop(beside);
+}
+
+pub(super) async fn r5_an_acquisition_dropped_at_any_poll_leaves_nothing(t: Arc<Trial>, way: Way) {
+    let name = t.name("a");
+    let beside = way.prepare(&t, &name).await;
+    let others = usize::from(beside.is_some());
+    let (one, two) = (t.open().await, t.open().await);
+    let rest = t.at_rest(&one).await;
+    for situation in ["free", "held there", "held here", "freed meanwhile"] {
+        for delay_us in [0, 100, 2_000] {
+            for polls in 1.. {
+                let holder = match situation {
+                    "free" => None,
+                    "held here" => Some(way.lock(&one, &name).await.expect("it is free")),
+                    _ => Some(way.lock(&two, &name).await.expect("it is free")),
+                };
+                let claim = way.lock(&one, &name);
+                let freed = (situation == "freed meanwhile").then(|| holder.map(|holder| tokio::spawn(holder.release())));
+                let granted = poll_times(claim, polls, Duration::from_micros(delay_us)).await;
+                if let Some(Some(freed)) = freed {
+                    assert!(freed.await.expect("no panic").is_clean());
+                }
+                until_free(&two, way.kind(), &name, others).await;
+                // Whoever comes next finds it free, here and there.
+                assert!(within(SOON, "it is free", way.lock(&two, &name)).await.expect("it is free").release().await.is_clean());
+                assert!(within(SOON, "it is free", way.lock(&one, &name)).await.expect("it is free").release().await.is_clean());
+                if granted || polls >= 4 {
+                    break;
+                }
+            }
+        }
+    }
+    until_free(&two, way.kind(), &name, others).await;
+    until("the client keeps nothing", || async {
+        let kept = lockkeeper::test_util::residue(&one);
+        (kept.claims, kept.leases, kept.names) == (rest.claims, rest.leases, rest.names) && kept.tasks <= rest.tasks
+    })
+    .await;
+}
+
+/// Polls a future so many times, waiting a little for its wake-up in between, and drops it; answers whether it was ready.
+async fn poll_times<T>(mut future: std::pin::Pin<Box<impl Future<Output = T> + ?Sized>>, polls: u32, pause: Duration) -> bool {
+    for poll in 0..polls {
+        let ready = std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_ready())).await;
+        if ready {
+            return true;
+        }
+        if poll + 1 < polls {
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
+    }
+    if pause > Duration::ZERO {
+        tokio::time::sleep(pause).await;
+    }
+    false
+}
+
+pub(super) async fn r5_an_offer_that_nobody_polls_moves_on_after_a_second(t: Arc<Trial>, way: Way) {
+    let name = t.name("a");
+    let beside = way.prepare(&t, &name).await;
+    let (one, two, three) = (t.open().await, t.open().await, t.open().await);
+    let held = way.lock(&one, &name).await.expect("it is free");
+    let mut parked = way.lock(&two, &name);
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(parked.as_mut().poll(&mut context).is_pending());
+    t.until_waiting(&one, way.kind(), &name, 1).await;
+    // Behind the parked future: one of its own process, then one of another.
+    let take = |locks: &Locks| {
+        let claim = way.lock(locks, &name);
+        tokio::spawn(async move {
+            let turn = claim.await.expect("it is granted");
+            let got = Instant::now();
+            assert!(turn.release().await.is_clean());
+            got
+        })
+    };
+    let (next, last) = (take(&two), take(&three));
+    t.until_waiting(&one, way.kind(), &name, 2).await;
+    assert!(held.release().await.is_clean());
+    let began = Instant::now();
+    let next = within(SOON, "the offer moves on to the next of its process", next).await.expect("no panic");
+    let last = within(SOON, "and to others", last).await.expect("no panic");
+    let waited = next.min(last).duration_since(began);
+    assert!(waited > Duration::from_millis(700), "an offer waits a second, and this one {waited:?}");
+    assert!(waited < Duration::from_secs(3), "{waited:?}");
+    let late = within(SOON, "whoever was parked asks anew", parked).await.expect("it is granted");
+    assert!(late.release().await.is_clean());
+    drop(beside);
+}
+
+pub(super) async fn closing_the_client_frees_it(t: Arc<Trial>, way: Way) {
+    let name = t.name("a");
+    let beside = way.prepare(&t, &name).await;
+    let (one, two) = (t.open().await, t.open().await);
+    let held = way.lock(&one, &name).await.expect("it is free");
+    let next = tokio::spawn(way.lock(&two, &name));
+    t.until_waiting(&two, way.kind(), &name, 1).await;
+    assert_eq!(within(SOON, "it closes", one.close()).await.unknown, []);
+    assert!(held.is_lost());
+    drop(within(SOON, "closing frees it", next).await.expect("no panic").expect("it is granted"));
+    drop(beside);
+}
+
+pub(super) async fn two_processes_exclude_each_other(t: Arc<Trial>, way: Way) {
+    let name = t.name("a");
+    let beside = way.prepare(&t, &name).await;
+    let (locks, there) = (t.open().await, t.helper().await);
+    let held = way.lock(&locks, &name).await.expect("it is free");
+    assert_eq!(there.try_lock(way.mode(), &name).await, Ok(None));
+    let refused = there.lock(way.mode(), &name, Duration::from_millis(80)).await;
+    assert_eq!(refused.map_err(|e| e.kind), Err("timed-out".to_owned()));
+    assert!(held.release().await.is_clean());
+    let turn = there.lock(way.mode(), &name, SOON).await.expect("it is free");
+    assert!(way.try_lock(&locks, &name).await.expect("it can be tried").is_none());
+    assert_eq!(there.release(turn).await.as_deref(), Ok("clean"));
+    assert!(way.lock(&locks, &name).await.expect("it is free").release().await.is_clean());
+    drop(beside);
+}
+
+pub(super) async fn r14_a_killed_holder_frees_it_within_the_promised_time(t: Arc<Trial>, way: Way) {
+    let name = t.name("a");
+    let beside = way.prepare(&t, &name).await;
+    let (locks, there) = (t.open().await, t.helper().await);
+    there.lock(way.mode(), &name, SOON).await.expect("it is free");
+    let next = tokio::spawn(way.lock(&locks, &name));
+    t.until_waiting(&locks, way.kind(), &name, 1).await;
+    assert!(!next.is_finished());
+    let promised = t.about().recovery;
+    there.kill();
+    let began = Instant::now();
+    let got = within(promised + SOON, "the lock of a killed holder is free", next).await.expect("no panic").expect("it is granted");
+    let took = began.elapsed();
+    assert!(took <= promised + MARGIN, "{promised:?} was promised and it took {took:?}");
+    assert!(got.release().await.is_clean());
+    drop(beside);
+}

@@ -1,0 +1,90 @@
+//! R16 and R1: how long a turn lasts.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lockkeeper::{ErrorKind, Lost, Released};
+
+use crate::conformance::trial::{Trial, within};
+
+const SOON: Duration = Duration::from_secs(10);
+
+pub(super) async fn r16_a_turn_that_is_held_too_long_ends(t: Arc<Trial>) {
+    let name = t.name("a");
+    let (one, two) = (t.open().await, t.open().await);
+    let stuck = one.mutex(&name).lock().hold_at_most(Duration::from_millis(80)).await.expect("it is free");
+    let next = within(SOON, "the next gets it", two.mutex(&name).lock().into_future()).await.expect("it is granted");
+    assert_eq!(within(SOON, "the loss is announced", stuck.lost()).await, Lost::HeldTooLong);
+    assert!(matches!(stuck.release().await, Released::AlreadyLost(Lost::HeldTooLong)));
+    next.check().expect("the newer grant stands");
+    assert!(next.release().await.is_clean());
+    let brief = one.mutex(&name).lock().hold_at_most(SOON).await.expect("it is free");
+    assert!(brief.release().await.is_clean());
+}
+
+pub(super) async fn r16_a_fixed_lease_ends_at_its_time(t: Arc<Trial>) {
+    let name = t.name("a");
+    let (one, two) = (t.open().await, t.open().await);
+    let ttl = Duration::from_millis(600);
+    let began = Instant::now();
+    let guard = one.mutex(&name).lock().ttl(ttl).no_renew().await.expect("it is free");
+    let next = tokio::spawn(two.mutex(&name).lock().into_future());
+    assert_eq!(within(SOON, "the loss is announced", guard.lost()).await, Lost::Expired);
+    let took = began.elapsed();
+    assert!(took < ttl + Duration::from_millis(400), "{took:?}");
+    let next = within(SOON, "the next gets it", next).await.expect("no panic").expect("it is granted");
+    assert!(matches!(guard.release().await, Released::AlreadyLost(Lost::Expired)));
+    next.check().expect("the newer grant stands");
+    assert!(next.release().await.is_clean());
+}
+
+pub(super) async fn r16_a_lease_that_ran_out_is_followed_by_its_delay(t: Arc<Trial>) {
+    let name = t.name("a");
+    let (one, there) = (t.open().await, t.open().await);
+    let (ttl, delay) = (Duration::from_millis(500), Duration::from_millis(1500));
+    // Given back: nobody waits for the delay.
+    let guard = one.mutex(&name).lock().ttl(ttl).no_renew().lock_delay(delay).await.expect("it is free");
+    assert!(guard.release().await.is_clean());
+    let began = Instant::now();
+    let next = there.mutex(&name).lock().timeout(SOON).await.expect("it is free");
+    assert!(began.elapsed() < delay);
+    assert!(next.release().await.is_clean());
+    // Forgotten by a client that cannot give it back any more: its lease runs out, then the delay.
+    let asked = crate::conformance::ask::Asked::of(&one);
+    let mut claim = crate::conformance::ask::Asked::claim(&name, lockkeeper::Mode::Exclusive);
+    (claim.ttl, claim.renew, claim.lock_delay) = (ttl, false, delay);
+    let began = Instant::now();
+    asked.granted(&claim).await;
+    let next = there.mutex(&name).lock().timeout(SOON).await.expect("it runs out");
+    let took = began.elapsed();
+    assert!(took >= ttl + delay - Duration::from_millis(100), "{took:?}");
+    assert!(next.release().await.is_clean());
+}
+
+pub(super) async fn r1_a_lease_is_renewed_for_as_long_as_the_guard_lives(t: Arc<Trial>) {
+    let name = t.name("a");
+    let (one, two) = (t.open().await, t.open().await);
+    let guard = one.mutex(&name).lock().ttl(Duration::from_millis(900)).await.expect("it is free");
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(2500) {
+        guard.check().expect("it is renewed");
+        assert!(guard.remaining().is_some_and(|left| left > Duration::ZERO && left <= Duration::from_millis(900)));
+        assert!(two.mutex(&name).try_lock().await.expect("it can be tried").is_none());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(guard.release().await.is_clean());
+}
+
+pub(super) async fn a_timeout_ends_in_time(t: Arc<Trial>) {
+    let name = t.name("a");
+    let (one, two) = (t.open().await, t.open().await);
+    let held = one.mutex(&name).lock().await.expect("it is free");
+    for locks in [&one, &two] {
+        let began = Instant::now();
+        let refused = locks.mutex(&name).lock().timeout(Duration::from_millis(250)).await;
+        let took = began.elapsed();
+        assert_eq!(refused.map(drop).map_err(|e| e.kind()), Err(ErrorKind::TimedOut));
+        assert!(took >= Duration::from_millis(240) && took < Duration::from_millis(1250), "{took:?}");
+    }
+    assert!(held.release().await.is_clean());
+}

@@ -1,0 +1,158 @@
+//! One run of one case: its subject, names of its own, and what cases do again and again.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use lockkeeper::test_util::{Residue, residue};
+use lockkeeper::{Builder, Description, Entry, Kind, Locks};
+
+use super::helper::Helper;
+use super::subject::Subject;
+
+/// How long a condition may take to come true.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// One run of one case.
+#[derive(Debug)]
+pub struct Trial {
+    pub(super) subject: Subject,
+    pub(super) about: Description,
+    id: String,
+}
+
+impl Trial {
+    pub(super) fn new(subject: Subject, about: Description) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let id = format!("t{:x}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        Self { subject, about, id }
+    }
+
+    /// A name that no other trial uses.
+    pub fn name(&self, text: &str) -> String {
+        format!("{}/{text}", self.id)
+    }
+
+    /// What the engine says about itself.
+    pub fn about(&self) -> &Description {
+        &self.about
+    }
+
+    /// A fresh client of the store.
+    pub async fn open(&self) -> Locks {
+        self.open_with(|builder| builder).await
+    }
+
+    /// A fresh client of the store with settings of its own.
+    pub async fn open_with(&self, change: impl FnOnce(Builder) -> Builder) -> Locks {
+        let opened = (self.subject.open)(change(Locks::builder())).await;
+        opened.expect("the store can be opened")
+    }
+
+    /// A client of the same store in another process.
+    pub async fn helper(&self) -> Helper {
+        let program = self.subject.helper.as_deref().expect("the case needs processes");
+        let url = self.subject.url.as_deref().expect("the case needs processes");
+        Helper::start(program, url).await
+    }
+
+    /// `most`, or less on an engine that is slower.
+    pub fn times(&self, most: u32) -> u32 {
+        (most * self.subject.effort / 100).max(2)
+    }
+
+    pub(super) async fn wipe(&self) {
+        self.subject.wipe.as_ref().expect("the case needs wiping")().await;
+    }
+
+    pub(super) async fn restart(&self) {
+        self.subject.restart.as_ref().expect("the case needs restarting")().await;
+    }
+
+    pub(super) async fn cut(&self) {
+        self.subject.cut.as_ref().expect("the case needs cutting off").0().await;
+    }
+
+    pub(super) async fn mend(&self) {
+        self.subject.cut.as_ref().expect("the case needs cutting off").1().await;
+    }
+
+    /// What the engine knows about a lock.
+    pub async fn status(&self, locks: &Locks, name: &str) -> Entry {
+        locks.status(Kind::Lock, name).await.expect("the status can be read")
+    }
+
+    /// Waits until the engine's line of this name has so many places; where the engine keeps no line, waits a little.
+    pub async fn until_waiting(&self, locks: &Locks, kind: Kind, name: &str, places: usize) {
+        if !self.about.can.fair {
+            tokio::time::sleep(Duration::from_millis(150)).await;
+            return;
+        }
+        until("the waiters stand in line", || async {
+            let entry = locks.status(kind, name).await.expect("the status can be read");
+            entry.waiters.len() == places
+        })
+        .await;
+    }
+
+    /// Waits until nobody holds the name, nobody waits for it, and this client keeps no claim, lease or task for it.
+    pub async fn until_nothing_is_left(&self, locks: &Locks, other: &Locks, kind: Kind, name: &str, before: Residue) {
+        until("nothing is left of it", || async {
+            let entry = other.status(kind, name).await.expect("the status can be read");
+            let kept = residue(locks);
+            let settled = kept.claims <= before.claims && kept.leases <= before.leases && kept.tasks <= before.tasks;
+            let free = entry.holders.is_empty() && entry.waiters.is_empty();
+            if !(free && settled) {
+                note(format!("{entry:?}\n{kept:?}, before it {before:?}"));
+            }
+            free && settled
+        })
+        .await;
+    }
+
+    /// What a client keeps while it does nothing, after it was used once.
+    pub async fn at_rest(&self, locks: &Locks) -> Residue {
+        let name = self.name("warm-up");
+        let guard = locks.mutex(&name).lock().await.expect("a free lock");
+        // Waiting, so that whatever is started lazily is there.
+        let waited = locks.mutex(&name).lock().timeout(Duration::from_millis(20)).await;
+        assert!(waited.is_err(), "somebody holds it");
+        assert!(guard.release().await.is_clean());
+        let mut before = residue(locks);
+        loop {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let now = residue(locks);
+            if now.tasks == before.tasks && now.claims == 0 && now.leases == 0 {
+                return now;
+            }
+            before = now;
+        }
+    }
+}
+
+thread_local! {
+    static NOTE: std::cell::RefCell<String> = const { std::cell::RefCell::new(String::new()) };
+}
+
+/// What the condition that is waited for looked like last; printed when it never comes.
+pub(super) fn note(text: String) {
+    NOTE.set(text);
+}
+
+/// Waits until a condition holds; panics with its name when it does not come.
+pub async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+    within(PATIENCE, what, async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
+    })
+    .await;
+}
+
+/// Waits for a future, but not longer than `time`.
+pub async fn within<T>(time: Duration, what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(time, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("not within {time:?}: {what}\n{}", NOTE.take()),
+    }
+}
