@@ -7,17 +7,24 @@
 //! | `keys`, `record`, `reply`, `script` | the native layout: keys, what stands in them, what its scripts answer |
 //! | `recipe`, `anchor` | the native layout as a pure machine |
 //! | `native`, `look` | the native layout as an engine: locking, and telling who holds what |
+//! | `dialect`, `plain`, `redisson` | the layouts of other programs: their keys, values and channels |
+//! | `foreign`, `glance` | the engine of those layouts: locking, and telling who holds what |
 
 mod anchor;
+mod dialect;
 mod errors;
 mod facts;
+mod foreign;
+mod glance;
 mod keys;
 mod look;
 mod native;
 mod options;
 mod pipe;
+mod plain;
 mod recipe;
 mod record;
+mod redisson;
 mod reply;
 mod resp;
 mod script;
@@ -33,17 +40,18 @@ use options::{Layout, RedisOptions};
 pub(crate) use url::options;
 
 use crate::engine::Engine;
-use crate::error::{Error, ErrorKind, Result};
 
 /// The engine for one server; nothing is sent before [`Engine::open`].
-///
-/// # Errors
-/// `Unsupported` for a layout that is not built in.
-pub(crate) fn connect(options: RedisOptions) -> Result<Box<dyn Engine>> {
+pub(crate) fn connect(options: RedisOptions) -> Box<dyn Engine> {
     match options.layout {
-        Layout::Native => Ok(Box::new(native::Native::new(options))),
-        Layout::Redisson | Layout::Plain => {
-            Err(Error::new(ErrorKind::Unsupported, format!("layout={} is not built in", options.layout.as_str())))
+        Layout::Native => Box::new(native::Native::new(options)),
+        Layout::Redisson => {
+            let dialect = redisson::Redisson::new(options.redisson);
+            Box::new(foreign::Foreign::new(options, dialect))
+        }
+        Layout::Plain => {
+            let dialect = plain::Plain::new(&options);
+            Box::new(foreign::Foreign::new(options, dialect))
         }
     }
 }

@@ -350,7 +350,7 @@ impl Inner {
 }
 
 /// CLIENT SETNAME takes no spaces.
-fn client_name(program: &str, pid: u32) -> String {
+pub(super) fn client_name(program: &str, pid: u32) -> String {
     let program = program.rsplit('/').next().unwrap_or(program);
     let program: String = program.chars().map(|c| if c.is_ascii_graphic() { c } else { '-' }).collect();
     format!("lockkeeper:{program}:{pid}")

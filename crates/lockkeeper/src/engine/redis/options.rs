@@ -33,6 +33,8 @@ pub(crate) struct RedisOptions {
     pub(crate) key: String,
     /// Layout `plain`: what stands in the key.
     pub(crate) value: ValueFormat,
+    /// Layout `redisson`: which lock type.
+    pub(crate) redisson: RedissonLock,
     /// How much clock rates may differ, in thousandths.
     pub(crate) drift_permille: u32,
 }
@@ -53,6 +55,7 @@ impl RedisOptions {
             namespace: "lockkeeper".into(),
             key: "{name}".into(),
             value: ValueFormat::Hex,
+            redisson: RedissonLock::Plain,
             drift_permille: 100,
         }
     }
@@ -110,6 +113,19 @@ impl Layout {
     }
 }
 
+/// Which of Redisson's lock types a lock is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum RedissonLock {
+    /// RLock.
+    Plain,
+    /// RFencedLock.
+    Fenced,
+    /// RFairLock.
+    Fair,
+    /// RReadWriteLock.
+    ReadWrite,
+}
+
 /// What the layout `plain` writes into a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ValueFormat {
@@ -119,6 +135,4 @@ pub(crate) enum ValueFormat {
     Guid,
     /// 24 characters of base64: redsync.
     Base64,
-    /// 20 raw bytes: rslock.
-    Raw,
 }

@@ -10,7 +10,7 @@ pub(super) struct Script {
     sha: String,
 }
 
-/// Which script a request runs.
+/// Which script a request runs: those of the native layout, of `plain`, and of `redisson`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Which {
     Acquire,
@@ -24,6 +24,28 @@ pub(super) enum Which {
     Resize,
     Latch,
     Observe,
+    PlainAcquire,
+    PlainRelease,
+    PlainRenew,
+    PlainInspect,
+    PlainForce,
+    HashAcquire,
+    HashRelease,
+    HashRenew,
+    HashInspect,
+    HashForce,
+    ReadAcquire,
+    ReadRelease,
+    ReadRenew,
+    WriteAcquire,
+    WriteRelease,
+    FairAcquire,
+    FairRelease,
+    PermitsAcquire,
+    PermitsRelease,
+    PermitsRenew,
+    PermitsInspect,
+    CountDown,
 }
 
 /// One script call: which, and with what.
@@ -60,7 +82,7 @@ macro_rules! scripts {
             pub(super) fn get(self) -> &'static Script {
                 match self {
                     $(Self::$which => {
-                        static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(&[$(include_str!(concat!("native/", $file, ".lua"))),+]));
+                        static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(&[$(include_str!(concat!($file, ".lua"))),+]));
                         &SCRIPT
                     })+
                 }
@@ -70,17 +92,39 @@ macro_rules! scripts {
 }
 
 scripts! {
-    Acquire = "take" "settle" "acquire";
-    Release = "give" "settle" "release";
-    Withdraw = "now" "settle" "withdraw";
-    Convert = "now" "settle" "convert";
-    Renew = "renew";
-    Together = "together" "settle" "all";
-    Inspect = "inspect";
-    Force = "now" "settle" "force";
-    Resize = "now" "settle" "resize";
-    Latch = "latch";
-    Observe = "observe";
+    Acquire = "native/take" "native/settle" "native/acquire";
+    Release = "native/give" "native/settle" "native/release";
+    Withdraw = "native/now" "native/settle" "native/withdraw";
+    Convert = "native/now" "native/settle" "native/convert";
+    Renew = "native/renew";
+    Together = "native/together" "native/settle" "native/all";
+    Inspect = "native/inspect";
+    Force = "native/now" "native/settle" "native/force";
+    Resize = "native/now" "native/settle" "native/resize";
+    Latch = "native/latch";
+    Observe = "native/observe";
+    PlainAcquire = "plain/acquire";
+    PlainRelease = "plain/release";
+    PlainRenew = "plain/renew";
+    PlainInspect = "plain/inspect";
+    PlainForce = "plain/force";
+    HashAcquire = "redisson/acquire";
+    HashRelease = "redisson/release";
+    HashRenew = "redisson/renew";
+    HashInspect = "redisson/inspect";
+    HashForce = "redisson/force";
+    ReadAcquire = "redisson/read";
+    ReadRelease = "redisson/read_release";
+    ReadRenew = "redisson/read_renew";
+    WriteAcquire = "redisson/write";
+    WriteRelease = "redisson/write_release";
+    FairAcquire = "redisson/fair";
+    FairRelease = "redisson/fair_release";
+    PermitsAcquire = "redisson/permits";
+    PermitsRelease = "redisson/permits_release";
+    PermitsRenew = "redisson/permits_renew";
+    PermitsInspect = "redisson/permits_inspect";
+    CountDown = "redisson/latch";
 }
 
 impl Script {

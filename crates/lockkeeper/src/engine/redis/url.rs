@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::options::{Address, Layout, RedisOptions, Tls, ValueFormat};
+use super::options::{Address, Layout, RedisOptions, RedissonLock, Tls, ValueFormat};
 use crate::error::{Error, ErrorKind, Result};
 use crate::url::{EngineUrl, Secret};
 
@@ -59,6 +59,17 @@ pub(crate) fn options(url: &mut EngineUrl, ttl: Duration, drift_permille: u32) -
         Some(other) => return Err(wrong(format!("layout={other} is none of native, redisson, plain"))),
     };
     take_plain(url, &mut options)?;
+    let lock = url.take("lock");
+    if options.layout != Layout::Redisson && lock.is_some() {
+        return Err(wrong("lock belongs to layout=redisson"));
+    }
+    options.redisson = match lock.as_deref() {
+        None | Some("plain") => RedissonLock::Plain,
+        Some("fenced") => RedissonLock::Fenced,
+        Some("fair") => RedissonLock::Fair,
+        Some("rw") => RedissonLock::ReadWrite,
+        Some(other) => return Err(wrong(format!("lock={other} is none of plain, fenced, fair, rw"))),
+    };
     options.tls = take_tls(url)?;
     Ok(options)
 }
@@ -107,8 +118,7 @@ fn take_plain(url: &mut EngineUrl, options: &mut RedisOptions) -> Result<()> {
         None | Some("hex") => ValueFormat::Hex,
         Some("guid") => ValueFormat::Guid,
         Some("base64") => ValueFormat::Base64,
-        Some("raw") => ValueFormat::Raw,
-        Some(other) => return Err(wrong(format!("value={other} is none of hex, guid, base64, raw"))),
+        Some(other) => return Err(wrong(format!("value={other} is none of hex, guid, base64"))),
     };
     Ok(())
 }

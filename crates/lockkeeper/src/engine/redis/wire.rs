@@ -46,6 +46,8 @@ pub(super) struct Link {
 struct State {
     pipe: Option<Pipe>,
     channels: BTreeSet<String>,
+    /// The server is to tell when a key that we read changes.
+    tracks: bool,
     /// Why it is down.
     why: Option<Error>,
     facts: Option<Facts>,
@@ -54,13 +56,18 @@ struct State {
 
 impl Link {
     pub(super) fn new(options: Arc<RedisOptions>, clock: Clock, label: String, on_push: OnPush) -> Arc<Self> {
-        let state = State { pipe: None, channels: BTreeSet::new(), why: None, facts: None, closed: false };
+        let state = State { pipe: None, channels: BTreeSet::new(), tracks: false, why: None, facts: None, closed: false };
         let up = watch::Sender::new(false);
         Arc::new(Self { options, clock, label, state: Mutex::new(state), up, ended: Notify::new(), on_push, born: fork_generation() })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From the next connect on, hears when a key that it read is changed by somebody else.
+    pub(super) fn track(&self) {
+        self.lock().tracks = true;
     }
 
     /// What the server said about itself when it was last connected.
@@ -134,6 +141,10 @@ impl Link {
         let required = commands.len();
         commands.push(("INFO", Command::new(["INFO"])));
         commands.push(("CONFIG", Command::new(["CONFIG", "GET", "appendfsync"])));
+        let tracks = self.lock().tracks;
+        if tracks {
+            commands.push(("CLIENT", Command::new(["CLIENT", "TRACKING", "ON", "NOLOOP"])));
+        }
         let (names, commands): (Vec<&str>, Vec<Command>) = commands.into_iter().unzip();
         let (before, read_at_us) = (self.clock.now(), unix_us());
         let mut values = Vec::new();
@@ -153,6 +164,10 @@ impl Link {
                 }
                 value => values.push(value),
             }
+        }
+        if tracks {
+            // Where it is denied, waiters look when the lease ends.
+            values.pop();
         }
         let fsync = values.pop().unwrap_or(Value::Nil);
         let info = values.pop().unwrap_or(Value::Nil);

@@ -14,4 +14,5 @@ mod line;
 mod mutex;
 mod others;
 mod refusals;
+mod shared_layouts;
 mod support;

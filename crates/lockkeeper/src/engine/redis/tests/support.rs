@@ -40,7 +40,7 @@ impl Process {
     }
 
     pub(super) fn try_with(options: RedisOptions) -> Result<Self, Error> {
-        let engine: Arc<dyn Engine> = super::super::connect(options)?.into();
+        let engine: Arc<dyn Engine> = super::super::connect(options).into();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
         let (sender, events) = channel();
         let sender = Mutex::new(sender);
@@ -94,6 +94,16 @@ impl Process {
 
     pub(super) fn attempt_try(&self, claim: &Claim) -> Attempt {
         self.wait(self.engine.attempt(claim, Line::Try))
+    }
+
+    /// Asks on each wake-up, as the keeper does, until the lock is granted.
+    pub(super) fn attempt_until(&self, claim: &Claim) -> Attempt {
+        loop {
+            match self.attempt(claim) {
+                Attempt::InLine(_) => self.event("a wake-up", |e| matches!(e, Event::Wake { claim: id } if *id == claim.id).then_some(())),
+                done => return done,
+            }
+        }
     }
 
     /// Takes a lock that is free.

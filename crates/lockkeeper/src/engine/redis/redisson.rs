@@ -1,0 +1,213 @@
+//! The layout `redisson`: RLock, RFencedLock, RFairLock, RReadWriteLock, RPermitExpirableSemaphore and RCountDownLatch, as
+//! Redisson 3 and 4 write them, so that Java and Rust exclude, wake and hand over to each other.
+//!
+//! The name is the key. Redisson keeps its lock types apart by class, not by key; the URL says which one a lock is:
+//! `lock=plain` (RLock), `fenced`, `fair` or `rw`. An owner is `UUID:number`, the UUID one a `Locks` and the number one a claim.
+
+use super::dialect::{Dialect, Terms, call, lease, unsupported};
+use super::options::RedissonLock;
+use super::plain::NOTHING;
+use super::script::{Call, Which};
+use crate::claim::{Claim, Mode};
+use crate::error::Result;
+use crate::guarantee::{Can, Description};
+use crate::id::ClaimId;
+use crate::name::{Kind, Name};
+
+/// How long a place in a fair queue lives beyond the holder's lease without a sign of life (R11).
+const FAIR_WAIT_MS: &str = "15000";
+
+pub(super) struct Redisson {
+    lock: RedissonLock,
+    client: String,
+}
+
+impl Redisson {
+    pub(super) fn new(lock: RedissonLock) -> Self {
+        // A UUID of version 4, as a Redisson client draws one.
+        let hex = ClaimId::fresh().to_string();
+        let part = |range: std::ops::Range<usize>| hex.get(range).unwrap_or_default();
+        let client = format!("{}-{}-4{}-8{}-{}", part(0..8), part(8..12), part(13..16), part(17..20), part(20..32));
+        Self { lock, client }
+    }
+
+    /// The owner of a claim; the number stands where Java has a thread's.
+    fn owner(&self, id: ClaimId) -> String {
+        format!("{}:{}", self.client, (id.0 as u64) >> 1)
+    }
+
+    fn lock_channel(&self, raw: &str) -> String {
+        prefixed(if self.lock == RedissonLock::ReadWrite { "redisson_rwlock" } else { "redisson_lock__channel" }, raw)
+    }
+
+    fn mutex(&self, claim: &Claim) -> Terms {
+        let (raw, owner, ttl) = (claim.name.as_str(), self.owner(claim.id), lease(claim.ttl));
+        let channel = self.lock_channel(raw);
+        let renew = call(Which::HashRenew, &[raw], &[&owner, &ttl]);
+        let release = call(Which::HashRelease, &[raw], &[&owner, &channel]);
+        let counter = prefixed("redisson_lock_token", raw);
+        let fenced = self.lock == RedissonLock::Fenced;
+        let keys: &[&str] = if fenced { &[raw, &counter] } else { &[raw] };
+        let mut terms = Terms::new(call(Which::HashAcquire, keys, &[&owner, &ttl]), 2, renew, release);
+        terms.channel = Some(channel);
+        terms.counted = fenced;
+        terms
+    }
+
+    fn fair(&self, claim: &Claim) -> Terms {
+        let (raw, owner, ttl) = (claim.name.as_str(), self.owner(claim.id), lease(claim.ttl));
+        let (queue, deadlines) = (prefixed("redisson_lock_queue", raw), prefixed("redisson_lock_timeout", raw));
+        let (keys, channel) = ([raw, &queue, &deadlines], prefixed("redisson_lock__channel", raw));
+        let mut terms = Terms::new(
+            call(Which::FairAcquire, &keys, &[&owner, &ttl, FAIR_WAIT_MS]),
+            2,
+            call(Which::HashRenew, &[raw], &[&owner, &ttl]),
+            call(Which::FairRelease, &keys, &[&owner, &channel]),
+        );
+        terms.channel = Some(format!("{channel}:{owner}"));
+        terms.has_line = true;
+        terms
+    }
+
+    fn reader(&self, claim: &Claim) -> Terms {
+        let (raw, owner, ttl) = (claim.name.as_str(), self.owner(claim.id), lease(claim.ttl));
+        let prefix = format!("{}:", braced(raw));
+        let (timeout, channel) = (format!("{prefix}{owner}:rwlock_timeout:1"), self.lock_channel(raw));
+        let mut terms = Terms::new(
+            call(Which::ReadAcquire, &[raw, &timeout], &[&owner, &ttl]),
+            2,
+            call(Which::ReadRenew, &[raw, &timeout], &[&owner, &ttl]),
+            call(Which::ReadRelease, &[raw, &timeout], &[&owner, &channel, &prefix]),
+        );
+        terms.channel = Some(channel);
+        terms
+    }
+
+    fn writer(&self, claim: &Claim) -> Terms {
+        let (raw, owner, ttl) = (claim.name.as_str(), format!("{}:write", self.owner(claim.id)), lease(claim.ttl));
+        let channel = self.lock_channel(raw);
+        let mut terms = Terms::new(
+            call(Which::WriteAcquire, &[raw], &[&owner, &ttl]),
+            2,
+            call(Which::HashRenew, &[raw], &[&owner, &ttl]),
+            call(Which::WriteRelease, &[raw], &[&owner, &channel]),
+        );
+        terms.channel = Some(channel);
+        terms
+    }
+
+    fn permits(&self, claim: &Claim, count: u16, limit: u16) -> Terms {
+        let raw = claim.name.as_str();
+        let (permits, channel) = (format!("{}:timeout", braced(raw)), prefixed("redisson_sc", raw));
+        // A permit's id is 16 bytes; those of one claim differ in the last two.
+        let ids: Vec<String> = (0..count).map(|n| ClaimId(claim.id.0 ^ u128::from(n)).to_string()).collect();
+        let with_ids = |script, keys: &[&str], first: &[&str]| {
+            let mut call = call(script, keys, first);
+            call.arguments.extend(ids.iter().cloned());
+            call
+        };
+        let (count, limit, ttl) = (count.to_string(), limit.to_string(), lease(claim.ttl));
+        let mut terms = Terms::new(
+            with_ids(Which::PermitsAcquire, &[raw, &permits], &[&count, &limit, &ttl, &channel]),
+            3,
+            with_ids(Which::PermitsRenew, &[&permits], &[&ttl]),
+            with_ids(Which::PermitsRelease, &[raw, &permits], &[&channel]),
+        );
+        terms.channel = Some(channel);
+        terms.batch = false;
+        terms
+    }
+}
+
+/// Redisson's `prefixName`: a hash tag around the name, unless it brings one.
+fn prefixed(prefix: &str, raw: &str) -> String {
+    if raw.contains('{') { format!("{prefix}:{raw}") } else { format!("{prefix}:{{{raw}}}") }
+}
+
+/// Redisson's `suffixName`, without the suffix.
+fn braced(raw: &str) -> String {
+    if raw.contains('{') { raw.to_owned() } else { format!("{{{raw}}}") }
+}
+
+/// The latch's channel has braces always, and no colon.
+fn latch_channel(raw: &str) -> String {
+    format!("redisson_countdownlatch__channel__{{{raw}}}")
+}
+
+impl Dialect for Redisson {
+    fn describe(&self, description: &mut Description) {
+        // RFencedLock's counter lives beside the lock, and dies with the server's data.
+        description.fenced = false;
+        description.hand_off = false;
+        let fair = self.lock == RedissonLock::Fair;
+        description.can = Can { shared: self.lock == RedissonLock::ReadWrite, permits: true, latch: true, force: true, fair, ..NOTHING };
+        description.breaks.push("tokens: RFencedLock's counter is lost with the server's data, the other lock types have none".into());
+    }
+
+    fn terms(&self, claim: &Claim) -> Result<Terms> {
+        if !claim.lock_delay.is_zero() {
+            return Err(unsupported("layout=redisson has no lock_delay: use layout=native"));
+        }
+        match (claim.kind, claim.mode) {
+            (Kind::Semaphore, Mode::Permits { count, limit }) => Ok(self.permits(claim, count, limit)),
+            (Kind::Lock, Mode::Exclusive) => Ok(match self.lock {
+                RedissonLock::Plain | RedissonLock::Fenced => self.mutex(claim),
+                RedissonLock::Fair => self.fair(claim),
+                RedissonLock::ReadWrite => self.writer(claim),
+            }),
+            (Kind::Lock, Mode::Shared) if self.lock == RedissonLock::ReadWrite => Ok(self.reader(claim)),
+            (Kind::Lock, Mode::Shared) => Err(unsupported("shared locks of layout=redisson are RReadWriteLock: add lock=rw to the URL")),
+            _ => Err(unsupported(format!("Redisson has no {} {}: use layout=native", claim.mode.as_str(), claim.kind))),
+        }
+    }
+
+    fn inspect(&self, kind: Kind, name: &Name) -> Result<Call> {
+        let raw = name.as_str();
+        match kind {
+            Kind::Lock => Ok(call(Which::HashInspect, &[raw], &[])),
+            Kind::Semaphore => Ok(call(Which::PermitsInspect, &[&format!("{}:timeout", braced(raw))], &[])),
+            Kind::Latch => Ok(call(Which::CountDown, &[raw], &["look"])),
+            Kind::Election => Err(unsupported("Redisson has no elections: use layout=native")),
+        }
+    }
+
+    fn force(&self, kind: Kind, name: &Name) -> Result<Call> {
+        if kind != Kind::Lock {
+            return Err(unsupported(format!("layout=redisson cannot take a {kind} away")));
+        }
+        let payload = if self.lock == RedissonLock::ReadWrite { "1" } else { "0" };
+        Ok(call(Which::HashForce, &[name.as_str()], &[&self.lock_channel(name.as_str()), payload]))
+    }
+
+    fn latch(&self, name: &Name, set: Option<u64>) -> Result<Call> {
+        let (count, channel) = (set.unwrap_or(0).to_string(), latch_channel(name.as_str()));
+        Ok(call(Which::CountDown, &[name.as_str()], &[if set.is_some() { "set" } else { "down" }, &count, &channel]))
+    }
+
+    fn channel(&self, kind: Kind, name: &Name) -> Option<String> {
+        match kind {
+            Kind::Lock => Some(self.lock_channel(name.as_str())),
+            Kind::Semaphore => Some(prefixed("redisson_sc", name.as_str())),
+            Kind::Latch => Some(latch_channel(name.as_str())),
+            Kind::Election => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_keys_as_redisson_makes_them() {
+        assert_eq!(prefixed("redisson_lock__channel", "anyLock"), "redisson_lock__channel:{anyLock}");
+        assert_eq!(prefixed("redisson_lock__channel", "a{b}c"), "redisson_lock__channel:a{b}c");
+        assert_eq!(braced("a b é"), "{a b é}");
+        assert_eq!(latch_channel("x"), "redisson_countdownlatch__channel__{x}");
+        let redisson = Redisson::new(RedissonLock::Plain);
+        let (uuid, number) = redisson.owner(ClaimId::fresh()).split_once(':').map(|(u, n)| (u.to_owned(), n.to_owned())).unwrap();
+        assert_eq!(uuid.len(), 36);
+        assert_eq!(uuid.as_bytes()[14], b'4', "{uuid}");
+        assert!(number.parse::<i64>().is_ok(), "Java reads it as a long");
+    }
+}

@@ -1,0 +1,283 @@
+//! The layouts that belong to other programs, against the very commands of those programs.
+
+use std::time::{Duration, Instant};
+
+use super::super::options::{Layout, RedisOptions, RedissonLock, ValueFormat};
+use super::server::RedisServer;
+use super::support::{Process, granted, options};
+use crate::claim::Mode;
+use crate::engine::{Attempt, Change, End, Event, Number, Query, Renewal, WatchId};
+use crate::error::ErrorKind;
+use crate::id::ClaimId;
+use crate::name::{Kind, Name};
+
+fn plain(server: &RedisServer) -> RedisOptions {
+    let mut options = options(server.port());
+    options.layout = Layout::Plain;
+    options
+}
+
+fn redisson(server: &RedisServer, lock: RedissonLock) -> RedisOptions {
+    let mut options = options(server.port());
+    (options.layout, options.redisson) = (Layout::Redisson, lock);
+    options
+}
+
+fn woken(process: &Process, claim: ClaimId) -> Duration {
+    let before = Instant::now();
+    process.event("a wake-up", |e| matches!(e, Event::Wake { claim: id } if *id == claim).then_some(()));
+    before.elapsed()
+}
+
+#[test]
+fn plain_writes_what_the_others_write() {
+    let server = RedisServer::start();
+    let id = ClaimId(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
+    for (format, key, value) in [
+        (ValueFormat::Hex, "{name}", "0123456789abcdef0123456789abcdef"),
+        (ValueFormat::Guid, "redlock:{name}", "01234567-89ab-cdef-0123-456789abcdef"),
+        (ValueFormat::Base64, "mutex:{name}", "ASNFZ4mrze8BI0VniavN7w=="),
+    ] {
+        let mut options = plain(&server);
+        (options.value, options.key) = (format, key.into());
+        let process = Process::with(options);
+        let mut claim = process.exclusive("a {b} é");
+        claim.id = id;
+        let grant = granted(process.attempt(&claim));
+        assert_eq!(grant.number, Number::None);
+        let key = key.replace("{name}", "a {b} é");
+        assert_eq!(server.command(&["GET", &key]), [value]);
+        let ttl: i64 = server.command(&["PTTL", &key])[0].parse().unwrap();
+        assert!((29_000..=30_000).contains(&ttl));
+        granted(process.attempt(&claim));
+        assert!(matches!(process.release(id), End::Freed));
+        assert!(matches!(process.release(id), End::NotOurs));
+        assert_eq!(server.command(&["EXISTS", &key]), ["0"]);
+    }
+}
+
+#[test]
+fn plain_waits_for_a_foreign_lock_and_is_woken_by_its_release() {
+    let server = RedisServer::start();
+    let process = Process::with(plain(&server));
+    for set in [&["SET", "a", "theirs", "NX", "PX", "30000"][..], &["SETNX", "a", "theirs"]] {
+        server.command(set);
+        assert!(matches!(process.attempt_try(&process.exclusive("a")), Attempt::Busy(_)));
+        let waiting = process.queue("a", Mode::Exclusive);
+        // Compare and delete by EVAL, as the articles have it.
+        let script = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
+        assert_eq!(server.command(&["EVAL", script, "1", "a", "theirs"]), ["1"]);
+        let waited = woken(&process, waiting.id);
+        assert!(waited < Duration::from_millis(100), "{waited:?}");
+        granted(process.attempt(&waiting));
+        assert_eq!(server.command(&["SET", "a", "theirs", "NX", "PX", "30000"]), ["(nil)"], "and they wait for us");
+        assert!(matches!(process.release(waiting.id), End::Freed));
+    }
+}
+
+#[test]
+fn plain_looks_again_when_a_foreign_lease_ends() {
+    let server = RedisServer::start();
+    let process = Process::with(plain(&server));
+    server.command(&["SET", "a", "dead", "NX", "PX", "400"]);
+    let waiting = process.queue("a", Mode::Exclusive);
+    woken(&process, waiting.id);
+    granted(process.attempt_until(&waiting));
+    // Without tracking there is the lease's end alone.
+    server.command(&["ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all", "-client|tracking"]);
+    let mut options = plain(&server);
+    (options.user, options.password) = (Some("ann".into()), Some(crate::url::Secret::new("pw")));
+    let deaf = Process::with(options);
+    server.command(&["SET", "b", "dead", "NX", "PX", "500"]);
+    let waiting = deaf.queue("b", Mode::Exclusive);
+    let waited = woken(&deaf, waiting.id);
+    assert!(waited > Duration::from_millis(300) && waited < Duration::from_millis(700), "{waited:?}");
+    granted(deaf.attempt_until(&waiting));
+}
+
+#[test]
+fn plain_never_extends_or_deletes_what_is_not_its_own() {
+    let server = RedisServer::start();
+    let process = Process::with(plain(&server));
+    let (held, _) = process.take("a", Mode::Exclusive);
+    assert!(matches!(process.renew(held.id), Renewal::Extended { .. }));
+    server.command(&["SET", "a", "theirs", "PX", "5000"]);
+    assert!(matches!(process.renew(held.id), Renewal::Gone(_)));
+    assert!(matches!(process.release(held.id), End::NotOurs));
+    assert_eq!(server.command(&["GET", "a"]), ["theirs"]);
+    let seen = process.look(Kind::Lock, "a");
+    assert_eq!(seen.holders[0].label.as_deref(), Some("theirs"));
+    for (kind, mode) in
+        [(Kind::Lock, Mode::Shared), (Kind::Semaphore, Mode::Permits { count: 1, limit: 2 }), (Kind::Election, Mode::Exclusive)]
+    {
+        let mut claim = process.claim("x", mode);
+        claim.kind = kind;
+        assert!(matches!(process.attempt(&claim), Attempt::Failed(e) if e.kind() == ErrorKind::Unsupported));
+    }
+    assert!(process.change(&Change::Force(Kind::Lock, Name::new("a").unwrap())));
+    server.command(&["RPUSH", "list", "x"]);
+    let attempt = process.attempt(&process.exclusive("list"));
+    assert!(matches!(&attempt, Attempt::Failed(e) if e.kind() == ErrorKind::Corrupt), "{attempt:?}");
+}
+
+/// RLock's scripts, as Redisson sends them.
+const TRY_LOCK: &str = "if ((redis.call('exists', KEYS[1]) == 0) or (redis.call('hexists', KEYS[1], ARGV[2]) == 1)) then \
+    redis.call('hincrby', KEYS[1], ARGV[2], 1); redis.call('pexpire', KEYS[1], ARGV[1]); return nil; end; return redis.call('pttl', KEYS[1]);";
+
+#[test]
+fn rlock_excludes_wakes_and_is_woken() {
+    let server = RedisServer::start();
+    let process = Process::with(redisson(&server, RedissonLock::Plain));
+    let java = "b983c153-7421-469a-addb-44fb92259a1b:1";
+    let lock = || server.command(&["EVAL", TRY_LOCK, "1", "anyLock", "30000", java])[0].clone();
+    assert_eq!(lock(), "(nil)");
+    let waiting = process.queue("anyLock", Mode::Exclusive);
+    server.command(&["DEL", "anyLock"]);
+    server.command(&["PUBLISH", "redisson_lock__channel:{anyLock}", "0"]);
+    let waited = woken(&process, waiting.id);
+    assert!(waited < Duration::from_millis(100), "{waited:?}");
+    granted(process.attempt(&waiting));
+    granted(process.attempt(&waiting));
+    let hash = server.command(&["HGETALL", "anyLock"]);
+    assert!(
+        matches!(&hash[..], [owner, count] if owner.len() > 38 && owner.contains(':') && count == "1"),
+        "sent twice it counts once: {hash:?}"
+    );
+    assert!(lock().parse::<i64>().is_ok_and(|pttl| pttl > 29_000));
+    let mut ear = server.client();
+    ear.command(&["SUBSCRIBE", "redisson_lock__channel:{anyLock}"]);
+    assert!(matches!(process.release(waiting.id), End::Freed));
+    assert_eq!(ear.read(), ["message", "redisson_lock__channel:{anyLock}", "0"]);
+    assert_eq!(lock(), "(nil)");
+    super::support::until("the subscription is gone", || {
+        server.command(&["PUBSUB", "NUMSUB", "redisson_lock__channel:{anyLock}"])[1] == "1"
+    });
+    // A client that is gone: the lease ends, and nobody publishes.
+    server.command(&["PEXPIRE", "anyLock", "300"]);
+    let waiting = process.queue("anyLock", Mode::Exclusive);
+    woken(&process, waiting.id);
+    granted(process.attempt_until(&waiting));
+    assert!(matches!(process.renew(waiting.id), Renewal::Extended { .. }));
+    server.command(&["DEL", "anyLock"]);
+    assert!(matches!(process.renew(waiting.id), Renewal::Gone(_)));
+}
+
+#[test]
+fn rfencedlock_counts_once_a_claim() {
+    let server = RedisServer::start();
+    let process = Process::with(redisson(&server, RedissonLock::Fenced));
+    server.command(&["SET", "redisson_lock_token:{f}", "41"]);
+    let claim = process.exclusive("f");
+    assert_eq!(granted(process.attempt(&claim)).number, Number::Raw(42));
+    assert_eq!(granted(process.attempt(&claim)).number, Number::Raw(42));
+    process.release(claim.id);
+    assert_eq!(process.take("f", Mode::Exclusive).1.number, Number::Raw(43));
+}
+
+#[test]
+fn rfairlock_keeps_its_order_and_skips_the_dead() {
+    let server = RedisServer::start();
+    let (one, two) = (Process::with(redisson(&server, RedissonLock::Fair)), Process::with(redisson(&server, RedissonLock::Fair)));
+    let (held, _) = one.take("q", Mode::Exclusive);
+    let first = two.queue("q", Mode::Exclusive);
+    let second = one.queue("q", Mode::Exclusive);
+    assert_eq!(server.command(&["LLEN", "redisson_lock_queue:{q}"]), ["2"]);
+    // One that died before it: its deadline is over.
+    server.command(&["LPUSH", "redisson_lock_queue:{q}", "dead"]);
+    server.command(&["ZADD", "redisson_lock_timeout:{q}", "1", "dead"]);
+    one.release(held.id);
+    woken(&two, first.id);
+    assert!(matches!(one.attempt(&second), Attempt::InLine(_)), "not its turn");
+    granted(two.attempt(&first));
+    assert!(matches!(one.withdraw(second.id), End::Freed));
+    assert_eq!(server.command(&["EXISTS", "redisson_lock_queue:{q}", "redisson_lock_timeout:{q}"]), ["0"]);
+}
+
+#[test]
+fn rreadwritelock_shares_and_excludes_and_leaves_an_rlock_alone() {
+    let server = RedisServer::start();
+    let (one, two) = (Process::with(redisson(&server, RedissonLock::ReadWrite)), Process::with(redisson(&server, RedissonLock::ReadWrite)));
+    let (first, _) = one.take("c", Mode::Shared);
+    let (second, _) = two.take("c", Mode::Shared);
+    assert_eq!(server.command(&["HGET", "c", "mode"]), ["read"]);
+    assert_eq!(server.command(&["KEYS", "{c}:*:rwlock_timeout:1"]).len(), 2);
+    let writer = two.queue("c", Mode::Exclusive);
+    assert!(matches!(one.renew(first.id), Renewal::Extended { .. }));
+    one.release(first.id);
+    assert!(matches!(two.attempt(&writer), Attempt::InLine(_)));
+    two.release(second.id);
+    woken(&two, writer.id);
+    granted(two.attempt(&writer));
+    assert_eq!(server.command(&["HGET", "c", "mode"]), ["write"]);
+    assert!(matches!(two.renew(writer.id), Renewal::Extended { .. }));
+    let reader = one.queue("c", Mode::Shared);
+    two.release(writer.id);
+    woken(&one, reader.id);
+    granted(one.attempt(&reader));
+    assert_eq!(one.look(Kind::Lock, "c").holders.len(), 1);
+    one.release(reader.id);
+    assert_eq!(server.command(&["KEYS", "*c*"]), Vec::<String>::new());
+    server.command(&["EVAL", TRY_LOCK, "1", "c", "30000", "java:1"]);
+    assert!(matches!(one.attempt_try(&one.claim("c", Mode::Shared)), Attempt::Busy(_)));
+    assert!(matches!(one.attempt_try(&one.exclusive("c")), Attempt::Busy(_)));
+}
+
+#[test]
+fn rpermitexpirablesemaphore_gives_and_takes_back() {
+    let server = RedisServer::start();
+    let (one, two) = (Process::with(redisson(&server, RedissonLock::Plain)), Process::with(redisson(&server, RedissonLock::Plain)));
+    let permits = |count| Mode::Permits { count, limit: 4 };
+    let (three, _) = one.take("s", permits(3));
+    assert_eq!((server.command(&["GET", "s"]), server.command(&["ZCARD", "{s}:timeout"])), (vec!["1".to_owned()], vec!["3".to_owned()]));
+    granted(one.attempt(&three));
+    assert_eq!(server.command(&["GET", "s"]), ["1"], "sent twice it counts once");
+    let waiting = two.queue("s", permits(2));
+    assert!(matches!(one.renew(three.id), Renewal::Extended { .. }));
+    assert_eq!(two.look(Kind::Semaphore, "s").holders.len(), 3);
+    assert!(matches!(one.release(three.id), End::Freed));
+    woken(&two, waiting.id);
+    granted(two.attempt(&waiting));
+    assert!(matches!(two.release(waiting.id), End::Freed));
+    assert_eq!(server.command(&["GET", "s"]), ["4"]);
+    let mut dying = one.claim("s", permits(4));
+    dying.ttl = Duration::from_millis(300);
+    granted(one.attempt(&dying));
+    one.die();
+    let waiting = two.queue("s", permits(4));
+    woken(&two, waiting.id);
+    granted(two.attempt_until(&waiting));
+}
+
+#[test]
+fn rcountdownlatch_opens_for_both() {
+    let server = RedisServer::start();
+    let process = Process::with(redisson(&server, RedissonLock::Plain));
+    let name = || Name::new("import").unwrap();
+    assert!(process.change(&Change::LatchSet(name(), 2)));
+    assert!(!process.change(&Change::LatchSet(name(), 2)));
+    assert_eq!(process.look(Kind::Latch, "import").count, Some(2));
+    process.wait(process.engine.watch(WatchId(7), &Query::One(Kind::Latch, name()))).unwrap();
+    assert!(!process.change(&Change::LatchCountDown(name(), ClaimId::fresh())));
+    // Java counts down the last one.
+    server.command(&["DEL", "import"]);
+    server.command(&["PUBLISH", "redisson_countdownlatch__channel__{import}", "0"]);
+    process.event("the change", |e| matches!(e, Event::Changed { watch: WatchId(7) }).then_some(()));
+    assert_eq!(process.look(Kind::Latch, "import").count, None);
+}
+
+#[test]
+fn a_broken_connection_listens_again() {
+    let server = RedisServer::start();
+    let process = Process::with(redisson(&server, RedissonLock::Plain));
+    server.command(&["EVAL", TRY_LOCK, "1", "a", "30000", "java:1"]);
+    let waiting = process.queue("a", Mode::Exclusive);
+    server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    process.link(false);
+    process.link(true);
+    let answers = process.wait(process.engine.recheck(&[waiting.id]));
+    assert!(matches!(answers[..], [Attempt::InLine(_)]), "{answers:?}");
+    server.command(&["DEL", "a"]);
+    server.command(&["PUBLISH", "redisson_lock__channel:{a}", "0"]);
+    woken(&process, waiting.id);
+    granted(process.attempt(&waiting));
+}
