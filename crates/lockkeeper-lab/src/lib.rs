@@ -7,3 +7,5 @@
 pub mod conformance;
 pub mod dice;
 pub mod servers;
+
+pub mod bench;

@@ -1,0 +1,117 @@
+//! Measuring two things in turn, A B A B, so that a machine that changes its speed changes both.
+
+use std::time::{Duration, Instant};
+
+/// One line of the table.
+#[derive(Clone, Debug, Default)]
+pub struct Row {
+    /// Which figure.
+    pub bench: &'static str,
+    /// On which engine.
+    pub engine: &'static str,
+    /// By how many tasks.
+    pub tasks: u32,
+    /// Median time of one operation in microseconds.
+    pub p50_us: f64,
+    /// 99th percentile of the same.
+    pub p99_us: f64,
+    /// Operations a second.
+    pub per_second: f64,
+    /// What the floor is.
+    pub floor: &'static str,
+    /// Median time of the floor in microseconds.
+    pub floor_p50_us: Option<f64>,
+    /// Median of the ratios of neighbouring measurements: ours to the floor, or a rate to another.
+    pub ratio: Option<f64>,
+    /// The 10th and the 90th percentile of those ratios.
+    pub spread: Option<(f64, f64)>,
+    /// The target, as the design states it.
+    pub target: &'static str,
+}
+
+impl Row {
+    /// Fills in what was measured.
+    pub(super) fn measured(mut self, pairs: &Pairs) -> Self {
+        let ours = sorted(pairs.0.iter().map(|(ours, _)| *ours));
+        let floor = sorted(pairs.0.iter().map(|(_, floor)| *floor));
+        let ratios = sorted(pairs.0.iter().filter(|(_, floor)| *floor > 0.0).map(|(ours, floor)| ours / floor));
+        self.p50_us = at(&ours, 0.5);
+        self.p99_us = at(&ours, 0.99);
+        self.per_second = if self.p50_us > 0.0 { 1e6 / self.p50_us } else { 0.0 };
+        self.floor_p50_us = Some(at(&floor, 0.5));
+        self.ratio = Some(at(&ratios, 0.5));
+        self.spread = Some((at(&ratios, 0.1), at(&ratios, 0.9)));
+        self
+    }
+
+    /// What the floor is called, and the target.
+    pub(super) fn beside(mut self, floor: &'static str, target: &'static str) -> Self {
+        (self.floor, self.target) = (floor, target);
+        self
+    }
+}
+
+/// Neighbouring measurements in microseconds an operation: ours, and the floor.
+pub(super) struct Pairs(pub(super) Vec<(f64, f64)>);
+
+/// Measures both in turn until the time is over; each call does `batch` operations. The first pair is a warm-up.
+pub(super) fn pairs<E>(
+    time: Duration,
+    batch: u32,
+    mut ours: impl FnMut(u32) -> Result<(), E>,
+    mut floor: impl FnMut(u32) -> Result<(), E>,
+) -> Result<Pairs, E> {
+    let began = Instant::now();
+    let mut all = Vec::new();
+    loop {
+        let pair = (each(batch, &mut ours)?, each(batch, &mut floor)?);
+        all.push(pair);
+        if began.elapsed() >= time && all.len() > 3 {
+            all.remove(0);
+            return Ok(Pairs(all));
+        }
+    }
+}
+
+fn each<E>(batch: u32, work: &mut impl FnMut(u32) -> Result<(), E>) -> Result<f64, E> {
+    let began = Instant::now();
+    work(batch)?;
+    Ok(began.elapsed().as_secs_f64() * 1e6 / f64::from(batch.max(1)))
+}
+
+/// Sorted, without what is not a number.
+pub(super) fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut all: Vec<f64> = values.filter(|v| v.is_finite()).collect();
+    all.sort_by(f64::total_cmp);
+    all
+}
+
+/// A quantile of sorted values.
+pub(super) fn at(sorted: &[f64], quantile: f64) -> f64 {
+    let last = sorted.len().saturating_sub(1) as f64;
+    sorted.get((last * quantile).round() as usize).copied().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_the_median_of_neighbouring_ratios() {
+        let pairs = Pairs(vec![(2.0, 1.0), (30.0, 10.0), (4.0, 1.0)]);
+        let row = Row::default().measured(&pairs);
+        assert_eq!((row.ratio, row.p50_us, row.floor_p50_us), (Some(3.0), 4.0, Some(1.0)));
+        assert_eq!(row.spread, Some((2.0, 4.0)));
+    }
+
+    #[test]
+    fn both_are_measured_in_turn_and_the_warm_up_is_left_out() {
+        let order = std::cell::RefCell::new(String::new());
+        let note = |c| {
+            order.borrow_mut().push(c);
+            Ok::<(), ()>(())
+        };
+        let pairs = pairs(Duration::ZERO, 10, |_| note('a'), |_| note('b')).unwrap();
+        assert_eq!((order.borrow().as_str(), pairs.0.len()), ("abababab", 3));
+    }
+}

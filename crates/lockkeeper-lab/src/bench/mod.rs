@@ -1,0 +1,179 @@
+//! `lockkeeper bench`: each figure beside its floor, measured in the same run, alternating, as a median of ratios.
+
+mod bare;
+mod contended;
+mod handoff;
+mod measure;
+mod print;
+mod start;
+mod uncontended;
+mod waiting;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use handoff::peer_main;
+pub use measure::Row;
+
+/// The hidden subcommand under which the program starts itself as the other process of a hand-off.
+pub const PEER_WORD: &str = "__bench-peer";
+
+/// The names of all rows, in the order in which they are measured.
+pub const NAMES: [&str; 7] = ["uncontended", "turn", "many-names", "one-name", "process-handoff", "places", "run"];
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The engines; empty = `file` in a directory of its own, and `memory`.
+    pub urls: Vec<String>,
+    /// For everything together.
+    pub time: Duration,
+    /// One row only.
+    pub only: Option<String>,
+    /// One JSON object a row instead of a table.
+    pub json: bool,
+    /// Show progress on stderr.
+    pub progress: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { urls: Vec::new(), time: Duration::from_secs(40), only: None, json: false, progress: false }
+    }
+}
+
+/// Measures, prints, and answers the exit code: 0, 64 for a name that does not exist, 69 for an engine that cannot be used.
+pub fn run(options: &Options, out: &mut dyn Write) -> u8 {
+    if let Some(only) = &options.only
+        && !NAMES.contains(&only.as_str())
+        && only != "one-name-no-handoff"
+    {
+        eprintln!("lockkeeper: bench: {only:?} is no row; the rows are {}", NAMES.join(", "));
+        return 64;
+    }
+    let scratch = match Scratch::new() {
+        Ok(scratch) => scratch,
+        Err(text) => {
+            eprintln!("lockkeeper: bench: {text}");
+            return 69;
+        }
+    };
+    let mut urls = options.urls.clone();
+    if urls.is_empty() {
+        urls = vec![lockkeeper::config::file_url(&scratch.0.join("locks")), "memory:".to_owned()];
+    }
+    let share = options.time / u32::try_from(urls.len() * if options.only.is_some() { 1 } else { NAMES.len() }).unwrap_or(1).max(1);
+    let mut printer = print::Printer::new(out, options.json);
+    for url in &urls {
+        let subject = match Subject::open(url, scratch.0.clone(), share) {
+            Ok(subject) => subject,
+            Err(error) => {
+                eprintln!("lockkeeper: bench: {error}");
+                return error.kind().exit_code();
+            }
+        };
+        for name in NAMES {
+            let wanted = options.only.as_deref().is_none_or(|only| only == name || (name == "one-name" && only == "one-name-no-handoff"));
+            if !wanted {
+                continue;
+            }
+            if options.progress {
+                eprint!("\r\x1b[Kmeasuring {name} on {}", subject.engine);
+            }
+            let rows = subject.measure(name);
+            if options.progress {
+                eprint!("\r\x1b[K");
+            }
+            match rows {
+                Ok(rows) => rows.iter().for_each(|row| printer.row(row)),
+                Err(text) => eprintln!("lockkeeper: bench: {name} on {}: {text}", subject.engine),
+            }
+        }
+    }
+    printer.end();
+    0
+}
+
+/// One engine under measurement.
+struct Subject {
+    url: String,
+    engine: &'static str,
+    locks: lockkeeper::Locks,
+    strict: lockkeeper::Locks,
+    runtime: tokio::runtime::Runtime,
+    scratch: PathBuf,
+    time: Duration,
+}
+
+impl Subject {
+    fn open(url: &str, scratch: PathBuf, time: Duration) -> lockkeeper::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|e| lockkeeper::Error::new(lockkeeper::ErrorKind::Refused, format!("no runtime: {e}")))?;
+        let locks = runtime.block_on(lockkeeper::Locks::open(url))?;
+        let strict = runtime.block_on(lockkeeper::Locks::builder().hand_off(0).open(url))?;
+        let engine = locks.describe().engine;
+        Ok(Self { url: url.to_owned(), engine, locks, strict, runtime, scratch, time })
+    }
+
+    fn measure(&self, name: &str) -> Result<Vec<Row>, String> {
+        match name {
+            "uncontended" => uncontended::uncontended(self),
+            "turn" => contended::turn(self),
+            "many-names" => uncontended::many_names(self),
+            "one-name" => contended::one_name(self),
+            "process-handoff" if self.engine == "memory" => Ok(Vec::new()),
+            "process-handoff" => handoff::process_handoff(self),
+            "places" => waiting::places(self),
+            "run" if self.engine == "file" => start::run(self),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    fn row(&self, bench: &'static str, tasks: u32) -> Row {
+        Row { bench, engine: self.engine, tasks, ..Row::default() }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.scratch.join(name)
+    }
+}
+
+/// A directory of this run's own, gone with the value.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self, String> {
+        let base = std::env::temp_dir();
+        for number in 0..1000u32 {
+            let dir = base.join(format!("lockkeeper-bench-{}-{number}", std::process::id()));
+            match std::fs::create_dir(&dir) {
+                Ok(()) => return Ok(Self(dir)),
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(format!("{}: {e}", dir.display())),
+            }
+        }
+        Err(format!("{}: too many directories of earlier runs are left there", base.display()))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What cannot be removed is in the way of nobody.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The program to start again as a peer, and for the `run` row.
+fn this_program() -> Result<PathBuf, String> {
+    std::env::current_exe().map_err(|e| format!("this program's own path is not known: {e}"))
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// Makes a directory unless it is there.
+fn directory(path: &Path) -> Result<(), String> {
+    std::fs::create_dir_all(path).map_err(|e| format!("{}: {e}", path.display()))
+}
