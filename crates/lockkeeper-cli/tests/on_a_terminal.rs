@@ -279,3 +279,36 @@ fn rule_8_nothing_is_written_over_what_the_user_types() {
     terminal.expect("granted after");
     terminal.type_in("exit\n");
 }
+
+#[test]
+fn watch_is_a_live_screen_and_gives_the_terminal_back() {
+    let place = Place::new();
+    for (how, code) in [("--for", 0), ("key", 130)] {
+        let mut lk = place.lk(["--url", "memory:", "watch", "stock/"]);
+        if how == "--for" {
+            lk.args(["--for", "300ms"]);
+        }
+        let mut terminal = Terminal::start(lk);
+        terminal.expect("\x1b[?1049h\x1b[?25l");
+        terminal.expect("stock/*");
+        terminal.expect("nobody holds or waits");
+        if how == "key" {
+            terminal.type_in("\x03");
+        }
+        terminal.expect("\x1b[?25h\x1b[?1049l");
+        assert_eq!(terminal.leader.wait(), code, "{how}");
+    }
+}
+
+#[test]
+fn release_asks_first_on_a_terminal() {
+    let place = Place::new();
+    let holder = place.hold("a");
+    let mut terminal = script(&place, "\"$LK\" release --force a; echo code $?");
+    terminal.expect("a (lock) is held by ");
+    terminal.expect("Take it away? [y/N]");
+    terminal.type_in("n\n");
+    terminal.expect("code 1");
+    assert_eq!(terminal.leader.wait(), 0);
+    holder.end();
+}
