@@ -54,6 +54,7 @@ impl Shared {
 
     fn try_now(self: &Arc<Self>, claim: &Claim, line: Line) -> Result<Attempt> {
         let opened = self.opened()?;
+        self.open_eye(opened);
         let pool;
         let idle = {
             let mut state = self.state();

@@ -1,5 +1,7 @@
 //! What this engine promises in this directory (R14).
 
+use std::os::fd::AsFd;
+
 use nix::sys::statfs::fstatfs;
 
 use super::dir::{Directory, shown};
@@ -67,6 +69,11 @@ pub(super) fn of(dir: &Directory) -> Description {
         });
     }
     about
+}
+
+/// Whether a directory's file system is one whose time stamps and locks are this kernel's own.
+pub(super) fn is_local(directory: impl AsFd) -> bool {
+    fstatfs(directory).is_ok_and(|fs| matches!(place(fs.filesystem_type().0 as u32).distance, Distance::Local))
 }
 
 #[derive(Clone, Copy)]

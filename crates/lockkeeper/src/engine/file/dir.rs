@@ -28,6 +28,8 @@ pub(super) struct Anchor {
     pub(super) group: u32,
     /// Permission bits.
     pub(super) mode: u32,
+    /// Its time of change is the kernel's own, and tells of every name that comes, goes, or is taken over.
+    dated: bool,
 }
 
 impl AsFd for Anchor {
@@ -54,6 +56,7 @@ impl Anchor {
         })?;
         let stat = fstat(&fd).map_err(|e| refused("look at the lock directory", path, e))?;
         Ok(Self {
+            dated: super::describe::is_local(&fd),
             fd: Descriptor::new(fd),
             dev: stat.st_dev,
             ino: stat.st_ino,
@@ -61,6 +64,12 @@ impl Anchor {
             group: stat.st_gid,
             mode: stat.st_mode & 0o7777,
         })
+    }
+
+    /// When a name in it last came, went, or was taken over, in nanoseconds; `None` where that cannot be relied on.
+    pub(super) fn changed_at(&self) -> Option<i128> {
+        let stat = if self.dated { fstat(self).ok()? } else { return None };
+        Some(i128::from(stat.st_ctime) * 1_000_000_000 + i128::from(stat.st_ctime_nsec))
     }
 
     /// Whether anybody but its owner can make files in it.
@@ -126,6 +135,12 @@ impl Directory {
     /// The incarnation that was there when it was last looked for.
     pub(super) fn anchor(&self) -> Arc<Anchor> {
         self.anchor.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The incarnation that the path leads to now.
+    pub(super) fn current(&self) -> Result<Arc<Anchor>> {
+        let anchor = self.anchor();
+        if self.is_still(&anchor) { Ok(anchor) } else { self.reopen() }
     }
 
     /// Opens the path again: the incarnation that we know was deleted or moved away.

@@ -3,6 +3,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
@@ -15,8 +16,9 @@ use super::lockfile::{Key, LockFile};
 use super::recipe::{End, Event, Recipe};
 use super::record::Stamp;
 use super::state::Share;
+use super::verify::Facts;
 use super::wait::Wait;
-use super::{crew, describe, gc, inspect, semaphore, verify};
+use super::{crew, describe, gc, inspect, semaphore, wire};
 use crate::claim::{Claim, Entry, Holder, Mode};
 use crate::engine::{Line, Place, Query};
 use crate::error::{Error, ErrorKind, Result};
@@ -186,8 +188,12 @@ impl Pending {
         }
     }
 
-    /// Leaves the line.
-    pub fn cancel(self) {}
+    /// Leaves the line, and returns when nothing of the wait is left. Dropping it leaves the line too, a moment later.
+    pub fn cancel(self) {
+        self.shared.wait.stop();
+        // What it came to goes here, and with it a lock that had just been won.
+        drop(self.finish());
+    }
 }
 
 impl Drop for Pending {
@@ -229,11 +235,14 @@ pub struct Held {
     mode: Mode,
     number: u64,
     share: Share,
+    who: Stamp,
+    /// Some child may have it too.
+    passed_on: AtomicBool,
 }
 
 impl Held {
     fn new(dir: Arc<Directory>, key: Arc<Key>, claim: &Claim, share: Share, number: u64) -> Self {
-        Self { dir, key, id: claim.id, mode: claim.mode, number, share }
+        Self { dir, key, id: claim.id, mode: claim.mode, number, share, who: Stamp::of(&claim.who), passed_on: AtomicBool::new(false) }
     }
 
     /// The fencing token; permits have none.
@@ -262,6 +271,7 @@ impl Held {
     /// The kernel refused to change the descriptor's flag.
     pub fn set_inherit(&self, inherit: bool) -> Result<()> {
         self.share.file().descriptor().survive_forks(inherit);
+        self.passed_on.fetch_or(inherit, Ordering::AcqRel);
         let flags = if inherit { FdFlag::empty() } else { FdFlag::FD_CLOEXEC };
         fcntl(self.fd(), FcntlArg::F_SETFD(flags)).map(drop).map_err(|e| self.failed("pass on the descriptor of", e))
     }
@@ -271,13 +281,28 @@ impl Held {
     /// # Errors
     /// Why it is lost.
     pub fn verify(&self) -> Result<(), Lost> {
-        verify::hold(&self.dir, &self.key, self.share.file(), self.id, self.mode)
+        let (dir, key, file) = (&*self.dir, &*self.key, self.share.file());
+        Facts { dir, key, file, id: self.id, mode: self.mode, number: self.number }.verify(self.who.clone())
     }
 
-    /// Gives it back: closes this descriptor, and never unlocks, so that the lock lives on in children that inherited it.
+    /// Gives it back. Once it was passed on this only closes the descriptor and never unlocks, so that the lock lives on in
+    /// the children that inherited it.
     pub fn release(self) {}
 
     fn failed(&self, what: &str, errno: Errno) -> Error {
         refused(&format!("{what} the lock file"), &self.dir.file(&self.key.file), errno)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // A child of another thread's, caught between fork and exec, has a copy of every descriptor: closing alone would
+        // free the lock only at its exec.
+        if !*self.passed_on.get_mut() && self.share.file().descriptor().is_ours() {
+            let _ = wire::unlock_all(self.share.file());
+            if self.mode.permits().is_some() {
+                wire::ring(self.share.file());
+            }
+        }
     }
 }

@@ -119,7 +119,7 @@ impl<'a> Driver<'a> {
                 None => Ok(Event::Failed),
             },
             Action::Free(span) => wire::unlock(&self.file, span).map(|()| Event::Yes).map_err(|e| self.failed("unlock", e)),
-            Action::Check => match self.file.look(self.key).map_err(|e| self.failed("look at", e))? {
+            Action::Check => match self.file.check(self.key).map_err(|e| self.failed("look at", e))? {
                 Seen::Same => Ok(Event::Yes),
                 // Somebody emptied it: what we hold is the lock all the same, and an empty file is a fresh one.
                 Seen::Cut => self.file.prepare(self.dir, self.key).map(|()| Event::Yes),
@@ -130,6 +130,7 @@ impl<'a> Driver<'a> {
             Action::Sleep => self.sleep(),
             Action::Write => self.write().map(|()| Event::Yes),
             Action::Show => self.show().map(|()| Event::Yes),
+            Action::Announce if self.wait.is_some_and(Wait::is_called_off) => Ok(Event::Stopped),
             Action::Announce => {
                 let record = waiter(&self.claim.who, self.claim.mode, unix_us());
                 self.waits_at = Some(presence::announce(&self.file, &record).map_err(|e| self.failed("wait at", e))?);
@@ -165,6 +166,11 @@ impl<'a> Driver<'a> {
     /// exclusive one, and every exclusive one leaves that free.
     fn look(&mut self, goal: Goal) -> Result<Event> {
         self.read_hot()?;
+        if self.hot.latest().is_none() {
+            // Somebody emptied it: what we hold is the lock all the same, and an empty file is a fresh one.
+            self.file.prepare(self.dir, self.key)?;
+            self.read_hot()?;
+        }
         let Some((record, _)) = self.hot.latest() else { return Err(self.file.unreadable(self.dir, self.key)) };
         let (mut last, of_this_boot) = (record.number(), record.boot() == boot::id());
         let must_give_way = self.wait.is_none() && goal != Goal::Upgrade && self.hot.has_line();

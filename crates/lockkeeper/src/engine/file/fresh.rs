@@ -91,6 +91,17 @@ impl LockFile {
         self.briefly(dir, key, || self.fill(dir, key).map_err(|e| refused("write the lock file", &dir.file(&key.file), e)))
     }
 
+    /// Writes a damaged file anew around the record of the exclusive holder, who alone may do that.
+    pub(super) fn heal(&self, dir: &Directory, key: &Key, record: &[u8; RECORD]) -> Result<()> {
+        self.briefly(dir, key, || {
+            let mut page = [0; PAGE];
+            page[..HEADER].copy_from_slice(&header(key.kind, &key.name));
+            page[HOT_AT as usize..HOT_AT as usize + RECORD].copy_from_slice(record);
+            let healed = wire::write_at(self, &page, 0).and_then(|()| ftruncate(self, FILE as i64));
+            healed.map_err(|e| refused("repair the lock file", &dir.file(&key.file), e))
+        })
+    }
+
     fn fill(&self, dir: &Directory, key: &Key) -> Result<Header, Errno> {
         let said = Header::of(self)?;
         if !matches!(said, Header::Fresh) {

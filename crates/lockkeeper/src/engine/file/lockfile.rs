@@ -1,7 +1,7 @@
 //! One open lock file: making it, checking that it is what it should be, and seeing that it is still the one (F1).
 
 use std::ffi::CString;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use super::dir::{Anchor, Directory, refused, shown};
 use super::fork::Descriptor;
 use super::record::Header;
 use super::{names, wire};
+use crate::clock::unix_us;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{Kind, Name};
 
@@ -49,6 +50,10 @@ pub(super) struct LockFile {
     dev: u64,
     ino: u64,
     anchor: Arc<Anchor>,
+    /// The directory's time of change at a moment when the path led here, and long enough before that moment.
+    settled: Option<i128>,
+    /// How often not to try that: the directory is changing all the time.
+    restless: u8,
 }
 
 impl AsFd for LockFile {
@@ -57,69 +62,26 @@ impl AsFd for LockFile {
     }
 }
 
+/// How long ago the last change of a directory must be for its date to be its own; the coarsest clocks tick every 10 ms.
+const SETTLES_AFTER_NS: i128 = 50_000_000;
+
 /// How often something that another process is just doing is looked at again, a millisecond apart.
 pub(super) const PATIENCE: u32 = 50;
 
 impl LockFile {
     /// Opens the lock's file, and makes it if there is none.
     pub(super) fn open(dir: &Directory, key: &Key) -> Result<Self> {
-        Self::open_or(dir, key, true)?.ok_or_else(|| Error::new(ErrorKind::Refused, "the lock file went away again and again"))
-    }
-
-    /// Opens the lock's file if there is one.
-    pub(super) fn open_existing(dir: &Directory, key: &Key) -> Result<Option<Self>> {
-        Self::open_or(dir, key, false)
-    }
-
-    /// Opens the lock's file only to read it, if there is one and something stands in it.
-    pub(super) fn open_to_look(dir: &Directory, key: &Key) -> Result<Option<Self>> {
         let path = || dir.file(&key.file);
-        let mut anchor = dir.anchor();
-        if !dir.is_still(&anchor) {
-            anchor = dir.reopen()?;
-        }
-        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
-        let fd = match openat(&*anchor, key.file.as_c_str(), flags, Mode::empty()) {
-            Ok(fd) => fd,
-            Err(Errno::ENOENT) => return Ok(None),
-            Err(e) => return Err(Self::not_opened(dir, &anchor, key, e)),
-        };
-        let stat = fstat(&fd).map_err(|e| refused("look at the lock file", &path(), e))?;
-        let file = Self { fd: Descriptor::new(fd), dev: stat.st_dev, ino: stat.st_ino, anchor };
-        file.judge(dir, key, &stat)?;
-        match Header::of(&file).map_err(|e| refused("read the lock file", &path(), e))? {
-            Header::Fresh => Ok(None),
-            said => file.is_of(dir, key, said).map(|()| Some(file)),
-        }
-    }
-
-    /// The name that a file's header tells, if the file is a lock file of that kind and carries the right name itself.
-    pub(super) fn name_in(dir: &Directory, kind: Kind, file_name: &str) -> Option<Name> {
-        let file_name = CString::new(file_name).ok()?;
-        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
-        let fd = openat(&*dir.anchor(), file_name.as_c_str(), flags, Mode::empty()).ok()?;
-        match Header::of(&fd).ok()? {
-            Header::Of(of, name) if of == kind && names::file_name(kind, &name) == file_name => Some(name),
-            _ => None,
-        }
-    }
-
-    fn open_or(dir: &Directory, key: &Key, make: bool) -> Result<Option<Self>> {
-        let path = || dir.file(&key.file);
-        let mut anchor = dir.anchor();
+        let mut anchor = dir.current()?;
         for _ in 0..PATIENCE {
             // Non-blocking, because somebody may have put a pipe there.
             let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
             match openat(&*anchor, key.file.as_c_str(), flags, Mode::empty()) {
                 Ok(fd) => {
-                    let stat = fstat(&fd).map_err(|e| refused("look at the lock file", &path(), e))?;
-                    let file = Self { fd: Descriptor::new(fd), dev: stat.st_dev, ino: stat.st_ino, anchor };
-                    file.judge(dir, key, &stat)?;
+                    let file = Self::judged(dir, key, anchor, fd)?;
                     file.prepare(dir, key)?;
-                    return Ok(Some(file));
+                    return Ok(file);
                 }
-                Err(Errno::ENOENT) if !make && dir.is_still(&anchor) => return Ok(None),
-                Err(Errno::ENOENT) if !make => anchor = dir.reopen()?,
                 // Made with O_EXCL and never opened with O_CREAT: what a neighbour laid there is judged first.
                 Err(Errno::ENOENT) => {
                     match openat(&*anchor, key.file.as_c_str(), flags | OFlag::O_CREAT | OFlag::O_EXCL, anchor.file_mode()) {
@@ -133,7 +95,41 @@ impl LockFile {
                 Err(e) => return Err(Self::not_opened(dir, &anchor, key, e)),
             }
         }
-        Ok(None)
+        let text = format!("the lock file {} comes and goes: find out who removes it", shown(&path()));
+        Err(Error::new(ErrorKind::Refused, text).temporary(true))
+    }
+
+    /// Opens the lock's file only to read it, if there is one and something stands in it.
+    pub(super) fn open_to_look(dir: &Directory, key: &Key) -> Result<Option<Self>> {
+        let anchor = dir.current()?;
+        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
+        let fd = match openat(&*anchor, key.file.as_c_str(), flags, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::ENOENT) => return Ok(None),
+            Err(e) => return Err(Self::not_opened(dir, &anchor, key, e)),
+        };
+        let file = Self::judged(dir, key, anchor, fd)?;
+        match Header::of(&file).map_err(|e| refused("read the lock file", &dir.file(&key.file), e))? {
+            Header::Fresh => Ok(None),
+            said => file.is_of(dir, key, said).map(|()| Some(file)),
+        }
+    }
+
+    fn judged(dir: &Directory, key: &Key, anchor: Arc<Anchor>, fd: OwnedFd) -> Result<Self> {
+        let stat = fstat(&fd).map_err(|e| refused("look at the lock file", &dir.file(&key.file), e))?;
+        let file = Self { fd: Descriptor::new(fd), dev: stat.st_dev, ino: stat.st_ino, anchor, settled: None, restless: 0 };
+        file.judge(dir, key, &stat).map(|()| file)
+    }
+
+    /// The name that a file's header tells, if the file is a lock file of that kind and carries the right name itself.
+    pub(super) fn name_in(dir: &Directory, kind: Kind, file_name: &str) -> Option<Name> {
+        let file_name = CString::new(file_name).ok()?;
+        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
+        let fd = openat(&*dir.anchor(), file_name.as_c_str(), flags, Mode::empty()).ok()?;
+        match Header::of(&fd).ok()? {
+            Header::Of(of, name) if of == kind && names::file_name(kind, &name) == file_name => Some(name),
+            _ => None,
+        }
     }
 
     /// Gives a file that we made the owner and the permissions that everybody who shares the directory needs.
@@ -202,7 +198,30 @@ impl LockFile {
         Ok(())
     }
 
-    /// Looks whether the path still leads here (F1): after locking, after every wait, and whenever a holder asks.
+    /// Sees whether the path still leads here (F1), after locking and after every wait.
+    ///
+    /// As long as no name in the directory came, went or was taken over, the path leads where it led; and asking when that
+    /// happened last is half as dear as following the path.
+    pub(super) fn check(&mut self, key: &Key) -> Result<Seen, Errno> {
+        if self.restless > 0 {
+            self.restless -= 1;
+            return self.look(key);
+        }
+        let changed_at = self.anchor.changed_at();
+        if changed_at.is_some() && changed_at == self.settled {
+            return Ok(Seen::Same);
+        }
+        let seen = self.look(key)?;
+        let now = i128::from(unix_us()) * 1_000;
+        // The kernel dates changes by a clock of some milliseconds: one right after the last could have the same date.
+        self.settled = changed_at.filter(|at| seen == Seen::Same && now - at > SETTLES_AFTER_NS);
+        if self.settled.is_none() {
+            self.restless = 16;
+        }
+        Ok(seen)
+    }
+
+    /// Follows the path, whatever is known.
     pub(super) fn look(&self, key: &Key) -> Result<Seen, Errno> {
         Ok(match wire::look(&*self.anchor, &key.file)? {
             Some(stat) if stat.st_ino == self.ino && stat.st_dev == self.dev && stat.st_nlink == 1 => {
@@ -224,7 +243,7 @@ impl LockFile {
     /// A second descriptor of the same open file description: it shares the locks.
     pub(super) fn twin(&self) -> Result<Self, Errno> {
         let fd = self.as_fd().try_clone_to_owned().map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(0)))?;
-        Ok(Self { fd: Descriptor::new(fd), dev: self.dev, ino: self.ino, anchor: self.anchor.clone() })
+        Ok(Self { fd: Descriptor::new(fd), dev: self.dev, ino: self.ino, anchor: self.anchor.clone(), settled: None, restless: 0 })
     }
 
     pub(super) fn descriptor(&self) -> &Descriptor {
@@ -238,5 +257,38 @@ impl LockFile {
     /// Device and inode, for those who wonder whether two paths are one lock (F8).
     pub(super) fn identity(&self) -> (u64, u64) {
         (self.dev, self.ino)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn f1_a_file_whose_directory_stood_still_for_long_is_seen_to_be_replaced_at_once() {
+        let replace: [fn(&std::path::Path); 4] = [
+            |dir| fs::remove_file(dir.join("x.lock")).unwrap(),
+            |dir| fs::rename(dir.join("x.lock"), dir.join("away")).unwrap(),
+            |dir| {
+                fs::write(dir.join("new"), "").unwrap();
+                fs::rename(dir.join("new"), dir.join("x.lock")).unwrap();
+            },
+            |dir| fs::remove_dir_all(dir).unwrap(),
+        ];
+        for replace in replace {
+            let temp = tempfile::tempdir().unwrap();
+            let dir = Directory::open(&temp.path().join("locks"), false).unwrap();
+            let key = Key::new(Kind::Lock, &Name::new("x").unwrap());
+            let mut file = LockFile::open(&dir, &key).unwrap();
+            while file.settled.is_none() {
+                assert_eq!(file.check(&key), Ok(Seen::Same));
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!(file.check(&key), Ok(Seen::Same));
+            replace(dir.path());
+            assert_eq!(file.check(&key), Ok(Seen::Replaced));
+        }
     }
 }

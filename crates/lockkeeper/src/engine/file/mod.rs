@@ -3,8 +3,6 @@
 //! The kernel is the arbiter: it frees a lock the moment its holder dies, and never before. Read [`bytes`] for the plan of
 //! a file, [`recipe`] for the protocol, `driver` for its meeting with the kernel, `wait` for how a blocked wait ends.
 
-#![allow(dead_code, reason = "permits and the watch over replaced files come next")]
-
 mod attempt;
 mod boot;
 pub mod bytes;
@@ -15,6 +13,7 @@ mod dir;
 pub mod direct;
 mod doze;
 mod driver;
+mod eye;
 mod fork;
 mod fresh;
 mod gc;
@@ -61,6 +60,7 @@ struct Shared {
     opened: OnceLock<Opened>,
     state: Mutex<State>,
     crew: Crew,
+    eye: Arc<eye::Eye>,
 }
 
 struct Opened {
@@ -79,6 +79,7 @@ impl File {
             opened: OnceLock::new(),
             state: Mutex::default(),
             crew: Crew::default(),
+            eye: Arc::default(),
         }))
     }
 }
@@ -152,12 +153,16 @@ impl Engine for File {
             Ok(opened) => opened,
             Err(error) => return Answer::Now(claims.iter().map(|_| Attempt::Failed(error.clone())).collect()),
         };
-        let state = self.0.state();
-        let check = |id: &ClaimId| match state.holds.get(id).map(|hold| opened.verify(*id, hold)) {
-            Some(Err(why)) => gone(&why),
+        let mut state = self.0.state();
+        let mut check = |id: &ClaimId| match state.holds.get(id).map(|hold| opened.verify(*id, hold)) {
+            Some(Err(why)) => {
+                // Final (R2): what it had in the old file frees nobody and hinders nobody.
+                state.holds.remove(id);
+                gone(&why)
+            }
             _ => state.known(*id).unwrap_or_else(|| gone(&"it is neither held nor in line")),
         };
-        Answer::Now(claims.iter().map(check).collect())
+        Answer::Now(claims.iter().map(&mut check).collect())
     }
 
     fn withdraw(&self, claim: ClaimId) -> Answer<End> {
@@ -223,13 +228,16 @@ impl Engine for File {
         offload(&self.0.crew, Err, move || shared.opened().and_then(|opened| write(opened, &change)))
     }
 
-    fn watch(&self, _watch: WatchId, _query: &Query) -> Answer<Result<()>> {
-        Answer::Now(Err(Error::new(ErrorKind::Unsupported, "not on this engine")))
+    fn watch(&self, watch: WatchId, query: &Query) -> Answer<Result<()>> {
+        Answer::Now(self.0.opened().map(|opened| self.0.watch(opened, watch, query)))
     }
 
-    fn unwatch(&self, _watch: WatchId) {}
+    fn unwatch(&self, watch: WatchId) {
+        self.0.unwatch(watch);
+    }
 
     fn close(&self) -> Answer<()> {
+        self.0.eye.close();
         {
             let mut state = self.0.state();
             state.closed = true;

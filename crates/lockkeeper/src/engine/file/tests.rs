@@ -4,12 +4,15 @@
 mod cancel;
 mod direct;
 mod exclusive;
+mod eye;
 mod files;
 mod gc;
 mod latch;
 mod permits;
+mod processes;
 mod shared;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -149,9 +152,17 @@ impl Peer {
         finish(self.engine.read(&Query::One(kind, Name::new(name).unwrap()))).unwrap().remove(0)
     }
 
-    /// Waits until so many of these locks' waiters are in the kernel's line, as others see it.
+    /// Waits until so many wait for a name, as others see it, and all but one of a semaphore's in the kernel.
     pub(super) fn until_waiters(&self, kind: Kind, name: &str, count: usize) {
         until(&format!("{count} waiters for {name}"), || self.entry(kind, name).waiters.len() == count);
+        let dozing = usize::from(kind == Kind::Semaphore && count > 0);
+        let file = super::names::file_name(kind, &Name::new(name).unwrap());
+        let inode = std::fs::metadata(self.engine.0.path.join(file.to_str().unwrap())).unwrap().ino();
+        let blocked = || {
+            let locks = std::fs::read_to_string("/proc/locks").unwrap();
+            locks.lines().filter(|line| line.contains("->") && line.contains(&format!(":{inode} "))).count()
+        };
+        until(&format!("{count} waiters for {name} in the kernel"), || blocked() + dozing >= count);
     }
 }
 

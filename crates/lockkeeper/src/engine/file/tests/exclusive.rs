@@ -55,8 +55,6 @@ fn who_waits_is_granted_when_the_holder_lets_go_in_the_order_in_which_they_came(
     for (at, peer) in peers.iter().enumerate().skip(1) {
         waiting.push(peer.stand("x", Mode::Exclusive));
         peers[0].until_waiters(Kind::Lock, "x", at);
-        // Announced, and a moment later in the kernel's line.
-        std::thread::sleep(Duration::from_millis(5));
     }
     for (at, claim) in waiting.into_iter().enumerate() {
         assert!(peers[at + 1].is_silent());

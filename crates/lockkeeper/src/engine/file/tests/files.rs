@@ -60,31 +60,48 @@ fn f1_a_file_renamed_over_or_away_is_noticed() {
 }
 
 #[test]
-fn a_file_emptied_while_held_still_excludes_and_the_holder_notices() {
+fn a_file_emptied_or_filled_with_garbage_while_held_is_survived() {
     let dir = tempfile::tempdir().unwrap();
     let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
-    let (hold, first) = a.get("x", Mode::Exclusive);
-    fs::File::options().write(true).truncate(true).open(dir.path().join("x.lock")).unwrap();
-    assert!(matches!(finish(a.engine.recheck(&[hold]))[..], [Attempt::Failed(_)]));
-    assert!(!b.can_get("x", Mode::Exclusive), "the kernel's lock is where it was");
-    a.release(hold);
-    let (_, second) = b.get("x", Mode::Exclusive);
-    assert!(second > first, "a fresh file starts from the clock");
+    let path = dir.path().join("x.lock");
+    let whole = super::super::bytes::FILE as usize;
+    let mut last = 0;
+    for damage in [vec![], vec![0xa5; whole], vec![0; whole], vec![0xa5; 100], vec![0xa5; 3 * whole]] {
+        let (hold, number) = a.get("x", Mode::Exclusive);
+        assert!(number > last);
+        last = number;
+        fs::write(&path, &damage).unwrap();
+        let other = b.attempt(&claim("x", Mode::Exclusive), Line::Try);
+        assert!(!matches!(other, Attempt::Granted(_)), "the kernel's lock is where it was");
+        assert!(matches!(finish(a.engine.recheck(&[hold]))[..], [Attempt::Granted(_)]), "and its holder repairs the file");
+        assert_eq!(b.entry(Kind::Lock, "x").holders[0].claim, Some(hold));
+        let waiting = b.stand("x", Mode::Exclusive);
+        a.release(hold);
+        assert!(b.granted(waiting) > last);
+        b.release(waiting);
+    }
 }
 
 #[test]
-fn a_file_filled_with_garbage_while_held_excludes_and_then_says_how_to_repair_it() {
+fn an_unreadable_record_says_how_to_repair_it_and_an_empty_file_is_a_fresh_one() {
     let dir = tempfile::tempdir().unwrap();
     let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
-    let (hold, _) = a.get("x", Mode::Exclusive);
     let path = dir.path().join("x.lock");
-    fs::write(&path, vec![0xa5; fs::metadata(&path).unwrap().len() as usize]).unwrap();
-    assert!(matches!(finish(a.engine.recheck(&[hold]))[..], [Attempt::Failed(_)]));
-    assert_eq!(failure(&b, "x").kind(), ErrorKind::Corrupt);
-    assert!(matches!(a.release(hold), End::Freed));
-    let error = failure(&a, "x");
-    assert!(error.kind() == ErrorKind::Corrupt && error.message().contains("x.lock") && error.message().contains("gc"), "{error}");
-    assert_eq!(error.kind().exit_code(), 69);
+    let (hold, first) = a.get("x", Mode::Exclusive);
+    fs::write(&path, "").unwrap();
+    a.release(hold);
+    let (hold, second) = a.get("x", Mode::Exclusive);
+    assert!(second > first);
+    let waiting = b.stand("x", Mode::Exclusive);
+    a.until_waiters(Kind::Lock, "x", 1);
+    fs::write(&path, vec![0xa5; super::super::bytes::FILE as usize]).unwrap();
+    a.release(hold);
+    let Ok(Event::Failed { claim, error: told }) = b.events.recv_timeout(Duration::from_secs(5)) else { panic!() };
+    assert_eq!(claim, waiting);
+    for error in [told, failure(&a, "x"), failure(&b, "x")] {
+        assert!(error.kind() == ErrorKind::Corrupt && error.message().contains("x.lock") && error.message().contains("gc"), "{error}");
+        assert_eq!(error.kind().exit_code(), 69);
+    }
 }
 
 #[test]

@@ -57,7 +57,6 @@ fn who_waits_gets_permits_when_enough_are_back_first_come_first_served() {
     let (two, _) = a.get("s", permits(2, 3));
     let many = b.stand("s", permits(3, 3));
     a.until_waiters(Kind::Semaphore, "s", 1);
-    std::thread::sleep(Duration::from_millis(5));
     let few = c.stand("s", permits(1, 3));
     a.until_waiters(Kind::Semaphore, "s", 2);
     a.release(two);
@@ -78,7 +77,6 @@ fn a_waiting_process_takes_no_time_to_hear_of_a_permit() {
         let (hold, _) = a.get("s", permits(1, 1));
         let waiting = b.stand("s", permits(1, 1));
         a.until_waiters(Kind::Semaphore, "s", 1);
-        std::thread::sleep(Duration::from_millis(2));
         a.release(hold);
         b.granted(waiting);
         b.release(waiting);
@@ -93,7 +91,6 @@ fn permits_of_a_closed_engine_are_back() {
     let _held = a.get("s", permits(2, 2));
     let waiting = b.stand("s", permits(1, 2));
     b.until_waiters(Kind::Semaphore, "s", 1);
-    std::thread::sleep(Duration::from_millis(5));
     let start = Instant::now();
     drop(a);
     b.granted(waiting);

@@ -1,0 +1,138 @@
+use std::fs;
+
+use super::*;
+use crate::engine::{Change, Lost, WatchId, Which};
+
+impl Peer {
+    /// Whether a change of this watch is told within two seconds.
+    fn hears(&self, watch: WatchId) -> bool {
+        let end = Instant::now() + Duration::from_secs(2);
+        while let Ok(event) = self.events.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            if matches!(event, Event::Changed { watch: told } if told == watch) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn watch(&self, id: u64, query: &Query) -> WatchId {
+        finish(self.engine.watch(WatchId(id), query)).unwrap();
+        WatchId(id)
+    }
+
+    /// Nothing is told for a while.
+    fn settle(&self) {
+        while self.events.recv_timeout(Duration::from_millis(300)).is_ok() {}
+    }
+
+    fn loses(&self, hold: HoldId) -> Duration {
+        let start = Instant::now();
+        match self.events.recv_timeout(Duration::from_secs(5)) {
+            Ok(Event::Ended { which: Which::Hold(lost), why: Lost::Replaced }) if lost == hold => start.elapsed(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn f1_r2_a_holder_is_told_when_its_file_is_deleted_replaced_or_moved() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.lock");
+    let replace: [&dyn Fn(); 3] = [&|| fs::remove_file(&path).unwrap(), &|| fs::rename(&path, dir.path().join("away")).unwrap(), &|| {
+        fs::write(dir.path().join("other"), "").unwrap();
+        fs::rename(dir.path().join("other"), &path).unwrap();
+    }];
+    for replace in replace {
+        let peer = Peer::new(dir.path());
+        let (hold, _) = peer.get("x", Mode::Exclusive);
+        let (other, _) = peer.get("other", Mode::Exclusive);
+        replace();
+        let after = peer.loses(hold);
+        assert!(after < Duration::from_millis(500), "{after:?}");
+        assert!(peer.is_silent());
+        assert!(matches!(peer.release(hold), End::NotOurs), "final");
+        peer.release(other);
+    }
+}
+
+#[test]
+fn f1_a_holder_is_told_when_the_directory_is_deleted_or_moved() {
+    let temp = tempfile::tempdir().unwrap();
+    for round in 0..2 {
+        let dir = temp.path().join("locks");
+        let peer = Peer::new(&dir);
+        let (hold, _) = peer.get("x", Mode::Exclusive);
+        if round == 0 {
+            fs::remove_dir_all(&dir).unwrap();
+        } else {
+            fs::rename(&dir, temp.path().join("moved")).unwrap();
+        }
+        peer.loses(hold);
+        let (hold, _) = peer.get("x", Mode::Exclusive);
+        assert!(dir.join("x.lock").exists(), "and the next one is in a new directory");
+        until("the new one is watched too", || {
+            finish(peer.engine.recheck(&[hold]));
+            fs::remove_file(dir.join("x.lock")).is_ok() && peer.events.recv_timeout(Duration::from_secs(3)).is_ok()
+        });
+    }
+}
+
+#[test]
+fn f1_who_waits_for_a_file_that_was_replaced_gets_the_new_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
+    for mode in [Mode::Exclusive, Mode::Shared, Mode::Upgradable] {
+        let (hold, _) = a.get("x", Mode::Exclusive);
+        let waiting = b.stand("x", mode);
+        a.until_waiters(Kind::Lock, "x", 1);
+        fs::remove_file(dir.path().join("x.lock")).unwrap();
+        a.loses(hold);
+        b.granted(waiting);
+        assert!(!a.can_get("x", Mode::Exclusive));
+        b.release(waiting);
+    }
+}
+
+#[test]
+fn a_watch_hears_of_grants_releases_waiters_and_deaths() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
+    let one = b.watch(1, &Query::One(Kind::Lock, Name::new("stock/a").unwrap()));
+    b.settle();
+    let (hold, _) = a.get("stock/a", Mode::Exclusive);
+    assert!(b.hears(one), "a grant");
+    b.settle();
+    let waiting = a.stand("stock/a", Mode::Shared);
+    assert!(b.hears(one), "a waiter");
+    b.settle();
+    a.withdraw(waiting);
+    assert!(b.hears(one), "a waiter that left");
+    b.settle();
+    a.release(hold);
+    assert!(b.hears(one), "a release");
+    b.settle();
+    let (_, _) = a.get("stock/a", Mode::Shared);
+    assert!(b.hears(one), "a reader");
+    b.settle();
+    drop(a);
+    assert!(b.hears(one), "an end without a release");
+}
+
+#[test]
+fn a_watch_of_a_prefix_hears_of_its_names_only_and_no_more_after_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
+    let watch = b.watch(7, &Query::Prefix("stock/".into()));
+    b.settle();
+    let (other, _) = a.get("other", Mode::Exclusive);
+    a.release(other);
+    assert!(!b.hears(watch));
+    finish(a.engine.write(&Change::LatchSet(Name::new("stock/l").unwrap(), 3))).unwrap();
+    assert!(b.hears(watch));
+    let (hold, _) = a.get("stock/x", Mode::Permits { count: 1, limit: 1 });
+    assert!(b.hears(watch));
+    b.engine.unwatch(watch);
+    b.settle();
+    a.release(hold);
+    assert!(!b.hears(watch));
+}
