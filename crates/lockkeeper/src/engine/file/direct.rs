@@ -19,7 +19,7 @@ use super::state::Share;
 use super::verify::Facts;
 use super::wait::Wait;
 use super::{crew, describe, gc, inspect, semaphore, wire};
-use crate::claim::{Claim, Entry, Holder, Mode};
+use crate::claim::{Claim, Entry, Holder, Identity, Mode};
 use crate::engine::{Line, Place, Query};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guarantee::Description;
@@ -235,14 +235,14 @@ pub struct Held {
     mode: Mode,
     number: u64,
     share: Share,
-    who: Stamp,
+    who: Arc<Identity>,
     /// Some child may have it too.
     passed_on: AtomicBool,
 }
 
 impl Held {
     fn new(dir: Arc<Directory>, key: Arc<Key>, claim: &Claim, share: Share, number: u64) -> Self {
-        Self { dir, key, id: claim.id, mode: claim.mode, number, share, who: Stamp::of(&claim.who), passed_on: AtomicBool::new(false) }
+        Self { dir, key, id: claim.id, mode: claim.mode, number, share, who: claim.who.clone(), passed_on: AtomicBool::new(false) }
     }
 
     /// The fencing token; permits have none.
@@ -282,7 +282,7 @@ impl Held {
     /// Why it is lost.
     pub fn verify(&self) -> Result<(), Lost> {
         let (dir, key, file) = (&*self.dir, &*self.key, self.share.file());
-        Facts { dir, key, file, id: self.id, mode: self.mode, number: self.number }.verify(self.who.clone())
+        Facts { dir, key, file, id: self.id, mode: self.mode, number: self.number }.verify(Stamp::of(&self.who))
     }
 
     /// Gives it back. Once it was passed on this only closes the descriptor and never unlocks, so that the lock lives on in
