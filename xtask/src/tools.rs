@@ -36,6 +36,20 @@ pub const TABLE: &[Tool] = &[
         need: Need::Test,
         purpose: "the engine `redis`; tests start their own",
     },
+    Tool {
+        file: "java",
+        packages: &["default-jre-headless"],
+        service: None,
+        need: Need::Test,
+        purpose: "runs the ZooKeeper servers of tests",
+    },
+    Tool {
+        file: "/usr/share/java/zookeeper.jar",
+        packages: &["libzookeeper-java"],
+        service: None,
+        need: Need::Test,
+        purpose: "the engine `zookeeper`; tests start their own",
+    },
     Tool { file: "flock", packages: &["util-linux"], service: None, need: Need::Test, purpose: "the floor that bench compares `run` with" },
 ];
 

@@ -73,7 +73,9 @@ fn every_test_that_a_page_cites_exists() {
     let functions = functions();
     assert!(functions.contains("every_test_that_a_page_cites_exists"));
     let mut missing = Vec::new();
-    for path in files(&["."], ".md") {
+    // The pages on data formats quote names of fields, which look the same.
+    let of_formats = |path: &PathBuf| ["docs/json.md", "docs/history.md"].iter().any(|page| path.ends_with(page));
+    for path in files(&["."], ".md").into_iter().filter(|path| !of_formats(path)) {
         let page = fs::read_to_string(&path).unwrap();
         for (line, word) in quoted(&page).into_iter().filter(|(_, word)| is_test_name(word)) {
             if !functions.contains(word) {

@@ -93,6 +93,11 @@ fn perform(global: Global, sub: Sub) -> Result<u8, Failure> {
         Sub::Release(args) => look::change::release(&global, &args),
         Sub::Permits(args) => look::change::permits(&global, &args),
         Sub::Doctor(args) => look::doctor::doctor(&global, &args),
+        Sub::Gc(args) => look::change::gc(&global, &args),
+        Sub::Check(args) => {
+            let (mut out, mut err) = (std::io::stdout().lock(), std::io::stderr().lock());
+            Ok(lockkeeper_lab::check::main_check(args.line(&global), &mut out, &mut err))
+        }
         Sub::Completions(args) => Ok(pages::completions(&args)),
         Sub::Man => pages::man(),
     }

@@ -203,3 +203,14 @@ fn a_wait_that_ends_with_the_lock_runs_the_command() {
     assert_eq!(waiting.wait(), 5);
     until("it ran", || place.path("ran").exists().then_some(()));
 }
+
+#[test]
+fn the_script_reproduces_the_table() {
+    let place = Place::new();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/exit-codes.sh");
+    let ran = common::finish(place.program(script).arg(common::PROGRAM));
+    assert_eq!(ran.code, 0, "{}\n{}", ran.out, ran.err);
+    for code in [0, 7, 143, 75, 3, 79, 5, 124, 64, 69, 125, 126, 127] {
+        assert!(ran.out.lines().any(|l| l.trim_start().starts_with(&format!("{code} "))), "{code}: {}", ran.out);
+    }
+}

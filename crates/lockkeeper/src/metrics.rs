@@ -16,7 +16,7 @@ pub(crate) fn seen(engine: &'static str, what: &Seen) {
             metrics::gauge!("lockkeeper_held", "engine" => engine).decrement(1.0);
             metrics::counter!("lockkeeper_lost_total", "engine" => engine, "reason" => why.as_str()).increment(1);
         }
-        Seen::Asked { .. } | Seen::Left { .. } | Seen::Converted { .. } | Seen::Renewed { .. } => {}
+        _ => {}
     }
 }
 

@@ -19,6 +19,8 @@ pub enum Seen {
         claim: u64,
         /// In which mode.
         mode: Mode,
+        /// Whether it leaves at once when it is not free.
+        trying: bool,
     },
     /// It was not granted at once.
     Waiting {
@@ -45,7 +47,7 @@ pub enum Seen {
         /// The local deadline.
         deadline: Option<Ticks>,
     },
-    /// The claim got nothing: `busy`, `timed-out`, `unknown`, `closed`, …
+    /// The claim got nothing: `busy`, `failed`, `timed-out`, `unknown`, `closed`, …
     NotObtained {
         /// Which claim.
         claim: u64,
@@ -54,6 +56,18 @@ pub enum Seen {
     },
     /// The caller left before it took a turn.
     Left {
+        /// Which claim.
+        claim: u64,
+    },
+    /// An upgrade or downgrade is about to be asked for.
+    Converting {
+        /// Which claim.
+        claim: u64,
+        /// The mode that it asks for.
+        mode: Mode,
+    },
+    /// The upgrade or downgrade was refused, or given up.
+    NotConverted {
         /// Which claim.
         claim: u64,
     },
@@ -79,6 +93,13 @@ pub enum Seen {
         claim: u64,
         /// The hold that its turn belongs to.
         hold: HoldId,
+    },
+    /// The engine answered the release of a hold; a hold that passes to the next turn is not released.
+    Released {
+        /// The hold.
+        hold: HoldId,
+        /// `freed`, `not-ours` or `unknown`.
+        end: &'static str,
     },
     /// The turn was lost.
     Lost {

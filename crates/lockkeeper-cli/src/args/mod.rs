@@ -34,6 +34,10 @@ pub enum Sub {
     Permits(others::Permits),
     /// What the engine is and promises.
     Doctor(others::Doctor),
+    /// Remove idle lock files.
+    Gc(others::Gc),
+    /// Judge a history.
+    Check(others::Lab),
     /// A shell's completions.
     Completions(others::Completions),
     /// The manual page.
@@ -43,7 +47,7 @@ pub enum Sub {
 /// A subcommand: name, what it does, and what adds its options.
 type Subcommand = (&'static str, &'static str, fn(Command) -> Command);
 
-const SUBCOMMANDS: [Subcommand; 11] = [
+const SUBCOMMANDS: [Subcommand; 13] = [
     ("run", "Hold NAME while a command runs", run::Args::augment_args),
     ("acquire", "Hold NAME until stdin closes, a time is over, or a signal comes", acquire::Args::augment_args),
     ("ls", "Show which names are held or waited for", others::Ls::augment_args),
@@ -53,6 +57,8 @@ const SUBCOMMANDS: [Subcommand; 11] = [
     ("elect", "Run a command while leader of NAME", elect::Args::augment_args),
     ("permits", "Change the limit of the semaphore NAME", others::Permits::augment_args),
     ("doctor", "Reach the engine and say what it promises", others::Doctor::augment_args),
+    ("gc", "Remove idle lock files", others::Gc::augment_args),
+    ("check", "Judge histories of locks", others::Lab::build),
     ("completions", "Print a shell's completions", others::Completions::augment_args),
     ("man", "Print the manual page", |command| command),
 ];
@@ -105,6 +111,8 @@ pub fn parse(line: &[OsString]) -> Result<(Global, Sub), clap::Error> {
         "release" => Sub::Release(others::Release::from_arg_matches_mut(&mut sub)?),
         "permits" => Sub::Permits(others::Permits::from_arg_matches_mut(&mut sub)?),
         "doctor" => Sub::Doctor(others::Doctor::from_arg_matches_mut(&mut sub)?),
+        "gc" => Sub::Gc(others::Gc::from_arg_matches_mut(&mut sub)?),
+        "check" => Sub::Check(others::Lab::from_arg_matches_mut(&mut sub)?),
         "completions" => Sub::Completions(others::Completions::from_arg_matches_mut(&mut sub)?),
         _ => Sub::Man,
     };

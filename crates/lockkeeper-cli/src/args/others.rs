@@ -67,6 +67,31 @@ pub struct Doctor {
     pub engine: Option<String>,
 }
 
+/// Remove idle lock files
+#[derive(Args, Debug)]
+pub struct Gc {}
+
+/// What the laboratory's own parser reads
+#[derive(Args, Debug)]
+pub struct Lab {
+    /// See --help of the subcommand itself
+    #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true, value_parser = value_parser!(OsString))]
+    pub args: Vec<OsString>,
+}
+
+impl Lab {
+    /// The arguments, with what stood before the subcommand put behind it.
+    pub fn line(&self, global: &super::common::Global) -> Vec<OsString> {
+        let json = global.json.then(|| OsString::from("--json"));
+        self.args.iter().cloned().chain(json).collect()
+    }
+
+    /// The definition: help is the laboratory's, too.
+    pub fn build(command: clap::Command) -> clap::Command {
+        Self::augment_args(command).disable_help_flag(true)
+    }
+}
+
 /// Print a shell's completions
 #[derive(Args, Debug)]
 pub struct Completions {

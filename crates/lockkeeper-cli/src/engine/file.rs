@@ -52,6 +52,12 @@ pub fn open(url: &str) -> Result<Box<dyn Taker>> {
     Ok(Box::new(Direct(files)))
 }
 
+/// Removes the files that nobody has used.
+pub fn gc(url: &str) -> Result<usize> {
+    let said = said(url)?;
+    Files::open(&said.dir, said.durable).and_then(|files| files.gc()).map_err(|e| e.engine("file"))
+}
+
 /// The directory's real path as a URL: two ways to one directory are one engine.
 pub fn canonical(url: &str) -> String {
     let dir = said(url).map(|said| std::fs::canonicalize(&said.dir).unwrap_or(said.dir));

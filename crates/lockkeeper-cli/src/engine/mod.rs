@@ -92,7 +92,7 @@ impl Release {
 pub fn open(choice: &Choice) -> Result<Box<dyn Taker>> {
     match choice.scheme() {
         "file" => file::open(&choice.url),
-        _ => Err(unknown(choice)),
+        _ => Err(no_engine(choice)),
     }
 }
 
@@ -104,12 +104,18 @@ pub fn ttl(choice: &Choice) -> Result<Option<Duration>, Failure> {
     Ok(EngineUrl::parse(&choice.url)?.take_duration("ttl")?)
 }
 
-/// What the library says about a scheme that it does not know.
-fn unknown(choice: &Choice) -> lockkeeper::Error {
-    match lockkeeper::blocking::Locks::open(&choice.url) {
-        Err(error) => error,
-        Ok(_) => lockkeeper::Error::new(ErrorKind::Unsupported, format!("{}: cannot carry this command yet", choice.scheme())),
-    }
+/// Engines whose leases end while a command runs: who holds one for a command must be able to end the command first.
+const LEASES: [&str; 10] =
+    ["redis", "rediss", "redis+unix", "redis+sentinel", "redis+cluster", "redlock", "zk", "postgres", "mysql", "etcd"];
+
+fn no_engine(choice: &Choice) -> lockkeeper::Error {
+    let scheme = choice.scheme();
+    let message = if LEASES.contains(&scheme) {
+        format!("{scheme}: cannot hold a lock for a command yet, because nobody would stop the command when the lease ends: use file:")
+    } else {
+        format!("there is no engine {scheme}: lockkeeper doctor --help says where the engine is chosen")
+    };
+    lockkeeper::Error::new(ErrorKind::Unsupported, message)
 }
 
 /// Refuses engines that would not do what is asked of them, before anything is connected.
@@ -126,7 +132,18 @@ pub fn check(choice: &Choice, option: Option<&str>) -> Result<(), Failure> {
             Err(Failure::usage(format!("{option} hands on a file's descriptor, and {scheme}: has none: leave it out")))
         }
         ("file", _) => Ok(file::check(&choice.url)?),
-        _ => Ok(()),
+        _ => Err(no_engine(choice).into()),
+    }
+}
+
+/// Removes idle lock files; answers how many.
+///
+/// # Errors
+/// What the engine says, and that it has none.
+pub fn gc(choice: &Choice) -> Result<usize, Failure> {
+    match choice.scheme() {
+        "file" => Ok(file::gc(&choice.url)?),
+        scheme => Err(Failure::usage(format!("{scheme}: has no lock files to remove: its records end by themselves"))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `release --force` and `permits`: what an operator changes.
+//! `release --force`, `permits` and `gc`: what an operator changes.
 
 use std::io::{IsTerminal as _, Write as _, stderr, stdin};
 
@@ -7,7 +7,9 @@ use serde::Serialize;
 
 use super::open;
 use crate::args::common::{self, Global};
-use crate::args::others::{Permits, Release};
+use crate::args::others::{Gc, Permits, Release};
+use crate::choice::Choice;
+use crate::engine;
 use crate::failure::Failure;
 use crate::json::{EntryJson, HolderJson, line};
 use crate::print;
@@ -96,4 +98,23 @@ pub fn permits(global: &Global, args: &Permits) -> Result<u8, Failure> {
         return Ok(print(&(line(&EntryJson::new(&entry, opened.engine)) + "\n")));
     }
     Ok(if global.quiet { 0 } else { print(&format!("{}: {} permits\n", shown(name.as_str()), args.limit)) })
+}
+
+#[derive(Serialize)]
+struct Removed<'a> {
+    engine: &'a str,
+    removed: usize,
+}
+
+/// Removes idle lock files.
+///
+/// # Errors
+/// What the engine says.
+pub fn gc(global: &Global, _args: &Gc) -> Result<u8, Failure> {
+    let choice = Choice::make(global)?;
+    let removed = engine::gc(&choice)?;
+    if global.json {
+        return Ok(print(&(line(&Removed { engine: choice.scheme(), removed }) + "\n")));
+    }
+    Ok(if global.quiet { 0 } else { print(&format!("idle lock files removed: {removed}\n")) })
 }

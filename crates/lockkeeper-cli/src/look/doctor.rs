@@ -91,6 +91,24 @@ fn words(about: &Description, choice: &Choice) -> String {
     let recovery = |time: Duration| if time.is_zero() { "at once".to_owned() } else { format!("within {}", spoken(time)) };
     let stopped = about.recovery_stopped.map_or_else(|| "never while it stays stopped".to_owned(), recovery);
     text += &format!("recovery  {} after a holder died, {stopped} after one was stopped\n", recovery(about.recovery));
+    text += "limits    names and labels of 1 KiB, 65535 permits, leases from 200ms to 24h\n";
+    let can = &about.can;
+    let cannot = [
+        (can.shared, "shared mode"),
+        (can.upgrade, "upgrades"),
+        (can.permits, "semaphores"),
+        (can.election, "elections"),
+        (can.latch, "latches"),
+        (can.list, "listing"),
+        (can.force, "release --force"),
+        (can.delay, "lock delay"),
+        (can.fair, "an order of those who wait in several processes"),
+        (about.leases, "leases: --ttl changes nothing"),
+    ];
+    let cannot: Vec<_> = cannot.into_iter().filter(|(can, _)| !can).map(|(_, what)| what).collect();
+    if !cannot.is_empty() {
+        text += &format!("has no    {}\n", cannot.join(", "));
+    }
     for breaks in &about.breaks {
         text += &format!("breaks    {}\n", shown(breaks));
     }

@@ -96,6 +96,8 @@ struct Watch<'a> {
     stopping: Stopping,
     stopped: Option<Stopped>,
     lost: Option<Lost>,
+    /// When it was last looked whether it is lost.
+    looked: Moment,
     /// Signals that somebody sent us and that we passed on.
     passed_on: Vec<Signal>,
     /// Signals that the keyboard sent to our own group.
@@ -105,7 +107,8 @@ struct Watch<'a> {
 /// Looks after a job until it is over. `tell` hears every piece of news once.
 pub fn look_after(job: &mut Job, signals: &Signals, under: &dyn Under, orders: Orders, tell: &mut dyn FnMut(News)) -> Ended {
     let (stopping, stopped, lost) = (Stopping::default(), None, None);
-    let mut watch = Watch { job, signals, under, orders, stopping, stopped, lost, passed_on: Vec::new(), keyboard: Vec::new() };
+    let mut watch =
+        Watch { job, signals, under, orders, stopping, stopped, lost, looked: moment(), passed_on: Vec::new(), keyboard: Vec::new() };
     let status = watch.until_ended(tell);
     if !orders.leave_children {
         watch.until_empty(tell);
@@ -128,11 +131,12 @@ impl Watch<'_> {
                     Change::Stopped(by) => self.job.stopped(by),
                 }
             }
-            let next = [self.stopping.next(), self.orders.until.filter(|_| self.stopped.is_none())].into_iter().flatten().min();
-            self.pause(next, self.under.every().filter(|_| self.lost.is_none()));
+            // Only now: a signal that comes when the command has ended is for us, and must not be lost on a dead group.
             self.pass_on();
             self.mind_the_lock(tell);
             self.mind_the_time(tell);
+            let next = [self.stopping.next(), self.orders.until.filter(|_| self.stopped.is_none())].into_iter().flatten().min();
+            self.pause(next, self.under.every().filter(|_| self.lost.is_none()));
         }
     }
 
@@ -196,7 +200,10 @@ impl Watch<'_> {
 
     /// Whether a loss was noticed now.
     fn notice_loss(&mut self, tell: &mut dyn FnMut(News)) -> bool {
-        if self.lost.is_none() {
+        let now = moment();
+        let is_time = self.under.every().is_none_or(|every| now >= self.looked + every) || self.under.alarm().is_some();
+        if self.lost.is_none() && is_time {
+            self.looked = now;
             self.lost = self.under.lost();
             self.lost.inspect(|why| tell(News::Lost(*why)));
             return self.lost.is_some();

@@ -63,7 +63,8 @@ impl Entry {
             Action::Refuse { seq, why } => {
                 let state = locked.state.as_deref_mut()?;
                 let outcome = self.outcome_of(state, why);
-                self.keeper.observe(self, Seen::NotObtained { claim: seq, why: why_word(why) });
+                let word = if matches!((&outcome, why), (Outcome::Refused(_), Refusal::Answer)) { "failed" } else { why_word(why) };
+                self.keeper.observe(self, Seen::NotObtained { claim: seq, why: word });
                 let waker = state.waiting.get_mut(seq).and_then(|waiting| {
                     waiting.outcome = Some(outcome);
                     waiting.waker.take()
@@ -81,6 +82,7 @@ impl Entry {
                 None
             }
             Action::RefuseConvert { seq, why } => {
+                self.keeper.observe(self, Seen::NotConverted { claim: seq });
                 self.tell_conversion(locked, seq, Err(why));
                 None
             }
@@ -273,13 +275,21 @@ impl Entry {
 
     fn note_end(&self, hold: HoldId, end: &End) {
         let engine = self.keeper.facts.engine;
-        match end {
-            End::Freed => tracing::debug!(engine, name = %self.name, "released"),
-            End::NotOurs => {
-                tracing::error!(engine, name = %self.name, %hold, "illegal release: the hold was not ours any more; nothing was touched")
+        let word = match end {
+            End::Freed => {
+                tracing::debug!(engine, name = %self.name, "released");
+                "freed"
             }
-            End::Unknown(error) => tracing::warn!(engine, name = %self.name, %hold, %error, "it is not known whether the release was done"),
-        }
+            End::NotOurs => {
+                tracing::error!(engine, name = %self.name, %hold, "illegal release: the hold was not ours any more; nothing was touched");
+                "not-ours"
+            }
+            End::Unknown(error) => {
+                tracing::warn!(engine, name = %self.name, %hold, %error, "it is not known whether the release was done");
+                "unknown"
+            }
+        };
+        self.keeper.observe(self, Seen::Released { hold, end: word });
     }
 }
 

@@ -194,7 +194,7 @@ impl Entry {
         let seq = state.line.draw_seq();
         let ask = Ask { seq, id: ClaimId::fresh(), shape: request.shape(), try_only: request.try_only, sent_elsewhere: false, give_up };
         state.waiting.insert(seq, Waiting::of(request));
-        self.keeper.observe(self, crate::observe::Seen::Asked { claim: seq, mode: request.mode });
+        self.keeper.observe(self, crate::observe::Seen::Asked { claim: seq, mode: request.mode, trying: request.try_only });
         self.step(&mut locked, now, Event::Ask(ask));
         match self.fetch(&mut locked, now, seq, request) {
             Some(outcome) => outcome,
@@ -239,7 +239,11 @@ impl Entry {
         Some(match outcome {
             Outcome::Busy(holder) => Ok(Begun::Busy(holder)),
             Outcome::Refused(error) => Err(error),
-            Outcome::AskAnew => Ok(Begun::AskAnew),
+            Outcome::AskAnew => {
+                // It asks again under another number.
+                self.keeper.observe(self, crate::observe::Seen::Left { claim: seq });
+                Ok(Begun::AskAnew)
+            }
             Outcome::Offered { hold, token } => {
                 let cell = self.take(state, now, seq, hold, token, request);
                 self.step(locked, now, Event::Take(seq));
@@ -391,6 +395,7 @@ impl Entry {
             return Err(self.error(ErrorKind::Lost, format!("the hold that would be converted is lost: {why}")));
         }
         state.converting.insert(cell.seq, Converting::default());
+        self.keeper.observe(self, crate::observe::Seen::Converting { claim: cell.seq, mode: to });
         self.step(&mut locked, now, Event::Convert { seq: cell.seq, id: ClaimId::fresh(), to, give_up });
         Ok(())
     }
@@ -402,6 +407,7 @@ impl Entry {
         let Some(state) = locked.state.as_deref_mut() else { return };
         if state.turns.contains(cell.seq) {
             state.converting.insert(cell.seq, Converting { forgotten: true, ..Converting::default() });
+            self.keeper.observe(self, crate::observe::Seen::Converting { claim: cell.seq, mode: to });
             self.step(&mut locked, now, Event::Convert { seq: cell.seq, id: ClaimId::fresh(), to, give_up: None });
         }
     }

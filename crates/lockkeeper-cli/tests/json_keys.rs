@@ -1,0 +1,137 @@
+//! Every JSON object has the keys of docs/json.md, in its order, and no other.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+
+use common::{Place, Reaped, json};
+use serde_json::Value;
+
+/// The keys of each section of the page.
+fn page() -> BTreeMap<String, Vec<String>> {
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md")).unwrap();
+    let mut sections = BTreeMap::new();
+    let mut section = None;
+    for line in text.lines() {
+        if let Some(title) = line.strip_prefix("## ") {
+            section = Some(title.to_owned());
+        } else if let (Some(title), Some(rest)) = (&section, line.strip_prefix("| ")) {
+            let cell = rest.split(" |").next().unwrap();
+            let keys: &mut Vec<String> = sections.entry(title.clone()).or_default();
+            match cell {
+                "key" => {}
+                "the report's" => keys.push("…report".to_owned()),
+                "the holder's" => keys.push("…holder".to_owned()),
+                cell => keys.push(cell.trim_matches('`').to_owned()),
+            }
+        }
+    }
+    let of = |name: &str| sections[name].clone();
+    let (report, holder) = (of("report"), of("holder"));
+    for keys in sections.values_mut() {
+        for (mark, with) in [("…report", &report), ("…holder", &holder)] {
+            if let Some(at) = keys.iter().position(|k| k == mark) {
+                keys.splice(at..=at, with.clone());
+            }
+        }
+    }
+    sections
+}
+
+struct Compare {
+    page: BTreeMap<String, Vec<String>>,
+    seen: std::collections::BTreeSet<String>,
+}
+
+impl Compare {
+    fn object(&mut self, section: &str, line: &str) -> Value {
+        let object = json(line);
+        // The order in the text, which a parsed object has lost.
+        let mut keys: Vec<_> = object.as_object().unwrap().keys().map(|k| (line.find(&format!("\"{k}\":")).unwrap(), k.clone())).collect();
+        keys.sort();
+        self.value(section, &object);
+        let keys: Vec<_> = keys.into_iter().map(|(_, k)| k).collect();
+        assert_eq!(keys, self.page[section], "{section}: {line}");
+        object
+    }
+
+    fn value(&mut self, section: &str, object: &Value) {
+        let mut keys: Vec<_> = object.as_object().unwrap_or_else(|| panic!("{section}: {object}")).keys().cloned().collect();
+        let mut expected = self.page[section].clone();
+        keys.sort();
+        expected.sort();
+        assert_eq!(keys, expected, "{section}: {object}");
+        self.seen.insert(section.to_owned());
+    }
+
+    fn list(&mut self, section: &str, list: &Value) {
+        let list = list.as_array().unwrap();
+        assert!(!list.is_empty(), "{section}");
+        list.iter().for_each(|object| self.value(section, object));
+    }
+}
+
+#[test]
+fn the_page_lists_what_the_program_prints() {
+    let place = Place::new();
+    let mut compare = Compare { page: page(), seen: std::collections::BTreeSet::new() };
+
+    let holder = place.hold_with("a", &["--label", "nightly"]);
+    let mut waiting = place.lk(["run", "a", "--json", "-w", "1", "--report", "report", "--", "true"]);
+    let waiting = Reaped::spawn(waiting.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let entry = common::until("somebody waits", || {
+        let entry = place.run(["status", "a", "--json"]).out;
+        (!json(&entry)["waiters"].as_array().unwrap().is_empty()).then_some(entry)
+    });
+    let entry = compare.object("entry", entry.trim_end());
+    compare.list("holder", &entry["holders"]);
+    compare.list("waiter", &entry["waiters"]);
+    compare.object("entry", place.run(["ls", "--json"]).out.trim_end());
+
+    let ran = waiting.output();
+    assert_eq!(ran.code, 75);
+    let lines: Vec<_> = ran.err.lines().collect();
+    let waited = compare.object("waiting", lines[0]);
+    compare.value("holder", &waited["holder"]);
+    compare.object("error", lines[1]);
+    compare.object("done", lines[2]);
+    let report = place.read("report");
+    let report = compare.object("report", report.trim_end());
+    compare.value("holder", &report["holder"]);
+    holder.end();
+
+    let ran = place.run(["run", "b", "--json", "--", "true"]);
+    let lines: Vec<_> = ran.err.lines().collect();
+    compare.object("granted", lines[0]);
+    compare.object("done", lines[1]);
+    assert_eq!((lines.len(), ran.out.as_str()), (2, ""));
+
+    let mut run = place.lk(["run", "c", "--json", "--", "sh", "-c", "touch c; exec sleep 1000"]);
+    let mut run = Reaped::spawn(run.stderr(Stdio::piped()));
+    common::until_true("it runs", || place.path("c").exists());
+    std::fs::remove_dir_all(place.path("locks")).unwrap();
+    assert_eq!(run.wait(), 79);
+    let ran = run.output();
+    let lines: Vec<_> = ran.err.lines().collect();
+    compare.object("lost", lines[1]);
+    compare.object("done", lines[2]);
+
+    let doctor = place.run(["doctor", "--json"]);
+    let doctor = compare.object("doctor", doctor.out.trim_end());
+    assert!(doctor["warnings"].is_array());
+    for warning in doctor["warnings"].as_array().unwrap() {
+        compare.value("warning", warning);
+    }
+
+    let refused = place.run(["release", "--force", "nobody", "--json"]);
+    compare.object("error", refused.err.trim_end());
+
+    compare.object("removed", place.run(["gc", "--json"]).out.trim_end());
+    compare.object("entry", place.run(["permits", "gpu", "8", "--json"]).out.trim_end());
+
+    let unseen: Vec<_> = compare.page.keys().filter(|k| !compare.seen.contains(*k)).cloned().collect();
+    // Shown elsewhere: `watch` in its own test; `taken` needs an engine that can take a lock away, `warning` one that warns.
+    assert!(unseen.iter().all(|s| ["change", "taken", "warning"].contains(&s.as_str())), "{unseen:?}");
+}

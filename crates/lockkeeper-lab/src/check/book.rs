@@ -1,0 +1,73 @@
+//! Where convictions are written down, with the words for their sentences.
+
+use std::collections::HashMap;
+
+use super::claims::{At, Claim};
+use super::class::Class;
+use super::report::{Client, Options, RecordRef, Report, Violation};
+use crate::history::{HoldMode, LockId};
+
+/// The report in the making.
+pub(super) struct Book {
+    pub options: Options,
+    pub report: Report,
+    names: HashMap<LockId, String>,
+    described: HashMap<Class, usize>,
+}
+
+impl Book {
+    pub fn new(options: Options) -> Self {
+        let promised = options.recovery.map(|t| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX));
+        let report = Report { allowed: options.allow.clone(), recovery_promised_ns: promised, ..Report::default() };
+        Self { options, report, names: HashMap::new(), described: HashMap::new() }
+    }
+
+    /// Takes a name in.
+    pub fn name(&mut self, lock: LockId, name: String) {
+        self.names.insert(lock, name);
+    }
+
+    /// The name of a lock, or its number when the history does not say it.
+    pub fn lock(&self, lock: LockId) -> String {
+        self.names.get(&lock).cloned().unwrap_or_else(|| format!("lock {:016x}", lock.0))
+    }
+
+    /// What a client is called.
+    pub fn client(&self, client: u32) -> &str {
+        self.report.clients.get(client as usize).map_or("somebody", |c: &Client| &c.label)
+    }
+
+    /// Whether one more of this class would be described.
+    pub fn describes(&self, class: Class) -> bool {
+        self.described.get(&class).copied().unwrap_or(0) < self.options.details
+    }
+
+    /// A moment, counted from the first event.
+    pub fn time(&self, at: u64) -> String {
+        let (sign, ns) = if at < self.report.span.0 { ("-", self.report.span.0 - at) } else { ("+", at - self.report.span.0) };
+        let us = ns / 1000;
+        format!("{sign}{}.{:06} s", us / 1_000_000, us % 1_000_000)
+    }
+
+    /// Who held what since when: "client 1 held it exclusive since +0.9 s (deadline +4.2 s)".
+    pub fn hold(&self, claim: &Claim) -> String {
+        let how = match claim.mode {
+            HoldMode::Permits => format!("{} of its permits", claim.weight),
+            mode => format!("it {}", mode.as_str()),
+        };
+        let until = if claim.deadline == u64::MAX { String::new() } else { format!(" (deadline {})", self.time(claim.deadline)) };
+        format!("{} held {how} since {}{until}", self.client(claim.client), self.time(claim.granted.time))
+    }
+
+    /// Writes a violation down; the sentence is only made when there is room for it.
+    pub fn convict(&mut self, class: Class, lock: LockId, at: u64, records: &[(u32, At)], sentence: impl FnOnce(&Self) -> String) {
+        *self.report.found.entry(class).or_insert(0) += 1;
+        if !self.describes(class) {
+            return;
+        }
+        *self.described.entry(class).or_insert(0) += 1;
+        let records = records.iter().map(|(client, at)| RecordRef { client: *client, record: at.record }).collect();
+        let violation = Violation { class, name: self.lock(lock), at, sentence: sentence(self), records };
+        self.report.violations.push(violation);
+    }
+}

@@ -1,0 +1,130 @@
+//! The checker: takes the events of all clients in the order of time, and judges.
+//!
+//! No I/O, no clock. The theory is in `docs/history.md`: a hold certainly lasts from the answer of its acquire to the
+//! call of its release, its last acknowledged deadline, its loss, or the death of its process, whichever is first; a
+//! history is right exactly when these inner intervals are.
+
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+
+use super::book::Book;
+use super::claims::{At, Claims, Mixed};
+use super::lease::Calls;
+use super::lock::{Lock, World};
+use super::recovery::Faults;
+use super::report::{Client, Options, Report};
+use crate::history::{LockId, Record, Role, State, What};
+
+/// Judges one history.
+pub struct Checker {
+    pub(super) claims: Claims,
+    pub(super) locks: Vec<Lock>,
+    pub(super) by_id: HashMap<u64, u32, BuildHasherDefault<Mixed>>,
+    pub(super) book: Book,
+    pub(super) faults: Faults,
+    pub(super) calls: Calls,
+    pub(super) dead: Vec<bool>,
+    pub(super) linger_ns: u64,
+    started: bool,
+}
+
+impl Checker {
+    /// A checker that has seen nothing.
+    pub fn new(options: Options) -> Self {
+        let linger_ns = u64::try_from(options.linger.as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            claims: Claims::default(),
+            locks: Vec::new(),
+            by_id: HashMap::default(),
+            book: Book::new(options),
+            faults: Faults::default(),
+            calls: Calls::default(),
+            dead: Vec::new(),
+            linger_ns,
+            started: false,
+        }
+    }
+
+    /// Adds a client and answers its number; all are added before the first event.
+    pub fn client(&mut self, client: Client) -> u32 {
+        self.book.report.clients.push(client);
+        self.dead.push(false);
+        (self.dead.len() - 1) as u32
+    }
+
+    /// Takes one event: the `index`th record of `client`. Events come in the order of time.
+    pub fn event(&mut self, client: u32, index: u64, record: &Record) {
+        if self.dead.get(client as usize).copied().unwrap_or(true) {
+            return;
+        }
+        let at = At { time: record.at, record: index };
+        let span = &mut self.book.report.span;
+        if !self.started {
+            (self.started, span.0) = (true, record.at);
+        }
+        span.1 = record.at;
+        self.book.report.counts.events += 1;
+        match record.what {
+            What::Name => {}
+            What::FaultBegin => self.fault_begins(record),
+            What::FaultEnd => self.fault_ends(record),
+            What::Kill | What::Exit => self.process_ends(record),
+            What::ResourceRead | What::ResourceWrite => self.resource(client, at, record),
+            What::ResizeCalled => self.resize(record, false),
+            What::Resized => self.resize(record, true),
+            What::AcquireCalled => self.asked(client, at, record),
+            What::Acquired => self.granted(client, at, record),
+            _ => self.about_claim(client, at, record),
+        }
+    }
+
+    /// A client's history holds nothing more after `at`. Whether its holds end there depends on how it ended: a process
+    /// that was killed unseen is not known to have held anything later, but where a nemesis records every death, one
+    /// without a recorded death went on.
+    pub fn client_ended(&mut self, client: u32, at: u64, state: State) {
+        let watched = self.book.report.clients.iter().any(|c| c.role == Role::Nemesis);
+        if !(watched && state == State::Open) {
+            self.die(client, at, false);
+        }
+    }
+
+    /// Says what a lock is called; until then, and without it, its number stands in sentences.
+    pub fn name(&mut self, lock: LockId, name: String) {
+        self.book.name(lock, name);
+    }
+
+    /// Everything was seen: judges what is left, and answers the report.
+    pub fn finish(mut self) -> Report {
+        for no in 0..self.locks.len() as u32 {
+            let end = At { time: self.book.report.span.1, record: 0 };
+            let (lock, mut world) = self.split(no);
+            if let Some(waiter) = lock.bench.first() {
+                lock.waited_in_vain(waiter, end, &mut world);
+            }
+            lock.advance(u64::MAX, &mut world);
+        }
+        self.book.report
+    }
+
+    /// The number of a lock, and the lock moved forward to `now`.
+    pub(super) fn lock(&mut self, id: LockId, now: u64) -> u32 {
+        let locks = &mut self.locks;
+        let no = *self.by_id.entry(id.0).or_insert_with(|| {
+            locks.push(Lock::new(id));
+            (locks.len() - 1) as u32
+        });
+        self.advance(no, now);
+        no
+    }
+
+    /// Moves a lock forward to `now`.
+    pub(super) fn advance(&mut self, no: u32, now: u64) {
+        let (lock, mut world) = self.split(no);
+        lock.advance(now, &mut world);
+    }
+
+    /// One lock, and what its rules work on. Numbers come from [`Checker::lock`] only, so that they are always there.
+    pub(super) fn split(&mut self, lock: u32) -> (&mut Lock, World<'_>) {
+        (&mut self.locks[lock as usize], World { claims: &mut self.claims, book: &mut self.book, faults: &self.faults })
+    }
+}

@@ -1,0 +1,216 @@
+//! The claims of a history: the open ones, and the last that ended.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use crate::history::{Flags, HoldMode, Record};
+
+/// A claim's place in the table.
+pub(super) type ClaimNo = u32;
+
+/// A moment, and the record in the claim's own file that tells of it. Time 0 is never.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct At {
+    pub time: u64,
+    pub record: u64,
+}
+
+impl At {
+    pub fn never(self) -> bool {
+        self.time == 0
+    }
+}
+
+/// How far a claim is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Called, not answered.
+    Asked,
+    /// A guard was returned.
+    Held,
+    /// Nothing more is expected from it.
+    Over,
+}
+
+/// One claim: what its records said so far.
+#[derive(Clone, Debug)]
+pub(super) struct Claim {
+    pub id: u64,
+    pub client: u32,
+    pub lock: u32,
+    pub owner: u64,
+    pub mode: HoldMode,
+    pub weight: u16,
+    /// The semaphore's limit as its caller believes it.
+    pub limit: u16,
+    pub trying: bool,
+    pub handed: bool,
+    pub phase: Phase,
+    /// Whether it counts among the holds of its lock now.
+    pub active: bool,
+    /// Whether the engine may still have it.
+    pub present: bool,
+    /// For a try under way: somebody was there, so that busy would be right.
+    pub excused: bool,
+    /// Whether its release was answered with success.
+    pub released: bool,
+    /// Whether it was over before its release was called.
+    pub stale: bool,
+    pub asked: At,
+    /// When it began to hold in its present mode.
+    pub granted: At,
+    pub release_called: At,
+    /// When its release was answered.
+    pub release_done: At,
+    pub lost: At,
+    pub renewing: At,
+    /// The other mode that it may be in while it is converted, and whether its own is the weaker, new one already.
+    pub converting: HoldMode,
+    pub weakened: bool,
+    pub token: u64,
+    /// `u64::MAX` for none.
+    pub deadline: u64,
+    /// Its place in the list of active holds, and in the list of acquires under way.
+    pub seat: u32,
+    pub bench: u32,
+    /// Its number in the engine's line; 0 for none.
+    pub ticket: u64,
+    /// Answers that only a renewal under way could justify.
+    pub doubts: Vec<super::lease::Doubt>,
+}
+
+impl Claim {
+    fn new(client: u32, lock: u32, index: u64, record: &Record) -> Self {
+        let at = At { time: record.at, record: index };
+        Self {
+            id: record.claim,
+            client,
+            lock,
+            owner: record.owner,
+            mode: if record.mode == HoldMode::None { HoldMode::Exclusive } else { record.mode },
+            weight: record.weight,
+            limit: u16::try_from(record.number).unwrap_or(u16::MAX),
+            trying: record.flags.has(Flags::TRY),
+            handed: false,
+            phase: Phase::Asked,
+            active: false,
+            present: false,
+            excused: false,
+            released: false,
+            stale: false,
+            asked: at,
+            granted: At::default(),
+            release_called: At::default(),
+            release_done: At::default(),
+            lost: At::default(),
+            renewing: At::default(),
+            converting: HoldMode::None,
+            weakened: false,
+            token: 0,
+            deadline: u64::MAX,
+            seat: 0,
+            bench: 0,
+            ticket: 0,
+            doubts: Vec::new(),
+        }
+    }
+
+    /// When it certainly was over for its holder, and had to know it: lost, or its release answered.
+    pub fn ended(&self) -> At {
+        match (self.lost.never(), self.release_done.never()) {
+            (false, _) => self.lost,
+            (true, _) => self.release_done,
+        }
+    }
+}
+
+/// How many ended claims are remembered, to recognise what comes after the end.
+const REMEMBERED: usize = 1 << 16;
+
+/// The table.
+#[derive(Default)]
+pub(super) struct Claims {
+    rows: Vec<Claim>,
+    free: Vec<ClaimNo>,
+    by_id: HashMap<u64, ClaimNo, BuildHasherDefault<Mixed>>,
+    over: VecDeque<ClaimNo>,
+}
+
+impl Claims {
+    /// The place of a claim that is open or remembered.
+    pub fn find(&self, id: u64) -> Option<ClaimNo> {
+        self.by_id.get(&id).copied()
+    }
+
+    /// Adds a claim; its id is not in the table.
+    pub fn add(&mut self, client: u32, lock: u32, index: u64, record: &Record) -> ClaimNo {
+        let claim = Claim::new(client, lock, index, record);
+        let no = match self.free.pop() {
+            Some(no) => {
+                self.rows[no as usize] = claim;
+                no
+            }
+            None => {
+                self.rows.push(claim);
+                (self.rows.len() - 1) as ClaimNo
+            }
+        };
+        self.by_id.insert(record.claim, no);
+        no
+    }
+
+    /// Marks a claim as ended and forgets the oldest ended one beyond the limit.
+    pub fn close(&mut self, no: ClaimNo) {
+        let claim = &mut self.rows[no as usize];
+        if claim.phase == Phase::Over {
+            return;
+        }
+        claim.phase = Phase::Over;
+        self.over.push_back(no);
+        if self.over.len() > REMEMBERED
+            && let Some(old) = self.over.pop_front()
+        {
+            self.by_id.remove(&self.rows[old as usize].id);
+            self.free.push(old);
+        }
+    }
+
+    /// The open claims of a client.
+    pub fn open_of(&self, client: u32) -> Vec<ClaimNo> {
+        let open = self.rows.iter().zip(0..).filter(|(claim, _)| claim.client == client && claim.phase != Phase::Over);
+        open.map(|(_, no)| no).collect()
+    }
+}
+
+/// Places come from `find` and `add` only, so that they are always inside the table.
+impl std::ops::Index<ClaimNo> for Claims {
+    type Output = Claim;
+    fn index(&self, no: ClaimNo) -> &Claim {
+        &self.rows[no as usize]
+    }
+}
+
+impl std::ops::IndexMut<ClaimNo> for Claims {
+    fn index_mut(&mut self, no: ClaimNo) -> &mut Claim {
+        &mut self.rows[no as usize]
+    }
+}
+
+/// Ids are random or counted; one multiplication spreads both.
+#[derive(Default)]
+pub(super) struct Mixed(u64);
+
+impl Hasher for Mixed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+    fn write_u64(&mut self, value: u64) {
+        let mixed = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+}

@@ -1,0 +1,174 @@
+//! `lockkeeper check FILE…` without the argument parser of the command line.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::class::Class;
+use super::files::check_files;
+use super::print::{print, print_json};
+use super::report::Options;
+
+const HELP: &str = "\
+Judges histories of locks: who held what, when, with which token.
+
+usage: check [options] FILE|DIRECTORY…
+
+All files of one run belong together: one of every process, and those of the nemesis and of the resource.
+
+  --recovery D    the time within which a lock passes on after its holder died (such as 31s); without it that is only measured
+  --skew D        how far any machine's clock may be from the true time, for histories from several machines
+  --linger D      how long a claim that gave up or died may stay in the engine (default 20s)
+  --allow CLASS   count this class, but call the history clean all the same; may be given several times
+  --details N     describe at most N violations of each class (default 20)
+  --classes       list the classes and end
+  --json          one JSON object a line: each violation, then a summary
+
+exit: 0 clean, 1 violations, 64 not a history or wrong usage, 69 a file cannot be read, 125 the report cannot be written
+";
+
+/// What was asked for.
+enum Asked {
+    Help,
+    Classes,
+    Check { files: Vec<PathBuf>, options: Options, json: bool },
+}
+
+/// Runs `check` with these arguments (without the program's name) and answers the exit code.
+pub fn main_check(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    let done = match parse(args) {
+        Ok(Asked::Help) => out.write_all(HELP.as_bytes()).map(|()| 0),
+        Ok(Asked::Classes) => classes(out).map(|()| 0),
+        Ok(Asked::Check { files, options, json }) => match check_files(&files, options) {
+            Ok(report) => (if json { print_json(&report, out) } else { print(&report, out) }).map(|()| report.exit_code()),
+            Err(error) => writeln!(err, "lockkeeper: check: {error}").map(|()| error.exit_code()),
+        },
+        Err(wrong) => writeln!(err, "lockkeeper: check: {wrong}").map(|()| 64),
+    };
+    done.and_then(|code| out.flush().map(|()| code)).unwrap_or(125)
+}
+
+fn classes(out: &mut dyn Write) -> std::io::Result<()> {
+    Class::ALL.iter().try_for_each(|class| writeln!(out, "{:<22} {:<9} {}", class.as_str(), class.verdict().as_str(), class.meaning()))
+}
+
+fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, String> {
+    let (mut files, mut options, mut json) = (Vec::new(), Options::default(), false);
+    let mut args = args.into_iter();
+    let mut only_files = false;
+    while let Some(arg) = args.next() {
+        let text = arg.to_str().filter(|text| !only_files && text.starts_with('-') && text.len() > 1);
+        let Some(text) = text else {
+            files.push(PathBuf::from(arg));
+            continue;
+        };
+        let (name, inline) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value.to_owned())));
+        let mut value = || {
+            let given = inline.clone().or_else(|| args.next().and_then(|value| value.into_string().ok()));
+            given.ok_or_else(|| format!("{name} needs a value"))
+        };
+        match name {
+            "--recovery" => options.recovery = Some(duration(&value()?)?),
+            "--skew" => options.skew = duration(&value()?)?,
+            "--linger" => options.linger = duration(&value()?)?,
+            "--allow" => {
+                let word = value()?;
+                let class = Class::from_word(&word).ok_or_else(|| format!("no class is called {word:?}; --classes lists them"))?;
+                options.allow.insert(class);
+            }
+            "--details" => {
+                let word = value()?;
+                options.details = word.parse().map_err(|_| format!("--details takes a number, not {word:?}"))?;
+            }
+            "--json" => json = true,
+            "--classes" => return Ok(Asked::Classes),
+            "-h" | "--help" => return Ok(Asked::Help),
+            "--" => only_files = true,
+            _ => return Err(format!("unknown option {name}; --help lists them")),
+        }
+    }
+    Ok(Asked::Check { files, options, json })
+}
+
+/// Reads `2.5`, `500ms`, `2m`, `1h30m`: numbers with units, seconds without.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is no duration; write it like 500ms, 2.5s, 2m or 1h30m");
+    let mut total = Duration::ZERO;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let (number, after) = rest.split_at(digits);
+        let unit_ends = after.find(|c: char| c.is_ascii_digit()).unwrap_or(after.len());
+        let (unit, after) = after.split_at(unit_ends);
+        let factor = match unit {
+            "ms" => 0.001,
+            "s" | "" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            _ => return Err(wrong()),
+        };
+        let seconds = number.parse::<f64>().map_err(|_| wrong())? * factor;
+        let part = Duration::try_from_secs_f64(seconds).map_err(|_| wrong())?;
+        total = total.checked_add(part).ok_or_else(wrong)?;
+        rest = after;
+    }
+    if text.is_empty() { Err(wrong()) } else { Ok(total) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_numbers_with_units() {
+        let ms = |text| duration(text).map(|d| d.as_millis()).ok();
+        assert_eq!(ms("2.5"), Some(2_500));
+        assert_eq!(ms("500ms"), Some(500));
+        assert_eq!(ms("3s"), Some(3_000));
+        assert_eq!(ms("2m"), Some(120_000));
+        assert_eq!(ms("1h30m"), Some(5_400_000));
+        for wrong in ["", "x", "5d", "-1", "1e3", ".", "s", "9999999999999999999h"] {
+            assert_eq!(ms(wrong), None, "{wrong}");
+        }
+    }
+
+    fn run(args: &[&str]) -> (u8, String, String) {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let code = main_check(args.iter().map(OsString::from), &mut out, &mut err);
+        (code, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+    }
+
+    #[test]
+    fn wrong_usage_is_one_line_and_64() {
+        for args in [&["--what"][..], &["--recovery"], &["--skew", "soon"], &["--allow", "nothing"], &["--details", "many"], &[]] {
+            let (code, out, err) = run(args);
+            assert_eq!((code, out.as_str(), err.lines().count()), (64, "", 1), "{args:?}: {err}");
+            assert!(err.starts_with("lockkeeper: check: "), "{err}");
+        }
+    }
+
+    #[test]
+    fn help_and_the_classes_go_to_standard_output() {
+        assert!(run(&["--help"]).1.starts_with("Judges histories") && run(&["-h"]).0 == 0);
+        let (code, out, _) = run(&["--classes"]);
+        assert_eq!((code, out.lines().count()), (0, Class::ALL.len()));
+    }
+
+    #[test]
+    fn options_reach_the_checker() {
+        let args =
+            ["--recovery=31s", "--skew", "5ms", "--linger", "1s", "--allow", "overlap", "--details", "3", "--json", "a", "--", "--b", "-"];
+        let Ok(Asked::Check { files, options, json }) = parse(args.iter().map(OsString::from)) else { panic!("a check") };
+        assert_eq!(files, ["a", "--b", "-"].map(PathBuf::from));
+        assert_eq!((options.recovery, options.skew), (Some(Duration::from_secs(31)), Duration::from_millis(5)));
+        assert_eq!((options.linger, options.details, json), (Duration::from_secs(1), 3, true));
+        assert_eq!(options.allow.into_iter().collect::<Vec<_>>(), [Class::Overlap]);
+    }
+
+    #[test]
+    fn a_report_that_cannot_be_written_is_our_own_failure() {
+        let mut full = [0u8; 4];
+        assert_eq!(main_check([OsString::from("--help")], &mut &mut full[..], &mut Vec::new()), 125);
+    }
+}

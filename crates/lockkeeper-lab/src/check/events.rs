@@ -1,0 +1,365 @@
+//! What each record about a claim changes.
+
+use super::book::Book;
+use super::checker::Checker;
+use super::claims::{At, Claim, ClaimNo, Phase};
+use super::class::Class;
+use super::lease::{Doubt, Over, over_at};
+use super::line::Overtaker;
+use super::lock::{Lock, World};
+use crate::history::{Flags, HoldMode, Record, What};
+
+impl Checker {
+    /// An acquire is called.
+    pub(super) fn asked(&mut self, client: u32, at: At, record: &Record) {
+        if self.claims.find(record.claim).is_some() {
+            self.book.report.counts.strangers += 1;
+            return;
+        }
+        let lock = self.lock(record.lock, at.time);
+        let no = self.claims.add(client, lock, at.record, record);
+        let (lock, world) = self.split(lock);
+        lock.presence.asked(no, lock.limit.now(), world.claims);
+        if !world.claims[no].trying {
+            lock.bench.sit(no, world.claims);
+        }
+    }
+
+    /// An acquire returned a guard.
+    pub(super) fn granted(&mut self, client: u32, at: At, record: &Record) {
+        let found = self.claims.find(record.claim);
+        let no = match found {
+            Some(no) => no,
+            // Called before the recording began: then its window begins here.
+            None if record.mode != HoldMode::None => {
+                let limit = Record { number: 0, ..*record };
+                self.asked(client, at, &limit);
+                let Some(no) = self.claims.find(record.claim) else { return };
+                no
+            }
+            None => {
+                self.book.report.counts.strangers += 1;
+                return;
+            }
+        };
+        if self.claims[no].phase != Phase::Asked {
+            self.book.report.counts.strangers += 1;
+            return;
+        }
+        let lock_no = self.claims[no].lock;
+        self.advance(lock_no, at.time);
+        let (lock, mut world) = self.split(lock_no);
+        let claim = &mut world.claims[no];
+        claim.phase = Phase::Held;
+        claim.granted = at;
+        claim.token = record.token;
+        claim.deadline = if record.deadline == 0 { u64::MAX } else { record.deadline };
+        claim.handed = record.flags.has(Flags::HANDED);
+        let counts = &mut world.book.report.counts;
+        counts.holds += 1;
+        counts.handed += u64::from(claim.handed);
+        counts.wait_max_ns = counts.wait_max_ns.max(at.time - claim.asked.time);
+        if claim.mode == HoldMode::Permits && claim.limit > 0 {
+            lock.limit.agreed(u64::from(claim.limit));
+        }
+        lock.bench.rise(no, world.claims);
+        lock.recovered(no, at, &mut world);
+        Self::in_turn(lock, no, &mut world);
+        let mut wrong = Vec::new();
+        lock.presence.granted(no, lock.limit.now(), at.time, world.claims, &mut |busy| wrong.push(busy));
+        lock.wrong_busy(wrong, &mut world);
+        let claim = &world.claims[no];
+        // Not for one whose deadline passed before the answer was taken, or, under skew, whose release was called already.
+        if claim.deadline > at.time && claim.release_called.never() {
+            lock.occupancy.enter(no, at.time, world.claims);
+        } else if !claim.release_called.never() {
+            lock.presence.leaving(no, world.claims);
+        }
+    }
+
+    /// An exclusive grant against the line: who was overtaken by it, and was it overtaken itself.
+    fn in_turn(lock: &mut Lock, no: ClaimNo, world: &mut World) {
+        let claim = &world.claims[no];
+        let ticket = claim.ticket;
+        let by = if world.book.describes(Class::FifoInversion) { lock.line.overtaker(ticket) } else { None };
+        let overtaken = lock.line.leave(ticket);
+        let reentrant = claim.owner != 0 && lock.occupancy.owns(claim.owner);
+        if claim.mode != HoldMode::Exclusive || claim.handed || reentrant {
+            return;
+        }
+        lock.line.granted(Overtaker { client: claim.client, asked: claim.asked, granted: claim.granted });
+        if overtaken == 0 {
+            return;
+        }
+        let mut records = vec![(claim.client, claim.granted), (claim.client, claim.asked)];
+        records.extend(by.map(|by| (by.client, by.granted)));
+        let (id, granted) = (lock.id, claim.granted.time);
+        world.book.convict(Class::FifoInversion, id, granted, &records, |book| {
+            let (name, lock, at) = (book.client(claim.client), book.lock(id), book.time(granted));
+            let last = by.map_or_else(String::new, |by| {
+                format!(
+                    "; the last was {}, called at {} and granted at {}",
+                    book.client(by.client),
+                    book.time(by.asked.time),
+                    book.time(by.granted.time)
+                )
+            });
+            format!("{name} got {lock} at {at}, overtaken in line by {overtaken} that were called after its place was confirmed{last}")
+        });
+    }
+
+    /// Every other record about a claim.
+    pub(super) fn about_claim(&mut self, client: u32, at: At, record: &Record) {
+        let Some(no) = self.claims.find(record.claim) else {
+            self.book.report.counts.strangers += 1;
+            return;
+        };
+        let lock = self.claims[no].lock;
+        self.advance(lock, at.time);
+        match record.what {
+            What::Busy | What::TimedOut | What::AcquireUnknown | What::AcquireFailed | What::Cancelled => self.refused(no, at, record.what),
+            What::InLine => {
+                let (lock, world) = self.split(lock);
+                let claim = &mut world.claims[no];
+                if claim.phase == Phase::Asked && claim.ticket == 0 {
+                    claim.ticket = lock.line.join(at.time);
+                }
+            }
+            What::ReleaseCalled => self.release_called(no, at),
+            What::Released | What::ReleasedNotOwner | What::ReleaseUnknown | What::ReleasedLost => self.released(no, at, record.what),
+            What::RenewCalled => self.claims[no].renewing = at,
+            What::Renewed => self.renewed(no, at, record.deadline),
+            What::RenewLost => {
+                self.answer_doubts(no, 0);
+                self.lost(no, at);
+            }
+            What::RenewUnknown => self.answer_doubts(no, 0),
+            What::Lost => {
+                self.book.report.counts.lost += 1;
+                self.lost(no, at);
+            }
+            What::ConvertCalled => self.convert_called(no, at, record.mode),
+            What::Converted => self.converted(no, at, record),
+            What::ConvertFailed => self.convert_failed(no, at),
+            What::CheckCalled | What::EffectCalled => {
+                let over = over_at(&self.claims[no], at.time, record.what == What::EffectCalled);
+                self.calls.begin(record.claim, record.number, client, at, over);
+            }
+            What::Checked | What::EffectDone => self.answered(no, at, record),
+            _ => {}
+        }
+    }
+
+    /// An acquire ends without a guard.
+    fn refused(&mut self, no: ClaimNo, at: At, what: What) {
+        if self.claims[no].phase != Phase::Asked {
+            self.book.report.counts.strangers += 1;
+            return;
+        }
+        let linger = self.linger_ns;
+        let (lock, mut world) = self.split(self.claims[no].lock);
+        let counts = &mut world.book.report.counts;
+        match what {
+            What::Busy => counts.busy += 1,
+            What::TimedOut => counts.timed_out += 1,
+            What::AcquireUnknown => counts.unknown += 1,
+            _ => {}
+        }
+        lock.line.leave(world.claims[no].ticket);
+        if !world.claims[no].trying {
+            lock.bench.rise(no, world.claims);
+            lock.waited_in_vain(no, at, &mut world);
+        }
+        let mut wrong = Vec::new();
+        let mut convict = |busy| wrong.push(busy);
+        match what {
+            What::Busy => lock.presence.busy(no, at, world.claims, &mut convict),
+            What::AcquireFailed => lock.presence.failed(no, at.time, world.claims, &mut convict),
+            What::AcquireUnknown => lock.presence.left(no, u64::MAX, world.claims),
+            _ => lock.presence.left(no, at.time.saturating_add(linger), world.claims),
+        }
+        lock.wrong_busy(wrong, &mut world);
+        world.claims.close(no);
+    }
+
+    fn release_called(&mut self, no: ClaimNo, at: At) {
+        let claim = &mut self.claims[no];
+        if claim.phase == Phase::Over || !claim.release_called.never() {
+            return;
+        }
+        claim.stale = claim.phase == Phase::Held && !claim.active;
+        claim.release_called = at;
+        let (lock, mut world) = self.split(self.claims[no].lock);
+        lock.stop(no, at.time, &mut world);
+        lock.presence.leaving(no, world.claims);
+    }
+
+    fn released(&mut self, no: ClaimNo, at: At, what: What) {
+        let linger = self.linger_ns;
+        let (lock, mut world) = self.split(self.claims[no].lock);
+        lock.stop(no, at.time, &mut world);
+        let claim = &mut world.claims[no];
+        let first = claim.release_done.never();
+        if first {
+            claim.release_done = at;
+        }
+        let (again, called) = (claim.released, claim.release_called);
+        claim.released |= what == What::Released;
+        let claim = &world.claims[no];
+        let id = lock.id;
+        let own = [(claim.client, at), (claim.client, called), (claim.client, claim.granted)];
+        let rival = lock.occupancy.rival(no, world.claims).map(|rival| &world.claims[rival]);
+        match what {
+            What::Released if again => world.book.convict(Class::DoubleRelease, id, at.time, &own, |book| {
+                let (name, lock, at) = (book.client(claim.client), book.lock(id), book.time(at.time));
+                format!("{name} released {lock} at {at} with success, and had released the same hold with success before")
+            }),
+            What::Released if claim.stale => {
+                if let Some(rival) = rival.filter(|rival| rival.granted.time < called.time) {
+                    let records = [own[0], own[1], own[2], (rival.client, rival.granted)];
+                    world.book.convict(Class::ForeignRelease, id, at.time, &records, |book| {
+                        let (name, lock, at) = (book.client(claim.client), book.lock(id), book.time(at.time));
+                        let over = Self::over_words(claim, called.time, book);
+                        format!(
+                            "{name} released {lock} with success at {at} although its hold was over ({over}), while {}",
+                            book.hold(rival)
+                        )
+                    });
+                }
+            }
+            What::ReleasedNotOwner if first && !claim.stale && !called.never() && claim.deadline > at.time => {
+                world.book.convict(Class::HoldVanished, id, at.time, &own, |book| {
+                    let (name, lock, at) = (book.client(claim.client), book.lock(id), book.time(at.time));
+                    let since = book.time(claim.granted.time);
+                    format!("{name} released {lock} at {at} and was told that it is not its own, though it held it since {since} and had not lost it")
+                });
+            }
+            _ => {}
+        }
+        if what == What::ReleaseUnknown {
+            world.book.report.counts.unknown += 1;
+        }
+        if claim.phase == Phase::Held {
+            match what {
+                What::ReleaseUnknown => lock.presence.vanished(no, at.time, u64::MAX, world.claims),
+                What::ReleasedLost => {
+                    let until = Self::ghost(&world.claims[no], at.time, linger);
+                    lock.presence.vanished(no, at.time, until, world.claims);
+                }
+                _ => lock.presence.gone(no, at.time, world.claims),
+            }
+            world.claims.close(no);
+        }
+    }
+
+    /// Until when a hold of somebody who is gone may still be in the engine.
+    pub(super) fn ghost(claim: &Claim, now: u64, linger: u64) -> u64 {
+        let lease_end = if claim.deadline == u64::MAX { now } else { claim.deadline.max(now) };
+        lease_end.saturating_add(linger)
+    }
+
+    fn renewed(&mut self, no: ClaimNo, at: At, deadline: u64) {
+        self.book.report.counts.renewed += 1;
+        let deadline = if deadline == 0 { u64::MAX } else { deadline };
+        self.answer_doubts(no, deadline);
+        let (lock, world) = self.split(self.claims[no].lock);
+        let claim = &mut world.claims[no];
+        let sent = std::mem::take(&mut claim.renewing);
+        let end = claim.ended();
+        if !end.never() && end.time < sent.time {
+            let (claim, id) = (&world.claims[no], lock.id);
+            let records = [(claim.client, at), (claim.client, sent), (claim.client, end)];
+            world.book.convict(Class::RenewedAfterEnd, id, at.time, &records, |book| {
+                let (name, lock, at) = (book.client(claim.client), book.lock(id), book.time(at.time));
+                let how = if claim.lost.never() { "released" } else { "lost" };
+                format!("{name} renewed its hold of {lock} at {at} with success, though that was {how} at {}", book.time(end.time))
+            });
+        }
+        let claim = &mut world.claims[no];
+        if claim.phase != Phase::Held || !claim.lost.never() || !claim.release_called.never() {
+            return;
+        }
+        if claim.active {
+            lock.occupancy.extend(no, deadline, world.claims);
+        } else if deadline > at.time {
+            // It was over at its deadline, and the server had extended it before: it holds again from here on.
+            claim.deadline = deadline;
+            claim.granted = at;
+            lock.occupancy.enter(no, at.time, world.claims);
+        }
+    }
+
+    fn lost(&mut self, no: ClaimNo, at: At) {
+        let (lock, mut world) = self.split(self.claims[no].lock);
+        let claim = &mut world.claims[no];
+        if claim.phase != Phase::Held || !claim.lost.never() {
+            return;
+        }
+        claim.lost = at;
+        let late = at.time.saturating_sub(claim.deadline);
+        let counts = &mut world.book.report.counts;
+        counts.loss_late_max_ns = counts.loss_late_max_ns.max(late);
+        let was_active = claim.active;
+        lock.stop(no, at.time, &mut world);
+        if !was_active {
+            lock.tokens.ended(&world.claims[no], at.time);
+        }
+    }
+
+    /// A check or an effect was answered.
+    fn answered(&mut self, no: ClaimNo, at: At, record: &Record) {
+        let Some(call) = self.calls.end(record.claim, record.number) else { return };
+        let Some(over) = call.over.filter(|_| record.flags.has(Flags::YES)) else { return };
+        let doubt = Doubt { called: call.called, answered: at, effect: record.what == What::EffectDone };
+        // A renewal under way may have been answered already; then its record says so soon.
+        if matches!(over, Over::Deadline(_)) && !self.claims[no].renewing.never() {
+            self.claims[no].doubts.push(doubt);
+        } else {
+            self.convict_late(no, doubt);
+        }
+    }
+
+    /// The renewal under way was answered: what was said after the old deadline is right up to the new one.
+    fn answer_doubts(&mut self, no: ClaimNo, deadline: u64) {
+        if deadline == 0 {
+            self.claims[no].renewing = At::default();
+        }
+        for doubt in std::mem::take(&mut self.claims[no].doubts) {
+            if doubt.called.time >= deadline {
+                self.convict_late(no, doubt);
+            }
+        }
+    }
+
+    fn convict_late(&mut self, no: ClaimNo, doubt: Doubt) {
+        let (lock, world) = self.split(self.claims[no].lock);
+        let (claim, id) = (&world.claims[no], lock.id);
+        let after_end = !claim.ended().never() && claim.ended().time < doubt.called.time;
+        let class = match (doubt.effect, after_end) {
+            (true, _) => Class::LateEffect,
+            (false, true) => Class::HeldAfterEnd,
+            (false, false) => Class::HeldAfterDeadline,
+        };
+        let records = [(claim.client, doubt.answered), (claim.client, doubt.called), (claim.client, claim.granted)];
+        world.book.convict(class, id, doubt.answered.time, &records, |book| {
+            let (name, lock, at) = (book.client(claim.client), book.lock(id), book.time(doubt.called.time));
+            let over = Self::over_words(claim, doubt.called.time, book);
+            let did = if doubt.effect { "touched the resource of" } else { "was told that it holds" };
+            format!("{name} {did} {lock} at {at}, when its hold was over ({over})")
+        });
+    }
+
+    /// Why a hold was over at some moment.
+    fn over_words(claim: &Claim, at: u64, book: &Book) -> String {
+        let before = |moment: At| !moment.never() && moment.time <= at;
+        if before(claim.lost) {
+            format!("lost at {}", book.time(claim.lost.time))
+        } else if claim.deadline < at {
+            format!("its deadline was {}", book.time(claim.deadline))
+        } else if before(claim.release_done) || before(claim.release_called) {
+            format!("released at {}", book.time(claim.release_called.time))
+        } else {
+            "it never began".to_owned()
+        }
+    }
+}

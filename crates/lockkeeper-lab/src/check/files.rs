@@ -1,0 +1,124 @@
+//! From files to the checker: the only part that reads.
+
+use std::path::{Path, PathBuf};
+use std::{fmt, fs};
+
+use super::checker::Checker;
+use super::report::{Client, Options, Report};
+use crate::history::{EXTENSION, Item, Merge, ReadError};
+
+/// Why files could not be judged.
+#[derive(Debug)]
+pub enum CheckError {
+    /// One of them is no history, or cannot be read.
+    Read(ReadError),
+    /// They come from several machines, or several boots of one, and nobody said how far their clocks may differ.
+    SeveralMachines,
+    /// No file was given, or a directory holds none.
+    Nothing(Option<PathBuf>),
+}
+
+impl CheckError {
+    /// 64 for what is no history, 69 for what cannot be read.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Read(error) => error.exit_code(),
+            Self::SeveralMachines | Self::Nothing(_) => 64,
+        }
+    }
+}
+
+impl fmt::Display for CheckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read(error) => error.fmt(f),
+            Self::SeveralMachines => write!(
+                f,
+                "these histories come from several machines or boots, whose clocks differ: say by how much with --skew (such as --skew 5ms)"
+            ),
+            Self::Nothing(None) => write!(f, "no history was given: name one or more files that end in .{EXTENSION}, or their directory"),
+            Self::Nothing(Some(path)) => write!(f, "{}: no file in this directory ends in .{EXTENSION}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for CheckError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Read(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<ReadError> for CheckError {
+    fn from(error: ReadError) -> Self {
+        Self::Read(error)
+    }
+}
+
+/// Judges the histories in these files; a directory stands for the histories in it. All must belong to one run: every
+/// process that used the locks, and the nemesis and the resource if there were any.
+///
+/// # Errors
+/// When one of them is no whole history, cannot be read, or their clocks cannot be compared. Then nothing is judged.
+pub fn check_files<P: AsRef<Path>>(paths: &[P], options: Options) -> Result<Report, CheckError> {
+    let paths = expand(paths)?;
+    let mut merge = Merge::open(&paths, u64::try_from(options.skew.as_nanos()).unwrap_or(u64::MAX))?;
+    if merge.several_machines() && options.skew.is_zero() {
+        return Err(CheckError::SeveralMachines);
+    }
+    let mut checker = Checker::new(options);
+    for (source, path) in merge.sources().zip(&paths) {
+        let header = &source.header;
+        let label = if header.label.is_empty() { format!("pid {}", header.pid) } else { header.label.clone() };
+        let began = header.clocks[0].saturating_add_signed(source.shift_ns);
+        checker.client(Client { path: path.clone(), label, pid: header.pid, role: header.role, began });
+    }
+    let states: Vec<_> = merge.sources().map(|source| source.header.state).collect();
+    while let Some(item) = merge.next()? {
+        for (lock, label) in merge.new_names() {
+            checker.name(lock, label.to_string());
+        }
+        match item {
+            Item::Event(client, index, record) => checker.event(client, index, &record),
+            Item::End(client, at) => {
+                if let Some(state) = states.get(client as usize) {
+                    checker.client_ended(client, at, *state);
+                }
+            }
+        }
+    }
+    let mut report = checker.finish();
+    report.counts.names = merge.names().len() as u64;
+    (report.counts.torn, report.counts.foreign) = merge.damage();
+    report.unix_ns = merge.sources().next().map_or(0, |source| source.header.to_unix_ns());
+    Ok(report)
+}
+
+/// The files that the paths stand for.
+fn expand<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<PathBuf>, CheckError> {
+    let mut files = Vec::new();
+    for path in paths {
+        let path = path.as_ref();
+        if !path.is_dir() {
+            files.push(path.to_owned());
+            continue;
+        }
+        let cannot = |e| ReadError::Io(path.to_owned(), e);
+        let before = files.len();
+        for entry in fs::read_dir(path).map_err(cannot)? {
+            let file = entry.map_err(cannot)?.path();
+            if file.extension().is_some_and(|extension| extension == EXTENSION) {
+                files.push(file);
+            }
+        }
+        if files.len() == before {
+            return Err(CheckError::Nothing(Some(path.to_owned())));
+        }
+        if let Some(new) = files.get_mut(before..) {
+            new.sort();
+        }
+    }
+    if files.is_empty() { Err(CheckError::Nothing(None)) } else { Ok(files) }
+}

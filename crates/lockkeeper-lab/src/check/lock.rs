@@ -1,0 +1,255 @@
+//! One lock: the state of every rule about it, moved forward in time.
+
+use super::book::Book;
+use super::busy::{Presence, WrongBusy};
+use super::claims::{At, Claim, ClaimNo, Claims};
+use super::class::Class;
+use super::line::Line;
+use super::occupancy::Occupancy;
+use super::recovery::{Bench, Faults, Owed};
+use super::resource::Register;
+use super::tokens::{BadToken, Mark, Tokens};
+use crate::history::{HoldMode, LockId};
+
+/// What the rules work on.
+pub(super) struct World<'a> {
+    pub claims: &'a mut Claims,
+    pub book: &'a mut Book,
+    pub faults: &'a Faults,
+}
+
+/// A semaphore's limit over time.
+#[derive(Default)]
+pub(super) struct Limit {
+    /// The limit from each moment on; while it is being changed, the larger of the two.
+    steps: Vec<(u64, u64)>,
+}
+
+impl Limit {
+    /// The limit now; 0 when it is not known.
+    pub fn now(&self) -> u64 {
+        self.steps.last().map_or(0, |step| step.1)
+    }
+
+    /// The largest limit at any moment from `from` on; 0 when it is not known.
+    pub fn largest_since(&self, from: u64) -> u64 {
+        let before = self.steps.partition_point(|step| step.0 <= from);
+        self.steps[before.saturating_sub(1)..].iter().map(|step| step.1).max().unwrap_or(0)
+    }
+
+    /// A grant shows the limit that the engine agreed to, until it is changed: a claim may be older than the change.
+    pub fn agreed(&mut self, limit: u64) {
+        match self.steps.as_mut_slice() {
+            [] => self.steps.push((0, limit)),
+            [only] => only.1 = only.1.max(limit),
+            _ => {}
+        }
+    }
+
+    /// It is about to become `to`.
+    pub fn changing(&mut self, to: u64, now: u64) {
+        self.steps.push((now, self.now().max(to)));
+    }
+
+    /// It became `to`.
+    pub fn changed(&mut self, to: u64, now: u64) {
+        self.steps.push((now, to));
+    }
+}
+
+/// One lock.
+pub(super) struct Lock {
+    pub id: LockId,
+    pub occupancy: Occupancy,
+    pub tokens: Tokens,
+    pub presence: Presence,
+    pub line: Line,
+    pub limit: Limit,
+    pub bench: Bench,
+    pub owed: Option<Owed>,
+    /// Without and with token check.
+    pub registers: [Register; 2],
+}
+
+impl Lock {
+    pub fn new(id: LockId) -> Self {
+        Self {
+            id,
+            occupancy: Occupancy::default(),
+            tokens: Tokens::default(),
+            presence: Presence::default(),
+            line: Line::default(),
+            limit: Limit::default(),
+            bench: Bench::default(),
+            owed: None,
+            registers: [Register::default(); 2],
+        }
+    }
+
+    /// Time goes on to `to`: holds end at their deadlines, and those that began before are judged.
+    pub fn advance(&mut self, to: u64, world: &mut World) {
+        loop {
+            let due = self.occupancy.due(to);
+            let horizon = due.map_or(to, |(at, _)| at);
+            if self.occupancy.fresh_at < horizon && !self.occupancy.fresh.is_empty() {
+                self.settle(world);
+            }
+            let Some((at, no)) = due else { return };
+            self.stop(no, at, world);
+        }
+    }
+
+    /// A hold ends, or is over at its deadline.
+    pub fn stop(&mut self, no: ClaimNo, at: u64, world: &mut World) {
+        if !world.claims[no].active {
+            return;
+        }
+        self.occupancy.leave(no, world.claims);
+        // A re-entrant hold ends with its last guard.
+        let token = world.claims[no].token;
+        let goes_on = self.occupancy.fellow(no, world.claims).is_some_and(|other| world.claims[other].token == token);
+        if !goes_on {
+            self.tokens.ended(&world.claims[no], at);
+        }
+    }
+
+    /// Judges the holds that began at `fresh_at`, now that time has passed it.
+    fn settle(&mut self, world: &mut World) {
+        for no in std::mem::take(&mut self.occupancy.fresh) {
+            if world.claims[no].active {
+                self.judge_exclusion(no, world);
+                self.judge_token(no, world);
+            }
+        }
+    }
+
+    fn judge_exclusion(&self, no: ClaimNo, world: &mut World) {
+        let claim = &world.claims[no];
+        if claim.mode == HoldMode::Permits {
+            self.judge_permits(no, world);
+            return;
+        }
+        let Some(rival) = self.occupancy.rival(no, world.claims).map(|rival| &world.claims[rival]) else { return };
+        let class = if claim.mode == rival.mode { Class::Overlap } else { Class::ReadersWithWriter };
+        let records = [(claim.client, claim.granted), (rival.client, rival.granted)];
+        world.book.convict(class, self.id, claim.granted.time, &records, |book| {
+            let (lock, at) = (book.lock(self.id), book.time(claim.granted.time));
+            format!("{} got {lock} {} at {at} while {}", book.client(claim.client), claim.mode.as_str(), book.hold(rival))
+        });
+    }
+
+    fn judge_permits(&self, no: ClaimNo, world: &mut World) {
+        let claim = &world.claims[no];
+        let limit = self.limit.largest_since(claim.asked.time);
+        let held = self.occupancy.permits();
+        if limit == 0 || held <= limit {
+            return;
+        }
+        let others = self.occupancy.other_permits(no, 4);
+        let mut records = vec![(claim.client, claim.granted)];
+        records.extend(others.iter().map(|other| (world.claims[*other].client, world.claims[*other].granted)));
+        world.book.convict(Class::PermitsExceeded, self.id, claim.granted.time, &records, |book| {
+            let who: Vec<_> = others.iter().map(|other| book.hold(&world.claims[*other])).collect();
+            let (lock, at) = (book.lock(self.id), book.time(claim.granted.time));
+            let (name, weight, who) = (book.client(claim.client), claim.weight, who.join(", "));
+            format!("{name} got {weight} of {lock} at {at}, which made {held} of {limit} permits, while {who}")
+        });
+    }
+
+    fn judge_token(&self, no: ClaimNo, world: &mut World) {
+        let claim = &world.claims[no];
+        let fellow = self.occupancy.fellow(no, world.claims).map(|fellow| &world.claims[fellow]);
+        if let Some(fellow) = fellow.filter(|fellow| fellow.token != 0 && claim.token != 0) {
+            if fellow.token != claim.token {
+                let records = [(claim.client, claim.granted), (fellow.client, fellow.granted)];
+                world.book.convict(Class::ReentryToken, self.id, claim.granted.time, &records, |book| {
+                    let (lock, at) = (book.lock(self.id), book.time(claim.granted.time));
+                    let (name, mine, first) = (book.client(claim.client), claim.token, fellow.token);
+                    format!("{name} entered {lock} again at {at} and got token {mine}, but the hold it entered has token {first}")
+                });
+            }
+            return;
+        }
+        let (class, mark) = match self.tokens.judge(claim) {
+            None => return,
+            Some(BadToken::Smaller(mark)) => (Class::TokenOrder, mark),
+            Some(BadToken::Repeated(mark)) => (Class::TokenRepeated, mark),
+            Some(BadToken::Lost(mark)) => (Class::ReentryAfterLoss, mark),
+        };
+        let records = [(claim.client, claim.granted), (mark.client, mark.granted)];
+        world.book.convict(class, self.id, claim.granted.time, &records, |book| self.token_sentence(class, claim, &mark, book));
+    }
+
+    fn token_sentence(&self, class: Class, claim: &Claim, mark: &Mark, book: &Book) -> String {
+        let (name, lock, at) = (book.client(claim.client), book.lock(self.id), book.time(claim.granted.time));
+        let (other, ended) = (book.client(mark.client), book.time(mark.ended));
+        match class {
+            Class::ReentryAfterLoss => {
+                format!("{name} entered {lock} again at {at} although that hold, token {}, was lost at {ended}", mark.token)
+            }
+            Class::TokenRepeated => {
+                format!("{name} got {lock} with token {} at {at}, the same that {other} had in a hold that ended at {ended}", claim.token)
+            }
+            _ => format!(
+                "{name} got {lock} with token {} at {at}, after {other} had had the greater token {} until {ended}",
+                claim.token, mark.token
+            ),
+        }
+    }
+
+    /// Convicts busies.
+    pub fn wrong_busy(&self, all: Vec<WrongBusy>, world: &mut World) {
+        for wrong in all {
+            let claim = &world.claims[wrong.claim];
+            let records = [(claim.client, wrong.answered), (claim.client, claim.asked)];
+            world.book.convict(Class::WrongBusy, self.id, wrong.answered.time, &records, |book| {
+                let (name, lock) = (book.client(claim.client), book.lock(self.id));
+                let (from, to) = (book.time(claim.asked.time), book.time(wrong.answered.time));
+                format!("{name} tried {lock} and was refused, but from {from} to {to} nobody held it or waited for it")
+            });
+        }
+    }
+
+    /// An acquire that waited ends without a guard: if the lock was owed all the time, that was too long.
+    pub fn waited_in_vain(&mut self, no: ClaimNo, at: At, world: &mut World) {
+        let Some(owed) = self.owed.filter(|_| world.faults.quiet()) else { return };
+        let base = world.faults.base(owed, world.claims[no].asked.time);
+        if self.too_slow(at.time.saturating_sub(base), world) {
+            self.owed = None;
+            self.convict_recovery(no, at, owed, base, "and gave up", world);
+        }
+    }
+
+    /// A grant pays what the lock owed.
+    pub fn recovered(&mut self, no: ClaimNo, at: At, world: &mut World) {
+        let Some(owed) = self.owed.take().filter(|_| world.faults.quiet()) else { return };
+        let first = self.bench.first_asked(world.claims).unwrap_or(u64::MAX).min(world.claims[no].asked.time);
+        let base = world.faults.base(owed, first);
+        let took = at.time.saturating_sub(base);
+        world.book.report.recovery.push(took);
+        if self.too_slow(took, world) {
+            self.convict_recovery(no, at, owed, base, "until it was granted", world);
+        }
+    }
+
+    fn too_slow(&self, took: u64, world: &World) -> bool {
+        let slack = u64::try_from(world.book.options.recovery_slack.as_nanos()).unwrap_or(u64::MAX);
+        world.book.report.recovery_promised_ns.is_some_and(|promised| took > promised.saturating_add(slack))
+    }
+
+    fn convict_recovery(&self, no: ClaimNo, at: At, owed: Owed, base: u64, end: &str, world: &mut World) {
+        let claim = &world.claims[no];
+        let mut records = vec![(claim.client, at), (claim.client, claim.asked)];
+        records.extend(owed.dead);
+        world.book.convict(Class::SlowRecovery, self.id, at.time, &records, |book| {
+            let (name, lock, base_at) = (book.client(claim.client), book.lock(self.id), book.time(base));
+            let took = at.time.saturating_sub(base) / 1_000_000;
+            let promised = book.report.recovery_promised_ns.unwrap_or(0) / 1_000_000;
+            let cause = match owed.dead {
+                Some((dead, _)) => format!("after {} died holding it", book.client(dead)),
+                None => "after the faults were over".to_owned(),
+            };
+            format!("{name} waited for {lock} {took} ms from {base_at} on {cause} {end}; promised are {promised} ms")
+        });
+    }
+}

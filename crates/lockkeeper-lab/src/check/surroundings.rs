@@ -1,0 +1,155 @@
+//! What happens around the locks: faults, deaths, the resource's own log, changed limits.
+
+use super::checker::Checker;
+use super::claims::{At, ClaimNo, Phase};
+use super::class::Class;
+use super::lease::over_at;
+use super::recovery::Owed;
+use super::resource::Seen;
+use crate::history::{Flags, HoldMode, Record, Role, What};
+
+impl Checker {
+    pub(super) fn fault_begins(&mut self, record: &Record) {
+        self.faults.begin(record.lock.0, record.number);
+        self.book.report.counts.faults += 1;
+    }
+
+    /// Once all faults are over, what nobody holds and somebody waits for is owed.
+    pub(super) fn fault_ends(&mut self, record: &Record) {
+        if !self.faults.end(record.lock.0, record.number, record.at) || !self.faults.quiet() {
+            return;
+        }
+        for no in 0..self.locks.len() as u32 {
+            self.advance(no, record.at);
+            let (lock, _) = self.split(no);
+            if lock.owed.is_none() && lock.occupancy.is_empty() && lock.bench.first().is_some() {
+                lock.owed = Some(Owed { since: record.at, dead: None });
+            }
+        }
+    }
+
+    /// A process is killed, or was seen to have ended: the youngest living client with that id.
+    pub(super) fn process_ends(&mut self, record: &Record) {
+        let clients = self.book.report.clients.iter().zip(&self.dead).zip(0u32..);
+        let living = clients.filter(|((client, dead), _)| {
+            !**dead && client.role == Role::Client && u64::from(client.pid) == record.number && client.began <= record.at
+        });
+        let client = living.max_by_key(|((client, _), _)| client.began).map(|(_, no)| no);
+        self.book.report.counts.faults += u64::from(record.what == What::Kill);
+        if let Some(client) = client {
+            self.die(client, record.at, true);
+        }
+    }
+
+    /// Nothing that a client does counts after `now`.
+    pub(super) fn die(&mut self, client: u32, now: u64, killed: bool) {
+        if std::mem::replace(&mut self.dead[client as usize], true) {
+            return;
+        }
+        self.calls.forget(client);
+        for no in self.claims.open_of(client) {
+            self.advance(self.claims[no].lock, now);
+            match self.claims[no].phase {
+                Phase::Asked => self.leaves_line(no, now, killed),
+                Phase::Held => self.leaves_hold(no, now, killed),
+                Phase::Over => {}
+            }
+            self.claims.close(no);
+        }
+    }
+
+    fn leaves_line(&mut self, no: ClaimNo, now: u64, killed: bool) {
+        let until = now.saturating_add(self.linger_ns);
+        let (lock, mut world) = self.split(self.claims[no].lock);
+        lock.line.leave(world.claims[no].ticket);
+        if !world.claims[no].trying {
+            lock.bench.rise(no, world.claims);
+            if !killed {
+                lock.waited_in_vain(no, At { time: now, record: world.claims[no].asked.record }, &mut world);
+            }
+        }
+        lock.presence.left(no, until, world.claims);
+    }
+
+    fn leaves_hold(&mut self, no: ClaimNo, now: u64, killed: bool) {
+        let linger = self.linger_ns;
+        let (lock, mut world) = self.split(self.claims[no].lock);
+        lock.stop(no, now, &mut world);
+        let claim = &world.claims[no];
+        if killed && claim.mode == HoldMode::Exclusive && lock.occupancy.is_empty() {
+            lock.owed = Some(Owed { since: now, dead: Some((claim.client, claim.granted)) });
+        }
+        let until = Self::ghost(claim, now, linger);
+        lock.presence.vanished(no, now, until, world.claims);
+    }
+
+    /// A semaphore's limit is about to change, or did.
+    pub(super) fn resize(&mut self, record: &Record, done: bool) {
+        let no = self.lock(record.lock, record.at);
+        let (lock, world) = self.split(no);
+        if done {
+            lock.limit.changed(record.number, record.at);
+        } else {
+            lock.limit.changing(record.number, record.at);
+        }
+        lock.presence.excuse_all(world.claims);
+    }
+
+    /// An operation in the resource's own log.
+    pub(super) fn resource(&mut self, client: u32, at: At, record: &Record) {
+        let no = self.lock(record.lock, at.time);
+        let found = self.claims.find(record.claim);
+        let (fenced, accepted) = (record.flags.has(Flags::FENCED), record.flags.has(Flags::YES));
+        let write = record.what == What::ResourceWrite;
+        let shared_read = !write && record.mode == HoldMode::Shared;
+        let (lock, world) = self.split(no);
+        let id = lock.id;
+        let register = &mut lock.registers[usize::from(fenced)];
+        let (stale, newest) = (register.is_stale(record.token, shared_read), register.seen);
+        if accepted {
+            register.accept(Seen { token: record.token, client, at }, shared_read);
+        }
+        let counts = &mut world.book.report.counts;
+        match (stale, accepted, fenced) {
+            (true, false, _) => counts.stale_rejected += 1,
+            (true, true, true) => counts.stale_accepted += 1,
+            (true, true, false) => counts.stale_accepted_unfenced += 1,
+            (false, ..) => {}
+        }
+        if !accepted {
+            return;
+        }
+        let claim = found.map(|no| &world.claims[no]);
+        let mut records = vec![(client, at)];
+        records.extend(claim.map(|claim| (claim.client, claim.granted)));
+        let who = |book: &super::book::Book| claim.map_or("somebody".to_owned(), |claim| book.client(claim.client).to_owned());
+        let what = if write { "write" } else { "read" };
+        if stale {
+            records.push((newest.client, newest.at));
+            let class = if fenced { Class::StaleWriteAccepted } else { Class::StaleWriteUnfenced };
+            world.book.convict(class, id, at.time, &records, |book| {
+                let (who, name, when) = (who(book), book.lock(id), book.time(at.time));
+                format!(
+                    "the resource of {name} accepted a {what} of {who} with token {} at {when}, after one with token {} at {}",
+                    record.token,
+                    newest.token,
+                    book.time(newest.at.time)
+                )
+            });
+        } else if !fenced && claim.is_some_and(|claim| claim.renewing.never() && over_at(claim, at.time, true).is_some()) {
+            world.book.convict(Class::LateEffect, id, at.time, &records, |book| {
+                let (who, name, when) = (who(book), book.lock(id), book.time(at.time));
+                format!("the resource of {name} accepted a {what} of {who} at {when}, when its hold was over")
+            });
+        }
+        if write && record.deadline != record.number {
+            world.book.convict(Class::LostUpdate, id, at.time, &records, |book| {
+                let (who, name, when) = (who(book), book.lock(id), book.time(at.time));
+                format!(
+                    "the resource of {name} accepted a write of {who} at {when} that was made from version {}, and replaced version {}",
+                    record.deadline, record.number
+                )
+            });
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! From the library's observer to history records.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use lockkeeper::observe::{Observer, Seen};
+use lockkeeper::{Kind, Lost, Name, Ticks};
+
+use super::name::LockId;
+use super::record::{Flags, Record, What, fold};
+use super::writer::Writer;
+
+/// Writes down what one [`Locks`](lockkeeper::Locks) does; hand it to
+/// [`Builder::observer`](lockkeeper::Builder::observer). Each `Locks` gets a recorder of its own; they may share a writer.
+///
+/// Not seen here, because the library does not tell: places in the engine's line (`enq_ok`), and checks and effects, which
+/// whoever makes them writes down with [`Writer::write_for`].
+pub struct Recorder {
+    writer: Writer,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The library numbers claims by name, and anew when a name was forgotten; here every one is unique.
+    ids: HashMap<(LockId, u64), Known>,
+    holds: HashMap<u64, Hold>,
+    /// What to add to the keeper's clock to get the history's. That clock starts with it and may run ahead, never behind.
+    offset_ns: i64,
+}
+
+/// A claim that is open, and the hold that its turn belongs to, once it has one.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    id: u64,
+    hold: u64,
+}
+
+/// A hold of the engine and the turns in it.
+#[derive(Default)]
+struct Hold {
+    turns: u64,
+    now: Vec<u64>,
+    leaving: Vec<u64>,
+}
+
+impl Recorder {
+    /// Records into `writer`.
+    pub fn new(writer: Writer) -> Self {
+        Self { writer, state: Mutex::new(State::default()) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn id(&self, lock: LockId, claim: u64) -> Option<u64> {
+        self.ids.get(&(lock, claim)).map(|known| known.id)
+    }
+
+    fn deadline(&mut self, at: Ticks, deadline: Ticks) -> u64 {
+        let now = Writer::now();
+        let seen = i64::try_from(now).unwrap_or(i64::MAX).saturating_sub(i64::try_from(at.0).unwrap_or(i64::MAX));
+        self.offset_ns = self.offset_ns.min(seen);
+        deadline.0.saturating_add_signed(self.offset_ns).max(1)
+    }
+}
+
+impl Observer for Recorder {
+    fn seen(&self, at: Ticks, kind: Kind, name: &Name, what: &Seen) {
+        let lock = LockId::of(kind, name.as_str());
+        let mut state = self.lock();
+        let write = |record: Record| self.writer.write_for(kind, name.as_str(), record);
+        let about = |what: What, claim: u64| Record::about(what, lock, claim);
+        match what {
+            Seen::Asked { claim, mode, trying } => {
+                let id = self.writer.unique();
+                state.ids.insert((lock, *claim), Known { id, hold: 0 });
+                write(about(What::AcquireCalled, id).mode(*mode).flag(if *trying { Flags::TRY } else { Flags::NONE }));
+            }
+            Seen::Got { claim, hold, mode, token, deadline } => {
+                // Asked for together with other names, it is told of here for the first time.
+                let id = state.id(lock, *claim).unwrap_or_else(|| self.writer.unique());
+                let hold = fold(hold.0);
+                state.ids.insert((lock, *claim), Known { id, hold });
+                let entry = state.holds.entry(hold).or_default();
+                let handed = entry.turns > 0;
+                entry.turns += 1;
+                entry.now.push(id);
+                // The hold passed on: nothing more will be told about the turn before.
+                for left in std::mem::take(&mut entry.leaving) {
+                    write(about(What::Released, left));
+                }
+                let deadline = deadline.map_or(0, |deadline| state.deadline(at, deadline));
+                let record = about(What::Acquired, id).mode(*mode).token(token.map_or(0, |t| t.get())).deadline(deadline);
+                write(record.flag(if handed { Flags::HANDED } else { Flags::NONE }));
+            }
+            Seen::NotObtained { claim, why } => {
+                let Some(Known { id, .. }) = state.ids.remove(&(lock, *claim)) else { return };
+                write(about(outcome(why), id));
+            }
+            Seen::Left { claim } => {
+                let Some(Known { id, .. }) = state.ids.remove(&(lock, *claim)) else { return };
+                write(about(What::Cancelled, id));
+            }
+            Seen::Converting { claim, mode } => {
+                let Some(id) = state.id(lock, *claim) else { return };
+                write(about(What::ConvertCalled, id).mode(*mode));
+            }
+            Seen::Converted { claim, mode, token } => {
+                let Some(id) = state.id(lock, *claim) else { return };
+                write(about(What::Converted, id).mode(*mode).token(token.map_or(0, |t| t.get())));
+            }
+            Seen::NotConverted { claim } => {
+                let Some(id) = state.id(lock, *claim) else { return };
+                write(about(What::ConvertFailed, id));
+            }
+            Seen::Renewed { hold, deadline } => {
+                let deadline = state.deadline(at, *deadline);
+                for id in state.holds.get(&fold(hold.0)).iter().flat_map(|hold| &hold.now) {
+                    write(about(What::Renewed, *id).deadline(deadline));
+                }
+            }
+            Seen::Releasing { claim, hold } => {
+                let Some(Known { id, .. }) = state.ids.remove(&(lock, *claim)) else { return };
+                let entry = state.holds.entry(fold(hold.0)).or_default();
+                entry.now.retain(|other| *other != id);
+                entry.leaving.push(id);
+                write(about(What::ReleaseCalled, id));
+            }
+            Seen::Released { hold, end } => {
+                let left = state.holds.remove(&fold(hold.0)).map(|hold| hold.leaving).unwrap_or_default();
+                let answer = match *end {
+                    "freed" => What::Released,
+                    "not-ours" => What::ReleasedNotOwner,
+                    _ => What::ReleaseUnknown,
+                };
+                left.into_iter().for_each(|id| write(about(answer, id)));
+            }
+            Seen::Lost { claim, why } => {
+                let Some(Known { id, hold }) = state.ids.remove(&(lock, *claim)) else { return };
+                if let Some(entry) = state.holds.get_mut(&hold) {
+                    entry.now.retain(|other| *other != id);
+                    if entry.now.is_empty() && entry.leaving.is_empty() {
+                        state.holds.remove(&hold);
+                    }
+                }
+                write(about(What::Lost, id).number(reason(*why)));
+                write(about(What::ReleasedLost, id));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// How an acquire that got nothing ended.
+fn outcome(why: &str) -> What {
+    match why {
+        "busy" => What::Busy,
+        "timed-out" => What::TimedOut,
+        "unknown" => What::AcquireUnknown,
+        "failed" | "too-many" => What::AcquireFailed,
+        // Closed, or lost on the way: its place may still be there for a while.
+        _ => What::Cancelled,
+    }
+}
+
+/// The number of a reason in the file.
+fn reason(why: Lost) -> u64 {
+    match why {
+        Lost::Expired => 1,
+        Lost::TakenAway => 2,
+        Lost::Replaced => 3,
+        Lost::SessionEnded => 4,
+        Lost::HeldTooLong => 5,
+        Lost::Closed => 6,
+        Lost::Forked => 7,
+        Lost::Released => 8,
+        _ => 0,
+    }
+}
