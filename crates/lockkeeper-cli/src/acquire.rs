@@ -21,7 +21,7 @@ use crate::run::options::Wanted;
 use crate::run::words::{Out, Words};
 use crate::run::{Outcome, busy, claim, fail, failed, settle};
 use crate::start::{began, moment, was_closed};
-use crate::supervise::signals::{ENDING, Signals, die_of};
+use crate::supervise::signals::{Signals, die_of};
 use crate::supervise::terminal::Terminal;
 use crate::supervise::timeout;
 use crate::text::millis;
@@ -98,7 +98,7 @@ impl<'a> Holder<'a> {
                 words.lost(why, "letting go");
                 break (self.args.lost_exit_code, "lost", why.as_str().to_owned());
             }
-            if let Some(came) = std::iter::from_fn(|| signals.next()).find(|came| ENDING.contains(&came.signal)) {
+            if let Some(came) = signals.ending() {
                 break (0, "ran", came.signal.as_str().to_owned());
             }
             let now = moment();

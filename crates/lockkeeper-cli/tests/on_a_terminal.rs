@@ -312,3 +312,25 @@ fn release_asks_first_on_a_terminal() {
     assert_eq!(terminal.leader.wait(), 0);
     holder.end();
 }
+
+#[test]
+fn the_keyboards_stop_works_while_the_lock_is_kept_after_the_command() {
+    let place = Place::new();
+    let terminal = Terminal::shell(&place);
+    terminal.type_in("\"$LK\" run a --hold-at-least 1h -- sh -c 'echo $$ > pid'\n");
+    let pid = number(&place.read("pid"));
+    until_true("the command has ended", || !is_alive(pid));
+    until("it stops", || {
+        terminal.type_in("\x1a");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        terminal.seen().contains("Stopped").then_some(())
+    });
+    terminal.type_in("fg\n");
+    terminal.expect("fg");
+    terminal.expect("run a");
+    terminal.type_in("\x03");
+    terminal.expect("ready> ");
+    terminal.type_in("echo code $?\n");
+    terminal.expect("code 0");
+    terminal.type_in("exit\n");
+}

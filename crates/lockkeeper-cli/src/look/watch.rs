@@ -17,7 +17,7 @@ use crate::json::{HolderJson, line};
 use crate::run::words::who;
 use crate::start::moment;
 use crate::supervise::job::Status;
-use crate::supervise::signals::{ENDING, Signals};
+use crate::supervise::signals::Signals;
 use crate::supervise::terminal::size;
 use crate::supervise::timeout;
 use crate::text::{rfc3339, shown};
@@ -43,7 +43,7 @@ pub fn watch(global: &Global, args: &Watch) -> Result<u8, Failure> {
         if let Some(state) = latest.lock().unwrap_or_else(PoisonError::into_inner).take() {
             view.show(state?)?;
         }
-        if let Some(came) = std::iter::from_fn(|| signals.next()).find(|c| ENDING.contains(&c.signal)) {
+        if let Some(came) = signals.ending() {
             return Ok(Status::Killed(came.signal).code());
         }
         let left = until.map(|until| until.saturating_sub(moment()));

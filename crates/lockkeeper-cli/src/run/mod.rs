@@ -29,7 +29,7 @@ use crate::failure::{Failure, exit};
 use crate::json::Report;
 use crate::start::{Moment, began, moment};
 use crate::supervise::job::Status;
-use crate::supervise::signals::{Came, ENDING, Signals, die_of};
+use crate::supervise::signals::{Came, Signals, die_of};
 use crate::supervise::{Stopped, timeout};
 use crate::text::{millis, spoken};
 
@@ -250,7 +250,7 @@ pub fn failed(error: Error, report: &mut Report) -> Failure {
 pub fn stay(signals: &Signals, until: Moment) -> Option<Came> {
     loop {
         let now = moment();
-        let ended = std::iter::from_fn(|| signals.next()).find(|came| ENDING.contains(&came.signal));
+        let ended = signals.ending();
         if now >= until || ended.is_some() {
             return ended;
         }

@@ -10,7 +10,7 @@ use nix::poll::{PollFd, PollFlags, poll};
 use super::words::Words;
 use crate::engine::{Begun, Holding, Taker, Waiting};
 use crate::start::{Moment, moment};
-use crate::supervise::signals::{Came, ENDING, Signals};
+use crate::supervise::signals::{Came, Signals};
 use crate::supervise::timeout;
 
 /// How long `run` tries again to reach an engine when no `-w` says it.
@@ -116,10 +116,8 @@ fn interruption(
     waiting: Option<&dyn Waiting>,
 ) -> Option<Came> {
     loop {
-        while let Some(came) = signals.next() {
-            if ENDING.contains(&came.signal) {
-                return Some(came);
-            }
+        if let Some(came) = signals.ending() {
+            return Some(came);
         }
         if let Some(waiting) = waiting {
             words.still_waiting(|| waiting.place());

@@ -83,6 +83,18 @@ impl Signals {
         }
     }
 
+    /// The signal that came to end us, if one did. While no command runs, the keyboard's stop stops us as it always would.
+    pub fn ending(&self) -> Option<Came> {
+        while let Some(came) = self.next() {
+            match came.signal {
+                Signal::SIGTSTP => stop_by(Signal::SIGTSTP),
+                signal if ENDING.contains(&signal) => return Some(came),
+                _ => {}
+            }
+        }
+        None
+    }
+
     /// How signals were.
     pub fn before(&self) -> Before {
         self.before
