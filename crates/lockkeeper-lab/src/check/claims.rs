@@ -214,3 +214,39 @@ impl Hasher for Mixed {
         self.0 = mixed ^ (mixed >> 32);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::What;
+
+    fn record(claim: u64) -> Record {
+        Record { claim, ..Record::new(What::AcquireCalled) }
+    }
+
+    #[test]
+    fn ended_claims_are_remembered_for_a_while_and_then_make_room() {
+        let mut claims = Claims::default();
+        let most = REMEMBERED as u64;
+        for id in 1..=most + 1 {
+            let no = claims.add(0, 0, 0, &record(id));
+            assert_eq!(claims.find(id), Some(no));
+            claims.close(no);
+            claims.close(no);
+        }
+        assert_eq!(claims.find(1), None, "the oldest is forgotten");
+        assert!((2..=most + 1).all(|id| claims.find(id).is_some_and(|no| claims[no].id == id)));
+        let no = claims.add(0, 0, 0, &record(most + 2));
+        assert_eq!((no, claims.rows.len() as u64), (0, most + 1), "its row is used again");
+        assert_eq!(claims.find(most + 2), Some(no));
+        assert_eq!(claims.find(2).map(|no| claims[no].id), Some(2), "an open claim makes nobody forgotten");
+    }
+
+    #[test]
+    fn open_claims_are_those_of_the_client_that_are_not_over() {
+        let mut claims = Claims::default();
+        let all: Vec<_> = [(1, 7), (2, 7), (3, 8)].map(|(id, client)| claims.add(client, 0, 0, &record(id))).into();
+        claims.close(all[1]);
+        assert_eq!((claims.open_of(7), claims.open_of(8), claims.open_of(9)), (vec![all[0]], vec![all[2]], vec![]));
+    }
+}

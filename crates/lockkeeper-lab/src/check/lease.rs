@@ -66,3 +66,21 @@ impl Calls {
         self.open.retain(|_, call| call.client != client);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_calls_of_a_client_that_is_gone_are_forgotten_and_only_those() {
+        let mut calls = Calls::default();
+        let at = At { time: 5, record: 1 };
+        for client in [1, 2] {
+            calls.begin(9, u64::from(client), client, at, None);
+        }
+        calls.forget(1);
+        assert!(calls.end(9, 1).is_none());
+        assert_eq!(calls.end(9, 2).map(|call| call.called), Some(at));
+        assert!(calls.end(9, 2).is_none(), "a call is answered once");
+    }
+}

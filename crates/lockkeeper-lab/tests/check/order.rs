@@ -175,6 +175,10 @@ fn a_refused_try_excuses_no_other_and_a_granted_one_does() {
     assert_eq!(chain(refused(9, 18, 40, X)).found(), [(Class::WrongBusy, 3)]);
     let failed = [refused(9, 18, 40, X)[0], event(40, 9, What::AcquireFailed)];
     assert_eq!(chain(failed.to_vec()).found(), [(Class::WrongBusy, 2)]);
+    // One that was dropped explains those that were under way with it, and not those answered before.
+    let dropped = [Hold { times: [30, 0, 0, 0], ..hold(9, [0; 4]).tried() }.events(), vec![event(40, 9, What::Cancelled)]].concat();
+    let (_, records) = story(&[]).and(&[refused(7, 10, 20, X), refused(8, 15, 60, X), dropped].concat()).convicts(Class::WrongBusy);
+    assert_eq!(records, [(7, 1), (7, 0)]);
     // One that does not exclude it explains nothing.
     let shared = tried(&[hold(1, [11, 30, 40, 50]).shared().tried()], refused(9, 12, 18, HoldMode::Shared));
     shared.convicts(Class::WrongBusy);

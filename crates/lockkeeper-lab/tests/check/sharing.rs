@@ -218,6 +218,14 @@ fn a_conversion_whose_call_was_not_recorded_counts_from_its_answer() {
 }
 
 #[test]
+fn a_refusal_of_a_conversion_that_nobody_called_changes_nothing() {
+    let failed = [event(30, 1, What::ConvertFailed), event(95, 1, What::ConvertFailed)];
+    let reader = hold(1, [1, 2, 90, 91]).shared();
+    story(&[reader, hold(2, [3, 40, 50, 96]).shared()]).and(&failed).is_clean();
+    story(&[reader, hold(2, [3, 40, 50, 96])]).and(&failed).convicts(Class::ReadersWithWriter);
+}
+
+#[test]
 fn a_conversion_gets_a_token_above_those_before() {
     let upgrade =
         |token| [convert(20, 1, What::ConvertCalled, HoldMode::Exclusive, 0), convert(30, 1, What::Converted, HoldMode::Exclusive, token)];
