@@ -50,6 +50,17 @@ pub const TABLE: &[Tool] = &[
         need: Need::Test,
         purpose: "the engine `zookeeper`; tests start their own",
     },
+    Tool { file: "openssl", packages: &["openssl"], service: None, need: Need::Test, purpose: "certificates for the TLS tests" },
+    Tool { file: "redis-cli", packages: &["redis-tools"], service: None, need: Need::Interop, purpose: "the commands of the articles" },
+    Tool {
+        file: "python3",
+        packages: &["python3", "python3-venv"],
+        service: None,
+        need: Need::Interop,
+        purpose: "redis-py, and the drivers",
+    },
+    Tool { file: "mvn", packages: &["maven"], service: None, need: Need::Interop, purpose: "fetches and builds Redisson's side" },
+    Tool { file: "javac", packages: &["default-jdk-headless"], service: None, need: Need::Interop, purpose: "compiles Redisson's side" },
     Tool { file: "flock", packages: &["util-linux"], service: None, need: Need::Test, purpose: "the floor that bench compares `run` with" },
 ];
 

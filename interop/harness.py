@@ -1,0 +1,94 @@
+"""What the drivers share: a Redis server of their own, and lockkeeper's example `hold` beside it."""
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+
+HOLD = os.environ["HOLD"]
+PATIENCE = 20.0
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Server:
+    """A redis-server on a free port, gone with the block."""
+
+    def __enter__(self):
+        self.port = free_port()
+        self.dir = tempfile.mkdtemp(prefix="lockkeeper-interop-")
+        arguments = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", self.dir]
+        self.process = subprocess.Popen(["redis-server", *arguments], stdout=subprocess.DEVNULL)
+        wait("the server answers", lambda: self.cli("PING") == "PONG")
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def cli(self, *words):
+        """One command by redis-cli, as a person would type it."""
+        done = subprocess.run(["redis-cli", "-p", str(self.port), *words], capture_output=True, text=True)
+        return done.stdout.strip()
+
+    def url(self, options):
+        return f"redis://127.0.0.1:{self.port}?{options}"
+
+
+class Holder:
+    """A process that holds a lock from its first line until its standard input is closed."""
+
+    def __init__(self, url, name, *options):
+        self.process = subprocess.Popen([HOLD, url, name, *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.granted_at = None
+
+    def wait_granted(self):
+        line = self.process.stdout.readline()
+        assert line.startswith("granted"), "never granted"
+        self.granted_at = time.monotonic()
+        return self
+
+    def release(self):
+        released_at = time.monotonic()
+        self.process.stdin.close()
+        self.process.wait(PATIENCE)
+        self.process.stdout.close()
+        return released_at
+
+
+def attempt(url, name, *options):
+    """The exit code of one try: 0 taken and given back, 75 busy."""
+    return subprocess.run([HOLD, url, name, "-n", *options], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL).returncode
+
+
+def wait(what, so):
+    end = time.monotonic() + PATIENCE
+    while not so():
+        assert time.monotonic() < end, f"waited in vain until {what}"
+        time.sleep(0.01)
+
+
+def soon(what, since, until, limit=0.1):
+    took = until - since
+    assert took < limit, f"{what} took {took * 1000:.0f} ms"
+    print(f"  {what}: {took * 1000:.1f} ms")
+
+
+PASSED = 0
+
+
+def case(text):
+    global PASSED
+    PASSED += 1
+    print(f"ok {PASSED} - {text}")
+
+
+def done():
+    print(f"{PASSED} passed, 0 failed")

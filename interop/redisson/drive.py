@@ -1,0 +1,117 @@
+"""Redisson and lockkeeper with layout=redisson: exclusion and wake-up both ways, re-entry, order, readers and permits."""
+
+import os
+import subprocess
+import threading
+import time
+
+from harness import Holder, Server, attempt, case, done, soon
+
+
+class Java:
+    def __init__(self, port):
+        words = ["java", "-Dfile.encoding=UTF-8", "-cp", os.environ["CLASSES"], "Peer", str(port)]
+        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8")
+        assert self.process.stdout.readline() == "ready\n"
+
+    def tell(self, *words):
+        self.process.stdin.write("\t".join(words) + "\n")
+        self.process.stdin.flush()
+
+    def hear(self):
+        answer, at_ms = self.process.stdout.readline().rstrip("\n").split("\t")
+        assert not answer.startswith("error"), answer
+        self.at = int(at_ms) / 1000
+        return answer
+
+    def ask(self, *words):
+        self.tell(*words)
+        return self.hear()
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait(20)
+
+
+def in_background(holder):
+    thread = threading.Thread(target=holder.wait_granted)
+    thread.start()
+    time.sleep(0.5)
+    return thread
+
+
+with Server() as server:
+    java = Java(server.port)
+    types = {"plain": ("lock", ()), "fenced": ("fenced", ()), "fair": ("fair", ()), "rw": ("write", ())}
+    for option, (kind, flags) in types.items():
+        url = server.url(f"layout=redisson&lock={option}")
+        for name in [f"any-{option}", f"{option} space", f"{option}{{braced}}", f"{option}-é"]:
+            assert java.ask("try", kind, name) == "true"
+            assert attempt(url, name, *flags) == 75, f"{option}: lockkeeper must see Java's lock on {name}"
+            java.ask("unlock", kind, name)
+            ours = Holder(url, name, *flags).wait_granted()
+            assert java.ask("try", kind, name) == "false", f"{option}: Java must see lockkeeper's lock on {name}"
+            ours.release()
+        case(f"{option}: each excludes the other, whatever the name")
+
+        name = f"wake-{option}"
+        java.ask("lock", kind, name)
+        ours = Holder(url, name, *flags)
+        granted = in_background(ours)
+        assert ours.granted_at is None
+        released = time.monotonic()
+        java.ask("unlock", kind, name)
+        granted.join()
+        soon(f"{option}: woken by Java's unlock", released, ours.granted_at)
+        java.tell("lock", kind, name)
+        time.sleep(0.5)
+        released = time.time()
+        ours.release()
+        assert java.hear() == "true"
+        soon(f"{option}: Java woken by our release", released, java.at)
+        java.ask("unlock", kind, name)
+        case(f"{option}: each wakes the other")
+
+    url = server.url("layout=redisson")
+    java.ask("lock", "lock", "twice")
+    java.ask("lock", "lock", "twice")
+    assert java.ask("count", "lock", "twice") == "2"
+    java.ask("unlock", "lock", "twice")
+    assert attempt(url, "twice") == 75, "still held once"
+    java.ask("unlock", "lock", "twice")
+    assert attempt(url, "twice") == 0
+    case("Java's re-entry is counted")
+
+    url = server.url("layout=redisson&lock=fenced")
+    first = int(java.ask("token", "fenced", "token"))
+    java.ask("unlock", "fenced", "token")
+    ours = Holder(url, "token").wait_granted()
+    ours.release()
+    assert int(java.ask("token", "fenced", "token")) == first + 2, "one counter for both"
+    java.ask("unlock", "fenced", "token")
+    case("fencing tokens come from one counter")
+
+    url = server.url("layout=redisson&lock=rw")
+    assert java.ask("try", "read", "shared") == "true"
+    reader = Holder(url, "shared", "-s").wait_granted()
+    assert attempt(url, "shared") == 75
+    java.ask("unlock", "read", "shared")
+    assert java.ask("try", "write", "shared") == "false"
+    reader.release()
+    assert java.ask("try", "write", "shared") == "true"
+    java.ask("unlock", "write", "shared")
+    case("readers of both share, and keep writers of both out")
+
+    url = server.url("layout=redisson")
+    two = Holder(url, "gpu", "--permits", "2/3").wait_granted()
+    assert java.ask("permits", "lock", "gpu") == "1"
+    permit = java.ask("permit", "lock", "gpu")
+    assert permit != "null" and java.ask("permit", "lock", "gpu") == "null"
+    assert attempt(url, "gpu", "--permits", "1/3") == 75
+    java.ask("release", "lock", "gpu", permit)
+    assert attempt(url, "gpu", "--permits", "1/3") == 0
+    two.release()
+    assert java.ask("permits", "lock", "gpu") == "3"
+    case("permits are counted together")
+    java.end()
+    done()
