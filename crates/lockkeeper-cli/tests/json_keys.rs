@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::process::Stdio;
 
 use common::{Place, Reaped, json};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 /// The keys of each section of the page.
@@ -134,4 +135,32 @@ fn the_page_lists_what_the_program_prints() {
     let unseen: Vec<_> = compare.page.keys().filter(|k| !compare.seen.contains(*k)).cloned().collect();
     // Shown elsewhere: `watch` in its own test; `taken` needs an engine that can take a lock away, `warning` one that warns.
     assert!(unseen.iter().all(|s| ["change", "taken", "warning"].contains(&s.as_str())), "{unseen:?}");
+}
+
+#[test]
+fn watch_prints_changes() {
+    let place = Place::new();
+    let mut compare = Compare { page: page(), seen: std::collections::BTreeSet::new() };
+    let holder = place.hold("first");
+    let mut watch = Reaped::spawn(place.lk(["watch", "--json"]).stdout(Stdio::piped()));
+    let mut out = std::io::BufReader::new(watch.0.stdout.take().unwrap());
+    let mut next = || {
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+        let change = compare.object("change", line.trim_end());
+        (change["event"].as_str().unwrap().to_owned(), change["name"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(next(), ("granted".to_owned(), "first".to_owned()));
+    holder.end();
+    assert_eq!(next(), ("released".to_owned(), "first".to_owned()));
+    let second = place.hold("second");
+    assert_eq!(next(), ("granted".to_owned(), "second".to_owned()));
+    let mut waiting = Reaped::spawn(&mut place.lk(["run", "second", "--", "true"]));
+    assert_eq!(next(), ("waiting".to_owned(), "second".to_owned()));
+    waiting.signal(Signal::SIGTERM);
+    waiting.wait();
+    assert_eq!(next(), ("left".to_owned(), "second".to_owned()));
+    second.end();
+    watch.signal(Signal::SIGINT);
+    assert_eq!(watch.wait(), 130);
 }
