@@ -543,6 +543,11 @@ impl Entry {
         state.line.place() == Some(claim) || state.line.conversions().any(|id| id == claim)
     }
 
+    /// Whether this claim is a conversion of a hold.
+    pub(crate) fn is_converting(&self, claim: ClaimId) -> bool {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).line.conversions().any(|id| id == claim)
+    }
+
     /// Whether the process stands in the engine's line with this claim.
     pub(crate) fn is_in_line(&self, claim: ClaimId) -> bool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).line.place() == Some(claim)

@@ -145,6 +145,8 @@ impl Keeper {
                 match grant.lease {
                     // A push without a time is no grant before its renewal was answered (R1).
                     Some(lease) if lease.since.is_none() => self.confirm(entry, *claim, grant.clone(), lease),
+                    // Read after a long pause: it may have passed on, so it is no grant (R1). Ask with the same claim.
+                    Some(lease) if self.is_over(&lease) && entry.is_in_line(*claim) => entry.wake(*claim),
                     _ => entry.answered(*claim, self.clock.now(), Attempt::Granted(grant.clone())),
                 }
             }

@@ -245,12 +245,34 @@ impl Keeper {
         }
     }
 
+    /// Whether a lease that came with its time is over for us already.
+    pub(super) fn is_over(&self, lease: &Lease) -> bool {
+        lease.since.is_some_and(|since| deadline(since, lease.ttl, self.settings.drift) <= self.clock.now())
+    }
+
     /// A pushed grant that does not say when it was made counts only from a renewal that was answered (R1).
     pub(super) fn confirm(self: &Arc<Self>, entry: Arc<Entry>, claim: ClaimId, grant: Grant, lease: Lease) {
         let keeper = self.clone();
         self.run(async move {
             for _ in 0..CONFIRM_TRIES {
                 let sent = keeper.clock.now();
+                if !entry.is_converting(claim) {
+                    // Which grant stands is asked, and not only whether: this one may have run out and the claim been granted
+                    // anew, with a greater number (R7).
+                    let answers = match keeper.engine.recheck(&[claim]) {
+                        Answer::Now(answers) => answers,
+                        Answer::Later(answer) => answer.await,
+                    };
+                    match answers.into_iter().next() {
+                        Some(Attempt::Granted(Grant { number, lease: Some(lease) })) => {
+                            let lease = Lease { since: Some(lease.since.unwrap_or(sent)), confirm: true, ..lease };
+                            return entry.answered(claim, sent, Attempt::Granted(Grant { number, lease: Some(lease) }));
+                        }
+                        Some(Attempt::Unknown(_)) | None => continue,
+                        Some(Attempt::Failed(_)) => return entry.wake(claim),
+                        Some(answer) => return entry.answered(claim, sent, answer),
+                    }
+                }
                 let answers = match keeper.engine.renew(&[lease.id]) {
                     Answer::Now(answers) => answers,
                     Answer::Later(answer) => answer.await,
