@@ -3,6 +3,7 @@
 //! - [`conformance`]: the rules, one a case, that every engine and layout must keep.
 //! - [`history`]: what every process did with its locks, one fixed-size record an event, in a memory-mapped file.
 //! - [`check`]: the judge of such histories: who held what when two could not, which token went back, who was left waiting.
+//! - [`sim`]: a fake engine with leases and a bad network, on virtual time.
 //! - [`servers`]: real servers, started for a test and gone with it.
 
 pub mod check;
@@ -11,5 +12,6 @@ pub mod conformance;
 pub mod dice;
 pub mod history;
 pub mod servers;
+pub mod sim;
 
 pub mod bench;

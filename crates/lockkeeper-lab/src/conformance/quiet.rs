@@ -49,6 +49,16 @@ pub(super) async fn until_as_before(before: &Counted) {
     .await;
 }
 
+/// Waits until there are no more threads than before.
+pub(super) async fn until_threads_as_before(before: &Counted) {
+    until("no thread is left", || async {
+        let now = threads();
+        note(format!("before: {:?}\nnow:    {now:?}", before.0));
+        now.len() <= before.0.len()
+    })
+    .await;
+}
+
 /// The names of this process's threads, sorted.
 fn threads() -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
