@@ -115,6 +115,7 @@ impl Shared {
         let mut state = self.state();
         let old = if state.closed { Some(idle) } else { state.put_idle(idle) };
         drop(state);
+        self.eye.files_are_kept();
         // Closed here, outside of the lock.
         drop(old);
     }

@@ -244,20 +244,23 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Gives everything back. Errors change nothing here: a descriptor that was exchanged under a wait has taken its
-    /// locks with it, and every other one is closed by who gets an end other than `Granted`.
+    /// Gives everything back. Errors change nothing here: who gets an end other than `Granted` closes the descriptor.
     pub(super) fn undo(&mut self, goal: Goal) {
-        self.retract();
+        let rescued = self.wait.and_then(Wait::take_rescued);
+        let kept = self.keep.as_ref().unwrap_or(&self.file);
+        let file = rescued.as_ref().map_or(kept.as_fd(), AsFd::as_fd);
+        if let Some(place) = self.waits_at.take() {
+            presence::retract(file, place);
+        }
         self.shown = None;
         match goal {
             Goal::Exclusive | Goal::Shared | Goal::Upgradable | Goal::Permits => {
-                let _ = wire::unlock_all(&self.file);
+                let _ = wire::unlock_all(file);
                 if let (Some(pool), Some(picked)) = (&self.pool, self.picked.take()) {
                     let _ = pool.give_back(picked);
                 }
             }
             Goal::Upgrade => {
-                let file = self.keep.as_ref().unwrap_or(&self.file);
                 let _ = wire::try_lock(file, Span::MAIN, Grip::Read);
                 let _ = wire::unlock(file, Span::GATE);
             }

@@ -14,7 +14,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use nix::sys::time::TimeSpec;
@@ -32,7 +32,7 @@ use crate::name::Kind;
 
 /// How often the held locks that somebody watches are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How often a directory that is gone is looked for.
+/// How often a directory that is gone is looked for, and files are closed that were not used since the last time.
 const SEEK_EVERY: Duration = Duration::from_secs(1);
 /// How long after telling of changes the next are gathered: a busy directory changes a hundred thousand times a second.
 const GATHER: Duration = Duration::from_millis(5);
@@ -40,6 +40,8 @@ const GATHER: Duration = Duration::from_millis(5);
 #[derive(Default)]
 pub(super) struct Eye {
     open: AtomicBool,
+    /// Idle files are kept, and somebody must close them in the end.
+    keeps: AtomicBool,
     state: Mutex<State>,
     changed: Notify,
 }
@@ -73,6 +75,13 @@ fn polled<T: AsRawFd>(source: T) -> Option<AsyncFd<T>> {
 impl Eye {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Files are kept for the next time: the task closes those that are not used any more. Wakes it only the first time.
+    pub(super) fn files_are_kept(&self) {
+        if !self.keeps.load(Ordering::Acquire) && !self.keeps.swap(true, Ordering::AcqRel) {
+            self.changed.notify_one();
+        }
     }
 
     /// Ends the task.
@@ -188,6 +197,7 @@ async fn keep_open(eye: Arc<Eye>, weak: Weak<Shared>) {
     let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC).ok();
     let Some(timer) = timer.and_then(|timer| polled(Polled(timer))) else { return };
     let mut memory = Memory::default();
+    let mut swept = Instant::now();
     loop {
         let (watching, closed) = {
             let state = eye.state();
@@ -199,14 +209,23 @@ async fn keep_open(eye: Arc<Eye>, weak: Weak<Shared>) {
         let held = memory.active.values().any(|entry| entry.kind != Kind::Latch);
         let look_after = match (watching && (held || inotify.is_none()), memory.blind) {
             (true, _) => Some(LOOK_EVERY),
-            (false, true) => Some(SEEK_EVERY),
-            (false, false) => None,
+            (false, blind) if blind || eye.keeps.load(Ordering::Acquire) => Some(SEEK_EVERY),
+            (false, _) => None,
         };
         set(&timer, look_after);
         let seen = next(&eye, inotify.as_ref(), &timer).await;
         let told = {
             let Some(shared) = weak.upgrade() else { return };
             let Ok(opened) = shared.opened() else { return };
+            if eye.keeps.load(Ordering::Acquire) && swept.elapsed() >= SEEK_EVERY {
+                swept = Instant::now();
+                eye.keeps.store(false, Ordering::Release);
+                let (old, left) = shared.state().sweep();
+                if left {
+                    eye.keeps.store(true, Ordering::Release);
+                }
+                drop(old);
+            }
             react(&shared, opened, &mut memory, &seen)
         };
         if told {

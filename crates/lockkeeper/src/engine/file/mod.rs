@@ -50,6 +50,9 @@ use dir::Directory;
 use record::Stamp;
 use state::{Hold, State};
 
+/// How often a small write is tried again while others write; each try has a patience of its own.
+const WRITE_AGAIN_MAX: u32 = 100;
+
 /// Kernel locks in one directory.
 pub(crate) struct File(Arc<Shared>);
 
@@ -221,11 +224,20 @@ impl Engine for File {
                 "the kernel takes a lock from nobody who lives: stop the process that holds it (`lockkeeper status` says which)",
             )),
         };
-        if !self.0.durable {
-            return Answer::Now(self.0.opened().and_then(|opened| write(opened, change)));
-        }
+        // Others may be writing the same, one after the other: that is waited for in a thread, not in the caller.
         let (shared, change) = (self.0.clone(), change.clone());
-        offload(&self.0.crew, Err, move || shared.opened().and_then(|opened| write(opened, &change)))
+        offload(&self.0.crew, Err, move || {
+            let opened = shared.opened()?;
+            let again = |done: &Result<bool>| done.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unknown);
+            let mut done = write(opened, &change);
+            for _ in 0..WRITE_AGAIN_MAX {
+                if !again(&done) || shared.state().closed {
+                    break;
+                }
+                done = write(opened, &change);
+            }
+            done
+        })
     }
 
     fn watch(&self, watch: WatchId, query: &Query) -> Answer<Result<()>> {

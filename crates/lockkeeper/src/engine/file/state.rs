@@ -61,6 +61,12 @@ pub(super) struct Idle {
     pub(super) file: LockFile,
 }
 
+/// An idle file, and the period in which it was used last.
+struct Kept {
+    idle: Idle,
+    period: u32,
+}
+
 /// How many files of each kind are kept open for the next time.
 const IDLE_MAX: usize = 128;
 
@@ -68,7 +74,8 @@ const IDLE_MAX: usize = 128;
 pub(super) struct State {
     pub(super) holds: HashMap<HoldId, Hold, BuildHasherDefault<IdHasher>>,
     pub(super) waits: HashMap<ClaimId, Waiting, BuildHasherDefault<IdHasher>>,
-    idle: [HashMap<Name, Idle>; Kind::ALL.len()],
+    idle: [HashMap<Name, Kept>; Kind::ALL.len()],
+    period: u32,
     pools: HashMap<Name, Arc<Pool>>,
     pub(super) closed: bool,
 }
@@ -85,20 +92,33 @@ fn slot(kind: Kind) -> usize {
 impl State {
     /// Takes the kept file of a name.
     pub(super) fn take_idle(&mut self, kind: Kind, name: &Name) -> Option<Idle> {
-        self.idle.get_mut(slot(kind))?.remove(name)
+        self.idle.get_mut(slot(kind))?.remove(name).map(|kept| kept.idle)
     }
 
     /// Keeps a file that has no locks for the next time; answers what is to be closed instead, outside of the lock.
     pub(super) fn put_idle(&mut self, idle: Idle) -> Option<Idle> {
+        let period = self.period;
         let Some(files) = self.idle.get_mut(slot(idle.key.kind)) else { return Some(idle) };
+        let name = idle.key.name.clone();
+        let mut old = None;
         if files.len() >= IDLE_MAX {
             // Any one: with more names than places there is no better guess that is as cheap.
             let any = files.keys().next().cloned()?;
-            let old = files.remove(&any);
-            files.insert(idle.key.name.clone(), idle);
-            return old;
+            old = files.remove(&any);
         }
-        files.insert(idle.key.name.clone(), idle)
+        files.insert(name, Kept { idle, period }).or(old).map(|kept| kept.idle)
+    }
+
+    /// Ends a period: takes out what was not used in it, to be closed outside of the lock, and says whether something is left.
+    pub(super) fn sweep(&mut self) -> (Vec<Idle>, bool) {
+        let ended = self.period;
+        self.period = self.period.wrapping_add(1);
+        self.pools.retain(|_, pool| !pool.is_unused());
+        let mut old = Vec::new();
+        for files in &mut self.idle {
+            old.extend(files.extract_if(|_, kept| kept.period != ended).map(|(_, kept)| kept.idle));
+        }
+        (old, self.idle.iter().any(|files| !files.is_empty()))
     }
 
     /// What this process has of a semaphore.

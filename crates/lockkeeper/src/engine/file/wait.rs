@@ -5,7 +5,7 @@
 //! not begun fails at once, and one that has is ended by the signal. If the lock had just been won, it is gone with the
 //! open file description. One signal is enough, and it says nothing itself.
 
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,6 +16,7 @@ use nix::sys::eventfd::EventFd;
 use super::bytes::{Grip, Span};
 use super::dir::Anchor;
 use super::doze::Doze;
+use super::fork::Descriptor;
 use super::lockfile::LockFile;
 use super::recipe::Event;
 use super::wire::{self, Waited};
@@ -31,6 +32,8 @@ struct State {
     called_off: bool,
     look_again: bool,
     blocked: Option<Blocked>,
+    /// The descriptor that was exchanged under the waiting thread, for undoing what it had.
+    rescued: Option<Descriptor>,
 }
 
 /// Where the waiting thread is blocked. It leaves by taking this away under the lock, so while it stands here the thread
@@ -42,7 +45,7 @@ enum Blocked {
 
 impl Wait {
     pub(super) fn new(anchor: Arc<Anchor>) -> Self {
-        Self { state: Mutex::new(State { called_off: false, look_again: false, blocked: None }), anchor }
+        Self { state: Mutex::new(State { called_off: false, look_again: false, blocked: None, rescued: None }), anchor }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -114,6 +117,11 @@ impl Wait {
         }
     }
 
+    /// What was exchanged under the wait.
+    pub(super) fn take_rescued(&self) -> Option<Descriptor> {
+        self.state().rescued.take()
+    }
+
     /// Whether it was called off.
     pub(super) fn is_called_off(&self) -> bool {
         self.state().called_off
@@ -122,6 +130,11 @@ impl Wait {
     fn rouse(&self, state: &mut State) {
         match state.blocked {
             Some(Blocked::Locking { thread, fd }) => {
+                // Closing would free the locks too, but not while a child of another thread's, caught between fork and exec,
+                // has a copy; so they are unlocked, through this one. Without room for it closing must do.
+                // SAFETY: `fd` is open: see below.
+                let copy = unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned();
+                state.rescued = copy.ok().map(Descriptor::new);
                 // SAFETY: `fd` belongs to the waiting thread, which cannot close it before it gets the state's lock; the
                 // thread lives for the same reason. Exchanging the descriptor is what this is for.
                 unsafe {

@@ -203,4 +203,6 @@ fn many_names_keep_few_files_open() {
         peer.release(hold);
     }
     assert!(open() < before + 400, "{} after {before}", open());
+    let kept = || fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
+    until("what is not used any more is closed", || !kept().any(|path| path.starts_with(dir.path()) && path != dir.path()));
 }
