@@ -11,6 +11,7 @@ mod elect;
 mod engine;
 mod failure;
 mod json;
+mod lab;
 mod look;
 mod pages;
 mod run;
@@ -47,6 +48,9 @@ fn main() {
 fn program() -> u8 {
     start::begin();
     let line: Vec<OsString> = std::env::args_os().collect();
+    if let Some(code) = lab::helped(&line) {
+        return code;
+    }
     let (global, sub) = match args::parse(&line) {
         Ok(parsed) => parsed,
         Err(error) => return refused(&error, &line),
@@ -98,6 +102,7 @@ fn perform(global: Global, sub: Sub) -> Result<u8, Failure> {
             let (mut out, mut err) = (std::io::stdout().lock(), std::io::stderr().lock());
             Ok(lockkeeper_lab::check::main_check(args.line(&global), &mut out, &mut err))
         }
+        Sub::Demo(args) => lab::demo(&global, &args),
         Sub::Completions(args) => Ok(pages::completions(&args)),
         Sub::Man => pages::man(),
     }

@@ -110,6 +110,14 @@ impl Files {
     pub fn gc(&self) -> Result<usize> {
         gc::sweep(&self.0)
     }
+
+    /// Removes the lock file of one name if nobody uses it; answers whether it did.
+    ///
+    /// # Errors
+    /// A file that the system refuses to remove.
+    pub fn remove_idle(&self, kind: Kind, name: &Name) -> Result<bool> {
+        gc::remove_one(&self.0, kind, name)
+    }
 }
 
 /// A place in line. Dropping it leaves the line.

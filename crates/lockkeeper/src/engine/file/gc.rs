@@ -15,7 +15,7 @@ use super::record::{About, Header, Hot};
 use super::{inspect, latch, names, wire};
 use crate::clock::unix_us;
 use crate::error::Result;
-use crate::name::Kind;
+use crate::name::{Kind, Name};
 use crate::token::next_number;
 
 /// Removes the idle files of a directory; answers how many. Kept are latches that are not open, semaphores whose limit
@@ -30,6 +30,13 @@ pub(super) fn sweep(dir: &Directory) -> Result<usize> {
         }
     }
     Ok(removed)
+}
+
+/// Removes the idle file of one name; answers whether it did.
+pub(super) fn remove_one(dir: &Directory, kind: Kind, name: &Name) -> Result<bool> {
+    let file_name = names::file_name(kind, name);
+    let removed = file_name.to_str().map_or(Ok(false), |file_name| remove(dir, kind, file_name));
+    removed.map_err(|e| refused("remove a file in the lock directory", dir.path(), e))
 }
 
 fn remove(dir: &Directory, kind: Kind, file_name: &str) -> Result<bool, Errno> {

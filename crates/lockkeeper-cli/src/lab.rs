@@ -1,0 +1,39 @@
+//! The subcommands that show and measure: their work is in `lockkeeper-lab`.
+
+use std::ffi::OsString;
+
+use lockkeeper_lab::{demo, helper};
+
+use crate::args::common::Global;
+use crate::args::demo::{Args, Story};
+use crate::choice::Choice;
+use crate::failure::Failure;
+use crate::look::open_chosen;
+
+/// Whether this process was started by one of these subcommands, to help it; then its exit code.
+pub fn helped(line: &[OsString]) -> Option<u8> {
+    match line {
+        [_, hidden, rest @ ..] if hidden == helper::ARGUMENT => Some(helper::main(rest)),
+        _ => None,
+    }
+}
+
+/// Tells a story.
+///
+/// # Errors
+/// What the engine says.
+pub fn demo(global: &Global, args: &Args) -> Result<u8, Failure> {
+    let choice = Choice::make(global)?;
+    if !choice.require.is_empty() {
+        drop(open_chosen(choice.clone())?);
+    }
+    let Story::Oversell(oversell) = &args.story;
+    let options = demo::Options {
+        stock: oversell.stock,
+        workers: oversell.workers,
+        orders: oversell.orders,
+        json: global.json,
+        ..demo::Options::new(&choice.url)
+    };
+    Ok(demo::run(&options, &mut std::io::stdout().lock())?)
+}

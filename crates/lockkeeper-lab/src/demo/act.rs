@@ -1,0 +1,96 @@
+//! One run of acts 1 to 3: workers that start at the same moment and sell until every order is answered.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use lockkeeper::Result;
+
+use super::progress::Progress;
+use super::stock::Record;
+use super::worker::{Part, Told};
+use super::{Guarding, HELPER, Options, Outcome};
+use crate::helper::{Crew, Program};
+
+/// How long everything may stand still before the demo gives up.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How many orders a process works on at the same time, at most.
+const TASKS_MAX: u32 = 4;
+/// For how long all first sales together wait for each other.
+const MEET: Duration = Duration::from_millis(2_000);
+
+/// What one run is about.
+pub(super) struct Act<'a> {
+    pub(super) number: u8,
+    pub(super) guarding: Guarding,
+    pub(super) processes: u32,
+    pub(super) options: &'a Options,
+    pub(super) program: &'a Program,
+    pub(super) engine: &'static str,
+    pub(super) name: &'a str,
+}
+
+impl Act<'_> {
+    /// Plays it.
+    ///
+    /// # Errors
+    /// What the engine or the system says; `Closed` when the user ended it.
+    pub(super) fn play(&self, record: &Record, progress: &mut Progress<impl Write>) -> Result<Outcome> {
+        record.fill(self.options.stock)?;
+        let mut crew = Crew::new();
+        for number in 0..self.processes {
+            crew.start(self.program, HELPER, &self.told(record, number))?;
+        }
+        crew.hear_from_all("ready", PATIENCE)?;
+        let began = Instant::now();
+        crew.tell_all("go")?;
+        let (mut sold, mut refused, mut met, mut done) = (0, 0, 0, 0);
+        while done < self.processes {
+            match crew.hear(PATIENCE)?.line.as_str() {
+                "sold" => sold += 1,
+                "refused" => refused += 1,
+                "done" => done += 1,
+                "meet" => {
+                    met += 1;
+                    if met == self.busy() {
+                        crew.tell_all("on")?;
+                    }
+                }
+                _ => {}
+            }
+            progress.show(self.number, self.guarding, sold + refused, self.options.orders, sold);
+        }
+        let seconds = began.elapsed().as_secs_f64();
+        progress.clear();
+        let left = record.left()?;
+        Ok(Outcome { sold, left, seconds, ..self.outcome() })
+    }
+
+    fn outcome(&self) -> Outcome {
+        Outcome {
+            act: self.number,
+            guarding: self.guarding,
+            engine: self.engine,
+            processes: self.processes,
+            orders: self.options.orders,
+            stock: self.options.stock,
+            sold: 0,
+            left: 0,
+            accepted: 0,
+            rejected: 0,
+            seconds: 0.0,
+        }
+    }
+
+    /// How many processes have an order at all.
+    fn busy(&self) -> u32 {
+        self.processes.min(self.options.orders)
+    }
+
+    fn told(&self, record: &Record, number: u32) -> Told {
+        let (share, rest) = (self.options.orders / self.processes, self.options.orders % self.processes);
+        let orders = share + u32::from(number < rest);
+        let meet = MEET / self.busy().max(1);
+        let part = Part::Seller { orders, tasks: orders.min(TASKS_MAX), meet_ms: u64::try_from(meet.as_millis()).unwrap_or(0) };
+        Told { url: self.options.url.clone(), name: self.name.to_owned(), place: record.place().clone(), guarding: self.guarding, part }
+    }
+}

@@ -1,0 +1,222 @@
+//! `lockkeeper demo oversell`: the overselling story, with real processes.
+//!
+//! `mod` tells the story, `act` plays acts 1 to 3 and `late` act 4, `worker` is what each process does, `stock` is the record
+//! that they sell from, `show` is what people and programs see of it.
+
+mod act;
+mod late;
+mod progress;
+mod show;
+mod stock;
+pub(crate) mod worker;
+
+use std::io::Write;
+
+use lockkeeper::engine::ClaimId;
+use lockkeeper::url::EngineUrl;
+use lockkeeper::{Description, Error, ErrorKind, Kind, Locks, Name, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::helper::Program;
+use crate::interrupt;
+use act::Act;
+use late::Late;
+use progress::Progress;
+use stock::Record;
+
+/// The kind of helper that this module starts.
+pub(crate) const HELPER: &str = "demo";
+
+const STOCK_MAX: u64 = 100_000;
+const WORKERS_MAX: u32 = 64;
+const ORDERS_MAX: u32 = 100_000;
+
+/// What to play.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The engine's URL.
+    pub url: String,
+    /// How many pieces there are.
+    pub stock: u64,
+    /// How many processes sell them.
+    pub workers: u32,
+    /// How many customers want one.
+    pub orders: u32,
+    /// One JSON object a run instead of the table.
+    pub json: bool,
+    /// How the program starts itself; `None` as [`Program::this`] says.
+    pub program: Option<Program>,
+}
+
+impl Options {
+    /// The story as it is told when nothing else is asked for.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self { url: url.into(), stock: 50, workers: 8, orders: 400, json: false, program: None }
+    }
+
+    fn check(&self) -> Result<()> {
+        let wrong = |text: String| Err(Error::new(ErrorKind::InvalidArgument, text));
+        let (stock, workers, orders) = (self.stock, self.workers, self.orders);
+        if !(1..=STOCK_MAX).contains(&stock) {
+            return wrong(format!("--stock {stock} is not between 1 and {STOCK_MAX}"));
+        }
+        if !(1..=WORKERS_MAX).contains(&workers) {
+            return wrong(format!("--workers {workers} is not between 1 and {WORKERS_MAX}"));
+        }
+        if !(1..=ORDERS_MAX).contains(&orders) {
+            return wrong(format!("--orders {orders} is not between 1 and {ORDERS_MAX}"));
+        }
+        if EngineUrl::parse(&self.url)?.scheme == "memory" {
+            let text = "the engine memory: is private to one process, and this story is about several: choose another engine";
+            return wrong(text.to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// What guards a sale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Guarding {
+    #[serde(rename = "none")]
+    Nothing,
+    #[serde(rename = "process")]
+    Process,
+    #[serde(rename = "lockkeeper")]
+    Lockkeeper,
+    #[serde(rename = "lockkeeper+token")]
+    Token,
+}
+
+/// What came of one run of an act.
+#[derive(Clone, Debug)]
+struct Outcome {
+    act: u8,
+    guarding: Guarding,
+    engine: &'static str,
+    processes: u32,
+    orders: u32,
+    stock: u64,
+    sold: u64,
+    /// What the record says afterwards.
+    left: u64,
+    accepted: u64,
+    rejected: u64,
+    seconds: f64,
+}
+
+impl Outcome {
+    fn oversold(&self) -> u64 {
+        self.sold.saturating_sub(self.stock)
+    }
+
+    /// Every piece went to one customer, and the record knows.
+    fn is_exact(&self) -> bool {
+        self.sold == self.stock.min(u64::from(self.orders)) && self.left == self.stock.saturating_sub(self.sold)
+    }
+
+    /// Whether lockkeeper kept what it promises; the other guards promise nothing.
+    fn is_as_promised(&self) -> bool {
+        match (self.act, self.guarding) {
+            (3, _) => self.is_exact(),
+            (4, Guarding::Token) => self.accepted == 0 && self.rejected > 0 && self.is_exact(),
+            _ => true,
+        }
+    }
+}
+
+/// Plays the story and answers the exit code: 0 when lockkeeper sold exactly what there was, and, on an engine with leases,
+/// the stock rejected the late write that carried a token; else 1, and 128 + N after signal N.
+///
+/// # Errors
+/// `InvalidArgument` for numbers out of range and for engines that only one process sees; what the engine says.
+pub fn run(options: &Options, out: &mut dyn Write) -> Result<u8> {
+    options.check()?;
+    let watch = interrupt::Watch::new();
+    let played = play(options, out);
+    let caught = interrupt::caught();
+    drop(watch);
+    match caught {
+        // Whatever failed then failed because of it.
+        Some(signal) => Ok(u8::try_from(128 + signal).unwrap_or(1)),
+        None => played.map(|promised| u8::from(!promised)),
+    }
+}
+
+fn play(options: &Options, out: &mut dyn Write) -> Result<bool> {
+    let program = options.program.clone().map_or_else(Program::this, Ok)?;
+    let about = describe(&options.url)?;
+    // Nobody else has this name, and nothing under it stays.
+    let name = format!("lockkeeper-demo/{}", ClaimId::fresh());
+    let _cleared = Cleared { url: &options.url, name: &name };
+    let record = Record::make()?;
+    let mut shown = show::Shown::new(options, &about, out);
+    shown.begin()?;
+    let mut progress = Progress::new(!options.json);
+    let mut promised = true;
+    for (number, guarding, processes) in [
+        (1, Guarding::Nothing, options.workers),
+        (2, Guarding::Process, 1),
+        (2, Guarding::Process, options.workers),
+        (3, Guarding::Lockkeeper, options.workers),
+    ] {
+        let act = Act { number, guarding, processes, options, program: &program, engine: about.engine, name: &name };
+        let outcome = act.play(&record, &mut progress)?;
+        promised &= outcome.is_as_promised();
+        shown.outcome(&outcome)?;
+    }
+    if about.leases || about.recovery_stopped.is_some() {
+        for guarding in [Guarding::Lockkeeper, Guarding::Token] {
+            progress.say("act 4: a holder is stopped for longer than its lease lasts");
+            let outcome = Late { guarding, options, program: &program, about: &about, name: &name }.play(&record);
+            progress.clear();
+            match outcome {
+                Err(error) if error.kind() == ErrorKind::NoToken => {
+                    promised = false;
+                    shown.note("This layout has no fencing token, so the stock could not tell the late write from a good one.\n")?;
+                }
+                outcome => {
+                    let outcome = outcome?;
+                    promised &= outcome.is_as_promised();
+                    shown.outcome(&outcome)?;
+                }
+            }
+        }
+    }
+    shown.end(promised)?;
+    Ok(promised)
+}
+
+/// Reaches the engine before anything else is started.
+fn describe(url: &str) -> Result<Description> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    let runtime = runtime.map_err(|e| Error::new(ErrorKind::Refused, format!("cannot start a runtime: {e}")))?;
+    runtime.block_on(async {
+        let locks = Locks::open(url).await?;
+        let about = locks.describe();
+        // Nothing was locked, so nothing can stay unknown.
+        let _ = locks.close().await;
+        Ok(about)
+    })
+}
+
+/// Removes what the engine keeps about the demo's lock, when the story is over or was broken off.
+struct Cleared<'a> {
+    url: &'a str,
+    name: &'a str,
+}
+
+impl Drop for Cleared<'_> {
+    fn drop(&mut self) {
+        // A file that cannot be removed stays idle until `lockkeeper gc`.
+        let _ = clear_file(self.url, self.name);
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn clear_file(url: &str, name: &str) -> Result<()> {
+    let url = EngineUrl::parse(url)?;
+    if url.scheme == "file" {
+        lockkeeper::direct::Files::open(url.path.as_ref(), false)?.remove_idle(Kind::Lock, &Name::new(name)?)?;
+    }
+    Ok(())
+}

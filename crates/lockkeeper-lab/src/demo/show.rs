@@ -1,0 +1,204 @@
+//! What people see, a row a run, and what programs read, an object a run.
+
+use std::io::Write;
+
+use lockkeeper::url::EngineUrl;
+use lockkeeper::{Description, Error, ErrorKind, Result};
+use serde::Serialize;
+
+use super::{Guarding, Options, Outcome};
+use crate::interrupt;
+
+/// One run, as programs read it. Keys are only ever added.
+#[derive(Serialize)]
+struct Json {
+    act: u8,
+    guard: Guarding,
+    engine: &'static str,
+    processes: u32,
+    orders: u32,
+    stock: u64,
+    sold: u64,
+    oversold: u64,
+    late_writes_accepted: u64,
+    late_writes_rejected: u64,
+    seconds: f64,
+}
+
+impl Guarding {
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Process => "a lock inside each process",
+            Self::Lockkeeper => "lockkeeper",
+            Self::Token => "lockkeeper, and the token at the stock",
+        }
+    }
+}
+
+/// Where it is shown.
+pub(super) struct Shown<'a> {
+    options: &'a Options,
+    about: &'a Description,
+    out: &'a mut dyn Write,
+}
+
+fn unwritable(error: &std::io::Error) -> Error {
+    if error.kind() == std::io::ErrorKind::BrokenPipe {
+        interrupt::reader_is_gone();
+    }
+    Error::new(ErrorKind::Refused, format!("cannot write the outcome: {error}"))
+}
+
+impl<'a> Shown<'a> {
+    pub(super) fn new(options: &'a Options, about: &'a Description, out: &'a mut dyn Write) -> Self {
+        Self { options, about, out }
+    }
+
+    fn print(&mut self, text: &str) -> Result<()> {
+        self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()).map_err(|e| unwritable(&e))
+    }
+
+    /// What is played, and the head of the table.
+    pub(super) fn begin(&mut self) -> Result<()> {
+        if self.options.json {
+            return Ok(());
+        }
+        let Options { stock, workers, orders, url, .. } = self.options;
+        // Printed without its password.
+        let url = EngineUrl::parse(url)?;
+        let text = format!(
+            "{} for {}: {} with a read, a pause and a write, on {url}.\n\n{}\n",
+            count(*stock, "piece"),
+            count(u64::from(*orders), "order"),
+            count(u64::from(*workers), "process"),
+            row(["act", "what guards the sale", "processes", "sold", "oversold", "seconds", "outcome"]),
+        );
+        self.print(&text)
+    }
+
+    /// One row, or one object.
+    pub(super) fn outcome(&mut self, outcome: &Outcome) -> Result<()> {
+        let text = if self.options.json { json(outcome)? } else { words(outcome) };
+        self.print(&(text + "\n"))
+    }
+
+    /// A remark for people.
+    pub(super) fn note(&mut self, text: &str) -> Result<()> {
+        if self.options.json { Ok(()) } else { self.print(text) }
+    }
+
+    /// What it all came to.
+    pub(super) fn end(&mut self, promised: bool) -> Result<()> {
+        if self.options.json {
+            return Ok(());
+        }
+        let mut text = String::from("\n");
+        if !self.about.leases && self.about.recovery_stopped.is_none() {
+            text += "Act 4, the holder that is paused beyond its lease, needs an engine with leases; this one has none to outlive.\n";
+        }
+        text += if promised {
+            "lockkeeper kept its promise: every piece was sold once.\n"
+        } else {
+            "lockkeeper did NOT keep its promise: please report this with the lines above.\n"
+        };
+        self.print(&text)
+    }
+}
+
+fn count(number: u64, what: &str) -> String {
+    let plural = match what {
+        _ if number == 1 => "",
+        "process" => "es",
+        _ => "s",
+    };
+    format!("{number} {what}{plural}")
+}
+
+fn row(cells: [&str; 7]) -> String {
+    let [act, guard, processes, sold, oversold, seconds, outcome] = cells;
+    format!("{act:>3}  {guard:<38}  {processes:>9}  {sold:>6}  {oversold:>8}  {seconds:>7}  {outcome}")
+}
+
+fn words(o: &Outcome) -> String {
+    let numbers = [o.act.to_string(), o.processes.to_string(), o.sold.to_string(), o.oversold().to_string(), format!("{:.1}", o.seconds)];
+    let [act, processes, sold, oversold, seconds] = &numbers;
+    row([act, o.guarding.words(), processes, sold, oversold, seconds, verdict(o)])
+}
+
+fn verdict(o: &Outcome) -> &'static str {
+    match (o.act, o.guarding) {
+        (4, _) if o.accepted > 0 => "a late write was accepted: one piece, two customers",
+        (4, _) if o.rejected > 0 => "the late write was rejected",
+        (2, _) if o.oversold() > 0 && o.processes > 1 => "oversold: every process has a lock of its own",
+        _ if o.oversold() > 0 => "oversold",
+        (2, _) if o.is_exact() && o.processes == 1 => "exactly the stock, so nobody noticed",
+        (3, _) if o.is_exact() => "exactly the stock, never one more",
+        _ if u64::from(o.orders) <= o.stock && o.is_exact() => "as many as were ordered",
+        _ if u64::from(o.orders) <= o.stock => "the record is wrong: sales overwrote each other",
+        _ if o.is_exact() => "exactly the stock",
+        _ => "the record is wrong",
+    }
+}
+
+fn json(o: &Outcome) -> Result<String> {
+    let object = Json {
+        act: o.act,
+        guard: o.guarding,
+        engine: o.engine,
+        processes: o.processes,
+        orders: o.orders,
+        stock: o.stock,
+        sold: o.sold,
+        oversold: o.oversold(),
+        late_writes_accepted: o.accepted,
+        late_writes_rejected: o.rejected,
+        seconds: (o.seconds * 1000.0).round() / 1000.0,
+    };
+    serde_json::to_string(&object).map_err(|e| Error::new(ErrorKind::Unknown, e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(act: u8, guarding: Guarding, processes: u32, sold: u64) -> Outcome {
+        let left = 50u64.saturating_sub(sold);
+        let (engine, accepted, rejected, seconds) = ("file", 0, 0, 1.9);
+        Outcome { act, guarding, engine, processes, orders: 400, stock: 50, sold, left, accepted, rejected, seconds }
+    }
+
+    #[test]
+    fn the_object_has_the_keys_of_the_contract_in_their_order() {
+        let text = json(&outcome(2, Guarding::Process, 8, 73)).unwrap();
+        let expected = r#"{"act":2,"guard":"process","engine":"file","processes":8,"orders":400,"stock":50,"sold":73,"oversold":23,"late_writes_accepted":0,"late_writes_rejected":0,"seconds":1.9}"#;
+        assert_eq!(text, expected);
+        for (guarding, word) in [(Guarding::Nothing, "none"), (Guarding::Lockkeeper, "lockkeeper"), (Guarding::Token, "lockkeeper+token")] {
+            let text = json(&outcome(1, guarding, 8, 73)).unwrap();
+            assert!(text.contains(&format!("\"guard\":\"{word}\"")), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_row_says_what_happened_and_not_what_was_hoped_for() {
+        assert_eq!(verdict(&outcome(1, Guarding::Nothing, 8, 400)), "oversold");
+        assert_eq!(verdict(&outcome(2, Guarding::Process, 1, 50)), "exactly the stock, so nobody noticed");
+        assert_eq!(verdict(&outcome(2, Guarding::Process, 8, 90)), "oversold: every process has a lock of its own");
+        assert_eq!(verdict(&outcome(3, Guarding::Lockkeeper, 8, 50)), "exactly the stock, never one more");
+        let broken = outcome(3, Guarding::Lockkeeper, 8, 51);
+        assert_eq!((verdict(&broken), broken.is_as_promised()), ("oversold", false));
+        let lost_update = Outcome { left: 3, ..outcome(3, Guarding::Lockkeeper, 8, 50) };
+        assert_eq!((verdict(&lost_update), lost_update.is_as_promised()), ("the record is wrong", false));
+    }
+
+    #[test]
+    fn only_a_rejected_late_write_keeps_the_promise_of_a_token() {
+        let late = |accepted, rejected| {
+            let all = outcome(4, Guarding::Token, 2, 1 + accepted);
+            Outcome { orders: 2, stock: 1, left: 0, accepted, rejected, ..all }
+        };
+        assert!(late(0, 1).is_as_promised());
+        assert!(!late(1, 0).is_as_promised());
+        assert!(!late(0, 0).is_as_promised(), "a late write that never came shows nothing");
+    }
+}
