@@ -1,6 +1,6 @@
 //! Holds a lock until standard input is closed: `hold URL NAME [-n] [-s | --permits N/MAX]`.
 //!
-//! One line says that it was granted. Exit 75 when `-n` found it taken. The drivers under `interop/` use it.
+//! Without arguments it does so in memory. One line says that it was granted. Exit 75 when `-n` found it taken. The drivers under `interop/` use it.
 
 use std::process::ExitCode;
 
@@ -42,7 +42,11 @@ fn permits(text: &str) -> Option<Mode> {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
+    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    if words.is_empty() {
+        // Nothing to share with anybody: shows itself on a lock of this process.
+        words = ["memory:", "example", "-n"].map(str::to_owned).to_vec();
+    }
     let [url, name, options @ ..] = words.as_slice() else {
         eprintln!("usage: hold URL NAME [-n] [-s | --permits N/MAX]");
         return ExitCode::from(64);
