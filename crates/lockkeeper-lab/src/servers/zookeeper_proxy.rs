@@ -22,6 +22,8 @@ pub mod op {
     pub const GET_CHILDREN: i32 = 8;
     /// Waits until the server has caught up.
     pub const SYNC: i32 = 9;
+    /// Lists a node's children with its stat.
+    pub const LIST: i32 = 12;
     /// A sign of life.
     pub const PING: i32 = 11;
     /// Several writes in one transaction.

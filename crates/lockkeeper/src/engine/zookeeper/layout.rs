@@ -36,23 +36,28 @@ impl Layout {
 
     /// What a node of ours is called up to its number.
     pub(super) fn prefix(&self, tag: Tag, id: ClaimId) -> String {
+        let mut hex = id.to_string();
+        if tag == Tag::Upgradable {
+            // Everybody writes ids in small letters.
+            let first = hex.remove(0).to_digit(16).unwrap_or(0);
+            hex.insert(0, char::from_digit(first | 0xa, 16).unwrap_or('a').to_ascii_uppercase());
+        }
         match self {
             Self::Curator => {
-                let hex = id.to_string();
                 let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default();
                 let uuid = [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)].join("-");
                 let word = match tag {
                     Tag::Lock => "lock-",
                     Tag::Write => "__WRIT__",
-                    Tag::Read => "__READ__",
+                    Tag::Read | Tag::Upgradable => "__READ__",
                     Tag::Latch => "latch-",
                     Tag::Lease => "lease-",
                 };
                 format!("_c_{uuid}-{word}")
             }
             Self::Kazoo => {
-                let word = if tag == Tag::Read { "__rlock__" } else { "__lock__" };
-                format!("{id}{word}")
+                let word = if tag.is_shared() { "__rlock__" } else { "__lock__" };
+                format!("{hex}{word}")
             }
             Self::Plain { prefix } => prefix.clone(),
         }
@@ -68,6 +73,8 @@ pub(super) enum Tag {
     Write,
     /// A reader, Curator's or kazoo's.
     Read,
+    /// A reader of ours that may become the writer: to others a reader, to us marked by a capital in its id.
+    Upgradable,
     /// A candidate of Curator's LeaderLatch.
     Latch,
     /// A permit of Curator's SemaphoreV2.
@@ -77,7 +84,7 @@ pub(super) enum Tag {
 impl Tag {
     /// Whether it may hold beside readers.
     pub(super) fn is_shared(self) -> bool {
-        self == Self::Read
+        matches!(self, Self::Read | Self::Upgradable)
     }
 }
 
@@ -107,6 +114,9 @@ impl Child {
             let (_, rest) = name.rsplit_once(word)?;
             parse_seq(rest).map(|seq| (seq, *tag))
         });
+        let id = name.strip_prefix("_c_").unwrap_or(name);
+        let marked = |tag: Tag| if tag == Tag::Read && id.starts_with(|c: char| c.is_ascii_uppercase()) { Tag::Upgradable } else { tag };
+        let known = known.map(|(seq, tag)| (seq, marked(tag)));
         let (seq, tag) = known.or_else(|| trailing_seq(name).map(|seq| (seq, Tag::Lock)))?;
         Some(Self { name: name.to_owned(), seq, tag })
     }
@@ -115,6 +125,11 @@ impl Child {
     pub(super) fn is_before(&self, seq: i32) -> bool {
         seq.wrapping_sub(self.seq) > 0
     }
+}
+
+/// A number as Java's `%010d` writes it.
+pub(super) fn write_seq(seq: i32) -> String {
+    format!("{seq:010}")
 }
 
 /// A whole text as Java's `%010d` writes a 32-bit number.
@@ -224,6 +239,10 @@ mod tests {
         assert!(!at(i32::MIN).is_before(i32::MAX));
         assert!(at(-1).is_before(0));
         assert!(at(6).is_before(7));
+        for seq in [0, 7, i32::MAX, i32::MIN, -5, -1_234_567_890] {
+            assert_eq!(parse_seq(&write_seq(seq)), Some(seq));
+        }
+        assert_eq!((write_seq(-5).as_str(), write_seq(i32::MIN).as_str()), ("-000000005", "-2147483648"), "as Java does");
         assert!(!at(7).is_before(7));
     }
 
@@ -233,6 +252,14 @@ mod tests {
         let curator = Layout::Curator.prefix(Tag::Lock, id);
         assert_eq!(curator, "_c_7b2d0f4e-1111-2222-3333-444455556666-lock-");
         assert_eq!(Layout::Kazoo.prefix(Tag::Read, id), "7b2d0f4e111122223333444455556666__rlock__");
+        for layout in [Layout::Curator, Layout::Kazoo] {
+            for number in [0u128, 5, 0x9fff, u128::MAX] {
+                let id = ClaimId(number << 112 | 77);
+                assert_eq!(read(&(layout.prefix(Tag::Upgradable, id) + "0000000042")), Some((42, Tag::Upgradable)));
+                assert_eq!(read(&(layout.prefix(Tag::Read, id) + "0000000042")), Some((42, Tag::Read)));
+                assert_eq!(layout.prefix(Tag::Upgradable, id).to_lowercase().len(), layout.prefix(Tag::Read, id).len());
+            }
+        }
         for layout in [Layout::Curator, Layout::Kazoo, Layout::Plain { prefix: "Lock".to_owned() }, Layout::Plain { prefix: String::new() }]
         {
             let name = layout.prefix(Tag::Lock, id) + "0000000042";

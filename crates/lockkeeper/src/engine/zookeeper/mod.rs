@@ -3,7 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `options`, `path`, `layout`, `record` | the URL taken apart; names to paths; how nodes are called; what they say |
-//! | `recipe` | one claim's way through the line: a pure machine |
+//! | `recipe` | one claim's way through the line, and how a hold is converted: a pure machine |
 //! | `alive` | what the server's answers prove about the session: a pure machine |
 //! | `jute`, `proto`, `wire` | the protocol: encoding, messages, one connection |
 //! | `state`, `claims`, `observe`, `session` | the session: what it knows, its claims, its observers, its driver |
@@ -43,7 +43,7 @@ use self::proto::{Code, Reply, Request};
 use self::recipe::{Input, Seen};
 use self::session::{Shared, drive};
 use self::state::Fault;
-use super::{Answer, Attempt, Change, Claim, Context, End, Engine, Line, Place, Query, Released, Renewal, WatchId};
+use super::{Answer, Attempt, Change, Claim, Context, End, Engine, Line, Query, Released, Renewal, WatchId};
 use crate::claim::{Entry, Mode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guarantee::{Can, Class, Description};
@@ -76,9 +76,9 @@ impl ZooKeeper {
     }
 
     fn can(&self) -> Can {
-        let mut can = Can { upgrade: false, permits: false, delay: false, ..Can::ALL };
+        let mut can = Can { permits: false, delay: false, ..Can::ALL };
         if matches!(self.options.layout, Layout::Plain { .. }) {
-            can = Can { shared: false, election: false, latch: false, ..can };
+            can = Can { shared: false, upgrade: false, election: false, latch: false, ..can };
         }
         can
     }
@@ -90,7 +90,7 @@ impl ZooKeeper {
             (Kind::Lock, Mode::Exclusive) => None,
             (Kind::Lock, Mode::Shared) => (!can.shared).then_some("shared locks"),
             (Kind::Election, _) => (!can.election).then_some("elections"),
-            (Kind::Lock, Mode::Upgradable) => Some("upgradable locks"),
+            (Kind::Lock, Mode::Upgradable) => (!can.upgrade).then_some("upgradable locks"),
             (Kind::Semaphore, _) | (_, Mode::Permits { .. }) => Some("semaphores"),
             (Kind::Latch, _) => Some("claims for latches"),
         };
@@ -214,9 +214,20 @@ impl Engine for ZooKeeper {
         }
     }
 
-    fn convert(&self, _hold: HoldId, claim: &Claim) -> Answer<Attempt> {
-        let text = format!("the layout {} cannot change a hold to {}", self.options.layout.as_str(), claim.mode.as_str());
-        Answer::Now(Attempt::Failed(Error::new(ErrorKind::Unsupported, text)))
+    fn convert(&self, hold: HoldId, claim: &Claim) -> Answer<Attempt> {
+        let shared = match self.shared() {
+            Ok(shared) if self.can().upgrade && claim.kind == Kind::Lock && claim.rw => shared,
+            Ok(_) => {
+                let text = format!("the layout {} cannot change such a hold to {}", self.options.layout.as_str(), claim.mode.as_str());
+                return Answer::Now(Attempt::Failed(Error::new(ErrorKind::Unsupported, text)));
+            }
+            Err(error) => return Answer::Now(Attempt::Failed(error)),
+        };
+        let answer = shared.lock().convert(hold, claim.id, claim.mode);
+        Answer::later(async move {
+            let unknown = || Attempt::Unknown(errors::unreachable(&shared.options.servers(), &shared.lock().last_failure));
+            within(shared.options.request_timeout, answer).await.unwrap_or_else(unknown)
+        })
     }
 
     fn renew(&self, leases: &[LeaseId]) -> Answer<Vec<Renewal>> {
@@ -331,14 +342,14 @@ async fn renew(shared: &Shared, leases: &[LeaseId]) -> Vec<Renewal> {
 /// Asks the quorum whether the holds' nodes are there, and looks whether the nodes that places wait for still are.
 async fn recheck(shared: &Shared, claims: &[ClaimId]) -> Vec<Attempt> {
     loop {
-        let (holds, checks): (Vec<_>, Vec<_>) = {
+        let (nodes, checks): (Vec<_>, Vec<_>) = {
             let state = shared.lock();
-            let paths = claims
-                .iter()
-                .filter_map(|id| state.claims.get(id).filter(|e| e.machine.held().is_some()).and_then(|e| Some((*id, e.node_path()?))));
-            paths.map(|(id, path)| (id, Request::Check { path, version: -1 })).unzip()
+            let entries = claims.iter().filter_map(|id| Some((*id, state.claims.get(id)?)));
+            let nodes =
+                entries.flat_map(|(id, entry)| entry.machine.rests_on().into_iter().map(move |name| (id, &entry.dir, name.to_owned())));
+            nodes.map(|(id, dir, name)| ((id, name.clone()), Request::Check { path: format!("{dir}/{name}"), version: -1 })).unzip()
         };
-        if holds.is_empty() {
+        if nodes.is_empty() {
             break;
         }
         let replies = match read::ask(shared, Request::Multi(checks)).await {
@@ -347,19 +358,12 @@ async fn recheck(shared: &Shared, claims: &[ClaimId]) -> Vec<Attempt> {
             Err(_) => return claims.iter().map(|_| Attempt::Unknown(errors::unanswered())).collect(),
         };
         let gone = replies.iter().position(|r| *r == Err(Code::NO_NODE));
-        let Some(id) = gone.and_then(|at| holds.get(at)) else { break };
-        shared.lock().step(*id, Input::Own(Err(Code::NO_NODE)));
+        let Some((id, name)) = gone.and_then(|at| nodes.get(at)) else { break };
+        shared.lock().step(*id, Input::Own(name.clone(), Err(Code::NO_NODE)));
     }
     look_at_places(shared, claims).await;
     let state = shared.lock();
-    let one = |id: &ClaimId| match state.claims.get(id) {
-        Some(entry) => match entry.machine.held() {
-            Some(czxid) => state.grant(czxid),
-            None => Attempt::InLine(Place::default()),
-        },
-        None => Attempt::Failed(Error::new(ErrorKind::Lost, "nothing of it is there any more")),
-    };
-    claims.iter().map(one).collect()
+    claims.iter().map(|id| state.stands(*id)).collect()
 }
 
 /// The net under a lost wake-up: one message for all places.

@@ -11,7 +11,7 @@ use super::proto::{Code, Reply, Request, Stat};
 use super::record;
 use super::session::Shared;
 use super::state::Fault;
-use crate::claim::Entry;
+use crate::claim::{Entry, Mode};
 use crate::engine::Query;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{Kind, Name};
@@ -142,6 +142,18 @@ async fn entry(shared: &Shared, kind: Kind, name: Name, dir: &str, names: &[Stri
         for (child, data, stat) in data_of(shared, dir, part).await? {
             if stat.is_directory() {
                 directories.push(child.name.clone());
+                continue;
+            }
+            // The second node of an upgrade is nobody who waits: with nobody else beside it, it holds alone.
+            let record = record::Record::read(&data);
+            if record.claim.is_some()
+                && let Some(at) = entry.holders.iter().position(|h| h.claim == record.claim)
+            {
+                if entry.holders.len() == 1
+                    && let Some(holder) = entry.holders.get_mut(at)
+                {
+                    holder.mode = Some(Mode::Exclusive);
+                }
                 continue;
             }
             let reads = child.tag.is_shared();

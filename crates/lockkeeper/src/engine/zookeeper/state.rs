@@ -93,6 +93,8 @@ pub(super) struct State {
     pub(super) alive: Alive,
     pub(super) beating: bool,
     pub(super) claims: HashMap<ClaimId, Entry>,
+    /// The holds of conversions, by the conversion's own id.
+    pub(super) turns: HashMap<ClaimId, ClaimId>,
     /// Who is to be told when a watched path's node changes or goes.
     pub(super) targets: HashMap<String, BTreeSet<ClaimId>>,
     /// Claims that are next in line, and so need a session that is proven.
@@ -130,6 +132,7 @@ impl State {
             alive: Alive::default(),
             beating: false,
             claims: HashMap::new(),
+            turns: HashMap::new(),
             targets: HashMap::new(),
             next_in_line: BTreeSet::new(),
             stuck: BTreeSet::new(),

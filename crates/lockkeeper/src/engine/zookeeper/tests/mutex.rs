@@ -90,7 +90,7 @@ fn r11_a_try_that_is_busy_writes_nothing_and_never_overtakes() {
         let Attempt::Busy(Some(holder)) = two.attempt(&b, Line::Try).await else { panic!("must be busy") };
         assert_eq!(holder.claim, Some(a.id));
         let counts = proxy.take_counts();
-        assert_eq!(counts.get(&op::GET_CHILDREN), Some(&1));
+        assert_eq!(counts.get(&op::LIST), Some(&1));
         assert_eq!(counts.get(&op::GET_DATA), Some(&1));
         assert_eq!(counts.values().sum::<u64>(), 2, "two reads and no write: {counts:?}");
         one.release(&a).await;
@@ -179,7 +179,7 @@ fn an_uncontended_cycle_is_two_writes_and_two_reads() {
         }
         let mut counts = proxy.take_counts();
         counts.remove(&op::PING);
-        let expected = [(op::CREATE, 10), (op::GET_CHILDREN, 10), (op::GET_DATA, 10), (op::DELETE, 10)];
+        let expected = [(op::CREATE, 10), (op::LIST, 10), (op::GET_DATA, 10), (op::DELETE, 10)];
         assert_eq!(counts, expected.into_iter().collect());
     });
 }

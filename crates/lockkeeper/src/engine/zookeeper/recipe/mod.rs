@@ -7,141 +7,26 @@
 //!
 //! The watch on the own node is set before any other watch, and events come in the order in which things happened. So a
 //! grant by event means that our own node was there when the one before it went, on one connection of one session.
+//!
+//! A hold's number is the transaction that created its node, which rises along the line. Only a hold that was converted
+//! takes a later one. It then changes its node and the directory, so that everybody behind it sees (on the node that is
+//! watched, or with the next list) that numbers have moved on, and takes a later one, too, when its turn comes.
+
+mod held;
+mod leaving;
+mod look;
+mod words;
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 
+use self::held::Held;
+use self::leaving::{Deleting, Then};
+pub(super) use self::words::{Action, Input, Listing, Node, OwnSeen, Say, Seen, Turn, Want};
 use super::layout::{Child, Tag};
 use super::proto::Code;
-
-/// How a claim stands in the line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Want {
-    Exclusive,
-    Shared,
-}
-
-impl Want {
-    fn excludes(self, tag: Tag) -> bool {
-        self == Self::Exclusive || !tag.is_shared()
-    }
-}
-
-/// Our node.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Node {
-    pub(super) name: String,
-    pub(super) seq: i32,
-    /// The transaction that created it; not known yet of a node that was found again.
-    pub(super) czxid: Option<i64>,
-    /// It is watched on this connection.
-    armed: bool,
-}
-
-impl Node {
-    pub(super) fn new(name: String, seq: i32, czxid: Option<i64>) -> Self {
-        Self { name, seq, czxid, armed: false }
-    }
-}
-
-/// A node that somebody else may stand at, as its data was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Seen {
-    Here,
-    Gone,
-    /// A directory of another name that ends like a contender; nobody stands there.
-    NoContender,
-}
-
-/// Our own node, as its data was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct OwnSeen {
-    pub(super) czxid: i64,
-    /// It lives with our session.
-    pub(super) ours: bool,
-    /// Its data asks the holder to let go.
-    pub(super) asked: bool,
-}
-
-/// What happens to a claim.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Input {
-    /// The link is up: begin, or go on after it was down.
-    LinkUp,
-    /// Every reply that was outstanding is lost, every watch gone.
-    LinkDown,
-    /// The session is over and its nodes with it.
-    SessionEnded,
-    Created(Result<Node, Code>),
-    Built(Result<(), Code>),
-    Listed(Result<Vec<Child>, Code>),
-    /// Our node was read and watched; `Err(NO_NODE)`: it is gone.
-    Own(Result<OwnSeen, Code>),
-    /// Somebody's data was read and a watch set.
-    Watched(String, Seen),
-    /// Somebody's data was read.
-    Peeked(String, Seen),
-    /// Nodes of this claim that this session owns.
-    Found(Vec<Child>),
-    Deleted(Result<(), Code>),
-    /// A watch told that this node was deleted, or else changed.
-    Happened {
-        name: String,
-        deleted: bool,
-    },
-    /// Leave the line, or give the hold back.
-    Leave,
-}
-
-/// What is to be done.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Action {
-    /// Create our node.
-    Create,
-    /// Make the directory and what is missing above it.
-    Build,
-    /// List the directory.
-    List,
-    /// Read our node and watch it.
-    WatchOwn(String),
-    /// Read another node and watch it.
-    Watch(String),
-    /// Read another node: who stands there?
-    Peek(String),
-    /// Ask for this session's nodes that carry our id.
-    Find,
-    Delete(String),
-    /// Delete a second node of ours, made by a create whose reply was lost; nobody waits for the answer.
-    Discard(String),
-    /// Tell what it came to.
-    Say(Say),
-}
-
-/// What a claim came to.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Say {
-    Granted {
-        czxid: i64,
-    },
-    /// `first` is the one at the head of the line.
-    InLine {
-        ahead: u32,
-        first: String,
-    },
-    /// Somebody is before us, and nothing of ours is there.
-    Busy,
-    /// The server refuses; nothing of ours is there.
-    Refused(Code),
-    /// The hold's node is gone.
-    Lost,
-    /// Somebody asks the holder to let go.
-    Asked,
-    /// Our node is gone; `ours`: by our own request.
-    Left {
-        ours: bool,
-    },
-    /// The server does not let us delete our own node.
-    Stuck(Code),
-}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Phase {
@@ -157,27 +42,11 @@ enum Phase {
     /// The node is there; the list that shows who is before it is under way.
     Listing(Node),
     Waiting(Waiting),
-    Held(Node),
+    /// It is our turn, and numbers have moved on since our node was created.
+    Numbering(Node),
+    Held(Held),
     Deleting(Deleting),
     Over,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Deleting {
-    node: Node,
-    then: Then,
-    /// It was sent before, and the answer was lost with the link.
-    again: bool,
-    /// The server refuses it.
-    stuck: bool,
-}
-
-/// What is told once the node is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Then {
-    Left,
-    Busy,
-    Refused(Code),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -185,6 +54,8 @@ struct Waiting {
     node: Node,
     /// The nearest node before us.
     before: Child,
+    /// Those of the watched nodes that are known to be watched: what happens to them cannot be missed.
+    armed: BTreeSet<String>,
     /// It is the only one before us: its deletion is the grant.
     last: bool,
     /// The one before that, watched so that the list is taken before it matters.
@@ -209,6 +80,8 @@ pub(super) struct Contender {
     told: bool,
     /// How often the directory was made anew.
     builds: u8,
+    /// The latest transaction after which numbers may have moved on.
+    moved: i64,
     /// Children that end like contenders and are none.
     ignored: BTreeSet<String>,
 }
@@ -228,24 +101,30 @@ impl Contender {
             asked: false,
             told: false,
             builds: 0,
+            moved: 0,
             ignored: BTreeSet::new(),
         }
     }
 
-    /// Our node, as far as it is known.
-    pub(super) fn node(&self) -> Option<&Node> {
+    /// The names of our nodes, as far as they are known; the one that stands for the claim comes first.
+    pub(super) fn nodes(&self) -> Vec<&str> {
         match &self.phase {
-            Phase::Listing(node) | Phase::Held(node) => Some(node),
-            Phase::Waiting(waiting) => Some(&waiting.node),
-            Phase::Deleting(deleting) => Some(&deleting.node),
-            _ => None,
+            Phase::Listing(node) | Phase::Numbering(node) | Phase::Waiting(Waiting { node, .. }) => vec![&node.name],
+            Phase::Held(held) => held.nodes(),
+            Phase::Deleting(deleting) => deleting.left.iter().map(String::as_str).collect(),
+            _ => Vec::new(),
         }
+    }
+
+    /// The nodes without which it is no hold.
+    pub(super) fn rests_on(&self) -> Vec<&str> {
+        if let Phase::Held(held) = &self.phase { held.rests_on() } else { Vec::new() }
     }
 
     /// The hold's number, once it is held.
     pub(super) fn held(&self) -> Option<i64> {
         match &self.phase {
-            Phase::Held(node) => node.czxid,
+            Phase::Held(held) => Some(held.number),
             _ => None,
         }
     }
@@ -278,13 +157,19 @@ impl Contender {
     }
 
     /// The watches it has on other nodes.
-    pub(super) fn watched(&self) -> impl Iterator<Item = &str> {
-        let waiting = if let Phase::Waiting(w) = &self.phase { Some(w) } else { None };
-        waiting.into_iter().flat_map(|w| [Some(w.before.name.as_str()), w.next.as_deref()]).flatten()
+    pub(super) fn watched(&self) -> Vec<&str> {
+        match &self.phase {
+            Phase::Waiting(w) => [Some(w.before.name.as_str()), w.next.as_deref()].into_iter().flatten().collect(),
+            Phase::Held(held) => held.watched().into_iter().collect(),
+            _ => Vec::new(),
+        }
     }
 
     /// One step.
     pub(super) fn step(&mut self, input: Input, out: &mut Vec<Action>) {
+        if let Phase::Held(_) = self.phase {
+            return self.step_held(input, out);
+        }
         match input {
             Input::LinkUp => self.link_up(out),
             Input::LinkDown => self.link_down(),
@@ -292,13 +177,17 @@ impl Contender {
             Input::Created(result) => self.created(result, out),
             Input::Built(result) => self.built(result, out),
             Input::Listed(result) => self.listed(result, out),
-            Input::Own(seen) => self.own_seen(seen, out),
+            Input::Own(name, seen) => self.own_seen(&name, seen, out),
             Input::Watched(name, seen) => self.watched_seen(&name, seen, out),
-            Input::Peeked(name, seen) => self.peeked(name, seen, out),
+            Input::Peeked(name, seen) => self.peeked(&name, seen, out),
             Input::Found(nodes) => self.found(nodes, out),
-            Input::Deleted(result) => self.deleted(result, out),
+            Input::Deleted(name, result) => self.deleted(&name, result, out),
+            Input::Numbered(result) => self.numbered(result, out),
             Input::Happened { name, deleted } => self.happened(&name, deleted, out),
             Input::Leave => self.leave(out),
+            Input::Turn(_) => out.push(Action::Say(Say::TurnRefused(Code::NO_NODE))),
+            Input::TakeBack => out.push(Action::Say(Say::TakenBack)),
+            Input::Made(_) => {}
         }
     }
 
@@ -306,7 +195,7 @@ impl Contender {
         match &mut self.phase {
             Phase::Idle if self.doubt => {
                 self.phase = Phase::Finding;
-                out.push(Action::Find);
+                out.push(Action::Find { writer: false });
             }
             Phase::Idle if self.leaving => self.over(Say::Left { ours: true }, out),
             Phase::Idle => self.begin(out),
@@ -314,10 +203,9 @@ impl Contender {
                 out.push(Action::WatchOwn(node.name.clone()));
                 self.list(out);
             }
-            Phase::Held(node) => out.push(Action::WatchOwn(node.name.clone())),
             Phase::Deleting(deleting) => {
                 deleting.again = true;
-                out.push(Action::Delete(deleting.node.name.clone()));
+                out.extend(deleting.left.iter().cloned().map(Action::Delete));
             }
             _ => {}
         }
@@ -331,8 +219,9 @@ impl Contender {
                 Phase::Idle
             }
             Phase::Looking | Phase::Peeking | Phase::Building => Phase::Idle,
-            Phase::Waiting(Waiting { node, .. }) | Phase::Listing(node) => Phase::Listing(Node { armed: false, ..node }),
-            Phase::Held(node) => Phase::Held(Node { armed: false, ..node }),
+            Phase::Waiting(Waiting { node, .. }) | Phase::Listing(node) | Phase::Numbering(node) => {
+                Phase::Listing(Node { armed: false, ..node })
+            }
             other => other,
         };
     }
@@ -342,9 +231,8 @@ impl Contender {
         self.doubt = false;
         match &self.phase {
             Phase::Over => {}
-            Phase::Held(_) => self.phase = Phase::Over,
             Phase::Deleting(deleting) => {
-                let ours = deleting.stuck;
+                let ours = deleting.ours || deleting.stuck;
                 let then = deleting.then;
                 self.gone(then, ours, out);
             }
@@ -365,6 +253,8 @@ impl Contender {
 
     fn create(&mut self, out: &mut Vec<Action>) {
         self.phase = Phase::Creating;
+        // Whatever moved on before is below the number of a node that is created now.
+        self.moved = 0;
         out.push(Action::Create);
         self.list(out);
     }
@@ -409,19 +299,20 @@ impl Contender {
         }
     }
 
-    fn listed(&mut self, result: Result<Vec<Child>, Code>, out: &mut Vec<Action>) {
+    fn listed(&mut self, result: Result<Listing, Code>, out: &mut Vec<Action>) {
         self.lists = self.lists.saturating_sub(1);
         if self.lists > 0 {
             return;
         }
         match (&self.phase, result) {
-            (Phase::Looking, Ok(children)) => self.looked(&children, out),
+            (Phase::Looking, Ok(listing)) => self.looked(&listing.children, out),
             // Nobody ever stood there.
             (Phase::Looking, Err(Code::NO_NODE)) => self.create(out),
             (Phase::Looking, Err(code)) => self.over(Say::Refused(code), out),
-            (Phase::Listing(node) | Phase::Waiting(Waiting { node, .. }), Ok(children)) => {
+            (Phase::Listing(node) | Phase::Waiting(Waiting { node, .. }), Ok(listing)) => {
                 let node = node.clone();
-                self.decide(node, children, out);
+                self.moved = self.moved.max(listing.mzxid);
+                self.decide(node, listing.children, out);
             }
             // The directory went with everything in it.
             (Phase::Listing(_) | Phase::Waiting(_), Err(Code::NO_NODE)) => self.create(out),
@@ -431,19 +322,6 @@ impl Contender {
                 self.delete(node, Then::Refused(code), out);
             }
             _ => {}
-        }
-    }
-
-    /// A try has looked.
-    fn looked(&mut self, children: &[Child], out: &mut Vec<Action>) {
-        let others = children.iter().filter(|c| self.want.excludes(c.tag) && !self.ignored.contains(&c.name));
-        let first = others.reduce(|first, c| if c.is_before(first.seq) { c } else { first });
-        match first {
-            None => self.create(out),
-            Some(first) => {
-                self.phase = Phase::Peeking;
-                out.push(Action::Peek(first.name.clone()));
-            }
         }
     }
 
@@ -459,13 +337,13 @@ impl Contender {
         let ahead = u32::try_from(before.len()).unwrap_or(u32::MAX);
         let first = before.last().map(|c| c.name.clone());
         let mut before = before.into_iter();
-        let Some(nearest) = before.next() else { return self.grant(node, out) };
+        let Some(nearest) = before.next() else { return self.our_turn(node, out) };
         if self.only_try {
             return self.delete(node, Then::Busy, out);
         }
         // After a writer of Curator's rw-lock a list is taken anyway.
         let next = before.next().map(|c| c.name).filter(|_| nearest.tag != Tag::Write);
-        let already: Vec<String> = self.watched().map(str::to_owned).collect();
+        let already: Vec<String> = self.watched().into_iter().map(str::to_owned).collect();
         for name in [Some(&nearest.name), next.as_ref()].into_iter().flatten() {
             if !already.contains(name) {
                 out.push(Action::Watch(name.clone()));
@@ -479,81 +357,91 @@ impl Contender {
             }
             out.push(Action::Say(Say::InLine { ahead, first }));
         }
-        self.phase = Phase::Waiting(Waiting { node, before: nearest, last: ahead == 1, next });
+        let mut armed = match std::mem::replace(&mut self.phase, Phase::Idle) {
+            Phase::Waiting(before) => before.armed,
+            _ => BTreeSet::new(),
+        };
+        armed.retain(|name| *name == nearest.name || Some(name) == next.as_ref());
+        self.phase = Phase::Waiting(Waiting { node, before: nearest, armed, last: ahead == 1, next });
     }
 
-    fn grant(&mut self, node: Node, out: &mut Vec<Action>) {
-        // The create's answer said it, or that to our own node's read, which was sent before the list.
-        let Some(czxid) = node.czxid else { return self.delete(node, Then::Refused(Code::RUNTIME_INCONSISTENCY), out) };
-        self.phase = Phase::Held(node);
-        out.push(Action::Say(Say::Granted { czxid }));
+    /// Nobody is before us.
+    fn our_turn(&mut self, node: Node, out: &mut Vec<Action>) {
+        match node.czxid {
+            Some(czxid) if self.moved <= czxid => self.grant(node, czxid, out),
+            Some(_) => {
+                out.push(Action::Number(node.name.clone()));
+                self.phase = Phase::Numbering(node);
+            }
+            // The create's answer said it, or that to our own node's read, which was sent before the list.
+            None => self.delete(node, Then::Refused(Code::RUNTIME_INCONSISTENCY), out),
+        }
+    }
+
+    fn numbered(&mut self, result: Result<i64, Code>, out: &mut Vec<Action>) {
+        let Phase::Numbering(node) = &self.phase else { return };
+        let node = node.clone();
+        match result {
+            Ok(number) => self.grant(node, number, out),
+            Err(Code::NO_NODE) => self.create(out),
+            Err(code) => self.delete(node, Then::Refused(code), out),
+        }
+    }
+
+    fn grant(&mut self, node: Node, number: i64, out: &mut Vec<Action>) {
+        self.phase = Phase::Held(Held::new(node, number));
+        out.push(Action::Say(Say::Granted { number }));
         if self.asked {
             out.push(Action::Say(Say::Asked));
         }
     }
 
-    fn delete(&mut self, node: Node, then: Then, out: &mut Vec<Action>) {
-        out.push(Action::Delete(node.name.clone()));
-        self.phase = Phase::Deleting(Deleting { node, then, again: false, stuck: false });
-    }
-
-    fn own_seen(&mut self, seen: Result<OwnSeen, Code>, out: &mut Vec<Action>) {
-        let seen = match seen {
-            Ok(seen) if seen.ours => seen,
-            Ok(_) | Err(Code::NO_NODE) => return self.own_gone(out),
-            Err(code) => {
-                if let Phase::Listing(node) | Phase::Waiting(Waiting { node, .. }) = &self.phase {
-                    // A node that we cannot watch could be taken away without our knowing.
-                    let node = node.clone();
-                    self.delete(node, Then::Refused(code), out);
-                }
-                return;
-            }
-        };
-        match &mut self.phase {
-            Phase::Listing(node) | Phase::Waiting(Waiting { node, .. }) => {
+    fn own_seen(&mut self, name: &str, seen: Result<OwnSeen, Code>, out: &mut Vec<Action>) {
+        let (Phase::Listing(node) | Phase::Numbering(node) | Phase::Waiting(Waiting { node, .. })) = &mut self.phase else { return };
+        if node.name != name {
+            return;
+        }
+        match seen {
+            Ok(seen) if seen.ours => {
                 node.armed = true;
                 node.czxid = Some(seen.czxid);
                 self.asked |= seen.asked;
             }
-            Phase::Held(node) => {
-                node.armed = true;
-                if seen.asked && !self.asked {
-                    out.push(Action::Say(Say::Asked));
-                }
-                self.asked |= seen.asked;
+            Ok(_) | Err(Code::NO_NODE) => self.create(out),
+            Err(code) => {
+                // A node that we cannot watch could be taken away without our knowing.
+                let node = node.clone();
+                self.delete(node, Then::Refused(code), out);
             }
-            _ => {}
-        }
-    }
-
-    fn own_gone(&mut self, out: &mut Vec<Action>) {
-        match self.phase {
-            Phase::Held(_) => self.over(Say::Lost, out),
-            Phase::Listing(_) | Phase::Waiting(_) => self.create(out),
-            _ => {}
         }
     }
 
     fn happened(&mut self, name: &str, deleted: bool, out: &mut Vec<Action>) {
-        if self.node().is_some_and(|node| node.name == name) {
-            match &self.phase {
-                Phase::Deleting(_) => {}
-                _ if deleted => self.own_gone(out),
-                _ => out.push(Action::WatchOwn(name.to_owned())),
+        if let Phase::Listing(node) | Phase::Numbering(node) | Phase::Waiting(Waiting { node, .. }) = &self.phase
+            && node.name == name
+        {
+            if deleted {
+                self.create(out);
+            } else {
+                out.push(Action::WatchOwn(name.to_owned()));
             }
             return;
         }
         let Phase::Waiting(waiting) = &mut self.phase else { return };
         if !deleted {
             if waiting.before.name == name || waiting.next.as_deref() == Some(name) {
+                // Its number may have moved on; how far does not matter, ours will be later.
+                self.moved = i64::MAX;
+                waiting.armed.remove(name);
                 out.push(Action::Watch(name.to_owned()));
             }
         } else if waiting.before.name == name {
-            let certain = waiting.last && waiting.node.armed && waiting.before.tag != Tag::Write;
+            // Gone before it was watched: then its number may have moved on without our seeing it.
+            let seen_all = waiting.node.armed && waiting.armed.contains(name);
+            let certain = waiting.last && seen_all && waiting.before.tag != Tag::Write;
             if certain && self.lists == 0 {
                 let node = waiting.node.clone();
-                self.grant(node, out);
+                self.our_turn(node, out);
             } else if self.lists == 0 {
                 self.list(out);
             }
@@ -567,30 +455,16 @@ impl Contender {
 
     fn watched_seen(&mut self, name: &str, seen: Seen, out: &mut Vec<Action>) {
         match seen {
-            Seen::Here => {}
+            Seen::Here(mzxid) => {
+                if let Phase::Waiting(waiting) = &mut self.phase
+                    && (waiting.before.name == name || waiting.next.as_deref() == Some(name))
+                {
+                    waiting.armed.insert(name.to_owned());
+                    self.moved = self.moved.max(mzxid);
+                }
+            }
             Seen::Gone => self.happened(name, true, out),
             Seen::NoContender => self.ignore(name, out),
-        }
-    }
-
-    fn peeked(&mut self, name: String, seen: Seen, out: &mut Vec<Action>) {
-        match seen {
-            Seen::NoContender => self.ignore(&name, out),
-            _ if self.phase == Phase::Peeking => self.over(Say::Busy, out),
-            _ => {}
-        }
-    }
-
-    /// A child that is no contender: look again without it.
-    fn ignore(&mut self, name: &str, out: &mut Vec<Action>) {
-        self.ignored.insert(name.to_owned());
-        match self.phase {
-            Phase::Peeking => {
-                self.phase = Phase::Looking;
-                self.list(out);
-            }
-            Phase::Waiting(_) if self.lists == 0 => self.list(out),
-            _ => {}
         }
     }
 
@@ -600,10 +474,7 @@ impl Contender {
             return;
         }
         self.doubt = false;
-        let first = nodes.iter().reduce(|first, c| if c.is_before(first.seq) { c } else { first }).cloned();
-        for other in nodes.into_iter().filter(|c| first.as_ref().is_some_and(|f| f.name != c.name)) {
-            out.push(Action::Discard(other.name));
-        }
+        let first = first_of(nodes, out);
         match first {
             Some(Child { name, seq, .. }) => {
                 let node = Node::new(name, seq, None);
@@ -618,52 +489,11 @@ impl Contender {
             None => self.begin(out),
         }
     }
+}
 
-    fn deleted(&mut self, result: Result<(), Code>, out: &mut Vec<Action>) {
-        let Phase::Deleting(deleting) = &mut self.phase else { return };
-        // Gone already: by the request whose answer was lost, as the name is nobody else's; else by somebody's hand.
-        let again = deleting.again;
-        let then = deleting.then;
-        match result {
-            Ok(()) => self.gone(then, true, out),
-            Err(Code::NO_NODE) => self.gone(then, again, out),
-            Err(code) => {
-                deleting.stuck = true;
-                out.push(Action::Say(Say::Stuck(code)));
-            }
-        }
-    }
-
-    /// Our node is there no more.
-    fn gone(&mut self, then: Then, ours: bool, out: &mut Vec<Action>) {
-        self.over(
-            match then {
-                Then::Left => Say::Left { ours },
-                Then::Busy => Say::Busy,
-                Then::Refused(code) => Say::Refused(code),
-            },
-            out,
-        );
-    }
-
-    fn leave(&mut self, out: &mut Vec<Action>) {
-        self.leaving = true;
-        match &mut self.phase {
-            Phase::Idle if self.doubt => {}
-            Phase::Idle | Phase::Looking | Phase::Peeking | Phase::Building => self.over(Say::Left { ours: true }, out),
-            Phase::Listing(node) | Phase::Held(node) | Phase::Waiting(Waiting { node, .. }) => {
-                let node = node.clone();
-                self.delete(node, Then::Left, out);
-            }
-            // On its way out already; now somebody waits to hear that it is.
-            Phase::Deleting(deleting) => {
-                deleting.then = Then::Left;
-                if std::mem::take(&mut deleting.stuck) {
-                    out.push(Action::Delete(deleting.node.name.clone()));
-                }
-            }
-            Phase::Creating | Phase::Finding => {}
-            Phase::Over => out.push(Action::Say(Say::Left { ours: false })),
-        }
-    }
+/// Keeps the first of our nodes and discards the others: a create whose reply was lost may have been sent twice.
+fn first_of(nodes: Vec<Child>, out: &mut Vec<Action>) -> Option<Child> {
+    let first = nodes.iter().reduce(|first, c| if c.is_before(first.seq) { c } else { first }).cloned()?;
+    out.extend(nodes.into_iter().filter(|c| c.name != first.name).map(|c| Action::Discard(c.name)));
+    Some(first)
 }

@@ -1,0 +1,302 @@
+//! Runs each claim's [`Contender`]: its actions become requests, what it says becomes answers and events.
+
+mod answers;
+mod perform;
+mod replies;
+mod turns;
+
+use tokio::sync::oneshot;
+
+use super::errors::{PLACES_MAX, TOO_MANY};
+use super::layout::{Child, Layout, Tag};
+use super::proto::{Code, Happened, WatchEvent};
+use super::recipe::{Contender, Input, Node, Want};
+use super::record;
+use super::state::State;
+use crate::claim::{Claim, Holder, Mode};
+use crate::engine::{Attempt, End, Grant, Lease, Number, Place};
+use crate::error::{Error, ErrorKind};
+use crate::id::ClaimId;
+use crate::name::Kind;
+
+/// Curator's word for `let go`.
+pub(super) const REVOKE: &[u8] = b"__REVOKE__";
+
+/// What a claim's request was for.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    Create,
+    /// Creates the writer's node of an upgrade.
+    CreateWriter,
+    /// Creates the reader's node of a downgrade.
+    CreateReader(Node),
+    List,
+    Own(String),
+    Watch(String),
+    Peek(String),
+    Find {
+        prefix: String,
+    },
+    Delete(String),
+    /// Reads the directory, in order to change it without changing what it says.
+    Before {
+        node: String,
+    },
+    /// Takes a new number.
+    Number {
+        node: String,
+    },
+    /// Looks whether one of the directories is there.
+    Ancestor(usize),
+    /// Makes one of them.
+    Made {
+        path: String,
+        container: bool,
+    },
+}
+
+/// A claim and all that belongs to it.
+pub(super) struct Entry {
+    pub(super) claim: Claim,
+    pub(super) machine: Contender,
+    /// The directory, as the server sees it.
+    pub(super) dir: String,
+    /// What our node is called up to its number.
+    prefix: String,
+    data: Vec<u8>,
+    /// Counts the sessions in which it stood: a node of an earlier one is somebody else's.
+    incarnation: u32,
+    /// Who waits for the attempt's answer, and for the end.
+    answers: Vec<oneshot::Sender<Attempt>>,
+    ends: Vec<oneshot::Sender<End>>,
+    /// The place is told once it is known who is at this node.
+    place: Option<(String, u32)>,
+    holder: Option<Box<Holder>>,
+    build: Build,
+    turn: Option<TurnEntry>,
+}
+
+/// A conversion of a hold, under way or made last.
+struct TurnEntry {
+    id: ClaimId,
+    /// What it came to.
+    number: Option<i64>,
+    /// What the writer's node of an upgrade is called up to its number.
+    prefix: String,
+    answers: Vec<oneshot::Sender<Attempt>>,
+    ends: Vec<oneshot::Sender<End>>,
+}
+
+/// Making a directory and what is missing above it.
+#[derive(Default)]
+struct Build {
+    paths: Vec<String>,
+    missing: Vec<usize>,
+    waiting: usize,
+    failed: Option<Code>,
+}
+
+impl State {
+    /// A claim is asked for, or asked about again.
+    pub(super) fn attempt(&mut self, claim: &Claim, dir: String, only_try: bool) -> oneshot::Receiver<Attempt> {
+        let (sender, receiver) = oneshot::channel();
+        let id = claim.id;
+        let Some(entry) = self.claims.get_mut(&id) else {
+            self.stand(claim, dir, only_try, sender);
+            return receiver;
+        };
+        let held = entry.machine.held();
+        let waits = entry.machine.waits_for().is_some();
+        if entry.machine.is_leaving() {
+            self.outbox.attempts.push((sender, Attempt::Unknown(Error::new(ErrorKind::Unknown, "the claim is being withdrawn"))));
+        } else if let Some(number) = held {
+            let answer = self.grant(number);
+            self.outbox.attempts.push((sender, answer));
+        } else if waits && entry.place.is_none() {
+            self.outbox.attempts.push((sender, Attempt::InLine(Place::default())));
+        } else {
+            entry.answers.push(sender);
+        }
+        receiver
+    }
+
+    fn stand(&mut self, claim: &Claim, dir: String, only_try: bool, sender: oneshot::Sender<Attempt>) {
+        let want = match claim.mode {
+            Mode::Shared => Want::Shared,
+            Mode::Upgradable => Want::Upgradable,
+            _ => Want::Exclusive,
+        };
+        let entry = Entry {
+            claim: claim.clone(),
+            machine: Contender::new(want, only_try),
+            dir,
+            prefix: self.options.layout.prefix(tag_of(&self.options.layout, claim), claim.id),
+            data: record::write(claim),
+            incarnation: 0,
+            answers: vec![sender],
+            ends: Vec::new(),
+            place: None,
+            holder: None,
+            build: Build::default(),
+            turn: None,
+        };
+        self.claims.insert(claim.id, entry);
+        if self.up {
+            self.step(claim.id, Input::LinkUp);
+        }
+    }
+
+    /// Leaves the line, or gives the hold back.
+    pub(super) fn leave(&mut self, id: ClaimId) -> oneshot::Receiver<End> {
+        let (sender, receiver) = oneshot::channel();
+        if let Some((hold, turn)) = self.turn_called(id) {
+            turn.ends.push(sender);
+            self.step(hold, Input::TakeBack);
+            return receiver;
+        }
+        match self.claims.get_mut(&id) {
+            Some(entry) => {
+                entry.ends.push(sender);
+                self.step(id, Input::Leave);
+            }
+            None => self.outbox.ends.push((sender, End::NotOurs)),
+        }
+        receiver
+    }
+
+    /// Its caller's time is over while nothing of it was ever sent.
+    pub(super) fn forget_unsent(&mut self, id: ClaimId) -> bool {
+        let unsent = !self.up && self.claims.get(&id).is_some_and(|e| e.machine.left_nothing());
+        if unsent {
+            self.claims.remove(&id);
+        }
+        unsent
+    }
+
+    /// How a claim or a conversion stands.
+    pub(super) fn stands(&self, id: ClaimId) -> Attempt {
+        let turn = || self.claims.get(self.turns.get(&id)?)?.turn.as_ref();
+        match self.claims.get(&id).map(|e| e.machine.held()).or_else(|| turn().map(|t| t.number)) {
+            Some(Some(number)) => self.grant(number),
+            Some(None) => Attempt::InLine(Place::default()),
+            None => Attempt::Failed(Error::new(ErrorKind::Lost, "nothing of it is there any more")),
+        }
+    }
+
+    /// A grant of the session, as the evidence for it stands now.
+    pub(super) fn grant(&self, number: i64) -> Attempt {
+        let zxid = number;
+        let number = u64::try_from(number).ok().filter(|n| *n < 1 << 57);
+        let (Some(number), Some(session)) = (number, &self.session) else {
+            let text = format!("the ensemble's transaction number {zxid} is beyond what a token can carry");
+            return Attempt::Failed(Error::new(ErrorKind::Refused, text));
+        };
+        let now = self.clock.now();
+        let left = self.alive.left(now, self.options.drift_per_mille);
+        let lease = if left >= session.timeout / 8 {
+            Lease { id: session.lease(), ttl: left, since: Some(now), confirm: false }
+        } else {
+            // Too little is proven about the session: a renewal first.
+            Lease { id: session.lease(), ttl: session.timeout, since: None, confirm: true }
+        };
+        Attempt::Granted(Grant { number: Number::Ours(number), lease: Some(lease) })
+    }
+
+    pub(super) fn claim_link_up(&mut self, id: ClaimId) {
+        let now = self.clock.now();
+        let Some(entry) = self.claims.get_mut(&id) else { return };
+        let late = entry.claim.give_up.is_some_and(|at| at <= now);
+        if late && entry.machine.left_nothing() {
+            // A request that was held up must not lock for a caller who has left (R3).
+            let text = "ZooKeeper could not be reached within the caller's time";
+            return self.finish(id, Attempt::Failed(Error::new(ErrorKind::TimedOut, text)));
+        }
+        self.step(id, Input::LinkUp);
+    }
+
+    pub(super) fn claim_link_down(&mut self, id: ClaimId) {
+        if let Some(entry) = self.claims.get_mut(&id) {
+            entry.place = None;
+            entry.build = Build::default();
+            self.step(id, Input::LinkDown);
+        }
+    }
+
+    pub(super) fn claim_session_ended(&mut self, id: ClaimId) {
+        let Some(entry) = self.claims.get_mut(&id) else { return };
+        entry.incarnation = entry.incarnation.wrapping_add(1);
+        // A node of the session that ended may still be listed for a while: it must not look like ours.
+        let fresh = ClaimId(entry.claim.id.0.wrapping_add(u128::from(entry.incarnation)));
+        entry.prefix = self.options.layout.prefix(tag_of(&self.options.layout, &entry.claim), fresh);
+        self.step(id, Input::SessionEnded);
+    }
+
+    /// A watch that fired.
+    pub(super) fn claim_event(&mut self, id: ClaimId, event: &WatchEvent) {
+        let Some(entry) = self.claims.get(&id) else { return };
+        let Some(name) = event.path.strip_prefix(&entry.dir).and_then(|rest| rest.strip_prefix('/')) else { return };
+        let name = name.to_owned();
+        self.step(id, Input::Happened { name, deleted: event.happened == Happened::Deleted });
+    }
+
+    /// Steps a claim, and does and says what comes of it.
+    pub(super) fn step(&mut self, id: ClaimId, input: Input) {
+        let Some(entry) = self.claims.get_mut(&id) else { return };
+        let before: Vec<String> = entry.machine.watched().into_iter().map(str::to_owned).collect();
+        let mut actions = Vec::new();
+        entry.machine.step(input, &mut actions);
+        let after = entry.machine.watched();
+        let dropped: Vec<String> =
+            before.into_iter().filter(|n| !after.contains(&n.as_str())).map(|n| format!("{}/{n}", entry.dir)).collect();
+        let next = entry.machine.waits_for().is_some_and(|(_, last)| last);
+        for path in dropped {
+            self.drop_target(&path, id);
+        }
+        if next {
+            self.next_in_line.insert(id);
+        } else {
+            self.next_in_line.remove(&id);
+        }
+        for action in actions {
+            self.perform(id, action);
+        }
+        if self.claims.get(&id).is_some_and(|e| e.machine.is_over()) {
+            // It ended with its session, which is told for all of them at once.
+            let error = Error::new(ErrorKind::Lost, "the session that carried it ended");
+            return self.finish(id, Attempt::Failed(error));
+        }
+        // Whoever asks again while it waits gets an answer, also when the place was told before.
+        if let Some(entry) = self.claims.get_mut(&id)
+            && entry.place.is_none()
+            && entry.machine.waits_for().is_some()
+        {
+            for sender in std::mem::take(&mut entry.answers) {
+                self.outbox.attempts.push((sender, Attempt::InLine(Place::default())));
+            }
+        }
+    }
+}
+
+/// Which node of the layout a claim stands with.
+fn tag_of(layout: &Layout, claim: &Claim) -> Tag {
+    match (claim.kind, claim.mode) {
+        (Kind::Election, _) if *layout == Layout::Curator => Tag::Latch,
+        (_, Mode::Shared) => Tag::Read,
+        (_, Mode::Upgradable) => Tag::Upgradable,
+        // Curator's readers respect only this one, and its mutexes only the other.
+        (Kind::Lock, _) if claim.rw => Tag::Write,
+        _ => Tag::Lock,
+    }
+}
+
+/// The children that stand in the line of this kind.
+pub(super) fn contenders(layout: &Layout, kind: Kind, names: &[String]) -> Result<Vec<Child>, Code> {
+    let election = kind == Kind::Election && *layout == Layout::Curator;
+    let counts = |child: &Child| match child.tag {
+        Tag::Latch => election,
+        Tag::Lease => false,
+        _ => !election,
+    };
+    let all: Vec<Child> = names.iter().filter_map(|name| Child::read(name)).filter(counts).collect();
+    if all.len() > PLACES_MAX { Err(TOO_MANY) } else { Ok(all) }
+}

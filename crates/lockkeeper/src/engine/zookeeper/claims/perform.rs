@@ -1,0 +1,149 @@
+//! What a claim's machine decides, done: one request, or the few that make a directory or take a number.
+
+use super::{Build, Step};
+use crate::engine::zookeeper::layout::{Layout, Tag, write_seq};
+use crate::engine::zookeeper::proto::{Code, Create, Reply, Request};
+use crate::engine::zookeeper::recipe::{Action, Input, Node};
+use crate::engine::zookeeper::state::{State, Ticket};
+use crate::id::ClaimId;
+
+impl State {
+    pub(super) fn perform(&mut self, id: ClaimId, action: Action) {
+        if let Action::Say(say) = action {
+            return self.say(id, say);
+        }
+        let Some(entry) = self.claims.get_mut(&id) else { return };
+        if !self.up {
+            return;
+        }
+        let at = |name: &str| format!("{}/{name}", entry.dir);
+        let (request, step) = match action {
+            Action::Create => {
+                let (path, data, acl) = (at(&entry.prefix), entry.data.clone(), self.options.acl.clone());
+                (Request::Create { path, data, acl, how: Create::EphemeralSequential }, Step::Create)
+            }
+            Action::CreateWriter => {
+                let prefix = entry.turn.as_ref().map_or("", |t| t.prefix.as_str());
+                let (path, data, acl) = (at(prefix), entry.data.clone(), self.options.acl.clone());
+                (Request::Create { path, data, acl, how: Create::EphemeralSequential }, Step::CreateWriter)
+            }
+            Action::CreateReader(seq) => {
+                let stood = ClaimId(entry.claim.id.0.wrapping_add(u128::from(entry.incarnation)));
+                let name = self.options.layout.prefix(Tag::Read, stood) + &write_seq(seq);
+                let (path, data, acl) = (at(&name), entry.data.clone(), self.options.acl.clone());
+                (Request::Create { path, data, acl, how: Create::Ephemeral }, Step::CreateReader(Node::new(name, seq, None)))
+            }
+            Action::Number(node) => (Request::GetData { path: entry.dir.clone(), watch: false }, Step::Before { node }),
+            Action::List => (Request::List { path: entry.dir.clone() }, Step::List),
+            Action::WatchOwn(name) => (Request::GetData { path: at(&name), watch: true }, Step::Own(name)),
+            Action::Watch(name) => (Request::GetData { path: at(&name), watch: true }, Step::Watch(name)),
+            Action::Peek(name) => (Request::GetData { path: at(&name), watch: false }, Step::Peek(name)),
+            Action::Find { writer } => {
+                let prefix = if writer { entry.turn.as_ref().map_or("", |t| t.prefix.as_str()) } else { &entry.prefix };
+                (Request::GetEphemerals { prefix: at(prefix) }, Step::Find { prefix: prefix.to_owned() })
+            }
+            Action::Delete(name) => (Request::Delete { path: at(&name), version: -1 }, Step::Delete(name)),
+            Action::Discard(name) => {
+                let request = Request::Delete { path: at(&name), version: -1 };
+                return self.send(&request, Ticket::Nobody);
+            }
+            Action::Build => return self.build(id),
+            Action::Say(_) => return,
+        };
+        self.send(&request, Ticket::Claim(id, step));
+    }
+
+    /// The directory was read: change it and our node, and leave both as they are.
+    pub(super) fn number(&mut self, id: ClaimId, node: String, result: Result<Reply, Code>) {
+        let Some(entry) = self.claims.get(&id) else { return };
+        let (data, version) = match result {
+            Ok(Reply::Data(data, stat)) => (data, stat.version),
+            Ok(_) => return self.step(id, Input::Numbered(Err(Code::RUNTIME_INCONSISTENCY))),
+            Err(code) => return self.step(id, Input::Numbered(Err(code))),
+        };
+        let ours = Request::SetData { path: format!("{}/{node}", entry.dir), data: entry.data.clone(), version: -1 };
+        let directory = Request::SetData { path: entry.dir.clone(), data, version };
+        self.send(&Request::Multi(vec![ours, directory]), Ticket::Claim(id, Step::Number { node }));
+    }
+
+    pub(super) fn numbered(&mut self, id: ClaimId, node: String, result: Result<Reply, Code>) {
+        let Some(entry) = self.claims.get(&id) else { return };
+        let replies = match result {
+            Ok(Reply::Many(replies)) => replies,
+            Ok(_) => return self.step(id, Input::Numbered(Err(Code::RUNTIME_INCONSISTENCY))),
+            Err(code) => return self.step(id, Input::Numbered(Err(code))),
+        };
+        let refused = replies.iter().filter_map(|r| r.as_ref().err()).find(|c| **c != Code(0) && **c != Code::RUNTIME_INCONSISTENCY);
+        match (refused, replies.first()) {
+            // Somebody else changed the directory in between.
+            (Some(&Code::BAD_VERSION), _) => {
+                let request = Request::GetData { path: entry.dir.clone(), watch: false };
+                self.send(&request, Ticket::Claim(id, Step::Before { node }));
+            }
+            (Some(code), _) => self.step(id, Input::Numbered(Err(*code))),
+            (None, Some(Ok(Reply::Stat(stat)))) => self.step(id, Input::Numbered(Ok(stat.mzxid))),
+            (None, _) => self.step(id, Input::Numbered(Err(Code::RUNTIME_INCONSISTENCY))),
+        }
+    }
+
+    fn build(&mut self, id: ClaimId) {
+        let Some(entry) = self.claims.get_mut(&id) else { return };
+        let inside = entry.dir.get(self.options.chroot.len()..).unwrap_or_default();
+        let ends = inside.match_indices('/').skip(1).map(|(at, _)| at).chain([inside.len()]);
+        let paths: Vec<String> = ends.filter_map(|end| entry.dir.get(..self.options.chroot.len() + end)).map(str::to_owned).collect();
+        entry.build = Build { waiting: paths.len(), paths: paths.clone(), ..Build::default() };
+        for (at, path) in paths.into_iter().enumerate() {
+            self.send(&Request::Exists { path, watch: false }, Ticket::Claim(id, Step::Ancestor(at)));
+        }
+    }
+
+    pub(super) fn ancestor(&mut self, id: ClaimId, at: usize, result: Result<Reply, Code>) {
+        let Some(entry) = self.claims.get_mut(&id) else { return };
+        let build = &mut entry.build;
+        build.waiting = build.waiting.saturating_sub(1);
+        match result {
+            Ok(_) => {}
+            Err(Code::NO_NODE) => build.missing.push(at),
+            Err(code) => build.failed = Some(code),
+        }
+        if build.waiting > 0 {
+            return;
+        }
+        let missing: Vec<String> = build.missing.iter().filter_map(|at| build.paths.get(*at).cloned()).collect();
+        build.waiting = missing.len();
+        if missing.is_empty() || build.failed.is_some() {
+            let result = build.failed.map_or(Ok(()), Err);
+            return self.step(id, Input::Built(result));
+        }
+        // Others may share the path and make it once only: then it must not go away when it is empty.
+        let container = self.containers && self.options.layout == Layout::Curator;
+        for path in missing {
+            self.make(id, path, container);
+        }
+    }
+
+    fn make(&mut self, id: ClaimId, path: String, container: bool) {
+        let how = if container { Create::Container } else { Create::Persistent };
+        let request = Request::Create { path: path.clone(), data: Vec::new(), acl: self.options.acl.clone(), how };
+        self.send(&request, Ticket::Claim(id, Step::Made { path, container }));
+    }
+
+    pub(super) fn made(&mut self, id: ClaimId, path: String, container: bool, result: Result<Reply, Code>) {
+        if result == Err(Code::UNIMPLEMENTED) && container {
+            self.containers = false;
+            return self.make(id, path, false);
+        }
+        let Some(entry) = self.claims.get_mut(&id) else { return };
+        let build = &mut entry.build;
+        build.waiting = build.waiting.saturating_sub(1);
+        match result {
+            // Made by somebody else in between; or what is above went away again, which the next create will find.
+            Ok(_) | Err(Code::NODE_EXISTS | Code::NO_NODE) => {}
+            Err(code) => build.failed = Some(code),
+        }
+        if build.waiting == 0 {
+            let result = build.failed.map_or(Ok(()), Err);
+            self.step(id, Input::Built(result));
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Replies to a claim's requests, as its machine understands them.
+
+use super::{Entry, REVOKE, Step, contenders};
+use crate::engine::zookeeper::layout::{Child, parse_seq};
+use crate::engine::zookeeper::proto::{Code, Reply, Request};
+use crate::engine::zookeeper::recipe::{Input, Listing, Node, OwnSeen, Seen};
+use crate::engine::zookeeper::record;
+use crate::engine::zookeeper::state::{State, Ticket};
+use crate::engine::{Attempt, Place};
+use crate::id::ClaimId;
+
+impl State {
+    /// A reply to one of a claim's requests.
+    pub(in super::super) fn claim_reply(&mut self, id: ClaimId, step: Step, result: Result<Reply, Code>) {
+        let Some(entry) = self.claims.get_mut(&id) else { return };
+        let owner = self.session.as_ref().map_or(0, |s| s.key.id);
+        let input = match step {
+            Step::Create => Input::Created(created(entry, &entry.prefix, owner, result)),
+            Step::CreateWriter => {
+                let prefix = entry.turn.as_ref().map_or("", |t| t.prefix.as_str());
+                Input::Created(created(entry, prefix, owner, result))
+            }
+            // There already: by our own request, whose answer was lost. The name is nobody else's.
+            Step::CreateReader(node) => Input::Made(match result {
+                Ok(_) | Err(Code::NODE_EXISTS) => Ok(node),
+                Err(code) => Err(code),
+            }),
+            Step::List => Input::Listed(result.and_then(|reply| match reply {
+                Reply::Listing(names, stat) => {
+                    let children = contenders(&self.options.layout, entry.claim.kind, &names)?;
+                    Ok(Listing { children, mzxid: stat.mzxid })
+                }
+                _ => Err(Code::RUNTIME_INCONSISTENCY),
+            })),
+            Step::Own(name) => {
+                let seen = result.and_then(|reply| match reply {
+                    Reply::Data(data, stat) => {
+                        Ok(OwnSeen { czxid: stat.czxid, ours: stat.ephemeral_owner == owner, asked: data == REVOKE })
+                    }
+                    _ => Err(Code::RUNTIME_INCONSISTENCY),
+                });
+                if seen.is_ok() && entry.machine.nodes().contains(&name.as_str()) {
+                    let path = format!("{}/{name}", entry.dir);
+                    self.target(&path, id, true);
+                }
+                Input::Own(name, seen)
+            }
+            Step::Before { node } => return self.number(id, node, result),
+            Step::Number { node } => return self.numbered(id, node, result),
+            Step::Watch(name) => {
+                let wanted = entry.machine.watched().contains(&name.as_str());
+                let path = format!("{}/{name}", entry.dir);
+                let seen = self.look_at(id, &name, result);
+                if matches!(seen, Seen::Here(_)) {
+                    self.target(&path, id, wanted);
+                }
+                Input::Watched(name, seen)
+            }
+            Step::Peek(name) => {
+                let seen = self.look_at(id, &name, result);
+                Input::Peeked(name, seen)
+            }
+            Step::Find { prefix } => {
+                let Some(found) = self.found(id, &prefix, result) else { return };
+                Input::Found(found)
+            }
+            Step::Delete(name) => Input::Deleted(name, result.map(|_| ())),
+            Step::Ancestor(at) => return self.ancestor(id, at, result),
+            Step::Made { path, container } => return self.made(id, path, container, result),
+        };
+        self.step(id, input);
+    }
+
+    /// Reads who stands at another node, and tells the place in line that waits to know it.
+    fn look_at(&mut self, id: ClaimId, name: &str, result: Result<Reply, Code>) -> Seen {
+        let Some(entry) = self.claims.get_mut(&id) else { return Seen::Gone };
+        let (seen, holder) = match result {
+            Ok(Reply::Data(_, stat)) if stat.is_directory() => (Seen::NoContender, None),
+            Ok(Reply::Data(data, stat)) => {
+                let holder = Child::read(name).map(|child| Box::new(record::holder(entry.claim.kind, &child, &data, &stat)));
+                (Seen::Here(stat.mzxid), holder)
+            }
+            Err(Code::NO_NODE) => (Seen::Gone, None),
+            // Who may not be looked at is there all the same.
+            _ => (Seen::Here(0), None),
+        };
+        entry.holder.clone_from(&holder);
+        if let Some((_, ahead)) = entry.place.take_if(|(first, _)| first == name)
+            && seen != Seen::NoContender
+        {
+            for sender in std::mem::take(&mut entry.answers) {
+                self.outbox.attempts.push((sender, Attempt::InLine(Place { ahead: Some(ahead), holder: holder.clone() })));
+            }
+        }
+        seen
+    }
+
+    /// Remembers who is told about a path; or ends a watch that nobody wants any more.
+    fn target(&mut self, path: &str, id: ClaimId, wanted: bool) {
+        if wanted {
+            self.targets.entry(path.to_owned()).or_default().insert(id);
+        } else if !self.targets.contains_key(path) {
+            self.send(&Request::UnwatchData { path: path.to_owned() }, Ticket::Nobody);
+        }
+    }
+
+    /// This session's nodes under a claim's prefix.
+    fn found(&mut self, id: ClaimId, prefix: &str, result: Result<Reply, Code>) -> Option<Vec<Child>> {
+        let entry = self.claims.get(&id)?;
+        let names: Vec<String> = match result {
+            Ok(Reply::Children(paths)) => {
+                let inside = format!("{}/", entry.dir);
+                paths.iter().filter_map(|p| p.strip_prefix(&inside)).map(str::to_owned).collect()
+            }
+            _ => Vec::new(),
+        };
+        // In a layout without ids, what other claims of ours know as theirs is not this one's.
+        let known = |name: &str| {
+            let others = self.claims.iter().filter(|(other, e)| **other != id && e.dir == entry.dir);
+            others.flat_map(|(_, e)| e.machine.nodes()).any(|n| n == name)
+        };
+        let carries_ids = self.options.layout.names_carry_ids();
+        let ours = |name: &&String| name.starts_with(prefix) && (carries_ids || !known(name));
+        Some(names.iter().filter(ours).filter_map(|n| Child::read(n)).collect())
+    }
+
+    pub(super) fn drop_target(&mut self, path: &str, id: ClaimId) {
+        let Some(ids) = self.targets.get_mut(path) else { return };
+        ids.remove(&id);
+        if ids.is_empty() {
+            self.targets.remove(path);
+            if self.up {
+                self.send(&Request::UnwatchData { path: path.to_owned() }, Ticket::Nobody);
+            }
+        }
+    }
+}
+
+/// The node that a create made, if it lives with our session.
+fn created(entry: &Entry, prefix: &str, owner: i64, result: Result<Reply, Code>) -> Result<Node, Code> {
+    match result? {
+        Reply::Created { path, stat } if stat.ephemeral_owner == owner => {
+            let name = path.strip_prefix(&entry.dir).and_then(|rest| rest.strip_prefix('/'));
+            let seq = name.and_then(|name| parse_seq(name.strip_prefix(prefix)?));
+            name.zip(seq).map(|(name, seq)| Node::new(name.to_owned(), seq, Some(stat.czxid))).ok_or(Code::RUNTIME_INCONSISTENCY)
+        }
+        _ => Err(Code::RUNTIME_INCONSISTENCY),
+    }
+}

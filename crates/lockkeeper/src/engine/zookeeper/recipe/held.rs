@@ -1,0 +1,410 @@
+//! What happens to a hold: it is given back or lost, or it is held in another way from now on.
+//!
+//! *Upgrade*: the upgradable reader's node stays, which keeps every writer out that stands behind it, and a writer's node is
+//! created beside it, which keeps new readers out. When the readers that came in before are gone, the hold is exclusive.
+//! *Downgrade*: a reader's node with the number of our node is created before that goes, as Curator does it.
+
+use super::words::{Action, Input, Listing, Node, OwnSeen, Say, Seen, Turn};
+use super::{Contender, Phase, Then, first_of};
+use crate::engine::zookeeper::layout::Child;
+use crate::engine::zookeeper::proto::Code;
+
+/// A hold.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Held {
+    pub(super) node: Node,
+    pub(super) number: i64,
+    /// The writer's node beside our reader's.
+    writer: Option<Node>,
+    way: Way,
+    /// Nodes that a conversion left over; gone when nobody says otherwise.
+    leftovers: Vec<String>,
+    /// Tell when the last leftover is gone.
+    taking_back: bool,
+    /// It is lost with this node, which was told; what is still being created is deleted as soon as it is known.
+    lost: Option<String>,
+}
+
+/// How far a conversion is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Way {
+    Steady,
+    /// The writer's node is being created; `doubt`: its answer was lost.
+    Creating {
+        doubt: bool,
+    },
+    /// Who reads beside us?
+    Looking,
+    /// Until this reader is gone.
+    Waiting {
+        reader: String,
+    },
+    /// The new number is on its way; then it is exclusive, or upgradable again.
+    Numbering {
+        turn: Turn,
+    },
+    /// The reader's node with our number is being created.
+    Making,
+    /// It is there, and the new number is on its way.
+    Replacing {
+        reader: Node,
+    },
+}
+
+impl Held {
+    pub(super) fn new(node: Node, number: i64) -> Self {
+        Self { node, number, writer: None, way: Way::Steady, leftovers: Vec::new(), taking_back: false, lost: None }
+    }
+
+    pub(super) fn nodes(&self) -> Vec<&str> {
+        let reader = if let Way::Replacing { reader } = &self.way { Some(&reader.name) } else { None };
+        let writer = self.writer.as_ref().map(|n| &n.name);
+        [Some(&self.node.name), writer, reader].into_iter().flatten().chain(&self.leftovers).map(String::as_str).collect()
+    }
+
+    pub(super) fn rests_on(&self) -> Vec<&str> {
+        [Some(&self.node), self.writer.as_ref()].into_iter().flatten().map(|n| n.name.as_str()).collect()
+    }
+
+    pub(super) fn watched(&self) -> Option<&str> {
+        if let Way::Waiting { reader } = &self.way { Some(reader) } else { None }
+    }
+
+    fn node_called(&mut self, name: &str) -> Option<&mut Node> {
+        let reader = if let Way::Replacing { reader } = &mut self.way { Some(reader) } else { None };
+        [Some(&mut self.node), self.writer.as_mut(), reader].into_iter().flatten().find(|n| n.name == name)
+    }
+
+    /// Gets rid of a node.
+    fn leave_over(&mut self, name: String, out: &mut Vec<Action>) {
+        out.push(Action::Delete(name.clone()));
+        self.leftovers.push(name);
+    }
+}
+
+impl Contender {
+    /// One step of a hold.
+    pub(super) fn step_held(&mut self, input: Input, out: &mut Vec<Action>) {
+        let Phase::Held(held) = &mut self.phase else { return };
+        match input {
+            Input::LinkUp => self.held_link_up(out),
+            Input::LinkDown => self.held_link_down(),
+            Input::SessionEnded => self.phase = Phase::Over,
+            Input::Leave => self.held_leave(out),
+            Input::Own(name, seen) => self.held_seen(&name, seen, out),
+            Input::Happened { name, deleted } => self.held_happened(&name, deleted, out),
+            Input::Watched(name, Seen::Gone) => self.held_happened(&name, true, out),
+            Input::Turn(turn) => self.turn(turn, out),
+            Input::TakeBack => self.take_back(out),
+            Input::Created(result) => self.writer_created(result, out),
+            Input::Found(nodes) => self.writer_found(nodes, out),
+            Input::Listed(result) => self.readers_listed(result, out),
+            Input::Made(result) => self.reader_made(result, out),
+            Input::Numbered(result) => self.turned(result, out),
+            Input::Deleted(name, result) => {
+                if matches!(result, Ok(()) | Err(Code::NO_NODE)) {
+                    held.leftovers.retain(|n| *n != name);
+                    if held.leftovers.is_empty() && std::mem::take(&mut held.taking_back) {
+                        out.push(Action::Say(Say::TakenBack));
+                    }
+                }
+            }
+            Input::Watched(..) | Input::Peeked(..) | Input::Built(_) => {}
+        }
+    }
+
+    fn held_link_down(&mut self) {
+        self.lists = 0;
+        let Phase::Held(held) = &mut self.phase else { return };
+        held.node.armed = false;
+        if let Some(writer) = &mut held.writer {
+            writer.armed = false;
+        }
+        held.way = match std::mem::replace(&mut held.way, Way::Steady) {
+            Way::Creating { .. } => Way::Creating { doubt: true },
+            Way::Waiting { .. } => Way::Looking,
+            // The answer to either may be lost, and both can be done again.
+            Way::Replacing { .. } => Way::Making,
+            other => other,
+        };
+    }
+
+    /// Looks after what the connection that broke left open; everything that is repeated has the effect of once.
+    fn held_link_up(&mut self, out: &mut Vec<Action>) {
+        let Phase::Held(held) = &mut self.phase else { return };
+        out.push(Action::WatchOwn(held.node.name.clone()));
+        out.extend(held.writer.iter().map(|writer| Action::WatchOwn(writer.name.clone())));
+        out.extend(held.leftovers.iter().cloned().map(Action::Delete));
+        match &held.way {
+            Way::Steady | Way::Waiting { .. } | Way::Replacing { .. } => {}
+            Way::Creating { .. } => out.push(Action::Find { writer: true }),
+            Way::Looking => self.list(out),
+            Way::Numbering { .. } => out.push(Action::Number(held.node.name.clone())),
+            Way::Making => out.push(Action::CreateReader(held.node.seq)),
+        }
+    }
+
+    fn held_leave(&mut self, out: &mut Vec<Action>) {
+        self.leaving = true;
+        let Phase::Held(held) = &self.phase else { return };
+        if matches!(held.way, Way::Creating { .. } | Way::Making) {
+            // Whatever is being created is deleted as soon as it is known.
+            return;
+        }
+        let main = held.node.name.clone();
+        let mut all: Vec<String> = held.nodes().into_iter().map(str::to_owned).collect();
+        let then = if held.lost.is_some() { Then::Nothing } else { Then::Left };
+        all.retain(|name| Some(name) != held.lost.as_ref());
+        if all.is_empty() {
+            self.gone(then, false, out);
+        } else {
+            self.delete_all(main, all, then, out);
+        }
+    }
+
+    fn held_seen(&mut self, name: &str, seen: Result<OwnSeen, Code>, out: &mut Vec<Action>) {
+        let Phase::Held(held) = &mut self.phase else { return };
+        match seen {
+            Ok(seen) if seen.ours => {
+                let main = held.node.name == name;
+                let Some(node) = held.node_called(name) else { return };
+                node.armed = true;
+                node.czxid = Some(seen.czxid);
+                if main && seen.asked && !std::mem::replace(&mut self.asked, true) {
+                    out.push(Action::Say(Say::Asked));
+                }
+            }
+            Ok(_) | Err(Code::NO_NODE) => self.held_happened(name, true, out),
+            Err(_) => {}
+        }
+    }
+
+    fn held_happened(&mut self, name: &str, deleted: bool, out: &mut Vec<Action>) {
+        let Phase::Held(held) = &mut self.phase else { return };
+        if held.node_called(name).is_some() {
+            if deleted {
+                self.lose(name, out);
+            } else {
+                out.push(Action::WatchOwn(name.to_owned()));
+            }
+        } else if held.watched() == Some(name) {
+            if deleted {
+                held.way = Way::Looking;
+                self.list(out);
+            } else {
+                out.push(Action::Watch(name.to_owned()));
+            }
+        }
+    }
+
+    /// A node that the hold rests on is gone: so is the hold, and what is left of it.
+    fn lose(&mut self, name: &str, out: &mut Vec<Action>) {
+        let Phase::Held(held) = &mut self.phase else { return };
+        if held.lost.replace(name.to_owned()).is_none() {
+            out.push(Action::Say(Say::Lost));
+        }
+        self.held_leave(out);
+    }
+
+    fn turn(&mut self, turn: Turn, out: &mut Vec<Action>) {
+        let Phase::Held(held) = &mut self.phase else { return };
+        if held.way != Way::Steady {
+            return;
+        }
+        match turn {
+            Turn::Up if held.writer.is_some() => out.push(Action::Say(Say::Turned { number: held.number })),
+            Turn::Up => {
+                held.way = Way::Creating { doubt: false };
+                out.push(Action::CreateWriter);
+            }
+            Turn::Back => {
+                held.way = Way::Numbering { turn };
+                out.push(Action::Number(held.node.name.clone()));
+            }
+            Turn::Down => {
+                held.way = Way::Making;
+                out.push(Action::CreateReader(held.node.seq));
+            }
+        }
+    }
+
+    fn writer_created(&mut self, result: Result<Node, Code>, out: &mut Vec<Action>) {
+        let Phase::Held(held) = &mut self.phase else { return };
+        if !matches!(held.way, Way::Creating { .. }) {
+            return;
+        }
+        match result {
+            Ok(writer) => self.writer_is_there(writer, out),
+            Err(code) => {
+                held.way = Way::Steady;
+                if self.leaving {
+                    self.held_leave(out);
+                } else if std::mem::take(&mut held.taking_back) {
+                    out.push(Action::Say(Say::TakenBack));
+                } else {
+                    out.push(Action::Say(Say::TurnRefused(code)));
+                }
+            }
+        }
+    }
+
+    fn writer_found(&mut self, nodes: Vec<Child>, out: &mut Vec<Action>) {
+        let Phase::Held(held) = &mut self.phase else { return };
+        if held.way != (Way::Creating { doubt: true }) {
+            return;
+        }
+        match first_of(nodes, out) {
+            Some(Child { name, seq, .. }) => self.writer_is_there(Node::new(name, seq, None), out),
+            None if self.leaving || held.taking_back => {
+                held.way = Way::Steady;
+                if std::mem::take(&mut held.taking_back) {
+                    out.push(Action::Say(Say::TakenBack));
+                }
+                if self.leaving {
+                    self.held_leave(out);
+                }
+            }
+            None => {
+                held.way = Way::Creating { doubt: false };
+                out.push(Action::CreateWriter);
+            }
+        }
+    }
+
+    fn writer_is_there(&mut self, writer: Node, out: &mut Vec<Action>) {
+        let Phase::Held(held) = &mut self.phase else { return };
+        let name = writer.name.clone();
+        held.way = Way::Steady;
+        if held.taking_back {
+            held.leave_over(name, out);
+        } else {
+            out.push(Action::WatchOwn(name));
+            held.writer = Some(writer);
+            held.way = Way::Looking;
+        }
+        if self.leaving {
+            self.held_leave(out);
+        } else if matches!(&self.phase, Phase::Held(held) if held.way == Way::Looking) {
+            self.list(out);
+        }
+    }
+
+    /// Who reads beside us? Those that came before any writer: later ones wait.
+    fn readers_listed(&mut self, result: Result<Listing, Code>, out: &mut Vec<Action>) {
+        self.lists = self.lists.saturating_sub(1);
+        let Phase::Held(held) = &mut self.phase else { return };
+        let (Way::Looking, Some(writer), 0) = (&held.way, &held.writer, self.lists) else { return };
+        let Ok(listing) = result else {
+            // The directory cannot be looked at any more: what happened to our own nodes will be told.
+            return;
+        };
+        let seq = writer.seq;
+        let first_writer = listing.children.iter().filter(|c| !c.tag.is_shared()).map(|c| c.seq);
+        let bound = first_writer.fold(seq, |first, other| if first.wrapping_sub(other) > 0 { other } else { first });
+        let own = &held.node.name;
+        let reads = |c: &&Child| c.tag.is_shared() && c.is_before(bound) && c.name != *own && !self.ignored.contains(&c.name);
+        let nearest = listing.children.iter().filter(reads).min_by_key(|c| bound.wrapping_sub(c.seq));
+        match nearest {
+            Some(reader) => {
+                out.push(Action::Watch(reader.name.clone()));
+                held.way = Way::Waiting { reader: reader.name.clone() };
+                out.push(Action::Say(Say::TurnWaits));
+            }
+            None => {
+                held.way = Way::Numbering { turn: Turn::Up };
+                out.push(Action::Number(held.node.name.clone()));
+            }
+        }
+    }
+
+    fn reader_made(&mut self, result: Result<Node, Code>, out: &mut Vec<Action>) {
+        let Phase::Held(held) = &mut self.phase else { return };
+        if held.way != Way::Making {
+            return;
+        }
+        match result {
+            Ok(reader) => {
+                out.push(Action::WatchOwn(reader.name.clone()));
+                out.push(Action::Number(reader.name.clone()));
+                held.way = Way::Replacing { reader };
+            }
+            Err(code) => {
+                held.way = Way::Steady;
+                if !self.leaving {
+                    out.push(Action::Say(Say::TurnRefused(code)));
+                }
+            }
+        }
+        if self.leaving {
+            self.held_leave(out);
+        }
+    }
+
+    /// The new number is there.
+    fn turned(&mut self, result: Result<i64, Code>, out: &mut Vec<Action>) {
+        let Phase::Held(held) = &mut self.phase else { return };
+        let number = match result {
+            Ok(number) => number,
+            // The node is gone, which is told by its watch.
+            Err(Code::NO_NODE) => return,
+            Err(code) => return self.not_turned(code, out),
+        };
+        match std::mem::replace(&mut held.way, Way::Steady) {
+            Way::Numbering { turn } => {
+                if turn == Turn::Back
+                    && let Some(writer) = held.writer.take()
+                {
+                    held.leave_over(writer.name, out);
+                }
+            }
+            Way::Replacing { reader } => {
+                let before = std::mem::replace(&mut held.node, reader);
+                held.leave_over(before.name, out);
+                if let Some(writer) = held.writer.take() {
+                    held.leave_over(writer.name, out);
+                }
+            }
+            other => {
+                held.way = other;
+                return;
+            }
+        }
+        held.number = number;
+        out.push(Action::Say(Say::Turned { number }));
+    }
+
+    /// The server does not give a new number: everything stays as it was.
+    fn not_turned(&mut self, code: Code, out: &mut Vec<Action>) {
+        let Phase::Held(held) = &mut self.phase else { return };
+        match std::mem::replace(&mut held.way, Way::Steady) {
+            Way::Numbering { turn: Turn::Up } => {
+                if let Some(writer) = held.writer.take() {
+                    held.leave_over(writer.name, out);
+                }
+            }
+            Way::Replacing { reader } => held.leave_over(reader.name, out),
+            _ => {}
+        }
+        out.push(Action::Say(Say::TurnRefused(code)));
+    }
+
+    fn take_back(&mut self, out: &mut Vec<Action>) {
+        let Phase::Held(held) = &mut self.phase else { return };
+        match &held.way {
+            // It is deleted as soon as it is known.
+            Way::Creating { .. } => held.taking_back = true,
+            // A way down leads to no more than there was.
+            Way::Making | Way::Replacing { .. } | Way::Numbering { turn: Turn::Back | Turn::Down } => out.push(Action::Say(Say::TakenBack)),
+            Way::Steady | Way::Looking | Way::Waiting { .. } | Way::Numbering { turn: Turn::Up } => {
+                held.way = Way::Steady;
+                match held.writer.take() {
+                    Some(writer) => {
+                        held.taking_back = true;
+                        held.leave_over(writer.name, out);
+                    }
+                    None => out.push(Action::Say(Say::TakenBack)),
+                }
+            }
+        }
+    }
+}

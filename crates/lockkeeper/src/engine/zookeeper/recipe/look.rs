@@ -1,0 +1,41 @@
+//! Looking before anything is written, and looking past what is no contender.
+
+use super::words::{Action, Say, Seen};
+use super::{Contender, Phase};
+use crate::engine::zookeeper::layout::Child;
+
+impl Contender {
+    /// A try has looked.
+    pub(super) fn looked(&mut self, children: &[Child], out: &mut Vec<Action>) {
+        let others = children.iter().filter(|c| self.want.excludes(c.tag) && !self.ignored.contains(&c.name));
+        let first = others.reduce(|first, c| if c.is_before(first.seq) { c } else { first });
+        match first {
+            None => self.create(out),
+            Some(first) => {
+                self.phase = Phase::Peeking;
+                out.push(Action::Peek(first.name.clone()));
+            }
+        }
+    }
+
+    pub(super) fn peeked(&mut self, name: &str, seen: Seen, out: &mut Vec<Action>) {
+        match seen {
+            Seen::NoContender => self.ignore(name, out),
+            _ if self.phase == Phase::Peeking => self.over(Say::Busy, out),
+            _ => {}
+        }
+    }
+
+    /// A child that is no contender: look again without it.
+    pub(super) fn ignore(&mut self, name: &str, out: &mut Vec<Action>) {
+        self.ignored.insert(name.to_owned());
+        match self.phase {
+            Phase::Peeking => {
+                self.phase = Phase::Looking;
+                self.list(out);
+            }
+            Phase::Waiting(_) if self.lists == 0 => self.list(out),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The words of the recipe: what happens to a claim, what is to be done, what it came to.
+
+use crate::engine::zookeeper::layout::{Child, Tag};
+use crate::engine::zookeeper::proto::Code;
+
+/// How a claim stands in the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in super::super) enum Want {
+    Exclusive,
+    Shared,
+    /// Beside readers, and as the only one that may become the writer.
+    Upgradable,
+}
+
+impl Want {
+    pub(super) fn excludes(self, tag: Tag) -> bool {
+        match self {
+            Self::Exclusive => true,
+            Self::Shared => !tag.is_shared(),
+            Self::Upgradable => !tag.is_shared() || tag == Tag::Upgradable,
+        }
+    }
+}
+
+/// Our node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(in super::super) struct Node {
+    pub(in super::super) name: String,
+    pub(in super::super) seq: i32,
+    /// The transaction that created it; not known yet of a node that was found again.
+    pub(in super::super) czxid: Option<i64>,
+    /// It is watched on this connection.
+    pub(super) armed: bool,
+}
+
+impl Node {
+    pub(in super::super) fn new(name: String, seq: i32, czxid: Option<i64>) -> Self {
+        Self { name, seq, czxid, armed: false }
+    }
+}
+
+/// A directory, as it was listed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(in super::super) struct Listing {
+    pub(in super::super) children: Vec<Child>,
+    /// The transaction that last changed the directory's own data.
+    pub(in super::super) mzxid: i64,
+}
+
+/// A node that somebody else may stand at, as its data was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in super::super) enum Seen {
+    /// It is there; the transaction that last changed it.
+    Here(i64),
+    Gone,
+    /// A directory of another name that ends like a contender; nobody stands there.
+    NoContender,
+}
+
+/// Our own node, as its data was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in super::super) struct OwnSeen {
+    pub(in super::super) czxid: i64,
+    /// It lives with our session.
+    pub(in super::super) ours: bool,
+    /// Its data asks the holder to let go.
+    pub(in super::super) asked: bool,
+}
+
+/// Another way to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in super::super) enum Turn {
+    /// From upgradable to exclusive.
+    Up,
+    /// From an upgrade back to upgradable.
+    Back,
+    /// From anything to shared.
+    Down,
+}
+
+/// What happens to a claim.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(in super::super) enum Input {
+    /// The link is up: begin, or go on after it was down.
+    LinkUp,
+    /// Every reply that was outstanding is lost, every watch gone.
+    LinkDown,
+    /// The session is over and its nodes with it.
+    SessionEnded,
+    /// Answers [`Action::Create`] and [`Action::CreateWriter`].
+    Created(Result<Node, Code>),
+    Built(Result<(), Code>),
+    Listed(Result<Listing, Code>),
+    /// A node of ours was read and watched; `Err(NO_NODE)`: it is gone.
+    Own(String, Result<OwnSeen, Code>),
+    /// Somebody's data was read and a watch set.
+    Watched(String, Seen),
+    /// Somebody's data was read.
+    Peeked(String, Seen),
+    /// This session's nodes that carry the id asked for.
+    Found(Vec<Child>),
+    Deleted(String, Result<(), Code>),
+    /// Answers [`Action::CreateReader`].
+    Made(Result<Node, Code>),
+    /// Answers [`Action::Number`].
+    Numbered(Result<i64, Code>),
+    /// A watch told that this node was deleted, or else changed.
+    Happened {
+        name: String,
+        deleted: bool,
+    },
+    /// Leave the line, or give the hold back.
+    Leave,
+    /// Hold in another way.
+    Turn(Turn),
+    /// Take back a turn that waits, or that was made a moment ago.
+    TakeBack,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(in super::super) enum Action {
+    /// Create our node.
+    Create,
+    /// Create the writer's node beside our reader's.
+    CreateWriter,
+    /// Create a reader's node with the number of our node.
+    CreateReader(i32),
+    /// Make the directory and what is missing above it.
+    Build,
+    /// List the directory.
+    List,
+    /// Read a node of ours and watch it.
+    WatchOwn(String),
+    /// Read another node and watch it.
+    Watch(String),
+    /// Read another node: who stands there?
+    Peek(String),
+    /// Ask for this session's nodes that carry our id; the writer's that stands beside our reader's.
+    Find {
+        writer: bool,
+    },
+    Delete(String),
+    /// Delete a second node of ours, made by a create whose reply was lost; nobody waits for the answer.
+    Discard(String),
+    /// Change our node and the directory in one transaction, without changing what they say: its number is above every
+    /// number before, and whoever stands behind us learns that numbers have moved on.
+    Number(String),
+    /// Tell what it came to.
+    Say(Say),
+}
+
+/// What a claim came to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(in super::super) enum Say {
+    Granted {
+        number: i64,
+    },
+    /// `first` is the one at the head of the line.
+    InLine {
+        ahead: u32,
+        first: String,
+    },
+    /// Somebody is before us, and nothing of ours is there.
+    Busy,
+    /// The server refuses; nothing of ours is there.
+    Refused(Code),
+    /// The hold's node is gone.
+    Lost,
+    /// Somebody asks the holder to let go.
+    Asked,
+    /// Our node is gone; `ours`: by our own request.
+    Left {
+        ours: bool,
+    },
+    /// The server does not let us delete our own node.
+    Stuck(Code),
+    /// It holds in the other way.
+    Turned {
+        number: i64,
+    },
+    /// The other way has to be waited for.
+    TurnWaits,
+    /// It holds as before.
+    TurnRefused(Code),
+    /// The turn is taken back, or there was none.
+    TakenBack,
+}
