@@ -18,6 +18,7 @@ pub mod helper;
 pub mod history;
 mod interrupt;
 pub mod servers;
+#[cfg(feature = "sim")]
 pub mod sim;
 
 pub mod bench;
