@@ -1,6 +1,5 @@
 //! What the URL says, taken apart.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) use super::layout::Layout;
@@ -14,15 +13,6 @@ use crate::url::{EngineUrl, Secret};
 pub(crate) struct Auth {
     pub(crate) scheme: String,
     pub(crate) credential: Secret,
-}
-
-/// Files for TLS.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tls {
-    /// Certificates of authorities, PEM; without it those of the system.
-    pub(crate) ca: Option<PathBuf>,
-    /// Our certificate chain and key, PEM, where the server asks for them.
-    pub(crate) identity: Option<(PathBuf, PathBuf)>,
 }
 
 /// See the module.
@@ -42,7 +32,6 @@ pub(crate) struct Options {
     pub(crate) layout: Layout,
     /// How much clock rates may differ, in thousandths.
     pub(crate) drift_per_mille: u32,
-    pub(crate) tls: Option<Tls>,
 }
 
 impl Options {
@@ -58,7 +47,6 @@ impl Options {
             request_timeout: Duration::from_secs(2),
             layout: Layout::Curator,
             drift_per_mille: 100,
-            tls: None,
         }
     }
 
@@ -112,15 +100,9 @@ impl Options {
                 *time = given;
             }
         }
-        let (ca, cert, key) = (url.take("tls_ca"), url.take("tls_cert"), url.take("tls_key"));
-        let wanted = url.take_bool("tls")?;
-        let identity = match (cert, key) {
-            (Some(cert), Some(key)) => Some((PathBuf::from(cert), PathBuf::from(key))),
-            (None, None) => None,
-            _ => return Err(invalid("tls_cert and tls_key go together")),
-        };
-        if wanted.unwrap_or(ca.is_some() || identity.is_some()) {
-            options.tls = Some(Tls { ca: ca.map(PathBuf::from), identity });
+        if url.take_bool("tls")?.unwrap_or(false) {
+            let text = "TLS is not built for ZooKeeper: reach the ensemble through a tunnel, or leave tls out";
+            return Err(Error::new(ErrorKind::Unsupported, text));
         }
         Ok(options)
     }
@@ -213,6 +195,12 @@ mod tests {
     }
 
     #[test]
+    fn tls_is_refused_and_never_left_out_silently() {
+        assert_eq!(options("zk://a?tls=true").unwrap_err().kind(), ErrorKind::Unsupported);
+        assert!(options("zk://a?tls=false").is_ok());
+    }
+
+    #[test]
     fn what_a_url_cannot_mean_is_refused() {
         for bad in [
             "zk:///app",
@@ -223,7 +211,6 @@ mod tests {
             "zk://a?auth=bob",
             "zk://a?acl=x",
             "zk://a?session_timeout=1ms",
-            "zk://a?tls_cert=x",
             "zk://a?unknown=1",
         ] {
             assert_eq!(options(bad).unwrap_err().kind(), ErrorKind::InvalidArgument, "{bad}");

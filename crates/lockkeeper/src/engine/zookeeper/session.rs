@@ -217,7 +217,7 @@ async fn connect(shared: &Shared, round: &mut Round, first: bool) -> Dialled {
         let hosts = u32::try_from(shared.options.hosts.len().max(1)).unwrap_or(1);
         let whole = shared.options.connect_timeout;
         let patience = if first { whole / hosts.min(4) } else { whole.min(timeout / 5) }.max(Duration::from_millis(100));
-        let dialling = dial(&shared.options, server, &key, last_zxid, timeout, &shared.clock);
+        let dialling = dial(server, &key, last_zxid, timeout, &shared.clock);
         let failed = match tokio::time::timeout(patience, dialling).await {
             Ok(Ok(dialled)) => {
                 round.failures = 0;

@@ -10,7 +10,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
-use super::options::Options;
 use super::proto::{Connected, SessionKey, write_connect};
 use crate::clock::{Clock, Ticks};
 
@@ -32,7 +31,6 @@ pub(super) struct Dialled {
 
 /// Connects to one server and hands it the session, or asks for a new one.
 pub(super) async fn dial(
-    options: &Options,
     server: &(String, u16),
     key: &SessionKey,
     last_zxid: i64,
@@ -42,11 +40,7 @@ pub(super) async fn dial(
     let tcp = TcpStream::connect((server.0.as_str(), server.1)).await?;
     // Every request is one small write that somebody waits for.
     tcp.set_nodelay(true)?;
-    let stream: Box<dyn Stream> = match &options.tls {
-        None => Box::new(tcp),
-        Some(_) => return Err(io::Error::new(io::ErrorKind::Unsupported, "this build has no TLS")),
-    };
-    let mut link = Link::new(stream);
+    let mut link = Link::new(Box::new(tcp));
     let sent = clock.now();
     write_connect(key, last_zxid, i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX), &mut link.writing);
     let body = std::future::poll_fn(|cx| {
