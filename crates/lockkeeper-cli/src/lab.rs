@@ -1,9 +1,11 @@
 //! The subcommands that show and measure: their work is in `lockkeeper-lab`.
 
 use std::ffi::OsString;
+use std::io::IsTerminal as _;
 
-use lockkeeper_lab::{demo, helper};
+use lockkeeper_lab::{bench, demo, helper};
 
+use crate::args::bench::Args as Bench;
 use crate::args::common::Global;
 use crate::args::demo::{Args, Story};
 use crate::choice::Choice;
@@ -14,6 +16,7 @@ use crate::look::open_chosen;
 pub fn helped(line: &[OsString]) -> Option<u8> {
     match line {
         [_, hidden, rest @ ..] if hidden == helper::ARGUMENT => Some(helper::main(rest)),
+        [_, hidden, rest @ ..] if hidden == bench::PEER_WORD => Some(bench::peer_main(rest)),
         _ => None,
     }
 }
@@ -36,4 +39,19 @@ pub fn demo(global: &Global, args: &Args) -> Result<u8, Failure> {
         ..demo::Options::new(&choice.url)
     };
     Ok(demo::run(&options, &mut std::io::stdout().lock())?)
+}
+
+/// Measures.
+///
+/// # Errors
+/// What an engine says before anything is measured.
+pub fn bench(global: &Global, args: &Bench) -> Result<u8, Failure> {
+    let urls = if args.urls.is_empty() { global.url.iter().cloned().collect() } else { args.urls.clone() };
+    for url in urls.iter().filter(|_| !global.require.is_empty()) {
+        let choice = Choice::make(&Global { url: Some(url.clone()), ..global.clone() })?;
+        drop(open_chosen(choice)?);
+    }
+    let progress = !global.json && !global.quiet && std::io::stderr().is_terminal();
+    let options = bench::Options { urls, time: args.time(), only: args.only.clone(), json: global.json, progress };
+    Ok(bench::run(&options, &mut std::io::stdout().lock()))
 }

@@ -102,6 +102,7 @@ fn perform(global: Global, sub: Sub) -> Result<u8, Failure> {
             let (mut out, mut err) = (std::io::stdout().lock(), std::io::stderr().lock());
             Ok(lockkeeper_lab::check::main_check(args.line(&global), &mut out, &mut err))
         }
+        Sub::Bench(args) => lab::bench(&global, &args),
         Sub::Demo(args) => lab::demo(&global, &args),
         Sub::Completions(args) => Ok(pages::completions(&args)),
         Sub::Man => pages::man(),

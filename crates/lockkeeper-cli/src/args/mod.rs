@@ -1,6 +1,7 @@
 //! The definition of the command line: parser, help, completions and manual page all come from here.
 
 pub mod acquire;
+pub mod bench;
 pub mod common;
 pub mod demo;
 pub mod elect;
@@ -39,6 +40,8 @@ pub enum Sub {
     Gc(others::Gc),
     /// Judge a history.
     Check(others::Lab),
+    /// Figures beside their floors.
+    Bench(bench::Args),
     /// The overselling story.
     Demo(demo::Args),
     /// A shell's completions.
@@ -50,7 +53,7 @@ pub enum Sub {
 /// A subcommand: name, what it does, and what adds its options.
 type Subcommand = (&'static str, &'static str, fn(Command) -> Command);
 
-const SUBCOMMANDS: [Subcommand; 14] = [
+const SUBCOMMANDS: [Subcommand; 15] = [
     ("run", "Hold NAME while a command runs", run::Args::augment_args),
     ("acquire", "Hold NAME until stdin closes, a time is over, or a signal comes", acquire::Args::augment_args),
     ("ls", "Show which names are held or waited for", others::Ls::augment_args),
@@ -62,6 +65,7 @@ const SUBCOMMANDS: [Subcommand; 14] = [
     ("doctor", "Reach the engine and say what it promises", others::Doctor::augment_args),
     ("gc", "Remove idle lock files", others::Gc::augment_args),
     ("check", "Judge histories of locks", others::Lab::build),
+    ("bench", "Measure engines, each figure beside its floor", bench::Args::augment_args),
     ("demo", "Show what a lock is for: sell a stock with many processes, with and without one", demo::Args::augment_args),
     ("completions", "Print a shell's completions", others::Completions::augment_args),
     ("man", "Print the manual page", |command| command),
@@ -117,6 +121,7 @@ pub fn parse(line: &[OsString]) -> Result<(Global, Sub), clap::Error> {
         "doctor" => Sub::Doctor(others::Doctor::from_arg_matches_mut(&mut sub)?),
         "gc" => Sub::Gc(others::Gc::from_arg_matches_mut(&mut sub)?),
         "check" => Sub::Check(others::Lab::from_arg_matches_mut(&mut sub)?),
+        "bench" => Sub::Bench(bench::Args::from_arg_matches_mut(&mut sub)?),
         "demo" => Sub::Demo(demo::Args::from_arg_matches_mut(&mut sub)?),
         "completions" => Sub::Completions(others::Completions::from_arg_matches_mut(&mut sub)?),
         _ => Sub::Man,

@@ -43,7 +43,7 @@ impl Default for Options {
     }
 }
 
-/// Measures, prints, and answers the exit code: 0, 64 for a name that does not exist, 69 for an engine that cannot be used.
+/// Measures, prints, and answers the exit code: 0, 1 when a row could not be measured, 64 for a name that does not exist, 69 for an engine that cannot be used.
 pub fn run(options: &Options, out: &mut dyn Write) -> u8 {
     if let Some(only) = &options.only
         && !NAMES.contains(&only.as_str())
@@ -65,6 +65,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> u8 {
     }
     let share = options.time / u32::try_from(urls.len() * if options.only.is_some() { 1 } else { NAMES.len() }).unwrap_or(1).max(1);
     let mut printer = print::Printer::new(out, options.json);
+    let mut all_measured = true;
     for url in &urls {
         let subject = match Subject::open(url, scratch.0.clone(), share) {
             Ok(subject) => subject,
@@ -87,12 +88,15 @@ pub fn run(options: &Options, out: &mut dyn Write) -> u8 {
             }
             match rows {
                 Ok(rows) => rows.iter().for_each(|row| printer.row(row)),
-                Err(text) => eprintln!("lockkeeper: bench: {name} on {}: {text}", subject.engine),
+                Err(text) => {
+                    all_measured = false;
+                    eprintln!("lockkeeper: bench: {name} on {}: {text}", subject.engine);
+                }
             }
         }
     }
     printer.end();
-    0
+    u8::from(!all_measured)
 }
 
 /// One engine under measurement.

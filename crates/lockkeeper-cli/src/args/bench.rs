@@ -1,0 +1,26 @@
+//! The options of `bench`.
+
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, value_parser};
+
+/// Measure engines, each figure beside its floor
+#[derive(ClapArgs, Debug)]
+pub struct Args {
+    /// The engines to measure; without any: file, in a directory of its own, and memory
+    #[arg(value_name = "URL")]
+    pub urls: Vec<String>,
+    /// For how long, everything together
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = value_parser!(u64).range(1..=86_400))]
+    pub seconds: u64,
+    /// One row only: uncontended, turn, many-names, one-name, process-handoff, places, run
+    #[arg(long, value_name = "NAME")]
+    pub only: Option<String>,
+}
+
+impl Args {
+    /// The time for everything.
+    pub fn time(&self) -> Duration {
+        Duration::from_secs(self.seconds)
+    }
+}

@@ -1,0 +1,51 @@
+//! `lockkeeper bench`: its rows can be read by programs, and each stands beside a floor of the same run.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use common::{Place, json};
+use serde_json::Value;
+
+fn rows(place: &Place, arguments: &[&str]) -> Vec<Value> {
+    let ran = place.run(["bench", "--json", "--seconds", "1"].iter().chain(arguments));
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{ran:?}");
+    ran.out.lines().map(json).collect()
+}
+
+#[test]
+fn a_row_has_the_keys_of_the_contract_and_a_floor_of_the_same_run() {
+    let place = Place::new();
+    for (name, engines) in
+        [("uncontended", &["file", "memory"][..]), ("turn", &["file", "memory"]), ("process-handoff", &["file"]), ("run", &["file"])]
+    {
+        let rows = rows(&place, &["--only", name]);
+        for engine in engines {
+            let mut of_engine = rows.iter().filter(|row| row["engine"] == *engine).peekable();
+            assert!(of_engine.peek().is_some(), "{name} on {engine}: {rows:?}");
+            for row in of_engine {
+                assert_eq!(row["bench"], name);
+                for key in ["tasks", "p50_us", "p99_us", "per_second", "floor", "floor_p50_us", "ratio"] {
+                    assert!(row.get(key).is_some(), "{key} is missing: {row}");
+                }
+            }
+        }
+        let beside = |row: &&Value| ["p50_us", "floor_p50_us", "ratio"].iter().all(|key| row[*key].as_f64().is_some_and(|n| n > 0.0));
+        assert!(rows.iter().any(|row| beside(&row) && row["floor"].as_str().is_some_and(|f| !f.is_empty())), "{name}: {rows:?}");
+    }
+}
+
+#[test]
+fn an_engine_can_be_named() {
+    let place = Place::new();
+    let rows = rows(&place, &["--only", "uncontended", "memory:"]);
+    assert!(!rows.is_empty() && rows.iter().all(|row| row["engine"] == "memory"), "{rows:?}");
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused() {
+    let place = Place::new();
+    for arguments in [&["--only", "nonsense"][..], &["nonsense://x"], &["--seconds", "0"]] {
+        let ran = place.run(["bench"].iter().chain(arguments));
+        assert_eq!((ran.code, ran.out.as_str(), ran.err.lines().count()), (64, "", 1), "{arguments:?}: {ran:?}");
+    }
+}
