@@ -394,7 +394,15 @@ impl Engine for Native {
         let calls: Vec<(ClaimId, Option<Call>)> = claims.iter().map(|id| (*id, inner.recipe().again(now, *id))).collect();
         let commands: Vec<_> = calls.iter().filter_map(|(_, call)| call.as_ref().map(Call::by_name)).collect();
         let started = inner.main.start(&commands);
+        // A hold is asked about by renewing it.
+        let held: Vec<LeaseId> = calls.iter().filter(|(_, call)| call.is_none()).map(|(id, _)| (*id).into()).collect();
+        let renewals = if held.is_empty() { Answer::Now(Vec::new()) } else { self.renew(&held) };
         Answer::later(async move {
+            let mut renewals = match renewals {
+                Answer::Now(renewals) => renewals,
+                Answer::Later(answer) => answer.await,
+            }
+            .into_iter();
             let mut answers = started.each();
             let mut attempts = Vec::with_capacity(calls.len());
             for (id, call) in calls {
@@ -403,7 +411,14 @@ impl Engine for Native {
                         let one = answers.next().unwrap_or_else(Started::nothing);
                         inner.clone().asked(id, call, one, inner.options.request_timeout).await
                     }
-                    None => Attempt::Unknown(Error::new(ErrorKind::Unknown, "this claim does not stand in line")),
+                    None => match renewals.next() {
+                        Some(Renewal::Extended { ttl, since }) => {
+                            let lease = crate::engine::Lease { id: id.into(), ttl, since, confirm: false };
+                            Attempt::Granted(crate::engine::Grant { number: crate::engine::Number::None, lease: Some(lease) })
+                        }
+                        Some(Renewal::Unknown(error)) => Attempt::Unknown(error),
+                        _ => Attempt::Failed(Error::new(ErrorKind::Lost, "the hold is not ours any more")),
+                    },
                 });
             }
             attempts
