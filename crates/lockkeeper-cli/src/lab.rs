@@ -3,11 +3,12 @@
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
 
-use lockkeeper_lab::{bench, demo, helper};
+use lockkeeper_lab::{bench, demo, helper, torture};
 
 use crate::args::bench::Args as Bench;
 use crate::args::common::Global;
 use crate::args::demo::{Args, Story};
+use crate::args::torture::Args as Torture;
 use crate::choice::Choice;
 use crate::failure::Failure;
 use crate::look::open_chosen;
@@ -17,6 +18,7 @@ pub fn helped(line: &[OsString]) -> Option<u8> {
     match line {
         [_, hidden, rest @ ..] if hidden == helper::ARGUMENT => Some(helper::main(rest)),
         [_, hidden, rest @ ..] if hidden == bench::PEER_WORD => Some(bench::peer_main(rest)),
+        [_, hidden, rest @ ..] if hidden == torture::CLIENT_WORD => Some(torture::client_main(rest)),
         _ => None,
     }
 }
@@ -54,4 +56,22 @@ pub fn bench(global: &Global, args: &Bench) -> Result<u8, Failure> {
     let progress = !global.json && !global.quiet && std::io::stderr().is_terminal();
     let options = bench::Options { urls, time: args.time(), only: args.only.clone(), json: global.json, progress };
     Ok(bench::run(&options, &mut std::io::stdout().lock()))
+}
+
+/// Tortures.
+pub fn torture(global: &Global, args: Torture) -> u8 {
+    let options = torture::Options {
+        url: args.target,
+        time: args.seconds,
+        clients: args.clients,
+        tasks: args.tasks,
+        names: args.names,
+        faults: args.faults,
+        seed: args.replay.unwrap_or(args.seed),
+        report: args.report,
+        json: global.json,
+        ascii: args.ascii,
+        progress: !global.quiet && std::io::stderr().is_terminal(),
+    };
+    torture::run(&options, &mut std::io::stdout().lock())
 }

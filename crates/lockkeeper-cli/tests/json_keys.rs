@@ -132,6 +132,12 @@ fn the_page_lists_what_the_program_prints() {
     compare.object("removed", place.run(["gc", "--json"]).out.trim_end());
     compare.object("entry", place.run(["permits", "gpu", "8", "--json"]).out.trim_end());
 
+    let rows = place.run(["bench", "--only", "uncontended", "--seconds", "1", "--json"]).out;
+    compare.object("bench", rows.lines().next().unwrap());
+    let verdict = place.run(["torture", "--seconds", "4", "--json", "--seed", "3"]);
+    compare.object("torture", verdict.out.trim_end());
+    assert_eq!(verdict.code, 0, "{}", verdict.out);
+
     let unseen: Vec<_> = compare.page.keys().filter(|k| !compare.seen.contains(*k)).cloned().collect();
     // Shown elsewhere: `watch` in its own test; `taken` needs an engine that can take a lock away, `warning` one that warns.
     assert!(unseen.iter().all(|s| ["change", "taken", "warning"].contains(&s.as_str())), "{unseen:?}");

@@ -1,13 +1,15 @@
 //! The laboratory of lockkeeper: what tries to break it, what measures it, and what shows it.
 //!
-//! - [`conformance`]: the rules, one a case, that every engine and layout must keep.
+//! - `conformance`: the rules, one a case, that every engine and layout must keep.
 //! - [`history`]: what every process did with its locks, one fixed-size record an event, in a memory-mapped file.
 //! - [`check`]: the judge of such histories: who held what when two could not, which token went back, who was left waiting.
-//! - [`sim`]: a fake engine with leases and a bad network, on virtual time.
+//! - `sim`: a fake engine with leases and a bad network, on virtual time.
 //! - [`servers`]: real servers, started for a test and gone with it.
 //! - [`bench`]: every figure beside its floor.
+//! - [`torture`]: real processes and a seeded schedule of faults, judged and drawn.
 //! - [`demo`]: the overselling story with real processes; [`helper`] is how a program starts itself for that.
 
+pub mod bench;
 pub mod check;
 #[cfg(feature = "sim")]
 #[allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a suite says by panicking that a rule is broken")]
@@ -20,5 +22,4 @@ mod interrupt;
 pub mod servers;
 #[cfg(feature = "sim")]
 pub mod sim;
-
-pub mod bench;
+pub mod torture;

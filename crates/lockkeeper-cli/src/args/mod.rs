@@ -8,6 +8,7 @@ pub mod elect;
 pub mod explain;
 pub mod others;
 pub mod run;
+pub mod torture;
 pub mod values;
 
 use std::ffi::OsString;
@@ -42,6 +43,8 @@ pub enum Sub {
     Check(others::Lab),
     /// Figures beside their floors.
     Bench(bench::Args),
+    /// Faults under a schedule.
+    Torture(Box<torture::Args>),
     /// The overselling story.
     Demo(demo::Args),
     /// A shell's completions.
@@ -53,7 +56,7 @@ pub enum Sub {
 /// A subcommand: name, what it does, and what adds its options.
 type Subcommand = (&'static str, &'static str, fn(Command) -> Command);
 
-const SUBCOMMANDS: [Subcommand; 15] = [
+const SUBCOMMANDS: [Subcommand; 16] = [
     ("run", "Hold NAME while a command runs", run::Args::augment_args),
     ("acquire", "Hold NAME until stdin closes, a time is over, or a signal comes", acquire::Args::augment_args),
     ("ls", "Show which names are held or waited for", others::Ls::augment_args),
@@ -66,6 +69,7 @@ const SUBCOMMANDS: [Subcommand; 15] = [
     ("gc", "Remove idle lock files", others::Gc::augment_args),
     ("check", "Judge histories of locks", others::Lab::build),
     ("bench", "Measure engines, each figure beside its floor", bench::Args::augment_args),
+    ("torture", "Break it: real processes under a seeded schedule of faults", torture::Args::augment_args),
     ("demo", "Show what a lock is for: sell a stock with many processes, with and without one", demo::Args::augment_args),
     ("completions", "Print a shell's completions", others::Completions::augment_args),
     ("man", "Print the manual page", |command| command),
@@ -122,6 +126,7 @@ pub fn parse(line: &[OsString]) -> Result<(Global, Sub), clap::Error> {
         "gc" => Sub::Gc(others::Gc::from_arg_matches_mut(&mut sub)?),
         "check" => Sub::Check(others::Lab::from_arg_matches_mut(&mut sub)?),
         "bench" => Sub::Bench(bench::Args::from_arg_matches_mut(&mut sub)?),
+        "torture" => Sub::Torture(Box::new(torture::Args::from_arg_matches_mut(&mut sub)?)),
         "demo" => Sub::Demo(demo::Args::from_arg_matches_mut(&mut sub)?),
         "completions" => Sub::Completions(others::Completions::from_arg_matches_mut(&mut sub)?),
         _ => Sub::Man,

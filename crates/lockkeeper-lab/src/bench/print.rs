@@ -2,8 +2,6 @@
 
 use std::io::Write;
 
-use serde_json::json;
-
 use super::measure::Row;
 
 pub(super) struct Printer<'a> {
@@ -61,21 +59,38 @@ impl<'a> Printer<'a> {
     }
 }
 
+/// A row for scripts, its keys in the order of docs/json.md.
+#[derive(serde::Serialize)]
+struct Object {
+    bench: &'static str,
+    engine: &'static str,
+    tasks: u32,
+    p50_us: Option<f64>,
+    p99_us: Option<f64>,
+    per_second: Option<f64>,
+    floor: &'static str,
+    floor_p50_us: Option<f64>,
+    ratio: Option<f64>,
+    spread: Option<[f64; 2]>,
+    target: &'static str,
+}
+
 fn object(row: &Row) -> String {
     let round = |value: f64| (value * 1000.0).round() / 1000.0;
     let measured = |value: f64| (value > 0.0).then(|| round(value));
-    json!({
-        "bench": row.bench,
-        "engine": row.engine,
-        "tasks": row.tasks,
-        "p50_us": measured(row.p50_us),
-        "p99_us": measured(row.p99_us),
-        "per_second": measured(row.per_second).map(f64::round),
-        "floor": row.floor,
-        "floor_p50_us": row.floor_p50_us.map(round),
-        "ratio": row.ratio.map(|r| (r * 100_000.0).round() / 100_000.0),
-        "spread": row.spread.map(|(low, high)| [round(low), round(high)]),
-        "target": row.target,
-    })
-    .to_string()
+    let object = Object {
+        bench: row.bench,
+        engine: row.engine,
+        tasks: row.tasks,
+        p50_us: measured(row.p50_us),
+        p99_us: measured(row.p99_us),
+        per_second: measured(row.per_second).map(f64::round),
+        floor: row.floor,
+        floor_p50_us: row.floor_p50_us.map(round),
+        ratio: row.ratio.map(|r| (r * 100_000.0).round() / 100_000.0),
+        spread: row.spread.map(|(low, high)| [round(low), round(high)]),
+        target: row.target,
+    };
+    // Numbers and plain words: there is nothing that could not be written.
+    serde_json::to_string(&object).unwrap_or_default()
 }

@@ -97,7 +97,7 @@ pub fn check_files<P: AsRef<Path>>(paths: &[P], options: Options) -> Result<Repo
 }
 
 /// The files that the paths stand for.
-fn expand<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<PathBuf>, CheckError> {
+pub(crate) fn expand<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<PathBuf>, CheckError> {
     let mut files = Vec::new();
     for path in paths {
         let path = path.as_ref();

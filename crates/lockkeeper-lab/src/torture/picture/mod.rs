@@ -1,0 +1,90 @@
+//! The timeline of a run: one self-contained page for a browser, or a few lines for a terminal.
+
+mod timeline;
+
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::check::{CheckError, Report};
+use timeline::{Span, Timeline};
+
+/// The page without its data.
+const PAGE: &str = include_str!("page.html");
+
+/// One HTML file: a lane a client, a row a name; zoom, click, throughput and hand-off below. Needs no network.
+///
+/// # Errors
+/// As [`crate::check::check_files`].
+pub fn page<P: AsRef<Path>>(paths: &[P], report: &Report, engine: &str) -> Result<String, CheckError> {
+    let timeline = Timeline::read(paths)?;
+    let holds: Vec<_> = timeline
+        .holds
+        .iter()
+        .map(|h| json!([h.lane, h.row, h.asked, h.from, h.to, h.token.to_string(), h.mode, h.deadline, h.end, h.records[0], h.records[1]]))
+        .collect();
+    let spans = |all: &[Span]| -> Vec<_> { all.iter().map(|s| json!([s.lane, s.from, s.to, s.text])).collect() };
+    let clients: Vec<_> = report.clients.iter().map(|c| c.label.as_str()).collect();
+    let violations: Vec<_> = report
+        .violations
+        .iter()
+        .map(|v| {
+            let allowed = report.allowed.contains(&v.class);
+            let records: Vec<_> = v.records.iter().map(|r| json!([r.client, r.record])).collect();
+            json!({"class": v.class.as_str(), "name": v.name, "at": timeline.since_start(v.at), "text": v.sentence, "allowed": allowed, "records": records})
+        })
+        .collect();
+    let data = json!({
+        "engine": engine,
+        "clean": report.is_clean(),
+        "holds_checked": report.counts.holds,
+        "lanes": timeline.lanes,
+        "rows": timeline.rows,
+        "clients": clients,
+        "length": timeline.length,
+        "holds": holds,
+        "pauses": spans(&timeline.pauses),
+        "deaths": spans(&timeline.deaths),
+        "faults": spans(&timeline.faults),
+        "violations": violations,
+    });
+    // Inside a script element only this sequence could end it.
+    let data = data.to_string().replace("</", "<\\/");
+    Ok(PAGE.replace("/*DATA*/null", &data))
+}
+
+/// The same for a terminal: a line a client and name, `width` columns wide.
+///
+/// # Errors
+/// As [`crate::check::check_files`].
+pub fn ascii<P: AsRef<Path>>(paths: &[P], report: &Report, width: usize) -> Result<String, CheckError> {
+    let timeline = Timeline::read(paths)?;
+    let width = width.clamp(20, 400);
+    let column = |at: u64| usize::try_from(at.saturating_mul(width as u64) / timeline.length.max(1)).unwrap_or(width).min(width - 1);
+    let mut text = String::new();
+    let label = timeline.lanes.iter().chain(&timeline.rows).map(|l| l.chars().count()).max().unwrap_or(0) + 2;
+    let mut paint = |name: &str, marks: &mut dyn Iterator<Item = (u64, u64, char)>| {
+        let mut line = vec!['·'; width];
+        for (from, to, mark) in marks {
+            for cell in line.iter_mut().take(column(to) + 1).skip(column(from)) {
+                *cell = mark;
+            }
+        }
+        text.push_str(&format!("{name:<label$}{}\n", line.into_iter().collect::<String>()));
+    };
+    paint("faults", &mut timeline.faults.iter().map(|f| (f.from, f.to, '!')));
+    for (lane, name) in timeline.lanes.iter().enumerate() {
+        let mine = |s: &&Span| s.lane == Some(lane);
+        let pauses = timeline.pauses.iter().filter(mine).map(|s| (s.from, s.to, '='));
+        let deaths = timeline.deaths.iter().filter(mine).map(|s| (s.from, s.to, 'x'));
+        paint(name, &mut pauses.chain(deaths));
+        for (row, name) in timeline.rows.iter().enumerate() {
+            let holds = timeline.holds.iter().filter(|h| h.lane == lane && h.row == row);
+            let marks: Vec<_> = holds.map(|h| (h.from, h.to, if h.mode == "exclusive" { '#' } else { '+' })).collect();
+            paint(&format!("  {name}"), &mut marks.into_iter());
+        }
+    }
+    paint("violations", &mut report.violations.iter().map(|v| (timeline.since_start(v.at), timeline.since_start(v.at), '^')));
+    text.push_str("# exclusive  + shared or permits  = stopped  x dead  ! fault  ^ violation\n");
+    Ok(text)
+}

@@ -1,0 +1,216 @@
+//! What the picture shows, read from the histories.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use crate::check::CheckError;
+use crate::history::{HoldMode, Item, LockId, Merge, Record, Role, What};
+
+/// How many holds a picture shows; those beyond are left out, oldest kept.
+const HOLDS_MAX: usize = 20_000;
+
+/// One hold.
+pub(super) struct Held {
+    pub(super) lane: usize,
+    pub(super) row: usize,
+    pub(super) asked: u64,
+    pub(super) from: u64,
+    pub(super) to: u64,
+    pub(super) token: u64,
+    pub(super) mode: &'static str,
+    pub(super) deadline: Option<u64>,
+    pub(super) end: &'static str,
+    /// The file and the record of its grant.
+    pub(super) records: [u64; 2],
+}
+
+/// A time that is marked, on one lane or on all.
+pub(super) struct Span {
+    pub(super) lane: Option<usize>,
+    pub(super) from: u64,
+    pub(super) to: u64,
+    pub(super) text: String,
+}
+
+/// Everything, in microseconds since the first event.
+#[derive(Default)]
+pub(super) struct Timeline {
+    pub(super) lanes: Vec<String>,
+    pub(super) rows: Vec<String>,
+    pub(super) holds: Vec<Held>,
+    pub(super) pauses: Vec<Span>,
+    pub(super) deaths: Vec<Span>,
+    pub(super) faults: Vec<Span>,
+    pub(super) length: u64,
+    start_ns: u64,
+    names: HashMap<LockId, String>,
+    row_of: HashMap<LockId, usize>,
+    lane_of_file: Vec<Option<usize>>,
+    lane_of_pid: HashMap<u64, usize>,
+    open: HashMap<(u32, u64), Open>,
+    open_faults: HashMap<(LockId, u64), u64>,
+    killed: HashMap<usize, u64>,
+}
+
+struct Open {
+    asked: u64,
+    granted: Option<Record>,
+    index: u64,
+}
+
+impl Timeline {
+    pub(super) fn read<P: AsRef<Path>>(paths: &[P]) -> Result<Self, CheckError> {
+        let files = histories(paths)?;
+        let mut merge = Merge::open(&files, 0)?;
+        let mut timeline = Self::default();
+        for source in merge.sources() {
+            let header = &source.header;
+            let lane = (header.role == Role::Client).then(|| timeline.lane(&header.label));
+            timeline.lane_of_file.push(lane);
+            if let Some(lane) = lane {
+                timeline.lane_of_pid.insert(u64::from(header.pid), lane);
+            }
+        }
+        while let Some(item) = merge.next()? {
+            for (lock, label) in merge.new_names() {
+                timeline.names.insert(lock, label.to_string());
+            }
+            if let Item::Event(file, index, record) = item {
+                timeline.event(file, index, &record);
+            }
+        }
+        timeline.end();
+        Ok(timeline)
+    }
+
+    fn lane(&mut self, label: &str) -> usize {
+        if let Some(at) = self.lanes.iter().position(|l| l == label) {
+            return at;
+        }
+        self.lanes.push(label.to_owned());
+        self.lanes.len() - 1
+    }
+
+    /// Microseconds since the first event.
+    pub(super) fn since_start(&self, at_ns: u64) -> u64 {
+        at_ns.saturating_sub(self.start_ns) / 1_000
+    }
+
+    fn event(&mut self, file: u32, index: u64, record: &Record) {
+        if self.start_ns == 0 {
+            self.start_ns = record.at;
+        }
+        let at = self.since_start(record.at);
+        self.length = self.length.max(at);
+        let key = (file, record.claim);
+        match record.what {
+            What::AcquireCalled => {
+                self.open.insert(key, Open { asked: at, granted: None, index });
+            }
+            What::Acquired => {
+                if let Some(open) = self.open.get_mut(&key) {
+                    (open.granted, open.index) = (Some(*record), index);
+                }
+            }
+            What::ReleaseCalled => self.close(key, at, "released"),
+            What::Lost => self.close(key, at, "lost"),
+            What::Busy | What::TimedOut | What::AcquireUnknown | What::AcquireFailed | What::Cancelled => {
+                self.open.remove(&key);
+            }
+            What::FaultBegin => {
+                self.open_faults.insert((record.lock, record.number), at);
+            }
+            What::FaultEnd => {
+                if let Some(from) = self.open_faults.remove(&(record.lock, record.number)) {
+                    self.fault(record, from, at);
+                }
+            }
+            What::Kill => {
+                if let Some(lane) = self.lane_of_pid.get(&record.number) {
+                    self.killed.insert(*lane, at);
+                }
+                self.fault(record, at, at);
+                self.close_all(record.number, at);
+            }
+            _ => {}
+        }
+        // A new life of a killed client ends its death.
+        if let Some(lane) = self.lane_of_file.get(file as usize).copied().flatten()
+            && let Some(from) = self.killed.remove(&lane)
+        {
+            self.deaths.push(Span { lane: Some(lane), from, to: at, text: "dead".to_owned() });
+        }
+    }
+
+    fn fault(&mut self, record: &Record, from: u64, to: u64) {
+        let text = self.names.get(&record.lock).cloned().unwrap_or_else(|| record.what.as_str().to_owned());
+        let lane = self.lane_of_pid.get(&record.number).copied();
+        if lane.is_some() && record.what != What::Kill {
+            self.pauses.push(Span { lane, from, to, text: text.clone() });
+        }
+        self.faults.push(Span { lane, from, to, text });
+    }
+
+    fn close(&mut self, key: (u32, u64), to: u64, end: &'static str) {
+        let Some(open) = self.open.remove(&key) else { return };
+        let (Some(granted), Some(Some(lane))) = (open.granted, self.lane_of_file.get(key.0 as usize).copied()) else { return };
+        if self.holds.len() >= HOLDS_MAX {
+            return;
+        }
+        let next = self.rows.len();
+        let row = *self.row_of.entry(granted.lock).or_insert(next);
+        if row == next {
+            self.rows.push(self.names.get(&granted.lock).cloned().unwrap_or_default());
+        }
+        let mode = match granted.mode {
+            HoldMode::Exclusive => "exclusive",
+            HoldMode::Permits => "permits",
+            _ => "shared",
+        };
+        let deadline = (granted.deadline > 0).then(|| self.since_start(granted.deadline));
+        let from = self.since_start(granted.at);
+        let records = [u64::from(key.0), open.index];
+        self.holds.push(Held { lane, row, asked: open.asked, from, to, token: granted.token, mode, deadline, end, records });
+    }
+
+    fn close_all(&mut self, pid: u64, at: u64) {
+        let Some(lane) = self.lane_of_pid.get(&pid).copied() else { return };
+        let of_lane = |file: u32| self.lane_of_file.get(file as usize).copied().flatten() == Some(lane);
+        let keys: Vec<_> = self.open.keys().copied().filter(|(file, _)| of_lane(*file)).collect();
+        for key in keys {
+            self.close(key, at, "killed");
+        }
+    }
+
+    fn end(&mut self) {
+        let length = self.length;
+        for key in self.open.keys().copied().collect::<Vec<_>>() {
+            self.close(key, length, "open");
+        }
+        for (lane, from) in std::mem::take(&mut self.killed) {
+            self.deaths.push(Span { lane: Some(lane), from, to: length, text: "dead".to_owned() });
+        }
+        self.holds.sort_by_key(|h| h.from);
+        self.sort_rows();
+    }
+
+    /// Rows in the order of their names, whoever came first.
+    fn sort_rows(&mut self) {
+        let mut order: Vec<usize> = (0..self.rows.len()).collect();
+        order.sort_by(|a, b| self.rows.get(*a).cmp(&self.rows.get(*b)));
+        let mut new_row = vec![0; order.len()];
+        for (new, old) in order.iter().enumerate() {
+            if let Some(row) = new_row.get_mut(*old) {
+                *row = new;
+            }
+        }
+        for hold in &mut self.holds {
+            hold.row = new_row.get(hold.row).copied().unwrap_or(hold.row);
+        }
+        self.rows.sort();
+    }
+}
+
+fn histories<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<PathBuf>, CheckError> {
+    crate::check::expand(paths)
+}

@@ -1,0 +1,140 @@
+//! The resource that the locks guard: two registers a lock, one that checks tokens and one that does not, and a log.
+//!
+//! It listens on a unix socket and answers lines: `NAME MODE TOKEN` reads, `NAME MODE TOKEN FENCED UNFENCED` writes from
+//! the versions read before. It answers `FENCED UNFENCED` with versions, or `-` where the token was refused.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lockkeeper::Kind;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+
+use crate::history::{Flags, HoldMode, LockId, Record, What, Writer};
+
+/// The registers of one lock.
+#[derive(Default)]
+struct Registers {
+    fenced: u64,
+    unfenced: u64,
+    /// The greatest exclusive token seen.
+    exclusive: u64,
+    /// The greatest token of any kind.
+    any: u64,
+}
+
+impl Registers {
+    /// The rule of the design: an exclusive holder's every access is checked against all, a reader's against writers.
+    fn admits(&mut self, exclusive: bool, token: u64) -> bool {
+        let yes = if exclusive { token >= self.any } else { token >= self.exclusive };
+        if yes {
+            self.any = self.any.max(token);
+            if exclusive {
+                self.exclusive = token;
+            }
+        }
+        yes
+    }
+}
+
+struct Resource {
+    registers: Mutex<HashMap<String, Registers>>,
+    log: Writer,
+}
+
+/// Serves until the runtime ends.
+pub(super) async fn serve(socket: &Path, log: Writer) -> io::Result<()> {
+    let listener = UnixListener::bind(socket)?;
+    let resource = Arc::new(Resource { registers: Mutex::default(), log });
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(answer(stream, resource.clone()));
+        }
+    });
+    Ok(())
+}
+
+async fn answer(stream: UnixStream, resource: Arc<Resource>) {
+    let (read, mut write) = stream.into_split();
+    let mut lines = BufReader::new(read).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let reply = resource.act(&line).unwrap_or_else(|| "?\n".to_owned());
+        if write.write_all(reply.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+impl Resource {
+    fn act(&self, line: &str) -> Option<String> {
+        let mut words = line.split(' ');
+        let (name, mode, token) = (words.next()?, words.next()?, words.next()?.parse::<u64>().ok()?);
+        let writes = match (words.next(), words.next()) {
+            (Some(fenced), Some(unfenced)) => Some((fenced.parse::<u64>().ok()?, unfenced.parse::<u64>().ok()?)),
+            _ => None,
+        };
+        let exclusive = mode == "x";
+        let mut all = self.registers.lock().unwrap_or_else(PoisonError::into_inner);
+        let registers = all.entry(name.to_owned()).or_default();
+        let admitted = registers.admits(exclusive, token);
+        let what = if writes.is_some() { What::ResourceWrite } else { What::ResourceRead };
+        let mut record =
+            Record { mode: if exclusive { HoldMode::Exclusive } else { HoldMode::Shared }, ..Record::about(what, LockId::NONE, 0) }
+                .token(token);
+        if let Some((_, unfenced)) = writes {
+            record = record.number(registers.unfenced).deadline(unfenced);
+        }
+        self.log.write_for(Kind::Lock, name, record.flag(Flags::YES));
+        if let Some((fenced, _)) = writes {
+            record = record.number(registers.fenced).deadline(fenced);
+        }
+        let answer = if admitted { Flags::YES.and(Flags::FENCED) } else { Flags::FENCED };
+        self.log.write_for(Kind::Lock, name, record.flag(answer));
+        if let Some((fenced, unfenced)) = writes {
+            registers.unfenced = unfenced + 1;
+            if admitted {
+                registers.fenced = fenced + 1;
+            }
+        }
+        let fenced = if admitted { registers.fenced.to_string() } else { "-".to_owned() };
+        Some(format!("{fenced} {}\n", registers.unfenced))
+    }
+}
+
+/// A client's line to the resource.
+pub(super) struct Access {
+    lines: BufReader<tokio::net::unix::OwnedReadHalf>,
+    write: tokio::net::unix::OwnedWriteHalf,
+    line: String,
+}
+
+/// What the resource answered: the fenced register's version, unless the token was refused, and the unfenced one's.
+pub(super) type Versions = (Option<u64>, u64);
+
+impl Access {
+    pub(super) async fn open(socket: &Path) -> io::Result<Self> {
+        let (read, write) = UnixStream::connect(socket).await?.into_split();
+        Ok(Self { lines: BufReader::new(read), write, line: String::new() })
+    }
+
+    /// One access.
+    pub(super) async fn ask(&mut self, name: &str, exclusive: bool, token: u64, write: Option<Versions>) -> io::Result<Versions> {
+        let mode = if exclusive { 'x' } else { 's' };
+        let asked = match write {
+            Some((fenced, unfenced)) => format!("{name} {mode} {token} {} {unfenced}\n", fenced.unwrap_or(0)),
+            None => format!("{name} {mode} {token}\n"),
+        };
+        self.write.write_all(asked.as_bytes()).await?;
+        self.line.clear();
+        if self.lines.read_line(&mut self.line).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut words = self.line.trim_end().split(' ');
+        let wrong = || io::Error::new(io::ErrorKind::InvalidData, "the resource answered something else");
+        let fenced = words.next().ok_or_else(wrong)?.parse().ok();
+        let unfenced = words.next().and_then(|w| w.parse().ok()).ok_or_else(wrong)?;
+        Ok((fenced, unfenced))
+    }
+}
