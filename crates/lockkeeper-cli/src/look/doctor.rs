@@ -89,8 +89,10 @@ fn words(about: &Description, choice: &Choice) -> String {
     text += &format!("seen by   {}\n", yes(about.hosts, "every machine that reaches the server", "this machine only"));
     text += &format!("fencing   {}\n", yes(about.fenced, "tokens only ever grow", "tokens can go back or repeat: do not rely on them"));
     let recovery = |time: Duration| if time.is_zero() { "at once".to_owned() } else { format!("within {}", spoken(time)) };
-    let stopped = about.recovery_stopped.map_or_else(|| "never while it stays stopped".to_owned(), recovery);
-    text += &format!("recovery  {} after a holder died, {stopped} after one was stopped\n", recovery(about.recovery));
+    let stopped = about
+        .recovery_stopped
+        .map_or_else(|| "never while a holder stays stopped".to_owned(), |t| format!("{} after one was stopped", recovery(t)));
+    text += &format!("recovery  {} after a holder died, {stopped}\n", recovery(about.recovery));
     text += "limits    names and labels of 1 KiB, 65535 permits, leases from 200ms to 24h\n";
     let can = &about.can;
     let cannot = [

@@ -26,16 +26,13 @@ pub(super) fn of(dir: &Directory) -> Description {
     about.server = format!("{} ({}, device {}, inode {})", shown(dir.path()), kind.name, anchor.dev, anchor.ino);
     about.immediate = !dir.durable;
     about.breaks = [
+        "no lease: a holder that is stopped (SIGSTOP, a frozen container) keeps its locks until it goes on or dies",
         "a lock file replaced or deleted while it is held: announced as lost, and a second holder until its holder heard of it",
         "two paths, mounts or containers that mean different files by the same name: compare device and inode",
         "tokens: the directory deleted together with a clock set back",
     ]
     .map(str::to_owned)
     .into();
-    about.warnings.push(Warning {
-        id: "no-lease",
-        text: "no lease: a holder that is stopped (SIGSTOP, a frozen container) keeps its locks until it goes on or dies".to_owned(),
-    });
     if !dir.durable {
         about.breaks.push("tokens: a power cut together with a clock set back; ?durable=true excludes it".to_owned());
     }
@@ -141,6 +138,6 @@ mod tests {
         let about = of(&Directory::open(temp.path(), false).unwrap());
         assert!(about.server.contains("inode") && about.server.contains("device"), "{}", about.server);
         assert_eq!((about.recovery, about.recovery_stopped, about.leases), (std::time::Duration::ZERO, None, false));
-        assert!(about.warnings.iter().any(|warning| warning.id == "no-lease"));
+        assert!(about.breaks.iter().any(|text| text.starts_with("no lease")));
     }
 }
