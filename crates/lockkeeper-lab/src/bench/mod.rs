@@ -19,6 +19,10 @@ pub use measure::Row;
 /// The hidden subcommand under which the program starts itself as the other process of a hand-off.
 pub const PEER_WORD: &str = "__bench-peer";
 
+/// Set for the programs that a row starts: a program that would measure again instead of doing what it was started for
+/// must not start itself without end.
+const INSIDE: &str = "LOCKKEEPER_BENCH_INSIDE";
+
 /// The names of all rows, in the order in which they are measured.
 pub const NAMES: [&str; 7] = ["uncontended", "turn", "many-names", "one-name", "process-handoff", "places", "run"];
 
@@ -45,6 +49,10 @@ impl Default for Options {
 
 /// Measures, prints, and answers the exit code: 0, 1 when a row could not be measured, 64 for a name that does not exist, 69 for an engine that cannot be used.
 pub fn run(options: &Options, out: &mut dyn Write) -> u8 {
+    if std::env::var_os(INSIDE).is_some() {
+        eprintln!("lockkeeper: bench: it was started by itself; the row \"run\" needs the program lockkeeper");
+        return 64;
+    }
     if let Some(only) = &options.only
         && !NAMES.contains(&only.as_str())
         && only != "one-name-no-handoff"

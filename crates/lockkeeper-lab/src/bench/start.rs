@@ -18,7 +18,13 @@ pub(super) fn run(subject: &Subject) -> Result<Vec<Row>, String> {
     };
     let ours_runs = |options: &[&str]| {
         let mut command = Command::new(&program);
-        command.arg("run").args(options).args(["bench", "--", "true"]).env("LOCKKEEPER_DIR", &dir).env_remove("LOCKKEEPER_URL");
+        command
+            .arg("run")
+            .args(options)
+            .args(["bench", "--", "true"])
+            .env("LOCKKEEPER_DIR", &dir)
+            .env_remove("LOCKKEEPER_URL")
+            .env(super::INSIDE, "1");
         finish(command)
     };
     let mut rows = Vec::new();
