@@ -46,7 +46,6 @@ pub(super) struct Inner {
     pub(super) context: Context,
     pub(super) main: Arc<Link>,
     side: Arc<Link>,
-    side_started: AtomicBool,
     state: Mutex<State>,
     looks_changed: Notify,
     pub(super) closed: AtomicBool,
@@ -119,7 +118,6 @@ impl Inner {
                 context,
                 main,
                 side,
-                side_started: AtomicBool::new(false),
                 state: Mutex::default(),
                 looks_changed: Notify::new(),
                 closed: AtomicBool::new(false),
@@ -183,6 +181,7 @@ impl Inner {
             inner.context.events.send(Event::Link { up });
         };
         self.context.spawner.spawn(self.main.clone().keep(Some(driver), tell));
+        self.context.spawner.spawn(self.side.clone().keep_once_wanted());
         self.context.spawner.spawn(self.clone().look_in_time());
         Ok(())
     }
@@ -412,9 +411,7 @@ impl Inner {
     }
 
     fn side(&self) -> &Arc<Link> {
-        if !self.side_started.swap(true, Ordering::AcqRel) {
-            self.context.spawner.spawn(self.side.clone().keep(None::<std::future::Pending<String>>, |_| {}));
-        }
+        self.side.want();
         &self.side
     }
 

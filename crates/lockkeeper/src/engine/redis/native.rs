@@ -50,7 +50,6 @@ pub(super) struct Inner {
     pub(super) main: Arc<Link>,
     /// Renewals, which nothing may delay, and long readings.
     pub(super) side: Arc<Link>,
-    side_started: AtomicBool,
     recipe: Mutex<Recipe>,
     /// The earliest question of the timer may have changed.
     asks_changed: Notify,
@@ -96,7 +95,6 @@ impl Inner {
                 channel,
                 main,
                 side,
-                side_started: AtomicBool::new(false),
                 recipe: Mutex::new(Recipe::new(rules)),
                 asks_changed: Notify::new(),
                 watches: Watches::default(),
@@ -146,6 +144,7 @@ impl Inner {
             inner.context.events.send(Event::Link { up });
         };
         self.context.spawner.spawn(self.main.clone().keep(Some(driver), tell));
+        self.context.spawner.spawn(self.side.clone().keep_once_wanted());
         self.context.spawner.spawn(self.clone().ask_in_time());
         Ok(())
     }
@@ -258,9 +257,7 @@ impl Inner {
 
     /// The second connection, from the first time that it is needed.
     pub(super) fn side(&self) -> &Arc<Link> {
-        if !self.side_started.swap(true, Ordering::AcqRel) {
-            self.context.spawner.spawn(self.side.clone().keep(None::<std::future::Pending<String>>, |_| {}));
-        }
+        self.side.want();
         &self.side
     }
 

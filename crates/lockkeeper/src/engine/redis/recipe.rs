@@ -59,6 +59,8 @@ struct Held {
     ttl: Duration,
     /// A request for it may still be on its way over a connection that broke: until then its release leaves word.
     refuse_us: u64,
+    /// The last conversion that was granted: until the next one it may still be taken back.
+    converted: Option<ClaimId>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -290,7 +292,7 @@ impl Recipe {
             Push::Taken { claim } => {
                 let id = ClaimId(*claim);
                 matches!(self.claims.get(&id), Some(Entry::Held(_))).then(|| {
-                    self.claims.remove(&id);
+                    self.forget(id);
                     Event::Ended { which: What::Hold(id), why: Lost::TakenAway }
                 })
             }
@@ -352,8 +354,10 @@ impl Recipe {
 
     /// It is over, and the server knows.
     pub(super) fn forget(&mut self, id: ClaimId) {
-        if let Some(Entry::Asking(asking)) = self.claims.remove(&id) {
-            self.asks.remove(&(asking.ask_at.unwrap_or_default(), id));
+        match self.claims.remove(&id) {
+            Some(Entry::Asking(asking)) => _ = self.asks.remove(&(asking.ask_at.unwrap_or_default(), id)),
+            Some(Entry::Held(Held { converted: Some(conversion), .. })) => self.forget(conversion),
+            _ => {}
         }
     }
 
@@ -405,11 +409,20 @@ impl Recipe {
             return;
         }
         self.asks.remove(&(asking.ask_at.unwrap_or_default(), id));
-        if asking.hold.is_some() {
-            // A conversion leaves nothing but its hold.
-            self.claims.remove(&id);
+        if let Some(hold) = asking.hold {
+            // Its caller may have left meanwhile, and the hold is to be as it was: so it stays known.
+            if let Some(Entry::Asking(asking)) = self.claims.get_mut(&id) {
+                asking.ask_at = None;
+            }
+            let before = match self.claims.get_mut(&hold) {
+                Some(Entry::Held(held)) => held.converted.replace(id),
+                _ => None,
+            };
+            if let Some(before) = before.filter(|before| *before != id) {
+                self.claims.remove(&before);
+            }
         } else {
-            let held = Held { record: asking.record.clone(), ttl: asking.place.ttl, refuse_us: asking.refuse_us() };
+            let held = Held { record: asking.record.clone(), ttl: asking.place.ttl, refuse_us: asking.refuse_us(), converted: None };
             self.claims.insert(id, Entry::Held(held));
         }
     }

@@ -38,6 +38,7 @@ pub(super) struct Link {
     label: String,
     state: Mutex<State>,
     up: watch::Sender<bool>,
+    wanted: watch::Sender<bool>,
     ended: Notify,
     on_push: OnPush,
     born: u32,
@@ -57,8 +58,18 @@ struct State {
 impl Link {
     pub(super) fn new(options: Arc<RedisOptions>, clock: Clock, label: String, on_push: OnPush) -> Arc<Self> {
         let state = State { pipe: None, channels: BTreeSet::new(), tracks: false, why: None, facts: None, closed: false };
-        let up = watch::Sender::new(false);
-        Arc::new(Self { options, clock, label, state: Mutex::new(state), up, ended: Notify::new(), on_push, born: fork_generation() })
+        let (up, wanted) = (watch::Sender::new(false), watch::Sender::new(false));
+        Arc::new(Self {
+            options,
+            clock,
+            label,
+            state: Mutex::new(state),
+            up,
+            wanted,
+            ended: Notify::new(),
+            on_push,
+            born: fork_generation(),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -212,6 +223,19 @@ impl Link {
         }
     }
 
+    /// The same for a link that is not needed yet: nothing is connected before somebody wants it.
+    pub(super) async fn keep_once_wanted(self: Arc<Self>) {
+        let mut wanted = self.wanted.subscribe();
+        if wanted.wait_for(|wanted| *wanted).await.is_ok() {
+            self.keep(None::<std::future::Pending<String>>, |_| {}).await;
+        }
+    }
+
+    /// Says that the link is needed.
+    pub(super) fn want(&self) {
+        self.wanted.send_if_modified(|wanted| !std::mem::replace(wanted, true));
+    }
+
     async fn drive(&self, driver: impl Future<Output = String>, tell: &impl Fn(bool)) {
         let why = driver.await;
         {
@@ -338,6 +362,7 @@ impl Link {
             pipe.close("closed");
         }
         self.up.send_replace(false);
+        self.want();
         self.ended.notify_one();
     }
 }

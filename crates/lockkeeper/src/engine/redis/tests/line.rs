@@ -156,3 +156,16 @@ fn an_upgrade_waits_in_front_of_the_line_for_the_readers_and_keeps_its_hold() {
     one.release(up.id);
     assert!(number(&three.granted(writer.id)) > number(&down));
 }
+
+#[test]
+fn an_upgrade_that_is_withdrawn_after_it_was_granted_leaves_the_hold_as_it_was() {
+    let server = RedisServer::start();
+    let (one, two) = (Process::of(&server), Process::of(&server));
+    let (up, _) = one.take("a", Mode::Upgradable);
+    let conversion = one.exclusive("a");
+    granted(one.wait(one.engine.convert(up.id, &conversion)));
+    assert!(matches!(two.attempt_try(&two.claim("a", Mode::Shared)), Attempt::Busy(_)));
+    assert!(matches!(one.withdraw(conversion.id), End::Freed));
+    two.take("a", Mode::Shared);
+    assert!(matches!(one.renew(up.id), Renewal::Extended { .. }));
+}
