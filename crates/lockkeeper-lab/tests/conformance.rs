@@ -23,3 +23,16 @@ fn file() -> Subject {
 
 lockkeeper_lab::conformance!(memory, Subject::memory());
 lockkeeper_lab::conformance!(file, file());
+
+lockkeeper_lab::conformance!(redis, redis(""));
+
+fn redis(options: &str) -> Subject {
+    let server = lockkeeper_lab::servers::redis::RedisServer::start();
+    let port = server.port();
+    Subject::url("redis", format!("redis://127.0.0.1:{port}?ttl=2s{options}"))
+        .effort(20)
+        .wiped_by(move || async move {
+            lockkeeper_lab::servers::redis::RedisClient::connect(port).command(&["FLUSHALL"]);
+        })
+        .keeping(server)
+}
