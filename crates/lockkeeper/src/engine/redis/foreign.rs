@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use super::options::RedisOptions;
 use super::pipe::Broken;
 use super::resp::Value;
 use super::script::Call;
-use super::wire::{Answered, Link, Started, either};
+use super::wire::{Answered, Link, Parting, Started, either};
 use crate::claim::{Claim, Holder, Mode};
 use crate::clock::Ticks;
 use crate::engine::{Answer, Attempt, Context, End, Engine, Event, Grant, Lease, Line, Place, Query, Released, Renewal, WatchId};
@@ -49,6 +49,8 @@ pub(super) struct Inner {
     state: Mutex<State>,
     looks_changed: Notify,
     pub(super) closed: AtomicBool,
+    /// How many withdrawals and releases are not answered.
+    parting: AtomicUsize,
     pub(super) watches: Mutex<BTreeMap<WatchId, Query>>,
     pub(super) watches_changed: Notify,
 }
@@ -121,6 +123,7 @@ impl Inner {
                 state: Mutex::default(),
                 looks_changed: Notify::new(),
                 closed: AtomicBool::new(false),
+                parting: AtomicUsize::new(0),
                 watches: Mutex::default(),
                 watches_changed: Notify::new(),
             }
@@ -416,6 +419,7 @@ impl Inner {
     }
 
     async fn ended(&self, id: ClaimId, call: &Call, started: Started) -> End {
+        let _parting = Parting::new(&self.parting);
         match self.run(&self.main, started, call, self.options.connect_timeout).await {
             Ok(value) => match value.items().first().and_then(Value::text) {
                 Some(word) => {
@@ -669,13 +673,16 @@ impl Engine for Foreign {
     }
 
     fn close(&self) -> Answer<()> {
-        if let Ok(inner) = self.inner() {
-            inner.closed.store(true, Ordering::Release);
+        let Ok(inner) = self.inner() else { return Answer::Now(()) };
+        inner.closed.store(true, Ordering::Release);
+        inner.looks_changed.notify_one();
+        inner.watches_changed.notify_one();
+        let inner = inner.clone();
+        Answer::later(async move {
+            // Places and holds that are being left: a server that does not know the script yet needs a second message.
+            inner.main.settled(&inner.parting, inner.options.request_timeout).await;
             inner.main.close();
             inner.side.close();
-            inner.looks_changed.notify_one();
-            inner.watches_changed.notify_one();
-        }
-        Answer::Now(())
+        })
     }
 }

@@ -1,7 +1,7 @@
 //! The native layout as an engine: the recipe says what to send, the wire sends it, the keeper is told.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::recipe::{Recipe, Rules, Verdict};
 use super::reply::{Push, Reply};
 use super::resp::Value;
 use super::script::{Call, Which as Script};
-use super::wire::{Answered, Link, Started, either};
+use super::wire::{Answered, Link, Parting, Started, either};
 use crate::claim::{Claim, Entry};
 use crate::engine::{Answer, Attempt, Change, Context, End, Engine, Event, Line, Query, Released, Renewal, WatchId};
 use crate::error::{Error, ErrorKind, Result};
@@ -55,6 +55,8 @@ pub(super) struct Inner {
     asks_changed: Notify,
     pub(super) watches: Watches,
     closed: AtomicBool,
+    /// How many withdrawals and releases are not answered.
+    parting: AtomicUsize,
 }
 
 impl Native {
@@ -99,6 +101,7 @@ impl Inner {
                 asks_changed: Notify::new(),
                 watches: Watches::default(),
                 closed: AtomicBool::new(false),
+                parting: AtomicUsize::new(0),
             }
         })
     }
@@ -263,6 +266,7 @@ impl Inner {
 
     /// Follows a withdrawal or a release to its end.
     async fn ended(&self, id: ClaimId, started: Started, call: &Call) -> (End, Option<Answered>) {
+        let _parting = Parting::new(&self.parting);
         match self.run(&self.main, started, call, self.options.connect_timeout).await {
             Ok(answered) => {
                 let end = match answered.value.items().first().and_then(Value::text) {
@@ -528,14 +532,17 @@ impl Engine for Native {
     }
 
     fn close(&self) -> Answer<()> {
-        if let Ok(inner) = self.inner() {
-            inner.closed.store(true, Ordering::Release);
+        let Ok(inner) = self.inner() else { return Answer::Now(()) };
+        inner.closed.store(true, Ordering::Release);
+        inner.asks_changed.notify_one();
+        inner.watches.close();
+        let inner = inner.clone();
+        Answer::later(async move {
+            // Places and holds that are being left: a server that does not know the script yet needs a second message.
+            inner.main.settled(&inner.parting, inner.options.request_timeout).await;
             inner.main.close();
             inner.side.close();
-            inner.asks_changed.notify_one();
-            inner.watches.close();
-        }
-        Answer::Now(())
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -351,6 +352,16 @@ impl Link {
         }
     }
 
+    /// Waits until nothing is parting any more, or until nothing can be sent, or for as long as an answer may take.
+    pub(super) async fn settled(&self, parting: &AtomicUsize, within: Duration) {
+        let until = Instant::now() + within;
+        // Futures that were handed over a moment ago count only once they are polled.
+        tokio::task::yield_now().await;
+        while parting.load(Ordering::Acquire) > 0 && *self.up.borrow() && Instant::now() < until {
+            sleep_until(Instant::now() + Duration::from_millis(2)).await;
+        }
+    }
+
     /// Ends the link.
     pub(super) fn close(&self) {
         let pipe = {
@@ -364,6 +375,22 @@ impl Link {
         self.up.send_replace(false);
         self.want();
         self.ended.notify_one();
+    }
+}
+
+/// Counts one withdrawal or release for as long as it is not answered.
+pub(super) struct Parting<'a>(&'a AtomicUsize);
+
+impl<'a> Parting<'a> {
+    pub(super) fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(count)
+    }
+}
+
+impl Drop for Parting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -201,7 +201,9 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            drop(self.engine.close());
+            if let Answer::Later(closing) = self.engine.close() {
+                runtime.block_on(closing);
+            }
             runtime.shutdown_timeout(Duration::from_secs(1));
         }
     }
