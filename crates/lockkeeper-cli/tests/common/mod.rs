@@ -14,6 +14,22 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lockkeeper");
 /// How long anything may take before a test fails; far more than it should.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Gives the command the signals that a shell's foreground command has: whoever started the tests may ignore some, and
+/// what is ignored at the start stays ignored.
+fn with_signals(command: &mut Command) {
+    use nix::sys::signal::{SigHandler, Signal, signal};
+    use std::os::unix::process::CommandExt as _;
+    // SAFETY: between fork and exec only signal(2) is called, which is async-signal-safe; no handler of ours is installed.
+    unsafe {
+        command.pre_exec(|| {
+            for number in [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP, Signal::SIGTERM, Signal::SIGPIPE] {
+                signal(number, SigHandler::SigDfl)?;
+            }
+            Ok(())
+        });
+    }
+}
+
 /// A directory with locks and a home of its own; nothing outside is read or written.
 pub struct Place {
     dir: tempfile::TempDir,
@@ -39,6 +55,7 @@ impl Place {
     /// A program that sees this place and nothing of the machine's configuration.
     pub fn program(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
+        with_signals(&mut command);
         for (key, _) in std::env::vars_os() {
             if key.to_string_lossy().starts_with("LOCKKEEPER_") || key == "XDG_STATE_HOME" {
                 command.env_remove(key);
