@@ -35,6 +35,8 @@ pub fn check() -> Outcome {
 
 fn refuse(row: &str, allowed: &[String]) -> Option<String> {
     let (package, licence) = row.split_once('|').unwrap_or((row, ""));
+    // cargo marks a package that it has shown before, which a circle of test dependencies makes even without duplicates.
+    let licence = licence.trim_end_matches(" (*)");
     if permitted(licence, allowed) {
         None
     } else {

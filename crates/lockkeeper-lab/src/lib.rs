@@ -5,7 +5,7 @@
 //! - [`check`]: the judge of such histories: who held what when two could not, which token went back, who was left waiting.
 //! - `sim`: a fake engine with leases and a bad network, on virtual time.
 //! - [`servers`]: real servers, started for a test and gone with it.
-//! - [`bench`]: every figure beside its floor.
+//! - [`mod@bench`]: every figure beside its floor.
 //! - [`torture`]: real processes and a seeded schedule of faults, judged and drawn.
 //! - [`demo`]: the overselling story with real processes; [`helper`] is how a program starts itself for that.
 

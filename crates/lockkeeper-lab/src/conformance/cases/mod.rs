@@ -50,7 +50,7 @@ macro_rules! table {
             CASES
         }
 
-        /// Makes a module with a `#[test]` of every case of the [conformance suite](crate::conformance), on the subject that
+        /// Makes a module with a `#[test]` of every case of the [conformance suite](mod@crate::conformance), on the subject that
         /// the expression gives: one line a row of the matrix. The expression is evaluated once a test.
         #[macro_export]
         macro_rules! conformance {
