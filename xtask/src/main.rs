@@ -23,7 +23,7 @@ cargo xtask TASK
   test       build everything and run the tests (10 minutes at most); --all adds what CI runs besides
   servers    list the programs that tests need from outside, and install those that are missing
   interop    run the drivers of other lock libraries under interop/
-  bench      measure every figure beside its floor, from a release build; bench [ROW [SECONDS]]
+  bench      measure every figure beside its floor, from a release build; what follows goes to `lockkeeper bench`
   docs       build the documentation of the workspace, warnings denied; --open shows it
   dist       release build, completions and man page into target/dist
   licences   check the licence of every dependency against deny.toml

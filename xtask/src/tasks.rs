@@ -26,9 +26,9 @@ pub fn docs(words: &[String]) -> Outcome {
     must(&mut command)
 }
 
-/// `cargo xtask bench [ROW [SECONDS]]`: the lab's bench from a release build.
+/// `cargo xtask bench [OPTIONS]`: `lockkeeper bench` from a release build.
 pub fn bench(words: &[String]) -> Outcome {
-    must(cargo(&["run", "--release", "--package", "lockkeeper-lab", "--example", "bench", "--"]).args(words))
+    must(cargo(&["run", "--release", "--package", "lockkeeper-cli", "--", "bench"]).args(words))
 }
 
 /// `cargo xtask dist`: the binary, its completions and its man page, in target/dist.

@@ -162,7 +162,7 @@ fn readme_commands(workshop: &Workshop) -> Outcome {
 
 fn bench(workshop: &Workshop) -> Outcome {
     // All rows, with a debug build: that they run is what is looked at here. Figures come from `cargo xtask bench`.
-    workshop.run(&mut cargo(&["run", "--package", "lockkeeper-lab", "--all-features", "--example", "bench"]))
+    workshop.run(&mut cargo(&["run", "--package", "lockkeeper-cli", "--", "bench", "--seconds", "30"]))
 }
 
 #[cfg(test)]
