@@ -175,7 +175,9 @@ impl fmt::Display for EngineUrl {
         }
         f.write_str(&encode(&self.path))?;
         for (at, (key, value)) in self.options.iter().enumerate() {
-            write!(f, "{}{}={}", if at > 0 { '&' } else { '?' }, encode(key), encode(value))?;
+            let secret = ["auth", "password", "secret", "token"].contains(&key.as_str());
+            let value = if secret { "***".to_owned() } else { encode(value) };
+            write!(f, "{}{}={value}", if at > 0 { '&' } else { '?' }, encode(key))?;
         }
         Ok(())
     }
@@ -272,6 +274,7 @@ mod tests {
         let url = parse("redis://ann:sesame@host:1?ttl=5s");
         assert_eq!(url.to_string(), "redis://ann@host:1?ttl=5s");
         assert!(!format!("{url:?}").contains("sesame"));
+        assert_eq!(parse("zk://h?auth=digest:u:sesame").to_string(), "zk://h?auth=***");
         for wrong in ["redis://ann:sesame@host:0", "redis://ann:sesame@:6379", "redis://:sesame%zz@host", "sesame"] {
             assert!(!EngineUrl::parse(wrong).unwrap_err().to_string().contains("sesame"), "{wrong}");
         }

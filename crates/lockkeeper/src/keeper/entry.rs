@@ -475,7 +475,10 @@ impl Entry {
     pub(crate) fn timer(self: &Arc<Self>, now: Ticks) {
         let mut locked = self.lock();
         if let Some(state) = locked.state.as_deref_mut() {
-            state.armed = None;
+            // A timer that another has overtaken must not make room for a third.
+            if state.armed.is_some_and(|at| at <= now) {
+                state.armed = None;
+            }
         }
         self.step(&mut locked, now, Event::Timer);
     }

@@ -130,7 +130,10 @@ impl Keeper {
         let mut batches = Vec::new();
         {
             let mut book = self.book();
-            book.armed = None;
+            // A timer that another has overtaken must not make room for a third.
+            if book.armed.is_some_and(|at| at <= now) {
+                book.armed = None;
+            }
             book.machine.take_over(now, &mut changes);
             for change in changes.drain(..) {
                 if let Change::Over(lease) = change {
@@ -160,10 +163,7 @@ impl Keeper {
     pub(super) fn renew_all(self: &Arc<Self>) {
         let all: Vec<LeaseId> = {
             let mut book = self.book();
-            let mut all: Vec<LeaseId> = book.kept.keys().copied().collect();
-            all.sort_unstable();
-            book.machine.take_all_due();
-            all
+            book.machine.take_all()
         };
         for batch in all.chunks(BATCH) {
             self.renew(batch.to_vec());

@@ -78,9 +78,12 @@ impl Leases {
         if let Some(kept) = self.kept.get_mut(&id) {
             // A session's lease: one more hold. An older grant never shortens what a renewal has given.
             kept.holds += 1;
+            let had_renewal = kept.renew;
             kept.renew |= renew;
             let longer = kept.deadline.max(deadline);
-            self.move_to(id, longer, None);
+            // Nobody wanted it renewed so far: from now on somebody does.
+            let begins = if !had_renewal { due } else { None };
+            self.move_to(id, longer, begins);
             return longer;
         }
         self.kept.insert(id, Kept { ttl, deadline, due, renew, holds: 1, answered: true });
@@ -147,13 +150,16 @@ impl Leases {
         taken
     }
 
-    /// Takes every renewal as sent: the caller renews all leases at once.
-    pub(crate) fn take_all_due(&mut self) {
-        for (_, id) in std::mem::take(&mut self.due) {
-            if let Some(kept) = self.kept.get_mut(&id) {
+    /// Takes every lease that is renewed at all, due or not: the caller renews them at once. A fixed lease stays as it is.
+    pub(crate) fn take_all(&mut self) -> Vec<LeaseId> {
+        self.due.clear();
+        let renewed = self.kept.iter_mut().filter(|(_, kept)| kept.renew);
+        renewed
+            .map(|(id, kept)| {
                 kept.due = None;
-            }
-        }
+                *id
+            })
+            .collect()
     }
 
     /// How long a lease lasts from its last renewal.
@@ -177,8 +183,8 @@ impl Leases {
         let Some(kept) = self.kept.get_mut(&id) else { return };
         kept.answered = false;
         let soon = (kept.ttl / 12).max(Duration::from_millis(20));
-        let (until, due) = (kept.deadline, now.plus(soon));
-        self.move_to(id, until, Some(due));
+        let (until, due) = (kept.deadline, kept.renew.then(|| now.plus(soon)));
+        self.move_to(id, until, due);
         out.push(Change::Doubtful(id));
     }
 
@@ -203,8 +209,8 @@ impl Leases {
             if at > now {
                 return;
             }
-            self.forget(id);
             self.ends.pop_first();
+            self.forget(id);
             out.push(Change::Over(id));
         }
     }
@@ -278,6 +284,29 @@ mod tests {
         out.clear();
         leases.renewed(id(1), at(36), TTL, &mut out);
         assert!(out.is_empty());
+    }
+
+    #[test]
+    fn r2_every_lease_that_ends_at_one_instant_is_announced() {
+        let mut leases = Leases::new(Drift::default());
+        for n in 1..=3 {
+            leases.add(id(n), at(0), TTL, true, false);
+        }
+        let mut out = Vec::new();
+        leases.take_over(at(27), &mut out);
+        assert_eq!(out, [Change::Over(id(1)), Change::Over(id(2)), Change::Over(id(3))]);
+        assert_eq!(leases, Leases::new(Drift::default()));
+    }
+
+    #[test]
+    fn a_fixed_lease_is_never_renewed_and_a_session_is_as_soon_as_one_hold_wants_it() {
+        let mut leases = Leases::new(Drift::default());
+        leases.add(id(1), at(0), TTL, false, false);
+        leases.add(id(2), at(0), TTL, false, false);
+        assert_eq!((leases.take_due(at(20), 9), leases.take_all()), (vec![], vec![]));
+        leases.add(id(2), at(3), TTL, true, false);
+        assert_eq!(leases.take_due(at(13), 9), [id(2)]);
+        assert_eq!(leases.take_all(), [id(2)]);
     }
 
     #[test]

@@ -268,6 +268,14 @@ impl Store {
     fn settle(&mut self, key: &(Kind, Name), pushes: &mut Vec<Push>) {
         if let Some(record) = self.names.get_mut(key) {
             while let Some(first) = record.line.front() {
+                let never = first.claim.mode.permits().is_some_and(|count| count > record.limit.unwrap_or(0));
+                if never {
+                    let Some(first) = record.line.pop_front() else { break };
+                    let error = Error::new(ErrorKind::InvalidArgument, "the semaphore was made smaller than what was asked for");
+                    self.of_claim.remove(&first.claim.id);
+                    pushes.push(Push { client: first.client, event: Event::Failed { claim: first.claim.id, error } });
+                    continue;
+                }
                 if !record.admits(first.claim.mode, first.converts) {
                     break;
                 }

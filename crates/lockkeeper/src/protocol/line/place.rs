@@ -56,6 +56,13 @@ impl Line {
                 standing.serves = Some(next.seq);
                 standing.give_up = next.give_up;
                 self.check_by(next.give_up);
+                // The engine refuses who has left: it must hear that the place is wanted for longer now (R3).
+                if standing.ask.give_up.is_some() {
+                    standing.ask.give_up = next.give_up;
+                    if standing.phase == Phase::InLine {
+                        ask_again(&mut standing, out);
+                    }
+                }
             }
         } else {
             leave(&mut standing, out);
@@ -69,8 +76,12 @@ impl Line {
         }
         let Some(standing) = self.standing.as_mut().filter(|s| s.ask.id == claim) else {
             // A grant for a claim that nobody here remembers: give it back, unless it is the hold we know (a repeated answer).
-            if matches!(answer, Answered::Granted(_)) && !self.knows(claim) {
-                out.push(Action::Release { hold: claim, again: None });
+            match answer {
+                _ if self.knows(claim) => {}
+                Answered::Granted(_) => out.push(Action::Release { hold: claim, again: None }),
+                // A withdrawal overtook its claim: the place is left once more (R5).
+                Answered::InLine => out.push(Action::Withdraw(claim)),
+                Answered::No | Answered::Unknown => {}
             }
             return;
         };
@@ -102,6 +113,7 @@ impl Line {
             }
             Answered::InLine => {
                 standing.phase = Phase::InLine;
+                standing.asked = 1;
                 if std::mem::take(&mut standing.woken) {
                     ask_again(standing, out);
                 }
