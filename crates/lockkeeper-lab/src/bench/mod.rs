@@ -60,7 +60,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> u8 {
         eprintln!("lockkeeper: bench: {only:?} is no row; the rows are {}", NAMES.join(", "));
         return 64;
     }
-    let scratch = match Scratch::new() {
+    let scratch = match tempfile::Builder::new().prefix("lockkeeper-bench-").tempdir() {
         Ok(scratch) => scratch,
         Err(text) => {
             eprintln!("lockkeeper: bench: {text}");
@@ -69,13 +69,13 @@ pub fn run(options: &Options, out: &mut dyn Write) -> u8 {
     };
     let mut urls = options.urls.clone();
     if urls.is_empty() {
-        urls = vec![lockkeeper::config::file_url(&scratch.0.join("locks")), "memory:".to_owned()];
+        urls = vec![lockkeeper::config::file_url(&scratch.path().join("locks")), "memory:".to_owned()];
     }
     let share = options.time / u32::try_from(urls.len() * if options.only.is_some() { 1 } else { NAMES.len() }).unwrap_or(1).max(1);
     let mut printer = print::Printer::new(out, options.json);
     let mut all_measured = true;
     for url in &urls {
-        let subject = match Subject::open(url, scratch.0.clone(), share) {
+        let subject = match Subject::open(url, scratch.path().to_owned(), share) {
             Ok(subject) => subject,
             Err(error) => {
                 eprintln!("lockkeeper: bench: {error}");
@@ -148,31 +148,6 @@ impl Subject {
 
     fn file(&self, name: &str) -> PathBuf {
         self.scratch.join(name)
-    }
-}
-
-/// A directory of this run's own, gone with the value.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Self, String> {
-        let base = std::env::temp_dir();
-        for number in 0..1000u32 {
-            let dir = base.join(format!("lockkeeper-bench-{}-{number}", std::process::id()));
-            match std::fs::create_dir(&dir) {
-                Ok(()) => return Ok(Self(dir)),
-                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(e) => return Err(format!("{}: {e}", dir.display())),
-            }
-        }
-        Err(format!("{}: too many directories of earlier runs are left there", base.display()))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // What cannot be removed is in the way of nobody.
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
