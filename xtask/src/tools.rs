@@ -28,7 +28,13 @@ pub struct Tool {
 
 /// Every program from outside.
 pub const TABLE: &[Tool] = &[
-    Tool { file: "cc", packages: &["gcc", "libc6-dev"], service: None, need: Need::Test, purpose: "links every Rust program" },
+    Tool {
+        file: "cc",
+        packages: &["gcc", "libc6-dev"],
+        service: None,
+        need: Need::Test,
+        purpose: "links every Rust program; compiles the clock that tests move",
+    },
     Tool {
         file: "redis-server",
         packages: &["redis-server"],

@@ -1,0 +1,105 @@
+//! The preloaded clock, on a real Redis server.
+
+#![allow(clippy::expect_used, reason = "tests")]
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use lockkeeper_lab::servers::clock_shim::{ClockShim, Clocks};
+use lockkeeper_lab::servers::redis::RedisServer;
+
+const HOUR: f64 = 3600.0;
+
+fn server(shim: &ClockShim) -> RedisServer {
+    let [(preload, library), (control, file)] = shim.environment();
+    RedisServer::start_in(&[], &[(preload, &library.to_string_lossy()), (control, &file.to_string_lossy())])
+}
+
+/// By how many seconds the server's time of day is ahead of ours.
+fn ahead(server: &RedisServer) -> f64 {
+    let told: Vec<f64> = server.command(&["TIME"]).iter().map(|part| part.parse().expect("a number")).collect();
+    let ours = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs_f64();
+    told[0] + told[1] / 1e6 - ours
+}
+
+fn about(ahead: f64, wanted: f64) -> bool {
+    (ahead - wanted).abs() < 1.0
+}
+
+#[test]
+fn a_servers_clock_steps_forward_and_back_while_it_runs_and_leases_follow_it() {
+    let shim = ClockShim::new().expect("cc is there");
+    let server = server(&shim);
+    assert!(about(ahead(&server), 0.0));
+    server.command(&["SET", "lease", "1", "PX", "60000"]);
+
+    shim.step_back(Clocks::Wall, Duration::from_secs(3600)).expect("the control file is ours");
+    assert!(about(ahead(&server), -HOUR), "{}", ahead(&server));
+    let rest: f64 = server.command(&["PTTL", "lease"])[0].parse().expect("a number");
+    assert!(about(rest / 1000.0, HOUR + 60.0), "the lease lives an hour longer: {rest} ms");
+
+    shim.step(Clocks::Wall, Duration::from_secs(3600 + 61)).expect("the control file is ours");
+    assert!(about(ahead(&server), 61.0), "{}", ahead(&server));
+    assert_eq!(server.command(&["GET", "lease"]), ["(nil)"], "the lease is over");
+
+    shim.mend().expect("the control file is ours");
+    assert!(about(ahead(&server), 0.0), "{}", ahead(&server));
+}
+
+#[test]
+fn a_servers_clock_runs_at_another_rate_and_then_right_again_from_where_it_is() {
+    let shim = ClockShim::new().expect("cc is there");
+    let server = server(&shim);
+    shim.run_at(Clocks::Wall, 10_000_000).expect("the control file is ours");
+    let begun = Instant::now();
+    while ahead(&server) < 5.0 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "eleven times as fast gains five seconds in half a second");
+    }
+    assert!(begun.elapsed() > Duration::from_millis(400), "but not at once: {:?}", begun.elapsed());
+    shim.run_at(Clocks::Wall, 0).expect("the control file is ours");
+    let then = ahead(&server);
+    assert!(then >= 5.0);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(300) {
+        assert!((ahead(&server) - then).abs() < 0.2, "it runs right again");
+    }
+}
+
+/// A program of its own that prints how many seconds each clock shows: the time of day, and the three that never step.
+fn clocks(shim: &ClockShim) -> [f64; 4] {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (source, program) = (dir.path().join("clocks.c"), dir.path().join("clocks"));
+    let text = r#"
+        #include <stdio.h>
+        #include <time.h>
+        int main(void) {
+            clockid_t clocks[] = {CLOCK_REALTIME, CLOCK_MONOTONIC, CLOCK_MONOTONIC_RAW, CLOCK_BOOTTIME};
+            for (int i = 0; i < 4; i++) {
+                struct timespec at;
+                clock_gettime(clocks[i], &at);
+                printf("%ld.%09ld\n", (long)at.tv_sec, at.tv_nsec);
+            }
+        }"#;
+    std::fs::write(&source, text).expect("the directory can be written");
+    let made = std::process::Command::new("cc").arg("-o").arg(&program).arg(&source).status().expect("cc is there");
+    assert!(made.success());
+    let told = std::process::Command::new(&program).envs(shim.environment()).output().expect("it runs");
+    let told: Vec<f64> = String::from_utf8_lossy(&told.stdout).lines().map(|line| line.parse().expect("a number")).collect();
+    told.try_into().expect("four clocks")
+}
+
+#[test]
+fn the_steady_clocks_move_apart_from_the_time_of_day_and_everybody_with_the_shim_sees_the_same() {
+    let shim = ClockShim::new().expect("cc is there");
+    let (first, second) = (server(&shim), server(&shim));
+    let before = clocks(&shim);
+    shim.step(Clocks::Steady, Duration::from_secs(100_000)).expect("the control file is ours");
+    let after = clocks(&shim);
+    for clock in 1..4 {
+        let moved = after[clock] - before[clock];
+        assert!((100_000.0..100_020.0).contains(&moved), "clock {clock} moved by {moved}");
+    }
+    assert!(after[0] - before[0] < 20.0, "the time of day is true");
+    shim.step(Clocks::Wall, Duration::from_secs(500)).expect("the control file is ours");
+    assert!(about(ahead(&first), 500.0) && about(ahead(&second), 500.0));
+    assert!(clocks(&shim)[0] - before[0] >= 500.0);
+}
