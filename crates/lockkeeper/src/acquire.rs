@@ -295,7 +295,7 @@ impl Acquiring {
                     if let Some(began) = self.began {
                         self.note_wait(cell.granted.since(began));
                     }
-                    return Poll::Ready(Ok(Some(Guard::new(cell))));
+                    return Poll::Ready(Ok(Some(Guard::new(cell, self.plan.request.mode))));
                 }
                 Begun::Busy(holder) if self.plan.request.try_only => {
                     drop(holder);

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::claim::Mode;
 use crate::engine::{Attempt, End};
 use crate::error::{Error, ErrorKind, Result};
 use crate::keeper::cell::TurnCell;
@@ -19,6 +20,8 @@ use crate::token::Token;
 #[must_use = "the lock is given back as soon as its guard is dropped"]
 pub struct Guard {
     held: Held,
+    /// What it was given: other guards of its owner must not take it away.
+    mode: Mode,
     given_back: bool,
 }
 
@@ -70,12 +73,23 @@ impl Released {
 }
 
 impl Guard {
-    pub(crate) fn new(cell: Arc<TurnCell>) -> Self {
-        Self { held: Held(cell), given_back: false }
+    pub(crate) fn new(cell: Arc<TurnCell>, mode: Mode) -> Self {
+        Self { held: Held(cell), mode, given_back: false }
     }
 
     pub(crate) fn cell(&self) -> &Arc<TurnCell> {
         &self.held.0
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// It is a reader's from now on.
+    pub(crate) fn downgraded(mut self) -> Self {
+        self.cell().entry.was_downgraded(self.cell(), self.mode);
+        self.mode = Mode::Shared;
+        self
     }
 
     /// A view to hand around: token, loss, remaining time.
@@ -177,7 +191,7 @@ impl Guard {
         }
         let span = tracing::debug_span!("release", engine = cell.entry.keeper.facts.engine, name = %cell.entry.name);
         let _entered = span.enter();
-        cell.entry.turn_over(cell, tell)
+        cell.entry.turn_over(cell, self.mode, tell)
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::{Acquiring, Plan};
+use crate::claim::Mode;
 use crate::engine::{Attempt, Claim};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{Guard, Released};
@@ -159,7 +160,9 @@ impl All {
             let plan = self.plans.get(guards.len());
             let begun = plan.map(|plan| entry.poll_turn(seq, &plan.request, std::task::Waker::noop()));
             match begun {
-                Some(std::task::Poll::Ready(Ok(Begun::Got(cell)))) => guards.push(Guard::new(cell)),
+                Some(std::task::Poll::Ready(Ok(Begun::Got(cell)))) => {
+                    guards.push(Guard::new(cell, plan.map_or(Mode::Exclusive, |plan| plan.request.mode)))
+                }
                 _ => entry.abandon(seq),
             }
         }

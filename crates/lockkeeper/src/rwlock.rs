@@ -3,14 +3,12 @@
 use std::future::{Future, IntoFuture};
 use std::ops::Deref;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::{Acquire, Plan, TryAcquire};
 use crate::claim::Mode;
 use crate::error::Result;
 use crate::guard::{Guard, GuardKind, Released, sealed};
-use crate::keeper::cell::TurnCell;
 use crate::mutex::Base;
 
 /// A read-write lock. Its exclusive mode is the mutex of the same name. Readers do not starve writers.
@@ -91,13 +89,14 @@ macro_rules! wraps_a_guard {
             /// Lets other readers in without letting go: from now on this is a read guard, with a new token.
             ///
             /// # Errors
-            /// `Lost`, `Unsupported`, `Unreachable`, `Unknown`; the lock is given back then.
+            /// `Lost`, `Unsupported`, `Unreachable`, `Unknown`, and `WouldDeadlock` while another guard of the same owner was given
+            /// more than reading; this guard is given back then.
             ///
             /// # Cancel safety
             /// Dropping it gives the lock back.
             pub async fn downgrade(self) -> Result<Guard> {
-                convert(self.0.cell(), Mode::Shared, None).await?;
-                Ok(self.0)
+                convert(&self.0, Mode::Shared, None).await?;
+                Ok(self.0.downgraded())
             }
         }
     };
@@ -148,8 +147,7 @@ impl<'a> IntoFuture for Upgrade<'a> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let cell = self.guard.cell().clone();
-            convert(&cell, Mode::Exclusive, self.timeout).await?;
+            convert(&self.guard.0, Mode::Exclusive, self.timeout).await?;
             Ok(Writing { guard: self.guard })
         })
     }
@@ -173,26 +171,27 @@ impl Drop for Writing<'_> {
     fn drop(&mut self) {
         let cell = self.guard.cell();
         if !cell.is_forked() {
-            cell.entry.convert_back(cell, Mode::Upgradable);
+            cell.entry.end_writing(cell);
         }
     }
 }
 
 /// Converts a turn, and takes the conversion back when it is dropped half way.
-async fn convert(cell: &Arc<TurnCell>, to: Mode, timeout: Option<Duration>) -> Result<()> {
-    struct Way<'a>(Option<&'a Arc<TurnCell>>);
+async fn convert(guard: &Guard, to: Mode, timeout: Option<Duration>) -> Result<()> {
+    struct Way<'a>(Option<&'a Guard>);
     impl Drop for Way<'_> {
         fn drop(&mut self) {
-            if let Some(cell) = self.0 {
-                cell.entry.abandon_convert(cell);
+            if let Some(guard) = self.0 {
+                guard.cell().entry.abandon_convert(guard.cell(), guard.mode());
             }
         }
     }
+    let cell = guard.cell();
     let give_up = timeout.map(|time| cell.entry.keeper.clock.now().plus(time));
     // One conversion at a time: the one back from writing may still be under way.
     std::future::poll_fn(|context| cell.entry.poll_unconverted(cell, context.waker())).await;
-    cell.entry.begin_convert(cell, to, give_up)?;
-    let mut way = Way(Some(cell));
+    cell.entry.begin_convert(cell, guard.mode(), to, give_up)?;
+    let mut way = Way(Some(guard));
     let done = std::future::poll_fn(|context| cell.entry.poll_convert(cell, context.waker())).await;
     way.0 = None;
     done

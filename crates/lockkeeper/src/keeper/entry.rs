@@ -5,24 +5,24 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
-use std::thread::ThreadId;
 
 use tokio::sync::oneshot;
 
 use super::Keeper;
 use super::cell::{LeaseCell, NewTurn, TurnCell};
+use super::convert::Converting;
 use super::driver::Due;
 use super::few::Few;
 use super::request::Request;
+use super::turns::{Guards, TurnRecord};
 use crate::claim::{Holder, Identity, Mode};
 use crate::clock::Ticks;
 use crate::engine::{Attempt, End};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::id::{ById, ClaimId, HoldId};
 use crate::lost::Lost;
 use crate::name::{Kind, Name};
-use crate::owner::Owner;
-use crate::protocol::line::{Answered, Ask, Event, Line, Refusal, Seq};
+use crate::protocol::line::{Ask, Event, Line, Seq};
 use crate::token::Token;
 
 /// See the module.
@@ -83,22 +83,6 @@ pub(super) enum Outcome {
 pub(super) enum ReleaseStep {
     Ended(End),
     Later,
-}
-
-pub(super) struct TurnRecord {
-    pub(super) cell: Arc<TurnCell>,
-    owner: Option<Owner>,
-    thread: Option<ThreadId>,
-    guards: u32,
-    pub(super) taken_at: &'static std::panic::Location<'static>,
-}
-
-#[derive(Default)]
-pub(super) struct Converting {
-    pub(super) waker: Option<Waker>,
-    pub(super) outcome: Option<Result<(), Refusal>>,
-    /// Nobody listens: a write guard was dropped and its hold goes back to upgradable.
-    pub(super) forgotten: bool,
 }
 
 /// What a claim came to.
@@ -266,47 +250,22 @@ impl Entry {
         let turn = NewTurn { entry: self.clone(), seq, hold, lease, granted: now, token, mode: request.mode, span };
         let cell = Arc::new(TurnCell::new(turn));
         let (owner, thread) = (request.owner.clone(), request.thread);
-        state.turns.insert(seq, TurnRecord { cell: cell.clone(), owner, thread, guards: 1, taken_at: request.taken_at });
+        state.turns.insert(
+            seq,
+            TurnRecord {
+                cell: cell.clone(),
+                owner,
+                thread,
+                guards: Guards::one(request.mode),
+                owes_back: false,
+                taken_at: request.taken_at,
+            },
+        );
         if let Some(time) = request.hold_at_most {
             self.keeper.driver.arm(&self.keeper, now.plus(time), Due::TooLong(Arc::downgrade(&cell)));
         }
         self.keeper.took(&cell);
         cell
-    }
-
-    /// The same owner, or the same thread, asks again for what it holds (R8).
-    fn again(self: &Arc<Self>, state: &mut State, request: &Request) -> Result<Option<Arc<TurnCell>>> {
-        if request.mode.permits().is_some() || (request.owner.is_none() && request.thread.is_none()) {
-            return Ok(None);
-        }
-        let same = |t: &&mut TurnRecord| match (&request.owner, &t.owner) {
-            (Some(asks), Some(has)) => asks == has,
-            (None, None) => request.thread.is_some() && request.thread == t.thread && t.cell.lost().is_none(),
-            _ => false,
-        };
-        let Some(record) = state.turns.values_mut().find(same) else { return Ok(None) };
-        if let Some(why) = record.cell.lost() {
-            let text = format!("the hold that would be entered again is lost: {why}; release it and acquire anew");
-            return Err(self.error(ErrorKind::Lost, text));
-        }
-        let deadlock = |why: &str| self.error(ErrorKind::WouldDeadlock, format!("{why}; the first was taken at {}", record.taken_at));
-        let Some(owner) = &request.owner else {
-            let shares = request.mode == Mode::Shared && record.cell.mode_is(Mode::Shared);
-            return if shares {
-                Ok(None)
-            } else {
-                Err(deadlock("this thread holds it already; give both acquisitions one Owner to enter again"))
-            };
-        };
-        if owner.is_strict() {
-            return Err(deadlock("this strict owner holds it already"));
-        }
-        let enters = record.cell.mode_is(Mode::Exclusive) || request.mode == Mode::Shared;
-        if !enters {
-            return Err(deadlock("this owner holds it shared and would wait for itself; only an upgradable guard upgrades"));
-        }
-        record.guards += 1;
-        Ok(Some(record.cell.clone()))
     }
 
     /// The caller has left.
@@ -321,17 +280,21 @@ impl Entry {
         self.keeper.observe(self, crate::observe::Seen::Left { claim: seq });
     }
 
-    /// A guard was released or dropped. With `tell`, the answer can be waited for.
-    pub(crate) fn turn_over(self: &Arc<Self>, cell: &Arc<TurnCell>, tell: bool) -> Over {
+    /// A guard that was given `mode` was released or dropped. With `tell`, the answer can be waited for.
+    pub(crate) fn turn_over(self: &Arc<Self>, cell: &Arc<TurnCell>, mode: Mode, tell: bool) -> Over {
         let now = self.keeper.now();
         let mut locked = self.lock();
         let Some(state) = locked.state.as_deref_mut() else { return Over::Passed };
         let Some(record) = state.turns.get_mut(cell.seq) else {
             return Over::Lost(cell.lost().unwrap_or(Lost::Released));
         };
-        record.guards -= 1;
-        if record.guards > 0 {
-            return cell.lost().map_or(Over::Passed, Over::Lost);
+        record.guards.remove(mode);
+        if !record.guards.is_empty() {
+            if let Some(why) = cell.lost() {
+                return Over::Lost(why);
+            }
+            self.pay_back(&mut locked, now, cell);
+            return Over::Passed;
         }
         state.turns.remove(cell.seq);
         let was_lost = cell.lost();
@@ -384,46 +347,6 @@ impl Entry {
         self.step(&mut locked, now, Event::TurnOver { seq: cell.seq, fresh: false });
     }
 
-    /// Begins a conversion; [`Entry::poll_convert`] follows.
-    pub(crate) fn begin_convert(self: &Arc<Self>, cell: &Arc<TurnCell>, to: Mode, give_up: Option<Ticks>) -> Result<()> {
-        self.keeper.check_open()?;
-        let now = self.keeper.now();
-        let mut locked = self.lock();
-        let Some(state) = locked.state.as_deref_mut() else { return Err(self.closed()) };
-        if !state.turns.contains(cell.seq) || cell.lost().is_some() {
-            let why = cell.lost().unwrap_or(Lost::Released);
-            return Err(self.error(ErrorKind::Lost, format!("the hold that would be converted is lost: {why}")));
-        }
-        state.converting.insert(cell.seq, Converting::default());
-        self.keeper.observe(self, crate::observe::Seen::Converting { claim: cell.seq, mode: to });
-        self.step(&mut locked, now, Event::Convert { seq: cell.seq, id: ClaimId::fresh(), to, give_up });
-        Ok(())
-    }
-
-    /// Converts back without waiting for the answer.
-    pub(crate) fn convert_back(self: &Arc<Self>, cell: &Arc<TurnCell>, to: Mode) {
-        let now = self.keeper.now();
-        let mut locked = self.lock();
-        let Some(state) = locked.state.as_deref_mut() else { return };
-        if state.turns.contains(cell.seq) {
-            state.converting.insert(cell.seq, Converting { forgotten: true, ..Converting::default() });
-            self.keeper.observe(self, crate::observe::Seen::Converting { claim: cell.seq, mode: to });
-            self.step(&mut locked, now, Event::Convert { seq: cell.seq, id: ClaimId::fresh(), to, give_up: None });
-        }
-    }
-
-    /// Waits until a conversion that nobody listens to is done.
-    pub(crate) fn poll_unconverted(self: &Arc<Self>, cell: &Arc<TurnCell>, waker: &Waker) -> Poll<()> {
-        let mut locked = self.lock();
-        match locked.state.as_deref_mut().and_then(|s| s.converting.get_mut(&cell.seq)) {
-            Some(converting) if converting.forgotten => {
-                converting.waker = Some(waker.clone());
-                Poll::Pending
-            }
-            _ => Poll::Ready(()),
-        }
-    }
-
     /// Reserves the process's place for a claim that is sent together with others; `None` when it is not free here.
     pub(crate) fn reserve(self: &Arc<Self>, request: &Request) -> Option<(Seq, crate::claim::Claim)> {
         let now = self.keeper.now();
@@ -438,37 +361,6 @@ impl Entry {
         let claim = self.claim(&locked, &ask);
         self.step(&mut locked, now, Event::Ask(ask));
         Some((seq, claim))
-    }
-
-    /// Looks whether a conversion is done.
-    pub(crate) fn poll_convert(self: &Arc<Self>, cell: &Arc<TurnCell>, waker: &Waker) -> Poll<Result<()>> {
-        let mut locked = self.lock();
-        let Some(state) = locked.state.as_deref_mut() else { return Poll::Ready(Err(self.closed())) };
-        let Some(converting) = state.converting.get_mut(&cell.seq) else {
-            return Poll::Ready(Err(self.error(ErrorKind::Lost, "the hold that would be converted is gone")));
-        };
-        let Some(outcome) = converting.outcome.take() else {
-            converting.waker = Some(waker.clone());
-            return Poll::Pending;
-        };
-        state.converting.remove(&cell.seq);
-        Poll::Ready(outcome.map_err(|why| self.refusal(state, why)))
-    }
-
-    /// The caller of a conversion has left: the hold stays as it was.
-    pub(crate) fn abandon_convert(self: &Arc<Self>, cell: &Arc<TurnCell>) {
-        let now = self.keeper.now();
-        let mut locked = self.lock();
-        let left = locked.state.as_deref_mut().and_then(|state| state.converting.remove(&cell.seq));
-        match left.map(|left| left.outcome) {
-            // An upgrade that was granted before its caller looked is taken back.
-            Some(Some(Ok(()))) if cell.mode_is(Mode::Exclusive) => {
-                drop(locked);
-                self.convert_back(cell, Mode::Upgradable);
-            }
-            Some(_) => self.step(&mut locked, now, Event::CancelConvert { seq: cell.seq }),
-            None => {}
-        }
     }
 
     /// A timer of the line is due.
@@ -489,13 +381,6 @@ impl Entry {
         let mut locked = self.lock();
         let event = self.understand(&mut locked, claim, sent, answer);
         self.step(&mut locked, now, event);
-    }
-
-    /// The engine answered a conversion; its hold may be over by now, and the conversion with it.
-    pub(super) fn converted(self: &Arc<Self>, claim: ClaimId, sent: Ticks, answer: Attempt) {
-        if self.knows(claim) {
-            self.answered(claim, sent, answer);
-        }
     }
 
     /// A hint that the claim may be granted.
@@ -556,91 +441,6 @@ impl Entry {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).line.place() == Some(claim)
     }
 
-    /// Turns an engine's answer into what the line understands, and keeps what it does not need.
-    pub(super) fn understand(self: &Arc<Self>, locked: &mut Locked<'_>, claim: ClaimId, sent: Ticks, answer: Attempt) -> Event {
-        let Some(state) = locked.state.as_deref_mut() else { return Event::Timer };
-        let answer = match answer {
-            Attempt::Granted(grant) => {
-                self.keeper.forget_claim(claim);
-                // Nobody renews what nobody here wants: it ends with its lease, if the withdrawal does not reach the engine (R5).
-                if let Some(lease) = grant.lease
-                    && let Some(hold) = state.line.hold_for(claim)
-                {
-                    let cell = self.keeper.add_lease(self, hold, &lease, sent, state.line.shape_of(claim));
-                    state.leases.insert(hold, cell);
-                }
-                Answered::Granted(grant.number)
-            }
-            Attempt::InLine(place) => {
-                state.last_ahead = place.ahead;
-                if place.holder.is_some() {
-                    state.last_holder = place.holder;
-                }
-                Answered::InLine
-            }
-            Attempt::Busy(holder) => {
-                self.keeper.forget_claim(claim);
-                state.last_error = None;
-                state.last_holder = holder;
-                Answered::No
-            }
-            Attempt::Failed(error) => {
-                self.keeper.forget_claim(claim);
-                state.last_error = Some(error.name(&self.name).engine(self.keeper.facts.engine));
-                Answered::No
-            }
-            Attempt::Unknown(error) => {
-                state.last_error = Some(error.name(&self.name).engine(self.keeper.facts.engine));
-                Answered::Unknown
-            }
-        };
-        Event::Answered { claim, answer }
-    }
-
-    pub(super) fn outcome_of(self: &Arc<Self>, state: &State, why: Refusal) -> Outcome {
-        match why {
-            Refusal::BusyHere => Outcome::Busy(self.local_holder(state)),
-            Refusal::Answer if state.last_error.is_none() => Outcome::Busy(state.last_holder.clone()),
-            _ => Outcome::Refused(self.refusal(state, why)),
-        }
-    }
-
-    fn refusal(self: &Arc<Self>, state: &State, why: Refusal) -> Error {
-        match why {
-            Refusal::Closed => self.closed(),
-            Refusal::Lost(why) => self.error(ErrorKind::Lost, format!("the hold is lost: {why}")),
-            Refusal::TooMany => {
-                let most = self.keeper.settings.rules.waiting_max;
-                self.error(ErrorKind::Refused, format!("{most} tasks of this process wait for it already, which is the limit"))
-            }
-            Refusal::Unknown | Refusal::Answer => {
-                state.last_error.clone().unwrap_or_else(|| self.error(ErrorKind::Unknown, "the engine did not say whether it was granted"))
-            }
-            Refusal::TimedOut | Refusal::BusyHere => {
-                let holder = self.local_holder(state).or_else(|| state.last_holder.clone());
-                let who = holder.as_deref().map_or(String::new(), describe_holder);
-                self.error(ErrorKind::TimedOut, format!("not obtained in time{who}")).held_by(holder.map(|h| *h))
-            }
-        }
-    }
-
-    /// Who of this process holds it.
-    fn local_holder(&self, state: &State) -> Option<Box<Holder>> {
-        let record = state.turns.values().find(|t| t.cell.lost().is_none())?;
-        let mut holder = Holder::new(record.cell.hold, &self.keeper.who, Mode::Exclusive);
-        holder.mode = Some(record.cell.mode());
-        holder.token = record.cell.token();
-        Some(Box::new(holder))
-    }
-
-    pub(crate) fn error(&self, kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error::new(kind, message).name(&self.name).engine(self.keeper.facts.engine)
-    }
-
-    pub(crate) fn closed(&self) -> Error {
-        self.error(ErrorKind::Closed, "its Locks was closed; open a new one")
-    }
-
     fn note_waiting(&self, state: &mut State, seq: Seq) {
         let behind = state.last_holder.as_deref().map(|h| (h.host.clone(), h.pid));
         tracing::debug!(engine = self.keeper.facts.engine, name = %self.name, ahead = state.last_ahead, ?behind, "waiting");
@@ -661,13 +461,5 @@ impl Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         self.keeper.forget_entry(self.kind, &self.name);
-    }
-}
-
-fn describe_holder(holder: &Holder) -> String {
-    match (&holder.host, holder.pid) {
-        (Some(host), Some(pid)) => format!(": held by {} (pid {pid})", host.escape_debug()),
-        (Some(host), None) => format!(": held by {}", host.escape_debug()),
-        _ => String::new(),
     }
 }

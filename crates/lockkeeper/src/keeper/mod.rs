@@ -1,7 +1,9 @@
 //! Runs the machines: entries, leases, events, the thread behind them.
 
 pub(crate) mod act;
+mod answers;
 pub(crate) mod cell;
+mod convert;
 pub(crate) mod driver;
 pub(crate) mod entry;
 mod events;
@@ -11,6 +13,7 @@ mod follow;
 mod hosted;
 mod leases;
 pub(crate) mod request;
+mod turns;
 
 use std::collections::HashMap;
 use std::future::Future;

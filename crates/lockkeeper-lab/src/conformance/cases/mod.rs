@@ -145,6 +145,8 @@ table! { $
             r8_a_strict_owner_is_told_where_it_locked_first;
             r8_an_owner_that_reads_would_wait_for_itself_to_write Shared;
             r8_an_owner_with_an_upgradable_guard_upgrades Upgrade;
+            r8_no_conversion_takes_from_another_guard_of_its_owner_what_that_was_given Upgrade;
+            r8_who_enters_under_a_writing_keeps_what_it_was_given_when_that_ends Upgrade;
             r8_another_owner_waits;
             r8_without_an_owner_nothing_is_guessed;
             r8_the_same_thread_would_deadlock_at_once;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::{ErrorKind, Owner};
+use lockkeeper::{ErrorKind, Guard, Owner, RwLock, UpgradableGuard, WriteGuard};
 
 use crate::conformance::trial::{Trial, within};
 
@@ -116,4 +116,161 @@ pub(super) async fn r8_the_same_thread_would_deadlock_at_once(t: Arc<Trial>) {
         assert_eq!(waiting.join().expect("no panic").ok(), Some(true));
     });
     tokio::task::spawn_blocking(|| thread.join()).await.expect("no panic").expect("no panic");
+}
+
+/// A guard of the one owner, by what it was given.
+enum Given {
+    Write(WriteGuard),
+    Upgradable(UpgradableGuard),
+    Read(Guard),
+}
+
+impl Given {
+    fn is_good(&self) -> bool {
+        match self {
+            Self::Write(guard) => guard.check().is_ok(),
+            Self::Upgradable(guard) => guard.check().is_ok(),
+            Self::Read(guard) => guard.check().is_ok(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Need {
+    Nothing,
+    Reading,
+    MayUpgrade,
+    Alone,
+}
+
+const NEEDS: [Need; 3] = [Need::Reading, Need::MayUpgrade, Need::Alone];
+
+async fn enter(lock: &RwLock, me: &Owner, need: Need) -> lockkeeper::Result<Given> {
+    Ok(match need {
+        Need::Alone => Given::Write(lock.write().owner(me).timeout(SOON).await?),
+        Need::MayUpgrade => Given::Upgradable(lock.upgradable().owner(me).timeout(SOON).await?),
+        Need::Reading | Need::Nothing => Given::Read(lock.read().owner(me).timeout(SOON).await?),
+    })
+}
+
+/// Sees from another client that the lock shuts out what this need shuts out, and in the end no more than that.
+async fn shuts_out(what: &str, need: Need, other: &RwLock) {
+    if need == Need::Alone {
+        for _ in 0..3 {
+            let read = other.try_read().await.expect("it can be tried");
+            assert!(read.is_none(), "{what}: a reader stands beside a guard that was told it is alone");
+            tokio::task::yield_now().await;
+        }
+    } else {
+        let read = other.read().timeout(SOON).await;
+        assert!(read.is_ok(), "{what}: {need:?} lets readers in");
+        drop(read);
+        let wrote = other.try_write().await.expect("it can be tried");
+        assert!(wrote.is_none() || need == Need::Nothing, "{what}: a writer stands beside {need:?}");
+    }
+}
+
+pub(super) async fn r8_no_conversion_takes_from_another_guard_of_its_owner_what_that_was_given(t: Arc<Trial>) {
+    let (one, two) = (t.open().await, t.open().await);
+    for (first, second) in NEEDS.iter().flat_map(|first| NEEDS.iter().map(move |second| (*first, *second))) {
+        for converts_first in [true, false] {
+            for down in [true, false] {
+                let what = format!(
+                    "{first:?}, then {second:?}; {} {}",
+                    ["second", "first"][usize::from(converts_first)],
+                    ["writes", "reads"][usize::from(down)]
+                );
+                let name = t.name(&what);
+                let (lock, other) = (one.rwlock(&name), two.rwlock(&name));
+                let me = Owner::new();
+                let outer = enter(&lock, &me, first).await.expect("it is free");
+                let inner = match enter(&lock, &me, second).await {
+                    Ok(inner) => inner,
+                    Err(error) => {
+                        assert!(second != Need::Reading && first != Need::Alone, "{what}: {error}");
+                        assert_eq!(error.kind(), ErrorKind::WouldDeadlock, "{what}");
+                        continue;
+                    }
+                };
+                assert!(second == Need::Reading || first == Need::Alone, "{what}: it would wait for itself");
+                let (converts, stays, left) = if converts_first { (outer, inner, second) } else { (inner, outer, first) };
+                let mut need = left;
+                let converted = match (converts, down) {
+                    (Given::Write(guard), true) => convert_down(&what, guard.downgrade().await, left, &mut need),
+                    (Given::Upgradable(guard), true) => convert_down(&what, guard.downgrade().await, left, &mut need),
+                    (Given::Upgradable(mut guard), false) => {
+                        let writing = guard.upgrade().timeout(SOON).await.expect("no other reads");
+                        shuts_out(&what, Need::Alone, &other).await;
+                        drop(writing);
+                        need = need.max(Need::MayUpgrade);
+                        Some(Given::Upgradable(guard))
+                    }
+                    // Readers convert nothing, and a writer writes already.
+                    _ => continue,
+                };
+                shuts_out(&what, need, &other).await;
+                assert!(stays.is_good(), "{what}");
+                drop(stays);
+                if let Some(Given::Upgradable(_)) = converted {
+                    shuts_out(&what, Need::MayUpgrade, &other).await;
+                }
+                drop(converted);
+                let last = other.write().timeout(SOON).await;
+                assert!(last.is_ok(), "{what}: the last guard gives it back");
+            }
+        }
+    }
+}
+
+fn convert_down(what: &str, done: lockkeeper::Result<Guard>, left: Need, need: &mut Need) -> Option<Given> {
+    match done {
+        Ok(guard) => {
+            assert!(left == Need::Reading, "{what}: {left:?} is taken from the other");
+            *need = Need::Reading;
+            Some(Given::Read(guard))
+        }
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::WouldDeadlock, "{what}");
+            assert!(left != Need::Reading, "{what}: {error}");
+            None
+        }
+    }
+}
+
+pub(super) async fn r8_who_enters_under_a_writing_keeps_what_it_was_given_when_that_ends(t: Arc<Trial>) {
+    let (one, two) = (t.open().await, t.open().await);
+    for second in NEEDS {
+        let name = t.name(&format!("{second:?}"));
+        let (lock, other) = (one.rwlock(&name), two.rwlock(&name));
+        let me = Owner::new();
+        let mut up = lock.upgradable().owner(&me).await.expect("it is free");
+        let writing = up.upgrade().timeout(SOON).await.expect("nobody reads");
+        let inner = match enter(&lock, &me, second).await {
+            Ok(inner) => inner,
+            Err(error) => {
+                assert_eq!((second, error.kind()), (Need::MayUpgrade, ErrorKind::WouldDeadlock), "there is one upgradable guard at a time");
+                drop(writing);
+                assert!(up.release().await.is_clean());
+                continue;
+            }
+        };
+        drop(writing);
+        shuts_out("the writing is over", second.max(Need::MayUpgrade), &other).await;
+        let inner = match inner {
+            Given::Write(guard) => {
+                let refused = guard.downgrade().await.expect_err("it would take the upgrade from the first guard");
+                assert_eq!(refused.kind(), ErrorKind::WouldDeadlock);
+                None
+            }
+            inner => Some(inner),
+        };
+        shuts_out("the inner writer is gone", Need::MayUpgrade, &other).await;
+        let writing = within(SOON, "it upgrades again", up.upgrade().into_future()).await.expect("nobody else reads");
+        shuts_out("it writes again", Need::Alone, &other).await;
+        drop(writing);
+        shuts_out("the second writing is over", Need::MayUpgrade, &other).await;
+        assert!(inner.is_none_or(|inner| inner.is_good()));
+        assert!(up.release().await.is_clean());
+        shuts_out("nobody is left", Need::Nothing, &other).await;
+    }
 }

@@ -1,0 +1,106 @@
+//! What the engine's answers mean for a line, and what its refusals mean for callers.
+
+use std::sync::Arc;
+
+use super::entry::{Entry, Locked, Outcome, State};
+use crate::claim::{Holder, Mode};
+use crate::clock::Ticks;
+use crate::engine::Attempt;
+use crate::error::{Error, ErrorKind};
+use crate::id::ClaimId;
+use crate::protocol::line::{Answered, Event, Refusal};
+
+impl Entry {
+    /// Turns an engine's answer into what the line understands, and keeps what it does not need.
+    pub(super) fn understand(self: &Arc<Self>, locked: &mut Locked<'_>, claim: ClaimId, sent: Ticks, answer: Attempt) -> Event {
+        let Some(state) = locked.state.as_deref_mut() else { return Event::Timer };
+        let answer = match answer {
+            Attempt::Granted(grant) => {
+                self.keeper.forget_claim(claim);
+                // Nobody renews what nobody here wants: it ends with its lease, if the withdrawal does not reach the engine (R5).
+                if let Some(lease) = grant.lease
+                    && let Some(hold) = state.line.hold_for(claim)
+                {
+                    let cell = self.keeper.add_lease(self, hold, &lease, sent, state.line.shape_of(claim));
+                    state.leases.insert(hold, cell);
+                }
+                Answered::Granted(grant.number)
+            }
+            Attempt::InLine(place) => {
+                state.last_ahead = place.ahead;
+                if place.holder.is_some() {
+                    state.last_holder = place.holder;
+                }
+                Answered::InLine
+            }
+            Attempt::Busy(holder) => {
+                self.keeper.forget_claim(claim);
+                state.last_error = None;
+                state.last_holder = holder;
+                Answered::No
+            }
+            Attempt::Failed(error) => {
+                self.keeper.forget_claim(claim);
+                state.last_error = Some(error.name(&self.name).engine(self.keeper.facts.engine));
+                Answered::No
+            }
+            Attempt::Unknown(error) => {
+                state.last_error = Some(error.name(&self.name).engine(self.keeper.facts.engine));
+                Answered::Unknown
+            }
+        };
+        Event::Answered { claim, answer }
+    }
+
+    pub(super) fn outcome_of(self: &Arc<Self>, state: &State, why: Refusal) -> Outcome {
+        match why {
+            Refusal::BusyHere => Outcome::Busy(self.local_holder(state)),
+            Refusal::Answer if state.last_error.is_none() => Outcome::Busy(state.last_holder.clone()),
+            _ => Outcome::Refused(self.refusal(state, why)),
+        }
+    }
+
+    pub(super) fn refusal(self: &Arc<Self>, state: &State, why: Refusal) -> Error {
+        match why {
+            Refusal::Closed => self.closed(),
+            Refusal::Lost(why) => self.error(ErrorKind::Lost, format!("the hold is lost: {why}")),
+            Refusal::TooMany => {
+                let most = self.keeper.settings.rules.waiting_max;
+                self.error(ErrorKind::Refused, format!("{most} tasks of this process wait for it already, which is the limit"))
+            }
+            Refusal::Unknown | Refusal::Answer => {
+                state.last_error.clone().unwrap_or_else(|| self.error(ErrorKind::Unknown, "the engine did not say whether it was granted"))
+            }
+            Refusal::TimedOut | Refusal::BusyHere => {
+                let holder = self.local_holder(state).or_else(|| state.last_holder.clone());
+                let who = holder.as_deref().map_or(String::new(), describe_holder);
+                self.error(ErrorKind::TimedOut, format!("not obtained in time{who}")).held_by(holder.map(|h| *h))
+            }
+        }
+    }
+
+    /// Who of this process holds it.
+    fn local_holder(&self, state: &State) -> Option<Box<Holder>> {
+        let record = state.turns.values().find(|t| t.cell.lost().is_none())?;
+        let mut holder = Holder::new(record.cell.hold, &self.keeper.who, Mode::Exclusive);
+        holder.mode = Some(record.cell.mode());
+        holder.token = record.cell.token();
+        Some(Box::new(holder))
+    }
+
+    pub(crate) fn error(&self, kind: ErrorKind, message: impl Into<String>) -> Error {
+        Error::new(kind, message).name(&self.name).engine(self.keeper.facts.engine)
+    }
+
+    pub(crate) fn closed(&self) -> Error {
+        self.error(ErrorKind::Closed, "its Locks was closed; open a new one")
+    }
+}
+
+fn describe_holder(holder: &Holder) -> String {
+    match (&holder.host, holder.pid) {
+        (Some(host), Some(pid)) => format!(": held by {} (pid {pid})", host.escape_debug()),
+        (Some(host), None) => format!(": held by {}", host.escape_debug()),
+        _ => String::new(),
+    }
+}

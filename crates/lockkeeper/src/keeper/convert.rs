@@ -1,0 +1,156 @@
+//! Upgrade and downgrade of a turn, as its guards ask for them.
+
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use super::cell::TurnCell;
+use super::entry::{Entry, Locked};
+use crate::claim::Mode;
+use crate::clock::Ticks;
+use crate::engine::Attempt;
+use crate::error::{ErrorKind, Result};
+use crate::id::ClaimId;
+use crate::lost::Lost;
+use crate::observe::Seen;
+use crate::protocol::line::{Event, Refusal};
+
+/// A conversion under way, or done and not fetched yet.
+pub(super) struct Converting {
+    pub(super) to: Mode,
+    pub(super) waker: Option<Waker>,
+    pub(super) outcome: Option<Result<(), Refusal>>,
+    /// Nobody listens: a write guard was dropped and its hold goes back to upgradable.
+    pub(super) forgotten: bool,
+}
+
+impl Converting {
+    fn to(to: Mode) -> Self {
+        Self { to, waker: None, outcome: None, forgotten: false }
+    }
+}
+
+impl Entry {
+    /// Begins a conversion that a guard which was given `from` asks for; [`Entry::poll_convert`] follows.
+    ///
+    /// # Errors
+    /// `WouldDeadlock` when it would take from another guard of the same owner what that was given: it would wait for
+    /// that guard's end, which is its own owner's.
+    pub(crate) fn begin_convert(self: &Arc<Self>, cell: &Arc<TurnCell>, from: Mode, to: Mode, give_up: Option<Ticks>) -> Result<()> {
+        self.keeper.check_open()?;
+        let now = self.keeper.now();
+        let mut locked = self.lock();
+        let Some(state) = locked.state.as_deref_mut() else { return Err(self.closed()) };
+        let record = state.turns.get_mut(cell.seq).filter(|record| record.cell.lost().is_none());
+        let Some(record) = record else {
+            let why = cell.lost().unwrap_or(Lost::Released);
+            return Err(self.error(ErrorKind::Lost, format!("the hold that would be converted is lost: {why}")));
+        };
+        if !record.guards.without(from).live_with(to) {
+            let text = format!(
+                "another guard of this owner was given more than {} access; end that one first; the first was taken at {}",
+                to.as_str(),
+                record.taken_at
+            );
+            return Err(self.error(ErrorKind::WouldDeadlock, text));
+        }
+        record.owes_back = false;
+        if cell.mode_is(to) {
+            // Entered under a guard that has it already.
+            state.converting.insert(cell.seq, Converting { outcome: Some(Ok(())), ..Converting::to(to) });
+            return Ok(());
+        }
+        state.converting.insert(cell.seq, Converting::to(to));
+        self.send_convert(&mut locked, now, cell, to, give_up);
+        Ok(())
+    }
+
+    fn send_convert(self: &Arc<Self>, locked: &mut Locked<'_>, now: Ticks, cell: &TurnCell, to: Mode, give_up: Option<Ticks>) {
+        self.keeper.observe(self, Seen::Converting { claim: cell.seq, mode: to });
+        self.step(locked, now, Event::Convert { seq: cell.seq, id: ClaimId::fresh(), to, give_up });
+    }
+
+    /// A writing is over: back to upgradable, without waiting for the answer. Not under another guard of the same owner
+    /// that was told it is alone; then as soon as that one is gone.
+    pub(crate) fn end_writing(self: &Arc<Self>, cell: &Arc<TurnCell>) {
+        let now = self.keeper.now();
+        let mut locked = self.lock();
+        let Some(record) = locked.state.as_deref_mut().and_then(|state| state.turns.get_mut(cell.seq)) else { return };
+        record.owes_back = true;
+        self.pay_back(&mut locked, now, cell);
+    }
+
+    /// Goes back to upgradable if that is owed and no guard needs more.
+    pub(super) fn pay_back(self: &Arc<Self>, locked: &mut Locked<'_>, now: Ticks, cell: &TurnCell) {
+        let Some(state) = locked.state.as_deref_mut() else { return };
+        let Some(record) = state.turns.get_mut(cell.seq).filter(|record| record.owes_back && record.guards.goes_back()) else { return };
+        record.owes_back = false;
+        state.converting.insert(cell.seq, Converting { forgotten: true, ..Converting::to(Mode::Upgradable) });
+        self.send_convert(locked, now, cell, Mode::Upgradable, None);
+    }
+
+    /// A guard that was given `from` is a reader's now.
+    pub(crate) fn was_downgraded(self: &Arc<Self>, cell: &TurnCell, from: Mode) {
+        let mut locked = self.lock();
+        if let Some(record) = locked.state.as_deref_mut().and_then(|state| state.turns.get_mut(cell.seq)) {
+            record.guards.remove(from);
+            record.guards.add(Mode::Shared);
+        }
+    }
+
+    /// Waits until a conversion that nobody listens to is done.
+    pub(crate) fn poll_unconverted(self: &Arc<Self>, cell: &Arc<TurnCell>, waker: &Waker) -> Poll<()> {
+        let mut locked = self.lock();
+        match locked.state.as_deref_mut().and_then(|s| s.converting.get_mut(&cell.seq)) {
+            Some(converting) if converting.forgotten => {
+                converting.waker = Some(waker.clone());
+                Poll::Pending
+            }
+            _ => Poll::Ready(()),
+        }
+    }
+
+    /// Looks whether a conversion is done.
+    pub(crate) fn poll_convert(self: &Arc<Self>, cell: &Arc<TurnCell>, waker: &Waker) -> Poll<Result<()>> {
+        let mut locked = self.lock();
+        let Some(state) = locked.state.as_deref_mut() else { return Poll::Ready(Err(self.closed())) };
+        let Some(converting) = state.converting.get_mut(&cell.seq) else {
+            return Poll::Ready(Err(self.error(ErrorKind::Lost, "the hold that would be converted is gone")));
+        };
+        let Some(outcome) = converting.outcome.take() else {
+            converting.waker = Some(waker.clone());
+            return Poll::Pending;
+        };
+        state.converting.remove(&cell.seq);
+        Poll::Ready(outcome.map_err(|why| self.refusal(state, why)))
+    }
+
+    /// The caller of a conversion has left: the hold stays as it was.
+    pub(crate) fn abandon_convert(self: &Arc<Self>, cell: &Arc<TurnCell>, from: Mode) {
+        let now = self.keeper.now();
+        let mut locked = self.lock();
+        let Some(state) = locked.state.as_deref_mut() else { return };
+        let Some(left) = state.converting.remove(&cell.seq) else { return };
+        let goes_on = state.turns.get(cell.seq).is_some_and(|record| !record.guards.without(from).is_empty());
+        match left.outcome {
+            // An upgrade that was granted before its caller looked is taken back.
+            Some(Ok(())) if left.to == Mode::Exclusive => {
+                drop(locked);
+                self.end_writing(cell);
+            }
+            Some(_) => {}
+            // On its way down, which the other guards of the turn can live with: it ends by itself, and until then nobody
+            // enters as a writer.
+            None if left.to != Mode::Exclusive && goes_on => {
+                state.converting.insert(cell.seq, Converting { forgotten: true, ..Converting::to(left.to) });
+            }
+            None => self.step(&mut locked, now, Event::CancelConvert { seq: cell.seq }),
+        }
+    }
+
+    /// The engine answered a conversion; its hold may be over by now, and the conversion with it.
+    pub(super) fn converted(self: &Arc<Self>, claim: ClaimId, sent: Ticks, answer: Attempt) {
+        if self.knows(claim) {
+            self.answered(claim, sent, answer);
+        }
+    }
+}
