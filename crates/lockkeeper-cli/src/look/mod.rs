@@ -48,8 +48,15 @@ impl Opened {
     /// # Errors
     /// What the engine says.
     pub fn about(&self, name: &Name) -> Result<Vec<Entry>, Failure> {
+        let can = self.locks.describe().can;
+        let is_there = |kind: &Kind| match kind {
+            Kind::Semaphore => can.permits,
+            Kind::Election => can.election,
+            Kind::Latch => can.latch,
+            _ => true,
+        };
         let mut found = Vec::new();
-        for kind in Kind::ALL {
+        for kind in Kind::ALL.into_iter().filter(is_there) {
             match self.locks.status(kind, name) {
                 Ok(entry) => found.push(entry),
                 Err(error) if error.kind() == ErrorKind::Unsupported => {}
