@@ -1,10 +1,13 @@
 //! What the server's refusals mean to the one who asked, and what to do about them.
 
 use super::proto::Code;
+use crate::claim::Mode;
 use crate::error::{Error, ErrorKind};
 
 /// A list with more contenders than R13 allows; not one of the server's codes.
 pub(super) const TOO_MANY: Code = Code(1);
+/// A semaphore of the other shape stands beside the directory; not one of the server's codes.
+pub(super) const OTHER_SHAPE: Code = Code(2);
 /// How many contenders a directory may have.
 pub(super) const PLACES_MAX: usize = 16_384;
 
@@ -23,10 +26,28 @@ pub(super) fn refused(code: Code, path: &str) -> Error {
         Code::BAD_ARGUMENTS => format!("ZooKeeper does not accept the path {path}"),
         Code::UNIMPLEMENTED => "this ZooKeeper is too old: 3.5 or newer is needed".to_owned(),
         TOO_MANY => format!("{path} has more than {PLACES_MAX} contenders, which is the limit"),
+        OTHER_SHAPE => format!(
+            "a semaphore of another shape stands beside {path}, and the two would not see each other: say semaphore=shared to stand in \
+             line with Curator's, semaphore=own for lockkeeper's alone, or delete the other one's directory if nobody uses it"
+        ),
         Code::THROTTLED => "ZooKeeper is overloaded and drops requests: try again later".to_owned(),
         other => format!("ZooKeeper answered {} ({}) at {path}", other.word(), other.0),
     };
     Error::new(ErrorKind::Refused, text).temporary(code == Code::THROTTLED)
+}
+
+/// The semaphore has another limit than it was asked with.
+pub(super) fn other_limit(stored: u16, mode: Mode) -> Error {
+    let text = match mode {
+        Mode::Permits { count, limit } if limit == stored => {
+            format!("the semaphore has {stored} permits by now, and {count} were asked for")
+        }
+        Mode::Permits { limit, .. } => format!(
+            "the semaphore has a limit of {stored} and was asked for with {limit}: use {stored}, or change the stored one with a resize"
+        ),
+        _ => format!("the semaphore has a limit of {stored}"),
+    };
+    Error::new(ErrorKind::LimitMismatch, text)
 }
 
 /// The server does not accept an identity.

@@ -128,7 +128,7 @@ pub(super) async fn set(shared: &Shared, name: &Name, count: u64) -> Result<bool
 }
 
 /// Makes what is missing above a path.
-async fn parents(shared: &Shared, path: &str) -> Result<()> {
+pub(super) async fn parents(shared: &Shared, path: &str) -> Result<()> {
     let inside = path.get(shared.options.chroot.len()..).unwrap_or_default();
     for (at, _) in inside.match_indices('/').skip(1) {
         let above = path.get(..shared.options.chroot.len() + at).unwrap_or_default().to_owned();

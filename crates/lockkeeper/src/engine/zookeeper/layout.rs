@@ -42,6 +42,9 @@ impl Layout {
             let first = hex.remove(0).to_digit(16).unwrap_or(0);
             hex.insert(0, char::from_digit(first | 0xa, 16).unwrap_or('a').to_ascii_uppercase());
         }
+        if let Tag::Permits(count) = tag {
+            return format!("{hex}-permits-{count}-");
+        }
         match self {
             Self::Curator => {
                 let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default();
@@ -52,6 +55,7 @@ impl Layout {
                     Tag::Read | Tag::Upgradable => "__READ__",
                     Tag::Latch => "latch-",
                     Tag::Lease => "lease-",
+                    Tag::Permits(_) => "",
                 };
                 format!("_c_{uuid}-{word}")
             }
@@ -79,12 +83,19 @@ pub(super) enum Tag {
     Latch,
     /// A permit of Curator's SemaphoreV2.
     Lease,
+    /// So many permits of a semaphore of ours.
+    Permits(u16),
 }
 
 impl Tag {
     /// Whether it may hold beside readers.
     pub(super) fn is_shared(self) -> bool {
         matches!(self, Self::Read | Self::Upgradable)
+    }
+
+    /// How much of a semaphore it takes.
+    pub(super) fn weight(self) -> u32 {
+        if let Self::Permits(count) = self { u32::from(count) } else { 1 }
     }
 }
 
@@ -110,6 +121,10 @@ const WORDS: [(&str, Tag); 7] = [
 impl Child {
     /// Reads a name; `None` for a child that ends in no sequence number and so stands in no line.
     pub(super) fn read(name: &str) -> Option<Self> {
+        if let Some((_, rest)) = name.rsplit_once("-permits-") {
+            let (count, seq) = rest.split_once('-')?;
+            return Some(Self { name: name.to_owned(), seq: parse_seq(seq)?, tag: Tag::Permits(count.parse().ok()?) });
+        }
         let known = WORDS.iter().find_map(|(word, tag)| {
             let (_, rest) = name.rsplit_once(word)?;
             parse_seq(rest).map(|seq| (seq, *tag))
@@ -177,6 +192,8 @@ mod tests {
             (format!("_c_{uuid}-__WRIT__0000000009"), (9, Tag::Write)),
             (format!("_c_{uuid}-latch-0000000010"), (10, Tag::Latch)),
             (format!("_c_{uuid}-lease-0000000011"), (11, Tag::Lease)),
+            ("a1b2c3-permits-3-0000000020".to_owned(), (20, Tag::Permits(3))),
+            ("a1b2c3-permits-3--2147483648".to_owned(), (i32::MIN, Tag::Permits(3))),
             ("a1b2c3__lock__0000000012".to_owned(), (12, Tag::Lock)),
             ("a1b2c3__rlock__0000000013".to_owned(), (13, Tag::Read)),
             ("_c_a1b2c3-lock-0000000014".to_owned(), (14, Tag::Lock)),
@@ -225,6 +242,8 @@ mod tests {
             "lock-0000000a07",
             "123456789",
             "99999999999",
+            "x-permits-0000000001",
+            "x-permits-65536-0000000001",
         ] {
             let found = read(name);
             let ends_in_ten_digits = name.bytes().rev().take_while(u8::is_ascii_digit).count() >= 10;

@@ -7,7 +7,7 @@
 //! | `alive` | what the server's answers prove about the session: a pure machine |
 //! | `jute`, `proto`, `wire` | the protocol: encoding, messages, one connection |
 //! | `state`, `claims`, `observe`, `session` | the session: what it knows, its claims, its observers, its driver |
-//! | `read`, `latch` | who holds and who waits; latches |
+//! | `read`, `latch`, `limit` | who holds and who waits; latches; a semaphore's limit |
 //!
 //! The protocol is spoken here, and not through a client library, because the recipes need what libraries hide: replies,
 //! events and the loss of the link in the one order in which they came; the session's id at every reconnect; nothing that
@@ -19,6 +19,7 @@ mod errors;
 mod jute;
 mod latch;
 mod layout;
+mod limit;
 mod observe;
 pub(crate) mod options;
 pub(crate) mod path;
@@ -76,7 +77,7 @@ impl ZooKeeper {
     }
 
     fn can(&self) -> Can {
-        let mut can = Can { permits: false, delay: false, ..Can::ALL };
+        let mut can = Can { delay: false, ..Can::ALL };
         if matches!(self.options.layout, Layout::Plain { .. }) {
             can = Can { shared: false, upgrade: false, election: false, latch: false, ..can };
         }
@@ -91,11 +92,16 @@ impl ZooKeeper {
             (Kind::Lock, Mode::Shared) => (!can.shared).then_some("shared locks"),
             (Kind::Election, _) => (!can.election).then_some("elections"),
             (Kind::Lock, Mode::Upgradable) => (!can.upgrade).then_some("upgradable locks"),
-            (Kind::Semaphore, _) | (_, Mode::Permits { .. }) => Some("semaphores"),
+            (Kind::Semaphore, Mode::Permits { count, .. }) if self.options.shared_permits && count > 1 => {
+                let text = "Curator's semaphores give one permit at a time: ask for one, or leave semaphore=shared out of the URL";
+                return Err(Error::new(ErrorKind::Unsupported, text).name(&claim.name));
+            }
+            (Kind::Semaphore, Mode::Permits { .. }) => None,
+            (Kind::Semaphore, _) | (_, Mode::Permits { .. }) => Some("locks that are permits"),
             (Kind::Latch, _) => Some("claims for latches"),
         };
         match word {
-            None => path::directory(&self.options.chroot, &self.options.layout, &claim.name),
+            None => path::of_kind(&self.options, claim.kind, &claim.name),
             Some(word) => {
                 let text = format!("the layout {} has no {word}", self.options.layout.as_str());
                 Err(Error::new(ErrorKind::Unsupported, text))
@@ -281,7 +287,7 @@ impl Engine for ZooKeeper {
                     Change::LatchSet(name, count) => latch::set(&shared, name, *count).await,
                     Change::LatchCountDown(name, id) => latch::count_down(&shared, name, *id).await,
                     Change::Force(kind, name) => read::force(&shared, *kind, name).await,
-                    Change::Resize(..) => Err(Error::new(ErrorKind::Unsupported, "this layout has no semaphores")),
+                    Change::Resize(name, limit) => limit::resize(&shared, name, *limit).await,
                 }
             }),
             Err(error) => Answer::Now(Err(error)),

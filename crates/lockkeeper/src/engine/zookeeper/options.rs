@@ -30,6 +30,8 @@ pub(crate) struct Options {
     pub(crate) connect_timeout: Duration,
     pub(crate) request_timeout: Duration,
     pub(crate) layout: Layout,
+    /// Semaphores are those of the layout's own library, and not ours.
+    pub(crate) shared_permits: bool,
     /// How much clock rates may differ, in thousandths.
     pub(crate) drift_per_mille: u32,
 }
@@ -46,6 +48,7 @@ impl Options {
             connect_timeout: Duration::from_secs(5),
             request_timeout: Duration::from_secs(2),
             layout: Layout::Curator,
+            shared_permits: false,
             drift_per_mille: 100,
         }
     }
@@ -87,6 +90,12 @@ impl Options {
             (Layout::Curator | Layout::Kazoo, Some(_)) => return Err(invalid("prefix= goes with layout=plain only")),
             _ => {}
         }
+        options.shared_permits = match (url.take("semaphore").as_deref(), &options.layout) {
+            (None | Some("own"), _) => false,
+            (Some("shared"), Layout::Curator) => true,
+            (Some("shared"), _) => return Err(invalid("semaphore=shared goes with layout=curator only")),
+            (Some(other), _) => return Err(invalid(format!("semaphore={other} is neither own nor shared"))),
+        };
         let times = [
             ("session_timeout", &mut options.session_timeout),
             ("connect_timeout", &mut options.connect_timeout),
@@ -111,6 +120,11 @@ impl Options {
     pub(super) fn servers(&self) -> String {
         let all: Vec<String> = self.hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
         all.join(",")
+    }
+
+    /// What the directory of a semaphore's permits is called, below its name.
+    pub(super) fn permits_in(&self) -> &'static str {
+        if self.shared_permits { "leases" } else { "permits" }
     }
 
     /// The path that stands for everything of ours.
@@ -207,6 +221,8 @@ mod tests {
             "zk://a/x//y",
             "zk://a?layout=native",
             "zk://a?prefix=x",
+            "zk://a?semaphore=mine",
+            "zk://a?layout=kazoo&semaphore=shared",
             "zk://a?layout=plain&prefix=a/b",
             "zk://a?auth=bob",
             "zk://a?acl=x",

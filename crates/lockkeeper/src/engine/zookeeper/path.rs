@@ -5,8 +5,9 @@
 //! refused with the reason.
 
 use super::layout::{Child, Layout};
+use super::options::Options;
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::Name;
+use crate::name::{Kind, Name};
 
 /// The directory of a name, as the server sees it.
 pub(super) fn directory(chroot: &str, layout: &Layout, name: &Name) -> Result<String> {
@@ -16,6 +17,12 @@ pub(super) fn directory(chroot: &str, layout: &Layout, name: &Name) -> Result<St
         return Err(Error::new(ErrorKind::InvalidName, text).name(name));
     }
     Ok(format!("{chroot}/{text}"))
+}
+
+/// The directory in which claims of this kind stand.
+pub(super) fn of_kind(options: &Options, kind: Kind, name: &Name) -> Result<String> {
+    let dir = directory(&options.chroot, &options.layout, name)?;
+    Ok(if kind == Kind::Semaphore { format!("{dir}/{}", options.permits_in()) } else { dir })
 }
 
 /// The name that a server path stands for; `None` outside the chroot.

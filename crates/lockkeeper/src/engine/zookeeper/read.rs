@@ -6,6 +6,7 @@ use super::claims::contenders;
 use super::errors;
 use super::latch::Latch;
 use super::layout::{Child, Layout, Tag};
+use super::limit::Limit;
 use super::path;
 use super::proto::{Code, Reply, Request, Stat};
 use super::record;
@@ -46,12 +47,12 @@ pub(super) fn failed(shared: &Shared, fault: Fault, path: &str) -> Error {
 pub(super) async fn read(shared: &Shared, query: &Query) -> Result<Vec<Entry>> {
     match query {
         Query::One(kind, name) => {
-            let dir = path::directory(&shared.options.chroot, &shared.options.layout, name)?;
+            let dir = path::of_kind(&shared.options, *kind, name)?;
             let Some(found) = look(shared, &dir).await? else { return Ok(vec![Entry::new(*kind, name.clone())]) };
             if *kind == Kind::Latch {
                 return Ok(vec![latch(shared, name.clone(), &found)?]);
             }
-            Ok(vec![entry(shared, *kind, name.clone(), &dir, &found.names).await?.0])
+            Ok(vec![entry(shared, *kind, name.clone(), &dir, &found).await?.0])
         }
         Query::Prefix(prefix) => list(shared, prefix).await,
     }
@@ -88,7 +89,7 @@ fn latch(shared: &Shared, name: Name, found: &Found) -> Result<Entry> {
 fn kinds_of(layout: &Layout, names: &[String]) -> BTreeSet<Kind> {
     let kind = |child: Child| match child.tag {
         Tag::Latch if *layout == Layout::Curator => Kind::Election,
-        Tag::Lease => Kind::Semaphore,
+        Tag::Lease | Tag::Permits(_) => Kind::Semaphore,
         _ => Kind::Lock,
     };
     names.iter().filter_map(|name| Child::read(name)).map(kind).collect()
@@ -114,7 +115,15 @@ async fn list(shared: &Shared, prefix: &str) -> Result<Vec<Entry>> {
             let latched = latch(shared, name.clone(), &found_here);
             found.extend(latched.into_iter().filter(|l| l.count > Some(0) && found_here.data.starts_with(b"lockkeeper-latch/")));
             for kind in kinds_of(&options.layout, names) {
-                let (entry, directories) = entry(shared, kind, name.clone(), &dir, names).await?;
+                let mut name = name.clone();
+                if kind == Kind::Semaphore {
+                    let above = name.as_str().strip_suffix("/permits").or_else(|| name.as_str().strip_suffix("/leases"));
+                    match above.filter(|above| above.starts_with(prefix)).map(Name::new) {
+                        Some(Ok(above)) => name = above,
+                        _ => continue,
+                    }
+                }
+                let (entry, directories) = entry(shared, kind, name, &dir, &found_here).await?;
                 found.push(entry);
                 deeper.extend(directories);
             }
@@ -131,13 +140,14 @@ async fn list(shared: &Shared, prefix: &str) -> Result<Vec<Entry>> {
 }
 
 /// What stands in one directory, and which children only look like contenders.
-async fn entry(shared: &Shared, kind: Kind, name: Name, dir: &str, names: &[String]) -> Result<(Entry, Vec<String>)> {
-    let mut children = contenders(&shared.options.layout, kind, names).map_err(|code| errors::refused(code, dir).name(&name))?;
+async fn entry(shared: &Shared, kind: Kind, name: Name, dir: &str, found: &Found) -> Result<(Entry, Vec<String>)> {
+    let mut children = contenders(&shared.options.layout, kind, &found.names).map_err(|code| errors::refused(code, dir).name(&name))?;
     in_order(&mut children);
     let mut entry = Entry::new(kind, name);
+    let mut room = Room::new(kind, found);
+    entry.limit = room.limit();
     let mut directories = Vec::new();
     let mut ahead = 0u32;
-    let mut shared_so_far = true;
     for part in children.chunks(READ_AT_ONCE) {
         for (child, data, stat) in data_of(shared, dir, part).await? {
             if stat.is_directory() {
@@ -156,14 +166,11 @@ async fn entry(shared: &Shared, kind: Kind, name: Name, dir: &str, names: &[Stri
                 }
                 continue;
             }
-            let reads = child.tag.is_shared();
-            let holds = ahead == 0 || (shared_so_far && reads);
-            if holds {
+            if room.holds(child) {
                 entry.holders.push(record::holder(kind, child, &data, &stat));
             } else {
                 entry.waiters.push(record::waiter(kind, child, &data, &stat, ahead));
             }
-            shared_so_far &= reads;
             ahead += 1;
         }
     }
@@ -189,16 +196,15 @@ async fn data_of<'a>(shared: &Shared, dir: &str, children: &'a [Child]) -> Resul
 
 /// Takes a name away from whoever holds it: deletes the holders' nodes. Answers whether there were any.
 pub(super) async fn force(shared: &Shared, kind: Kind, name: &Name) -> Result<bool> {
-    let dir = path::directory(&shared.options.chroot, &shared.options.layout, name)?;
+    let dir = path::of_kind(&shared.options, kind, name)?;
     let Some(found) = look(shared, &dir).await? else { return Ok(false) };
     let mut children = contenders(&shared.options.layout, kind, &found.names).map_err(|code| errors::refused(code, &dir).name(name))?;
     in_order(&mut children);
     let holding = data_of(shared, &dir, children.get(..READ_AT_ONCE).unwrap_or(&children)).await?;
-    let mut holding = holding.into_iter().filter(|(_, _, stat)| !stat.is_directory()).map(|(child, ..)| child);
-    let Some(first) = holding.next() else { return Ok(false) };
-    let others = holding.take_while(|child| first.tag.is_shared() && child.tag.is_shared());
+    let mut room = Room::new(kind, &found);
+    let holding = holding.into_iter().filter(|(_, _, stat)| !stat.is_directory()).map(|(child, ..)| child);
     let mut taken = false;
-    for child in std::iter::once(first).chain(others) {
+    for child in holding.take_while(|child| room.holds(child)) {
         let path = format!("{dir}/{}", child.name);
         match ask(shared, Request::Delete { path: path.clone(), version: -1 }).await {
             Ok(_) => taken = true,
@@ -207,6 +213,43 @@ pub(super) async fn force(shared: &Shared, kind: Kind, name: &Name) -> Result<bo
         }
     }
     Ok(taken)
+}
+
+/// Who of a line holds, asked from its head on.
+enum Room {
+    /// The first, and with a reader those that read behind it.
+    Lock { readers_so_far: Option<bool> },
+    /// As long as there are permits; nobody knows how many where no limit is stored.
+    Permits { limit: Option<u16>, taken: u32 },
+}
+
+impl Room {
+    fn new(kind: Kind, found: &Found) -> Self {
+        if kind == Kind::Semaphore {
+            Self::Permits { limit: Limit::read(&found.data, &found.stat).stored, taken: 0 }
+        } else {
+            Self::Lock { readers_so_far: None }
+        }
+    }
+
+    fn limit(&self) -> Option<u16> {
+        if let Self::Permits { limit, .. } = self { *limit } else { None }
+    }
+
+    fn holds(&mut self, child: &Child) -> bool {
+        match self {
+            Self::Lock { readers_so_far } => {
+                let reads = child.tag.is_shared();
+                let holds = readers_so_far.is_none_or(|all| all && reads);
+                *readers_so_far = Some(readers_so_far.unwrap_or(true) && reads);
+                holds
+            }
+            Self::Permits { limit, taken } => {
+                *taken += child.tag.weight();
+                limit.is_none_or(|limit| *taken <= u32::from(limit))
+            }
+        }
+    }
 }
 
 /// Sorts contenders as they stand in line.

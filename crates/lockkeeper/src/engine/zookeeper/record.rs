@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::layout::{Child, Tag};
+use super::layout::Child;
 use super::proto::Stat;
 use crate::claim::{Claim, Holder, Identity, Mode, Waiter};
 use crate::id::ClaimId;
@@ -110,7 +110,7 @@ pub(super) fn holder(kind: Kind, child: &Child, data: &[u8], stat: &Stat) -> Hol
         holder.label = Some(format!("the persistent node {} blocks until it is deleted{said}", child.name));
     }
     holder.mode = holder.mode.or(Some(if child.tag.is_shared() { Mode::Shared } else { Mode::Exclusive }));
-    if child.tag != Tag::Lease {
+    if kind != Kind::Semaphore {
         holder.token = u64::try_from(stat.czxid).ok().and_then(|number| Token::of(number, 0));
     }
     holder

@@ -7,13 +7,14 @@ use crate::engine::{Attempt, End, Event, Grant, Place, Which};
 use crate::error::{Error, ErrorKind};
 use crate::id::ClaimId;
 use crate::lost::Lost;
+use crate::name::Kind;
 
 impl State {
     pub(super) fn say(&mut self, id: ClaimId, say: Say) {
         let Some(entry) = self.claims.get_mut(&id) else { return };
         match say {
             Say::Granted { number } => {
-                let answer = self.grant(number);
+                let answer = self.grant(id, number);
                 match answer {
                     Attempt::Granted(grant) => self.granted(id, grant),
                     refused => {
@@ -26,6 +27,10 @@ impl State {
             Say::Busy => {
                 let holder = entry.holder.take();
                 self.finish(id, Attempt::Busy(holder));
+            }
+            Say::OtherLimit(stored) => {
+                let error = errors::other_limit(stored, entry.claim.mode);
+                self.finish(id, Attempt::Failed(error));
             }
             Say::Refused(code) => {
                 let error = errors::refused(code, &entry.dir);
@@ -40,7 +45,7 @@ impl State {
                 if let Some(turn) = &mut entry.turn {
                     turn.number = Some(number);
                 }
-                let answer = self.grant(number);
+                let answer = self.grant(id, number);
                 self.turned(id, &answer);
             }
             Say::TurnWaits => self.turned(id, &Attempt::InLine(Place::default())),
@@ -120,6 +125,12 @@ impl State {
     /// The claim is over: nothing of it is left.
     pub(super) fn finish(&mut self, id: ClaimId, answer: Attempt) {
         let Some(mut entry) = self.claims.remove(&id) else { return };
+        if entry.claim.kind == Kind::Semaphore
+            && let Some(ids) = self.targets.get_mut(&entry.dir)
+        {
+            // The watch stays: the next claim asks for it again.
+            ids.remove(&id);
+        }
         self.next_in_line.remove(&id);
         self.stuck.remove(&id);
         if entry.answers.is_empty()

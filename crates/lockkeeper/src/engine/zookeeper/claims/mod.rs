@@ -9,6 +9,8 @@ use tokio::sync::oneshot;
 
 use super::errors::{PLACES_MAX, TOO_MANY};
 use super::layout::{Child, Layout, Tag};
+use super::limit::Limit;
+use super::options::Options;
 use super::proto::{Code, Happened, WatchEvent};
 use super::recipe::{Contender, Input, Node, Want};
 use super::record;
@@ -31,6 +33,9 @@ pub(super) enum Step {
     /// Creates the reader's node of a downgrade.
     CreateReader(Node),
     List,
+    /// Reads a semaphore's limit, and watches it.
+    Limit,
+    StoreLimit,
     Own(String),
     Watch(String),
     Peek(String),
@@ -48,6 +53,8 @@ pub(super) enum Step {
     },
     /// Looks whether one of the directories is there.
     Ancestor(usize),
+    /// Looks whether a semaphore of the other shape is there.
+    OtherShape,
     /// Makes one of them.
     Made {
         path: String,
@@ -74,6 +81,8 @@ pub(super) struct Entry {
     holder: Option<Box<Holder>>,
     build: Build,
     turn: Option<TurnEntry>,
+    /// A semaphore's limit, as it was read last.
+    limit: Limit,
 }
 
 /// A conversion of a hold, under way or made last.
@@ -110,7 +119,7 @@ impl State {
         if entry.machine.is_leaving() {
             self.outbox.attempts.push((sender, Attempt::Unknown(Error::new(ErrorKind::Unknown, "the claim is being withdrawn"))));
         } else if let Some(number) = held {
-            let answer = self.grant(number);
+            let answer = self.grant(id, number);
             self.outbox.attempts.push((sender, answer));
         } else if waits && entry.place.is_none() {
             self.outbox.attempts.push((sender, Attempt::InLine(Place::default())));
@@ -124,13 +133,14 @@ impl State {
         let want = match claim.mode {
             Mode::Shared => Want::Shared,
             Mode::Upgradable => Want::Upgradable,
-            _ => Want::Exclusive,
+            Mode::Permits { count, limit } => Want::Permits { count, limit },
+            Mode::Exclusive => Want::Exclusive,
         };
         let entry = Entry {
             claim: claim.clone(),
             machine: Contender::new(want, only_try),
             dir,
-            prefix: self.options.layout.prefix(tag_of(&self.options.layout, claim), claim.id),
+            prefix: self.options.layout.prefix(tag_of(&self.options, claim), claim.id),
             data: record::write(claim),
             incarnation: 0,
             answers: vec![sender],
@@ -139,6 +149,7 @@ impl State {
             holder: None,
             build: Build::default(),
             turn: None,
+            limit: Limit::default(),
         };
         self.claims.insert(claim.id, entry);
         if self.up {
@@ -177,15 +188,16 @@ impl State {
     pub(super) fn stands(&self, id: ClaimId) -> Attempt {
         let turn = || self.claims.get(self.turns.get(&id)?)?.turn.as_ref();
         match self.claims.get(&id).map(|e| e.machine.held()).or_else(|| turn().map(|t| t.number)) {
-            Some(Some(number)) => self.grant(number),
+            Some(Some(number)) => self.grant(id, number),
             Some(None) => Attempt::InLine(Place::default()),
             None => Attempt::Failed(Error::new(ErrorKind::Lost, "nothing of it is there any more")),
         }
     }
 
     /// A grant of the session, as the evidence for it stands now.
-    pub(super) fn grant(&self, number: i64) -> Attempt {
+    pub(super) fn grant(&self, id: ClaimId, number: i64) -> Attempt {
         let zxid = number;
+        let permits = self.claims.get(&id).is_some_and(|e| e.claim.kind == Kind::Semaphore);
         let number = u64::try_from(number).ok().filter(|n| *n < 1 << 57);
         let (Some(number), Some(session)) = (number, &self.session) else {
             let text = format!("the ensemble's transaction number {zxid} is beyond what a token can carry");
@@ -199,7 +211,8 @@ impl State {
             // Too little is proven about the session: a renewal first.
             Lease { id: session.lease(), ttl: session.timeout, since: None, confirm: true }
         };
-        Attempt::Granted(Grant { number: Number::Ours(number), lease: Some(lease) })
+        let number = if permits { Number::None } else { Number::Ours(number) };
+        Attempt::Granted(Grant { number, lease: Some(lease) })
     }
 
     pub(super) fn claim_link_up(&mut self, id: ClaimId) {
@@ -227,13 +240,16 @@ impl State {
         entry.incarnation = entry.incarnation.wrapping_add(1);
         // A node of the session that ended may still be listed for a while: it must not look like ours.
         let fresh = ClaimId(entry.claim.id.0.wrapping_add(u128::from(entry.incarnation)));
-        entry.prefix = self.options.layout.prefix(tag_of(&self.options.layout, &entry.claim), fresh);
+        entry.prefix = self.options.layout.prefix(tag_of(&self.options, &entry.claim), fresh);
         self.step(id, Input::SessionEnded);
     }
 
     /// A watch that fired.
     pub(super) fn claim_event(&mut self, id: ClaimId, event: &WatchEvent) {
         let Some(entry) = self.claims.get(&id) else { return };
+        if event.path == entry.dir {
+            return self.step(id, Input::LimitChanged);
+        }
         let Some(name) = event.path.strip_prefix(&entry.dir).and_then(|rest| rest.strip_prefix('/')) else { return };
         let name = name.to_owned();
         self.step(id, Input::Happened { name, deleted: event.happened == Happened::Deleted });
@@ -278,9 +294,11 @@ impl State {
 }
 
 /// Which node of the layout a claim stands with.
-fn tag_of(layout: &Layout, claim: &Claim) -> Tag {
+fn tag_of(options: &Options, claim: &Claim) -> Tag {
     match (claim.kind, claim.mode) {
-        (Kind::Election, _) if *layout == Layout::Curator => Tag::Latch,
+        (Kind::Election, _) if options.layout == Layout::Curator => Tag::Latch,
+        (_, Mode::Permits { .. }) if options.shared_permits => Tag::Lease,
+        (_, Mode::Permits { count, .. }) => Tag::Permits(count),
         (_, Mode::Shared) => Tag::Read,
         (_, Mode::Upgradable) => Tag::Upgradable,
         // Curator's readers respect only this one, and its mutexes only the other.
@@ -294,8 +312,8 @@ pub(super) fn contenders(layout: &Layout, kind: Kind, names: &[String]) -> Resul
     let election = kind == Kind::Election && *layout == Layout::Curator;
     let counts = |child: &Child| match child.tag {
         Tag::Latch => election,
-        Tag::Lease => false,
-        _ => !election,
+        Tag::Lease | Tag::Permits(_) => kind == Kind::Semaphore,
+        _ => !election && kind != Kind::Semaphore,
     };
     let all: Vec<Child> = names.iter().filter_map(|name| Child::read(name)).filter(counts).collect();
     if all.len() > PLACES_MAX { Err(TOO_MANY) } else { Ok(all) }

@@ -2,10 +2,13 @@
 
 use super::{Build, Step};
 use crate::engine::zookeeper::layout::{Layout, Tag, write_seq};
+use crate::engine::zookeeper::options::Options;
 use crate::engine::zookeeper::proto::{Code, Create, Reply, Request};
 use crate::engine::zookeeper::recipe::{Action, Input, Node};
 use crate::engine::zookeeper::state::{State, Ticket};
+use crate::engine::zookeeper::{errors, limit};
 use crate::id::ClaimId;
+use crate::name::Kind;
 
 impl State {
     pub(super) fn perform(&mut self, id: ClaimId, action: Action) {
@@ -34,7 +37,18 @@ impl State {
                 (Request::Create { path, data, acl, how: Create::Ephemeral }, Step::CreateReader(Node::new(name, seq, None)))
             }
             Action::Number(node) => (Request::GetData { path: entry.dir.clone(), watch: false }, Step::Before { node }),
-            Action::List => (Request::List { path: entry.dir.clone() }, Step::List),
+            Action::List => {
+                let dir = entry.dir.clone();
+                if entry.claim.kind == Kind::Semaphore {
+                    let request = Request::GetData { path: dir.clone(), watch: true };
+                    self.send(&request, Ticket::Claim(id, Step::Limit));
+                }
+                (Request::List { path: dir }, Step::List)
+            }
+            Action::StoreLimit => {
+                let data = limit::write(entry.claim.mode);
+                (Request::SetData { path: entry.dir.clone(), data, version: entry.limit.version }, Step::StoreLimit)
+            }
             Action::WatchOwn(name) => (Request::GetData { path: at(&name), watch: true }, Step::Own(name)),
             Action::Watch(name) => (Request::GetData { path: at(&name), watch: true }, Step::Watch(name)),
             Action::Peek(name) => (Request::GetData { path: at(&name), watch: false }, Step::Peek(name)),
@@ -91,20 +105,26 @@ impl State {
         let inside = entry.dir.get(self.options.chroot.len()..).unwrap_or_default();
         let ends = inside.match_indices('/').skip(1).map(|(at, _)| at).chain([inside.len()]);
         let paths: Vec<String> = ends.filter_map(|end| entry.dir.get(..self.options.chroot.len() + end)).map(str::to_owned).collect();
-        entry.build = Build { waiting: paths.len(), paths: paths.clone(), ..Build::default() };
+        let other = (entry.claim.kind == Kind::Semaphore).then(|| other_shape(&self.options, &entry.dir)).flatten();
+        entry.build = Build { waiting: paths.len() + usize::from(other.is_some()), paths: paths.clone(), ..Build::default() };
+        if let Some(path) = other {
+            self.send(&Request::Exists { path, watch: false }, Ticket::Claim(id, Step::OtherShape));
+        }
         for (at, path) in paths.into_iter().enumerate() {
             self.send(&Request::Exists { path, watch: false }, Ticket::Claim(id, Step::Ancestor(at)));
         }
     }
 
-    pub(super) fn ancestor(&mut self, id: ClaimId, at: usize, result: Result<Reply, Code>) {
+    /// What was found at the place of one of the directories, or (`None`) at that of a semaphore of the other shape.
+    pub(super) fn ancestor(&mut self, id: ClaimId, at: Option<usize>, result: Result<Reply, Code>) {
         let Some(entry) = self.claims.get_mut(&id) else { return };
         let build = &mut entry.build;
         build.waiting = build.waiting.saturating_sub(1);
-        match result {
-            Ok(_) => {}
-            Err(Code::NO_NODE) => build.missing.push(at),
-            Err(code) => build.failed = Some(code),
+        match (result, at) {
+            (Ok(_), Some(_)) | (Err(Code::NO_NODE), None) => {}
+            (Ok(_), None) => build.failed = Some(errors::OTHER_SHAPE),
+            (Err(Code::NO_NODE), Some(at)) => build.missing.push(at),
+            (Err(code), _) => build.failed = Some(code),
         }
         if build.waiting > 0 {
             return;
@@ -115,16 +135,22 @@ impl State {
             let result = build.failed.map_or(Ok(()), Err);
             return self.step(id, Input::Built(result));
         }
-        // Others may share the path and make it once only: then it must not go away when it is empty.
-        let container = self.containers && self.options.layout == Layout::Curator;
+        // Others may share the path and make it once only: then it must not go away when it is empty. Nor must a limit.
+        let shares = self.options.layout != Layout::Curator;
+        let limited = (entry.claim.kind == Kind::Semaphore).then(|| entry.dir.clone());
+        let container = self.containers && !shares;
         for path in missing {
+            let container = container && limited.as_ref() != Some(&path);
             self.make(id, path, container);
         }
     }
 
     fn make(&mut self, id: ClaimId, path: String, container: bool) {
+        let Some(entry) = self.claims.get(&id) else { return };
         let how = if container { Create::Container } else { Create::Persistent };
-        let request = Request::Create { path: path.clone(), data: Vec::new(), acl: self.options.acl.clone(), how };
+        let limited = entry.claim.kind == Kind::Semaphore && entry.dir == path;
+        let data = if limited { limit::write(entry.claim.mode) } else { Vec::new() };
+        let request = Request::Create { path: path.clone(), data, acl: self.options.acl.clone(), how };
         self.send(&request, Ticket::Claim(id, Step::Made { path, container }));
     }
 
@@ -145,5 +171,16 @@ impl State {
             let result = build.failed.map_or(Ok(()), Err);
             self.step(id, Input::Built(result));
         }
+    }
+}
+
+/// Where another library keeps the semaphore of the same name.
+fn other_shape(options: &Options, dir: &str) -> Option<String> {
+    let (name, _) = dir.rsplit_once('/')?;
+    match options.layout {
+        Layout::Curator if options.shared_permits => Some(format!("{name}/permits")),
+        Layout::Curator => Some(format!("{name}/leases")),
+        Layout::Kazoo => Some(format!("{name}-__lock__")),
+        Layout::Plain { .. } => None,
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Entry, REVOKE, Step, contenders};
 use crate::engine::zookeeper::layout::{Child, parse_seq};
+use crate::engine::zookeeper::limit::Limit;
 use crate::engine::zookeeper::proto::{Code, Reply, Request};
 use crate::engine::zookeeper::recipe::{Input, Listing, Node, OwnSeen, Seen};
 use crate::engine::zookeeper::record;
@@ -28,7 +29,7 @@ impl State {
             Step::List => Input::Listed(result.and_then(|reply| match reply {
                 Reply::Listing(names, stat) => {
                     let children = contenders(&self.options.layout, entry.claim.kind, &names)?;
-                    Ok(Listing { children, mzxid: stat.mzxid })
+                    Ok(Listing { children, mzxid: stat.mzxid, limit: entry.limit.stored })
                 }
                 _ => Err(Code::RUNTIME_INCONSISTENCY),
             })),
@@ -45,6 +46,16 @@ impl State {
                 }
                 Input::Own(name, seen)
             }
+            Step::Limit => {
+                if let Ok(Reply::Data(data, stat)) = result {
+                    entry.limit = Limit::read(&data, &stat);
+                    let dir = entry.dir.clone();
+                    self.target(&dir, id, true);
+                }
+                // A directory that is not there is what the list says, too.
+                return;
+            }
+            Step::StoreLimit => Input::LimitStored(result.map(|_| ())),
             Step::Before { node } => return self.number(id, node, result),
             Step::Number { node } => return self.numbered(id, node, result),
             Step::Watch(name) => {
@@ -65,7 +76,8 @@ impl State {
                 Input::Found(found)
             }
             Step::Delete(name) => Input::Deleted(name, result.map(|_| ())),
-            Step::Ancestor(at) => return self.ancestor(id, at, result),
+            Step::Ancestor(at) => return self.ancestor(id, Some(at), result),
+            Step::OtherShape => return self.ancestor(id, None, result),
             Step::Made { path, container } => return self.made(id, path, container, result),
         };
         self.step(id, input);

@@ -29,7 +29,7 @@ impl State {
         if let Some(turn) = entry.turn.as_mut().filter(|t| t.id == id) {
             match turn.number {
                 Some(number) => {
-                    let answer = self.grant(number);
+                    let answer = self.grant(hold, number);
                     self.outbox.attempts.push((sender, answer));
                 }
                 None => turn.answers.push(sender),

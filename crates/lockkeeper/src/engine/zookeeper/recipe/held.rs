@@ -109,7 +109,7 @@ impl Contender {
                     }
                 }
             }
-            Input::Watched(..) | Input::Peeked(..) | Input::Built(_) => {}
+            Input::Watched(..) | Input::Peeked(..) | Input::Built(_) | Input::LimitStored(_) | Input::LimitChanged => {}
         }
     }
 

@@ -1,7 +1,7 @@
 //! On the way out: our nodes are deleted until they are known to be gone.
 
 use super::words::{Action, Node, Say};
-use super::{Contender, Phase, Waiting};
+use super::{Contender, Phase, Queueing, Waiting};
 use crate::engine::zookeeper::proto::Code;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -25,6 +25,7 @@ pub(super) enum Then {
     Left,
     Busy,
     Refused(Code),
+    OtherLimit(u16),
     /// It was told already.
     Nothing,
 }
@@ -67,6 +68,7 @@ impl Contender {
             Then::Left => out.push(Action::Say(Say::Left { ours })),
             Then::Busy => out.push(Action::Say(Say::Busy)),
             Then::Refused(code) => out.push(Action::Say(Say::Refused(code))),
+            Then::OtherLimit(limit) => out.push(Action::Say(Say::OtherLimit(limit))),
             Then::Nothing => {}
         }
     }
@@ -76,7 +78,10 @@ impl Contender {
         match &mut self.phase {
             Phase::Idle if self.doubt => {}
             Phase::Idle | Phase::Looking | Phase::Peeking | Phase::Building => self.over(Say::Left { ours: true }, out),
-            Phase::Listing(node) | Phase::Numbering(node) | Phase::Waiting(Waiting { node, .. }) => {
+            Phase::Listing(node)
+            | Phase::Numbering(node)
+            | Phase::Waiting(Waiting { node, .. })
+            | Phase::Queueing(Queueing { node, .. }) => {
                 let node = node.clone();
                 self.delete(node, Then::Left, out);
             }

@@ -1,13 +1,15 @@
 //! Looking before anything is written, and looking past what is no contender.
 
-use super::words::{Action, Say, Seen};
+use super::words::{Action, Listing, Say, Seen, Want};
 use super::{Contender, Phase};
-use crate::engine::zookeeper::layout::Child;
 
 impl Contender {
     /// A try has looked.
-    pub(super) fn looked(&mut self, children: &[Child], out: &mut Vec<Action>) {
-        let others = children.iter().filter(|c| self.want.excludes(c.tag) && !self.ignored.contains(&c.name));
+    pub(super) fn looked(&mut self, listing: &Listing, out: &mut Vec<Action>) {
+        if let Want::Permits { count, limit } = self.want {
+            return self.looked_for_permits(listing, count, limit, out);
+        }
+        let others = listing.children.iter().filter(|c| self.want.excludes(c.tag) && !self.ignored.contains(&c.name));
         let first = others.reduce(|first, c| if c.is_before(first.seq) { c } else { first });
         match first {
             None => self.create(out),
@@ -34,7 +36,7 @@ impl Contender {
                 self.phase = Phase::Looking;
                 self.list(out);
             }
-            Phase::Waiting(_) if self.lists == 0 => self.list(out),
+            Phase::Waiting(_) | Phase::Queueing(_) if self.lists == 0 => self.list(out),
             _ => {}
         }
     }

@@ -15,6 +15,7 @@
 mod held;
 mod leaving;
 mod look;
+mod permits;
 mod words;
 
 #[cfg(test)]
@@ -24,6 +25,7 @@ use std::collections::BTreeSet;
 
 use self::held::Held;
 use self::leaving::{Deleting, Then};
+use self::permits::Queueing;
 pub(super) use self::words::{Action, Input, Listing, Node, OwnSeen, Say, Seen, Turn, Want};
 use super::layout::{Child, Tag};
 use super::proto::Code;
@@ -42,6 +44,8 @@ enum Phase {
     /// The node is there; the list that shows who is before it is under way.
     Listing(Node),
     Waiting(Waiting),
+    /// Until enough permits are free.
+    Queueing(Queueing),
     /// It is our turn, and numbers have moved on since our node was created.
     Numbering(Node),
     Held(Held),
@@ -78,6 +82,8 @@ pub(super) struct Contender {
     asked: bool,
     /// The place in line was told.
     told: bool,
+    /// The semaphore's limit was the one that was asked with.
+    agreed: bool,
     /// How often the directory was made anew.
     builds: u8,
     /// The latest transaction after which numbers may have moved on.
@@ -100,6 +106,7 @@ impl Contender {
             leaving: false,
             asked: false,
             told: false,
+            agreed: false,
             builds: 0,
             moved: 0,
             ignored: BTreeSet::new(),
@@ -109,7 +116,10 @@ impl Contender {
     /// The names of our nodes, as far as they are known; the one that stands for the claim comes first.
     pub(super) fn nodes(&self) -> Vec<&str> {
         match &self.phase {
-            Phase::Listing(node) | Phase::Numbering(node) | Phase::Waiting(Waiting { node, .. }) => vec![&node.name],
+            Phase::Listing(node)
+            | Phase::Numbering(node)
+            | Phase::Waiting(Waiting { node, .. })
+            | Phase::Queueing(Queueing { node, .. }) => vec![&node.name],
             Phase::Held(held) => held.nodes(),
             Phase::Deleting(deleting) => deleting.left.iter().map(String::as_str).collect(),
             _ => Vec::new(),
@@ -133,6 +143,7 @@ impl Contender {
     pub(super) fn waits_for(&self) -> Option<(&str, bool)> {
         match &self.phase {
             Phase::Waiting(w) => Some((&w.before.name, w.last)),
+            Phase::Queueing(q) => q.waits_for(),
             _ => None,
         }
     }
@@ -160,6 +171,7 @@ impl Contender {
     pub(super) fn watched(&self) -> Vec<&str> {
         match &self.phase {
             Phase::Waiting(w) => [Some(w.before.name.as_str()), w.next.as_deref()].into_iter().flatten().collect(),
+            Phase::Queueing(queueing) => queueing.watched(),
             Phase::Held(held) => held.watched().into_iter().collect(),
             _ => Vec::new(),
         }
@@ -187,6 +199,8 @@ impl Contender {
             Input::Leave => self.leave(out),
             Input::Turn(_) => out.push(Action::Say(Say::TurnRefused(Code::NO_NODE))),
             Input::TakeBack => out.push(Action::Say(Say::TakenBack)),
+            Input::LimitStored(result) => self.limit_stored(result, out),
+            Input::LimitChanged => self.limit_changed(out),
             Input::Made(_) => {}
         }
     }
@@ -219,9 +233,10 @@ impl Contender {
                 Phase::Idle
             }
             Phase::Looking | Phase::Peeking | Phase::Building => Phase::Idle,
-            Phase::Waiting(Waiting { node, .. }) | Phase::Listing(node) | Phase::Numbering(node) => {
-                Phase::Listing(Node { armed: false, ..node })
-            }
+            Phase::Waiting(Waiting { node, .. })
+            | Phase::Queueing(Queueing { node, .. })
+            | Phase::Listing(node)
+            | Phase::Numbering(node) => Phase::Listing(Node { armed: false, ..node }),
             other => other,
         };
     }
@@ -305,18 +320,22 @@ impl Contender {
             return;
         }
         match (&self.phase, result) {
-            (Phase::Looking, Ok(listing)) => self.looked(&listing.children, out),
+            (Phase::Looking, Ok(listing)) => self.looked(&listing, out),
             // Nobody ever stood there.
             (Phase::Looking, Err(Code::NO_NODE)) => self.create(out),
             (Phase::Looking, Err(code)) => self.over(Say::Refused(code), out),
+            (Phase::Listing(node) | Phase::Queueing(Queueing { node, .. }), Ok(listing)) if self.want.permits().is_some() => {
+                let node = node.clone();
+                self.decide_permits(node, listing, out);
+            }
             (Phase::Listing(node) | Phase::Waiting(Waiting { node, .. }), Ok(listing)) => {
                 let node = node.clone();
                 self.moved = self.moved.max(listing.mzxid);
                 self.decide(node, listing.children, out);
             }
             // The directory went with everything in it.
-            (Phase::Listing(_) | Phase::Waiting(_), Err(Code::NO_NODE)) => self.create(out),
-            (Phase::Listing(node) | Phase::Waiting(Waiting { node, .. }), Err(code)) => {
+            (Phase::Listing(_) | Phase::Waiting(_) | Phase::Queueing(_), Err(Code::NO_NODE)) => self.create(out),
+            (Phase::Listing(node) | Phase::Waiting(Waiting { node, .. }) | Phase::Queueing(Queueing { node, .. }), Err(code)) => {
                 // We may create there and not look: no way to learn whether it is our turn.
                 let node = node.clone();
                 self.delete(node, Then::Refused(code), out);
@@ -397,7 +416,11 @@ impl Contender {
     }
 
     fn own_seen(&mut self, name: &str, seen: Result<OwnSeen, Code>, out: &mut Vec<Action>) {
-        let (Phase::Listing(node) | Phase::Numbering(node) | Phase::Waiting(Waiting { node, .. })) = &mut self.phase else { return };
+        let (Phase::Listing(node) | Phase::Numbering(node) | Phase::Waiting(Waiting { node, .. }) | Phase::Queueing(Queueing { node, .. })) =
+            &mut self.phase
+        else {
+            return;
+        };
         if node.name != name {
             return;
         }
@@ -417,7 +440,8 @@ impl Contender {
     }
 
     fn happened(&mut self, name: &str, deleted: bool, out: &mut Vec<Action>) {
-        if let Phase::Listing(node) | Phase::Numbering(node) | Phase::Waiting(Waiting { node, .. }) = &self.phase
+        if let Phase::Listing(node) | Phase::Numbering(node) | Phase::Waiting(Waiting { node, .. }) | Phase::Queueing(Queueing { node, .. }) =
+            &self.phase
             && node.name == name
         {
             if deleted {
@@ -426,6 +450,9 @@ impl Contender {
                 out.push(Action::WatchOwn(name.to_owned()));
             }
             return;
+        }
+        if let Phase::Queueing(_) = self.phase {
+            return self.ahead_happened(name, deleted, out);
         }
         let Phase::Waiting(waiting) = &mut self.phase else { return };
         if !deleted {
@@ -455,6 +482,7 @@ impl Contender {
 
     fn watched_seen(&mut self, name: &str, seen: Seen, out: &mut Vec<Action>) {
         match seen {
+            Seen::Here(_) if matches!(self.phase, Phase::Queueing(_)) => {}
             Seen::Here(mzxid) => {
                 if let Phase::Waiting(waiting) = &mut self.phase
                     && (waiting.before.name == name || waiting.next.as_deref() == Some(name))

@@ -39,6 +39,7 @@ struct Client {
 struct World {
     nodes: BTreeMap<String, Stored>,
     dir_mzxid: i64,
+    limit: Option<u16>,
     zxid: i64,
     next_seq: i32,
     watches: BTreeSet<(String, usize)>,
@@ -67,6 +68,7 @@ impl World {
         let mut world = Self {
             nodes: BTreeMap::new(),
             dir_mzxid: 1,
+            limit: None,
             zxid: 1,
             next_seq: i32::MAX - 1,
             watches: BTreeSet::new(),
@@ -115,7 +117,7 @@ impl World {
                 self.holds(at, to, number);
             }
             Say::Lost => self.clients[at].holds = None,
-            Say::Busy | Say::Refused(_) | Say::Left { .. } => self.clients[at].answered = true,
+            Say::Busy | Say::Refused(_) | Say::OtherLimit(_) | Say::Left { .. } => self.clients[at].answered = true,
             Say::InLine { .. } | Say::Asked | Say::TurnWaits | Say::TakenBack => {}
             Say::Stuck(code) | Say::TurnRefused(code) => panic!("{code:?}"),
         }
@@ -123,6 +125,12 @@ impl World {
 
     /// The rules that no history may break.
     fn holds(&mut self, at: usize, want: Want, number: i64) {
+        if want.permits().is_some() {
+            self.clients[at].holds = Some(want);
+            let out: u16 = self.clients.iter().filter_map(|c| c.holds?.permits()).sum();
+            assert!(Some(out) <= self.limit, "{out} permits are out: {self:#?}");
+            return;
+        }
         for (other, client) in self.clients.iter().enumerate().filter(|(other, _)| *other != at) {
             let together = match (client.holds, want) {
                 (None, _) => true,
@@ -163,7 +171,10 @@ impl World {
             _ => "-__READ__",
         };
         let number = seq.unwrap_or(self.next_seq);
-        let name = format!("_c_{guid}{word}{}", write_seq(number));
+        let name = match tag {
+            Tag::Permits(count) => format!("{guid}-permits-{count}-{}", write_seq(number)),
+            _ => format!("_c_{guid}{word}{}", write_seq(number)),
+        };
         if self.nodes.contains_key(&name) {
             return Ok(Node::new(name, number, None));
         }
@@ -177,6 +188,7 @@ impl World {
             Want::Exclusive => Tag::Lock,
             Want::Shared => Tag::Read,
             Want::Upgradable => Tag::Upgradable,
+            Want::Permits { count, .. } => Tag::Permits(count),
         }
     }
 
@@ -190,7 +202,7 @@ impl World {
             Action::CreateReader(seq) => Input::Made(self.create(at, Tag::Read, Some(seq))),
             Action::List => {
                 let children = self.nodes.keys().map(|n| Self::child(n)).collect();
-                Input::Listed(Ok(Listing { children, mzxid: self.dir_mzxid }))
+                Input::Listed(Ok(Listing { children, mzxid: self.dir_mzxid, limit: self.limit }))
             }
             Action::WatchOwn(name) => {
                 let seen = self.nodes.get(&name).map(|s| OwnSeen { czxid: s.czxid, ours: s.owner == at, asked: false });
@@ -235,6 +247,11 @@ impl World {
                     }
                     None => Input::Numbered(Err(Code::NO_NODE)),
                 }
+            }
+            Action::StoreLimit => {
+                let Want::Permits { limit, .. } = self.clients[at].machine.want else { panic!("{at} has no limit") };
+                let stored = *self.limit.get_or_insert(limit) == limit;
+                Input::LimitStored(stored.then_some(()).ok_or(Code::BAD_VERSION))
             }
             Action::Build | Action::Say(_) => return,
         };
@@ -433,4 +450,22 @@ fn everybody_at_once_in_many_long_histories_with_lost_links() {
         4,
     );
     wander(&world.with_ends(2), 10_000);
+}
+
+fn permits(count: u16) -> Want {
+    Want::Permits { count, limit: 3 }
+}
+
+#[test]
+fn permits_are_never_more_than_the_limit_in_every_history_with_a_lost_link() {
+    assert!(explore(World::new(&[(permits(2), false, LEAVE), (permits(2), false, LEAVE)], 1)) > 1_000);
+    assert!(explore(World::new(&[(permits(2), true, LEAVE), (permits(3), false, LEAVE)], 1)) > 1_000);
+    assert!(explore(World::new(&[(permits(1), false, LEAVE), (permits(3), false, LEAVE)], 0).with_ends(1)) > 1_000);
+}
+
+#[test]
+fn great_and_small_claims_for_permits_in_many_long_histories_with_lost_links() {
+    let all: [(Want, bool, &[Input]); 4] =
+        [(permits(1), false, LEAVE), (permits(3), false, LEAVE), (permits(2), false, LEAVE), (permits(1), true, LEAVE)];
+    wander(&World::new(&all, 3), 3_000);
 }

@@ -10,12 +10,22 @@ pub(in super::super) enum Want {
     Shared,
     /// Beside readers, and as the only one that may become the writer.
     Upgradable,
+    /// So many permits of a semaphore that is believed to have `limit`.
+    Permits {
+        count: u16,
+        limit: u16,
+    },
 }
 
 impl Want {
+    /// How many permits, for semaphores.
+    pub(super) fn permits(self) -> Option<u16> {
+        if let Self::Permits { count, .. } = self { Some(count) } else { None }
+    }
+
     pub(super) fn excludes(self, tag: Tag) -> bool {
         match self {
-            Self::Exclusive => true,
+            Self::Exclusive | Self::Permits { .. } => true,
             Self::Shared => !tag.is_shared(),
             Self::Upgradable => !tag.is_shared() || tag == Tag::Upgradable,
         }
@@ -45,6 +55,8 @@ pub(in super::super) struct Listing {
     pub(in super::super) children: Vec<Child>,
     /// The transaction that last changed the directory's own data.
     pub(in super::super) mzxid: i64,
+    /// How many permits the semaphore has; `None` for locks, and where nobody has said it yet.
+    pub(in super::super) limit: Option<u16>,
 }
 
 /// A node that somebody else may stand at, as its data was read.
@@ -104,6 +116,10 @@ pub(in super::super) enum Input {
     Made(Result<Node, Code>),
     /// Answers [`Action::Number`].
     Numbered(Result<i64, Code>),
+    /// Answers [`Action::StoreLimit`].
+    LimitStored(Result<(), Code>),
+    /// The semaphore's limit may be another one now.
+    LimitChanged,
     /// A watch told that this node was deleted, or else changed.
     Happened {
         name: String,
@@ -128,8 +144,10 @@ pub(in super::super) enum Action {
     CreateReader(i32),
     /// Make the directory and what is missing above it.
     Build,
-    /// List the directory.
+    /// List the directory; for permits read the limit, too, and watch it.
     List,
+    /// Store our limit, unless somebody was faster.
+    StoreLimit,
     /// Read a node of ours and watch it.
     WatchOwn(String),
     /// Read another node and watch it.
@@ -165,6 +183,8 @@ pub(in super::super) enum Say {
     Busy,
     /// The server refuses; nothing of ours is there.
     Refused(Code),
+    /// The semaphore has another limit; nothing of ours is there.
+    OtherLimit(u16),
     /// The hold's node is gone.
     Lost,
     /// Somebody asks the holder to let go.

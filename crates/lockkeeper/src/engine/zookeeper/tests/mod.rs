@@ -4,6 +4,7 @@ mod faults;
 mod input;
 mod mutex;
 mod others;
+mod semaphores;
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -20,7 +21,7 @@ use super::state::Fault;
 use super::{ZooKeeper, read};
 use crate::claim::{Claim, Entry, Identity, Mode};
 use crate::clock::Clock;
-use crate::engine::{Answer, Attempt, Context, End, Engine, Event, EventSink, Grant, Line, Number, Query, Spawner, Which};
+use crate::engine::{Answer, Attempt, Change, Context, End, Engine, Event, EventSink, Grant, Line, Number, Query, Spawner, Which};
 use crate::error::{Error, Result};
 use crate::id::ClaimId;
 use crate::lost::Lost;
@@ -84,6 +85,14 @@ impl Place {
 
     async fn client_with(&self, options: &str) -> Client {
         Client::open(&self.url(options)).await.unwrap()
+    }
+
+    async fn clients<const N: usize>(&self, options: &str) -> [Client; N] {
+        let mut all = Vec::new();
+        for _ in 0..N {
+            all.push(self.client_with(options).await);
+        }
+        all.try_into().unwrap_or_else(|_| unreachable!("as many as were opened"))
     }
 }
 
@@ -285,4 +294,12 @@ async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> 
         assert!(begun.elapsed() < SOON, "{what}: not so after {SOON:?}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+async fn change(client: &Client, change: Change) -> Result<bool> {
+    answer(client.engine.write(&change)).await
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
 }

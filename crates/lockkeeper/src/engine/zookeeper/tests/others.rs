@@ -1,7 +1,6 @@
 //! Readers and writers, elections, latches, forced release: everything that is not the mutex.
 
 use super::*;
-use crate::engine::Change;
 
 fn reader(name: &str) -> Claim {
     claim_in(Kind::Lock, name, Mode::Shared)
@@ -11,25 +10,12 @@ fn writer(name: &str) -> Claim {
     Claim { rw: true, ..claim(name) }
 }
 
-async fn change(client: &Client, change: Change) -> Result<bool> {
-    answer(client.engine.write(&change)).await
-}
-
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
-}
-
 #[test]
 fn readers_hold_beside_each_other_and_writers_alone() {
     run(async {
         let place = Place::new().await;
         for layout in ["layout=curator", "layout=kazoo"] {
-            let clients = [
-                place.client_with(layout).await,
-                place.client_with(layout).await,
-                place.client_with(layout).await,
-                place.client_with(layout).await,
-            ];
+            let clients = place.clients::<4>(layout).await;
             let at = layout.replace('=', "-");
             let (first, second, between, third) = (reader(&at), reader(&at), writer(&at), reader(&at));
             let one = number(&clients[0].lock(&first).await);
@@ -56,7 +42,7 @@ fn readers_hold_beside_each_other_and_writers_alone() {
 fn a_reader_waits_for_the_nearest_writer_only() {
     run(async {
         let place = Place::new().await;
-        let clients = [place.client().await, place.client().await, place.client().await, place.client().await];
+        let clients = place.clients::<4>("").await;
         let (holds, reads, waits, last) = (writer("x"), reader("x"), writer("x"), reader("x"));
         clients[0].lock(&holds).await;
         for (client, claim) in [(&clients[1], &reads), (&clients[2], &waits), (&clients[3], &last)] {
@@ -74,7 +60,7 @@ fn a_reader_waits_for_the_nearest_writer_only() {
 fn curators_downgrade_node_keeps_a_writer_out_that_the_writer_before_it_left_to() {
     run(async {
         let place = Place::new().await;
-        let (one, two) = (place.client().await, place.client().await);
+        let [one, two] = place.clients("").await;
         // Curator: a writer with number 0 reads, too, with a plain ephemeral node of the same number, and then stops writing.
         one.create(&one.path("x"), b"", Create::Persistent).await;
         let guid = "_c_7b2d0f4e-1111-2222-3333-444455556666-";
@@ -97,7 +83,7 @@ fn curators_downgrade_node_keeps_a_writer_out_that_the_writer_before_it_left_to(
 fn a_mutex_and_an_rw_lock_of_one_name_exclude_each_other_among_ourselves() {
     run(async {
         let place = Place::new().await;
-        let (one, two) = (place.client().await, place.client().await);
+        let [one, two] = place.clients("").await;
         let (mutex, write, read) = (claim("x"), writer("x"), reader("x"));
         one.lock(&mutex).await;
         assert!(matches!(two.join(&write).await, Attempt::InLine(_)));
@@ -136,12 +122,7 @@ fn an_upgrade_waits_for_the_readers_and_goes_before_the_writers_with_rising_toke
     run(async {
         let place = Place::new().await;
         for layout in ["layout=curator", "layout=kazoo"] {
-            let clients = [
-                place.client_with(layout).await,
-                place.client_with(layout).await,
-                place.client_with(layout).await,
-                place.client_with(layout).await,
-            ];
+            let clients = place.clients::<4>(layout).await;
             let at = layout.replace('=', "-");
             let (up, reads, writes, mutex) = (upgradable(&at), reader(&at), writer(&at), claim(&at));
             let first = number(&clients[0].lock(&up).await);
@@ -180,7 +161,7 @@ fn an_upgrade_waits_for_the_readers_and_goes_before_the_writers_with_rising_toke
 fn a_writer_that_becomes_a_reader_lets_readers_in_and_keeps_writers_out() {
     run(async {
         let place = Place::new().await;
-        let clients = [place.client().await, place.client().await, place.client().await];
+        let clients = place.clients::<3>("").await;
         let (writes, next, reads) = (writer("x"), writer("x"), reader("x"));
         let first = number(&clients[0].lock(&writes).await);
         assert!(matches!(clients[1].join(&next).await, Attempt::InLine(_)));
@@ -203,7 +184,7 @@ fn a_writer_that_becomes_a_reader_lets_readers_in_and_keeps_writers_out() {
 fn r5_an_upgrade_that_is_taken_back_leaves_the_hold_as_it_was() {
     run(async {
         let place = Place::new().await;
-        let (one, two) = (place.client().await, place.client().await);
+        let [one, two] = place.clients("").await;
         let (up, reads) = (upgradable("x"), reader("x"));
         one.lock(&up).await;
         two.lock(&reads).await;
@@ -250,7 +231,7 @@ fn a_leader_is_seen_by_its_id_and_followed_by_the_next() {
     run(async {
         let place = Place::new().await;
         for layout in ["layout=curator", "layout=kazoo"] {
-            let (one, two, observer) = (place.client_with(layout).await, place.client_with(layout).await, place.client_with(layout).await);
+            let [one, two, observer] = place.clients(layout).await;
             let at = layout.replace('=', "-");
             let stand = |id: &str| Claim { value: Some(Arc::from(id)), ..claim_in(Kind::Election, &at, Mode::Exclusive) };
             let (a, b) = (stand("host-a"), stand("host-b"));
@@ -293,7 +274,7 @@ fn a_lock_an_election_and_a_latch_of_one_name_do_not_meet() {
 fn a_latch_opens_after_as_many_counts_as_it_was_set_to_each_counted_once() {
     run(async {
         let place = Place::new().await;
-        let (one, two) = (place.client().await, place.client().await);
+        let [one, two] = place.clients("").await;
         let count = || async { two.read(Kind::Latch, "deep/l").await.count };
         assert_eq!(count().await.unwrap_or(0), 0);
         let watch = crate::engine::WatchId(3);
@@ -319,7 +300,7 @@ fn a_latch_opens_after_as_many_counts_as_it_was_set_to_each_counted_once() {
 fn counts_from_everywhere_at_once_are_all_counted() {
     run(async {
         let place = Place::new().await;
-        let clients = [place.client().await, place.client().await, place.client().await];
+        let clients = place.clients::<3>("").await;
         assert!(change(&clients[0], Change::LatchSet(name("l"), 30)).await.unwrap());
         let counting = clients.iter().map(|client| async move {
             let mut opened = 0;
@@ -355,7 +336,7 @@ fn others_barriers_are_latches_of_one() {
 fn a_lock_is_taken_away_from_whoever_holds_it() {
     run(async {
         let place = Place::new().await;
-        let (one, two, three) = (place.client().await, place.client().await, place.client().await);
+        let [one, two, three] = place.clients("").await;
         assert!(!change(&three, Change::Force(Kind::Lock, name("x"))).await.unwrap(), "nobody has it");
         let (a, b, c) = (reader("x"), reader("x"), writer("x"));
         one.lock(&a).await;

@@ -1,0 +1,86 @@
+//! How many permits a semaphore has: the data of the directory in which they stand.
+
+use super::errors;
+use super::latch::parents;
+use super::path;
+use super::proto::{Code, Create, Reply, Request, Stat};
+use super::read::{ask, failed};
+use super::session::Shared;
+use super::state::Fault;
+use crate::claim::Mode;
+use crate::error::Result;
+use crate::name::{Kind, Name};
+
+const HEAD: &str = "lockkeeper-semaphore/1 ";
+/// How often a change is tried against others that change it too.
+const TRIES: u32 = 1_000;
+
+/// What is stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Limit {
+    /// Nothing where others made the directory, or nobody has said it yet.
+    pub(super) stored: Option<u16>,
+    /// Of the directory's data.
+    pub(super) version: i32,
+}
+
+impl Limit {
+    pub(super) fn read(data: &[u8], stat: &Stat) -> Self {
+        let text = std::str::from_utf8(data).ok().and_then(|text| text.strip_prefix(HEAD));
+        Self { stored: text.and_then(|t| t.parse().ok()).filter(|limit| *limit > 0), version: stat.version }
+    }
+}
+
+/// The data of a claim's directory.
+pub(super) fn write(mode: Mode) -> Vec<u8> {
+    if let Mode::Permits { limit, .. } = mode { data(limit) } else { Vec::new() }
+}
+
+fn data(limit: u16) -> Vec<u8> {
+    format!("{HEAD}{limit}").into_bytes()
+}
+
+/// Stores a limit for everybody; answers whether that changed anything. Permits that are out stay out.
+pub(super) async fn resize(shared: &Shared, name: &Name, limit: u16) -> Result<bool> {
+    let path = path::of_kind(&shared.options, Kind::Semaphore, name)?;
+    let mut sent = false;
+    for _ in 0..TRIES {
+        let request = match ask(shared, Request::GetData { path: path.clone(), watch: false }).await {
+            Ok(Reply::Data(stored, stat)) => {
+                let stored = Limit::read(&stored, &stat);
+                if stored.stored == Some(limit) {
+                    // By our own request whose answer was lost, or by somebody else's.
+                    return Ok(sent);
+                }
+                Request::SetData { path: path.clone(), data: data(limit), version: stored.version }
+            }
+            Ok(_) => return Err(errors::refused(Code::RUNTIME_INCONSISTENCY, &path)),
+            Err(Fault::Code(Code::NO_NODE)) => {
+                Request::Create { path: path.clone(), data: data(limit), acl: shared.options.acl.clone(), how: Create::Persistent }
+            }
+            Err(fault) => return Err(failed(shared, fault, &path)),
+        };
+        sent = true;
+        match ask(shared, request).await {
+            Ok(_) => return Ok(true),
+            Err(Fault::Code(Code::NODE_EXISTS | Code::BAD_VERSION) | Fault::Lost) => {}
+            Err(Fault::Code(Code::NO_NODE)) => parents(shared, &path).await?,
+            Err(fault) => return Err(failed(shared, fault, &path)),
+        }
+    }
+    Err(errors::unanswered())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_reads_back_and_garbage_is_none() {
+        let read = |data: &[u8]| Limit::read(data, &Stat::default()).stored;
+        assert_eq!(read(&write(Mode::Permits { count: 2, limit: 65_535 })), Some(65_535));
+        for garbage in [&b""[..], b"8", b"10.0.0.7", b"lockkeeper-semaphore/1 0", b"lockkeeper-semaphore/1 65536", b"\xff"] {
+            assert_eq!(read(garbage), None, "{garbage:?}");
+        }
+    }
+}
