@@ -62,6 +62,7 @@ pub fn bench(global: &Global, args: &Bench) -> Result<u8, Failure> {
 pub fn torture(global: &Global, args: Torture) -> u8 {
     let options = torture::Options {
         url: args.target,
+        client: torture::Subject::Shipped,
         time: args.seconds,
         clients: args.clients,
         tasks: args.tasks,

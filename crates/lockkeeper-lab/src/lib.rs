@@ -4,6 +4,7 @@
 //! - [`history`]: what every process did with its locks, one fixed-size record an event, in a memory-mapped file.
 //! - [`check`]: the judge of such histories: who held what when two could not, which token went back, who was left waiting.
 //! - `sim`: a fake engine with leases and a bad network, on virtual time.
+//! - [`proxy`]: a TCP proxy that holds, delays, loses and cuts.
 //! - [`servers`]: real servers, started for a test and gone with it.
 //! - [`mod@bench`]: every figure beside its floor.
 //! - [`torture`]: real processes and a seeded schedule of faults, judged and drawn.
@@ -19,6 +20,8 @@ pub mod dice;
 pub mod helper;
 pub mod history;
 mod interrupt;
+#[allow(clippy::expect_used, reason = "a port of the loopback and a thread: a machine without them runs no tests")]
+pub mod proxy;
 pub mod servers;
 #[cfg(feature = "sim")]
 pub mod sim;

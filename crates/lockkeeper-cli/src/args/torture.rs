@@ -10,7 +10,8 @@ use super::values::duration;
 /// Break it: real processes under a seeded schedule of faults
 #[derive(ClapArgs, Debug)]
 pub struct Args {
-    /// What to torture: file:auto, or an engine's URL, which gets only the faults that need no control over its server
+    /// What to torture: file:auto or redis:auto (redis:auto?durable=true with all on disk), which start their own servers, or
+    /// an engine's URL, which gets only the faults that need no control over its server
     #[arg(value_name = "URL", default_value = "file:auto")]
     pub target: String,
     /// For how long

@@ -32,6 +32,14 @@ impl RedisServer {
 
     /// The same with variables in its environment, for a preloaded clock.
     pub fn start_in(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        Self::try_start_in(arguments, environment).expect("a server of this test's own")
+    }
+
+    /// The same, for a program that says to its user why it cannot go on.
+    ///
+    /// # Errors
+    /// When redis-server is not installed, or does not start.
+    pub fn try_start_in(arguments: &[&str], environment: &[(&str, &str)]) -> Result<Self, String> {
         let mut server = Self {
             child: None,
             dir: fresh_dir(),
@@ -39,8 +47,8 @@ impl RedisServer {
             arguments: arguments.iter().map(|a| (*a).to_owned()).collect(),
             environment: environment.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
         };
-        server.run();
-        server
+        server.run(true)?;
+        Ok(server)
     }
 
     /// Starts a Sentinel that watches nothing.
@@ -56,8 +64,8 @@ impl RedisServer {
         server
     }
 
-    fn run(&mut self) {
-        // A free port can be taken between the look and the start; the next one is tried then.
+    fn run(&mut self, anywhere: bool) -> Result<(), String> {
+        // A free port can be taken between the look and the start; the next one is tried then. A restart is on its old one.
         for _ in 0..5 {
             let child = Command::new("redis-server")
                 .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
@@ -69,15 +77,18 @@ impl RedisServer {
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn()
-                .expect("redis-server can be started: install Debian's package redis-server");
+                .map_err(|e| format!("redis-server cannot be started: {e}; install Debian's package redis-server"))?;
             self.child = Some(child);
             if self.answers() {
-                return;
+                return Ok(());
             }
             self.kill();
-            self.port = free_port();
+            if anywhere {
+                self.port = free_port();
+            }
         }
-        panic!("redis-server does not start: {}", std::fs::read_to_string(self.dir.join("log")).unwrap_or_default());
+        let log = std::fs::read_to_string(self.dir.join("log")).unwrap_or_default();
+        Err(format!("redis-server does not start: {}", log.lines().last().unwrap_or("it says nothing")))
     }
 
     fn answers(&mut self) -> bool {
@@ -136,8 +147,16 @@ impl RedisServer {
 
     /// Starts it again on the same port, with what it kept on disk.
     pub fn restart(&mut self) {
+        self.try_restart().expect("it started before");
+    }
+
+    /// The same, for a program that says to its user why it cannot go on.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn try_restart(&mut self) -> Result<(), String> {
         self.kill();
-        self.run();
+        self.run(false)
     }
 
     /// Stops it from running without ending it.

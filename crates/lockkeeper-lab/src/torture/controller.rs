@@ -2,36 +2,40 @@
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-
-use super::arena::{self, Arena, Scratch};
-use super::client::Orders;
-use super::nemesis::{self, KILL, Planned, STARVE, STOP};
+use super::arena::{self, Arena};
+use super::crew::Crew;
+use super::excuse::Excuses;
+use super::fault::{ANYWHERE, CROWD, Fault, Hits, KILL, STARVE, STOP};
+use super::nemesis::{self, Planned};
+use super::orders::Orders;
+use super::scratch::Scratch;
 use super::verdict::Verdict;
-use super::{CLIENT_WORD, Options, picture, resource};
-use crate::check::{self, Class};
+use super::{Options, picture, resource};
+use crate::check;
 use crate::history::{Record, Role, What, Writer, WriterOptions};
+use crate::interrupt;
 
-/// How long clients may take to finish once they are told to.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How many descriptions of a class are kept, so that each can be held against the faults of its moment.
+const DETAILS: usize = 5_000;
+/// Clients of a crowd are numbered from here on, and this many.
+const CROWD_FROM: u32 = 1_000;
+const CROWD_SIZE: u32 = 8;
 
 /// Runs it. Answers the exit code: 0 clean, 1 violations beyond the printed class, 2 too weak to say, 64 wrong use,
-/// 125 our own failure.
+/// 69 its server cannot be started, 125 our own failure, 128 and the signal's number after a signal.
 pub fn run(options: &Options, out: &mut dyn Write) -> u8 {
-    let answer = prepare(options).and_then(|mut run| {
-        let ended = run.go();
-        let judged = run.judge(ended.is_err_and(|e| e == INTERRUPTED));
-        judged.map_err(|text| (125, text))
+    let _watch = interrupt::Watch::new();
+    let judged = Run::prepare(options).and_then(|mut run| {
+        run.go();
+        run.judge().map_err(|text| (125, text))
     });
-    let (verdict, interrupted) = match answer {
-        Ok(judged) => judged,
+    let verdict = match judged {
+        Ok(verdict) => verdict,
         Err((code, text)) => {
             eprintln!("lockkeeper: torture: {text}");
             return code;
@@ -39,82 +43,23 @@ pub fn run(options: &Options, out: &mut dyn Write) -> u8 {
     };
     // Whoever reads may have gone; the exit code says it all the same.
     let _ = if options.json { writeln!(out, "{}", verdict.json()) } else { verdict.print(out) };
-    if interrupted { 130 } else { verdict.exit_code() }
+    interrupt::caught().map_or(verdict.exit_code(), |signal| u8::try_from(128 + signal).unwrap_or(130))
 }
-
-const INTERRUPTED: &str = "interrupted";
 
 struct Run {
     options: Options,
-    arena: Box<dyn Arena>,
-    scratch: Scratch,
     plan: Vec<Planned>,
-    clients: BTreeMap<u32, Client>,
+    // Clients end before their servers.
+    crew: Crew,
+    arena: Box<dyn Arena>,
     started: u32,
     nemesis: Writer,
     resource: Writer,
-    stopped_by: Arc<AtomicBool>,
     happened: BTreeMap<&'static str, u64>,
+    excuses: Excuses,
+    starving: Arc<AtomicBool>,
+    scratch: Scratch,
     _runtime: tokio::runtime::Runtime,
-}
-
-struct Client {
-    child: Child,
-    stopped: bool,
-}
-
-fn prepare(options: &Options) -> Result<Run, (u8, String)> {
-    let wrong = |text: String| (64, text);
-    let own = |text: String| (125, text);
-    if options.clients == 0 || options.tasks == 0 || options.names == 0 {
-        return Err(wrong("at least one client, one task and one name are needed".to_owned()));
-    }
-    let scratch = Scratch::new().map_err(own)?;
-    let arena = arena::open(&options.url, scratch.path()).map_err(wrong)?;
-    let known = nemesis::known(arena.faults());
-    let mut chosen = Vec::new();
-    for fault in options.faults.iter().filter(|f| *f != "none") {
-        let Some(fault) = known.iter().find(|k| *k == fault) else {
-            return Err(wrong(format!("{fault:?} is no fault here; there are: {}", known.join(", "))));
-        };
-        chosen.push(*fault);
-    }
-    let quiet = options.faults.iter().any(|f| f == "none");
-    let faults = if chosen.is_empty() && !quiet { known } else { chosen };
-    let plan = nemesis::plan(options.seed, options.time, options.clients, &faults);
-    let history = |name: &str, role| {
-        let path = scratch.path().join(format!("{name}.lkh"));
-        Writer::create(path, WriterOptions { role, label: name.to_owned(), ..WriterOptions::default() }).map_err(|e| own(e.to_string()))
-    };
-    let (nemesis, log) = (history("nemesis", Role::Nemesis)?, history("resource", Role::Resource)?);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(|e| own(e.to_string()))?;
-    let socket = scratch.path().join("resource");
-    runtime.block_on(resource::serve(&socket, log.clone())).map_err(|e| own(format!("{}: {e}", socket.display())))?;
-    let stopped_by = Arc::new(AtomicBool::new(false));
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-        let told = stopped_by.clone();
-        let listen = async move {
-            let kind = tokio::signal::unix::SignalKind::from_raw(signal as i32);
-            if let Ok(mut heard) = tokio::signal::unix::signal(kind) {
-                heard.recv().await;
-                told.store(true, Ordering::Release);
-            }
-        };
-        runtime.spawn(listen);
-    }
-    Ok(Run {
-        options: options.clone(),
-        arena,
-        scratch,
-        plan,
-        clients: BTreeMap::new(),
-        started: 0,
-        nemesis,
-        resource: log,
-        stopped_by,
-        happened: BTreeMap::new(),
-        _runtime: runtime,
-    })
 }
 
 /// What is to be done at a time.
@@ -124,44 +69,86 @@ enum Step {
 }
 
 impl Run {
-    fn go(&mut self) -> Result<(), &'static str> {
+    fn prepare(options: &Options) -> Result<Self, (u8, String)> {
+        let wrong = |text: String| (64, text);
+        let own = |text: String| (125, text);
+        if options.clients == 0 || options.tasks == 0 || options.names == 0 {
+            return Err(wrong("at least one client, one task and one name are needed".to_owned()));
+        }
+        let scratch = Scratch::new().map_err(own)?;
+        let arena = arena::open(&options.url, scratch.path())?;
+        let faults: Vec<Fault> = ANYWHERE.into_iter().chain(arena.faults()).collect();
+        let chosen = choose(&options.faults, &faults).map_err(wrong)?;
+        let plan = nemesis::plan(options.seed, options.time, options.clients, &chosen);
+        let history = |name: &str, role| {
+            let path = scratch.path().join(format!("{name}.lkh"));
+            Writer::create(path, WriterOptions { role, label: name.to_owned(), ..WriterOptions::default() }).map_err(|e| own(e.to_string()))
+        };
+        let (nemesis, log) = (history("nemesis", Role::Nemesis)?, history("resource", Role::Resource)?);
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(|e| own(e.to_string()))?;
+        let socket = scratch.path().join("resource");
+        runtime.block_on(resource::serve(&socket, log.clone())).map_err(|e| own(format!("{}: {e}", socket.display())))?;
+        let about = arena.about();
+        Ok(Self {
+            options: options.clone(),
+            plan,
+            crew: Crew::default(),
+            arena,
+            started: 0,
+            nemesis,
+            resource: log,
+            happened: BTreeMap::new(),
+            excuses: Excuses::new(about.leases, about.recovery),
+            starving: Arc::default(),
+            scratch,
+            _runtime: runtime,
+        })
+    }
+
+    fn go(&mut self) {
         for number in 0..self.options.clients {
             self.start(number);
         }
         let mut steps: Vec<(Duration, Step)> = Vec::new();
         for planned in std::mem::take(&mut self.plan) {
-            steps.push((planned.from, Step::Begin(planned.clone())));
+            steps.push((planned.from, Step::Begin(planned)));
             steps.push((planned.to, Step::End(planned)));
         }
         steps.sort_by_key(|(at, _)| *at);
         let began = Instant::now();
-        let starving = Arc::new(AtomicBool::new(false));
-        let mut outcome = Ok(());
+        let mut open: Vec<Planned> = Vec::new();
         for (at, step) in steps {
-            outcome = self.wait_until(began, at);
-            if outcome.is_err() {
+            if !self.wait_until(began, at) {
                 break;
             }
             match step {
-                Step::Begin(planned) => self.begin(&planned, &starving),
-                Step::End(planned) => self.end(&planned, &starving),
+                Step::Begin(planned) => {
+                    self.begin(&planned);
+                    open.push(planned);
+                }
+                Step::End(planned) => {
+                    self.end(&planned);
+                    open.retain(|p| *p != planned);
+                }
             }
         }
-        starving.store(false, Ordering::Release);
-        let outcome = outcome.and_then(|()| self.wait_until(began, self.options.time));
+        // An interrupt leaves nothing stopped, held or starved.
+        for planned in open {
+            self.end(&planned);
+        }
+        self.wait_until(began, self.options.time);
         self.finish();
-        outcome
     }
 
-    /// Waits, shows how far it is, and hears Ctrl-C.
-    fn wait_until(&mut self, began: Instant, at: Duration) -> Result<(), &'static str> {
+    /// Waits and shows how far it is; false when the user wants to end.
+    fn wait_until(&mut self, began: Instant, at: Duration) -> bool {
         loop {
-            if self.stopped_by.load(Ordering::Acquire) {
-                return Err(INTERRUPTED);
+            if interrupt::caught().is_some() {
+                return false;
             }
             let left = at.saturating_sub(began.elapsed());
             if left.is_zero() {
-                return Ok(());
+                return true;
             }
             if self.options.progress && std::io::stderr().is_terminal() {
                 let faults: u64 = self.happened.values().sum();
@@ -171,120 +158,101 @@ impl Run {
         }
     }
 
-    fn history_of(&self, number: u32, start: u32) -> PathBuf {
-        self.scratch.path().join(format!("client-{number}-{start}.lkh"))
-    }
-
     /// Starts a client, or a killed one again under a new history.
     fn start(&mut self, number: u32) {
         let start = self.started;
         self.started += 1;
+        let label = if number < CROWD_FROM { format!("client {number}") } else { format!("crowd {}", number - CROWD_FROM) };
         let orders = Orders {
+            subject: self.options.client.clone(),
             url: self.arena.url(number),
-            history: self.history_of(number, start),
+            history: self.scratch.path().join(format!("client-{number}-{start}.lkh")),
             socket: self.scratch.path().join("resource"),
-            label: format!("client {number}"),
+            label,
             tasks: self.options.tasks,
             names: self.options.names,
             seed: self.options.seed.wrapping_add(u64::from(start) << 20),
         };
-        let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("lockkeeper"));
-        let child = Command::new(program).arg(CLIENT_WORD).args(orders.words()).stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
-        match child {
-            Ok(child) => {
-                self.clients.insert(number, Client { child, stopped: false });
-            }
-            Err(error) => eprintln!("lockkeeper: torture: client {number} cannot be started: {error}"),
+        if let Err(error) = self.crew.start(number, &orders) {
+            self.say(&format!("{} cannot be started: {error}", orders.label));
         }
     }
 
-    fn begin(&mut self, planned: &Planned, starving: &Arc<AtomicBool>) {
-        let pid = self.clients.get(&planned.client).map_or(0, |c| u64::from(c.child.id()));
-        let target = if nemesis::hits_client(planned.fault) { pid } else { 0 };
+    fn target(&self, planned: &Planned) -> u64 {
+        if matches!(planned.fault.hits, Hits::Client | Hits::Link) { self.crew.pid(planned.client) } else { 0 }
+    }
+
+    fn begin(&mut self, planned: &Planned) {
+        let fault = planned.fault;
         // Written before the kill: the holder's interval ends here at the latest.
-        let what = if planned.fault == KILL { What::Kill } else { What::FaultBegin };
-        self.nemesis.write_text(planned.fault, Record::new(what).number(target));
-        let done = match planned.fault {
-            STOP => self.signal(planned.client, Signal::SIGSTOP),
-            KILL => self.kill(planned.client),
-            STARVE => starve(starving),
-            fault => self.arena.strike(fault),
+        let what = if fault.name == KILL { What::Kill } else { What::FaultBegin };
+        let target = self.target(planned);
+        self.nemesis.write_text(fault.name, Record::new(what).number(target));
+        self.excuses.begin(fault, Writer::now());
+        let done = match fault.name {
+            STOP => self.crew.stop(planned.client, true),
+            KILL => self.crew.kill(planned.client).inspect(|()| self.nemesis.write(Record::new(What::Exit).number(target))),
+            STARVE => starve(&self.starving),
+            CROWD => {
+                (CROWD_FROM..CROWD_FROM + CROWD_SIZE).for_each(|number| self.start(number));
+                Ok(())
+            }
+            name => self.arena.strike(name, planned.client),
         };
         match done {
-            Ok(()) => *self.happened.entry(planned.fault).or_default() += 1,
-            Err(text) => eprintln!("lockkeeper: torture: {}: {text}", planned.fault),
+            Ok(()) => *self.happened.entry(fault.name).or_default() += 1,
+            Err(text) => self.say(&format!("{}: {text}", fault.name)),
         }
     }
 
-    fn end(&mut self, planned: &Planned, starving: &Arc<AtomicBool>) {
-        let pid = self.clients.get(&planned.client).map_or(0, |c| u64::from(c.child.id()));
-        let done = match planned.fault {
-            STOP => self.signal(planned.client, Signal::SIGCONT),
+    fn end(&mut self, planned: &Planned) {
+        let fault = planned.fault;
+        let done = match fault.name {
+            STOP => self.crew.stop(planned.client, false),
             KILL => {
                 self.start(planned.client);
                 Ok(())
             }
             STARVE => {
-                starving.store(false, Ordering::Release);
+                self.starving.store(false, Ordering::Release);
                 Ok(())
             }
-            fault => self.arena.mend(fault),
+            CROWD => {
+                self.dismiss(&(CROWD_FROM..CROWD_FROM + CROWD_SIZE).collect::<Vec<_>>());
+                Ok(())
+            }
+            name => self.arena.mend(name, planned.client),
         };
         if let Err(text) = done {
-            eprintln!("lockkeeper: torture: {}: {text}", planned.fault);
+            self.say(&format!("{}: {text}", fault.name));
         }
-        if planned.fault != KILL {
-            let target = if nemesis::hits_client(planned.fault) { pid } else { 0 };
-            self.nemesis.write_text(planned.fault, Record::new(What::FaultEnd).number(target));
+        self.excuses.end(fault, Writer::now());
+        if fault.name != KILL {
+            let target = self.target(planned);
+            self.nemesis.write_text(fault.name, Record::new(What::FaultEnd).number(target));
         }
     }
 
-    fn signal(&mut self, number: u32, signal: Signal) -> Result<(), String> {
-        let client = self.clients.get_mut(&number).ok_or("the client is gone")?;
-        client.stopped = signal == Signal::SIGSTOP;
-        kill(pid_of(&client.child), signal).map_err(|e| e.to_string())
-    }
-
-    fn kill(&mut self, number: u32) -> Result<(), String> {
-        let mut client = self.clients.remove(&number).ok_or("the client is gone")?;
-        client.child.kill().map_err(|e| e.to_string())?;
-        let pid = u64::from(client.child.id());
-        client.child.wait().map_err(|e| e.to_string())?;
-        self.nemesis.write(Record::new(What::Exit).number(pid));
-        Ok(())
-    }
-
-    /// Lets everybody finish, and makes those finish who do not.
-    fn finish(&mut self) {
-        for client in self.clients.values_mut() {
-            if client.stopped {
-                // It may have died meanwhile; then there is nobody to wake.
-                let _ = kill(pid_of(&client.child), Signal::SIGCONT);
-            }
-            drop(client.child.stdin.take());
-        }
-        let until = Instant::now() + PATIENCE;
-        for (number, client) in &mut self.clients {
-            let pid = u64::from(client.child.id());
-            while Instant::now() < until && client.child.try_wait().is_ok_and(|ended| ended.is_none()) {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            match client.child.try_wait() {
-                Ok(Some(status)) if status.success() => {}
-                Ok(Some(status)) => eprintln!("lockkeeper: torture: client {number} ended with {status}"),
-                _ => {
-                    eprintln!("lockkeeper: torture: client {number} does not end and is killed");
-                    self.nemesis.write_text(KILL, Record::new(What::Kill).number(pid));
-                    let _ = client.child.kill();
-                    let _ = client.child.wait();
-                }
-            }
+    /// Lets clients finish, and makes those finish who do not.
+    fn dismiss(&mut self, numbers: &[u32]) {
+        numbers.iter().for_each(|number| self.crew.dismiss(*number));
+        let nemesis = &self.nemesis;
+        let mut before_kill = |pid| nemesis.write_text(KILL, Record::new(What::Kill).number(pid));
+        let ended = self.crew.wait(numbers, &mut before_kill);
+        for (number, pid, how) in ended {
             self.nemesis.write(Record::new(What::Exit).number(pid));
+            if let Err(text) = how {
+                self.say(&format!("client {number} {text}"));
+            }
         }
-        self.clients.clear();
+    }
+
+    fn finish(&mut self) {
+        self.starving.store(false, Ordering::Release);
+        self.dismiss(&self.crew.numbers());
         for log in [&self.nemesis, &self.resource] {
             if let Err(error) = log.finish() {
-                eprintln!("lockkeeper: torture: a history could not be ended: {error}");
+                self.say(&format!("a history could not be ended: {error}"));
             }
         }
         if self.options.progress && std::io::stderr().is_terminal() {
@@ -292,58 +260,59 @@ impl Run {
         }
     }
 
-    fn judge(&mut self, interrupted: bool) -> Result<(Verdict, bool), String> {
-        let mut allow = self.arena.expected();
-        for fault in self.arena.faults().iter().filter(|f| self.happened.contains_key(f.name)) {
-            allow.extend(fault.excuses.iter().copied());
-        }
-        // Starved of its processors nobody keeps a promise of time.
-        if self.happened.contains_key(STARVE) {
-            allow.insert(Class::SlowRecovery);
-        }
-        // Readers pass a line of permits and the like: order is judged where the engine promises it and nobody is stopped.
-        allow.insert(Class::FifoInversion);
+    fn say(&self, text: &str) {
+        eprintln!("lockkeeper: torture: {text}");
+    }
+
+    fn judge(mut self) -> Result<Verdict, String> {
+        let about = self.arena.about();
         let options = check::Options {
-            recovery: Some(self.arena.recovery()),
+            recovery: Some(about.recovery),
             recovery_slack: Duration::from_millis(500),
-            allow,
+            allow: self.excuses.always(),
+            details: DETAILS,
             ..check::Options::default()
         };
         let report = check::check_files(&[self.scratch.path()], options).map_err(|e| e.to_string())?;
-        let has_violations = !report.is_clean();
+        let weak = self.weakness(&report);
+        let verdict = Verdict::new(about, self.options.seed, self.happened, self.arena.left_out(), report, &self.excuses, weak);
         if let Some(path) = &self.options.report {
-            let page = picture::page(&[self.scratch.path()], &report, self.arena.name()).map_err(|e| e.to_string())?;
-            write_whole(path, &page)?;
+            let page = picture::page(&[self.scratch.path()], verdict.report(), &|v| self.excuses.expects(v), about.engine);
+            write_whole(path, &page.map_err(|e| e.to_string())?)?;
         }
         if self.options.ascii {
-            let drawn = picture::ascii(&[self.scratch.path()], &report, 100).map_err(|e| e.to_string())?;
-            eprint!("{drawn}");
+            eprint!("{}", picture::ascii(&[self.scratch.path()], verdict.report(), 100).map_err(|e| e.to_string())?);
         }
-        let kept = has_violations.then(|| self.scratch.keep());
-        let verdict = Verdict {
-            engine: self.arena.name(),
-            seed: self.options.seed,
-            planned: !self.happened.is_empty() || self.options.faults.iter().any(|f| f == "none"),
-            has_leases: self.arena.has_leases(),
-            faults: self.happened.clone(),
-            report,
-            kept,
+        Ok(if verdict.has_violations() { verdict.kept_in(self.scratch.keep()) } else { verdict })
+    }
+
+    /// Why nothing could be learnt, if so.
+    fn weakness(&self, report: &check::Report) -> Option<String> {
+        let wanted = !self.options.faults.iter().any(|f| f == "none");
+        if report.counts.holds == 0 {
+            return Some("nothing was held".to_owned());
+        }
+        if wanted && self.happened.is_empty() {
+            return Some("no fault happened".to_owned());
+        }
+        self.excuses.not_shown(self.arena.about().class, &report.violations)
+    }
+}
+
+/// The faults that the user wants: all without a choice, except for the crowd, which is there to measure with.
+fn choose(wanted: &[String], known: &[Fault]) -> Result<Vec<Fault>, String> {
+    let mut chosen = Vec::new();
+    for name in wanted.iter().filter(|f| *f != "none") {
+        let Some(fault) = known.iter().find(|k| k.name == name) else {
+            let names: Vec<&str> = known.iter().map(|k| k.name).collect();
+            return Err(format!("{name:?} is no fault here; there are: none, {}", names.join(", ")));
         };
-        Ok((verdict, interrupted))
+        chosen.push(*fault);
     }
-}
-
-impl Drop for Run {
-    fn drop(&mut self) {
-        for client in self.clients.values_mut() {
-            let _ = client.child.kill();
-            let _ = client.child.wait();
-        }
+    if wanted.is_empty() {
+        chosen.extend(known.iter().filter(|k| k.name != CROWD));
     }
-}
-
-fn pid_of(child: &Child) -> Pid {
-    Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX))
+    Ok(chosen)
 }
 
 /// Two threads a processor that do nothing but take time.
@@ -352,13 +321,12 @@ fn starve(on: &Arc<AtomicBool>) -> Result<(), String> {
     let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     for _ in 0..processors * 2 {
         let on = on.clone();
-        std::thread::Builder::new()
-            .spawn(move || {
-                while on.load(Ordering::Acquire) {
-                    std::hint::spin_loop();
-                }
-            })
-            .map_err(|e| e.to_string())?;
+        let spin = move || {
+            while on.load(Ordering::Acquire) {
+                std::hint::spin_loop();
+            }
+        };
+        std::thread::Builder::new().spawn(spin).map_err(|e| e.to_string())?;
     }
     Ok(())
 }

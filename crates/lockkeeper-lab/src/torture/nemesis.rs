@@ -1,33 +1,35 @@
-//! The schedule of faults, drawn from a seed before anything runs, and who carries it out.
+//! The schedule of faults, drawn from a seed before anything runs.
 
 use std::time::Duration;
 
 use super::Random;
-use super::arena::Fault;
-
-/// Faults that hit one client.
-pub(super) const STOP: &str = "stop-client";
-pub(super) const KILL: &str = "kill-client";
-/// A fault that takes the processors away from everybody.
-pub(super) const STARVE: &str = "starve-cpu";
+use super::fault::{Fault, Hits};
 
 /// One fault of the schedule.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Planned {
-    pub(super) fault: &'static str,
+    pub(super) fault: Fault,
     /// Which client, for those that hit one.
     pub(super) client: u32,
     pub(super) from: Duration,
     pub(super) to: Duration,
 }
 
-/// All faults that a run can have.
-pub(super) fn known(arena: &'static [Fault]) -> Vec<&'static str> {
-    [STOP, KILL, STARVE].into_iter().chain(arena.iter().map(|f| f.name)).collect()
+impl Planned {
+    /// Whether the two cannot happen at one time: a server has one fault at a time, and so have a client and its link.
+    fn excludes(&self, other: &Self) -> bool {
+        let together = self.from <= other.to && other.from <= self.to;
+        together
+            && match (self.fault.hits, other.fault.hits) {
+                (Hits::Client, Hits::Client) | (Hits::Link, Hits::Link) => self.client == other.client,
+                (Hits::Server, Hits::Server) => true,
+                _ => self.fault == other.fault,
+            }
+    }
 }
 
 /// Draws the schedule: one to three faults at a time, then a breath, until a second before the end.
-pub(super) fn plan(seed: u64, time: Duration, clients: u32, faults: &[&'static str]) -> Vec<Planned> {
+pub(super) fn plan(seed: u64, time: Duration, clients: u32, faults: &[Fault]) -> Vec<Planned> {
     let mut random = Random::new(seed, 0xfa17);
     let ms = Duration::from_millis;
     let mut planned: Vec<Planned> = Vec::new();
@@ -42,14 +44,12 @@ pub(super) fn plan(seed: u64, time: Duration, clients: u32, faults: &[&'static s
             let client = u32::try_from(random.below(u64::from(clients))).unwrap_or(0);
             let from = at + random.between(ms(0), ms(100));
             let to = from + random.between(ms(100), ms(1_200));
-            // One fault of a kind at a time, and one fault a client.
-            let busy =
-                |p: &Planned| p.to >= from && (p.fault == fault || (hits_client(p.fault) && hits_client(fault) && p.client == client));
-            if planned.iter().any(busy) {
+            let next = Planned { fault, client, from, to };
+            if planned.iter().any(|p| p.excludes(&next)) {
                 continue;
             }
             last = last.max(to);
-            planned.push(Planned { fault, client, from, to });
+            planned.push(next);
         }
         at = last + random.between(ms(50), ms(400));
     }
@@ -57,33 +57,41 @@ pub(super) fn plan(seed: u64, time: Duration, clients: u32, faults: &[&'static s
     planned
 }
 
-/// Whether a fault hits one client, and not the arena.
-pub(super) fn hits_client(fault: &str) -> bool {
-    fault == STOP || fault == KILL
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::fault::ANYWHERE;
+    use super::super::links;
     use super::*;
+
+    fn three() -> [Fault; 3] {
+        let [stop, kill, starve, _] = ANYWHERE;
+        [stop, kill, starve]
+    }
 
     #[test]
     fn the_same_seed_draws_the_same_schedule_and_another_seed_another() {
-        let draw = |seed| plan(seed, Duration::from_secs(30), 4, &[STOP, KILL, STARVE]);
+        let draw = |seed| plan(seed, Duration::from_secs(30), 4, &three());
         assert_eq!(draw(7), draw(7));
         assert_ne!(draw(7), draw(8));
         let faults = draw(7);
         assert!(faults.len() >= 15, "{}", faults.len());
         assert!(faults.iter().all(|p| p.from < p.to && p.to < Duration::from_secs(31)));
-        assert!([STOP, KILL, STARVE].iter().all(|f| faults.iter().any(|p| p.fault == *f)));
+        assert!(three().iter().all(|f| faults.iter().any(|p| p.fault == *f)));
     }
 
     #[test]
-    fn no_client_is_hit_twice_at_a_time() {
-        let faults = plan(3, Duration::from_secs(120), 2, &[STOP, KILL]);
+    fn no_client_link_or_server_is_hit_twice_at_a_time_and_different_ones_are() {
+        let server = |name| Fault { name, hits: Hits::Server, excuses: &[], what: "" };
+        let all: Vec<Fault> = three().into_iter().chain(links::FAULTS).chain([server("a"), server("b")]).collect();
+        let faults = plan(3, Duration::from_secs(300), 2, &all);
+        let mut composed = 0;
         for (at, one) in faults.iter().enumerate() {
-            for other in faults.iter().skip(at + 1) {
-                assert!(one.client != other.client || other.from >= one.to || one.from >= other.to, "{one:?} {other:?}");
+            for other in faults.iter().skip(at + 1).filter(|o| o.from < one.to) {
+                composed += 1;
+                let same_place = one.fault.hits == other.fault.hits && (one.fault.hits == Hits::Server || one.client == other.client);
+                assert!(!same_place, "{one:?} {other:?}");
             }
         }
+        assert!(composed > 20, "faults are composed: {composed}");
     }
 }

@@ -1,7 +1,7 @@
 //! The resource that the locks guard: two registers a lock, one that checks tokens and one that does not, and a log.
 //!
-//! It listens on a unix socket and answers lines: `NAME MODE TOKEN` reads, `NAME MODE TOKEN FENCED UNFENCED` writes from
-//! the versions read before. It answers `FENCED UNFENCED` with versions, or `-` where the token was refused.
+//! It listens on a unix socket and answers lines: `NAME CLAIM MODE TOKEN` reads, `NAME CLAIM MODE TOKEN FENCED UNFENCED`
+//! writes from the versions read before. It answers `FENCED UNFENCED` with versions, or `-` where the token was refused.
 
 use std::collections::HashMap;
 use std::io;
@@ -70,7 +70,8 @@ async fn answer(stream: UnixStream, resource: Arc<Resource>) {
 impl Resource {
     fn act(&self, line: &str) -> Option<String> {
         let mut words = line.split(' ');
-        let (name, mode, token) = (words.next()?, words.next()?, words.next()?.parse::<u64>().ok()?);
+        let (name, claim) = (words.next()?, words.next()?.parse::<u64>().ok()?);
+        let (mode, token) = (words.next()?, words.next()?.parse::<u64>().ok()?);
         let writes = match (words.next(), words.next()) {
             (Some(fenced), Some(unfenced)) => Some((fenced.parse::<u64>().ok()?, unfenced.parse::<u64>().ok()?)),
             _ => None,
@@ -81,7 +82,7 @@ impl Resource {
         let admitted = registers.admits(exclusive, token);
         let what = if writes.is_some() { What::ResourceWrite } else { What::ResourceRead };
         let mut record =
-            Record { mode: if exclusive { HoldMode::Exclusive } else { HoldMode::Shared }, ..Record::about(what, LockId::NONE, 0) }
+            Record { mode: if exclusive { HoldMode::Exclusive } else { HoldMode::Shared }, ..Record::about(what, LockId::NONE, claim) }
                 .token(token);
         if let Some((_, unfenced)) = writes {
             record = record.number(registers.unfenced).deadline(unfenced);
@@ -103,6 +104,35 @@ impl Resource {
     }
 }
 
+/// Who accesses what.
+#[derive(Clone, Copy)]
+pub(super) struct Ask<'a> {
+    pub(super) name: &'a str,
+    pub(super) claim: u64,
+    pub(super) exclusive: bool,
+    /// 0 for none.
+    pub(super) token: u64,
+}
+
+impl Ask<'_> {
+    fn line(self, write: Option<Versions>) -> String {
+        let Self { name, claim, exclusive, token } = self;
+        let mode = if exclusive { 'x' } else { 's' };
+        match write {
+            Some((fenced, unfenced)) => format!("{name} {claim} {mode} {token} {} {unfenced}\n", fenced.unwrap_or(0)),
+            None => format!("{name} {claim} {mode} {token}\n"),
+        }
+    }
+}
+
+fn answered(line: &str) -> io::Result<Versions> {
+    let mut words = line.trim_end().split(' ');
+    let wrong = || io::Error::new(io::ErrorKind::InvalidData, "the resource answered something else");
+    let fenced = words.next().ok_or_else(wrong)?.parse().ok();
+    let unfenced = words.next().and_then(|w| w.parse().ok()).ok_or_else(wrong)?;
+    Ok((fenced, unfenced))
+}
+
 /// A client's line to the resource.
 pub(super) struct Access {
     lines: BufReader<tokio::net::unix::OwnedReadHalf>,
@@ -119,22 +149,14 @@ impl Access {
         Ok(Self { lines: BufReader::new(read), write, line: String::new() })
     }
 
-    /// One access.
-    pub(super) async fn ask(&mut self, name: &str, exclusive: bool, token: u64, write: Option<Versions>) -> io::Result<Versions> {
-        let mode = if exclusive { 'x' } else { 's' };
-        let asked = match write {
-            Some((fenced, unfenced)) => format!("{name} {mode} {token} {} {unfenced}\n", fenced.unwrap_or(0)),
-            None => format!("{name} {mode} {token}\n"),
-        };
+    /// One access: a read, or a write from versions read before.
+    pub(super) async fn ask(&mut self, ask: Ask<'_>, write: Option<Versions>) -> io::Result<Versions> {
+        let asked = ask.line(write);
         self.write.write_all(asked.as_bytes()).await?;
         self.line.clear();
         if self.lines.read_line(&mut self.line).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let mut words = self.line.trim_end().split(' ');
-        let wrong = || io::Error::new(io::ErrorKind::InvalidData, "the resource answered something else");
-        let fenced = words.next().ok_or_else(wrong)?.parse().ok();
-        let unfenced = words.next().and_then(|w| w.parse().ok()).ok_or_else(wrong)?;
-        Ok((fenced, unfenced))
+        answered(&self.line)
     }
 }

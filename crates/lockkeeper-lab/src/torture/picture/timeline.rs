@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use super::super::fault::STOP;
 use crate::check::CheckError;
 use crate::history::{HoldMode, Item, LockId, Merge, Record, Role, What};
 
@@ -145,7 +146,7 @@ impl Timeline {
     fn fault(&mut self, record: &Record, from: u64, to: u64) {
         let text = self.names.get(&record.lock).cloned().unwrap_or_else(|| record.what.as_str().to_owned());
         let lane = self.lane_of_pid.get(&record.number).copied();
-        if lane.is_some() && record.what != What::Kill {
+        if lane.is_some() && text == STOP {
             self.pauses.push(Span { lane, from, to, text: text.clone() });
         }
         self.faults.push(Span { lane, from, to, text });

@@ -1,0 +1,29 @@
+//! Kernel locks in a directory of the run's own. There is no server to hit.
+
+use std::path::Path;
+
+use super::{About, Arena};
+
+pub(super) struct FileArena {
+    url: String,
+    about: About,
+}
+
+impl FileArena {
+    pub(super) fn new(dir: &Path, options: &str) -> Result<Self, String> {
+        let locks = dir.join("locks");
+        std::fs::create_dir(&locks).map_err(|e| format!("{}: {e}", locks.display()))?;
+        let url = lockkeeper::config::file_url(&locks);
+        let url = if options.is_empty() { url } else { format!("{url}?{options}") };
+        Ok(Self { about: About::of(&url)?, url })
+    }
+}
+
+impl Arena for FileArena {
+    fn url(&mut self, _: u32) -> String {
+        self.url.clone()
+    }
+    fn about(&self) -> About {
+        self.about
+    }
+}

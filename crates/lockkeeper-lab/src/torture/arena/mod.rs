@@ -1,0 +1,99 @@
+//! What is tortured: how clients reach it, what can be done to it, and what it promises.
+
+mod file;
+mod given;
+mod redis;
+
+use std::path::Path;
+use std::time::Duration;
+
+use lockkeeper::Class;
+
+use super::fault::Fault;
+
+/// What an engine says about itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct About {
+    pub(super) engine: &'static str,
+    pub(super) class: Class,
+    /// Whether a stopped client can lose its lock.
+    pub(super) leases: bool,
+    /// T, the recovery that is promised after a death.
+    pub(super) recovery: Duration,
+}
+
+impl About {
+    fn of(url: &str) -> Result<Self, String> {
+        let locks = lockkeeper::blocking::Locks::open(url).map_err(|e| e.to_string())?;
+        let about = locks.describe();
+        let _ = locks.close();
+        let leases = about.leases || about.recovery > Duration::ZERO;
+        Ok(Self { engine: about.engine, class: about.class, leases, recovery: about.recovery })
+    }
+}
+
+/// See the module. Dropping it stops its servers.
+pub(super) trait Arena {
+    /// How client `number` reaches it.
+    fn url(&mut self, number: u32) -> String;
+    /// What it promises.
+    fn about(&self) -> About;
+    /// The faults it has, besides those that need no control over a server.
+    fn faults(&self) -> Vec<Fault> {
+        Vec::new()
+    }
+    /// Begins a fault; it lasts until [`Arena::mend`].
+    fn strike(&mut self, fault: &'static str, _client: u32) -> Result<(), String> {
+        Err(format!("nothing here knows how to begin {fault}"))
+    }
+    /// Ends a fault.
+    fn mend(&mut self, fault: &'static str, _client: u32) -> Result<(), String> {
+        Err(format!("nothing here knows how to end {fault}"))
+    }
+    /// Faults that this machine does not allow, and why.
+    fn left_out(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// Opens the arena that the URL names; `dir` is for its files. The number is the exit code.
+pub(super) fn open(url: &str, dir: &Path) -> Result<Box<dyn Arena>, (u8, String)> {
+    let (start, options) = url.split_once('?').unwrap_or((url, ""));
+    let wrong = |text| (64, text);
+    match start {
+        "file:auto" => Ok(Box::new(file::FileArena::new(dir, options).map_err(wrong)?)),
+        "redis:auto" => Ok(Box::new(redis::RedisArena::start(options)?)),
+        url if url.ends_with(":auto") => Err(wrong(format!("{url}: torture starts its own server for file:auto and redis:auto"))),
+        _ => Ok(Box::new(given::Given::open(url).map_err(wrong)?)),
+    }
+}
+
+/// Takes one option out of those of an `auto` URL; the others are the engine's.
+fn take<'a>(options: &'a str, wanted: &str) -> (Option<&'a str>, String) {
+    let mut found = None;
+    let mut others = Vec::new();
+    for option in options.split('&').filter(|o| !o.is_empty()) {
+        match option.split_once('=') {
+            Some((name, value)) if name == wanted => found = Some(value),
+            _ => others.push(option),
+        }
+    }
+    (found, others.join("&"))
+}
+
+/// Whether an option is among them.
+fn has(options: &str, wanted: &str) -> bool {
+    options.split('&').any(|o| o.split('=').next() == Some(wanted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_of_torture_is_taken_and_the_engines_stay() {
+        assert_eq!(take("ttl=1s&durable=true&drift=5%", "durable"), (Some("true"), "ttl=1s&drift=5%".to_owned()));
+        assert_eq!(take("", "durable"), (None, String::new()));
+        assert!(has("a=1&ttl=2", "ttl") && !has("attl=2", "ttl"));
+    }
+}

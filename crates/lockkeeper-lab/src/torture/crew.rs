@@ -1,0 +1,121 @@
+//! The client processes: started, stopped, killed, and made to end.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use super::CLIENT_WORD;
+use super::orders::Orders;
+
+/// How long clients may take to finish once they are told to.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Member {
+    child: Child,
+    orders: Option<ChildStdin>,
+    stopped: bool,
+}
+
+impl Member {
+    /// A client is a process group of its own: what it started is stopped and killed with it, and Ctrl-C is for us.
+    fn signal(&self, signal: Signal) -> Result<(), String> {
+        let group = i32::try_from(self.child.id()).map_err(|e| e.to_string())?;
+        killpg(Pid::from_raw(group), signal).map_err(|e| e.to_string())
+    }
+}
+
+/// See the module. Dropping it kills everybody.
+#[derive(Default)]
+pub(super) struct Crew(BTreeMap<u32, Member>);
+
+impl Crew {
+    /// Starts a client.
+    pub(super) fn start(&mut self, number: u32, orders: &Orders) -> Result<(), String> {
+        let told = serde_json::to_string(orders).map_err(|e| e.to_string())?;
+        let program = std::env::current_exe().map_err(|e| e.to_string())?;
+        let mut command = Command::new(program);
+        command.arg(CLIENT_WORD).stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
+        let mut child = command.spawn().map_err(|e| e.to_string())?;
+        let mut stdin = child.stdin.take();
+        if let Some(stdin) = &mut stdin {
+            // One that died at once is found dead at its next fault, or at the end.
+            let _ = writeln!(stdin, "{told}").and_then(|()| stdin.flush());
+        }
+        self.0.insert(number, Member { child, orders: stdin, stopped: false });
+        Ok(())
+    }
+
+    /// Its process; 0 when it is gone.
+    pub(super) fn pid(&self, number: u32) -> u64 {
+        self.0.get(&number).map_or(0, |m| u64::from(m.child.id()))
+    }
+
+    /// Who is there.
+    pub(super) fn numbers(&self) -> Vec<u32> {
+        self.0.keys().copied().collect()
+    }
+
+    /// Stops it as it stands, or lets it go on.
+    pub(super) fn stop(&mut self, number: u32, stop: bool) -> Result<(), String> {
+        let member = self.0.get_mut(&number).ok_or("the client is gone")?;
+        member.stopped = stop;
+        member.signal(if stop { Signal::SIGSTOP } else { Signal::SIGCONT })
+    }
+
+    /// Kills it, and everything that it started.
+    pub(super) fn kill(&mut self, number: u32) -> Result<(), String> {
+        let mut member = self.0.remove(&number).ok_or("the client is gone")?;
+        member.signal(Signal::SIGKILL)?;
+        member.child.wait().map_err(|e| e.to_string()).map(|_| ())
+    }
+
+    /// Tells one that its work is over.
+    pub(super) fn dismiss(&mut self, number: u32) {
+        let Some(member) = self.0.get_mut(&number) else { return };
+        if member.stopped {
+            // It may have died meanwhile; then there is nobody to wake.
+            let _ = member.signal(Signal::SIGCONT);
+        }
+        drop(member.orders.take());
+    }
+
+    /// Waits until all that were told have ended; answers who ended how. `before_kill` hears of those that have to be killed.
+    pub(super) fn wait(&mut self, numbers: &[u32], before_kill: &mut dyn FnMut(u64)) -> Vec<(u32, u64, Result<(), String>)> {
+        let until = Instant::now() + PATIENCE;
+        let mut ended = Vec::new();
+        for number in numbers {
+            let Some(mut member) = self.0.remove(number) else { continue };
+            while Instant::now() < until && member.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let how = match member.child.try_wait() {
+                Ok(Some(status)) if status.success() => Ok(()),
+                Ok(Some(status)) => Err(format!("ended with {status}")),
+                _ => {
+                    before_kill(u64::from(member.child.id()));
+                    end(&mut member);
+                    Err("does not end and is killed".to_owned())
+                }
+            };
+            ended.push((*number, u64::from(member.child.id()), how));
+        }
+        ended
+    }
+}
+
+fn end(member: &mut Member) {
+    // Whoever is gone already needs no killing.
+    let _ = member.signal(Signal::SIGKILL);
+    let _ = member.child.wait();
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        self.0.values_mut().for_each(end);
+    }
+}

@@ -1,0 +1,115 @@
+//! Which violations are the documented consequence of a fault: those of its classes, from its beginning until a lease after
+//! its end. Everything else is beyond what the engine's class allows.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use lockkeeper::Class as Promise;
+
+use super::fault::{Fault, LATE};
+use crate::check::{Class, Violation};
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Excuses {
+    always: BTreeSet<Class>,
+    windows: Vec<Window>,
+    lease_ns: u64,
+}
+
+struct Window {
+    fault: Fault,
+    from: u64,
+    to: u64,
+}
+
+impl Excuses {
+    /// What is expected whatever the faults: an engine with leases lets late writes reach a resource without tokens.
+    pub(super) fn new(leases: bool, recovery: Duration) -> Self {
+        // Readers pass a line of permits, stopped clients miss their turn: order is judged by the conformance suite.
+        let mut always = BTreeSet::from([Class::FifoInversion]);
+        if leases {
+            always.extend(LATE);
+        }
+        let lease_ns = u64::try_from((recovery + Duration::from_secs(1)).as_nanos()).unwrap_or(u64::MAX / 2);
+        Self { always, windows: Vec::new(), lease_ns }
+    }
+
+    /// The classes that are expected at any time.
+    pub(super) fn always(&self) -> BTreeSet<Class> {
+        self.always.clone()
+    }
+
+    /// A fault begins.
+    pub(super) fn begin(&mut self, fault: Fault, now: u64) {
+        if !fault.excuses.is_empty() {
+            self.windows.push(Window { fault, from: now, to: u64::MAX });
+        }
+    }
+
+    /// It ends.
+    pub(super) fn end(&mut self, fault: Fault, now: u64) {
+        let open = self.windows.iter_mut().rev().find(|w| w.fault == fault && w.to == u64::MAX);
+        if let Some(window) = open {
+            window.to = now.saturating_add(self.lease_ns);
+        }
+    }
+
+    /// Whether this is no more than was said beforehand.
+    pub(super) fn expects(&self, violation: &Violation) -> bool {
+        let class = violation.class;
+        // A number that went back is found by every later one.
+        let stays = matches!(class, Class::TokenOrder | Class::TokenRepeated);
+        let covers = |w: &Window| w.fault.excuses.contains(&class) && violation.at >= w.from && (stays || violation.at <= w.to);
+        self.always.contains(&class) || self.windows.iter().any(covers)
+    }
+
+    /// An engine of class EFFICIENCY has to show what one fault can do to it: why it was too weak a try, if it did not.
+    pub(super) fn not_shown(&self, promise: Promise, violations: &[Violation]) -> Option<String> {
+        let loses = |w: &&Window| w.fault.excuses.contains(&Class::Overlap);
+        let fault = self.windows.iter().find(loses).filter(|_| promise == Promise::Efficiency)?.fault;
+        let shown = |v: &Violation| fault.excuses.contains(&v.class) && !self.always.contains(&v.class);
+        if violations.iter().any(shown) {
+            return None;
+        }
+        Some(format!("{} happened and no second holder was seen, though the engine is of class EFFICIENCY", fault.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fault::{FORGOTTEN, Hits};
+    use super::*;
+
+    const FLUSH: Fault = Fault { name: "flush", hits: Hits::Server, excuses: FORGOTTEN, what: "" };
+
+    fn violation(class: Class, at: u64) -> Violation {
+        Violation { class, name: "a".to_owned(), at, sentence: String::new(), records: Vec::new() }
+    }
+
+    #[test]
+    fn a_violation_is_expected_within_a_lease_of_its_fault_and_at_no_other_time() {
+        let mut excuses = Excuses::new(true, Duration::from_secs(1));
+        let second = 1_000_000_000;
+        excuses.begin(FLUSH, 10 * second);
+        excuses.end(FLUSH, 11 * second);
+        let expected = |class, at| excuses.expects(&violation(class, at));
+        assert!(!expected(Class::Overlap, 9 * second), "before it");
+        assert!(expected(Class::Overlap, 10 * second) && expected(Class::Overlap, 13 * second));
+        assert!(!expected(Class::Overlap, 14 * second), "long after it");
+        assert!(!expected(Class::TokenOrder, 10 * second), "not what this fault does");
+        assert!(expected(Class::LateEffect, 0), "leases let late writes pass");
+        assert!(!Excuses::new(false, Duration::ZERO).expects(&violation(Class::LateEffect, 0)));
+    }
+
+    #[test]
+    fn an_efficiency_engine_has_to_show_what_it_was_said_to_do() {
+        let mut excuses = Excuses::new(true, Duration::from_secs(1));
+        assert_eq!(excuses.not_shown(Promise::Efficiency, &[]), None, "nothing was done to it");
+        excuses.begin(FLUSH, 10);
+        assert!(excuses.not_shown(Promise::Efficiency, &[]).is_some_and(|why| why.contains("flush")));
+        assert!(excuses.not_shown(Promise::Efficiency, &[violation(Class::LateEffect, 11)]).is_some());
+        assert_eq!(excuses.not_shown(Promise::Efficiency, &[violation(Class::Overlap, 11)]), None);
+        assert_eq!(excuses.not_shown(Promise::Timed, &[]), None);
+    }
+}

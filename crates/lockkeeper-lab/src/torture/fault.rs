@@ -1,0 +1,48 @@
+//! The words for what a nemesis does, and what each of it may lead to.
+
+use crate::check::Class;
+
+/// Whom a fault hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hits {
+    /// One client process.
+    Client,
+    /// The link between one client and its servers.
+    Link,
+    /// The server.
+    Server,
+    /// Everybody.
+    Machine,
+}
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub(super) name: &'static str,
+    pub(super) hits: Hits,
+    /// What its documented consequences are: these are expected from its beginning until a lease after its end.
+    pub(super) excuses: &'static [Class],
+    /// What it is, for people.
+    pub(super) what: &'static str,
+}
+
+pub(super) const STOP: &str = "stop-client";
+pub(super) const KILL: &str = "kill-client";
+pub(super) const STARVE: &str = "starve-cpu";
+pub(super) const CROWD: &str = "crowd";
+
+/// What can be done everywhere, without control over a server.
+pub(super) const ANYWHERE: [Fault; 4] = [
+    Fault { name: STOP, hits: Hits::Client, excuses: &[], what: "a client is stopped as it stands, and goes on later" },
+    Fault { name: KILL, hits: Hits::Client, excuses: &[], what: "a client is killed, and another started in its place" },
+    // Starved of its processors nobody keeps a promise of time.
+    Fault { name: STARVE, hits: Hits::Machine, excuses: &[Class::SlowRecovery], what: "two busy threads a processor" },
+    Fault { name: CROWD, hits: Hits::Machine, excuses: &[Class::SlowRecovery], what: "eight more clients stand in line" },
+];
+
+/// A server that forgot: whoever held before goes on believing it, until its next renewal at the latest.
+pub(super) const FORGOTTEN: &[Class] =
+    &[Class::Overlap, Class::ReadersWithWriter, Class::PermitsExceeded, Class::HoldVanished, Class::ForeignRelease];
+
+/// Writes that come late, where nobody checks tokens: what leases cannot prevent and tokens can.
+pub(super) const LATE: [Class; 3] = [Class::LateEffect, Class::StaleWriteUnfenced, Class::LostUpdate];

@@ -1,0 +1,61 @@
+//! What a client process is told by its controller: one line of JSON on its standard input, so that no URL stands in an
+//! argument list. The end of that input is the end of its work.
+
+use std::io::{BufRead, Read};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
+
+use super::Subject;
+
+/// See the module.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Orders {
+    pub(super) subject: Subject,
+    pub(super) url: String,
+    pub(super) history: PathBuf,
+    pub(super) socket: PathBuf,
+    pub(super) label: String,
+    pub(super) tasks: u32,
+    pub(super) names: u32,
+    pub(super) seed: u64,
+}
+
+/// Set when the work is to end.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ended(Arc<AtomicBool>);
+
+impl Ended {
+    pub(super) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Reads the orders, and hears their end in a thread of its own. A parent that is killed takes us with it.
+pub(super) fn hear() -> Result<(Orders, Ended), String> {
+    // Without it a parent that is killed would leave a stopped client stopped for ever.
+    let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
+    let mut line = String::new();
+    let read = std::io::stdin().lock().read_line(&mut line);
+    let not_ours = "this subcommand is for `lockkeeper torture` itself";
+    read.map_err(|e| format!("{not_ours}: {e}"))?;
+    let orders = serde_json::from_str(&line).map_err(|_| not_ours.to_owned())?;
+    let ended = Ended::default();
+    let told = ended.clone();
+    let listen = move || {
+        // Whatever comes or does not come: when it closes, the work is over.
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        told.0.store(true, Ordering::Release);
+    };
+    std::thread::Builder::new().spawn(listen).map_err(|e| e.to_string())?;
+    Ok((orders, ended))
+}
+
+/// Claims are numbered over all processes: the pid above, a counter below.
+pub(super) fn fresh_claim() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    (u64::from(std::process::id()) << 32) | NEXT.fetch_add(1, Ordering::Relaxed)
+}

@@ -1,0 +1,90 @@
+//! Just enough of Redis' protocol, blocking: for the nemesis, and for clients that were written after an article.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::Duration;
+
+/// What a server answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    Nil,
+    Number(i64),
+    Text(String),
+    List(Vec<Reply>),
+    Error(String),
+}
+
+/// A connection; made when it is wanted, and made anew after an error.
+pub(super) struct Resp {
+    port: u16,
+    patience: Duration,
+    stream: Option<BufReader<TcpStream>>,
+}
+
+impl Resp {
+    pub(super) fn to(port: u16, patience: Duration) -> Self {
+        Self { port, patience, stream: None }
+    }
+
+    fn stream(&mut self) -> io::Result<&mut BufReader<TcpStream>> {
+        if self.stream.is_none() {
+            let address = (Ipv4Addr::LOCALHOST, self.port).into();
+            let stream = TcpStream::connect_timeout(&address, self.patience.max(Duration::from_millis(1)))?;
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(self.patience))?;
+            self.stream = Some(BufReader::new(stream));
+        }
+        self.stream.as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    /// Sends a command and reads its answer. After an error the connection is gone.
+    pub(super) fn ask(&mut self, words: &[&str]) -> io::Result<Reply> {
+        let answer = self.send(words).and_then(|()| self.read());
+        if answer.is_err() {
+            self.stream = None;
+        }
+        answer
+    }
+
+    /// Sends a command.
+    pub(super) fn send(&mut self, words: &[&str]) -> io::Result<()> {
+        let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words {
+            bytes.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
+        }
+        let sent = self.stream()?.get_mut().write_all(&bytes);
+        if sent.is_err() {
+            self.stream = None;
+        }
+        sent
+    }
+
+    fn read(&mut self) -> io::Result<Reply> {
+        let wrong = || io::Error::new(io::ErrorKind::InvalidData, "not an answer of Redis");
+        let stream = self.stream.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        let mut line = String::new();
+        if stream.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let (kind, rest) = line.trim_end().split_at_checked(1).ok_or_else(wrong)?;
+        Ok(match kind {
+            "+" => Reply::Text(rest.to_owned()),
+            "-" => Reply::Error(rest.to_owned()),
+            ":" => Reply::Number(rest.parse().map_err(|_| wrong())?),
+            "$" => match usize::try_from(rest.parse::<i64>().map_err(|_| wrong())?) {
+                Err(_) => Reply::Nil,
+                Ok(length) => {
+                    let mut text = vec![0; length + 2];
+                    stream.read_exact(&mut text)?;
+                    text.truncate(length);
+                    Reply::Text(String::from_utf8_lossy(&text).into_owned())
+                }
+            },
+            "*" => match usize::try_from(rest.parse::<i64>().map_err(|_| wrong())?) {
+                Err(_) => Reply::Nil,
+                Ok(length) => Reply::List((0..length).map(|_| self.read()).collect::<io::Result<_>>()?),
+            },
+            _ => return Err(wrong()),
+        })
+    }
+}
