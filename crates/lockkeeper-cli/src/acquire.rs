@@ -51,6 +51,7 @@ struct Holder<'a> {
     choice: Choice,
     wanted: Wanted,
     kind: Kind,
+    beside: bool,
 }
 
 impl<'a> Holder<'a> {
@@ -59,8 +60,10 @@ impl<'a> Holder<'a> {
         let wanted = Wanted::check(&args.name, &args.lock, engine::ttl(&choice)?)?;
         engine::check(&choice, None)?;
         let kind = if matches!(wanted.mode, Mode::Permits { .. }) { Kind::Semaphore } else { Kind::Lock };
-        Stack::read().check(&engine::canonical(&choice), kind, &wanted.name, wanted.mode)?;
-        Ok(Self { args, choice, wanted, kind })
+        let (stack, canonical) = (Stack::read(), engine::canonical(&choice));
+        stack.check(&canonical, kind, &wanted.name, wanted.mode)?;
+        let beside = stack.shares(&canonical, kind, &wanted.name, wanted.mode);
+        Ok(Self { args, choice, wanted, kind, beside })
     }
 
     fn hold(&self, words: &mut Words, report: &mut Report) -> Result<Outcome, Failure> {
@@ -72,8 +75,8 @@ impl<'a> Holder<'a> {
         let open = || engine::open(choice);
         let program = std::env::args_os().next();
         let claim = claim(&self.wanted, self.kind, program.as_ref(), None);
-        let (patience, since) = (self.wanted.patience, began());
-        let ask = Ask { open: &open, require: &choice.require, claim: &claim, patience, since, reach: Some(REACH) };
+        let (patience, since, beside) = (self.wanted.patience, began(), self.beside);
+        let ask = Ask { open: &open, require: &choice.require, claim: &claim, patience, since, reach: Some(REACH), beside };
         let obtained = ask.obtain(&signals, words);
         let waited = moment().saturating_sub(began());
         report.waited_ms = millis(waited);

@@ -39,8 +39,7 @@ pub fn elect(global: &Global, args: &Args) -> Result<u8, Failure> {
     let kill_after = options::kill_after(&args.stop, wanted.ttl).map_err(named)?;
     engine::check(&choice, None).map_err(named)?;
     let stack = Stack::read();
-    let canonical = engine::canonical(&choice);
-    stack.check(&canonical, Kind::Election, &wanted.name, Mode::Exclusive)?;
+    stack.check(&engine::canonical(&choice), Kind::Election, &wanted.name, Mode::Exclusive)?;
     let id: Arc<str> = args.id.clone().unwrap_or_else(|| format!("{}:{}", host(), std::process::id())).into();
     let mut words = Words::new(&name, global.quiet, global.verbose, global.json.then_some(Out::Stderr));
     words.engine(choice.scheme());
@@ -54,7 +53,6 @@ pub fn elect(global: &Global, args: &Args) -> Result<u8, Failure> {
         let task = Task {
             argv: &argv,
             choice: &choice,
-            canonical: &canonical,
             by_option: global.url.is_some(),
             claim: &claim,
             stack: &stack,
@@ -103,7 +101,7 @@ impl Term<'_> {
         let open = || engine::open(choice);
         // Who has led before stands again for as long as it takes, whatever the engine is doing meanwhile.
         let reach = self.first.then_some(REACH);
-        let ask = Ask { open: &open, require: &choice.require, claim: self.task.claim, patience: None, since, reach };
+        let ask = Ask { open: &open, require: &choice.require, claim: self.task.claim, patience: None, since, reach, beside: false };
         let obtained = ask.obtain(self.signals, self.words);
         let waited = moment().saturating_sub(since);
         self.report.waited_ms = millis(waited);

@@ -184,6 +184,44 @@ fn would_deadlock_is_64() {
 }
 
 #[test]
+fn would_deadlock_is_seen_in_a_directory_that_the_outer_call_has_made_and_by_another_path() {
+    let place = Place::new();
+    std::os::unix::fs::symlink(".", place.path("link")).unwrap();
+    // Neither directory is there when the outer call looks; the link is there all the time.
+    for (outer, inner) in [("$PWD/link/new", "$PWD/link/new"), ("$PWD/link/newer", "$PWD/newer")] {
+        let script = format!("LOCKKEEPER_DIR={outer} \"$LK\" run a -- sh -c 'LOCKKEEPER_DIR={inner} exec \"$LK\" run a -w 10 -- true'");
+        let ran = common::finish(&mut place.sh(&script));
+        assert_eq!(ran.code, 64, "{outer} {inner}: {ran:?}");
+        assert!(ran.err.contains("would deadlock"), "{ran:?}");
+    }
+}
+
+#[test]
+fn a_share_inside_a_share_passes_the_writer_that_waits_for_the_outer_one() {
+    let place = Place::new();
+    let script = "echo held; while [ ! -e go ]; do sleep 0.02; done; \"$LK\" run -s a -w 20 -- sh -c 'echo inner >> order'";
+    let mut outer = Reaped::spawn(&mut place.lk(["run", "-s", "a", "--", "sh", "-c", script]));
+    let status = || common::json(place.run(["--json", "status", "a"]).out.trim());
+    until_true("the outer one is there", || status()["state"] == "held");
+    let mut writer = Reaped::spawn(&mut place.lk(["run", "a", "--", "sh", "-c", "echo writer >> order"]));
+    until_true("the writer stands in line", || status()["waiters"].as_array().is_some_and(|w| w.len() == 1));
+    // Anybody else's share waits behind the writer.
+    assert_eq!(place.run(["run", "-s", "a", "-n", "--", "true"]).code, 75);
+    std::fs::write(place.path("go"), "").unwrap();
+    assert_eq!((outer.wait(), writer.wait()), (0, 0));
+    assert_eq!(place.read("order"), "inner\nwriter\n");
+}
+
+#[test]
+fn a_command_that_a_realtime_signal_killed_is_128_and_its_number() {
+    let place = Place::new();
+    let ran = place.run(["run", "a", "--report", "report", "--", "bash", "-c", "kill -RTMIN+2 $$"]);
+    assert_eq!(ran.code, 128 + 36, "{ran:?}");
+    let report = common::json(&place.read("report"));
+    assert_eq!((report["command_signal"].as_str(), report["command_exit"].as_i64()), (Some("SIGRTMIN+2"), None));
+}
+
+#[test]
 fn an_ancestor_that_is_gone_is_no_deadlock() {
     let place = Place::new();
     // The inner one is started by a process that outlives the outer lockkeeper; its stack names somebody who is no ancestor any more.

@@ -175,6 +175,51 @@ fn rule_2_a_stopped_script_around_us_stops_with_us() {
 }
 
 #[test]
+fn rule_2_a_stop_that_somebody_sent_to_the_command_is_for_it_alone() {
+    let place = Place::new();
+    let terminal = script(&place, "echo $$ > script; \"$LK\" run a -- sh -c 'echo $$ > pid; exec sleep 1000'; echo code $?");
+    let (around, pid) = (number(&place.read("script")), number(&place.read("pid")));
+    let lk = parent(pid);
+    common::kill(pid, Signal::SIGSTOP);
+    until_true("the command is stopped", || is_stopped(pid));
+    // It passes this on only after it has seen the stop, and it waits in the stopped command.
+    common::kill(lk, Signal::SIGUSR1);
+    until_true("lockkeeper is at work", || pending(pid) & (1 << (Signal::SIGUSR1 as u64 - 1)) != 0);
+    assert!(!is_stopped(lk) && !is_stopped(around) && is_stopped(pid));
+    common::kill(pid, Signal::SIGCONT);
+    terminal.expect(&format!("code {}", 128 + Signal::SIGUSR1 as i32));
+}
+
+#[test]
+fn rule_2_a_command_that_nobody_can_bring_to_the_front_waits_for_it_and_burns_nothing() {
+    let place = Place::new();
+    // lockkeeper's group has no parent in this session any more, and another one is in front.
+    let orphan = "while [ ! -e go ]; do sleep 0.02; done; exec \"$LK\" run a -- sh -c \"echo \\$\\$ > pid; read line < /dev/tty\"";
+    let mut bash = place.program("bash");
+    bash.args(["-c", &format!("set -m; (sh -c '{orphan}' &); touch go; read line; echo over")]);
+    let terminal = Terminal::start(bash);
+    let pid = number(&place.read("pid"));
+    until_true("it is stopped by its read", || is_stopped(pid));
+    let switches = || {
+        std::fs::read_to_string(format!("/proc/{pid}/status"))
+            .map(|s| s.lines().filter(|l| l.contains("ctxt")).map(str::to_owned).collect::<Vec<_>>())
+    };
+    let before = switches().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert_eq!(switches().unwrap(), before, "it was let go on, only to be stopped again");
+    assert!(is_stopped(pid));
+    common::kill(pid, Signal::SIGKILL);
+    terminal.type_in("\n");
+    terminal.expect("over");
+}
+
+/// The signals that wait for a process.
+fn pending(pid: i32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    u64::from_str_radix(status.lines().find_map(|l| l.strip_prefix("ShdPnd:")).unwrap().trim(), 16).unwrap()
+}
+
+#[test]
 fn rule_2_started_in_the_background_it_leaves_the_terminal_alone_until_it_is_brought_to_the_front() {
     let place = Place::new();
     let terminal = Terminal::shell(&place);

@@ -81,11 +81,19 @@ impl Taker for Direct {
             }
         })
     }
+
+    fn begin_beside(&self, claim: &Claim) -> Result<Option<Box<dyn Holding>>> {
+        Ok(self.0.begin_beside(claim).map_err(|e| e.engine("file").name(&claim.name))?.map(held))
+    }
+}
+
+fn held(held: direct::Held) -> Box<dyn Holding> {
+    Box::new(Kept(held))
 }
 
 fn begin_what(begin: Begin) -> Result<Begun, Pending> {
     match begin {
-        Begin::Got(held) => Ok(Begun::Held(Box::new(Kept(held)))),
+        Begin::Got(got) => Ok(Begun::Held(held(got))),
         Begin::Busy(holder) => Ok(Begun::Busy(holder)),
         Begin::Waiting(pending) => Err(pending),
     }
@@ -114,8 +122,7 @@ impl Waiting for InLine {
     }
 
     fn finish(self: Box<Self>) -> Result<Box<dyn Holding>> {
-        let held = self.pending.finish().map_err(|e| e.engine("file"))?;
-        Ok(Box::new(Kept(held)))
+        Ok(held(self.pending.finish().map_err(|e| e.engine("file"))?))
     }
 }
 

@@ -24,6 +24,15 @@ pub trait Taker {
     /// # Errors
     /// What the engine says.
     fn begin(&self, claim: &Claim, line: Line) -> Result<Begun>;
+
+    /// Asks for a share beside one that an ancestor of ours holds: whoever waits, waits for that one to end, and it ends
+    /// only after us. `None` when that is not possible; then [`Taker::begin`] asks as usual.
+    ///
+    /// # Errors
+    /// What the engine says.
+    fn begin_beside(&self, _claim: &Claim) -> Result<Option<Box<dyn Holding>>> {
+        Ok(None)
+    }
 }
 
 /// The answer.

@@ -44,7 +44,7 @@ pub fn watch(global: &Global, args: &Watch) -> Result<u8, Failure> {
             view.show(state?)?;
         }
         if let Some(came) = signals.ending() {
-            return Ok(Status::Killed(came.signal).code());
+            return Ok(Status::Killed(came.signal as i32).code());
         }
         let left = until.map(|until| until.saturating_sub(moment()));
         if left.is_some_and(|left| left.is_zero()) {

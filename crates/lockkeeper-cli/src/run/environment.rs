@@ -102,7 +102,7 @@ impl Stack {
     /// # Errors
     /// [`ErrorKind::WouldDeadlock`], naming the ancestor.
     pub fn check(&self, engine: &str, kind: Kind, name: &Name, mode: Mode) -> Result<(), Error> {
-        let same = |h: &&Held| h.engine == engine && h.name == name.as_str() && h.is_of(kind);
+        let same = |h: &&Held| h.is(engine, kind, name);
         let refuse = |h: &Held| {
             let message = format!(
                 "would deadlock: process {} above us holds it ({}) and waits for us; leave one of the two lockkeeper calls out",
@@ -122,6 +122,11 @@ impl Stack {
             Some(held) => refuse(held),
             None => Ok(()),
         }
+    }
+
+    /// Whether a share is asked for of what an ancestor holds.
+    pub fn shares(&self, engine: &str, kind: Kind, name: &Name, mode: Mode) -> bool {
+        mode == Mode::Shared && self.0.iter().any(|h| h.is(engine, kind, name))
     }
 
     fn with(&self, held: Held) -> String {
@@ -152,6 +157,10 @@ impl Held {
 
     fn mode(&self) -> Option<Mode> {
         [Mode::Exclusive, Mode::Shared, Mode::Upgradable].into_iter().find(|m| m.as_str() == self.mode)
+    }
+
+    fn is(&self, engine: &str, kind: Kind, name: &Name) -> bool {
+        self.engine == engine && self.name == name.as_str() && self.is_of(kind)
     }
 
     fn is_of(&self, kind: Kind) -> bool {

@@ -53,7 +53,7 @@ impl Outcome {
         report.outcome = "interrupted";
         report.why = Some(came.signal.as_str().to_owned());
         // Whoever pressed the key ended the script around us too, and it must see that the key ended us.
-        Self { code: Status::Killed(came.signal).code(), die: came.keyboard.then_some((came.signal, false)) }
+        Self { code: Status::Killed(came.signal as i32).code(), die: came.keyboard.then_some((came.signal, false)) }
     }
 }
 
@@ -106,9 +106,10 @@ struct Asked {
     argv: Vec<OsString>,
     kill_after: Duration,
     choice: Choice,
-    canonical: String,
     by_option: bool,
     stack: Stack,
+    /// Whether an ancestor has a share of it, so that ours needs no place in line.
+    beside: bool,
     claim: Claim,
 }
 
@@ -126,7 +127,8 @@ impl Asked {
         let canonical = engine::canonical(&choice);
         stack.check(&canonical, kind, &wanted.name, wanted.mode)?;
         let claim = claim(&wanted, kind, argv.first(), None);
-        Ok(Self { wanted, argv, kill_after, choice, canonical, by_option: global.url.is_some(), stack, claim })
+        let beside = stack.shares(&canonical, kind, &wanted.name, wanted.mode);
+        Ok(Self { wanted, argv, kill_after, choice, by_option: global.url.is_some(), stack, beside, claim })
     }
 }
 
@@ -152,6 +154,7 @@ impl Running<'_> {
             patience: self.asked.wanted.patience,
             since: began(),
             reach: Some(REACH),
+            beside: self.asked.beside,
         };
         let obtained = ask.obtain(&signals, self.words);
         let waited = moment().saturating_sub(began());
@@ -210,7 +213,6 @@ fn task<'a>(args: &Args, asked: &'a Asked) -> Task<'a> {
     Task {
         argv: &asked.argv,
         choice: &asked.choice,
-        canonical: &asked.canonical,
         by_option: asked.by_option,
         claim: &asked.claim,
         stack: &asked.stack,

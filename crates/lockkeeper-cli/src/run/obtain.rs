@@ -44,6 +44,8 @@ pub struct Ask<'a> {
     pub since: Moment,
     /// How long an engine that cannot be reached is tried again when `patience` does not say it; `None` for ever.
     pub reach: Option<Duration>,
+    /// Whether an ancestor has a share: then a share of ours may pass those who wait.
+    pub beside: bool,
 }
 
 impl Ask<'_> {
@@ -79,6 +81,11 @@ impl Ask<'_> {
                 let message = format!("{} was required, and {why}: choose another engine, or require less", missing.as_str());
                 return Ok(Obtained::Failed(Error::new(ErrorKind::NotMet, message).engine(described.engine)));
             }
+        }
+        if self.beside
+            && let Some(holding) = taker.begin_beside(self.claim)?
+        {
+            return Ok(Obtained::Held(holding));
         }
         let line = if self.patience.is_some_and(|p| p.is_zero()) { Line::Try } else { Line::Join };
         match taker.begin(self.claim, line)? {

@@ -10,11 +10,11 @@ use super::environment::{self, Held, Process, Says, Stack};
 use super::words::Words;
 use crate::args::run::OnLost;
 use crate::choice::Choice;
-use crate::engine::Holding;
+use crate::engine::{self, Holding};
 use crate::failure::Failure;
 use crate::json::Report;
 use crate::start::Moment;
-use crate::supervise::job::{Job, Plan, Start, Status, become_command};
+use crate::supervise::job::{Job, Plan, Start, Status, become_command, signal_name};
 use crate::supervise::signals::Signals;
 use crate::supervise::{Ended, News, Orders, Under, look_after};
 
@@ -22,8 +22,6 @@ use crate::supervise::{Ended, News, Orders, Under, look_after};
 pub struct Task<'a> {
     pub argv: &'a [OsString],
     pub choice: &'a Choice,
-    /// What tells this engine from others.
-    pub canonical: &'a str,
     /// Whether `--url` chose the engine.
     pub by_option: bool,
     pub claim: &'a Claim,
@@ -79,7 +77,8 @@ impl Task<'_> {
 
     fn variables(&self, holding: Option<&dyn Holding>) -> Vec<(&'static str, Option<OsString>)> {
         let token = holding.and_then(Holding::token);
-        let held = holding.map(|_| Held::new(self.canonical, self.claim, token, Process::of(&self.claim.who)));
+        // Only now: the lock directory may have been made by this very grant.
+        let held = holding.map(|_| Held::new(&engine::canonical(self.choice), self.claim, token, Process::of(&self.claim.who)));
         let says = Says {
             name: &self.claim.name,
             owner: holding.map(|_| self.claim.id),
@@ -95,7 +94,8 @@ impl Task<'_> {
 pub fn note(ended: &Ended, report: &mut Report) {
     match ended.status {
         Status::Exited(code) => report.command_exit = u8::try_from(code & 0xff).ok(),
-        Status::Killed(signal) => report.command_signal = Some(signal.as_str().to_owned()),
+        Status::Killed(signal) => report.command_signal = Some(signal_name(signal)),
+        Status::Unknown => report.why = Some("how the command ended is not known: somebody else was told".to_owned()),
     }
     if let Some(lost) = ended.lost {
         report.why = Some(lost.as_str().to_owned());

@@ -9,12 +9,12 @@ use std::process::Command;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getpid, setpgid};
 
 use super::group;
 use super::signals::{Before, stop_by};
 use super::terminal::{Terminal, in_pipeline};
+use crate::failure::exit;
 
 /// What to start.
 pub struct Start<'a> {
@@ -31,17 +31,30 @@ pub struct Start<'a> {
 pub enum Status {
     /// With this code.
     Exited(i32),
-    /// By this signal.
-    Killed(Signal),
+    /// By the signal of this number, which may be a realtime one.
+    Killed(i32),
+    /// Somebody else reaped it: that it ended is all that is known.
+    Unknown,
 }
 
 impl Status {
-    /// As an exit code: 128+N for a signal.
+    /// As an exit code: 128+N for a signal; our own failure where it is not known, and never success.
     pub fn code(self) -> u8 {
         match self {
             Self::Exited(code) => u8::try_from(code & 0xff).unwrap_or(u8::MAX),
-            Self::Killed(signal) => u8::try_from(128 + signal as i32).unwrap_or(u8::MAX),
+            Self::Killed(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+            Self::Unknown => exit::INTERNAL,
         }
+    }
+}
+
+/// A signal's name: `SIGTERM`, `SIGRTMIN+3`.
+pub fn signal_name(number: i32) -> String {
+    match (Signal::try_from(number), number - libc::SIGRTMIN()) {
+        (Ok(signal), _) => signal.as_str().to_owned(),
+        (Err(_), 0) => "SIGRTMIN".to_owned(),
+        (Err(_), above @ 1..) => format!("SIGRTMIN+{above}"),
+        (Err(_), _) => format!("signal {number}"),
     }
 }
 
@@ -135,13 +148,20 @@ impl Job {
 
     /// What became of it.
     pub fn change(&mut self) -> Option<Change> {
-        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
-        match waitid(Id::Pid(self.pid), flags) {
-            Ok(WaitStatus::Exited(_, code)) => Some(Change::Ended(Status::Exited(code))),
-            Ok(WaitStatus::Signaled(_, signal, _)) => Some(Change::Ended(Status::Killed(signal))),
-            Ok(WaitStatus::Stopped(_, signal)) => Some(Change::Stopped(signal)),
-            // Somebody else reaped it; that it ended is all that can be known.
-            Err(Errno::ECHILD) => Some(Change::Ended(Status::Exited(0))),
+        let flags = libc::WEXITED | libc::WSTOPPED | libc::WNOHANG;
+        let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+        // SAFETY: the call fills `info`, or leaves the zeroes; the fields that are read are those of a waited-for child.
+        let (answer, came, pid, value) = unsafe {
+            let answer = libc::waitid(libc::P_PID, self.pid.as_raw().unsigned_abs(), info.as_mut_ptr(), flags);
+            let info = info.assume_init();
+            (Errno::result(answer), info.si_code, info.si_pid(), info.si_status())
+        };
+        match (answer, came) {
+            (Err(Errno::ECHILD), _) => Some(Change::Ended(Status::Unknown)),
+            (Ok(_), _) if pid == 0 => None,
+            (Ok(_), libc::CLD_EXITED) => Some(Change::Ended(Status::Exited(value))),
+            (Ok(_), libc::CLD_KILLED | libc::CLD_DUMPED) => Some(Change::Ended(Status::Killed(value))),
+            (Ok(_), libc::CLD_STOPPED) => Signal::try_from(value).ok().map(Change::Stopped),
             _ => None,
         }
     }
@@ -174,11 +194,19 @@ impl Job {
     pub fn stopped(&self, by: Signal) {
         let Some(terminal) = &self.terminal else { return };
         let wants_front = matches!(by, Signal::SIGTTIN | Signal::SIGTTOU);
-        if !(wants_front && terminal.is_ours()) {
-            terminal.take_back(self.pid);
-            stop_by(by);
+        // Who sent it a STOP meant it alone, and will send it a CONT.
+        if !wants_front && by != Signal::SIGTSTP {
+            return;
         }
-        self.resume();
+        if wants_front && terminal.is_ours() {
+            return self.resume();
+        }
+        terminal.take_back(self.pid);
+        // Where nobody could let us go on we do not stop, and nobody would let the command go on. One that reads from a
+        // terminal that is not ours would only be stopped again, over and over.
+        if stop_by(by) || !wants_front {
+            self.resume();
+        }
     }
 
     /// We go on, and so does the command: in front, if that is where we are now.
@@ -235,5 +263,30 @@ fn leave_open(fd: RawFd) {
     unsafe {
         let flags = if libc::fcntl(fd, libc::F_DUPFD, 100) == -1 { 0 } else { libc::FD_CLOEXEC };
         libc::fcntl(fd, libc::F_SETFD, flags);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::wait::waitpid;
+
+    #[test]
+    fn an_end_that_somebody_else_was_told_of_is_never_a_success() {
+        let argv = ["true".into()];
+        let start = Start { argv: &argv, environment: &[], inherit: None };
+        let signals = super::super::signals::Signals::take().unwrap();
+        let mut job = Job::start(&start, Plan::make(true), signals.before()).unwrap();
+        waitpid(job.pid, None).unwrap();
+        assert_eq!(job.change(), Some(Change::Ended(Status::Unknown)));
+        assert_eq!(Status::Unknown.code(), 125);
+    }
+
+    #[test]
+    fn signals_have_names_and_codes_realtime_ones_too() {
+        assert_eq!((signal_name(15), Status::Killed(15).code()), ("SIGTERM".to_owned(), 143));
+        let lowest = libc::SIGRTMIN();
+        assert_eq!((signal_name(lowest), signal_name(lowest + 3)), ("SIGRTMIN".to_owned(), "SIGRTMIN+3".to_owned()));
+        assert_eq!(Status::Killed(lowest).code(), 128 + u8::try_from(lowest).unwrap());
     }
 }

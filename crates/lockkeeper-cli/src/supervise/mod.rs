@@ -115,8 +115,8 @@ pub fn look_after(job: &mut Job, signals: &Signals, under: &dyn Under, orders: O
     }
     watch.job.take_terminal_back();
     let keyboard = match status {
-        Status::Killed(signal) => watch.keyboards(signal),
-        Status::Exited(_) => None,
+        Status::Killed(number) => Signal::try_from(number).ok().and_then(|signal| watch.keyboards(signal)),
+        Status::Exited(_) | Status::Unknown => None,
     };
     let told_to_end = keyboard.is_some() || watch.passed_on.iter().chain(&watch.keyboard).any(|s| ENDING.contains(s));
     Ended { status, stopped: watch.stopped, lost: watch.lost, keyboard, told_to_end }

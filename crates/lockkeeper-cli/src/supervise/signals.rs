@@ -68,6 +68,8 @@ impl Signals {
         for signal in PASSED_ON.into_iter().chain(stop).filter(|s| !is_ignored(*s)) {
             self.taken.add(signal);
         }
+        // Ignored or not, it lets us go on, and then the command must too.
+        self.taken.add(Signal::SIGCONT);
         self.taken.thread_block()?;
         Ok(self.fd.set_mask(&self.taken)?)
     }
@@ -87,7 +89,7 @@ impl Signals {
     pub fn ending(&self) -> Option<Came> {
         while let Some(came) = self.next() {
             match came.signal {
-                Signal::SIGTSTP => stop_by(Signal::SIGTSTP),
+                Signal::SIGTSTP => _ = stop_by(Signal::SIGTSTP),
                 signal if ENDING.contains(&signal) => return Some(came),
                 _ => {}
             }
@@ -132,8 +134,8 @@ pub fn die_of(signal: Signal, everybody: bool) {
 }
 
 /// Stops our process group as `signal` would have stopped it; returns when it goes on, or at once when nobody is there
-/// who could let it go on (an orphaned group).
-pub fn stop_by(signal: Signal) {
+/// who could let it go on (an orphaned group). Answers whether it stopped, which is known while CONT is taken over.
+pub fn stop_by(signal: Signal) -> bool {
     let only: SigSet = SigSet::from(signal);
     let was_blocked = SigSet::thread_get_mask().is_ok_and(|mask| mask.contains(signal));
     // SAFETY: a signal to our own process group; nothing of ours is touched.
@@ -142,6 +144,13 @@ pub fn stop_by(signal: Signal) {
         _ = only.thread_unblock();
         _ = only.thread_block();
     }
+    is_pending(Signal::SIGCONT)
+}
+
+fn is_pending(signal: Signal) -> bool {
+    let mut pending = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: the call fills the set, which is large enough.
+    unsafe { libc::sigpending(pending.as_mut_ptr()) == 0 && libc::sigismember(pending.as_ptr(), signal as i32) == 1 }
 }
 
 fn is_ignored(signal: Signal) -> bool {

@@ -13,7 +13,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use super::dir::{Directory, refused};
 use super::driver::{Driver, goal_of};
 use super::lockfile::{Key, LockFile};
-use super::recipe::{End, Event, Recipe};
+use super::recipe::{End, Event, Goal, Recipe};
 use super::record::Stamp;
 use super::state::Share;
 use super::verify::Facts;
@@ -65,10 +65,7 @@ impl Files {
         let mut recipe = Recipe::new(goal_of(claim.mode), line == Line::Join);
         let mut driver = Driver::new(&self.0, &key, claim, Stamp::of(&claim.who), file);
         match driver.run(&mut recipe, Event::Yes) {
-            Some(End::Granted) => {
-                let number = driver.number;
-                Ok(Begin::Got(Held::new(self.0.clone(), key.clone(), claim, driver.into_share().0, number)))
-            }
+            Some(End::Granted) => Ok(Begin::Got(Held::of(&self.0, &key, driver))),
             Some(End::Busy) => Ok(Begin::Busy(inspect::holder(&driver.file, &key))),
             Some(End::Stopped | End::Failed) => Err(driver.into_error()),
             None => {
@@ -76,6 +73,24 @@ impl Files {
                 let (file, stamp) = (driver.file, driver.stamp);
                 Pending::start(self.0.clone(), key, claim.clone(), file, stamp, recipe).map(Begin::Waiting)
             }
+        }
+    }
+
+    /// Asks for a share beside one whose holder ends only after us (a parent that waits for its child). It passes those who
+    /// wait, because they wait for that holder; `None` when the lock is not shared now, and nothing of ours is left. Never
+    /// blocks.
+    ///
+    /// # Errors
+    /// As [`Files::begin`].
+    pub fn begin_beside(&self, claim: &Claim) -> Result<Option<Held>> {
+        let key = Arc::new(Key::new(claim.kind, &claim.name));
+        let file = LockFile::open(&self.0, &key)?;
+        let mut recipe = Recipe::new(Goal::Beside, false);
+        let mut driver = Driver::new(&self.0, &key, claim, Stamp::of(&claim.who), file);
+        match driver.run(&mut recipe, Event::Yes) {
+            Some(End::Granted) => Ok(Some(Held::of(&self.0, &key, driver))),
+            Some(End::Busy) | None => Ok(None),
+            Some(End::Stopped | End::Failed) => Err(driver.into_error()),
         }
     }
 
@@ -226,10 +241,7 @@ fn wait_for(
     driver.wait = Some(wait);
     driver.limit_agreed = true;
     match driver.run(&mut recipe, Event::Yes) {
-        Some(End::Granted) => {
-            let number = driver.number;
-            Ok(Held::new(dir.clone(), key.clone(), claim, driver.into_share().0, number))
-        }
+        Some(End::Granted) => Ok(Held::of(dir, key, driver)),
         Some(End::Failed) => Err(driver.into_error()),
         _ => Err(Error::new(ErrorKind::Closed, "the wait was called off")),
     }
@@ -249,8 +261,19 @@ pub struct Held {
 }
 
 impl Held {
-    fn new(dir: Arc<Directory>, key: Arc<Key>, claim: &Claim, share: Share, number: u64) -> Self {
-        Self { dir, key, id: claim.id, mode: claim.mode, number, share, who: claim.who.clone(), passed_on: AtomicBool::new(false) }
+    /// What a granted run has got.
+    fn of(dir: &Arc<Directory>, key: &Arc<Key>, driver: Driver<'_>) -> Self {
+        let (claim, number) = (driver.claim, driver.number);
+        Self {
+            dir: dir.clone(),
+            key: key.clone(),
+            id: claim.id,
+            mode: claim.mode,
+            number,
+            who: claim.who.clone(),
+            share: driver.into_share().0,
+            passed_on: AtomicBool::new(false),
+        }
     }
 
     /// The fencing token; permits have none.

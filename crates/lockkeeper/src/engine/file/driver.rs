@@ -173,13 +173,13 @@ impl<'a> Driver<'a> {
         }
         let Some((record, _)) = self.hot.latest() else { return Err(self.file.unreadable(self.dir, self.key)) };
         let (mut last, of_this_boot) = (record.number(), record.boot() == boot::id());
-        let must_give_way = self.wait.is_none() && goal != Goal::Upgrade && self.hot.has_line();
+        let must_give_way = self.wait.is_none() && !matches!(goal, Goal::Upgrade | Goal::Beside) && self.hot.has_line();
         if must_give_way && presence::somebody_waits(&self.file, &self.hot).map_err(|e| self.failed("look at", e))? {
             return Ok(Event::No);
         }
         if goal == Goal::Permits {
             self.limit = self.agree_on_limit()?;
-        } else if matches!(goal, Goal::Shared | Goal::Upgradable) {
+        } else if matches!(goal, Goal::Shared | Goal::Beside | Goal::Upgradable) {
             if !of_this_boot {
                 last = self.renumber()?;
             }
@@ -254,7 +254,7 @@ impl<'a> Driver<'a> {
         }
         self.shown = None;
         match goal {
-            Goal::Exclusive | Goal::Shared | Goal::Upgradable | Goal::Permits => {
+            Goal::Exclusive | Goal::Shared | Goal::Beside | Goal::Upgradable | Goal::Permits => {
                 let _ = wire::unlock_all(file);
                 if let (Some(pool), Some(picked)) = (&self.pool, self.picked.take()) {
                     let _ = pool.give_back(picked);

@@ -6,6 +6,8 @@
 //!   main has the gate, so readers that come later wait behind it and writers are not starved.
 //! - *Shared*: one try on main and gate (read); else wait for the gate *alone* (so the line keeps its order), then main
 //!   (read). The gate is given back at once.
+//! - *Beside* a shared hold whose holder waits for us: one try on main (read) and no gate, past everybody in line. They
+//!   wait for that hold, so none of them can be before us; in line behind them we would wait for ourselves.
 //! - *Upgradable*: upgrade, then as shared.
 //! - *Upgrade* of an upgradable hold: gate, then main from read to write, which the kernel does in one step (F2). Nobody
 //!   else can be on that way, because upgrade is taken.
@@ -23,6 +25,8 @@ pub enum Goal {
     Exclusive,
     /// With other readers.
     Shared,
+    /// With other readers, one of whom ends only after us.
+    Beside,
     /// With other readers, and as the only one that may upgrade.
     Upgradable,
     /// From upgradable to exclusive.
@@ -159,6 +163,7 @@ impl Recipe {
             (Goal::Exclusive, false) => &[(Span::ALL, W)],
             (Goal::Exclusive, true) => &[(Span::UPGRADE, W), (Span::GATE, W), (Span::MAIN, W)],
             (Goal::Shared, false) => &[(Span::MAIN_AND_GATE, R)],
+            (Goal::Beside, _) => &[(Span::MAIN, R)],
             (Goal::Shared, true) => &[(Span::GATE, W), (Span::MAIN, R)],
             (Goal::Upgradable, false) => &[(Span::UPGRADE, W), (Span::MAIN_AND_GATE, R)],
             (Goal::Upgradable, true) => &[(Span::UPGRADE, W), (Span::GATE, W), (Span::MAIN, R)],
@@ -219,7 +224,7 @@ impl Recipe {
             (At::Looking, Event::No) if !self.waits && self.goal != Goal::Upgrade => self.missed(),
             (At::Looking, _) => match self.goal {
                 Goal::Exclusive | Goal::Upgrade => At::Writing,
-                Goal::Shared | Goal::Upgradable => At::Showing,
+                Goal::Shared | Goal::Beside | Goal::Upgradable => At::Showing,
                 Goal::Permits => At::Picking,
             },
             (At::Picking, Event::Yes) => At::Showing,
@@ -229,7 +234,7 @@ impl Recipe {
             (At::Sleeping, _) => At::Checking,
             (At::Writing | At::Showing, _) if self.waits => At::Retracting,
             (At::Writing | At::Showing | At::Retracting, _) => match self.goal {
-                Goal::Exclusive | Goal::Upgrade => At::Over(End::Granted),
+                Goal::Exclusive | Goal::Upgrade | Goal::Beside => At::Over(End::Granted),
                 Goal::Shared | Goal::Upgradable | Goal::Permits => At::Freeing,
             },
             (At::Freeing, _) => At::Over(End::Granted),
@@ -293,6 +298,15 @@ mod tests {
     }
 
     #[test]
+    fn r8_a_share_beside_an_ancestors_touches_neither_gate_nor_line() {
+        let (did, end) = run(Recipe::new(Goal::Beside, false), |_| Event::Yes);
+        assert_eq!(did, [Action::Try(Span::MAIN, Grip::Read), Action::Check, Action::Look, Action::Show]);
+        assert_eq!(end, End::Granted);
+        let taken = |action| if matches!(action, Action::Try(..)) { Event::No } else { Event::Yes };
+        assert_eq!(run(Recipe::new(Goal::Beside, false), taken).1, End::Busy);
+    }
+
+    #[test]
     fn a_waiting_writer_takes_upgrade_gate_main_in_that_order() {
         let (did, _) =
             run(Recipe::new(Goal::Exclusive, true), |action| if matches!(action, Action::Try(..)) { Event::No } else { Event::Yes });
@@ -317,7 +331,7 @@ mod tests {
 
     #[test]
     fn whatever_fails_or_is_called_off_is_undone() {
-        for goal in [Goal::Exclusive, Goal::Shared, Goal::Upgradable, Goal::Upgrade, Goal::Permits] {
+        for goal in [Goal::Exclusive, Goal::Shared, Goal::Beside, Goal::Upgradable, Goal::Upgrade, Goal::Permits] {
             for bad in [Event::Failed, Event::Stopped] {
                 for at in 0..12 {
                     let mut count = 0;
