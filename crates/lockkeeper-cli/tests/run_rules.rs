@@ -158,27 +158,57 @@ fn rule_3_dash_capital_f_becomes_the_command_and_the_lock_lives_with_it() {
     assert_eq!(place.run(["run", "a", "-w", "20", "--", "true"]).code, 0);
 }
 
+/// Where the command's processes are told from others by their group, and where by their descent.
+const RULE_5: [&[&str]; 3] = [&["-o"], &["--foreground"], &["-o", "--foreground"]];
+
 #[test]
 fn rule_5_members_that_stay_are_asked_to_end_and_then_ended() {
-    let place = Place::new();
     let script = "sh -c 'trap \"echo asked > polite; exit\" TERM; echo $$ > polite.pid; while :; do sleep 0.02; done' & \
                   sh -c 'trap \"\" TERM; echo $$ > stubborn.pid; exec sleep 1000' & \
                   while [ ! -s polite.pid ] || [ ! -s stubborn.pid ]; do sleep 0.02; done; exit 3";
-    let ran = place.run(["run", "a", "--kill-after", "500ms", "--report", "report", "--", "sh", "-c", script]);
-    assert_eq!(ran.code, 3, "{ran:?}");
-    assert_eq!(place.read("polite"), "asked\n");
-    assert!(!is_alive(number(&place.read("polite.pid"))) && !is_alive(number(&place.read("stubborn.pid"))));
-    let report = json(&place.read("report"));
-    assert_eq!((report["outcome"].as_str(), report["release"].as_str()), (Some("ran"), Some("clean")));
-    assert!(report["held_ms"].as_u64() >= Some(500), "{report}");
+    for options in [&[][..]].into_iter().chain(RULE_5) {
+        let place = Place::new();
+        let options = [&["run", "a", "--kill-after", "500ms", "--report", "report"], options].concat();
+        let ran = place.run([&options[..], &["--", "sh", "-c", script]].concat());
+        assert_eq!(ran.code, 3, "{ran:?}");
+        assert_eq!(std::fs::read_to_string(place.path("polite")).unwrap(), "asked\n", "{options:?}");
+        assert!(!is_alive(number(&place.read("polite.pid"))) && !is_alive(number(&place.read("stubborn.pid"))), "{options:?}");
+        let report = json(&place.read("report"));
+        assert_eq!((report["outcome"].as_str(), report["release"].as_str()), (Some("ran"), Some("clean")));
+        assert!(report["held_ms"].as_u64() >= Some(500), "{report}");
+    }
 }
 
 #[test]
 fn rule_5_members_that_are_about_to_end_may_finish() {
+    for options in [&[][..]].into_iter().chain(RULE_5) {
+        let place = Place::new();
+        let run = [&["run", "a"], options, &["--", "sh", "-c", "(sleep 0.05; echo whole > written) & exit 0"]].concat();
+        assert_eq!(place.run(run).code, 0);
+        assert_eq!(std::fs::read_to_string(place.path("written")).unwrap(), "whole\n", "{options:?}");
+    }
+}
+
+#[test]
+fn rule_5_a_daemon_that_left_our_group_is_nobodys_business_with_foreground() {
     let place = Place::new();
-    let ran = place.run(["run", "a", "--", "sh", "-c", "(sleep 0.05; echo whole > written) & exit 0"]);
-    assert_eq!(ran.code, 0);
-    assert_eq!(place.read("written"), "whole\n");
+    let daemon = "setsid sh -c 'echo $$ > pid; exec sleep 1000' < /dev/null > /dev/null 2>&1 & while [ ! -s pid ]; do sleep 0.02; done";
+    assert_eq!(place.run(["run", "-o", "--foreground", "a", "--", "sh", "-c", daemon]).code, 0);
+    let pid = number(&place.read("pid"));
+    let alive = is_alive(pid);
+    kill(pid, Signal::SIGKILL);
+    assert!(alive);
+}
+
+#[test]
+fn rule_5_orphans_in_our_group_are_reaped_while_the_command_runs() {
+    let place = Place::new();
+    let script = "(sh -c 'echo $$ > orphan' &); while [ ! -e stop ]; do sleep 0.02; done";
+    let mut run = Reaped::spawn(&mut place.lk(["run", "--foreground", "a", "--", "sh", "-c", script]));
+    let orphan = number(&place.read("orphan"));
+    until_true("nothing is left of it", || !std::path::Path::new(&format!("/proc/{orphan}")).exists());
+    std::fs::write(place.path("stop"), "").unwrap();
+    assert_eq!(run.wait(), 0);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::{Pid, getpgrp, getpid};
 
 /// What /proc says about one process.
 struct Process {
@@ -21,18 +22,49 @@ pub fn is_alive(group: Pid) -> bool {
     }
 }
 
-/// Sends a signal to a process and to all that descend from it, as far as they can be seen now.
-pub fn signal_tree(root: Pid, signal: Signal) {
-    let mut tree = vec![root.as_raw()];
+/// Whether a process that descends from us still runs in our own group. Where we are the subreaper, that is whoever a
+/// command in our group left behind.
+pub fn is_anybody_below() -> bool {
     let all = processes().unwrap_or_default();
-    let mut at = 0;
-    while let Some(parent) = tree.get(at).copied() {
-        tree.extend(all.iter().filter(|p| p.parent == parent).map(|p| p.pid));
-        at += 1;
-    }
-    for pid in tree {
+    below(getpid(), &all).any(|p| is_ours(p) && !p.dead)
+}
+
+/// Sends a signal to a process and to all that descend from it, and to whoever it left in our group, as far as they can
+/// be seen now.
+pub fn signal_tree(root: Pid, signal: Signal) {
+    let all = processes().unwrap_or_default();
+    let left = below(getpid(), &all).filter(|p| is_ours(p));
+    let mut pids: Vec<_> = below(root, &all).chain(left).map(|p| p.pid).chain([root.as_raw()]).collect();
+    pids.sort_unstable();
+    pids.dedup();
+    for pid in pids {
         _ = kill(Pid::from_raw(pid), signal);
     }
+}
+
+/// Reaps who ended in our group after `command` had left it to us.
+pub fn reap_orphans(command: Pid) {
+    let us = getpid().as_raw();
+    for orphan in processes().unwrap_or_default().iter().filter(|p| p.parent == us && p.dead && is_ours(p)) {
+        if orphan.pid != command.as_raw() {
+            _ = waitpid(Pid::from_raw(orphan.pid), Some(WaitPidFlag::WNOHANG));
+        }
+    }
+}
+
+fn is_ours(process: &Process) -> bool {
+    process.group == getpgrp().as_raw()
+}
+
+/// All that descend from a process, without itself.
+fn below(root: Pid, all: &[Process]) -> impl Iterator<Item = &Process> {
+    let mut tree: Vec<&Process> = all.iter().filter(|p| p.parent == root.as_raw()).collect();
+    let mut at = 0;
+    while let Some(parent) = tree.get(at).map(|p| p.pid) {
+        tree.extend(all.iter().filter(|p| p.parent == parent));
+        at += 1;
+    }
+    tree.into_iter()
 }
 
 fn processes() -> Option<Vec<Process>> {

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use nix::errno::Errno;
 use nix::libc;
+use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpid, setpgid};
 
@@ -103,6 +104,11 @@ impl Job {
     pub fn start(start: &Start<'_>, plan: Plan, before: Before) -> io::Result<Self> {
         let mut command = command(start);
         let own_group = plan.own_group;
+        if !own_group {
+            // In our group only descent tells who belongs to the command, also after it has ended. Where the system cannot
+            // do that, those whom it left behind are out of reach.
+            _ = set_child_subreaper(true);
+        }
         let tty = plan.terminal.as_ref().filter(|_| own_group && plan.in_front).map(Terminal::raw);
         let inherit = start.inherit.map(|fd| std::os::fd::AsRawFd::as_raw_fd(&fd));
         // SAFETY: the closure makes only async-signal-safe calls and does not allocate.
@@ -185,9 +191,16 @@ impl Job {
         }
     }
 
-    /// Whether a process of its group still runs, after the command itself has ended.
+    /// Whether a process of its group still runs, after the command itself has ended; in our group, one that it started.
     pub fn group_is_alive(&self) -> bool {
-        self.own_group && group::is_alive(self.pid)
+        if self.own_group { group::is_alive(self.pid) } else { group::is_anybody_below() }
+    }
+
+    /// Sees to those who came to us when the process above them ended.
+    pub fn reap_orphans(&self) {
+        if !self.own_group {
+            group::reap_orphans(self.pid);
+        }
     }
 
     /// The command was stopped: with job control, we and those around us stop too, and it goes on when we do.

@@ -185,7 +185,7 @@ impl Watch<'_> {
     fn pass_on(&mut self) {
         while let Some(came) = self.signals.next() {
             match came.signal {
-                Signal::SIGCHLD => {}
+                Signal::SIGCHLD => self.job.reap_orphans(),
                 Signal::SIGCONT => self.job.resume(),
                 signal => {
                     if came.keyboard { &mut self.keyboard } else { &mut self.passed_on }.push(signal);
