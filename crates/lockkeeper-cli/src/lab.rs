@@ -3,21 +3,21 @@
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
 
+use lockkeeper::ErrorKind;
 use lockkeeper_lab::{bench, demo, helper, torture};
 
 use crate::args::bench::Args as Bench;
 use crate::args::common::Global;
 use crate::args::demo::{Args, Story};
 use crate::args::torture::Args as Torture;
-use crate::choice::Choice;
-use crate::failure::Failure;
+use crate::choice::{Choice, Source};
+use crate::failure::{Failure, exit};
 use crate::look::open_chosen;
 
 /// Whether this process was started by one of these subcommands, to help it; then its exit code.
 pub fn helped(line: &[OsString]) -> Option<u8> {
     match line {
         [_, hidden, rest @ ..] if hidden == helper::ARGUMENT => Some(helper::main(rest)),
-        [_, hidden, rest @ ..] if hidden == bench::PEER_WORD => Some(bench::peer_main(rest)),
         [_, hidden, rest @ ..] if hidden == torture::CLIENT_WORD => Some(torture::client_main(rest)),
         _ => None,
     }
@@ -59,9 +59,16 @@ pub fn bench(global: &Global, args: &Bench) -> Result<u8, Failure> {
 }
 
 /// Tortures.
-pub fn torture(global: &Global, args: Torture) -> u8 {
+///
+/// # Errors
+/// What cannot be right, and what the engine says.
+pub fn torture(global: &Global, args: Torture) -> Result<u8, Failure> {
+    if let Some(file) = &args.report {
+        crate::run::report::check(file)?;
+    }
+    let url = target(global, args.target)?;
     let options = torture::Options {
-        url: args.target,
+        url,
         client: torture::Subject::Shipped,
         time: args.seconds,
         clients: args.clients,
@@ -74,5 +81,40 @@ pub fn torture(global: &Global, args: Torture) -> u8 {
         ascii: args.ascii,
         progress: !global.quiet && std::io::stderr().is_terminal(),
     };
-    torture::run(&options, &mut std::io::stdout().lock())
+    torture::run(&options, &mut std::io::stdout().lock()).map_err(|(code, text)| {
+        let failure = match code {
+            exit::USAGE => Failure::usage(text),
+            exit::INTERNAL => Failure::internal(text),
+            code => Failure::from(ErrorKind::Refused).exit(code).message(text),
+        };
+        failure.engine(options.url.split(':').next().map(str::to_owned))
+    })
+}
+
+/// What is to be tortured. A torture loads its engine and stops its clients, so only what was named on this command line
+/// is tortured, and never what the environment or a file chose for work.
+fn target(global: &Global, named: Option<String>) -> Result<String, Failure> {
+    if named.is_some() && global.url.is_some() {
+        return Err(Failure::usage("--url and the URL after torture are the same thing: leave one out"));
+    }
+    let url = match named.or_else(|| global.url.clone()) {
+        Some(url) if url.is_empty() => return Err(Failure::usage("the URL is empty: give file:auto or an engine's URL")),
+        Some(url) => url,
+        None => match Choice::make(global)?.source {
+            Source::Said(origin) => {
+                let what = "lockkeeper torture file:auto, or the engine's URL";
+                return Err(Failure::usage(format!("the engine that {origin} chooses is not tortured unasked: say {what}")));
+            }
+            _ => "file:auto".to_owned(),
+        },
+    };
+    let is_auto = url.split('?').next().is_some_and(|start| start.ends_with(":auto"));
+    if is_auto && !global.require.is_empty() {
+        let text = format!("--require asks what an engine in use promises, and {url} is started by this torture: leave it out");
+        return Err(Failure::usage(text));
+    }
+    if !is_auto {
+        drop(open_chosen(Choice::make(&Global { url: Some(url.clone()), ..global.clone() })?)?);
+    }
+    Ok(url)
 }

@@ -104,7 +104,7 @@ fn perform(global: Global, sub: Sub) -> Result<u8, Failure> {
         }
         Sub::Bench(args) => lab::bench(&global, &args),
         Sub::Demo(args) => lab::demo(&global, &args),
-        Sub::Torture(args) => Ok(lab::torture(&global, *args)),
+        Sub::Torture(args) => lab::torture(&global, *args),
         Sub::Completions(args) => Ok(pages::completions(&args)),
         Sub::Man => pages::man(),
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::terminal::Terminal;
-use common::{PROGRAM, Place, Reaped, finish, is_alive, json, until_true};
+use common::{PROGRAM, Place, Reaped, children, finish, is_alive, json, until_true};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -60,12 +60,6 @@ fn names_in(dir: &Path) -> Vec<String> {
 fn nothing_is_left(place: &Place) {
     assert_eq!(names_in(&place.path("tmp")), [""; 0]);
     assert_eq!(names_in(&place.path("locks")), [""; 0]);
-}
-
-/// The processes that a process has started.
-fn children(pid: i32) -> Vec<i32> {
-    let all = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    all.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
 #[test]

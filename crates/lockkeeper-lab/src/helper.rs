@@ -32,6 +32,7 @@ pub fn main(arguments: &[OsString]) -> u8 {
     let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
     let done = match arguments.first().and_then(|kind| kind.to_str()) {
         Some(crate::demo::HELPER) => crate::demo::worker::main(),
+        Some(crate::bench::HELPER) => crate::bench::serve(),
         _ => Err(Error::new(ErrorKind::InvalidArgument, "this is how the program starts helpers of its own; run it without")),
     };
     match done {

@@ -11,9 +11,10 @@ use super::values::duration;
 #[derive(ClapArgs, Debug)]
 pub struct Args {
     /// What to torture: file:auto or redis:auto (redis:auto?durable=true with all on disk), which start their own servers, or
-    /// an engine's URL, which gets only the faults that need no control over its server
-    #[arg(value_name = "URL", default_value = "file:auto")]
-    pub target: String,
+    /// an engine's URL, which gets only the faults that need no control over its server [default: file:auto, unless the
+    /// environment or a file chooses an engine: that one must be named]
+    #[arg(value_name = "URL")]
+    pub target: Option<String>,
     /// For how long
     #[arg(long, value_name = "DURATION", default_value = "30", value_parser = duration)]
     pub seconds: Duration,

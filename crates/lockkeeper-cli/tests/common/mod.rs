@@ -251,6 +251,12 @@ pub fn is_alive(pid: i32) -> bool {
     state(pid).is_some()
 }
 
+/// The processes that a process has started.
+pub fn children(pid: i32) -> Vec<i32> {
+    let all = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    all.split_whitespace().map(number).collect()
+}
+
 /// A process's group.
 pub fn group(pid: i32) -> i32 {
     nix::unistd::getpgid(Some(nix::unistd::Pid::from_raw(pid))).expect("it is alive").as_raw()

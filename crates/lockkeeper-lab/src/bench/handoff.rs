@@ -3,18 +3,20 @@
 //! Both processes hold in turn: whoever holds waits until the other stands in line, writes down the time, releases; the
 //! other reads the clock as soon as it has its turn. The floor does the same with one blocking lock call.
 
-use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::io::BufRead as _;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use lockkeeper::Kind;
+use lockkeeper::{Error, ErrorKind, Kind};
+use serde::{Deserialize, Serialize};
 
 use super::bare::Bare;
 use super::measure::{Pairs, Row};
-use super::{PEER_WORD, Subject, text, this_program};
+use super::{HELPER, Subject, text};
+use crate::helper::{Crew, Program, hear, say};
 
+/// How long the other process may be silent.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// How long the other process gets to stand in the kernel's line, where nothing shows it.
 const SETTLE: Duration = Duration::from_micros(300);
 
@@ -54,36 +56,33 @@ pub(super) fn process_handoff(subject: &Subject) -> Result<Vec<Row>, String> {
     Ok(vec![row.beside("two processes, one blocking lock call", "≤ 2")])
 }
 
-/// The hidden subcommand: takes a turn whenever it is told to, and says when it had it.
-pub fn peer_main(words: &[OsString]) -> u8 {
-    match serve(words) {
-        Ok(()) => 0,
-        Err(text) => {
-            eprintln!("lockkeeper: bench: the other process: {text}");
-            125
-        }
-    }
+/// What the other process is told first.
+#[derive(Serialize, Deserialize)]
+struct Told {
+    url: String,
+    bare: PathBuf,
 }
 
-fn serve(words: &[OsString]) -> Result<(), String> {
-    let word = |at: usize| words.get(at).ok_or_else(|| "this subcommand is for `lockkeeper bench` itself".to_owned());
-    let locks = lockkeeper::blocking::Locks::open(&word(0)?.to_string_lossy()).map_err(text)?;
+/// The life of the other process: it takes a turn whenever it is told to, and says when it had it.
+pub(crate) fn serve() -> Result<(), Error> {
+    let Told { url, bare } = hear()?;
+    let failed = |e| Error::new(ErrorKind::Refused, text(e));
+    let locks = lockkeeper::blocking::Locks::open(&url)?;
     let mutex = locks.mutex("bench/handoff");
-    let bare = Bare::open(Path::new(word(1)?)).map_err(text)?;
-    let mut out = std::io::stdout().lock();
+    let bare = Bare::open(&bare).map_err(failed)?;
     for line in std::io::stdin().lock().lines() {
-        let at = if line.map_err(text)? == "ours" {
-            let guard = mutex.lock().run().map_err(text)?;
+        let at = if line.map_err(failed)? == "ours" {
+            let guard = mutex.lock().run()?;
             let at = now();
             drop(guard);
             at
         } else {
-            bare.lock().map_err(text)?;
+            bare.lock().map_err(|e| Error::new(ErrorKind::Refused, text(e)))?;
             let at = now();
-            bare.unlock().map_err(text)?;
+            bare.unlock().map_err(|e| Error::new(ErrorKind::Refused, text(e)))?;
             at
         };
-        writeln!(out, "{at}").and_then(|()| out.flush()).map_err(text)?;
+        say(&at.to_string());
     }
     Ok(())
 }
@@ -94,39 +93,22 @@ fn now() -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-struct Peer {
-    child: Child,
-    orders: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
-}
+struct Peer(Crew);
 
 impl Peer {
     fn start(url: &str, bare: &Path) -> Result<Self, String> {
-        let mut command = Command::new(this_program()?);
-        let spawned = command.arg(PEER_WORD).arg(url).arg(bare).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let mut child = spawned.map_err(text)?;
-        let (orders, answers) = (child.stdin.take(), child.stdout.take());
-        let answers = BufReader::new(answers.ok_or("the other process has no output")?);
-        Ok(Self { child, orders, answers })
+        let mut crew = Crew::new();
+        let told = Told { url: url.to_owned(), bare: bare.to_owned() };
+        crew.start(&Program::this().map_err(text)?, HELPER, &told).map_err(text)?;
+        Ok(Self(crew))
     }
 
     fn say(&mut self, word: &str) -> Result<(), String> {
-        let orders = self.orders.as_mut().ok_or("the other process is gone")?;
-        writeln!(orders, "{word}").map_err(text)
+        self.0.tell_all(word).map_err(text)
     }
 
     fn turn_at(&mut self) -> Result<u64, String> {
-        let mut line = String::new();
-        self.answers.read_line(&mut line).map_err(text)?;
-        line.trim_end().parse().map_err(|_| "the other process ended".to_owned())
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        drop(self.orders.take());
-        // It ends when its orders end; whatever keeps it is ended here.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let said = self.0.hear(PATIENCE).map_err(text)?.line;
+        said.parse().map_err(|_| format!("the other process said {said:?} where a time was due"))
     }
 }

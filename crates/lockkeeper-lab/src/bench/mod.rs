@@ -13,11 +13,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use handoff::peer_main;
+pub(crate) use handoff::serve;
 pub use measure::Row;
 
-/// The hidden subcommand under which the program starts itself as the other process of a hand-off.
-pub const PEER_WORD: &str = "__bench-peer";
+/// The kind of helper that is the other process of a hand-off.
+pub(crate) const HELPER: &str = "bench";
 
 /// Set for the programs that a row starts: a program that would measure again instead of doing what it was started for
 /// must not start itself without end.

@@ -13,7 +13,6 @@ use super::excuse::Excuses;
 use super::fault::{ANYWHERE, CROWD, Fault, Hits, KILL, STARVE, STOP};
 use super::nemesis::{self, Planned};
 use super::orders::Orders;
-use super::scratch::Scratch;
 use super::verdict::Verdict;
 use super::{Options, picture, resource};
 use crate::check;
@@ -26,24 +25,21 @@ const DETAILS: usize = 5_000;
 const CROWD_FROM: u32 = 1_000;
 const CROWD_SIZE: u32 = 8;
 
-/// Runs it. Answers the exit code: 0 clean, 1 violations beyond the printed class, 2 too weak to say, 64 wrong use,
-/// 69 its server cannot be started, 125 our own failure, 128 and the signal's number after a signal.
-pub fn run(options: &Options, out: &mut dyn Write) -> u8 {
+/// Runs it. Answers the exit code: 0 clean, 1 violations beyond the printed class, 2 too weak to say, 128 and the signal's
+/// number after a signal.
+///
+/// # Errors
+/// An exit code and why: 64 wrong use, 69 an engine or a directory that cannot be used, 125 our own failure.
+pub fn run(options: &Options, out: &mut dyn Write) -> Result<u8, (u8, String)> {
     let _watch = interrupt::Watch::new();
     let judged = Run::prepare(options).and_then(|mut run| {
         run.go();
         run.judge().map_err(|text| (125, text))
     });
-    let verdict = match judged {
-        Ok(verdict) => verdict,
-        Err((code, text)) => {
-            eprintln!("lockkeeper: torture: {text}");
-            return code;
-        }
-    };
+    let verdict = judged?;
     // Whoever reads may have gone; the exit code says it all the same.
     let _ = if options.json { writeln!(out, "{}", verdict.json()) } else { verdict.print(out) };
-    interrupt::caught().map_or(verdict.exit_code(), |signal| u8::try_from(128 + signal).unwrap_or(130))
+    Ok(interrupt::caught().map_or(verdict.exit_code(), |signal| u8::try_from(128 + signal).unwrap_or(130)))
 }
 
 struct Run {
@@ -58,7 +54,7 @@ struct Run {
     happened: BTreeMap<&'static str, u64>,
     excuses: Excuses,
     starving: Arc<AtomicBool>,
-    scratch: Scratch,
+    scratch: tempfile::TempDir,
     _runtime: tokio::runtime::Runtime,
 }
 
@@ -75,7 +71,8 @@ impl Run {
         if options.clients == 0 || options.tasks == 0 || options.names == 0 {
             return Err(wrong("at least one client, one task and one name are needed".to_owned()));
         }
-        let scratch = Scratch::new().map_err(own)?;
+        let scratch = tempfile::Builder::new().prefix("lockkeeper-torture-").tempdir();
+        let scratch = scratch.map_err(|e| (69, format!("no directory for the histories: {e}")))?;
         let arena = arena::open(&options.url, scratch.path())?;
         let faults: Vec<Fault> = ANYWHERE.into_iter().chain(arena.faults()).collect();
         let chosen = choose(&options.faults, &faults).map_err(wrong)?;
@@ -264,7 +261,7 @@ impl Run {
         eprintln!("lockkeeper: torture: {text}");
     }
 
-    fn judge(mut self) -> Result<Verdict, String> {
+    fn judge(self) -> Result<Verdict, String> {
         let about = self.arena.about();
         let options = check::Options {
             recovery: Some(about.recovery),

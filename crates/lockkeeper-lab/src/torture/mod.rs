@@ -18,7 +18,6 @@ pub mod picture;
 mod random;
 mod resource;
 mod resp;
-mod scratch;
 mod shipped;
 mod storm;
 mod verdict;

@@ -10,9 +10,9 @@ pub(super) struct FileArena {
 }
 
 impl FileArena {
-    pub(super) fn new(dir: &Path, options: &str) -> Result<Self, String> {
+    pub(super) fn new(dir: &Path, options: &str) -> Result<Self, (u8, String)> {
         let locks = dir.join("locks");
-        std::fs::create_dir(&locks).map_err(|e| format!("{}: {e}", locks.display()))?;
+        std::fs::create_dir(&locks).map_err(|e| (69, format!("{}: {e}", locks.display())))?;
         let url = lockkeeper::config::file_url(&locks);
         let url = if options.is_empty() { url } else { format!("{url}?{options}") };
         Ok(Self { about: About::of(&url)?, url })

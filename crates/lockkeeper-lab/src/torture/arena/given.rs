@@ -8,10 +8,10 @@ pub(super) struct Given {
 }
 
 impl Given {
-    pub(super) fn open(url: &str) -> Result<Self, String> {
+    pub(super) fn open(url: &str) -> Result<Self, (u8, String)> {
         let about = About::of(url)?;
         if about.engine == "memory" {
-            return Err("memory: is seen by one process only, and torture needs several".to_owned());
+            return Err((64, "memory: is seen by one process only, and torture needs several: choose another engine".to_owned()));
         }
         Ok(Self { url: url.to_owned(), about })
     }

@@ -23,8 +23,8 @@ pub(super) struct About {
 }
 
 impl About {
-    fn of(url: &str) -> Result<Self, String> {
-        let locks = lockkeeper::blocking::Locks::open(url).map_err(|e| e.to_string())?;
+    fn of(url: &str) -> Result<Self, (u8, String)> {
+        let locks = lockkeeper::blocking::Locks::open(url).map_err(|e| (e.kind().exit_code(), e.to_string()))?;
         let about = locks.describe();
         let _ = locks.close();
         let leases = about.leases || about.recovery > Duration::ZERO;
@@ -61,10 +61,10 @@ pub(super) fn open(url: &str, dir: &Path) -> Result<Box<dyn Arena>, (u8, String)
     let (start, options) = url.split_once('?').unwrap_or((url, ""));
     let wrong = |text| (64, text);
     match start {
-        "file:auto" => Ok(Box::new(file::FileArena::new(dir, options).map_err(wrong)?)),
+        "file:auto" => Ok(Box::new(file::FileArena::new(dir, options)?)),
         "redis:auto" => Ok(Box::new(redis::RedisArena::start(options)?)),
         url if url.ends_with(":auto") => Err(wrong(format!("{url}: torture starts its own server for file:auto and redis:auto"))),
-        _ => Ok(Box::new(given::Given::open(url).map_err(wrong)?)),
+        _ => Ok(Box::new(given::Given::open(url)?)),
     }
 }
 

@@ -80,7 +80,7 @@ impl RedisArena {
         let environment: Vec<(&str, &str)> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let disk: &[&str] = if durable { &["--appendonly", "yes", "--appendfsync", "always"] } else { &[] };
         let server = RedisServer::try_start_in(disk, &environment).map_err(|text| (69, text))?;
-        let about = About::of(&format!("{}?{options}", server.url())).map_err(|text| (64, text))?;
+        let about = About::of(&format!("{}?{options}", server.url()))?;
         Ok(Self { about, options, durable, links: Links::to(vec![server.port()]), storm: None, server, clock })
     }
 

@@ -1,0 +1,146 @@
+//! What `torture` and `bench` start: it ends with them, and no URL stands in an argument list.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use std::process::{Command, Stdio};
+
+use common::{Place, Reaped, children, finish, is_alive, json, until, until_true};
+use nix::sys::signal::Signal;
+
+fn place() -> Place {
+    let place = Place::new();
+    std::fs::create_dir(place.path("tmp")).unwrap();
+    place
+}
+
+fn torture(place: &Place, arguments: &[&str]) -> Command {
+    let mut command = place.lk(["torture"]);
+    command.args(arguments).env("TMPDIR", place.path("tmp"));
+    command
+}
+
+#[test]
+fn a_signal_ends_a_torture_with_its_code_a_partial_report_and_nothing_left() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        let place = place();
+        let mut command = torture(&place, &["--seconds", "60", "--clients", "3", "--json"]);
+        let run = Reaped::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+        let clients = until("its clients are there", || Some(children(run.pid())).filter(|c| c.len() == 3));
+        until_true("they have begun", || {
+            let histories = std::fs::read_dir(place.path("tmp")).unwrap().flat_map(|d| std::fs::read_dir(d.unwrap().path()).unwrap());
+            histories.filter(|f| f.as_ref().unwrap().file_name().to_string_lossy().starts_with("client-")).count() >= 3
+        });
+        run.signal(signal);
+        let pid = run.pid();
+        let ran = run.output();
+        assert_eq!(ran.code, 128 + signal as i32, "{ran:?}");
+        let report = json(ran.out.trim());
+        assert!(report["verdict"].is_string() && report["engine"] == "file", "{report}");
+        assert!(clients.iter().all(|client| !is_alive(*client)) && children(pid).is_empty());
+        assert_eq!(std::fs::read_dir(place.path("tmp")).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn a_signal_that_was_ignored_when_a_torture_started_stays_ignored() {
+    let place = place();
+    let mut command = place.sh("trap '' HUP TERM; exec \"$LK\" torture --seconds 2 --clients 2 --faults none --json");
+    let run = Reaped::spawn(command.env("TMPDIR", place.path("tmp")).stdout(Stdio::piped()).stderr(Stdio::piped()));
+    until_true("its clients are there", || children(run.pid()).len() == 2);
+    run.signal(Signal::SIGHUP);
+    run.signal(Signal::SIGTERM);
+    let ran = run.output();
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert_eq!(json(ran.out.trim())["verdict"], "clean", "{ran:?}");
+}
+
+#[test]
+fn clients_of_a_torture_that_is_killed_are_killed_with_it() {
+    let place = place();
+    let mut command = torture(&place, &["--seconds", "60", "--clients", "2"]);
+    let mut run = Reaped::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()));
+    let clients = until("its clients are there", || Some(children(run.pid())).filter(|c| c.len() == 2));
+    assert!(clients.iter().all(|client| common::group(*client) == *client), "Ctrl-C is for the one who clears away");
+    run.signal(Signal::SIGKILL);
+    run.wait();
+    until_true("they are gone", || clients.iter().all(|client| !is_alive(*client)));
+}
+
+#[test]
+fn what_is_tortured_was_named_or_is_refused_in_one_line() {
+    let place = place();
+    let url = format!("file://{}", place.text("locks"));
+    let nowhere = "file:///nowhere/at/all";
+    let tmp = ("TMPDIR", "/nowhere");
+    let chosen = ("LOCKKEEPER_URL", url.as_str());
+    for (arguments, env, code, words) in [
+        (vec!["--url", &url, "file:auto"], ("X", ""), 64, "leave one out"),
+        (vec![], chosen, 64, "LOCKKEEPER_URL"),
+        (vec![], ("LOCKKEEPER_URL", ""), 64, "LOCKKEEPER_URL"),
+        (vec!["--require", "hosts", "file:auto"], ("X", ""), 64, "--require"),
+        (vec!["--require", "hosts", "--url", &url], ("X", ""), 64, "hosts was required"),
+        (vec!["--url", &url], ("LOCKKEEPER_REQUIRE", "hosts"), 64, "hosts was required"),
+        (vec!["--url", nowhere], ("X", ""), 69, "/nowhere"),
+        (vec![nowhere], ("X", ""), 69, "/nowhere"),
+        (vec!["gopher://x"], ("X", ""), 64, "gopher"),
+        (vec!["memory:"], ("X", ""), 64, "one process"),
+        (vec!["file:auto"], tmp, 69, "/nowhere"),
+        (vec!["--faults", "earthquake"], ("X", ""), 64, "earthquake"),
+        (vec!["--clients", "0"], ("X", ""), 64, "at least one client"),
+        (vec!["--report", "/nowhere/at/all.html"], ("X", ""), 64, "--report"),
+    ] {
+        let ran = finish(torture(&place, &arguments).env(env.0, env.1));
+        assert_eq!((ran.code, ran.out.as_str(), ran.err.lines().count()), (code, "", 1), "{arguments:?} {env:?}: {ran:?}");
+        assert!(ran.err.contains(words), "{arguments:?} {env:?}: {}", ran.err);
+        let ran = finish(torture(&place, &arguments).env(env.0, env.1).arg("--json"));
+        let error = json(ran.err.trim());
+        assert_eq!((ran.code, error["exit"].as_i64()), (code, Some(i64::from(code))), "{ran:?}");
+        assert!(error["error"].is_string() && error["message"].as_str().unwrap().contains(words), "{error}");
+    }
+}
+
+#[test]
+fn an_engine_that_was_named_by_option_or_argument_is_the_one_that_is_tortured() {
+    for by_option in [true, false] {
+        let place = place();
+        let url = format!("file://{}", place.text("named"));
+        let target = if by_option { vec!["--url", &url] } else { vec![url.as_str()] };
+        let ran =
+            finish(torture(&place, &["--seconds", "1", "--faults", "none", "--json"]).args(target).env("LOCKKEEPER_URL", "redis://x"));
+        assert_eq!((ran.code, json(ran.out.trim())["engine"].as_str()), (0, Some("file")), "{ran:?}");
+        assert!(std::fs::read_dir(place.path("named")).unwrap().count() > 0);
+    }
+}
+
+#[test]
+fn no_url_stands_in_the_argument_list_of_a_process_that_we_start() {
+    let place = place();
+    let url = format!("file://{}", place.text("sesame"));
+    for arguments in [
+        vec!["torture", "--seconds", "60", "--clients", "2"],
+        vec!["bench", "--only", "process-handoff", "--seconds", "20"],
+        vec!["demo", "oversell", "--stock", "50000", "--orders", "50000"],
+    ] {
+        let mut command = place.lk(&arguments);
+        // bench takes its engines as arguments, the others by option too; either way it is ours alone to show.
+        if arguments[0] == "bench" {
+            command.arg(&url)
+        } else {
+            command.args(["--url", &url])
+        };
+        let mut run = Reaped::spawn(command.env("TMPDIR", place.path("tmp")).stdout(Stdio::null()).stderr(Stdio::null()));
+        let started = until("it has started somebody", || {
+            let all: Vec<_> = children(run.pid()).into_iter().map(arguments_of).collect();
+            // Between fork and exec a child still has our own.
+            (!all.is_empty() && all.iter().all(|a| a.contains("__"))).then_some(all)
+        });
+        assert!(started.iter().all(|a| !a.contains("sesame")), "{started:?}");
+        run.signal(Signal::SIGTERM);
+        run.wait();
+    }
+}
+
+fn arguments_of(pid: i32) -> String {
+    String::from_utf8_lossy(&std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default()).replace('\0', " ")
+}
