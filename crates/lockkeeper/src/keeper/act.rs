@@ -53,12 +53,12 @@ impl Entry {
                 locked.wake(waker);
                 None
             }
-            Action::Parked { seq } => {
+            Action::Parked { seq, hold } => {
                 let state = locked.state.as_deref_mut()?;
                 if let Some(waiting) = state.waiting.get_mut(seq) {
                     waiting.outcome = Some(Outcome::AskAnew);
                 }
-                None
+                Some(Event::TurnOver { seq, fresh: state.is_fresh(hold, now) })
             }
             Action::Refuse { seq, why } => {
                 let state = locked.state.as_deref_mut()?;
@@ -140,7 +140,7 @@ impl Entry {
         let claim = self.claim(locked, ask);
         let line = if ask.try_only { InLine::Try } else { InLine::Join };
         let answer = self.keeper.engine.attempt(&claim, line);
-        self.answer(locked, now, claim.id, answer, Self::answered)
+        self.answer(locked, now, (claim.id, claim.ttl), answer, Self::answered)
     }
 
     /// Takes an answer to an attempt or conversion, now or later.
@@ -148,19 +148,19 @@ impl Entry {
         self: &Arc<Self>,
         locked: &mut Locked<'_>,
         sent: Ticks,
-        id: ClaimId,
+        (id, ttl): (ClaimId, Duration),
         answer: Answer<Attempt>,
         answered: fn(&Arc<Self>, ClaimId, Ticks, Attempt),
     ) -> Option<Event> {
         match answer {
             Answer::Now(attempt) => {
                 if matches!(attempt, Attempt::InLine(_)) {
-                    self.keeper.await_event(id, self);
+                    self.keeper.await_event(id, self, ttl);
                 }
                 Some(self.understand(locked, id, sent, attempt))
             }
             Answer::Later(answer) => {
-                self.keeper.await_event(id, self);
+                self.keeper.await_event(id, self, ttl);
                 let entry = self.clone();
                 self.keeper.follow(answer, move |attempt| async move { answered(&entry, id, sent, attempt) });
                 None
@@ -199,7 +199,7 @@ impl Entry {
         let ask = Ask { seq: 0, id, shape: Shape { mode: to, ..shape }, try_only: false, sent_elsewhere: false, give_up };
         let claim = self.claim(locked, &ask);
         let answer = self.keeper.engine.convert(hold, &claim);
-        self.answer(locked, now, id, answer, Self::converted)
+        self.answer(locked, now, (id, claim.ttl), answer, Self::converted)
     }
 
     fn release(self: &Arc<Self>, locked: &mut Locked<'_>, now: Ticks, hold: HoldId, again: Option<Ask>) -> Option<Event> {
@@ -216,7 +216,8 @@ impl Entry {
             Answer::Now(released) => {
                 let end = first_end(&released);
                 self.note_end(hold, &end);
-                if let Some(tell) = state.tell.remove(&hold) {
+                let tell = [state.tell.remove(&hold), state.releasing.remove(&hold).flatten()];
+                for tell in tell.into_iter().flatten() {
                     // Nobody listens any more: then nobody needs the answer.
                     let _ = tell.send(end.clone());
                 }
@@ -224,14 +225,15 @@ impl Entry {
                 let claim = claim?;
                 let attempt = released.again.unwrap_or_else(|| not_asked(&claim));
                 if matches!(attempt, Attempt::InLine(_)) {
-                    self.keeper.await_event(claim.id, self);
+                    self.keeper.await_event(claim.id, self, claim.ttl);
                 }
                 Some(self.understand(locked, claim.id, now, attempt))
             }
             Answer::Later(answer) => {
                 state.released = Some(ReleaseStep::Later);
+                state.releasing.entry(hold).or_default();
                 if let Some(claim) = &claim {
-                    self.keeper.await_event(claim.id, self);
+                    self.keeper.await_event(claim.id, self, claim.ttl);
                 }
                 let entry = self.clone();
                 self.keeper.follow(answer, move |released| async move {
@@ -258,10 +260,10 @@ impl Entry {
             };
         }
         self.note_end(hold, &end);
-        let tell = self.lock().state.as_deref_mut().and_then(|s| s.tell.remove(&hold));
-        if let Some(tell) = tell {
+        let tell = self.lock().state.as_deref_mut().map(|s| [s.tell.remove(&hold), s.releasing.remove(&hold).flatten()]);
+        for tell in tell.into_iter().flatten().flatten() {
             // Nobody listens any more: then nobody needs the answer.
-            let _ = tell.send(end);
+            let _ = tell.send(end.clone());
         }
     }
 

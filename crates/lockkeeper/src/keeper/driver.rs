@@ -3,7 +3,7 @@
 //! It has a current-thread runtime of its own, so that deadlines, renewals and releases go on when the user's runtime is
 //! starved, blocked or gone. Its timer is a `timerfd` on CLOCK_BOOTTIME: it also fires after a suspend (R1).
 
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -40,37 +40,17 @@ pub(crate) enum Due {
     Wake(Waker),
 }
 
-struct Timer {
-    at: Ticks,
+/// Names an armed timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TimerId {
+    pub(crate) at: Ticks,
     /// Ties go in the order of arming.
     order: u64,
-    due: Due,
-}
-
-impl PartialEq for Timer {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at, self.order) == (other.at, other.order)
-    }
-}
-
-impl Eq for Timer {}
-
-impl PartialOrd for Timer {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Timer {
-    /// The heap gives its greatest first: the earliest timer is the greatest.
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (other.at, other.order).cmp(&(self.at, self.order))
-    }
 }
 
 #[derive(Default)]
 struct Timers {
-    heap: BinaryHeap<Timer>,
+    queue: BTreeMap<TimerId, Due>,
     armed: u64,
 }
 
@@ -118,7 +98,7 @@ impl Driver {
             Some(hosted) => hosted.alive(),
             None => self.running.get().and_then(|r| r.as_ref().ok()).map_or(0, |handle| handle.metrics().num_alive_tasks()),
         };
-        (tasks, self.timers.lock().unwrap_or_else(PoisonError::into_inner).heap.len())
+        (tasks, self.timers.lock().unwrap_or_else(PoisonError::into_inner).queue.len())
     }
 
     /// Starts the thread if it does not run yet.
@@ -170,23 +150,31 @@ impl Driver {
     }
 
     /// Does something at a time; starts the thread.
-    pub(crate) fn arm(&self, keeper: &Arc<Keeper>, at: Ticks, due: Due) {
-        let first = {
+    pub(crate) fn arm(&self, keeper: &Arc<Keeper>, at: Ticks, due: Due) -> TimerId {
+        let (id, first) = {
             let mut timers = self.timers.lock().unwrap_or_else(PoisonError::into_inner);
             timers.armed += 1;
-            let order = timers.armed;
-            timers.heap.push(Timer { at, order, due });
-            timers.heap.peek().is_some_and(|t| t.order == order)
+            let id = TimerId { at, order: timers.armed };
+            timers.queue.insert(id, due);
+            (id, timers.queue.first_key_value().is_some_and(|(first, _)| *first == id))
         };
         #[cfg(feature = "test-util")]
         if let Some(hosted) = &self.hosted {
             hosted.start(|| self.drive_hosted(keeper, hosted.host()));
             self.kick.notify_one();
-            return;
+            return id;
         }
         if self.handle(keeper).is_ok() && first {
             self.kick.notify_one();
         }
+        id
+    }
+
+    /// Forgets a timer, if it was not due yet.
+    pub(crate) fn disarm(&self, timer: TimerId) {
+        let due = self.timers.lock().unwrap_or_else(PoisonError::into_inner).queue.remove(&timer);
+        // Outside of the lock: it may keep the last of something that has timers itself.
+        drop(due);
     }
 
     /// What the thread does, with the host's timers.
@@ -209,16 +197,26 @@ impl Driver {
 
     /// Waits on the keeper's own clock.
     pub(crate) async fn sleep(&self, keeper: &Arc<Keeper>, time: Duration) {
+        struct Sleep<'a>(&'a Driver, Option<(TimerId, Waker)>);
+        impl Drop for Sleep<'_> {
+            fn drop(&mut self) {
+                if let Some((timer, _)) = self.1.take() {
+                    self.0.disarm(timer);
+                }
+            }
+        }
         let until = self.clock.now().plus(time);
-        let mut armed: Option<Waker> = None;
+        let mut sleep = Sleep(self, None);
         std::future::poll_fn(|context| {
             if self.clock.now() >= until {
                 return Poll::Ready(());
             }
             // One timer a sleep, however often it is polled beside something else.
-            if armed.as_ref().is_none_or(|waker| !waker.will_wake(context.waker())) {
-                armed = Some(context.waker().clone());
-                self.arm(keeper, until, Due::Wake(context.waker().clone()));
+            if sleep.1.as_ref().is_none_or(|(_, waker)| !waker.will_wake(context.waker())) {
+                let timer = self.arm(keeper, until, Due::Wake(context.waker().clone()));
+                if let Some((old, _)) = sleep.1.replace((timer, context.waker().clone())) {
+                    self.disarm(old);
+                }
             }
             Poll::Pending
         })
@@ -323,40 +321,39 @@ fn fire_due(clock: &Clock, timers: &Mutex<Timers>, keeper: &Weak<Keeper>) -> Opt
         let now = clock.now();
         let due = {
             let mut timers = timers.lock().unwrap_or_else(PoisonError::into_inner);
-            match timers.heap.peek() {
-                Some(first) if first.at <= now => timers.heap.pop().map(|t| t.due),
-                first => return first.map(|t| t.at),
+            match timers.queue.first_entry() {
+                Some(first) if first.key().at <= now => first.remove(),
+                first => return first.map(|t| t.key().at),
             }
         };
         match due {
-            Some(Due::Entry(entry)) => {
+            Due::Entry(entry) => {
                 if let Some(entry) = entry.upgrade() {
                     entry.timer(now);
                 }
             }
-            Some(Due::Leaving(entry)) => entry.timer(now),
-            Some(Due::TooLong(turn)) => {
+            Due::Leaving(entry) => entry.timer(now),
+            Due::TooLong(turn) => {
                 if let Some(turn) = turn.upgrade() {
                     turn.entry.held_too_long(&turn);
                 }
             }
-            Some(Due::Leases) => {
+            Due::Leases => {
                 if let Some(keeper) = keeper.upgrade() {
                     keeper.look_after_leases(now);
                 }
             }
-            Some(Due::Net) => {
+            Due::Net => {
                 if let Some(keeper) = keeper.upgrade() {
                     keeper.cast_net(now);
                 }
             }
-            Some(Due::Early) => {
+            Due::Early => {
                 if let Some(keeper) = keeper.upgrade() {
                     keeper.forget_early(now);
                 }
             }
-            Some(Due::Wake(waker)) => waker.wake(),
-            None => {}
+            Due::Wake(waker) => waker.wake(),
         }
     }
 }

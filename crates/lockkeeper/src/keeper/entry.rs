@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::Keeper;
 use super::cell::{LeaseCell, NewTurn, TurnCell};
 use super::convert::Converting;
-use super::driver::Due;
+use super::driver::{Due, TimerId};
 use super::few::Few;
 use super::request::Request;
 use super::turns::{Guards, TurnRecord};
@@ -42,6 +42,8 @@ pub(super) struct State {
     pub(super) leases: ById<HoldId, Arc<LeaseCell>>,
     /// Who waits to hear how a release ended.
     pub(super) tell: ById<HoldId, oneshot::Sender<End>>,
+    /// Releases that are under way, and who waits until they are known: whoever closes.
+    pub(super) releasing: ById<HoldId, Option<oneshot::Sender<End>>>,
     /// What the engine said last about who holds it.
     pub(super) last_holder: Option<Box<Holder>>,
     pub(super) last_ahead: Option<u32>,
@@ -50,7 +52,22 @@ pub(super) struct State {
     /// What became of the release that this very step made.
     pub(super) released: Option<ReleaseStep>,
     pub(super) actions: Vec<crate::protocol::line::Action>,
-    armed: Option<Ticks>,
+    armed: Option<Alarm>,
+}
+
+/// The one timer of an entry.
+#[derive(Clone, Copy)]
+struct Alarm {
+    timer: TimerId,
+    /// It keeps the entry alive.
+    keeps: bool,
+}
+
+impl State {
+    /// Whether the last renewal of a hold was answered and more than half of its lease is left (R9).
+    pub(super) fn is_fresh(&self, hold: HoldId, now: Ticks) -> bool {
+        self.leases.get(&hold).is_none_or(|lease| lease.is_fresh(now))
+    }
 }
 
 /// A claim whose future waits, or has something to fetch.
@@ -122,18 +139,18 @@ impl Locked<'_> {
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         if let Some(mut state) = self.state.take() {
-            let next = state.line.next_timer();
-            let earlier = next.filter(|at| state.armed.is_none_or(|armed| *at < armed));
-            if earlier.is_some() {
-                state.armed = earlier;
+            // A place that must still be left keeps its entry alive; everything else has a future or a guard that does.
+            let keeps = state.line.is_leaving();
+            let late = |armed: Option<Alarm>, at: Ticks| armed.is_none_or(|armed| at < armed.timer.at || (keeps && !armed.keeps));
+            if let Some(at) = state.line.next_timer().filter(|at| late(state.armed, *at)) {
+                let due = if keeps { Due::Leaving(self.entry.clone()) } else { Due::Entry(Arc::downgrade(self.entry)) };
+                let driver = &self.entry.keeper.driver;
+                let timer = driver.arm(&self.entry.keeper, at, due);
+                if let Some(old) = state.armed.replace(Alarm { timer, keeps }) {
+                    driver.disarm(old.timer);
+                }
             }
-            let leaving = state.line.is_leaving();
             drop(state);
-            if let Some(at) = earlier {
-                // A place that must still be left keeps its entry alive; everything else has a future or a guard that does.
-                let due = if leaving { Due::Leaving(self.entry.clone()) } else { Due::Entry(Arc::downgrade(self.entry)) };
-                self.entry.keeper.driver.arm(&self.entry.keeper, at, due);
-            }
         }
         for waker in self.wakers.drain(..) {
             waker.wake();
@@ -151,6 +168,7 @@ impl Entry {
             converting: ById::default(),
             leases: ById::default(),
             tell: ById::default(),
+            releasing: ById::default(),
             last_holder: None,
             last_ahead: None,
             last_error: None,
@@ -250,20 +268,11 @@ impl Entry {
         let turn = NewTurn { entry: self.clone(), seq, hold, lease, granted: now, token, mode: request.mode, span };
         let cell = Arc::new(TurnCell::new(turn));
         let (owner, thread) = (request.owner.clone(), request.thread);
-        state.turns.insert(
-            seq,
-            TurnRecord {
-                cell: cell.clone(),
-                owner,
-                thread,
-                guards: Guards::one(request.mode),
-                owes_back: false,
-                taken_at: request.taken_at,
-            },
-        );
-        if let Some(time) = request.hold_at_most {
-            self.keeper.driver.arm(&self.keeper, now.plus(time), Due::TooLong(Arc::downgrade(&cell)));
-        }
+        let too_long =
+            request.hold_at_most.map(|time| self.keeper.driver.arm(&self.keeper, now.plus(time), Due::TooLong(Arc::downgrade(&cell))));
+        let guards = Guards::one(request.mode);
+        let record = TurnRecord { cell: cell.clone(), owner, thread, guards, owes_back: false, too_long, taken_at: request.taken_at };
+        state.turns.insert(seq, record);
         self.keeper.took(&cell);
         cell
     }
@@ -273,10 +282,15 @@ impl Entry {
         let now = self.keeper.now();
         let mut locked = self.lock();
         let waiting = locked.state.as_deref_mut().and_then(|state| state.waiting.remove(seq));
-        if waiting.is_some_and(|w| w.told) {
+        if waiting.as_ref().is_some_and(|w| w.told) {
             self.keeper.observe(self, crate::observe::Seen::WaitOver { claim: seq });
         }
-        self.step(&mut locked, now, Event::Cancel(seq));
+        let offered = waiting.and_then(|w| match w.outcome {
+            Some(Outcome::Offered { hold, .. }) => Some(hold),
+            _ => None,
+        });
+        let fresh = offered.is_none_or(|hold| locked.state.as_deref().is_some_and(|state| state.is_fresh(hold, now)));
+        self.step(&mut locked, now, Event::Cancel { seq, fresh });
         self.keeper.observe(self, crate::observe::Seen::Left { claim: seq });
     }
 
@@ -296,11 +310,14 @@ impl Entry {
             self.pay_back(&mut locked, now, cell);
             return Over::Passed;
         }
-        state.turns.remove(cell.seq);
+        if let Some(timer) = state.turns.remove(cell.seq).and_then(|record| record.too_long) {
+            self.keeper.driver.disarm(timer);
+        }
         let was_lost = cell.lost();
         let fresh = was_lost.is_none() && cell.lease.as_ref().is_none_or(|l| l.is_fresh(now));
         let mut soon = None;
-        if tell {
+        // Of a hold that was lost before, somebody else waits for the release: whoever closes.
+        if tell && was_lost.is_none() {
             let (sender, receiver) = oneshot::channel();
             state.tell.insert(cell.hold, sender);
             soon = Some(receiver);
@@ -318,7 +335,6 @@ impl Entry {
         let Some(state) = locked.state.as_deref_mut() else { return Over::Passed };
         let ended = state.released.take();
         if let Some(why) = was_lost {
-            state.tell.remove(&cell.hold);
             return Over::Lost(why);
         }
         match (ended, soon) {
@@ -368,7 +384,7 @@ impl Entry {
         let mut locked = self.lock();
         if let Some(state) = locked.state.as_deref_mut() {
             // A timer that another has overtaken must not make room for a third.
-            if state.armed.is_some_and(|at| at <= now) {
+            if state.armed.is_some_and(|armed| armed.timer.at <= now) {
                 state.armed = None;
             }
         }
@@ -407,13 +423,23 @@ impl Entry {
         let mut locked = self.lock();
         let Some(state) = locked.state.as_deref_mut() else { return Vec::new() };
         let mut open = Vec::new();
-        for hold in state.line.holds() {
+        let under_way: Vec<HoldId> = state.releasing.keys().copied().collect();
+        for hold in state.line.holds().into_iter().chain(under_way) {
             let (sender, receiver) = oneshot::channel();
-            state.tell.insert(hold, sender);
+            state.releasing.insert(hold, Some(sender));
             open.push((hold, receiver));
         }
         self.step(&mut locked, now, Event::Close);
         open
+    }
+
+    /// The keeper's thread is gone: nobody will hear how a release ended.
+    pub(crate) fn tell_no_more(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (tell, releasing) = (std::mem::take(&mut state.tell), std::mem::take(&mut state.releasing));
+        drop(state);
+        // Each of them wakes somebody.
+        drop((tell, releasing));
     }
 
     /// Somebody asks politely for the lock.
@@ -460,6 +486,13 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
+        if self.keeper.is_forked() {
+            return;
+        }
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(alarm) = state.armed {
+            self.keeper.driver.disarm(alarm.timer);
+        }
         self.keeper.forget_entry(self.kind, &self.name);
     }
 }

@@ -13,8 +13,10 @@ use crate::engine::{Answer, Attempt, Event, Which};
 use crate::error::ErrorKind;
 use crate::id::{ById, ClaimId};
 
-/// How often all places are re-checked in one message.
+/// How often all places are re-checked in one message, at least.
 const NET_EVERY: Duration = Duration::from_secs(5);
+/// For how long a pushed grant is its claim's before it was confirmed, at most (R11).
+const CLAIM_LEASE: Duration = Duration::from_secs(2);
 
 /// Events for claims that nobody has registered yet, at most.
 const EARLY_MAX: usize = 1024;
@@ -32,39 +34,42 @@ pub(super) struct Claims {
 
 #[derive(Default)]
 struct Maps {
-    waiting: ById<ClaimId, Weak<Entry>>,
+    /// With the interval in which each is to be re-checked.
+    waiting: ById<ClaimId, (Weak<Entry>, Duration)>,
     /// An engine's thread may be faster than the answer that says "in line".
     early: ById<ClaimId, Event>,
     /// The same in order of arrival: some belong to claims that are over and never ask, and give way to newer ones and to time.
     early_order: VecDeque<(ClaimId, Ticks)>,
-    net_armed: bool,
+    net_at: Option<Ticks>,
 }
 
 impl Maps {
-    /// Answers whether it is the only one.
-    fn keep_early(&mut self, now: Ticks, claim: ClaimId, event: Event) -> bool {
+    /// Answers whether it is the only one, and which had to make room.
+    fn keep_early(&mut self, now: Ticks, claim: ClaimId, event: Event) -> (bool, Option<Event>) {
+        let mut gone = None;
         if self.early_order.len() >= EARLY_MAX
             && let Some((oldest, _)) = self.early_order.pop_front()
         {
-            self.early.remove(&oldest);
+            gone = self.early.remove(&oldest);
         }
         if self.early.insert(claim, event).is_none() {
             self.early_order.push_back((claim, now));
         }
-        self.early.len() == 1
+        (self.early.len() == 1, gone)
     }
 
-    /// Forgets those that nobody asked for in time; answers when the next will be forgotten.
-    fn forget_early(&mut self, now: Ticks) -> Option<Ticks> {
+    /// Forgets those that nobody asked for in time; answers them, and when the next will be forgotten.
+    fn forget_early(&mut self, now: Ticks) -> (Vec<Event>, Option<Ticks>) {
+        let mut gone = Vec::new();
         while let Some(&(claim, came)) = self.early_order.front() {
             let until = came.plus(EARLY_FOR);
             if until > now {
-                return Some(until);
+                return (gone, Some(until));
             }
             self.early_order.pop_front();
-            self.early.remove(&claim);
+            gone.extend(self.early.remove(&claim));
         }
-        None
+        (gone, None)
     }
 
     fn take_early(&mut self, claim: ClaimId) -> Option<Event> {
@@ -85,26 +90,36 @@ impl Claims {
     /// How many claims are waited for, or have news that nobody fetched.
     #[cfg(feature = "test-util")]
     pub(super) fn len(&self) -> usize {
-        self.with(|maps| maps.waiting.values().filter(|entry| entry.strong_count() > 0).count() + maps.early.len())
+        self.with(|maps| maps.waiting.values().filter(|(entry, _)| entry.strong_count() > 0).count() + maps.early.len())
     }
 }
 
 impl Keeper {
     /// This entry waits for events of this claim. An event that was faster follows at once, from the keeper's thread.
-    pub(super) fn await_event(self: &Arc<Self>, claim: ClaimId, entry: &Arc<Entry>) {
+    pub(super) fn await_event(self: &Arc<Self>, claim: ClaimId, entry: &Arc<Entry>, ttl: Duration) {
+        let every = self.net_every(ttl);
+        let at = self.clock.now().plus(every);
         let (early, arm) = self.claims.with(|maps| {
-            maps.waiting.insert(claim, Arc::downgrade(entry));
-            let arm = !std::mem::replace(&mut maps.net_armed, true);
+            maps.waiting.insert(claim, (Arc::downgrade(entry), every));
+            let arm = maps.net_at.is_none_or(|armed| at < armed);
+            if arm {
+                maps.net_at = Some(at);
+            }
             (maps.take_early(claim), arm)
         });
         if arm {
-            self.driver.arm(self, self.clock.now().plus(NET_EVERY), Due::Net);
+            self.driver.arm(self, at, Due::Net);
         }
         if let Some(event) = early {
             // The caller holds the entry's lock, so this cannot be handled here.
             let keeper = self.clone();
             self.run(async move { keeper.event(event) });
         }
+    }
+
+    /// Two claim leases, if that is shorter: for so long a grant whose push was lost may keep others out (R10).
+    fn net_every(&self, ttl: Duration) -> Duration {
+        if self.facts.leases { NET_EVERY.min(2 * CLAIM_LEASE.min(ttl / 3)) } else { NET_EVERY }
     }
 
     pub(super) fn forget_claim(&self, claim: ClaimId) {
@@ -121,19 +136,36 @@ impl Keeper {
     fn entry_of(self: &Arc<Self>, claim: ClaimId, event: &Event) -> Option<Arc<Entry>> {
         let now = self.clock.now();
         let (entry, first) = self.claims.with(|maps| match maps.waiting.get(&claim) {
-            Some(entry) => (entry.upgrade(), false),
+            Some((entry, _)) => (entry.upgrade(), (false, None)),
             None => (None, maps.keep_early(now, claim, event.clone())),
         });
+        let (first, gone) = first;
         if first {
             self.driver.arm(self, now.plus(EARLY_FOR), Due::Early);
         }
+        self.give_back_early(gone);
         entry
     }
 
     /// Forgets events that came for claims which nobody registers any more.
     pub(super) fn forget_early(self: &Arc<Self>, now: Ticks) {
-        if let Some(next) = self.claims.with(|maps| maps.forget_early(now)) {
+        let (gone, next) = self.claims.with(|maps| maps.forget_early(now));
+        if let Some(next) = next {
             self.driver.arm(self, next, Due::Early);
+        }
+        self.give_back_early(gone);
+    }
+
+    /// A grant that nobody here asks for any more must not stay: its withdrawal may have come before it (R5).
+    fn give_back_early(self: &Arc<Self>, gone: impl IntoIterator<Item = Event>) {
+        for event in gone {
+            let Event::Granted { claim, .. } = event else { continue };
+            if self.all_entries().iter().any(|entry| entry.knows(claim)) {
+                continue;
+            }
+            if let Answer::Later(answer) = self.engine.release(&[claim], None) {
+                self.run(async move { drop(answer.await) });
+            }
         }
     }
 
@@ -199,21 +231,25 @@ impl Keeper {
 
     /// One message for all places, every few seconds while there are any.
     pub(super) fn cast_net(self: &Arc<Self>, now: Ticks) {
-        let cast = self.claims.with(|maps| {
-            maps.waiting.retain(|_, entry| entry.strong_count() > 0);
-            maps.net_armed = maps.net_armed && !maps.waiting.is_empty();
-            maps.net_armed
+        let next = self.claims.with(|maps| {
+            // A timer that another has overtaken must not make room for a third.
+            if maps.net_at.is_none_or(|at| at > now) {
+                return None;
+            }
+            maps.waiting.retain(|_, (entry, _)| entry.strong_count() > 0);
+            maps.net_at = maps.waiting.values().map(|(_, every)| now.plus(*every)).min();
+            maps.net_at
         });
-        if cast {
+        if let Some(next) = next {
             self.recheck_all();
-            self.driver.arm(self, now.plus(NET_EVERY), Due::Net);
+            self.driver.arm(self, next, Due::Net);
         }
     }
 
     /// Asks about every place in one message.
     fn recheck_all(self: &Arc<Self>) {
         let places: Vec<(ClaimId, Arc<Entry>)> =
-            self.claims.with(|maps| maps.waiting.iter().filter_map(|(id, entry)| Some((*id, entry.upgrade()?))).collect());
+            self.claims.with(|maps| maps.waiting.iter().filter_map(|(id, (entry, _))| Some((*id, entry.upgrade()?))).collect());
         let mut places: Vec<_> = places.into_iter().filter(|(id, entry)| entry.stands(*id)).collect();
         places.sort_unstable_by_key(|(id, _)| *id);
         if places.is_empty() {

@@ -238,6 +238,13 @@ impl Keeper {
     /// A lease and all its holds are over.
     pub(super) fn lease_ended(self: &Arc<Self>, lease: LeaseId, why: Lost, ours: bool) {
         let holds = self.book().take_out(lease);
+        if holds.is_empty() {
+            // The end may overtake the grant: then the claim, whose id the lease has, is still under way.
+            let claim = ClaimId(lease.0);
+            if let Some(entry) = self.all_entries().into_iter().find(|e| e.knows(claim)) {
+                entry.ended(claim, why, ours);
+            }
+        }
         for (hold, entry) in holds {
             if let Some(entry) = entry.upgrade() {
                 entry.ended(hold, why, ours);

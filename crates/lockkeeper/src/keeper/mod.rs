@@ -13,6 +13,8 @@ mod follow;
 mod hosted;
 mod leases;
 pub(crate) mod request;
+#[cfg(all(test, feature = "test-util"))]
+mod tests;
 mod turns;
 
 use std::collections::HashMap;
@@ -338,6 +340,9 @@ impl Keeper {
             changed.notify_one();
         }
         self.driver.stop();
+        for entry in self.all_entries() {
+            entry.tell_no_more();
+        }
         unknown
     }
 

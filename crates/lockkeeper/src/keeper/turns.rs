@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::thread::ThreadId;
 
 use super::cell::TurnCell;
+use super::driver::TimerId;
 use super::entry::{Entry, State};
 use super::request::Request;
 use crate::claim::Mode;
@@ -17,6 +18,8 @@ pub(super) struct TurnRecord {
     pub(super) guards: Guards,
     /// A writing is over, and the hold goes back to upgradable as soon as no guard needs more.
     pub(super) owes_back: bool,
+    /// Ends it when it is held too long (R16).
+    pub(super) too_long: Option<TimerId>,
     pub(super) taken_at: &'static std::panic::Location<'static>,
 }
 

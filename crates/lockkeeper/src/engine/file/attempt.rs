@@ -9,7 +9,7 @@ use super::recipe::{End as Came, Event as Yes, Recipe};
 use super::record::Stamp;
 use super::state::{Hold, Idle, Share, State, Waiting};
 use super::wait::Wait;
-use super::{Shared, semaphore, wire};
+use super::{Shared, finish, semaphore, wire};
 use crate::claim::Claim;
 use crate::engine::{Answer, Attempt, ClaimId, End, Error, ErrorKind, Event, Grant, HoldId, Kind, Line, Mode, Number, Place};
 use crate::error::Result;
@@ -208,6 +208,16 @@ impl Shared {
             return Answer::Now(End::NotOurs);
         }
         let mut state = self.state();
+        if let Some(way) = state.under_way.get_mut(&claim) {
+            let (arrived, told) = tokio::sync::oneshot::channel();
+            way.arrived.push(arrived);
+            let shared = self.clone();
+            return Answer::later(async move {
+                // The sender goes only when it has arrived.
+                let _ = told.await;
+                finish(shared.withdraw(claim)).await
+            });
+        }
         if let Some(waiting) = state.waits.get_mut(&claim) {
             let (left, told) = tokio::sync::oneshot::channel();
             waiting.left.push(left);
@@ -233,6 +243,16 @@ impl Shared {
             return Answer::Now(End::NotOurs);
         }
         let mut state = self.state();
+        if let Some(way) = state.under_way.values_mut().find(|way| way.converts == Some(hold)) {
+            // It is changing the locks of this very hold.
+            let (arrived, told) = tokio::sync::oneshot::channel();
+            way.arrived.push(arrived);
+            let shared = self.clone();
+            return Answer::later(async move {
+                let _ = told.await;
+                finish(shared.release(hold)).await
+            });
+        }
         let Some(Hold { key, share, .. }) = state.holds.remove(&hold) else { return Answer::Now(End::NotOurs) };
         let file = match share {
             Share::Own { file, .. } => file,

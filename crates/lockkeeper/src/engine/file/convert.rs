@@ -30,6 +30,11 @@ impl Shared {
         if state.waits.contains_key(&claim.id) {
             return Ok(Attempt::InLine(Place::default()));
         }
+        if state.waits.values().any(|waiting| waiting.converts == Some(id)) {
+            // Its thread is on the way out of the conversion before, and puts the locks back as they were.
+            let text = "the conversion before is being taken back: ask again";
+            return Ok(Attempt::Unknown(Error::new(ErrorKind::Unknown, text).temporary(true)));
+        }
         let Some(hold) = state.holds.get_mut(&id) else { return Err(Error::new(ErrorKind::Lost, "the hold is gone")) };
         if hold.converted.is_some_and(|(by, _)| by == claim.id) || hold.mode == claim.mode {
             return Ok(Attempt::Granted(attempt::grant(hold.mode, hold.number)));

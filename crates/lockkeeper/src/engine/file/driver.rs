@@ -119,7 +119,7 @@ impl<'a> Driver<'a> {
                 None => Ok(Event::Failed),
             },
             Action::Free(span) => wire::unlock(&self.file, span).map(|()| Event::Yes).map_err(|e| self.failed("unlock", e)),
-            Action::Check => match self.file.check(self.key).map_err(|e| self.failed("look at", e))? {
+            Action::Check => match self.file.check(self.dir, self.key, self.wait.is_some()).map_err(|e| self.failed("look at", e))? {
                 Seen::Same => Ok(Event::Yes),
                 // Somebody emptied it: what we hold is the lock all the same, and an empty file is a fresh one.
                 Seen::Cut => self.file.prepare(self.dir, self.key).map(|()| Event::Yes),

@@ -144,7 +144,7 @@ impl Shared {
     }
 
     /// Looks at every hold of these files, or at all, forgets those that are lost, and says which.
-    fn lost_holds(&self, opened: &Opened, files: Option<&HashSet<OsString>>) -> Vec<HoldId> {
+    pub(super) fn lost_holds(&self, opened: &Opened, files: Option<&HashSet<OsString>>) -> Vec<HoldId> {
         let concerned = |key: &Key| files.is_none_or(|files| files.contains(OsStr::from_bytes(key.file.to_bytes())));
         let mut state = self.state();
         let of_files = state.holds.iter().filter(|(_, hold)| concerned(&hold.key));
@@ -156,12 +156,12 @@ impl Shared {
         }
         for waiting in state.waits.values() {
             if concerned(&waiting.key) {
-                waiting.wait.look_again();
+                waiting.wait.look_again(&opened.dir, &waiting.key);
             }
         }
         drop(state);
-        // Closed outside of the lock.
-        drop(gone);
+        // Given up outside of the lock.
+        gone.into_iter().for_each(|hold| hold.share.let_go());
         lost
     }
 }

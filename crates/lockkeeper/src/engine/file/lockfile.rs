@@ -201,17 +201,21 @@ impl LockFile {
     /// Sees whether the path still leads here (F1), after locking and after every wait.
     ///
     /// As long as no name in the directory came, went or was taken over, the path leads where it led; and asking when that
-    /// happened last is half as dear as following the path.
-    pub(super) fn check(&mut self, key: &Key) -> Result<Seen, Errno> {
+    /// happened last is half as dear as following the path. After a wait the directory may have gone with one above it, which
+    /// its own time of change does not tell.
+    pub(super) fn check(&mut self, dir: &Directory, key: &Key, waited: bool) -> Result<Seen, Errno> {
+        if waited {
+            return self.look_from_the_top(dir, key);
+        }
         if self.restless > 0 {
             self.restless -= 1;
-            return self.look(key);
+            return self.look_from_the_top(dir, key);
         }
         let changed_at = self.anchor.changed_at();
         if changed_at.is_some() && changed_at == self.settled {
             return Ok(Seen::Same);
         }
-        let seen = self.look(key)?;
+        let seen = self.look_from_the_top(dir, key)?;
         let now = i128::from(unix_us()) * 1_000;
         // The kernel dates changes by a clock of some milliseconds: one right after the last could have the same date.
         self.settled = changed_at.filter(|at| seen == Seen::Same && now - at > SETTLES_AFTER_NS);
@@ -221,7 +225,13 @@ impl LockFile {
         Ok(seen)
     }
 
-    /// Follows the path, whatever is known.
+    /// Follows the whole path: through the directory that it leads to now.
+    fn look_from_the_top(&self, dir: &Directory, key: &Key) -> Result<Seen, Errno> {
+        let seen = self.look(key)?;
+        Ok(if self.is_in(dir) { seen } else { Seen::Replaced })
+    }
+
+    /// Follows the path in the directory that it was opened in, whatever is known.
     pub(super) fn look(&self, key: &Key) -> Result<Seen, Errno> {
         Ok(match wire::look(&*self.anchor, &key.file)? {
             Some(stat) if stat.st_ino == self.ino && stat.st_dev == self.dev && stat.st_nlink == 1 => {
@@ -260,6 +270,12 @@ impl LockFile {
     }
 }
 
+/// Whether the whole path leads to this open file, and to nothing else.
+pub(super) fn leads_to(dir: &Directory, key: &Key, file: impl AsFd) -> bool {
+    let (Ok(anchor), Ok(open)) = (dir.current(), fstat(file)) else { return false };
+    matches!(wire::look(&*anchor, &key.file), Ok(Some(stat)) if stat.st_ino == open.st_ino && stat.st_dev == open.st_dev && stat.st_nlink == 1)
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -268,7 +284,7 @@ mod tests {
 
     #[test]
     fn f1_a_file_whose_directory_stood_still_for_long_is_seen_to_be_replaced_at_once() {
-        let replace: [fn(&std::path::Path); 4] = [
+        let replace: [fn(&std::path::Path); 6] = [
             |dir| fs::remove_file(dir.join("x.lock")).unwrap(),
             |dir| fs::rename(dir.join("x.lock"), dir.join("away")).unwrap(),
             |dir| {
@@ -276,6 +292,11 @@ mod tests {
                 fs::rename(dir.join("new"), dir.join("x.lock")).unwrap();
             },
             |dir| fs::remove_dir_all(dir).unwrap(),
+            |dir| fs::rename(dir, dir.with_extension("away")).unwrap(),
+            |dir| {
+                fs::rename(dir, dir.with_extension("away")).unwrap();
+                fs::create_dir(dir).unwrap();
+            },
         ];
         for replace in replace {
             let temp = tempfile::tempdir().unwrap();
@@ -283,12 +304,12 @@ mod tests {
             let key = Key::new(Kind::Lock, &Name::new("x").unwrap());
             let mut file = LockFile::open(&dir, &key).unwrap();
             while file.settled.is_none() {
-                assert_eq!(file.check(&key), Ok(Seen::Same));
+                assert_eq!(file.check(&dir, &key, false), Ok(Seen::Same));
                 std::thread::sleep(Duration::from_millis(1));
             }
-            assert_eq!(file.check(&key), Ok(Seen::Same));
+            assert_eq!(file.check(&dir, &key, false), Ok(Seen::Same));
             replace(dir.path());
-            assert_eq!(file.check(&key), Ok(Seen::Replaced));
+            assert_eq!(file.check(&dir, &key, false), Ok(Seen::Replaced));
         }
     }
 }

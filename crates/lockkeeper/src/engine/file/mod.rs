@@ -48,7 +48,7 @@ use crate::id::fork_generation;
 use crew::Crew;
 use dir::Directory;
 use record::Stamp;
-use state::{Hold, State};
+use state::{Hold, State, UnderWay};
 
 /// How often a small write is tried again while others write; each try has a patience of its own.
 const WRITE_AGAIN_MAX: u32 = 100;
@@ -84,6 +84,31 @@ impl File {
             crew: Crew::default(),
             eye: Arc::default(),
         }))
+    }
+}
+
+impl File {
+    /// Asks in a thread: a sync takes as long as the disk does. Until it is done the claim is under way, and whoever takes it
+    /// back waits for that.
+    fn sync(
+        &self,
+        claim: &Claim,
+        converts: Option<HoldId>,
+        ask: impl FnOnce(&Arc<Shared>, &Claim) -> Attempt + Send + 'static,
+    ) -> Answer<Attempt> {
+        struct Way(Arc<Shared>, ClaimId);
+        impl Drop for Way {
+            fn drop(&mut self) {
+                let way = self.0.state().under_way.remove(&self.1);
+                for told in way.into_iter().flat_map(|way| way.arrived) {
+                    // Whoever took it back may not care.
+                    let _ = told.send(());
+                }
+            }
+        }
+        self.0.state().under_way.insert(claim.id, UnderWay { converts, arrived: Vec::new() });
+        let (way, claim) = (Way(self.0.clone(), claim.id), claim.clone());
+        offload(&self.0.crew, Attempt::Failed, move || ask(&way.0, &claim))
     }
 }
 
@@ -145,9 +170,7 @@ impl Engine for File {
         if !self.0.durable {
             return Answer::Now(self.0.attempt(claim, line));
         }
-        // A sync takes as long as the disk does: not in the caller.
-        let (shared, claim) = (self.0.clone(), claim.clone());
-        offload(&self.0.crew, Attempt::Failed, move || shared.attempt(&claim, line))
+        self.sync(claim, None, move |shared, claim| shared.attempt(claim, line))
     }
 
     fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Attempt>> {
@@ -157,15 +180,19 @@ impl Engine for File {
             Err(error) => return Answer::Now(claims.iter().map(|_| Attempt::Failed(error.clone())).collect()),
         };
         let mut state = self.0.state();
+        let mut lost = Vec::new();
         let mut check = |id: &ClaimId| match state.holds.get(id).map(|hold| opened.verify(*id, hold)) {
             Some(Err(why)) => {
                 // Final (R2): what it had in the old file frees nobody and hinders nobody.
-                state.holds.remove(id);
+                lost.extend(state.holds.remove(id));
                 gone(&why)
             }
             _ => state.known(*id).unwrap_or_else(|| gone(&"it is neither held nor in line")),
         };
-        Answer::Now(claims.iter().map(&mut check).collect())
+        let attempts = claims.iter().map(&mut check).collect();
+        drop(state);
+        lost.into_iter().for_each(|hold| hold.share.let_go());
+        Answer::Now(attempts)
     }
 
     fn withdraw(&self, claim: ClaimId) -> Answer<End> {
@@ -176,8 +203,7 @@ impl Engine for File {
         if !self.0.durable {
             return Answer::Now(self.0.convert(hold, claim));
         }
-        let (shared, claim) = (self.0.clone(), claim.clone());
-        offload(&self.0.crew, Attempt::Failed, move || shared.convert(hold, &claim))
+        self.sync(claim, Some(hold), move |shared, claim| shared.convert(hold, claim))
     }
 
     fn renew(&self, leases: &[LeaseId]) -> Answer<Vec<Renewal>> {

@@ -43,6 +43,14 @@ impl Share {
             Self::Permits(pool, _) => pool.file(),
         }
     }
+
+    /// Gives up what a lost hold had. A file of its own is closed; permits share theirs with other holds.
+    pub(super) fn let_go(self) {
+        if let Self::Permits(pool, picked) = self {
+            // What cannot be unlocked stays out until the process ends.
+            let _ = pool.give_back(picked);
+        }
+    }
 }
 
 /// A claim whose thread waits in the kernel.
@@ -53,6 +61,15 @@ pub(super) struct Waiting {
     pub(super) converts: Option<HoldId>,
     /// Told when the thread has left the wait and nothing of it is left.
     pub(super) left: Vec<oneshot::Sender<()>>,
+}
+
+/// What a thread is asking the kernel and the disk for: nothing of it is in the books yet.
+#[derive(Default)]
+pub(super) struct UnderWay {
+    /// The hold that it would change.
+    pub(super) converts: Option<HoldId>,
+    /// Told when it is in the books, or nothing of it is left.
+    pub(super) arrived: Vec<oneshot::Sender<()>>,
 }
 
 /// A file that nobody here holds, kept open for the next acquisition.
@@ -74,6 +91,8 @@ const IDLE_MAX: usize = 128;
 pub(super) struct State {
     pub(super) holds: HashMap<HoldId, Hold, BuildHasherDefault<IdHasher>>,
     pub(super) waits: HashMap<ClaimId, Waiting, BuildHasherDefault<IdHasher>>,
+    /// With `durable` alone: a sync is not waited for in the caller.
+    pub(super) under_way: HashMap<ClaimId, UnderWay, BuildHasherDefault<IdHasher>>,
     idle: [HashMap<Name, Kept>; Kind::ALL.len()],
     period: u32,
     pools: HashMap<Name, Arc<Pool>>,

@@ -3,6 +3,7 @@
 
 mod cancel;
 mod direct;
+mod durable;
 mod exclusive;
 mod eye;
 mod files;

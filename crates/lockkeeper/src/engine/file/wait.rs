@@ -14,10 +14,10 @@ use nix::libc;
 use nix::sys::eventfd::EventFd;
 
 use super::bytes::{Grip, Span};
-use super::dir::Anchor;
+use super::dir::{Anchor, Directory};
 use super::doze::Doze;
 use super::fork::Descriptor;
-use super::lockfile::LockFile;
+use super::lockfile::{self, Key, LockFile};
 use super::recipe::Event;
 use super::wire::{self, Waited};
 
@@ -108,10 +108,17 @@ impl Wait {
         self.rouse(&mut state);
     }
 
-    /// Makes the waiting thread open the path again: its file was replaced.
-    pub(super) fn look_again(&self) {
+    /// Makes the waiting thread open the path again if its file was replaced. Who waits for the right one keeps its place.
+    pub(super) fn look_again(&self, dir: &Directory, key: &Key) {
         let mut state = self.state();
-        if state.blocked.is_some() {
+        let replaced = match state.blocked {
+            // SAFETY: it belongs to the waiting thread, which cannot close it before it gets the state's lock.
+            Some(Blocked::Locking { fd, .. }) => !lockfile::leads_to(dir, key, unsafe { BorrowedFd::borrow_raw(fd) }),
+            // It looks by itself when it is woken, and loses nothing by that.
+            Some(Blocked::Dozing(_)) => true,
+            None => false,
+        };
+        if replaced {
             state.look_again = true;
             self.rouse(&mut state);
         }

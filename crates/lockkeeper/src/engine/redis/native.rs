@@ -317,7 +317,8 @@ impl Inner {
     }
 
     /// Renews what one message can carry.
-    async fn renewed(self: Arc<Self>, leases: Vec<LeaseId>, call: Option<Call>, started: Started) -> Vec<Renewal> {
+    async fn renewed(self: Arc<Self>, batch: Renewing) -> Vec<Renewal> {
+        let Renewing { leases, sent, call, started } = batch;
         let Some(call) = call else { return leases.iter().map(|_| Renewal::Gone(Lost::TakenAway)).collect() };
         let mut outcome = self.run(&self.side, started, &call, self.options.request_timeout).await;
         if matches!(&outcome, Err(error) if error.kind() != ErrorKind::Unknown) {
@@ -333,10 +334,13 @@ impl Inner {
             self.recipe().heard(server_us, answered.before);
         }
         let mut ends = items.get(1).map(Value::items).unwrap_or_default().iter();
+        let mut sent = sent.into_iter().peekable();
         let renewal = |lease: LeaseId| {
+            // An answer belongs to the lease that was sent, also when that was given back meanwhile.
+            let end = sent.next_if_eq(&lease).and_then(|_| ends.next());
             let mut recipe = self.recipe();
             let Some(ttl) = recipe.ttl(lease) else { return Renewal::Gone(Lost::TakenAway) };
-            match ends.next().and_then(Value::text) {
+            match end.and_then(Value::text) {
                 Some("D") => Renewal::Extended { ttl, since: Some(answered.before) },
                 Some(text) if text == "X" || text.starts_with("WRONGTYPE") => {
                     recipe.forget(ClaimId(lease.0));
@@ -348,6 +352,16 @@ impl Inner {
         };
         leases.into_iter().map(renewal).collect()
     }
+}
+
+/// Renewals on their way in one message.
+struct Renewing {
+    /// Whose renewal was asked for.
+    leases: Vec<LeaseId>,
+    /// Those of them that the message carries, in its order; the others were over before.
+    sent: Vec<LeaseId>,
+    call: Option<Call>,
+    started: Started,
 }
 
 /// CLIENT SETNAME takes no spaces.
@@ -447,18 +461,21 @@ impl Engine for Native {
         let mut batches = Vec::new();
         for batch in leases.chunks(RENEWALS_PER_CALL) {
             let mut call = Call { script: Script::Renew, keys: Vec::new(), arguments: Vec::new() };
-            for (keys, arguments) in batch.iter().filter_map(|lease| inner.recipe().renewal(*lease)) {
+            let mut sent = Vec::with_capacity(batch.len());
+            for lease in batch {
+                let Some((keys, arguments)) = inner.recipe().renewal(*lease) else { continue };
                 call.keys.extend(keys);
                 call.arguments.extend(arguments);
+                sent.push(*lease);
             }
-            let call = (!call.keys.is_empty()).then_some(call);
+            let call = (!sent.is_empty()).then_some(call);
             let commands: Vec<_> = call.iter().map(Call::by_name).collect();
-            batches.push((batch.to_vec(), call, side.start(&commands)));
+            batches.push(Renewing { leases: batch.to_vec(), sent, call, started: side.start(&commands) });
         }
         Answer::later(async move {
             let mut renewals = Vec::new();
-            for (leases, call, started) in batches {
-                renewals.extend(inner.clone().renewed(leases, call, started).await);
+            for batch in batches {
+                renewals.extend(inner.clone().renewed(batch).await);
             }
             renewals
         })

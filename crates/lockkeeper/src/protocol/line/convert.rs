@@ -13,20 +13,56 @@ pub(super) struct Converting {
     pub(super) give_up: Option<Ticks>,
     pub(super) leaving: bool,
     pub(super) again_at: Option<Ticks>,
+    /// What is asked for next: sent when the engine has undone the one that is being left.
+    pub(super) next: Option<Next>,
+}
+
+/// A conversion that is not sent yet.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Next {
+    pub(super) id: ClaimId,
+    pub(super) to: Mode,
+    pub(super) give_up: Option<Ticks>,
 }
 
 impl Line {
     pub(super) fn convert(&mut self, seq: Seq, id: ClaimId, to: Mode, give_up: Option<Ticks>, out: &mut Vec<Action>) {
         let Some((h, _)) = self.find(seq) else { return };
-        let hold = &mut self.holds[h];
-        hold.converting = Some(Converting { id, to, give_up, leaving: false, again_at: None });
-        out.push(Action::Convert { hold: hold.id, id, to, give_up, shape: hold.shape });
+        let next = Next { id, to, give_up };
+        match self.holds[h].converting.as_mut().filter(|c| c.leaving) {
+            Some(left) => left.next = Some(next),
+            None => self.send_convert(h, next, out),
+        }
         self.check_by(give_up);
+    }
+
+    fn send_convert(&mut self, h: usize, Next { id, to, give_up }: Next, out: &mut Vec<Action>) {
+        let hold = &mut self.holds[h];
+        hold.converting = Some(Converting { id, to, give_up, leaving: false, again_at: None, next: None });
+        out.push(Action::Convert { hold: hold.id, id, to, give_up, shape: hold.shape });
+    }
+
+    /// The engine has undone a conversion, or does not say so.
+    pub(super) fn unconverted(&mut self, now: Ticks, h: usize, known: bool, out: &mut Vec<Action>) {
+        let Some(left) = self.holds[h].converting.as_mut() else { return };
+        if !known {
+            left.again_at = Some(now.plus(self.rules.ask_again_after));
+            let at = left.again_at;
+            return self.check_by(at);
+        }
+        let next = left.next.take();
+        self.holds[h].converting = None;
+        match next {
+            Some(next) => self.send_convert(h, next, out),
+            None => self.advance(now, out),
+        }
     }
 
     pub(super) fn cancel_convert(&mut self, seq: Seq, out: &mut Vec<Action>) {
         let Some((h, _)) = self.find(seq) else { return };
-        if let Some(c) = self.holds[h].converting.as_mut().filter(|c| !c.leaving) {
+        let Some(c) = self.holds[h].converting.as_mut() else { return };
+        c.next = None;
+        if !c.leaving {
             c.leaving = true;
             c.give_up = None;
             c.again_at = None;
@@ -75,7 +111,8 @@ impl Line {
                 Action::Convert { hold: hold.id, id: c.id, to: c.to, give_up: c.give_up, shape: hold.shape }
             });
         }
-        if c.give_up.is_some_and(|at| at <= now) {
+        let next_gives_up = c.next.as_ref().is_some_and(|next| next.give_up.is_some_and(|at| at <= now));
+        if next_gives_up || c.give_up.is_some_and(|at| at <= now) {
             out.push(Action::RefuseConvert { seq, why: Refusal::TimedOut });
             self.cancel_convert(seq, out);
         }

@@ -132,10 +132,15 @@ impl Line {
     }
 
     pub(super) fn ended(&mut self, now: Ticks, id: HoldId, why: Lost, ours: bool, out: &mut Vec<Action>) {
-        let Some(at) = self.holds.iter().position(|h| h.id == id) else { return };
+        let Some(at) = self.holds.iter().position(|h| h.id == id) else {
+            if let Some(standing) = self.standing.as_mut().filter(|s| s.ask.id == id) {
+                standing.void = Some(why);
+            }
+            return;
+        };
         let hold = self.holds.remove(at);
         if let (Some(c), Some(turn)) = (&hold.converting, hold.turns.first())
-            && !c.leaving
+            && (!c.leaving || c.next.is_some())
         {
             out.push(Action::RefuseConvert { seq: turn.seq, why: Refusal::Lost(why) });
         }
@@ -148,14 +153,15 @@ impl Line {
         self.advance(now, out);
     }
 
-    pub(super) fn lapsed_offers(&self, now: Ticks) -> Vec<Seq> {
-        let turns = self.holds.iter().flat_map(|h| h.turns.iter());
-        turns.filter(|t| t.offered_until.is_some_and(|at| at <= now)).map(|t| t.seq).collect()
-    }
-
-    /// An offer that nobody took in time: its future was not polled; the turn goes on without it (R5).
-    pub(super) fn park(&mut self, now: Ticks, seq: Seq, out: &mut Vec<Action>) {
-        out.push(Action::Parked { seq });
-        self.turn_over(now, seq, true, out);
+    /// Offers that nobody took in time: their futures were not polled; the turns go on without them (R5). Whether the lease
+    /// is fresh enough for that is not known here: the answer to each is its [`Event::TurnOver`](super::Event::TurnOver).
+    pub(super) fn park_lapsed(&mut self, now: Ticks, out: &mut Vec<Action>) {
+        for hold in &mut self.holds {
+            for turn in &mut hold.turns {
+                if turn.offered_until.take_if(|at| *at <= now).is_some() {
+                    out.push(Action::Parked { seq: turn.seq, hold: hold.id });
+                }
+            }
+        }
     }
 }

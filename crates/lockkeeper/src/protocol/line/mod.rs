@@ -120,7 +120,12 @@ impl Line {
     /// When something is really due next.
     fn next_due(&self) -> Option<Ticks> {
         let offers = self.holds.iter().flat_map(|h| h.turns.iter()).filter_map(|t| t.offered_until);
-        let converting = self.holds.iter().filter_map(|h| h.converting.as_ref()).flat_map(|c| [c.give_up, c.again_at]).flatten();
+        let converting = self
+            .holds
+            .iter()
+            .filter_map(|h| h.converting.as_ref())
+            .flat_map(|c| [c.give_up, c.again_at, c.next.as_ref().and_then(|n| n.give_up)])
+            .flatten();
         let standing = self.standing.iter().flat_map(|s| {
             let phase = match s.phase {
                 Phase::Doubt(at) => Some(at),
@@ -137,7 +142,7 @@ impl Line {
     pub(crate) fn step(&mut self, now: Ticks, event: Event, out: &mut Vec<Action>) {
         match event {
             Event::Ask(ask) => self.ask(now, ask, out),
-            Event::Cancel(seq) => self.cancel(now, seq, out),
+            Event::Cancel { seq, fresh } => self.cancel(now, seq, fresh, out),
             Event::Take(seq) => {
                 if let Some((h, t)) = self.find(seq) {
                     self.holds[h].taken = true;
@@ -248,13 +253,13 @@ impl Line {
         }
     }
 
-    fn cancel(&mut self, now: Ticks, seq: Seq, out: &mut Vec<Action>) {
+    fn cancel(&mut self, now: Ticks, seq: Seq, fresh: bool, out: &mut Vec<Action>) {
         if self.standing.as_ref().is_some_and(|s| s.serves == Some(seq)) {
             self.leave_or_lend(out);
             self.advance(now, out);
         } else if self.find(seq).is_some() {
             // The offer was not taken: it moves on as if its turn were over (R5).
-            self.turn_over(now, seq, true, out);
+            self.turn_over(now, seq, fresh, out);
         } else if self.queue.remove(seq).is_some() {
             self.advance(now, out);
         }
@@ -269,10 +274,7 @@ impl Line {
             out.push(Action::Refuse { seq, why: Refusal::TimedOut });
         }
         self.standing_timer(now, out);
-        let lapsed: Vec<Seq> = self.lapsed_offers(now);
-        for seq in lapsed {
-            self.park(now, seq, out);
-        }
+        self.park_lapsed(now, out);
         for h in 0..self.holds.len() {
             self.convert_timer(now, h, out);
         }

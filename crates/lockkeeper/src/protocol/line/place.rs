@@ -5,6 +5,7 @@ use super::holds::Hold;
 use super::words::{Action, Answered, Ask, Refusal, Seq};
 use crate::clock::Ticks;
 use crate::id::ClaimId;
+use crate::lost::Lost;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Phase {
@@ -29,6 +30,8 @@ pub(super) struct Standing {
     pub(super) leave_tries: u8,
     /// A hint came while the attempt was under way.
     pub(super) woken: bool,
+    /// The engine said that the hold is over before it said that it was granted.
+    pub(super) void: Option<Lost>,
 }
 
 impl Line {
@@ -40,6 +43,7 @@ impl Line {
             asked: 1,
             leave_tries: 0,
             woken: false,
+            void: None,
             ask: ask.clone(),
         });
         self.check_by(ask.give_up.filter(|_| !ask.try_only));
@@ -105,6 +109,10 @@ impl Line {
                 });
                 let at = self.holds.len() - 1;
                 self.add_turn(now, at, seq, out);
+                if let Some(why) = standing.void {
+                    // Whoever waits for it asks anew; what the engine may have of it is given back.
+                    return self.ended(now, claim, why, true, out);
+                }
                 if self.warn_at.is_none() && !self.queue.is_empty() {
                     self.warn_at = Some(now.plus(self.rules.warn_after));
                     self.check_by(self.warn_at);
@@ -140,16 +148,8 @@ impl Line {
     }
 
     pub(super) fn withdrawn(&mut self, now: Ticks, claim: ClaimId, known: bool, out: &mut Vec<Action>) {
-        if let Some(hold) = self.holds.iter_mut().find(|h| h.converting.as_ref().is_some_and(|c| c.id == claim && c.leaving)) {
-            if known {
-                hold.converting = None;
-                self.advance(now, out);
-            } else if let Some(c) = hold.converting.as_mut() {
-                c.again_at = Some(now.plus(self.rules.ask_again_after));
-                let at = c.again_at;
-                self.check_by(at);
-            }
-            return;
+        if let Some(h) = self.holds.iter().position(|h| h.converting.as_ref().is_some_and(|c| c.id == claim && c.leaving)) {
+            return self.unconverted(now, h, known, out);
         }
         let Some(standing) = self.standing.as_mut().filter(|s| s.ask.id == claim && matches!(s.phase, Phase::Leaving(_))) else { return };
         // Repeated until the lease that a crossing grant may have would be over (R4).
@@ -170,8 +170,7 @@ impl Line {
         let Some(standing) = self.standing.as_mut() else { return };
         match standing.phase {
             Phase::Doubt(at) if at <= now => {
-                standing.phase = Phase::Asking;
-                out.push(Action::Attempt(standing.ask.clone()));
+                ask_again(standing, out);
             }
             Phase::Leaving(Some(at)) if at <= now => {
                 standing.phase = Phase::Leaving(None);
@@ -190,6 +189,8 @@ impl Line {
 
 pub(super) fn ask_again(standing: &mut Standing, out: &mut Vec<Action>) {
     standing.phase = Phase::Asking;
+    // What is granted from here on was not over before.
+    standing.void = None;
     out.push(Action::Attempt(standing.ask.clone()));
 }
 

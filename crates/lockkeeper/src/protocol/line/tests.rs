@@ -12,16 +12,25 @@ const MS: u64 = 1_000_000;
 struct Bench {
     line: Line,
     now: u64,
+    /// Whether the leases are fresh enough for holds to pass.
+    fresh: bool,
 }
 
 impl Bench {
     fn new() -> Self {
-        Self { line: Line::new(Rules::default(), true), now: 1_000 * MS }
+        Self { line: Line::new(Rules::default(), true), now: 1_000 * MS, fresh: true }
     }
 
     fn step(&mut self, event: Event) -> Vec<Action> {
         let mut out = Vec::new();
         self.line.step(Ticks(self.now), event, &mut out);
+        let mut next = 0;
+        while let Some(action) = out.get(next) {
+            next += 1;
+            if let Action::Parked { seq, .. } = *action {
+                self.line.step(Ticks(self.now), Event::TurnOver { seq, fresh: self.fresh }, &mut out);
+            }
+        }
         out
     }
 
@@ -157,8 +166,12 @@ fn r5_an_offer_that_is_dropped_goes_to_the_next_or_back() {
     let (two, _) = b.lock();
     b.granted(one, 3);
     b.now += 500 * MS;
-    assert_eq!(b.step(Event::Cancel(one)), [offer(two, one, Token::of(3, 1))], "no bound of time before anybody has used it");
-    assert_eq!(b.step(Event::Cancel(two)), [release(one)]);
+    assert_eq!(
+        b.step(Event::Cancel { seq: one, fresh: true }),
+        [offer(two, one, Token::of(3, 1))],
+        "no bound of time before anybody has used it"
+    );
+    assert_eq!(b.step(Event::Cancel { seq: two, fresh: true }), [release(one)]);
     assert!(b.line.is_idle());
 }
 
@@ -171,7 +184,45 @@ fn r5_an_offer_that_nobody_polls_moves_on_after_a_second() {
     b.now += 999 * MS;
     assert_eq!(b.step(Event::Timer), []);
     b.now += MS;
-    assert_eq!(b.step(Event::Timer), [Action::Parked { seq: one }, offer(two, one, Token::of(3, 1))]);
+    assert_eq!(b.step(Event::Timer), [Action::Parked { seq: one, hold: ClaimId(u128::from(one)) }, offer(two, one, Token::of(3, 1))]);
+}
+
+#[test]
+fn r9_an_offer_of_a_doubtful_lease_goes_back_and_not_on() {
+    for lapses in [true, false] {
+        let mut b = Bench::new();
+        b.fresh = false;
+        let (one, _) = b.lock();
+        let (two, _) = b.lock();
+        b.granted(one, 3);
+        b.now += 1_000 * MS;
+        let out = if lapses { b.step(Event::Timer) } else { b.step(Event::Cancel { seq: one, fresh: false }) };
+        assert!(matches!(out.last(), Some(Action::Release { again: Some(ask), .. }) if ask.seq == two), "{out:?}");
+    }
+}
+
+#[test]
+fn r2_a_loss_that_overtakes_its_grant_is_not_swallowed() {
+    let mut b = Bench::new();
+    let (one, _) = b.lock();
+    let (two, _) = b.lock();
+    let hold = ClaimId(u128::from(one));
+    assert_eq!(b.step(Event::Ended { hold, why: Lost::TakenAway, ours: false }), []);
+    let out = b.granted(one, 3);
+    assert!(out.contains(&Action::Lost { seq: one, why: Lost::TakenAway }) && out.contains(&release(one)), "{out:?}");
+    assert_eq!(attempts(&out), [two], "the next claim is asked for anew");
+    assert_eq!(b.granted(two, 4), [offer(two, two, Token::of(4, 0))]);
+}
+
+#[test]
+fn r2_what_is_asked_again_after_a_loss_can_be_granted() {
+    let mut b = Bench::new();
+    let (one, _) = b.lock();
+    let claim = ClaimId(u128::from(one));
+    b.in_line(one);
+    b.step(Event::Ended { hold: claim, why: Lost::TakenAway, ours: false });
+    assert_eq!(attempts(&b.step(Event::Wake { claim })), [one]);
+    assert_eq!(b.granted(one, 4), [offer(one, one, Token::of(4, 0))]);
 }
 
 #[test]
@@ -180,7 +231,7 @@ fn r5_a_place_outlives_the_claim_that_it_was_taken_for() {
     let (one, _) = b.lock();
     let (two, _) = b.lock();
     b.in_line(one);
-    assert_eq!(b.step(Event::Cancel(one)), [], "the next claim of the same shape gets the place");
+    assert_eq!(b.step(Event::Cancel { seq: one, fresh: true }), [], "the next claim of the same shape gets the place");
     assert_eq!(b.granted(one, 8), [offer(two, one, Token::of(8, 0))]);
 }
 
@@ -189,7 +240,7 @@ fn r5_a_place_that_nobody_wants_is_left_and_a_crossing_grant_is_not_taken() {
     let mut b = Bench::new();
     let (one, _) = b.lock();
     let id = ClaimId(u128::from(one));
-    assert_eq!(b.step(Event::Cancel(one)), [Action::Withdraw(id)]);
+    assert_eq!(b.step(Event::Cancel { seq: one, fresh: true }), [Action::Withdraw(id)]);
     assert_eq!(b.granted(one, 8), [], "the withdrawal gives it back");
     assert_eq!(b.step(Event::Withdrawn { claim: id, known: false }), []);
     b.now += 250 * MS;
@@ -309,6 +360,29 @@ fn an_upgrade_gives_a_new_token_and_a_dropped_one_changes_nothing() {
 }
 
 #[test]
+fn an_upgrade_asked_for_while_the_one_before_is_being_left_waits_until_that_is_undone() {
+    let mut b = Bench::new();
+    let one = b.held(Mode::Upgradable);
+    let convert = |id, give_up| Event::Convert { seq: one, id: ClaimId(id), to: Mode::Exclusive, give_up };
+    b.step(convert(500, None));
+    assert_eq!(b.step(Event::CancelConvert { seq: one }), [Action::Withdraw(ClaimId(500))]);
+    assert_eq!(b.step(convert(501, None)), [], "the engine may not have undone the first");
+    assert_eq!(b.step(Event::CancelConvert { seq: one }), [], "what was not sent need not be withdrawn");
+    let late = Ticks(b.now + 100 * MS);
+    assert_eq!(b.step(convert(502, Some(late))), []);
+    b.now += 100 * MS;
+    assert_eq!(b.step(Event::Timer), [Action::RefuseConvert { seq: one, why: Refusal::TimedOut }]);
+    assert_eq!(b.step(convert(503, None)), []);
+    assert_eq!(b.step(Event::Withdrawn { claim: ClaimId(500), known: false }), []);
+    b.now += 250 * MS;
+    assert_eq!(b.step(Event::Timer), [Action::Withdraw(ClaimId(500))], "an unknown withdrawal is repeated");
+    let out = b.step(Event::Withdrawn { claim: ClaimId(500), known: true });
+    assert!(matches!(out[..], [Action::Convert { id: ClaimId(503), .. }]), "{out:?}");
+    let out = b.step(Event::Answered { claim: ClaimId(503), answer: Answered::Granted(Number::Ours(40)) });
+    assert_eq!(out, [Action::Converted { seq: one, mode: Mode::Exclusive, token: Token::of(40, 0) }]);
+}
+
+#[test]
 fn a_hint_that_crosses_the_answer_is_not_lost() {
     let mut b = Bench::new();
     let (one, _) = b.lock();
@@ -378,7 +452,7 @@ fn walk(seed: u64) {
             2 if !waiting.is_empty() => {
                 let seq = waiting.swap_remove(draw(waiting.len() as u64) as usize);
                 turns.retain(|(s, _)| *s != seq);
-                b.step(Event::Cancel(seq))
+                b.step(Event::Cancel { seq, fresh: true })
             }
             3 | 4 if !turns.is_empty() => {
                 let (seq, _) = turns.swap_remove(draw(turns.len() as u64) as usize);
@@ -422,7 +496,7 @@ fn walk(seed: u64) {
                     }
                     turns.push((seq, hold));
                 }
-                Action::Parked { seq } => {
+                Action::Parked { seq, .. } => {
                     turns.retain(|(s, _)| *s != seq);
                     waiting.retain(|w| *w != seq);
                 }
@@ -433,7 +507,7 @@ fn walk(seed: u64) {
         assert!(standing.len() <= 1, "seed {seed}: one place a process");
     }
     for seq in std::mem::take(&mut waiting).into_iter().chain(turns.iter().map(|(s, _)| *s).collect::<Vec<_>>()) {
-        let mut todo = b.step(Event::Cancel(seq));
+        let mut todo = b.step(Event::Cancel { seq, fresh: true });
         while let Some(action) = (!todo.is_empty()).then(|| todo.remove(0)) {
             match action {
                 Action::Withdraw(id) => todo.extend(b.step(Event::Withdrawn { claim: id, known: true })),

@@ -93,8 +93,11 @@ pub(crate) enum Answered {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Ask(Ask),
-    /// The future was dropped, or the offer refused.
-    Cancel(Seq),
+    /// The future was dropped; `fresh` as in `TurnOver`, for an offer that it leaves untaken.
+    Cancel {
+        seq: Seq,
+        fresh: bool,
+    },
     /// The future took its offer.
     Take(Seq),
     /// A turn ended. `fresh`: the last renewal was answered and more than half of the lease is left.
@@ -178,9 +181,11 @@ pub(crate) enum Action {
         hold: HoldId,
         token: Option<Token>,
     },
-    /// The offer lapsed and the claim is forgotten; its future must ask anew when it is polled.
+    /// The offer of this hold lapsed and the claim is forgotten; its future must ask anew when it is polled. To be answered
+    /// with the end of its turn.
     Parked {
         seq: Seq,
+        hold: HoldId,
     },
     /// The conversion is done.
     Converted {

@@ -136,3 +136,39 @@ fn a_watch_of_a_prefix_hears_of_its_names_only_and_no_more_after_its_end() {
     a.release(hold);
     assert!(!b.hears(watch));
 }
+
+#[test]
+fn who_waits_for_the_right_file_keeps_its_place_when_the_kernel_has_dropped_events() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b, c) = (Peer::new(dir.path()), Peer::new(dir.path()), Peer::new(dir.path()));
+    let (hold, _) = a.get("x", Mode::Exclusive);
+    let first = b.stand("x", Mode::Exclusive);
+    a.until_waiters(Kind::Lock, "x", 1);
+    let second = c.stand("x", Mode::Exclusive);
+    a.until_waiters(Kind::Lock, "x", 2);
+    // What an overflowed queue of events comes to.
+    assert_eq!(b.engine.0.lost_holds(b.engine.0.opened().unwrap(), None), []);
+    a.until_waiters(Kind::Lock, "x", 2);
+    a.release(hold);
+    b.granted(first);
+    assert!(c.is_silent());
+    b.release(first);
+    c.granted(second);
+}
+
+#[test]
+fn permits_of_a_lost_hold_are_given_back_whoever_notices() {
+    let dir = tempfile::tempdir().unwrap();
+    for asked in [true, false] {
+        let peer = Peer::new(dir.path());
+        let (hold, _) = peer.get("s", Mode::Permits { count: 2, limit: 4 });
+        let pool = peer.engine.0.state().pool(&Name::new("s").unwrap()).expect("it has permits");
+        fs::remove_file(dir.path().join("s.semaphore")).unwrap();
+        if asked {
+            assert!(matches!(finish(peer.engine.recheck(&[hold]))[..], [Attempt::Failed(_)]));
+        } else {
+            peer.loses(hold);
+        }
+        assert!(pool.is_unused(), "asked: {asked}");
+    }
+}

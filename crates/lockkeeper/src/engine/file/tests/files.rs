@@ -206,3 +206,21 @@ fn many_names_keep_few_files_open() {
     let kept = || fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
     until("what is not used any more is closed", || !kept().any(|path| path.starts_with(dir.path()) && path != dir.path()));
 }
+
+#[test]
+fn f1_a_directory_that_went_with_one_above_it_is_noticed_after_a_wait() {
+    let temp = tempfile::tempdir().unwrap();
+    let (above, dir) = (temp.path().join("above"), temp.path().join("above/locks"));
+    fs::create_dir(&above).unwrap();
+    let (a, b) = (Peer::new(&dir), Peer::new(&dir));
+    let (hold, number) = a.get("x", Mode::Exclusive);
+    let waits = b.stand("x", Mode::Exclusive);
+    a.until_waiters(Kind::Lock, "x", 1);
+    // Nothing happens in the directory itself, so the kernel tells nobody.
+    fs::rename(&above, temp.path().join("away")).unwrap();
+    fs::create_dir(&above).unwrap();
+    a.release(hold);
+    assert!(b.granted(waits) > number);
+    assert!(dir.join("x.lock").exists(), "it holds the file that the path leads to");
+    assert!(!Peer::new(&dir).can_get("x", Mode::Exclusive), "whoever comes along the path finds it held");
+}

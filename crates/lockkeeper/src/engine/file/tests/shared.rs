@@ -166,3 +166,28 @@ fn a_hold_released_under_its_waiting_upgrade_is_free_at_once() {
         assert!(b.can_get("x", Mode::Exclusive));
     }
 }
+
+#[test]
+fn an_upgrade_asked_for_while_the_one_before_is_being_left_is_not_undone_by_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
+    let (up, _) = a.get("x", Mode::Upgradable);
+    for round in 0..100 {
+        let (reading, _) = b.get("x", Mode::Shared);
+        let (first, answer) = convert(&a, up, Mode::Exclusive);
+        assert!(matches!(answer, Attempt::InLine(_)), "{answer:?}");
+        let leaving = a.engine.withdraw(first);
+        let second = claim("x", Mode::Exclusive);
+        let mut answer = finish(a.engine.convert(up, &second));
+        while matches!(answer, Attempt::Unknown(_)) {
+            answer = finish(a.engine.convert(up, &second));
+        }
+        b.release(reading);
+        if matches!(answer, Attempt::InLine(_)) {
+            a.granted(second.id);
+        }
+        finish(leaving);
+        assert!(!b.can_get("x", Mode::Shared), "round {round}: a reader stands beside the upgraded hold: {answer:?}");
+        assert!(matches!(convert(&a, up, Mode::Upgradable).1, Attempt::Granted(_)));
+    }
+}

@@ -1,0 +1,244 @@
+//! The keeper on an engine that does what a test tells it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::clock::Clock;
+use crate::engine::{
+    Answer, Attempt, Change, Claim, ClaimId, Context, Description, End, Engine, Entry, Error, ErrorKind, Event, Grant, HoldId, LeaseId,
+    Line, Number, Place, Query, Released, Renewal, WatchId,
+};
+use crate::guarantee::Class;
+use crate::guard::Released as How;
+use crate::locks::Locks;
+use crate::lost::Lost;
+
+/// What the engine was asked, and what it is to answer.
+#[derive(Default)]
+struct Stub {
+    context: OnceLock<Context>,
+    leases: bool,
+    /// Answers of attempts: granted unless they stand here.
+    attempts: Mutex<VecDeque<Attempt>>,
+    /// Answers of withdrawals: freed unless they stand here.
+    withdrawals: Mutex<VecDeque<End>>,
+    /// Releases are answered when the test answers these.
+    slow: bool,
+    releasing: Mutex<Vec<(HoldId, oneshot::Sender<End>)>>,
+    released: Mutex<Vec<HoldId>>,
+    withdrawn: Mutex<Vec<ClaimId>>,
+    rechecked: Mutex<Vec<Vec<ClaimId>>>,
+}
+
+struct Shared(Arc<Stub>);
+
+fn of<T>(list: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    list.lock().unwrap()
+}
+
+fn lost_reply() -> Error {
+    Error::new(ErrorKind::Unknown, "the reply was lost")
+}
+
+impl Engine for Shared {
+    fn open(&self, context: Context) -> Answer<crate::Result<()>> {
+        assert!(self.0.context.set(context).is_ok());
+        Answer::Now(Ok(()))
+    }
+    fn describe(&self) -> Description {
+        let mut description = Description::new("stub", "stub", Class::Efficiency);
+        description.leases = self.0.leases;
+        description
+    }
+    fn attempt(&self, _: &Claim, _: Line) -> Answer<Attempt> {
+        let granted = || Attempt::Granted(Grant { number: Number::None, lease: None });
+        Answer::Now(of(&self.0.attempts).pop_front().unwrap_or_else(granted))
+    }
+    fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Attempt>> {
+        of(&self.0.rechecked).push(claims.to_vec());
+        Answer::Now(claims.iter().map(|_| Attempt::Unknown(lost_reply())).collect())
+    }
+    fn withdraw(&self, claim: ClaimId) -> Answer<End> {
+        of(&self.0.withdrawn).push(claim);
+        Answer::Now(of(&self.0.withdrawals).pop_front().unwrap_or(End::Freed))
+    }
+    fn convert(&self, _: HoldId, _: &Claim) -> Answer<Attempt> {
+        Answer::Now(Attempt::Failed(lost_reply()))
+    }
+    fn renew(&self, leases: &[LeaseId]) -> Answer<Vec<Renewal>> {
+        Answer::Now(leases.iter().map(|_| Renewal::Unknown(lost_reply())).collect())
+    }
+    fn release(&self, holds: &[HoldId], _: Option<&Claim>) -> Answer<Released> {
+        of(&self.0.released).extend(holds);
+        if !self.0.slow {
+            return Answer::Now(Released { ends: vec![End::Freed], again: None });
+        }
+        let (answer, told) = oneshot::channel();
+        of(&self.0.releasing).push((holds[0], answer));
+        Answer::later(async move { Released { ends: vec![told.await.unwrap_or_else(|_| End::Unknown(lost_reply()))], again: None } })
+    }
+    fn read(&self, _: &Query) -> Answer<crate::Result<Vec<Entry>>> {
+        Answer::Now(Ok(Vec::new()))
+    }
+    fn write(&self, _: &Change) -> Answer<crate::Result<bool>> {
+        Answer::Now(Ok(false))
+    }
+    fn watch(&self, _: WatchId, _: &Query) -> Answer<crate::Result<()>> {
+        Answer::Now(Ok(()))
+    }
+    fn unwatch(&self, _: WatchId) {}
+    fn close(&self) -> Answer<()> {
+        Answer::Now(())
+    }
+}
+
+/// A stub and its clock, which stands still.
+async fn open(stub: Stub) -> (Locks, Arc<Stub>, Clock) {
+    let clock = Clock::virtual_at(Duration::from_secs(1));
+    let stub = Arc::new(stub);
+    let locks = Locks::builder().clock(clock.clone()).with_engine(Shared(stub.clone())).await.unwrap();
+    (locks, stub, clock)
+}
+
+async fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let start = std::time::Instant::now();
+    while !so() {
+        assert!(start.elapsed() < Duration::from_secs(20), "never: {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), future).await.unwrap_or_else(|_| panic!("never: {what}"))
+}
+
+#[tokio::test]
+async fn r6_close_waits_for_releases_that_were_under_way() {
+    let (locks, stub, _clock) = open(Stub { slow: true, ..Stub::default() }).await;
+    drop(locks.mutex("dropped").lock().await.unwrap());
+    until("the release is under way", || of(&stub.releasing).len() == 1).await;
+    let closing = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.close().await }
+    });
+    until("it is closed for others", || locks.keeper.check_open().is_err()).await;
+    tokio::task::yield_now().await;
+    assert!(!closing.is_finished(), "the release is not answered yet");
+    let (_, answer) = of(&stub.releasing).remove(0);
+    answer.send(End::Freed).unwrap();
+    assert!(soon("it closes", closing).await.unwrap().unknown.is_empty());
+}
+
+#[tokio::test]
+async fn r6_a_guard_that_heard_of_the_close_leaves_its_release_to_it() {
+    let (locks, stub, _clock) = open(Stub { slow: true, ..Stub::default() }).await;
+    let guard = locks.mutex("held").lock().await.unwrap();
+    let closing = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.close().await }
+    });
+    assert_eq!(soon("the guard hears of it", guard.lost()).await, Lost::Closed);
+    assert!(matches!(guard.release().await, How::AlreadyLost(Lost::Closed)));
+    until("the release is under way", || of(&stub.releasing).len() == 1).await;
+    let (_, answer) = of(&stub.releasing).remove(0);
+    answer.send(End::Freed).unwrap();
+    assert!(soon("it closes", closing).await.unwrap().unknown.is_empty(), "its release was answered");
+}
+
+#[tokio::test]
+async fn r6_close_reports_after_five_seconds_what_stayed_unknown_and_leaves_nobody_waiting() {
+    let (locks, stub, clock) = open(Stub { slow: true, ..Stub::default() }).await;
+    let guard = locks.mutex("stuck").lock().await.unwrap();
+    let releasing = tokio::spawn(guard.release());
+    until("the release is under way", || of(&stub.releasing).len() == 1).await;
+    let hold = of(&stub.releasing)[0].0;
+    let closing = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.close().await }
+    });
+    until("it is closed for others", || locks.keeper.check_open().is_err()).await;
+    clock.advance(Duration::from_millis(4_999));
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert!(!closing.is_finished());
+    until("its five seconds are over", || {
+        clock.advance(Duration::from_millis(1));
+        closing.is_finished()
+    })
+    .await;
+    assert_eq!(closing.await.unwrap().unknown, [hold]);
+    let how = soon("whoever released hears that nothing will come", releasing).await.unwrap();
+    assert!(matches!(how, How::Unknown(_)), "{how:?}");
+}
+
+#[tokio::test]
+async fn r5_a_grant_that_nobody_asks_for_any_more_is_given_back() {
+    let (_locks, stub, clock) = open(Stub::default()).await;
+    let claim = ClaimId::fresh();
+    let grant = Grant { number: Number::None, lease: None };
+    stub.context.get().unwrap().events.send(Event::Granted { claim, grant });
+    assert!(of(&stub.released).is_empty(), "its answer may be under way");
+    clock.advance(Duration::from_secs(1));
+    until("it is given back", || *of(&stub.released) == [claim]).await;
+}
+
+#[tokio::test]
+async fn r5_a_place_is_left_to_the_end_also_when_nobody_keeps_its_name_and_an_earlier_timer_is_armed() {
+    let stub = Stub::default();
+    of(&stub.attempts).push_back(Attempt::InLine(Place::default()));
+    of(&stub.withdrawals).push_back(End::Unknown(lost_reply()));
+    let (locks, stub, clock) = open(stub).await;
+    let mut waiting = Box::pin(locks.mutex("left").lock().timeout(Duration::from_secs(10)).into_future());
+    assert!(futures_poll(waiting.as_mut()).is_none());
+    clock.advance(Duration::from_millis(9_900));
+    drop(waiting);
+    assert_eq!(of(&stub.withdrawn).len(), 1, "and its answer was lost");
+    clock.advance(Duration::from_millis(250));
+    until("the withdrawal is repeated", || of(&stub.withdrawn).len() == 2).await;
+    until("nothing is kept", || crate::test_util::residue(&locks).names == 0).await;
+}
+
+/// Looks at a future once.
+fn futures_poll<F: Future>(future: std::pin::Pin<&mut F>) -> Option<F::Output> {
+    match future.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
+        std::task::Poll::Ready(value) => Some(value),
+        std::task::Poll::Pending => None,
+    }
+}
+
+#[tokio::test]
+async fn r10_the_net_is_cast_every_five_seconds_or_two_claim_leases_if_that_is_shorter() {
+    for (leases, ttl, every) in [(false, 30, 5_000), (true, 30, 4_000), (true, 3, 2_000)] {
+        let stub = Stub { leases, ..Stub::default() };
+        of(&stub.attempts).push_back(Attempt::InLine(Place::default()));
+        let (locks, stub, clock) = open(stub).await;
+        let mut waiting = Box::pin(locks.mutex("place").lock().ttl(Duration::from_secs(ttl)).into_future());
+        assert!(futures_poll(waiting.as_mut()).is_none());
+        for round in 1..=3 {
+            clock.advance(Duration::from_millis(every - 1));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            assert_eq!(of(&stub.rechecked).len(), round - 1, "ttl {ttl} s: not before");
+            clock.advance(Duration::from_millis(1));
+            until("the places are re-checked", || of(&stub.rechecked).len() == round).await;
+        }
+        assert!(of(&stub.rechecked).iter().all(|ids| ids.len() == 1));
+    }
+}
+
+#[tokio::test]
+async fn r16_the_timer_of_hold_at_most_ends_with_its_turn() {
+    let (locks, _stub, clock) = open(Stub::default()).await;
+    for round in 0..50 {
+        let guard = locks.mutex(format!("name-{round}")).lock().hold_at_most(Duration::from_secs(3_600)).await.unwrap();
+        assert!(crate::test_util::residue(&locks).timers >= 1);
+        drop(guard);
+    }
+    assert_eq!(crate::test_util::residue(&locks).timers, 0, "nothing is kept for an hour");
+    let guard = locks.mutex("stuck").lock().hold_at_most(Duration::from_secs(2)).await.unwrap();
+    clock.advance(Duration::from_secs(2));
+    assert_eq!(soon("the turn ends", guard.lost()).await, Lost::HeldTooLong);
+    drop(guard);
+    assert_eq!(crate::test_util::residue(&locks).timers, 0);
+}
