@@ -13,7 +13,8 @@ mod follow;
 mod hosted;
 mod leases;
 pub(crate) mod request;
-#[cfg(all(test, feature = "test-util"))]
+#[cfg(test)]
+#[cfg(feature = "test-util")]
 mod tests;
 mod turns;
 
