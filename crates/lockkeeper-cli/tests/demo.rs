@@ -62,21 +62,26 @@ fn nothing_is_left(place: &Place) {
     assert_eq!(names_in(&place.path("locks")), [""; 0]);
 }
 
-#[test]
-fn the_textbook_case_oversells_on_one_core_unless_lockkeeper_guards_it() {
-    let place = place();
-    let arguments = ["--workers", "2", "--stock", "1", "--orders", "2", "--json"];
-    let mut command = demo(&place, &arguments);
+/// Makes a program run on one processor.
+fn on_one_core(command: &mut Command) {
     let allowed = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).unwrap();
     let first = (0..nix::sched::CpuSet::count()).find(|cpu| allowed.is_set(*cpu).unwrap()).unwrap();
     let mut one = nix::sched::CpuSet::new();
     one.set(first).unwrap();
     // SAFETY: one system call between fork and exec, on a set that was made before.
     unsafe {
-        std::os::unix::process::CommandExt::pre_exec(&mut command, move || {
+        std::os::unix::process::CommandExt::pre_exec(command, move || {
             nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &one).map_err(Into::into)
         });
     }
+}
+
+#[test]
+fn the_textbook_case_oversells_on_one_core_unless_lockkeeper_guards_it() {
+    let place = place();
+    let arguments = ["--workers", "2", "--stock", "1", "--orders", "2", "--json"];
+    let mut command = demo(&place, &arguments);
+    on_one_core(&mut command);
     let ran = finish(&mut command);
     assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{ran:?}");
     let objects = objects(&ran.out);
@@ -90,6 +95,42 @@ fn the_textbook_case_oversells_on_one_core_unless_lockkeeper_guards_it() {
     let expected = [(1, "none", 2, 2, 1), (2, "process", 1, 1, 0), (2, "process", 2, 2, 1), (3, "lockkeeper", 2, 1, 0)];
     assert_eq!(sold(&objects), expected.map(|(act, guard, processes, sold, over)| (act, guard.to_owned(), processes, sold, over)));
     nothing_is_left(&place);
+}
+
+#[test]
+fn without_a_common_lock_every_first_customer_gets_the_last_piece_on_one_core_as_on_many() {
+    for workers in [64, 8] {
+        let place = place();
+        let mut command = demo(&place, &["--workers", &workers.to_string(), "--stock", "1", "--orders", "64", "--json"]);
+        on_one_core(&mut command);
+        let ran = finish(&mut command);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        let rows = sold(&objects(&ran.out));
+        let of = |act, processes| rows.iter().find(|r| r.0 == act && r.2 == processes).unwrap().3;
+        // With one customer a process it is exactly one piece a process; more of them may sell more among themselves.
+        assert!(if workers == 64 { of(1, workers) == 64 } else { of(1, workers) >= 2 }, "{rows:?}");
+        assert_eq!((of(2, 1), of(2, workers), of(3, workers)), (1, workers, 1), "{rows:?}");
+    }
+}
+
+#[test]
+fn the_lock_file_of_a_story_in_the_default_directory_is_removed_too() {
+    for url in ["file:", "file://"] {
+        let place = place();
+        let ran = finish(&mut demo(&place, &["--workers", "2", "--stock", "1", "--orders", "2", "--json", "--url", url]));
+        assert_eq!(ran.code, 0, "{ran:?}");
+        nothing_is_left(&place);
+    }
+}
+
+#[test]
+fn the_line_of_progress_is_gone_after_ctrl_c() {
+    let place = place();
+    let mut terminal = Terminal::start(demo(&place, &["--workers", "2", "--stock", "50000", "--orders", "50000"]));
+    terminal.expect("act 1: nothing:");
+    terminal.type_in("\x03");
+    terminal.leader.wait();
+    until_true("the line is taken away", || terminal.seen().ends_with("\r\x1b[K"));
 }
 
 #[test]

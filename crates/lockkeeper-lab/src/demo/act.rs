@@ -15,7 +15,7 @@ use crate::helper::{Crew, Program};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How many orders a process works on at the same time, at most.
 const TASKS_MAX: u32 = 4;
-/// For how long all first sales together wait for each other.
+/// For how long all first sales together wait for each other where the lock lets only one of them in.
 const MEET: Duration = Duration::from_millis(2_000);
 
 /// What one run is about.
@@ -89,7 +89,11 @@ impl Act<'_> {
     fn told(&self, record: &Record, number: u32) -> Told {
         let (share, rest) = (self.options.orders / self.processes, self.options.orders % self.processes);
         let orders = share + u32::from(number < rest);
-        let meet = MEET / self.busy().max(1);
+        // Without a common lock all of them come, however slow the machine is; under it they never do.
+        let meet = match self.guarding {
+            Guarding::Nothing | Guarding::Process => PATIENCE,
+            Guarding::Lockkeeper | Guarding::Token => MEET / self.busy().max(1),
+        };
         let part = Part::Seller { orders, tasks: orders.min(TASKS_MAX), meet_ms: u64::try_from(meet.as_millis()).unwrap_or(0) };
         Told { url: self.options.url.clone(), name: self.name.to_owned(), place: record.place().clone(), guarding: self.guarding, part }
     }

@@ -216,7 +216,8 @@ impl Drop for Cleared<'_> {
 fn clear_file(url: &str, name: &str) -> Result<()> {
     let url = EngineUrl::parse(url)?;
     if url.scheme == "file" {
-        lockkeeper::direct::Files::open(url.path.as_ref(), false)?.remove_idle(Kind::Lock, &Name::new(name)?)?;
+        let dir = if url.path.is_empty() { lockkeeper::default_directory()? } else { url.path.into() };
+        lockkeeper::direct::Files::open(&dir, false)?.remove_idle(Kind::Lock, &Name::new(name)?)?;
     }
     Ok(())
 }

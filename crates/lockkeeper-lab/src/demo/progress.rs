@@ -8,7 +8,7 @@ use super::Guarding;
 const EVERY: Duration = Duration::from_millis(100);
 
 /// The line.
-pub(super) struct Progress<W> {
+pub(super) struct Progress<W: Write> {
     out: Option<W>,
     last: Option<Instant>,
 }
@@ -42,5 +42,12 @@ impl<W: Write> Progress<W> {
     pub(super) fn clear(&mut self) {
         self.last = None;
         self.say("");
+    }
+}
+
+impl<W: Write> Drop for Progress<W> {
+    /// Also when the story is broken off in the middle of an act.
+    fn drop(&mut self) {
+        self.clear();
     }
 }

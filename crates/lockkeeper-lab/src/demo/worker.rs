@@ -106,6 +106,13 @@ impl Till {
         self.left_to_serve.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 
+    /// The first customer of this process came to an empty shelf: whoever waits for it need not.
+    fn meet_nobody(&self) {
+        if self.first.swap(false, Ordering::Relaxed) {
+            say("meet");
+        }
+    }
+
     /// What happens between the read and the write: a payment, a printed label, a slow disk.
     async fn pause(&self) {
         if self.first.swap(false, Ordering::Relaxed) {
@@ -159,7 +166,10 @@ async fn sell(till: &Till, stock: &mut dyn Stock) -> Result<bool> {
 /// The sale itself, the same in every act.
 async fn read_pause_write(till: &Till, stock: &mut dyn Stock) -> Result<bool> {
     let left = stock.read()?;
-    let Some(left) = left.checked_sub(1) else { return Ok(false) };
+    let Some(left) = left.checked_sub(1) else {
+        till.meet_nobody();
+        return Ok(false);
+    };
     till.pause().await;
     stock.write(left)?;
     Ok(true)
