@@ -400,6 +400,30 @@ fn rule_10_arguments_are_never_recorded() {
 }
 
 #[test]
+fn a_report_to_a_descriptor_is_written_there_and_takes_nothing_away() {
+    let place = Place::new();
+    // The report comes after what the command wrote, in the same file.
+    for (how, to) in
+        [("> out", "/dev/stdout"), ("2> out", "/dev/stderr"), ("7> out", "/dev/fd/7"), ("> out", "link"), ("| cat > out", "/dev/stdout")]
+    {
+        _ = std::os::unix::fs::symlink("/dev/stdout", place.path("link"));
+        let fd = if how.starts_with(['2', '7']) { &how[..1] } else { "1" };
+        let script =
+            format!("{{ echo before >&{fd}; \"$LK\" run a --report {to} -- sh -c 'echo hello >&{fd}'; echo after >&{fd}; }} {how}");
+        let ran = finish(&mut place.sh(&script));
+        assert_eq!(ran.code, 0, "{ran:?}");
+        let out = place.read("out");
+        let lines: Vec<_> = out.lines().collect();
+        assert_eq!((lines.len(), lines[0], lines[1], lines[3]), (4, "before", "hello", "after"), "{to} {how}: {out}");
+        assert_eq!(json(lines[2])["outcome"], "ran");
+    }
+    for closed in ["/dev/stdout >&-", "/dev/fd/9"] {
+        let ran = finish(&mut place.sh(&format!("\"$LK\" run a --report {closed} -- touch ran")));
+        assert!(ran.code == 64 && ran.err.contains("is closed") && !place.path("ran").exists(), "{ran:?}");
+    }
+}
+
+#[test]
 fn eight_shells_and_fifty_increments_each_make_four_hundred() {
     let place = Place::new();
     std::fs::write(place.path("counter"), "0\n").unwrap();

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use nix::unistd::{AccessFlags, access};
 
 use crate::failure::{Failure, os_words};
 use crate::json::{Report, line};
+use crate::start::was_closed as is_closed;
 use crate::text::quoted;
 
 /// Refuses a report's file that could not be written in the end.
@@ -19,26 +21,35 @@ use crate::text::quoted;
 /// Its directory is missing or not writable.
 pub fn check(file: &Path) -> Result<(), Failure> {
     let wrong = |why: String| Failure::usage(format!("--report {} cannot be written: {why}", quoted(file.as_os_str())));
-    match fs::metadata(file) {
+    if let Some(fd) = descriptor(file) {
+        return if is_closed(fd) { Err(wrong(format!("descriptor {fd} is closed"))) } else { Ok(()) };
+    }
+    let file = target(file);
+    match fs::metadata(&file) {
         Ok(there) if there.is_dir() => Err(wrong("it is a directory: name a file".to_owned())),
         Ok(there) if !there.is_file() => Ok(()),
-        _ => access(&directory(file), AccessFlags::W_OK | AccessFlags::X_OK)
-            .map_err(|e| wrong(format!("{}: {}", quoted(directory(file).as_os_str()), e.desc().to_lowercase()))),
+        _ => access(&directory(&file), AccessFlags::W_OK | AccessFlags::X_OK)
+            .map_err(|e| wrong(format!("{}: {}", quoted(directory(&file).as_os_str()), e.desc().to_lowercase()))),
     }
 }
 
-/// Writes a report. A regular file appears whole or not at all; a pipe or a device is written to.
+/// Writes a report. A regular file appears whole or not at all, where a link leads to; a pipe, a device, or a descriptor
+/// that our caller opened is written to as it is.
 ///
 /// # Errors
 /// What the system says.
 pub fn write(file: &Path, report: &Report) -> io::Result<()> {
     let text = line(report) + "\n";
-    let there = fs::metadata(file).ok();
-    if there.as_ref().is_some_and(|m| !m.is_file()) {
-        return OpenOptions::new().write(true).open(file)?.write_all(text.as_bytes());
+    if let Some(fd) = descriptor(file).filter(|fd| !is_closed(*fd)) {
+        // SAFETY: it is open, and nobody of ours closes it meanwhile.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        return File::from(fd.try_clone_to_owned()?).write_all(text.as_bytes());
     }
-    // Through a link: the file that it names is replaced, and the link stays.
-    let file = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    let file = target(file);
+    let there = fs::metadata(&file).ok();
+    if there.as_ref().is_some_and(|m| !m.is_file()) {
+        return OpenOptions::new().write(true).open(&file)?.write_all(text.as_bytes());
+    }
     let (mut out, beside) = create_beside(&file)?;
     let written = out.write_all(text.as_bytes()).and_then(|()| match &there {
         Some(old) => out.set_permissions(fs::Permissions::from_mode(old.permissions().mode() & 0o777)),
@@ -46,6 +57,31 @@ pub fn write(file: &Path, report: &Report) -> io::Result<()> {
     });
     let done = written.and_then(|()| fs::rename(&beside, &file));
     done.inspect_err(|_| _ = fs::remove_file(&beside))
+}
+
+/// How many links in a row are followed, as the kernel does.
+const LINKS_MAX: usize = 40;
+
+/// Where a path leads to: through links, also where their end does not exist yet.
+fn target(file: &Path) -> PathBuf {
+    links(file).last().unwrap_or_else(|| file.to_owned())
+}
+
+/// The path and, one after the other, where its links lead to.
+fn links(file: &Path) -> impl Iterator<Item = PathBuf> {
+    let next = |path: &PathBuf| Some(directory(path).join(fs::read_link(path).ok()?));
+    std::iter::successors(Some(file.to_owned()), next).take(LINKS_MAX)
+}
+
+/// The descriptor of ours that a path is about. Opened by its path, a file behind it would be replaced under those who write
+/// to it, and where they are in it would not be known.
+fn descriptor(file: &Path) -> Option<RawFd> {
+    links(file).find_map(|path| match path.to_str()? {
+        "/dev/stdin" => Some(0),
+        "/dev/stdout" => Some(1),
+        "/dev/stderr" => Some(2),
+        path => path.strip_prefix("/dev/fd/").or_else(|| path.strip_prefix("/proc/self/fd/"))?.parse().ok(),
+    })
 }
 
 fn create_beside(file: &Path) -> io::Result<(File, PathBuf)> {
@@ -104,6 +140,25 @@ mod tests {
         assert!(text.starts_with("{\"name\":\"a\"") && text.ends_with("}\n"), "{text}");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn links_are_followed_where_they_lead_also_to_what_does_not_exist_yet() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("elsewhere")).unwrap();
+        for (link, to) in [("first", "second"), ("second", "elsewhere/report"), ("nowhere", "no/such/dir/report"), ("out", "/dev/stdout")] {
+            std::os::unix::fs::symlink(to, dir.path().join(link)).unwrap();
+        }
+        let link = dir.path().join("first");
+        for _ in 0..2 {
+            check(&link).unwrap();
+            write(&link, &Report::new("a".to_owned(), Duration::ZERO)).unwrap();
+            assert!(fs::read_to_string(dir.path().join("elsewhere/report")).unwrap().starts_with("{\"name\":\"a\""));
+            assert!(link.is_symlink() && dir.path().join("second").is_symlink());
+        }
+        assert_eq!(check(&dir.path().join("nowhere")).unwrap_err().exit, 64);
+        assert_eq!(descriptor(&dir.path().join("out")), Some(1));
+        assert_eq!((descriptor(Path::new("/dev/fd/7")), descriptor(&link)), (Some(7), None));
     }
 
     #[test]
