@@ -22,6 +22,12 @@ use crate::engine::{
 };
 use crate::{Clock, Locks, Lost, Name, Result};
 
+/// The machines themselves, for the model checker. Not part of the interface: they change with any release.
+#[doc(hidden)]
+pub mod machines {
+    pub use crate::protocol::{lease, line};
+}
+
 /// A memory engine on a virtual clock.
 pub struct Bench {
     locks: Locks,

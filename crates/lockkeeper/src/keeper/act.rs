@@ -208,7 +208,8 @@ impl Entry {
         let until = match state.leases.remove(&hold) {
             Some(cell) => {
                 self.keeper.drop_lease(hold);
-                cell.deadline().plus(cell.ttl())
+                // The server may have counted from later than we did, and an unanswered renewal may have given it a whole lease more.
+                cell.deadline().max(now).plus(cell.ttl().max(self.keeper.settings.ttl))
             }
             None => now.plus(self.keeper.settings.ttl),
         };

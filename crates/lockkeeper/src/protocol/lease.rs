@@ -8,11 +8,11 @@ use crate::id::LeaseId;
 
 /// How much of a lease is left unused, so that clocks may run at different rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Drift {
+pub struct Drift {
     /// In thousandths of the ttl.
-    pub(crate) per_mille: u32,
+    pub per_mille: u32,
     /// At least this much.
-    pub(crate) at_least: Duration,
+    pub at_least: Duration,
 }
 
 impl Default for Drift {
@@ -23,13 +23,13 @@ impl Default for Drift {
 
 impl Drift {
     /// The allowance for one ttl.
-    pub(crate) fn of(&self, ttl: Duration) -> Duration {
+    pub fn of(&self, ttl: Duration) -> Duration {
         (ttl * self.per_mille / 1000).max(self.at_least)
     }
 }
 
 /// When a lease that certainly lasts `ttl` from `since` is over for us.
-pub(crate) fn deadline(since: Ticks, ttl: Duration, drift: Drift) -> Ticks {
+pub fn deadline(since: Ticks, ttl: Duration, drift: Drift) -> Ticks {
     since.plus(ttl.saturating_sub(drift.of(ttl)))
 }
 
@@ -48,7 +48,7 @@ struct Kept {
 
 /// What is to be told about a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+pub enum Change {
     /// Its deadline moved.
     Extended(LeaseId, Ticks),
     /// A renewal was not answered; the deadline stands.
@@ -59,7 +59,7 @@ pub(crate) enum Change {
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Leases {
+pub struct Leases {
     drift: Drift,
     kept: BTreeMap<LeaseId, Kept>,
     due: BTreeSet<(Ticks, LeaseId)>,
@@ -67,12 +67,12 @@ pub(crate) struct Leases {
 }
 
 impl Leases {
-    pub(crate) fn new(drift: Drift) -> Self {
+    pub fn new(drift: Drift) -> Self {
         Self { drift, ..Self::default() }
     }
 
     /// A hold came with this lease; answers the deadline.
-    pub(crate) fn add(&mut self, id: LeaseId, since: Ticks, ttl: Duration, renew: bool, at_once: bool) -> Ticks {
+    pub fn add(&mut self, id: LeaseId, since: Ticks, ttl: Duration, renew: bool, at_once: bool) -> Ticks {
         let deadline = deadline(since, ttl, self.drift);
         let due = renew.then(|| if at_once { since } else { since.plus(ttl / 3) });
         if let Some(kept) = self.kept.get_mut(&id) {
@@ -93,7 +93,7 @@ impl Leases {
     }
 
     /// A hold on this lease is over.
-    pub(crate) fn drop_hold(&mut self, id: LeaseId) {
+    pub fn drop_hold(&mut self, id: LeaseId) {
         if let Some(kept) = self.kept.get_mut(&id) {
             kept.holds -= 1;
             if kept.holds == 0 {
@@ -103,7 +103,7 @@ impl Leases {
     }
 
     /// The lease is over or gone.
-    pub(crate) fn forget(&mut self, id: LeaseId) {
+    pub fn forget(&mut self, id: LeaseId) {
         if let Some(kept) = self.kept.remove(&id) {
             self.ends.remove(&(kept.deadline, id));
             if let Some(at) = kept.due {
@@ -114,12 +114,12 @@ impl Leases {
 
     /// How many leases there are.
     #[cfg(feature = "test-util")]
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.kept.len()
     }
 
     /// When something is to be done next.
-    pub(crate) fn next_timer(&self) -> Option<Ticks> {
+    pub fn next_timer(&self) -> Option<Ticks> {
         let due = self.due.first().map(|(at, _)| *at);
         let end = self.ends.first().map(|(at, _)| *at);
         due.into_iter().chain(end).min()
@@ -128,7 +128,7 @@ impl Leases {
     /// Takes up to `most` leases whose renewal is due now, or soon enough to go in the same message.
     ///
     /// Until their answer comes they are not due again.
-    pub(crate) fn take_due(&mut self, now: Ticks, most: usize) -> Vec<LeaseId> {
+    pub fn take_due(&mut self, now: Ticks, most: usize) -> Vec<LeaseId> {
         if self.due.first().is_none_or(|(at, _)| *at > now) {
             return Vec::new();
         }
@@ -151,7 +151,7 @@ impl Leases {
     }
 
     /// Takes every lease that is renewed at all, due or not: the caller renews them at once. A fixed lease stays as it is.
-    pub(crate) fn take_all(&mut self) -> Vec<LeaseId> {
+    pub fn take_all(&mut self) -> Vec<LeaseId> {
         self.due.clear();
         let renewed = self.kept.iter_mut().filter(|(_, kept)| kept.renew);
         renewed
@@ -163,12 +163,12 @@ impl Leases {
     }
 
     /// How long a lease lasts from its last renewal.
-    pub(crate) fn ttl(&self, id: LeaseId) -> Option<Duration> {
+    pub fn ttl(&self, id: LeaseId) -> Option<Duration> {
         self.kept.get(&id).map(|k| k.ttl)
     }
 
     /// A renewal was answered: it lasts `ttl` from `since`.
-    pub(crate) fn renewed(&mut self, id: LeaseId, since: Ticks, ttl: Duration, out: &mut Vec<Change>) {
+    pub fn renewed(&mut self, id: LeaseId, since: Ticks, ttl: Duration, out: &mut Vec<Change>) {
         let Some(kept) = self.kept.get_mut(&id) else { return };
         kept.ttl = ttl;
         kept.answered = true;
@@ -179,7 +179,7 @@ impl Leases {
     }
 
     /// A renewal was not answered: it changes nothing, and is tried again soon (R4).
-    pub(crate) fn unanswered(&mut self, id: LeaseId, now: Ticks, out: &mut Vec<Change>) {
+    pub fn unanswered(&mut self, id: LeaseId, now: Ticks, out: &mut Vec<Change>) {
         let Some(kept) = self.kept.get_mut(&id) else { return };
         kept.answered = false;
         let soon = (kept.ttl / 12).max(Duration::from_millis(20));
@@ -204,7 +204,7 @@ impl Leases {
     }
 
     /// Takes every lease whose deadline has passed.
-    pub(crate) fn take_over(&mut self, now: Ticks, out: &mut Vec<Change>) {
+    pub fn take_over(&mut self, now: Ticks, out: &mut Vec<Change>) {
         while let Some(&(at, id)) = self.ends.first() {
             if at > now {
                 return;

@@ -3,5 +3,5 @@
 //! Each takes the time and an event, and answers with actions; the [keeper](crate::keeper) runs them in production, the
 //! lab runs the same code in simulation and in the model checker.
 
-pub(crate) mod lease;
-pub(crate) mod line;
+pub mod lease;
+pub mod line;

@@ -19,11 +19,11 @@ use crate::lost::Lost;
 use holds::{Hold, Turn};
 use place::{Phase, Standing, ask_again, leave};
 use queue::Queue;
-pub(crate) use words::{Action, Answered, Ask, Event, Refusal, Rules, Seq, Shape};
+pub use words::{Action, Answered, Ask, Event, Refusal, Rules, Seq, Shape};
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Line {
+pub struct Line {
     rules: Rules,
     /// May holds pass at all? Not in layouts whose counter belongs to others.
     hand_off: bool,
@@ -40,7 +40,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    pub(crate) fn new(rules: Rules, hand_off: bool) -> Self {
+    pub fn new(rules: Rules, hand_off: bool) -> Self {
         Self {
             rules,
             hand_off,
@@ -56,24 +56,24 @@ impl Line {
     }
 
     /// The number for the next claim.
-    pub(crate) fn draw_seq(&mut self) -> Seq {
+    pub fn draw_seq(&mut self) -> Seq {
         self.next_seq += 1;
         self.next_seq
     }
 
     /// The claim with which the process stands in the engine's line, when it is in line.
-    pub(crate) fn place(&self) -> Option<ClaimId> {
+    pub fn place(&self) -> Option<ClaimId> {
         self.standing.as_ref().filter(|s| s.phase == Phase::InLine).map(|s| s.ask.id)
     }
 
     /// Whether this line knows the id: as a hold, a conversion or a place.
-    pub(crate) fn knows(&self, id: ClaimId) -> bool {
+    pub fn knows(&self, id: ClaimId) -> bool {
         self.standing.as_ref().is_some_and(|s| s.ask.id == id)
             || self.holds.iter().any(|h| h.id == id || h.converting.as_ref().is_some_and(|c| c.id == id))
     }
 
     /// The hold that a grant of this claim would give or change; `None` when nobody here wants it any more.
-    pub(crate) fn hold_for(&self, id: ClaimId) -> Option<HoldId> {
+    pub fn hold_for(&self, id: ClaimId) -> Option<HoldId> {
         if self.standing.as_ref().is_some_and(|s| s.ask.id == id && !matches!(s.phase, Phase::Leaving(_))) {
             return Some(id);
         }
@@ -82,34 +82,34 @@ impl Line {
     }
 
     /// Whether the engine must still be told that a place is left.
-    pub(crate) fn is_leaving(&self) -> bool {
+    pub fn is_leaving(&self) -> bool {
         self.standing.as_ref().is_some_and(|s| matches!(s.phase, Phase::Leaving(_)))
     }
 
     /// What was asked for under this id.
-    pub(crate) fn shape_of(&self, id: ClaimId) -> Option<Shape> {
+    pub fn shape_of(&self, id: ClaimId) -> Option<Shape> {
         let standing = self.standing.as_ref().filter(|s| s.ask.id == id).map(|s| s.ask.shape);
         let converted = |h: &&Hold| h.id == id || h.converting.as_ref().is_some_and(|c| c.id == id);
         standing.or_else(|| self.holds.iter().find(converted).map(|h| h.shape))
     }
 
     /// The ids of all holds.
-    pub(crate) fn holds(&self) -> Vec<HoldId> {
+    pub fn holds(&self) -> Vec<HoldId> {
         self.holds.iter().map(|h| h.id).collect()
     }
 
     /// Conversions that wait in the engine, with their ids.
-    pub(crate) fn conversions(&self) -> impl Iterator<Item = ClaimId> + '_ {
+    pub fn conversions(&self) -> impl Iterator<Item = ClaimId> + '_ {
         self.holds.iter().filter_map(|h| h.converting.as_ref().map(|c| c.id))
     }
 
     /// Nothing waits, stands or is held.
-    pub(crate) fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.holds.is_empty() && self.standing.is_none() && self.queue.is_empty()
     }
 
     /// When [`Event::Timer`] is due next, or earlier; constant time.
-    pub(crate) fn next_timer(&self) -> Option<Ticks> {
+    pub fn next_timer(&self) -> Option<Ticks> {
         self.check_at
     }
 
@@ -139,7 +139,7 @@ impl Line {
     }
 
     /// One step.
-    pub(crate) fn step(&mut self, now: Ticks, event: Event, out: &mut Vec<Action>) {
+    pub fn step(&mut self, now: Ticks, event: Event, out: &mut Vec<Action>) {
         match event {
             Event::Ask(ask) => self.ask(now, ask, out),
             Event::Cancel { seq, fresh } => self.cancel(now, seq, fresh, out),

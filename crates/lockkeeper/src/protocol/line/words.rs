@@ -11,21 +11,21 @@ use crate::token::Token;
 
 /// The bounds of one line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Rules {
+pub struct Rules {
     /// How many turns one hold may have; 0 or 1 = no hand-off.
-    pub(crate) turns_max: u8,
+    pub turns_max: u8,
     /// For how long after the grant a hold may pass.
-    pub(crate) pass_for: Duration,
+    pub pass_for: Duration,
     /// How long an offer waits to be taken.
-    pub(crate) offer_for: Duration,
+    pub offer_for: Duration,
     /// After how long a claim that waits for a guard of its own process is worth a warning.
-    pub(crate) warn_after: Duration,
+    pub warn_after: Duration,
     /// How long to wait before an unknown answer is asked again.
-    pub(crate) ask_again_after: Duration,
+    pub ask_again_after: Duration,
     /// How often an unknown attempt is asked again before its caller is told.
-    pub(crate) ask_again_max: u8,
+    pub ask_again_max: u8,
     /// How many claims may wait.
-    pub(crate) waiting_max: usize,
+    pub waiting_max: usize,
 }
 
 impl Default for Rules {
@@ -43,33 +43,33 @@ impl Default for Rules {
 }
 
 /// A local claim's number: rises with every claim of this line, never reused.
-pub(crate) type Seq = u64;
+pub type Seq = u64;
 
 /// What one local claim asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Ask {
-    pub(crate) seq: Seq,
+pub struct Ask {
+    pub seq: Seq,
     /// The id under which the process would stand for it.
-    pub(crate) id: ClaimId,
-    pub(crate) shape: Shape,
+    pub id: ClaimId,
+    pub shape: Shape,
     /// Leave nothing behind when it is not free.
-    pub(crate) try_only: bool,
+    pub try_only: bool,
     /// Asked together with other names in one message: the caller sends it and brings the answer.
-    pub(crate) sent_elsewhere: bool,
-    pub(crate) give_up: Option<Ticks>,
+    pub sent_elsewhere: bool,
+    pub give_up: Option<Ticks>,
 }
 
 /// What must agree for a hold or a place to serve another claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Shape {
-    pub(crate) mode: Mode,
-    pub(crate) ttl: Duration,
-    pub(crate) renew: bool,
-    pub(crate) lock_delay: Duration,
+pub struct Shape {
+    pub mode: Mode,
+    pub ttl: Duration,
+    pub renew: bool,
+    pub lock_delay: Duration,
     /// Carries a value of its own (an election's candidate): never served by another's place or hold.
-    pub(crate) own_value: bool,
+    pub own_value: bool,
     /// Asked for through an rw-lock, which other libraries write differently from a mutex.
-    pub(crate) rw: bool,
+    pub rw: bool,
 }
 
 impl Shape {
@@ -81,7 +81,7 @@ impl Shape {
 
 /// The engine's answers as far as the line cares.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Answered {
+pub enum Answered {
     Granted(Number),
     InLine,
     /// Busy, or certainly failed: nothing of ours is left there.
@@ -91,7 +91,7 @@ pub(crate) enum Answered {
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub enum Event {
     Ask(Ask),
     /// The future was dropped; `fresh` as in `TurnOver`, for an offer that it leaves untaken.
     Cancel {
@@ -142,7 +142,7 @@ pub(crate) enum Event {
 
 /// Why a claim gets nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Refusal {
+pub enum Refusal {
     /// Somebody of this process holds it or stands before it.
     BusyHere,
     /// What the engine answered: busy or failed.
@@ -159,7 +159,7 @@ pub(crate) enum Refusal {
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
+pub enum Action {
     /// Ask the engine; `ask.id` is the claim.
     Attempt(Ask),
     Withdraw(ClaimId),

@@ -1,0 +1,465 @@
+//! Model 1: the local line and the lease table of several processes on one lock of a server with a clock.
+//!
+//! Messages come in any order and at any time, or never; a caller of whom no answer came in time does not know what became
+//! of its call. A process may stand still for as long as it likes, and die. Its beliefs are compared with what the server
+//! knows at every instant.
+
+mod process;
+mod register;
+
+use lockkeeper::Mode;
+use stateright::{Model, Property};
+
+use crate::explore::{convicts, holds};
+use process::{Process, Sent, Task};
+use register::{Answer, Call, Push, Register};
+
+/// What one task does.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    mode: Mode,
+    trying: bool,
+    patience: Option<u64>,
+    /// Its future may be dropped at any instant.
+    fickle: bool,
+    /// Its future is never polled again once it waits.
+    sleeps: bool,
+}
+
+const LOCK: Plan = Plan { mode: Mode::Exclusive, trying: false, patience: None, fickle: false, sleeps: false };
+const READ: Plan = Plan { mode: Mode::Shared, ..LOCK };
+const TRY: Plan = Plan { trying: true, ..LOCK };
+const FICKLE: Plan = Plan { fickle: true, ..LOCK };
+const SLEEPER: Plan = Plan { sleeps: true, ..LOCK };
+const HURRIED: Plan = Plan { patience: Some(1), ..LOCK };
+
+/// What a careless lock gets wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    DeadlineFromReply,
+    ReleaseByName,
+    RenewalRevives,
+    WatchdogOutlivesUnlock,
+    LatePushIsAGrant,
+    UnknownIsNo,
+    LeavesWithoutAWord,
+    LateRequestsLock,
+    OneTokenForAllTurns,
+    PassesWhatRanOut,
+    WakesOnlyByPush,
+    /// No flaw of ours: the server's clock jumps ahead by a whole lease.
+    ServerClockJumps,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Message {
+    Call {
+        process: u8,
+        number: u8,
+        call: Call,
+    },
+    Reply {
+        process: u8,
+        number: u8,
+        answer: Answer,
+    },
+    /// Somebody gave up waiting for its answer.
+    Late {
+        process: u8,
+        call: Call,
+    },
+    Push(Push),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct World {
+    now: u64,
+    /// How far the server's clock has jumped.
+    jumped: u64,
+    processes: Vec<Process>,
+    server: Register,
+    /// Sorted: the network keeps no order.
+    network: Vec<Message>,
+    silences: u8,
+    lost_pushes: u8,
+    deaths: u8,
+    greatest_token: u64,
+    tokens_rise: bool,
+    passed: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Step {
+    Tick,
+    ClockJumps,
+    Asks(u8, u8),
+    Takes(u8, u8),
+    Gives(u8, u8),
+    Leaves(u8, u8),
+    Timer(u8),
+    Arrives(Message),
+    Silence(u8, u8),
+    Loses(Message),
+    Dies(u8),
+}
+
+struct Line {
+    plans: Vec<Vec<Plan>>,
+    /// The last tick before which everything may happen.
+    until: u64,
+    silences: u8,
+    lost_pushes: u8,
+    deaths: u8,
+    flaw: Option<Flaw>,
+    /// The first task of the first process has the lock already.
+    held: bool,
+}
+
+impl Line {
+    fn of(plans: &[&[Plan]]) -> Self {
+        let plans = plans.iter().map(|p| p.to_vec()).collect();
+        Self { plans, until: 7, silences: 0, lost_pushes: 0, deaths: 0, flaw: None, held: false }
+    }
+
+    fn until(self, until: u64) -> Self {
+        Self { until, ..self }
+    }
+
+    fn silences(self, silences: u8) -> Self {
+        Self { silences, ..self }
+    }
+
+    fn lost_pushes(self, lost_pushes: u8) -> Self {
+        Self { lost_pushes, ..self }
+    }
+
+    fn deaths(self, deaths: u8) -> Self {
+        Self { deaths, ..self }
+    }
+
+    fn held(self) -> Self {
+        Self { held: true, ..self }
+    }
+
+    fn flaw(self, flaw: Flaw) -> Self {
+        Self { flaw: Some(flaw), ..self }
+    }
+
+    fn plan(&self, process: u8, task: u8) -> Plan {
+        self.plans[usize::from(process)][usize::from(task)]
+    }
+
+    /// Everything that can happen now, whether or not time is left for it.
+    fn possible(&self, world: &World, out: &mut Vec<Step>) {
+        for (p, process) in (0..).zip(&world.processes).filter(|(_, process)| process.alive) {
+            for (t, task) in (0..).zip(&process.tasks) {
+                let plan = self.plan(p, t);
+                match task {
+                    Task::Idle => out.push(Step::Asks(p, t)),
+                    Task::Offered { .. } if !plan.sleeps => out.push(Step::Takes(p, t)),
+                    Task::Has { .. } => out.push(Step::Gives(p, t)),
+                    _ => {}
+                }
+                if plan.fickle && matches!(task, Task::Waits(_) | Task::Offered { .. }) {
+                    out.push(Step::Leaves(p, t));
+                }
+            }
+            if process.next_timer().is_some_and(|at| at <= world.now) {
+                out.push(Step::Timer(p));
+            }
+        }
+        for (at, message) in world.network.iter().enumerate() {
+            if at == 0 || world.network[at - 1] != *message {
+                out.push(Step::Arrives(message.clone()));
+            }
+        }
+    }
+
+    fn take_step(&self, world: &mut World, step: Step) {
+        let (now, flaw) = (world.now, self.flaw);
+        let mut sent = Sent::default();
+        let mut pushes = Vec::new();
+        let mut from = 0;
+        match step {
+            Step::Tick => {
+                world.now += 1;
+                world.server.settle(world.now + world.jumped, &mut pushes);
+            }
+            Step::ClockJumps => {
+                world.jumped += register::TTL;
+                world.server.settle(world.now + world.jumped, &mut pushes);
+            }
+            Step::Asks(p, t) => {
+                from = p;
+                world.processes[usize::from(p)].ask(now, p, usize::from(t), self.plan(p, t), flaw, &mut sent);
+            }
+            Step::Takes(p, t) => {
+                from = p;
+                let process = &mut world.processes[usize::from(p)];
+                process.take(now, usize::from(t), flaw, &mut sent);
+                if let Task::Has { token, .. } = process.tasks[usize::from(t)]
+                    && process.believes(now, &process.tasks[usize::from(t)])
+                    && self.plan(p, t).mode == Mode::Exclusive
+                {
+                    world.tokens_rise &= token > world.greatest_token;
+                    world.greatest_token = token;
+                }
+            }
+            Step::Gives(p, t) => {
+                from = p;
+                world.processes[usize::from(p)].give(now, usize::from(t), flaw, &mut sent);
+            }
+            Step::Leaves(p, t) => {
+                from = p;
+                world.processes[usize::from(p)].leave(now, usize::from(t), flaw, &mut sent);
+            }
+            Step::Timer(p) => {
+                from = p;
+                world.processes[usize::from(p)].timer(now, flaw, &mut sent);
+            }
+            Step::Silence(p, number) => {
+                from = p;
+                world.give_up(p, number);
+                world.silences -= 1;
+                world.processes[usize::from(p)].answered(now, number, None, flaw, &mut sent);
+            }
+            Step::Loses(message) => {
+                if matches!(message, Message::Push(_)) {
+                    world.lost_pushes -= 1;
+                }
+                world.remove(&message);
+            }
+            Step::Dies(p) => {
+                world.deaths -= 1;
+                world.die(p);
+            }
+            Step::Arrives(message) => {
+                world.remove(&message);
+                match message {
+                    Message::Call { process, number, call } => {
+                        let answer = world.server.call(now + world.jumped, process, &call, flaw);
+                        world.network.push(Message::Reply { process, number, answer });
+                        world.server.settle(now + world.jumped, &mut pushes);
+                    }
+                    Message::Late { process, call } => {
+                        world.server.call(now + world.jumped, process, &call, flaw);
+                        world.server.settle(now + world.jumped, &mut pushes);
+                    }
+                    Message::Reply { process, number, answer } => {
+                        from = process;
+                        world.processes[usize::from(process)].answered(now, number, Some(answer), flaw, &mut sent);
+                    }
+                    Message::Push(push) => {
+                        from = push.process;
+                        world.processes[usize::from(push.process)].pushed(now, &push, flaw, &mut sent);
+                    }
+                }
+            }
+        }
+        world.passed |= sent.passed;
+        world.network.extend(sent.calls.into_iter().map(|(number, call)| Message::Call { process: from, number, call }));
+        let alive = |push: &Push| world.processes[usize::from(push.process)].alive;
+        world.network.extend(pushes.into_iter().filter(alive).map(Message::Push));
+        world.network.sort();
+    }
+
+    /// From here on nothing goes wrong any more: does everybody come to an end, and is nothing left?
+    fn comes_to_an_end(&self, world: &World) -> Result<(), &'static str> {
+        let mut world = world.clone();
+        let mut possible = Vec::new();
+        for _ in 0..400 {
+            possible.clear();
+            self.possible(&world, &mut possible);
+            let goes_on = |step: &Step| !matches!(step, Step::Leaves(..));
+            if let Some(step) = possible.iter().find(|s| goes_on(s)) {
+                self.take_step(&mut world, step.clone());
+            } else if world.processes.iter().all(|p| !p.alive || p.is_quiet()) {
+                return world.is_clean();
+            } else {
+                self.take_step(&mut world, Step::Tick);
+            }
+        }
+        Err("somebody waits for ever")
+    }
+}
+
+impl World {
+    fn remove(&mut self, message: &Message) {
+        let at = self.network.iter().position(|m| m == message).expect("it is under way");
+        self.network.remove(at);
+    }
+
+    /// Nobody waits for the answer any more; the call may still arrive.
+    fn give_up(&mut self, process: u8, number: u8) {
+        let mine = |m: &Message| matches!(m, Message::Call { process: p, number: n, .. } | Message::Reply { process: p, number: n, .. } if (*p, *n) == (process, number));
+        if let Some(at) = self.network.iter().position(mine)
+            && let Message::Call { process, call, .. } = self.network.remove(at)
+        {
+            self.network.push(Message::Late { process, call });
+            self.network.sort();
+        }
+    }
+
+    fn die(&mut self, p: u8) {
+        let process = &mut self.processes[usize::from(p)];
+        let tasks = process.tasks.len();
+        *process = Process::new(tasks);
+        process.alive = false;
+        for message in std::mem::take(&mut self.network) {
+            match message {
+                Message::Call { process, call, .. } if process == p => self.network.push(Message::Late { process, call }),
+                Message::Reply { process, .. } if process == p => {}
+                Message::Push(push) if push.process == p => {}
+                other => self.network.push(other),
+            }
+        }
+        self.network.sort();
+    }
+
+    /// Once everybody is done, nothing of the living is left: neither on the server nor in memory.
+    fn is_clean(&self) -> Result<(), &'static str> {
+        let alive = |p: u8| self.processes[usize::from(p)].alive;
+        if self.server.holds.iter().any(|h| alive(h.process)) || self.server.line.iter().any(|p| alive(p.process)) {
+            return Err("something is left on the server");
+        }
+        if self.processes.iter().any(|p| p.alive && p.residue()) {
+            return Err("something is left in memory");
+        }
+        Ok(())
+    }
+
+    /// Every turn that believes in its hold has it.
+    fn believing_is_holding(&self) -> bool {
+        let server_now = self.now + self.jumped;
+        self.processes.iter().filter(|p| p.alive).all(|process| {
+            process.tasks.iter().filter(|task| process.believes(self.now, task)).all(|task| {
+                let Task::Has { hold, .. } = task else { return true };
+                self.server.holds.iter().any(|h| h.id == *hold && h.until > server_now)
+            })
+        })
+    }
+}
+
+const BELIEF: &str = "who believes to hold the lock holds it";
+const TOKENS: &str = "tokens rise";
+const END: &str = "everybody comes to an end, and nothing is left";
+
+impl Model for Line {
+    type State = World;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<World> {
+        let mut world = World {
+            now: 1,
+            jumped: 0,
+            processes: self.plans.iter().map(|plans| Process::new(plans.len())).collect(),
+            server: Register::default(),
+            network: Vec::new(),
+            silences: self.silences,
+            lost_pushes: self.lost_pushes,
+            deaths: self.deaths,
+            greatest_token: 0,
+            tokens_rise: true,
+            passed: false,
+        };
+        if self.held {
+            self.take_step(&mut world, Step::Asks(0, 0));
+            for _ in 0..2 {
+                let message = world.network[0].clone();
+                self.take_step(&mut world, Step::Arrives(message));
+            }
+            self.take_step(&mut world, Step::Takes(0, 0));
+        }
+        vec![world]
+    }
+
+    fn actions(&self, world: &World, out: &mut Vec<Step>) {
+        self.possible(world, out);
+        if world.now < self.until {
+            out.push(Step::Tick);
+        }
+        if world.jumped == 0 && self.flaw == Some(Flaw::ServerClockJumps) {
+            out.push(Step::ClockJumps);
+        }
+        for (p, process) in (0..).zip(&world.processes).filter(|(_, process)| process.alive) {
+            if world.silences > 0 {
+                out.extend(process.calls.keys().map(|number| Step::Silence(p, *number)));
+            }
+            if world.deaths > 0 {
+                out.push(Step::Dies(p));
+            }
+        }
+        for message in &world.network {
+            let may_be_lost = match message {
+                Message::Late { .. } => true,
+                Message::Push(_) => world.lost_pushes > 0,
+                _ => false,
+            };
+            if may_be_lost {
+                out.push(Step::Loses(message.clone()));
+            }
+        }
+    }
+
+    fn next_state(&self, world: &World, step: Step) -> Option<World> {
+        let mut world = world.clone();
+        self.take_step(&mut world, step);
+        Some(world)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        let mut properties = vec![
+            Property::always(BELIEF, |_, world: &World| world.believing_is_holding()),
+            Property::always(TOKENS, |_, world: &World| world.tokens_rise),
+            Property::always(END, |model: &Self, world: &World| model.comes_to_an_end(world).is_ok()),
+            Property::sometimes("somebody has the lock", |_, world: &World| believers(world) > 0),
+        ];
+        let many = self.plans.iter().filter(|plans| plans.len() > 1);
+        for plans in many {
+            if plans.iter().all(|plan| plan.mode == Mode::Shared) {
+                properties.push(Property::sometimes("readers hold it together", |_, world: &World| believers(world) > 1));
+            } else if plans.iter().all(|plan| !plan.trying) {
+                properties.push(Property::sometimes("a turn passes on", |_, world: &World| world.passed));
+            }
+        }
+        properties
+    }
+}
+
+fn believers(world: &World) -> usize {
+    let has = |p: &Process| p.tasks.iter().filter(|task| p.believes(world.now, task)).count();
+    world.processes.iter().filter(|p| p.alive).map(has).sum()
+}
+
+#[test]
+fn the_local_line_keeps_every_rule() {
+    holds("line", "a lease is renewed, and lost", Line::of(&[&[LOCK]]).until(8).silences(2));
+    holds("line", "turns of one hold", Line::of(&[&[LOCK, LOCK]]).until(4));
+    holds("line", "two processes", Line::of(&[&[LOCK], &[LOCK]]).until(3));
+    holds("line", "two processes, hand-off", Line::of(&[&[LOCK, LOCK], &[LOCK]]).until(1));
+    holds("line", "an answer stays out", Line::of(&[&[LOCK], &[LOCK]]).until(2).silences(1));
+    holds("line", "a push is lost", Line::of(&[&[LOCK], &[LOCK]]).until(3).lost_pushes(1));
+    holds("line", "a process dies", Line::of(&[&[LOCK], &[LOCK]]).until(3).deaths(1));
+    holds("line", "a future is dropped at any await", Line::of(&[&[FICKLE], &[LOCK]]).until(3));
+    holds("line", "dropped, and no answer", Line::of(&[&[FICKLE]]).until(3).silences(2));
+    holds("line", "a future is not polled", Line::of(&[&[SLEEPER, LOCK], &[LOCK]]).until(1));
+    holds("line", "readers", Line::of(&[&[READ, READ], &[LOCK]]).until(1));
+    holds("line", "tries and time limits", Line::of(&[&[TRY, HURRIED], &[LOCK]]).until(1));
+}
+
+#[test]
+fn every_known_flaw_of_a_lock_client_is_found() {
+    let two = || Line::of(&[&[LOCK], &[LOCK]]);
+    convicts("line", "deadline counted from the reply", BELIEF, two().until(8).flaw(Flaw::DeadlineFromReply));
+    convicts("line", "a push read late is a grant", BELIEF, two().held().until(6).flaw(Flaw::LatePushIsAGrant));
+    convicts("line", "the server's clock jumps by a lease", BELIEF, two().flaw(Flaw::ServerClockJumps));
+    convicts("line", "release by name", BELIEF, two().held().silences(1).flaw(Flaw::ReleaseByName));
+    convicts("line", "unknown is taken for no", END, two().silences(1).flaw(Flaw::UnknownIsNo));
+    convicts("line", "leaves without a word", END, Line::of(&[&[FICKLE], &[LOCK]]).flaw(Flaw::LeavesWithoutAWord));
+    let one = Line::of(&[&[LOCK]]).until(9).silences(2);
+    convicts("line", "a request that comes late locks", END, one.flaw(Flaw::LateRequestsLock));
+    convicts("line", "the watchdog outlives the unlock", END, two().flaw(Flaw::WatchdogOutlivesUnlock));
+    convicts("line", "and its renewal revives the record", END, two().flaw(Flaw::RenewalRevives));
+    convicts("line", "one token for all turns", TOKENS, Line::of(&[&[LOCK, LOCK]]).flaw(Flaw::OneTokenForAllTurns));
+    convicts("line", "wakes only by push", END, two().lost_pushes(1).flaw(Flaw::WakesOnlyByPush));
+}

@@ -1,0 +1,368 @@
+//! One process: the real line and the real lease table, with a keeper around them that does what `keeper/` does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use lockkeeper::engine::{LeaseId, Number};
+use lockkeeper::test_util::machines::lease::{Change, Drift, Leases, deadline};
+use lockkeeper::test_util::machines::line::{Action, Answered, Ask, Event, Line, Rules, Seq, Shape};
+use lockkeeper::{ClaimId, Lost, Mode, Ticks};
+
+use super::register::{Answer, CLAIM_LEASE, Call, Push, TTL};
+use super::{Flaw, Plan};
+
+/// How often all places are re-checked.
+const NET_EVERY: u64 = 4;
+/// For how long after its sending an attempt is taken by the server.
+const PATIENCE: u64 = 3;
+const SECOND: u64 = 1_000_000_000;
+
+/// A tick is a second.
+pub fn ticks(at: u64) -> Ticks {
+    Ticks(at * SECOND)
+}
+
+fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+const DRIFT: Drift = Drift { per_mille: 0, at_least: Duration::from_secs(1) };
+
+/// What becomes of one task of the process.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Task {
+    Idle,
+    Waits(Seq),
+    Offered { seq: Seq, hold: ClaimId, token: u64 },
+    Has { seq: Seq, hold: ClaimId, token: u64 },
+    Over,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Kept {
+    pub deadline: u64,
+    ttl: u64,
+    answered: bool,
+}
+
+/// A call whose answer is awaited.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Awaited {
+    pub call: Call,
+    sent: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Process {
+    pub alive: bool,
+    pub tasks: Vec<Task>,
+    pub line: Line,
+    leases: Leases,
+    pub kept: BTreeMap<ClaimId, Kept>,
+    pub calls: BTreeMap<u8, Awaited>,
+    /// Claims that the engine may say something about.
+    waiting: BTreeSet<ClaimId>,
+    net_at: Option<u64>,
+    /// Unknown releases: until when they are repeated, and when next.
+    releases: BTreeMap<ClaimId, (u64, Option<u64>)>,
+    drawn: u8,
+}
+
+/// What a step of a process sends, and what it shows.
+#[derive(Default)]
+pub struct Sent {
+    pub calls: Vec<(u8, Call)>,
+    pub passed: bool,
+}
+
+impl Process {
+    pub fn new(tasks: usize) -> Self {
+        let rules = Rules {
+            turns_max: 2,
+            pass_for: seconds(4),
+            offer_for: seconds(2),
+            warn_after: seconds(1000),
+            ask_again_after: seconds(1),
+            ask_again_max: 3,
+            waiting_max: 8,
+        };
+        Self {
+            alive: true,
+            tasks: vec![Task::Idle; tasks],
+            line: Line::new(rules, true),
+            leases: Leases::new(DRIFT),
+            kept: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            net_at: None,
+            releases: BTreeMap::new(),
+            drawn: 0,
+        }
+    }
+
+    /// Whether a turn that was taken believes that it lasts.
+    pub fn believes(&self, now: u64, task: &Task) -> bool {
+        matches!(task, Task::Has { hold, .. } if self.kept.get(hold).is_some_and(|k| now < k.deadline))
+    }
+
+    /// Nothing is asked, repeated, held or waited for.
+    pub fn is_quiet(&self) -> bool {
+        self.calls.is_empty() && self.releases.is_empty() && self.line.is_idle() && self.tasks.iter().all(|t| *t == Task::Over)
+    }
+
+    /// What is left of it in memory.
+    pub fn residue(&self) -> bool {
+        !self.kept.is_empty() || self.leases.next_timer().is_some() || !self.waiting.is_empty()
+    }
+
+    pub fn ask(&mut self, now: u64, me: u8, task: usize, plan: Plan, flaw: Option<Flaw>, out: &mut Sent) {
+        let seq = self.line.draw_seq();
+        self.tasks[task] = Task::Waits(seq);
+        self.drawn += 1;
+        let id = ClaimId(u128::from(me) * 100 + u128::from(self.drawn));
+        let shape = Shape { mode: plan.mode, ttl: seconds(TTL), renew: true, lock_delay: Duration::ZERO, own_value: false, rw: false };
+        let ask = Ask { seq, id, shape, try_only: plan.trying, sent_elsewhere: false, give_up: plan.patience.map(|p| ticks(now + p)) };
+        self.step(now, Event::Ask(ask), flaw, out);
+    }
+
+    pub fn take(&mut self, now: u64, task: usize, flaw: Option<Flaw>, out: &mut Sent) {
+        if let Task::Offered { seq, hold, token } = self.tasks[task] {
+            self.tasks[task] = Task::Has { seq, hold, token };
+            self.step(now, Event::Take(seq), flaw, out);
+        }
+    }
+
+    /// The future is dropped.
+    pub fn leave(&mut self, now: u64, task: usize, flaw: Option<Flaw>, out: &mut Sent) {
+        if let Task::Waits(seq) | Task::Offered { seq, .. } = self.tasks[task] {
+            self.tasks[task] = Task::Over;
+            self.step(now, Event::Cancel(seq), flaw, out);
+        }
+    }
+
+    /// The guard is dropped.
+    pub fn give(&mut self, now: u64, task: usize, flaw: Option<Flaw>, out: &mut Sent) {
+        if let Task::Has { seq, hold, .. } = self.tasks[task] {
+            let fresh = self.kept.get(&hold).is_some_and(|k| k.answered && k.deadline > now && 2 * (k.deadline - now) > k.ttl);
+            self.tasks[task] = Task::Over;
+            self.step(now, Event::TurnOver { seq, fresh: fresh || flaw == Some(Flaw::PassesWhatRanOut) }, flaw, out);
+        }
+    }
+
+    /// One step of the line, and everything that follows from it.
+    fn step(&mut self, now: u64, event: Event, flaw: Option<Flaw>, out: &mut Sent) {
+        let mut actions = Vec::new();
+        let given = matches!(event, Event::TurnOver { .. } | Event::Cancel(_) | Event::Timer);
+        self.line.step(ticks(now), event, &mut actions);
+        for action in actions {
+            self.act(now, action, given, flaw, out);
+        }
+    }
+
+    fn act(&mut self, now: u64, action: Action, given: bool, flaw: Option<Flaw>, out: &mut Sent) {
+        match action {
+            Action::Attempt(ask) => {
+                let not_after = now + PATIENCE;
+                let call = Call::Attempt { id: ask.id, shared: ask.shape.mode == Mode::Shared, trying: ask.try_only, not_after };
+                self.send(now, call, out);
+                self.expect(now, ask.id);
+            }
+            Action::Withdraw(id) => {
+                self.waiting.remove(&id);
+                if flaw == Some(Flaw::LeavesWithoutAWord) {
+                    self.line.step(ticks(now), Event::Withdrawn { claim: id, known: true }, &mut Vec::new());
+                } else {
+                    self.send(now, Call::Withdraw(id), out);
+                }
+            }
+            Action::Release { hold, again } => {
+                let until = self.kept.remove(&hold).map_or(now + TTL, |k| k.deadline.max(now) + TTL);
+                if flaw != Some(Flaw::WatchdogOutlivesUnlock) {
+                    self.leases.forget(LeaseId::from(hold));
+                }
+                self.releases.insert(hold, (until, None));
+                let again = again.map(|ask| {
+                    self.expect(now, ask.id);
+                    (ask.id, ask.shape.mode == Mode::Shared, now + PATIENCE)
+                });
+                self.send(now, Call::Release { hold, again }, out);
+            }
+            Action::Offer { seq, hold, token } => {
+                out.passed |= given;
+                let mut token = token.expect("this register numbers its holds").get();
+                if flaw == Some(Flaw::OneTokenForAllTurns) {
+                    token -= token % 64;
+                }
+                if let Some(task) = self.task_of(seq) {
+                    *task = Task::Offered { seq, hold, token };
+                }
+            }
+            Action::Parked { seq } | Action::Refuse { seq, .. } | Action::Lost { seq, .. } => {
+                if let Some(task) = self.task_of(seq) {
+                    *task = Task::Over;
+                }
+            }
+            Action::Warn { .. } => {}
+            Action::Convert { .. } | Action::Converted { .. } | Action::RefuseConvert { .. } => unreachable!("nobody converts here"),
+        }
+    }
+
+    fn task_of(&mut self, of: Seq) -> Option<&mut Task> {
+        self.tasks
+            .iter_mut()
+            .find(|task| matches!(task, Task::Waits(seq) | Task::Offered { seq, .. } | Task::Has { seq, .. } if *seq == of))
+    }
+
+    fn expect(&mut self, now: u64, claim: ClaimId) {
+        self.waiting.insert(claim);
+        self.net_at.get_or_insert(now + NET_EVERY);
+    }
+
+    fn send(&mut self, now: u64, call: Call, out: &mut Sent) {
+        // The smallest number that is free, so that states which differ in nothing else are one.
+        let number = (0..).find(|n| !self.calls.contains_key(n)).expect("numbers do not end");
+        self.calls.insert(number, Awaited { call: call.clone(), sent: now });
+        out.calls.push((number, call));
+    }
+
+    /// An answer came; `None`: it is not known what became of the call.
+    pub fn answered(&mut self, now: u64, number: u8, answer: Option<Answer>, flaw: Option<Flaw>, out: &mut Sent) {
+        let Some(Awaited { call, mut sent }) = self.calls.remove(&number) else { return };
+        if flaw == Some(Flaw::DeadlineFromReply) {
+            sent = now;
+        }
+        match call {
+            Call::Attempt { id, .. } => self.attempted(now, sent, id, answer, flaw, out),
+            Call::Recheck(id) => match answer {
+                None => {}
+                Some(_) if self.line.place() != Some(id) => {}
+                Some(Answer::Gone) => self.step(now, Event::Wake { claim: id }, flaw, out),
+                Some(answer) => self.attempted(now, sent, id, Some(answer), flaw, out),
+            },
+            Call::Withdraw(id) => self.step(now, Event::Withdrawn { claim: id, known: answer.is_some() }, flaw, out),
+            Call::Release { hold, again } => {
+                let (known, told) = match answer {
+                    Some(Answer::Ended { again }) => (true, again),
+                    _ => (false, None),
+                };
+                if let Some((id, ..)) = again {
+                    self.attempted(now, sent, id, told.map(|answer| *answer), flaw, out);
+                }
+                match self.releases.get_mut(&hold) {
+                    Some((until, next)) if !known && now < *until => *next = Some(now + 1),
+                    _ => {
+                        self.releases.remove(&hold);
+                    }
+                }
+            }
+            Call::Renew(id) => {
+                let mut changes = Vec::new();
+                match answer {
+                    Some(Answer::Extended) => self.leases.renewed(id.into(), ticks(sent), seconds(TTL), &mut changes),
+                    Some(_) => self.gone(now, id, Lost::TakenAway, flaw, out),
+                    None => self.leases.unanswered(id.into(), ticks(now), &mut changes),
+                }
+                for change in changes {
+                    match change {
+                        Change::Extended(id, until) => {
+                            if let Some(kept) = self.kept.get_mut(&ClaimId(id.0)) {
+                                *kept = Kept { deadline: until.0 / SECOND, ttl: TTL, answered: true };
+                            }
+                        }
+                        Change::Doubtful(id) => {
+                            if let Some(kept) = self.kept.get_mut(&ClaimId(id.0)) {
+                                kept.answered = false;
+                            }
+                        }
+                        Change::Over(_) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn gone(&mut self, now: u64, hold: ClaimId, why: Lost, flaw: Option<Flaw>, out: &mut Sent) {
+        self.leases.forget(hold.into());
+        self.kept.remove(&hold);
+        self.step(now, Event::Ended { hold, why, ours: false }, flaw, out);
+    }
+
+    fn attempted(&mut self, now: u64, sent: u64, id: ClaimId, answer: Option<Answer>, flaw: Option<Flaw>, out: &mut Sent) {
+        let answer = match answer {
+            Some(Answer::Granted { number, left, confirm }) => return self.granted(now, id, number, (sent, left, confirm), flaw, out),
+            Some(Answer::InLine) => Answered::InLine,
+            Some(Answer::Busy) => {
+                self.waiting.remove(&id);
+                Answered::No
+            }
+            // Refused on arrival: it may be asked again.
+            _ if flaw != Some(Flaw::UnknownIsNo) => Answered::Unknown,
+            _ => Answered::No,
+        };
+        self.step(now, Event::Answered { claim: id, answer }, flaw, out);
+    }
+
+    fn granted(&mut self, now: u64, id: ClaimId, number: u64, lease: (u64, u64, bool), flaw: Option<Flaw>, out: &mut Sent) {
+        let (since, ttl, confirm) = lease;
+        self.waiting.remove(&id);
+        if let Some(hold) = self.line.hold_for(id)
+            && !self.kept.contains_key(&hold)
+        {
+            let until = self.leases.add(hold.into(), ticks(since), seconds(ttl), true, confirm);
+            self.kept.insert(hold, Kept { deadline: until.0 / SECOND, ttl, answered: true });
+        }
+        self.step(now, Event::Answered { claim: id, answer: Answered::Granted(Number::Ours(number)) }, flaw, out);
+    }
+
+    /// A push came.
+    pub fn pushed(&mut self, now: u64, push: &Push, flaw: Option<Flaw>, out: &mut Sent) {
+        if !self.waiting.contains(&push.claim) {
+            return;
+        }
+        let since = if flaw == Some(Flaw::LatePushIsAGrant) { now } else { push.at };
+        let over = deadline(ticks(since), seconds(CLAIM_LEASE), DRIFT) <= ticks(now);
+        if over && self.line.place() == Some(push.claim) {
+            return self.step(now, Event::Wake { claim: push.claim }, flaw, out);
+        }
+        self.granted(now, push.claim, push.number, (since, CLAIM_LEASE, true), flaw, out);
+    }
+
+    /// When it has something to do by itself.
+    pub fn next_timer(&self) -> Option<u64> {
+        let machines = [self.line.next_timer(), self.leases.next_timer()].into_iter().flatten().map(|at| at.0.div_ceil(SECOND));
+        let again = self.releases.values().filter_map(|(_, next)| *next);
+        machines.chain(again).chain(self.net_at).min()
+    }
+
+    /// Does what is due.
+    pub fn timer(&mut self, now: u64, flaw: Option<Flaw>, out: &mut Sent) {
+        if self.line.next_timer().is_some_and(|at| at <= ticks(now)) {
+            self.step(now, Event::Timer, flaw, out);
+        }
+        let mut changes = Vec::new();
+        self.leases.take_over(ticks(now), &mut changes);
+        for change in changes {
+            if let Change::Over(lease) = change {
+                let hold = ClaimId(lease.0);
+                self.step(now, Event::Ended { hold, why: Lost::Expired, ours: true }, flaw, out);
+                self.kept.remove(&hold);
+            }
+        }
+        for lease in self.leases.take_due(ticks(now), 100) {
+            self.send(now, Call::Renew(ClaimId(lease.0)), out);
+        }
+        let due: Vec<ClaimId> = self.releases.iter().filter(|(_, (_, next))| next.is_some_and(|at| at <= now)).map(|(id, _)| *id).collect();
+        for hold in due {
+            self.releases.entry(hold).and_modify(|(_, next)| *next = None);
+            self.send(now, Call::Release { hold, again: None }, out);
+        }
+        if self.net_at.is_some_and(|at| at <= now) {
+            self.net_at = (!self.waiting.is_empty()).then_some(now + NET_EVERY);
+            if let Some(place) = self.line.place()
+                && flaw != Some(Flaw::WakesOnlyByPush)
+            {
+                self.send(now, Call::Recheck(place), out);
+            }
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! One lock on a server that keeps leases by its own clock: what a correct script does, and the flaws of those that are not.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use lockkeeper::{ClaimId, Mode};
+
+use super::Flaw;
+
+/// How long a lease lasts, in ticks.
+pub const TTL: u64 = 6;
+/// How long a pushed grant waits for its confirmation.
+pub const CLAIM_LEASE: u64 = 3;
+/// How long a place lives without a sign of life.
+pub const PLACE_LIVES: u64 = 8;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Hold {
+    pub id: ClaimId,
+    pub process: u8,
+    pub mode: Mode,
+    pub number: u64,
+    pub until: u64,
+    pub confirmed: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    pub id: ClaimId,
+    pub process: u8,
+    pub mode: Mode,
+    pub until: u64,
+}
+
+/// What is asked about a claim.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Call {
+    Attempt { id: ClaimId, shared: bool, trying: bool, not_after: u64 },
+    Withdraw(ClaimId),
+    Release { hold: ClaimId, again: Option<(ClaimId, bool, u64)> },
+    Renew(ClaimId),
+    Recheck(ClaimId),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Answer {
+    Granted {
+        number: u64,
+        left: u64,
+        confirm: bool,
+    },
+    InLine,
+    Busy,
+    Gone,
+    /// How a hold or place ended, and what became of the claim that stood again.
+    Ended {
+        again: Option<Box<Answer>>,
+    },
+    Extended,
+}
+
+/// A grant that the server tells unasked.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Push {
+    pub process: u8,
+    pub claim: ClaimId,
+    pub number: u64,
+    pub at: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Register {
+    pub holds: Vec<Hold>,
+    pub line: VecDeque<Place>,
+    /// What was given back or left, so that a late copy of its request takes nothing.
+    ended: BTreeSet<ClaimId>,
+    last: u64,
+}
+
+fn mode(shared: bool) -> Mode {
+    if shared { Mode::Shared } else { Mode::Exclusive }
+}
+
+impl Register {
+    /// Ends what is over and grants what is free.
+    pub fn settle(&mut self, now: u64, out: &mut Vec<Push>) {
+        self.holds.retain(|h| h.until > now);
+        self.line.retain(|p| p.until > now);
+        while let Some(next) = self.line.front() {
+            if !self.admits(next.mode) {
+                return;
+            }
+            let Place { id, process, mode, .. } = self.line.pop_front().expect("it is there");
+            let number = self.grant(id, process, mode, now + CLAIM_LEASE, false);
+            out.push(Push { process, claim: id, number, at: now });
+        }
+    }
+
+    fn admits(&self, mode: Mode) -> bool {
+        self.holds.iter().all(|h| h.mode.shares_with(mode))
+    }
+
+    fn grant(&mut self, id: ClaimId, process: u8, mode: Mode, until: u64, confirmed: bool) -> u64 {
+        self.last += 1;
+        self.holds.push(Hold { id, process, mode, number: self.last, until, confirmed });
+        self.last
+    }
+
+    pub fn call(&mut self, now: u64, process: u8, call: &Call, flaw: Option<Flaw>) -> Answer {
+        match *call {
+            Call::Attempt { id, shared, trying, not_after } => {
+                self.attempt(now, process, (id, mode(shared), trying), self.in_time(now, not_after, flaw))
+            }
+            Call::Withdraw(id) => {
+                self.end(id);
+                Answer::Ended { again: None }
+            }
+            Call::Release { hold, again } => {
+                if flaw == Some(Flaw::ReleaseByName) {
+                    self.holds.clear();
+                }
+                self.end(hold);
+                let again = again.map(|(id, shared, not_after)| {
+                    let in_time = self.in_time(now, not_after, flaw);
+                    Box::new(self.attempt(now, process, (id, mode(shared), false), in_time))
+                });
+                Answer::Ended { again }
+            }
+            Call::Renew(id) => match self.holds.iter_mut().find(|h| h.id == id) {
+                Some(hold) => {
+                    (hold.until, hold.confirmed) = (now + TTL, true);
+                    Answer::Extended
+                }
+                None if flaw == Some(Flaw::RenewalRevives) => {
+                    self.grant(id, process, Mode::Exclusive, now + TTL, true);
+                    Answer::Extended
+                }
+                None => Answer::Gone,
+            },
+            Call::Recheck(id) => self.look(now, id),
+        }
+    }
+
+    fn in_time(&self, now: u64, not_after: u64, flaw: Option<Flaw>) -> bool {
+        now <= not_after || flaw == Some(Flaw::LateRequestsLock)
+    }
+
+    fn attempt(&mut self, now: u64, process: u8, (id, mode, trying): (ClaimId, Mode, bool), in_time: bool) -> Answer {
+        let known = self.look(now, id);
+        if known != Answer::Gone || !in_time || self.ended.contains(&id) {
+            return known;
+        }
+        if self.line.is_empty() && self.admits(mode) {
+            let number = self.grant(id, process, mode, now + TTL, true);
+            return Answer::Granted { number, left: TTL, confirm: false };
+        }
+        if trying {
+            return Answer::Busy;
+        }
+        self.line.push_back(Place { id, process, mode, until: now + PLACE_LIVES });
+        Answer::InLine
+    }
+
+    fn look(&mut self, now: u64, id: ClaimId) -> Answer {
+        if let Some(hold) = self.holds.iter().find(|h| h.id == id) {
+            return Answer::Granted { number: hold.number, left: hold.until - now, confirm: !hold.confirmed };
+        }
+        match self.line.iter_mut().find(|p| p.id == id) {
+            Some(place) => {
+                place.until = now + PLACE_LIVES;
+                Answer::InLine
+            }
+            None => Answer::Gone,
+        }
+    }
+
+    fn end(&mut self, id: ClaimId) {
+        self.holds.retain(|h| h.id != id);
+        self.line.retain(|p| p.id != id);
+        self.ended.insert(id);
+    }
+}
