@@ -114,7 +114,7 @@ impl Leases {
 
     /// How many leases there are.
     #[cfg(feature = "test-util")]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.kept.len()
     }
 
