@@ -45,7 +45,6 @@ pub enum Flaw {
     LeavesWithoutAWord,
     LateRequestsLock,
     OneTokenForAllTurns,
-    PassesWhatRanOut,
     WakesOnlyByPush,
     /// No flaw of ours: the server's clock jumps ahead by a whole lease.
     ServerClockJumps,

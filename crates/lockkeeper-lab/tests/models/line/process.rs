@@ -135,24 +135,30 @@ impl Process {
     /// The future is dropped.
     pub fn leave(&mut self, now: u64, task: usize, flaw: Option<Flaw>, out: &mut Sent) {
         if let Task::Waits(seq) | Task::Offered { seq, .. } = self.tasks[task] {
+            let fresh = matches!(self.tasks[task], Task::Offered { hold, .. } if self.is_fresh(now, hold));
             self.tasks[task] = Task::Over;
-            self.step(now, Event::Cancel(seq), flaw, out);
+            self.step(now, Event::Cancel { seq, fresh }, flaw, out);
         }
     }
 
     /// The guard is dropped.
     pub fn give(&mut self, now: u64, task: usize, flaw: Option<Flaw>, out: &mut Sent) {
         if let Task::Has { seq, hold, .. } = self.tasks[task] {
-            let fresh = self.kept.get(&hold).is_some_and(|k| k.answered && k.deadline > now && 2 * (k.deadline - now) > k.ttl);
+            let fresh = self.is_fresh(now, hold);
             self.tasks[task] = Task::Over;
-            self.step(now, Event::TurnOver { seq, fresh: fresh || flaw == Some(Flaw::PassesWhatRanOut) }, flaw, out);
+            self.step(now, Event::TurnOver { seq, fresh }, flaw, out);
         }
+    }
+
+    /// Enough of the lease is left for the hold to pass on.
+    fn is_fresh(&self, now: u64, hold: ClaimId) -> bool {
+        self.kept.get(&hold).is_some_and(|k| k.answered && k.deadline > now && 2 * (k.deadline - now) > k.ttl)
     }
 
     /// One step of the line, and everything that follows from it.
     fn step(&mut self, now: u64, event: Event, flaw: Option<Flaw>, out: &mut Sent) {
         let mut actions = Vec::new();
-        let given = matches!(event, Event::TurnOver { .. } | Event::Cancel(_) | Event::Timer);
+        let given = matches!(event, Event::TurnOver { .. } | Event::Cancel { .. } | Event::Timer);
         self.line.step(ticks(now), event, &mut actions);
         for action in actions {
             self.act(now, action, given, flaw, out);
@@ -197,7 +203,13 @@ impl Process {
                     *task = Task::Offered { seq, hold, token };
                 }
             }
-            Action::Parked { seq } | Action::Refuse { seq, .. } | Action::Lost { seq, .. } => {
+            Action::Parked { seq, hold } => {
+                if let Some(task) = self.task_of(seq) {
+                    *task = Task::Over;
+                }
+                self.step(now, Event::TurnOver { seq, fresh: self.is_fresh(now, hold) }, flaw, out);
+            }
+            Action::Refuse { seq, .. } | Action::Lost { seq, .. } => {
                 if let Some(task) = self.task_of(seq) {
                     *task = Task::Over;
                 }
