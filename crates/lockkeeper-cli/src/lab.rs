@@ -63,13 +63,18 @@ pub fn bench(global: &Global, args: &Bench) -> Result<u8, Failure> {
 /// # Errors
 /// What cannot be right, and what the engine says.
 pub fn torture(global: &Global, args: Torture) -> Result<u8, Failure> {
+    if args.list_clients {
+        // Whoever reads may have gone.
+        let _ = torture::list_clients(&mut std::io::stdout().lock());
+        return Ok(0);
+    }
     if let Some(file) = &args.report {
         crate::run::report::check(file)?;
     }
-    let url = target(global, args.target)?;
+    let url = target(global, args.target, &args.client)?;
     let options = torture::Options {
         url,
-        client: torture::Subject::Shipped,
+        client: args.client,
         time: args.seconds,
         clients: args.clients,
         tasks: args.tasks,
@@ -93,19 +98,21 @@ pub fn torture(global: &Global, args: Torture) -> Result<u8, Failure> {
 
 /// What is to be tortured. A torture loads its engine and stops its clients, so only what was named on this command line
 /// is tortured, and never what the environment or a file chose for work.
-fn target(global: &Global, named: Option<String>) -> Result<String, Failure> {
+fn target(global: &Global, named: Option<String>, client: &torture::Subject) -> Result<String, Failure> {
     if named.is_some() && global.url.is_some() {
         return Err(Failure::usage("--url and the URL after torture are the same thing: leave one out"));
     }
     let url = match named.or_else(|| global.url.clone()) {
         Some(url) if url.is_empty() => return Err(Failure::usage("the URL is empty: give file:auto or an engine's URL")),
         Some(url) => url,
+        // Somebody else's lock was named, and comes with a server of its own.
+        None if *client != torture::Subject::Shipped => client.usual_url().to_owned(),
         None => match Choice::make(global)?.source {
             Source::Said(origin) => {
                 let what = "lockkeeper torture file:auto, or the engine's URL";
                 return Err(Failure::usage(format!("the engine that {origin} chooses is not tortured unasked: say {what}")));
             }
-            _ => "file:auto".to_owned(),
+            _ => client.usual_url().to_owned(),
         },
     };
     let is_auto = url.split('?').next().is_some_and(|start| start.ends_with(":auto"));

@@ -11,23 +11,29 @@ use super::values::duration;
 #[derive(ClapArgs, Debug)]
 pub struct Args {
     /// What to torture: file:auto or redis:auto (redis:auto?durable=true with all on disk), which start their own servers, or
-    /// an engine's URL, which gets only the faults that need no control over its server [default: file:auto, unless the
-    /// environment or a file chooses an engine: that one must be named]
+    /// an engine's URL, which gets only the faults that need no control over its server [default: what the client is
+    /// for; for lockkeeper file:auto, unless the environment or a file chooses an engine: that one must be named]
     #[arg(value_name = "URL")]
     pub target: Option<String>,
-    /// For how long
-    #[arg(long, value_name = "DURATION", default_value = "30", value_parser = duration)]
-    pub seconds: Duration,
-    /// How many client processes
-    #[arg(long, value_name = "N", default_value_t = 4)]
-    pub clients: u32,
+    /// Whose lock: lockkeeper, or broken:NAME, one of those that are known to be wrong
+    #[arg(long, value_name = "CLIENT", default_value = "lockkeeper", value_parser = lockkeeper_lab::torture::Subject::parse)]
+    pub client: lockkeeper_lab::torture::Subject,
+    /// List the clients that can be tortured, and what is wrong with them
+    #[arg(long)]
+    pub list_clients: bool,
+    /// For how long [default: 30; a broken client until it is convicted, 60 at most]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub seconds: Option<Duration>,
+    /// How many client processes [default: 4, or what the client needs; so the next two]
+    #[arg(long, value_name = "N")]
+    pub clients: Option<u32>,
     /// How many tasks in each
-    #[arg(long, value_name = "N", default_value_t = 4)]
-    pub tasks: u32,
+    #[arg(long, value_name = "N")]
+    pub tasks: Option<u32>,
     /// How many names they contend for
-    #[arg(long, value_name = "N", default_value_t = 4)]
-    pub names: u32,
-    /// Which faults, with commas between [default: all; none: no fault]
+    #[arg(long, value_name = "N")]
+    pub names: Option<u32>,
+    /// Which faults, with commas between [default: all, or those that convict a broken client; none: no fault]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub faults: Vec<String>,
     /// What the schedule of faults is drawn from

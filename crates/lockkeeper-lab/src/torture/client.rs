@@ -1,7 +1,7 @@
 //! A client process: hears what it is told, and runs the client that is tortured.
 
-use super::orders::{Orders, hear};
-use super::{Subject, shipped};
+use super::orders::hear;
+use super::{Subject, broken, raw, shipped};
 
 /// The hidden subcommand: runs until its stdin closes. Answers the exit code.
 pub fn client_main(_: &[std::ffi::OsString]) -> u8 {
@@ -12,10 +12,13 @@ pub fn client_main(_: &[std::ffi::OsString]) -> u8 {
             return 64;
         }
     };
-    let Orders { label, .. } = &orders;
-    let label = label.clone();
+    let label = orders.label.clone();
     let done = match &orders.subject {
         Subject::Shipped => shipped::run(orders, ended),
+        Subject::Broken(name) => match broken::find(name) {
+            Some(broken) => raw::run(&orders, &ended, broken.style, &|task| (broken.make)(&orders, task)),
+            None => Err(format!("there is no broken client {name:?}")),
+        },
     };
     match done {
         Ok(()) => 0,

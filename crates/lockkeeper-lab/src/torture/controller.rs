@@ -8,19 +8,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::arena::{self, Arena};
+use super::background::Background;
+use super::broken::Broken;
+use super::cost::{self, Sample};
 use super::crew::Crew;
 use super::excuse::Excuses;
-use super::fault::{ANYWHERE, CROWD, Fault, Hits, KILL, STARVE, STOP};
+use super::fault::{ANYWHERE, CROWD, Fault, Hits, KILL, ON_REQUEST, STARVE, STOP};
+use super::liveness::Liveness;
 use super::nemesis::{self, Planned};
 use super::orders::Orders;
-use super::verdict::Verdict;
-use super::{Options, picture, resource};
+use super::verdict::{Conviction, Outcome, Verdict};
+use super::{Options, Subject, picture, resource};
 use crate::check;
 use crate::history::{Record, Role, What, Writer, WriterOptions};
 use crate::interrupt;
 
 /// How many descriptions of a class are kept, so that each can be held against the faults of its moment.
 const DETAILS: usize = 5_000;
+/// How often a broken client's histories are looked at while it runs.
+const LOOK_EVERY: Duration = Duration::from_millis(700);
 /// Clients of a crowd are numbered from here on, and this many.
 const CROWD_FROM: u32 = 1_000;
 const CROWD_SIZE: u32 = 8;
@@ -42,8 +48,29 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<u8, (u8, String)> {
     Ok(interrupt::caught().map_or(verdict.exit_code(), |signal| u8::try_from(128 + signal).unwrap_or(130)))
 }
 
+/// How many of each there are.
+#[derive(Clone, Copy)]
+struct Size {
+    clients: u32,
+    tasks: u32,
+    names: u32,
+}
+
+impl Size {
+    fn of(options: &Options) -> Self {
+        let usual = options.client.broken().map_or([4; 3], |b| [b.clients, b.tasks, b.names]);
+        let [clients, tasks, names] = usual;
+        Self { clients: options.clients.unwrap_or(clients), tasks: options.tasks.unwrap_or(tasks), names: options.names.unwrap_or(names) }
+    }
+}
+
 struct Run {
     options: Options,
+    size: Size,
+    time: Duration,
+    broken: Option<&'static Broken>,
+    /// What hand-offs cost: sampled where a span begins and where it ends.
+    samples: Vec<(Sample, Sample)>,
     plan: Vec<Planned>,
     // Clients end before their servers.
     crew: Crew,
@@ -52,10 +79,11 @@ struct Run {
     nemesis: Writer,
     resource: Writer,
     happened: BTreeMap<&'static str, u64>,
+    looked: Instant,
     excuses: Excuses,
     starving: Arc<AtomicBool>,
     scratch: tempfile::TempDir,
-    _runtime: tokio::runtime::Runtime,
+    _background: Background,
 }
 
 /// What is to be done at a time.
@@ -68,26 +96,38 @@ impl Run {
     fn prepare(options: &Options) -> Result<Self, (u8, String)> {
         let wrong = |text: String| (64, text);
         let own = |text: String| (125, text);
-        if options.clients == 0 || options.tasks == 0 || options.names == 0 {
+        let size = Size::of(options);
+        if size.clients == 0 || size.tasks == 0 || size.names == 0 {
             return Err(wrong("at least one client, one task and one name are needed".to_owned()));
         }
         let scratch = tempfile::Builder::new().prefix("lockkeeper-torture-").tempdir();
         let scratch = scratch.map_err(|e| (69, format!("no directory for the histories: {e}")))?;
+        let broken = options.client.broken();
+        let time = options.time.unwrap_or(Duration::from_secs(if broken.is_some() { 60 } else { 30 }));
         let arena = arena::open(&options.url, scratch.path())?;
         let faults: Vec<Fault> = ANYWHERE.into_iter().chain(arena.faults()).collect();
         let chosen = choose(&options.faults, &faults).map_err(wrong)?;
-        let plan = nemesis::plan(options.seed, options.time, options.clients, &chosen);
+        let plan = match broken.filter(|_| options.faults.is_empty()) {
+            Some(broken) => nemesis::rounds(options.seed, time, broken, size.clients, &faults),
+            None => nemesis::plan(options.seed, time, size.clients, &chosen),
+        };
         let history = |name: &str, role| {
             let path = scratch.path().join(format!("{name}.lkh"));
             Writer::create(path, WriterOptions { role, label: name.to_owned(), ..WriterOptions::default() }).map_err(|e| own(e.to_string()))
         };
         let (nemesis, log) = (history("nemesis", Role::Nemesis)?, history("resource", Role::Resource)?);
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(|e| own(e.to_string()))?;
+        let background = Background::start().map_err(|e| own(e.to_string()))?;
         let socket = scratch.path().join("resource");
-        runtime.block_on(resource::serve(&socket, log.clone())).map_err(|e| own(format!("{}: {e}", socket.display())))?;
+        background.block_on(resource::serve(&socket, log.clone())).map_err(|e| own(format!("{}: {e}", socket.display())))?;
         let about = arena.about();
+        // What is no lock of ours was promised by nobody to be safe with late writes, or not to be.
+        let late = about.leases && options.client == Subject::Shipped;
         Ok(Self {
             options: options.clone(),
+            size,
+            time,
+            broken,
+            samples: Vec::new(),
             plan,
             crew: Crew::default(),
             arena,
@@ -95,15 +135,16 @@ impl Run {
             nemesis,
             resource: log,
             happened: BTreeMap::new(),
-            excuses: Excuses::new(about.leases, about.recovery),
+            looked: Instant::now(),
+            excuses: Excuses::new(late, about.recovery),
             starving: Arc::default(),
             scratch,
-            _runtime: runtime,
+            _background: background,
         })
     }
 
     fn go(&mut self) {
-        for number in 0..self.options.clients {
+        for number in 0..self.size.clients {
             self.start(number);
         }
         let mut steps: Vec<(Duration, Step)> = Vec::new();
@@ -113,27 +154,30 @@ impl Run {
         }
         steps.sort_by_key(|(at, _)| *at);
         let began = Instant::now();
-        let mut open: Vec<Planned> = Vec::new();
+        self.sample(0);
+        let mut open: Vec<(Planned, u64)> = Vec::new();
         for (at, step) in steps {
             if !self.wait_until(began, at) {
                 break;
             }
             match step {
                 Step::Begin(planned) => {
-                    self.begin(&planned);
-                    open.push(planned);
+                    let target = self.target(&planned);
+                    self.begin(&planned, target);
+                    open.push((planned, target));
                 }
                 Step::End(planned) => {
-                    self.end(&planned);
-                    open.retain(|p| *p != planned);
+                    let Some(at) = open.iter().position(|(p, _)| *p == planned) else { continue };
+                    let (_, target) = open.swap_remove(at);
+                    self.end(&planned, target);
                 }
             }
         }
         // An interrupt leaves nothing stopped, held or starved.
-        for planned in open {
-            self.end(&planned);
+        for (planned, target) in open {
+            self.end(&planned, target);
         }
-        self.wait_until(began, self.options.time);
+        self.wait_until(began, self.time);
         self.finish();
     }
 
@@ -143,16 +187,47 @@ impl Run {
             if interrupt::caught().is_some() {
                 return false;
             }
+            if self.looked.elapsed() > LOOK_EVERY && self.is_convicted() {
+                return false;
+            }
             let left = at.saturating_sub(began.elapsed());
             if left.is_zero() {
                 return true;
             }
             if self.options.progress && std::io::stderr().is_terminal() {
                 let faults: u64 = self.happened.values().sum();
-                eprint!("\r\x1b[K{:>5.1} s of {:.0} s, {faults} faults", began.elapsed().as_secs_f64(), self.options.time.as_secs_f64());
+                eprint!("\r\x1b[K{:>5.1} s of {:.0} s, {faults} faults", began.elapsed().as_secs_f64(), self.time.as_secs_f64());
             }
             std::thread::sleep(left.min(Duration::from_millis(100)));
         }
+    }
+
+    /// Whether a broken client has shown already what is wrong with it; then there is no more to wait for.
+    fn is_convicted(&mut self) -> bool {
+        self.looked = Instant::now();
+        let (Some(broken), Ok(findings)) = (self.broken, self.findings()) else { return false };
+        let (report, convictions) = findings;
+        let mut found = report.found.keys().map(|c| c.as_str()).chain(convictions.iter().map(|c| c.class));
+        found.any(|class| broken.convicted_by.contains(&class))
+    }
+
+    /// What the histories say, as far as they are written.
+    fn findings(&self) -> Result<(check::Report, Vec<Conviction>), check::CheckError> {
+        let recovery = self.arena.about().recovery;
+        let options = check::Options {
+            recovery: Some(recovery),
+            recovery_slack: Duration::from_millis(500),
+            allow: self.excuses.always(),
+            details: DETAILS,
+            ..check::Options::default()
+        };
+        let dir = self.scratch.path();
+        let report = check::check_files(&[dir], options)?;
+        let mut convictions = Liveness::judge(recovery, dir)?;
+        if self.happened.contains_key(CROWD) {
+            convictions.extend(cost::judge(&self.samples, dir)?);
+        }
+        Ok((report, convictions))
     }
 
     /// Starts a client, or a killed one again under a new history.
@@ -166,8 +241,8 @@ impl Run {
             history: self.scratch.path().join(format!("client-{number}-{start}.lkh")),
             socket: self.scratch.path().join("resource"),
             label,
-            tasks: self.options.tasks,
-            names: self.options.names,
+            tasks: self.size.tasks,
+            names: self.size.names,
             seed: self.options.seed.wrapping_add(u64::from(start) << 20),
         };
         if let Err(error) = self.crew.start(number, &orders) {
@@ -179,11 +254,10 @@ impl Run {
         if matches!(planned.fault.hits, Hits::Client | Hits::Link) { self.crew.pid(planned.client) } else { 0 }
     }
 
-    fn begin(&mut self, planned: &Planned) {
+    fn begin(&mut self, planned: &Planned, target: u64) {
         let fault = planned.fault;
         // Written before the kill: the holder's interval ends here at the latest.
         let what = if fault.name == KILL { What::Kill } else { What::FaultBegin };
-        let target = self.target(planned);
         self.nemesis.write_text(fault.name, Record::new(what).number(target));
         self.excuses.begin(fault, Writer::now());
         let done = match fault.name {
@@ -192,6 +266,7 @@ impl Run {
             STARVE => starve(&self.starving),
             CROWD => {
                 (CROWD_FROM..CROWD_FROM + CROWD_SIZE).for_each(|number| self.start(number));
+                self.sample(CROWD_SIZE);
                 Ok(())
             }
             name => self.arena.strike(name, planned.client),
@@ -202,7 +277,8 @@ impl Run {
         }
     }
 
-    fn end(&mut self, planned: &Planned) {
+    /// `target` is the process that was hit when it began; another may have taken its place.
+    fn end(&mut self, planned: &Planned, target: u64) {
         let fault = planned.fault;
         let done = match fault.name {
             STOP => self.crew.stop(planned.client, false),
@@ -215,6 +291,7 @@ impl Run {
                 Ok(())
             }
             CROWD => {
+                self.sample(0);
                 self.dismiss(&(CROWD_FROM..CROWD_FROM + CROWD_SIZE).collect::<Vec<_>>());
                 Ok(())
             }
@@ -225,7 +302,6 @@ impl Run {
         }
         self.excuses.end(fault, Writer::now());
         if fault.name != KILL {
-            let target = self.target(planned);
             self.nemesis.write_text(fault.name, Record::new(What::FaultEnd).number(target));
         }
     }
@@ -257,22 +333,35 @@ impl Run {
         }
     }
 
+    /// A span ends here, and the next one begins, with so many clients more.
+    fn sample(&mut self, more: u32) {
+        let Some(calls) = self.arena.calls() else { return };
+        let sample = Sample { at: Writer::now(), calls, tasks: (self.size.clients + more) * self.size.tasks };
+        if let Some((_, end)) = self.samples.last_mut() {
+            (end.at, end.calls) = (sample.at, sample.calls);
+        }
+        self.samples.push((sample, sample));
+    }
+
     fn say(&self, text: &str) {
         eprintln!("lockkeeper: torture: {text}");
     }
 
-    fn judge(self) -> Result<Verdict, String> {
+    fn judge(mut self) -> Result<Verdict, String> {
         let about = self.arena.about();
-        let options = check::Options {
-            recovery: Some(about.recovery),
-            recovery_slack: Duration::from_millis(500),
-            allow: self.excuses.always(),
-            details: DETAILS,
-            ..check::Options::default()
+        let (report, convictions) = self.findings().map_err(|e| e.to_string())?;
+        let outcome = Outcome {
+            about,
+            seed: self.options.seed,
+            subject: self.options.client.word(),
+            broken: self.broken,
+            weak: self.weakness(&report),
+            faults: std::mem::take(&mut self.happened),
+            left_out: self.arena.left_out(),
+            report,
+            convictions,
         };
-        let report = check::check_files(&[self.scratch.path()], options).map_err(|e| e.to_string())?;
-        let weak = self.weakness(&report);
-        let verdict = Verdict::new(about, self.options.seed, self.happened, self.arena.left_out(), report, &self.excuses, weak);
+        let verdict = Verdict::new(outcome, &self.excuses);
         if let Some(path) = &self.options.report {
             let page = picture::page(&[self.scratch.path()], verdict.report(), &|v| self.excuses.expects(v), about.engine);
             write_whole(path, &page.map_err(|e| e.to_string())?)?;
@@ -292,11 +381,13 @@ impl Run {
         if wanted && self.happened.is_empty() {
             return Some("no fault happened".to_owned());
         }
-        self.excuses.not_shown(self.arena.about().class, &report.violations)
+        // Others' locks have no class of ours to show.
+        let class = self.arena.about().class;
+        if self.options.client == Subject::Shipped { self.excuses.not_shown(class, &report.violations) } else { None }
     }
 }
 
-/// The faults that the user wants: all without a choice, except for the crowd, which is there to measure with.
+/// The faults that the user wants: without a choice all that are not for somebody in particular.
 fn choose(wanted: &[String], known: &[Fault]) -> Result<Vec<Fault>, String> {
     let mut chosen = Vec::new();
     for name in wanted.iter().filter(|f| *f != "none") {
@@ -307,7 +398,7 @@ fn choose(wanted: &[String], known: &[Fault]) -> Result<Vec<Fault>, String> {
         chosen.push(*fault);
     }
     if wanted.is_empty() {
-        chosen.extend(known.iter().filter(|k| k.name != CROWD));
+        chosen.extend(known.iter().filter(|k| !ON_REQUEST.contains(&k.name)));
     }
     Ok(chosen)
 }

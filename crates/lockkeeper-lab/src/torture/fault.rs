@@ -30,6 +30,10 @@ pub(super) const STOP: &str = "stop-client";
 pub(super) const KILL: &str = "kill-client";
 pub(super) const STARVE: &str = "starve-cpu";
 pub(super) const CROWD: &str = "crowd";
+pub(super) const SPOIL_COUNTER: &str = "spoil-counter";
+
+/// Faults that are not drawn unless they are asked for by name: they are there for what only some locks do.
+pub(super) const ON_REQUEST: [&str; 2] = [CROWD, SPOIL_COUNTER];
 
 /// What can be done everywhere, without control over a server.
 pub(super) const ANYWHERE: [Fault; 4] = [

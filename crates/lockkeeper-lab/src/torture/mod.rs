@@ -6,16 +6,21 @@
 //! fault is documented to do is expected (`excuse`), all else is not (`verdict`); [`picture`] draws it.
 
 mod arena;
+mod background;
+mod broken;
 mod client;
 mod controller;
+mod cost;
 mod crew;
 mod excuse;
 mod fault;
 mod links;
+mod liveness;
 mod nemesis;
 mod orders;
 pub mod picture;
 mod random;
+mod raw;
 mod resource;
 mod resp;
 mod shipped;
@@ -26,6 +31,7 @@ pub use client::client_main;
 pub use controller::run;
 pub use random::Random;
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -40,6 +46,52 @@ pub enum Subject {
     /// This library's.
     #[default]
     Shipped,
+    /// One of the deliberately broken ones; [`list_clients`] has their names.
+    Broken(String),
+}
+
+impl Subject {
+    /// From the word of the command line: `lockkeeper`, `broken:NAME`.
+    ///
+    /// # Errors
+    /// What is wrong with it, and what there is.
+    pub fn parse(word: &str) -> Result<Self, String> {
+        match word.split_once(':') {
+            None if word == "lockkeeper" => Ok(Self::Shipped),
+            Some(("broken", name)) if broken::find(name).is_some() => Ok(Self::Broken(name.to_owned())),
+            Some(("broken", name)) => Err(format!("there is no broken client {name:?}; --list-clients lists them")),
+            _ => Err(format!("{word:?} is no client: lockkeeper, or broken:NAME (--list-clients lists them)")),
+        }
+    }
+
+    /// What is tortured with it unless something is named.
+    pub fn usual_url(&self) -> &'static str {
+        self.broken().map_or("file:auto", |broken| broken.url)
+    }
+
+    /// The word again.
+    fn word(&self) -> Option<String> {
+        match self {
+            Self::Shipped => None,
+            Self::Broken(name) => Some(format!("broken:{name}")),
+        }
+    }
+
+    fn broken(&self) -> Option<&'static broken::Broken> {
+        if let Self::Broken(name) = self { broken::find(name) } else { None }
+    }
+}
+
+/// Prints the clients that can be tortured, and what is wrong with those that are broken.
+///
+/// # Errors
+/// When `out` cannot be written.
+pub fn list_clients(out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{:<32} this library", "lockkeeper")?;
+    for broken in broken::all() {
+        writeln!(out, "{:<32} {}", format!("broken:{}", broken.name), broken.what)?;
+    }
+    Ok(())
 }
 
 /// What to do for how long.
@@ -49,15 +101,15 @@ pub struct Options {
     pub url: String,
     /// Whose client.
     pub client: Subject,
-    /// For how long.
-    pub time: Duration,
-    /// How many client processes.
-    pub clients: u32,
+    /// For how long; 30 s, or until a broken client is convicted, for at most 60 s.
+    pub time: Option<Duration>,
+    /// How many client processes; 4 unless the client has a number of its own, and so with the next two.
+    pub clients: Option<u32>,
     /// How many tasks in each.
-    pub tasks: u32,
+    pub tasks: Option<u32>,
     /// How many names they contend for.
-    pub names: u32,
-    /// Which faults; empty = all that the arena has.
+    pub names: Option<u32>,
+    /// Which faults; empty = all that the arena has, or those that convict a broken client.
     pub faults: Vec<String>,
     /// What the schedule is drawn from.
     pub seed: u64,
@@ -76,10 +128,10 @@ impl Default for Options {
         Self {
             url: "file:auto".to_owned(),
             client: Subject::default(),
-            time: Duration::from_secs(30),
-            clients: 4,
-            tasks: 4,
-            names: 4,
+            time: None,
+            clients: None,
+            tasks: None,
+            names: None,
             faults: Vec::new(),
             seed: 1,
             report: None,

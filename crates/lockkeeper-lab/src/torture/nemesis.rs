@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Random;
+use super::broken::Broken;
 use super::fault::{Fault, Hits};
 
 /// One fault of the schedule.
@@ -52,6 +53,26 @@ pub(super) fn plan(seed: u64, time: Duration, clients: u32, faults: &[Fault]) ->
             planned.push(next);
         }
         at = last + random.between(ms(50), ms(400));
+    }
+    planned.sort_by_key(|p| p.from);
+    planned
+}
+
+/// The schedule of a broken client: its own faults, round after round, each time for another client.
+pub(super) fn rounds(seed: u64, time: Duration, broken: &Broken, clients: u32, faults: &[Fault]) -> Vec<Planned> {
+    let mut random = Random::new(seed, 0xb20c);
+    let ms = Duration::from_millis;
+    let mut planned = Vec::new();
+    let mut round = ms(600);
+    while round + ms(broken.round_ms) < time && !broken.trigger.is_empty() {
+        let client = u32::try_from(random.below(u64::from(clients))).unwrap_or(0);
+        for strike in broken.trigger {
+            let Some(&fault) = faults.iter().find(|f| f.name == strike.fault) else { continue };
+            let from = round + random.between(ms(strike.at_ms.0), ms(strike.at_ms.1));
+            let hit = if strike.all && fault.hits != Hits::Server { 0..clients } else { client..client + 1 };
+            planned.extend(hit.map(|client| Planned { fault, client, from, to: from + ms(strike.for_ms) }));
+        }
+        round += ms(broken.round_ms);
     }
     planned.sort_by_key(|p| p.from);
     planned

@@ -133,6 +133,26 @@ fn answered(line: &str) -> io::Result<Versions> {
     Ok((fenced, unfenced))
 }
 
+/// A client's line to the resource, for threads.
+pub(super) struct BlockingAccess(std::io::BufReader<std::os::unix::net::UnixStream>);
+
+impl BlockingAccess {
+    pub(super) fn open(socket: &Path) -> io::Result<Self> {
+        Ok(Self(std::io::BufReader::new(std::os::unix::net::UnixStream::connect(socket)?)))
+    }
+
+    /// As [`Access::ask`].
+    pub(super) fn ask(&mut self, ask: Ask<'_>, write: Option<Versions>) -> io::Result<Versions> {
+        use std::io::{BufRead as _, Write as _};
+        self.0.get_mut().write_all(ask.line(write).as_bytes())?;
+        let mut line = String::new();
+        if self.0.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        answered(&line)
+    }
+}
+
 /// A client's line to the resource.
 pub(super) struct Access {
     lines: BufReader<tokio::net::unix::OwnedReadHalf>,

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a server answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +12,16 @@ pub(super) enum Reply {
     Text(String),
     List(Vec<Reply>),
     Error(String),
+}
+
+impl Reply {
+    pub(super) fn is_ok(&self) -> bool {
+        *self == Self::Text("OK".to_owned()) || *self == Self::Number(1)
+    }
+
+    pub(super) fn text(&self) -> Option<&str> {
+        if let Self::Text(text) = self { Some(text) } else { None }
+    }
 }
 
 /// A connection; made when it is wanted, and made anew after an error.
@@ -57,6 +67,32 @@ impl Resp {
             self.stream = None;
         }
         sent
+    }
+
+    /// Waits for something that the server says unasked; `None`: nothing came in that time.
+    pub(super) fn hear(&mut self, within: Duration) -> io::Result<Option<Reply>> {
+        let stream = self.stream()?;
+        let until = Instant::now() + within;
+        stream.get_ref().set_read_timeout(Some(within.max(Duration::from_millis(1))))?;
+        let ready = loop {
+            match stream.fill_buf() {
+                Ok([]) => break Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => break Ok(true),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted && Instant::now() < until => {}
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => break Ok(false),
+                Err(e) => break Err(e),
+            }
+        };
+        let patience = self.patience;
+        let heard = match ready {
+            Ok(true) => self.stream()?.get_ref().set_read_timeout(Some(patience)).and_then(|()| self.read()).map(Some),
+            Ok(false) => Ok(None),
+            Err(e) => Err(e),
+        };
+        if heard.is_err() {
+            self.stream = None;
+        }
+        heard
     }
 
     fn read(&mut self) -> io::Result<Reply> {

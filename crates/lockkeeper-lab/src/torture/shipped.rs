@@ -14,7 +14,7 @@ const PERMITS: u16 = 3;
 
 /// Runs until it is told to end.
 pub(super) fn run(orders: Orders, ended: Ended) -> Result<(), String> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(|e| e.to_string())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
     runtime.block_on(work(orders, ended)).map_err(|e| e.to_string())
 }
 

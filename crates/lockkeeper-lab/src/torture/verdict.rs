@@ -7,7 +7,10 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::arena::About;
+use super::broken::Broken;
+use super::cost::COST;
 use super::excuse::Excuses;
+use super::liveness::LIVENESS;
 use crate::check::{Class, Report};
 
 /// The last line, its keys in the order of docs/json.md.
@@ -34,6 +37,17 @@ pub(super) struct Found {
     pub(super) first: Option<String>,
 }
 
+/// What the histories' checker does not judge: liveness and cost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Conviction {
+    pub(super) class: &'static str,
+    /// Of which lock.
+    pub(super) name: String,
+    /// When it began, on the clock of histories.
+    pub(super) at: u64,
+    pub(super) sentence: String,
+}
+
 #[derive(Serialize)]
 struct Recovery {
     p50: Option<u64>,
@@ -41,42 +55,58 @@ struct Recovery {
     promised: Option<u64>,
 }
 
+/// What a run came to, before it is judged.
+pub(super) struct Outcome {
+    pub(super) about: About,
+    pub(super) seed: u64,
+    /// Whose lock, if it is not this library's.
+    pub(super) subject: Option<String>,
+    pub(super) broken: Option<&'static Broken>,
+    pub(super) faults: BTreeMap<&'static str, u64>,
+    pub(super) left_out: Vec<String>,
+    pub(super) report: Report,
+    pub(super) convictions: Vec<Conviction>,
+    /// Why nothing could be learnt.
+    pub(super) weak: Option<String>,
+}
+
 /// See the module.
 pub(super) struct Verdict {
-    about: About,
-    seed: u64,
-    faults: BTreeMap<&'static str, u64>,
-    left_out: Vec<String>,
-    report: Report,
+    of: Outcome,
     violations: Vec<Found>,
     expected: Vec<Found>,
-    /// Why nothing could be learnt.
-    weak: Option<String>,
     /// Where the histories are kept, when something was found.
     kept: Option<PathBuf>,
 }
 
 impl Verdict {
-    pub(super) fn new(
-        about: About,
-        seed: u64,
-        faults: BTreeMap<&'static str, u64>,
-        left_out: Vec<String>,
-        report: Report,
-        excuses: &Excuses,
-        weak: Option<String>,
-    ) -> Self {
+    pub(super) fn new(of: Outcome, excuses: &Excuses) -> Self {
         let (mut violations, mut expected) = (Vec::new(), Vec::new());
-        for (class, count) in &report.found {
-            let (fine, bad) = divide(*class, *count, &report, excuses);
+        for (class, count) in &of.report.found {
+            let (fine, bad) = divide(*class, *count, &of.report, excuses);
             violations.extend(bad);
             expected.extend(fine);
         }
-        Self { about, seed, faults, left_out, report, violations, expected, weak, kept: None }
+        for class in [LIVENESS, COST] {
+            let mut found = of.convictions.iter().filter(|c| c.class == class);
+            let count = found.clone().count() as u64;
+            violations.extend(found.next().map(|first| Found { class, count, first: Some(first.sentence.clone()) }));
+        }
+        Self { of, violations, expected, kept: None }
     }
 
     pub(super) fn report(&self) -> &Report {
-        &self.report
+        &self.of.report
+    }
+
+    /// The first violation of the class that convicts this client: when, after the first event, and in which words.
+    fn conviction(&self) -> Option<(&'static str, f64, &str)> {
+        let classes = self.of.broken?.convicted_by;
+        let checked = self.of.report.violations.iter().map(|v| (v.class.as_str(), v.at, v.sentence.as_str()));
+        let others = self.of.convictions.iter().map(|c| (c.class, c.at, c.sentence.as_str()));
+        let own = checked.chain(others).filter(|(class, ..)| classes.contains(class));
+        let (class, at, sentence) = own.min_by_key(|(class, at, _)| (classes.iter().position(|c| c == class), *at))?;
+        Some((class, at.saturating_sub(self.of.report.span.0) as f64 / 1e9, sentence))
     }
 
     pub(super) fn has_violations(&self) -> bool {
@@ -90,7 +120,7 @@ impl Verdict {
     fn word(&self) -> &'static str {
         if self.has_violations() {
             "violations"
-        } else if self.weak.is_some() {
+        } else if self.of.weak.is_some() {
             "too-weak"
         } else {
             "clean"
@@ -107,37 +137,45 @@ impl Verdict {
 
     pub(super) fn json(&self) -> String {
         let ms = |ns: Option<u64>| ns.map(|ns| ns / 1_000_000);
-        let recovery = &self.report.recovery;
+        let recovery = &self.of.report.recovery;
         let object = Object {
-            engine: self.about.engine,
+            engine: self.of.about.engine,
             verdict: self.word(),
-            holds: self.report.counts.holds,
-            faults: &self.faults,
+            holds: self.of.report.counts.holds,
+            faults: &self.of.faults,
             violations: &self.violations,
             expected_violations: &self.expected,
-            stale_writes_rejected: self.report.counts.stale_rejected,
-            stale_writes_accepted: self.report.counts.stale_accepted,
-            recovery_ms: Recovery { p50: ms(recovery.p50()), max: ms(recovery.max()), promised: ms(self.report.recovery_promised_ns) },
-            seed: self.seed,
+            stale_writes_rejected: self.of.report.counts.stale_rejected,
+            stale_writes_accepted: self.of.report.counts.stale_accepted,
+            recovery_ms: Recovery { p50: ms(recovery.p50()), max: ms(recovery.max()), promised: ms(self.of.report.recovery_promised_ns) },
+            seed: self.of.seed,
         };
         // Numbers and plain words: there is nothing that could not be written.
         serde_json::to_string(&object).unwrap_or_default()
     }
 
     pub(super) fn print(&self, out: &mut dyn Write) -> io::Result<()> {
-        let counts = &self.report.counts;
-        let faults: u64 = self.faults.values().sum();
-        let (engine, class) = (self.about.engine, self.about.class);
-        writeln!(out, "{engine}, class {class}: {} holds checked under {faults} faults, seed {}", counts.holds, self.seed)?;
-        for (fault, times) in &self.faults {
+        let counts = &self.of.report.counts;
+        let faults: u64 = self.of.faults.values().sum();
+        let (engine, class) = (self.of.about.engine, self.of.about.class);
+        if let Some(subject) = &self.of.subject {
+            write!(out, "{subject} on ")?;
+        }
+        writeln!(out, "{engine}, class {class}: {} holds checked under {faults} faults, seed {}", counts.holds, self.of.seed)?;
+        for (fault, times) in &self.of.faults {
             writeln!(out, "  {fault:<20} {times:>6} ×")?;
         }
-        for left in &self.left_out {
+        for left in &self.of.left_out {
             writeln!(out, "  left out: {left}")?;
         }
         let ms = |ns: Option<u64>| ns.map_or("none measured".to_owned(), |ns| format!("{:.1} ms", ns as f64 / 1e6));
-        writeln!(out, "  recovery after a death: median {}, at most {}", ms(self.report.recovery.p50()), ms(self.report.recovery.max()))?;
-        if self.about.leases {
+        writeln!(
+            out,
+            "  recovery after a death: median {}, at most {}",
+            ms(self.of.report.recovery.p50()),
+            ms(self.of.report.recovery.max())
+        )?;
+        if self.of.about.leases {
             writeln!(
                 out,
                 "  stale writes: {} rejected, {} accepted where tokens are checked",
@@ -152,7 +190,12 @@ impl Verdict {
         if let Some(kept) = &self.kept {
             writeln!(out, "  histories kept in {}", kept.display())?;
         }
-        match (self.word(), &self.weak) {
+        if let Some((class, seconds, sentence)) = self.conviction() {
+            let what = self.of.broken.map_or("", |b| b.what);
+            writeln!(out, "convicted of {class}: {what}\n  at +{seconds:.3} s: {sentence}")?;
+        }
+        match (self.word(), &self.of.weak) {
+            ("violations", _) if self.of.subject.is_some() => writeln!(out, "VIOLATIONS"),
             ("violations", _) => writeln!(out, "VIOLATIONS beyond what its class allows"),
             (_, Some(why)) => writeln!(out, "too weak to say: {why}"),
             _ => writeln!(out, "clean: nothing beyond what its class allows"),

@@ -50,6 +50,10 @@ pub(super) trait Arena {
     fn mend(&mut self, fault: &'static str, _client: u32) -> Result<(), String> {
         Err(format!("nothing here knows how to end {fault}"))
     }
+    /// How many requests the server has answered, where it can be asked.
+    fn calls(&mut self) -> Option<u64> {
+        None
+    }
     /// Faults that this machine does not allow, and why.
     fn left_out(&self) -> Vec<String> {
         Vec::new()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::fault::{FORGOTTEN, Fault, Hits};
+use super::super::fault::{FORGOTTEN, Fault, Hits, SPOIL_COUNTER};
 use super::super::links::{self, Links};
 use super::super::resp::{Reply, Resp};
 use super::super::storm::Storm;
@@ -45,6 +45,8 @@ const FAULTS: [Fault; 7] = [
 const DURABLE: [Fault; 1] = [server("kill-server", &[], "the server is killed, and started again with its data")];
 /// With nothing on disk.
 const FORGETFUL: [Fault; 1] = [server("kill-server", FORGOTTEN, "the server is killed, and started again without its data")];
+/// Only for locks that keep a counter of their own beside the lock's key.
+const SPOIL: Fault = server(SPOIL_COUNTER, &[], "an operator overwrites every counter (keys that end in :token) with a text");
 const STEPS: [Fault; 2] = [
     server("clock-forward", SET_BACK, "the server's clock steps forward by 2 s, and back"),
     server("clock-back", SET_BACK, "the server's clock steps back by 2 s, and forward"),
@@ -106,6 +108,11 @@ impl RedisArena {
         Ok(())
     }
 
+    fn counters(&self, text: &str) -> Result<(), String> {
+        let script = "for _, key in ipairs(redis.call('KEYS', '*:token')) do redis.call('SET', key, ARGV[1]) end";
+        self.ask(&["EVAL", script, "0", text]).map(|_| ())
+    }
+
     fn memory(&self, policy: &str, limit: &str) -> Result<(), String> {
         self.ask(&["CONFIG", "SET", "maxmemory-policy", policy, "maxmemory", limit]).map(|_| ())
     }
@@ -129,7 +136,7 @@ impl Arena for RedisArena {
         let disk = if self.durable { DURABLE } else { FORGETFUL };
         let steps: &[Fault] = if self.clock.is_ok() { &STEPS } else { &[] };
         let rates = |fault: &&Fault| self.clock.is_ok() || !fault.name.starts_with("clock-");
-        FAULTS.iter().filter(rates).chain(&links::FAULTS).chain(&disk).chain(steps).copied().collect()
+        FAULTS.iter().filter(rates).chain(&links::FAULTS).chain(&disk).chain(steps).chain([&SPOIL]).copied().collect()
     }
 
     fn left_out(&self) -> Vec<String> {
@@ -147,6 +154,7 @@ impl Arena for RedisArena {
             "script-flush" => return self.again(Duration::from_millis(5), &["SCRIPT", "FLUSH"]),
             "evict" => return self.memory("allkeys-random", "1"),
             "out-of-memory" => return self.memory("noeviction", "1"),
+            SPOIL_COUNTER => return self.counters("unreadable"),
             "clock-forward" => return self.clock(|clock| clock.step(Clocks::Wall, STEP)),
             "clock-back" => return self.clock(|clock| clock.step_back(Clocks::Wall, STEP)),
             "clock-slow" => return self.clock(|clock| clock.run_at(Clocks::Wall, -80_000)),
@@ -163,6 +171,7 @@ impl Arena for RedisArena {
             "kill-server" => return self.server.try_restart(),
             "flush" | "script-flush" => self.storm = None,
             "evict" | "out-of-memory" => return self.memory("noeviction", "0"),
+            SPOIL_COUNTER => return self.counters("1000000000"),
             "clock-forward" => return self.clock(|clock| clock.step_back(Clocks::Wall, STEP)),
             "clock-back" => return self.clock(|clock| clock.step(Clocks::Wall, STEP)),
             // Right again from where they are: a step would be another fault.
@@ -171,5 +180,10 @@ impl Arena for RedisArena {
             fault => return Err(format!("redis has no fault {fault}")),
         }
         Ok(())
+    }
+
+    fn calls(&mut self) -> Option<u64> {
+        let info = self.ask(&["INFO", "stats"]).ok()?;
+        info.text()?.lines().find_map(|line| line.strip_prefix("total_commands_processed:"))?.trim().parse().ok()
     }
 }

@@ -1,0 +1,41 @@
+//! The test of the laboratory itself: every lock that is known to be wrong is convicted, by its own violation.
+#![allow(clippy::expect_used, reason = "tests may")]
+
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+fn lockkeeper(words: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
+    let out = command.args(words).stdin(Stdio::null()).output().expect("the program can be started");
+    (out.status.code(), String::from_utf8_lossy(&out.stdout).into_owned(), String::from_utf8_lossy(&out.stderr).into_owned())
+}
+
+#[test]
+fn every_broken_client_is_convicted_by_its_own_violation_and_the_report_says_why_and_when() {
+    let (_, list, _) = lockkeeper(&["torture", "--list-clients"]);
+    let names: Vec<(&str, &str)> = list.lines().filter_map(|l| l.split_once(' ')).filter(|(n, _)| n.starts_with("broken:")).collect();
+    assert!(names.len() >= 12, "{list}");
+    let mut escaped = Vec::new();
+    for (name, what) in names {
+        let began = Instant::now();
+        let (code, said, complained) = lockkeeper(&["torture", "--client", name, "--seed", "1"]);
+        let sentence = said.lines().skip_while(|l| !l.starts_with("convicted of ")).take(2).collect::<Vec<_>>().join("\n");
+        println!("{name:<32} {:>5.1} s  {sentence}", began.elapsed().as_secs_f64());
+        if code != Some(1) || !sentence.contains(what.trim()) || !sentence.contains("\n  at +") {
+            escaped.push(format!("{name}: exit {code:?}\n{said}{complained}"));
+        }
+        if let Some(kept) = said.lines().find_map(|l| l.trim().strip_prefix("histories kept in ")) {
+            std::fs::remove_dir_all(kept).expect("histories that are kept can be removed");
+        }
+    }
+    assert!(escaped.is_empty(), "not convicted:\n{}", escaped.join("\n"));
+}
+
+#[test]
+fn a_client_that_nobody_knows_is_refused_and_says_how_to_list_them() {
+    for wrong in ["broken:no-such", "mine", "broken:"] {
+        let (code, _, complained) = lockkeeper(&["torture", "--client", wrong]);
+        assert_eq!(code, Some(64), "{complained}");
+        assert!(complained.contains("--list-clients"), "{complained}");
+    }
+}

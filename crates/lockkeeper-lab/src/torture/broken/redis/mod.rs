@@ -1,0 +1,105 @@
+//! Locks on Redis.
+
+mod deadline_from_reply;
+mod get_then_del;
+mod late_push;
+mod lost_wakeup;
+mod no_fencing;
+mod no_watchdog;
+mod plain_del;
+mod same_value;
+mod script_half_way;
+mod setnx_forever;
+mod setnx_then_expire;
+mod watchdog_outlives;
+
+use std::io;
+use std::time::Duration;
+
+use super::super::orders::Orders;
+use super::super::raw::{Ending, GiveUp, Grant};
+use super::super::resp::{Reply, Resp};
+use super::{BASE, Broken, Strike, TTL};
+use crate::history::Writer;
+
+pub(super) const ALL: &[&Broken] = &[
+    &setnx_forever::THIS,
+    &setnx_then_expire::THIS,
+    &script_half_way::THIS,
+    &same_value::THIS,
+    &plain_del::THIS,
+    &get_then_del::THIS,
+    &no_watchdog::THIS,
+    &watchdog_outlives::THIS,
+    &deadline_from_reply::THIS,
+    &late_push::THIS,
+    &no_fencing::THIS,
+    &lost_wakeup::THIS,
+];
+
+/// How often they ask again.
+const EVERY: Duration = Duration::from_millis(5);
+/// How long they wait for an answer: longer than any reply is held.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Deletes a key that has our value.
+const COMPARE_AND_DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
+
+/// A connection, and the value that this holder puts into keys.
+struct Base {
+    wire: Resp,
+    name: String,
+    value: String,
+    /// Until when the hold is believed in, on the clock of histories.
+    deadline: u64,
+}
+
+impl Base {
+    fn of(orders: &Orders, task: u32) -> Result<Self, String> {
+        let value = format!("{}:{}:{task}", orders.label, std::process::id());
+        Ok(Self { wire: Resp::to(port(&orders.url)?, PATIENCE), name: String::new(), value, deadline: 0 })
+    }
+
+    /// `SET name value NX PX ttl` until it succeeds; believed in from before the request on.
+    fn set_if_free(&mut self, name: &str, give_up: &GiveUp) -> io::Result<Option<Grant>> {
+        self.name = name.to_owned();
+        let ttl = TTL.as_millis().to_string();
+        let (wire, value) = (&mut self.wire, &self.value);
+        let attempt = || {
+            let before = Writer::now();
+            let set = wire.ask(&["SET", name, value, "NX", "PX", &ttl])?.is_ok();
+            Ok(set.then(|| Grant { token: 0, deadline: before + lease() }))
+        };
+        let got = give_up.poll(EVERY, attempt)?;
+        self.deadline = got.map_or(0, |g| g.deadline);
+        Ok(got)
+    }
+
+    /// Deletes the key if it has our value, in one step.
+    fn compare_and_delete(&mut self) -> io::Result<Ending> {
+        Ok(ending(&self.wire.ask(&["EVAL", COMPARE_AND_DELETE, "1", &self.name, &self.value])?))
+    }
+}
+
+fn ending(reply: &Reply) -> Ending {
+    match reply {
+        Reply::Number(1) => Ending::Released,
+        Reply::Number(_) => Ending::NotOurs,
+        _ => Ending::Unknown,
+    }
+}
+
+/// A lease in nanoseconds.
+fn whole_lease() -> u64 {
+    u64::try_from(TTL.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// What remains of it when clocks may differ by a tenth.
+fn lease() -> u64 {
+    whole_lease() / 10 * 9
+}
+
+fn port(url: &str) -> Result<u16, String> {
+    let address = url.strip_prefix("redis://").and_then(|rest| rest.split(['/', '?']).next());
+    let port = address.and_then(|a| a.strip_prefix("127.0.0.1:").or_else(|| a.strip_prefix("localhost:")));
+    port.and_then(|p| p.parse().ok()).ok_or_else(|| format!("{url}: this client needs redis:auto, or a server at redis://127.0.0.1:PORT"))
+}

@@ -1,0 +1,203 @@
+//! Somebody gets it: a lock that nobody holds, that somebody waits for, while no fault is under way, goes to one of those who
+//! wait within T. Deaths are judged by the checker as well; a wake-up that was lost only here.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::time::Duration;
+
+use super::verdict::Conviction;
+use crate::check::{self, CheckError};
+use crate::history::{Flags, Item, LockId, Merge, Record, Role, State, What};
+
+/// The word for it.
+pub(super) const LIVENESS: &str = "liveness";
+/// How much longer than T is let pass: threads wait for processors, too.
+const SLACK: Duration = Duration::from_millis(700);
+
+#[derive(Default)]
+struct Lock {
+    waiting: HashMap<u64, u32>,
+    holding: HashMap<u64, u32>,
+    /// Since when nobody holds it and somebody waits.
+    since: Option<u64>,
+}
+
+/// See the module.
+pub(super) struct Liveness {
+    bound_ns: u64,
+    promised: Duration,
+    locks: HashMap<LockId, Lock>,
+    names: HashMap<LockId, String>,
+    faults: HashSet<(LockId, u64)>,
+    last_fault_end: u64,
+    found: Vec<Conviction>,
+}
+
+impl Liveness {
+    pub(super) fn new(promised: Duration) -> Self {
+        Self {
+            bound_ns: u64::try_from((promised + SLACK).as_nanos()).unwrap_or(u64::MAX),
+            promised,
+            locks: HashMap::new(),
+            names: HashMap::new(),
+            faults: HashSet::new(),
+            last_fault_end: 0,
+            found: Vec::new(),
+        }
+    }
+
+    /// Judges the histories in a directory.
+    pub(super) fn judge(promised: Duration, dir: &Path) -> Result<Vec<Conviction>, CheckError> {
+        let files = check::expand(&[dir])?;
+        let mut merge = Merge::open(&files, 0)?;
+        let mut pids: HashMap<u64, Vec<u32>> = HashMap::new();
+        for (file, source) in (0..).zip(merge.sources()) {
+            if source.header.role == Role::Client {
+                pids.entry(u64::from(source.header.pid)).or_default().push(file);
+            }
+        }
+        let running = merge.sources().any(|s| s.header.role == Role::Nemesis && s.header.state == State::Open);
+        let mut judge = Self::new(promised);
+        let mut last = 0;
+        while let Some(item) = merge.next()? {
+            judge.names.extend(merge.new_names().into_iter().map(|(lock, label)| (lock, label.to_string())));
+            match item {
+                Item::Event(_, _, record) if matches!(record.what, What::Kill | What::Exit) => {
+                    pids.get(&record.number).into_iter().flatten().for_each(|file| judge.dies(*file, record.at));
+                }
+                Item::Event(file, _, record) => {
+                    judge.event(file, &record);
+                    last = record.at;
+                }
+                Item::End(..) => {}
+            }
+        }
+        // Where nobody writes any more nobody gets it either: histories that are still being written end now.
+        judge.all(if running { last.max(crate::history::Writer::now()) } else { last });
+        Ok(judge.found)
+    }
+
+    fn event(&mut self, file: u32, record: &Record) {
+        match record.what {
+            What::FaultBegin => {
+                self.all(record.at);
+                self.faults.insert((record.lock, record.number));
+            }
+            What::FaultEnd => {
+                self.faults.remove(&(record.lock, record.number));
+                self.last_fault_end = record.at;
+            }
+            What::AcquireCalled if !record.flags.has(Flags::TRY) => {
+                self.locks.entry(record.lock).or_default().waiting.insert(record.claim, file);
+            }
+            What::Acquired => {
+                self.look(record.lock, record.at);
+                let lock = self.locks.entry(record.lock).or_default();
+                lock.waiting.remove(&record.claim);
+                lock.holding.insert(record.claim, file);
+            }
+            What::TimedOut | What::AcquireFailed | What::AcquireUnknown | What::Cancelled => {
+                self.look(record.lock, record.at);
+                let lock = self.locks.entry(record.lock).or_default();
+                lock.waiting.remove(&record.claim);
+                if record.what == What::AcquireUnknown {
+                    // It may have it, until its lease is over.
+                    lock.since = None;
+                }
+            }
+            What::Released | What::ReleasedLost | What::ReleasedNotOwner | What::ReleaseUnknown | What::Lost => {
+                self.locks.entry(record.lock).or_default().holding.remove(&record.claim);
+            }
+            _ => return,
+        }
+        self.settle(record.lock, record.at);
+    }
+
+    /// Whatever a process held or waited for is over.
+    fn dies(&mut self, file: u32, at: u64) {
+        for lock in self.locks.keys().copied().collect::<Vec<_>>() {
+            self.look(lock, at);
+            if let Some(lock) = self.locks.get_mut(&lock) {
+                lock.waiting.retain(|_, of| *of != file);
+                lock.holding.retain(|_, of| *of != file);
+            }
+            self.settle(lock, at);
+        }
+    }
+
+    /// Whether a lock is owed to somebody from now on, or no more.
+    fn settle(&mut self, lock: LockId, at: u64) {
+        if let Some(lock) = self.locks.get_mut(&lock) {
+            let owed = lock.holding.is_empty() && !lock.waiting.is_empty();
+            lock.since = if owed { lock.since.or(Some(at)) } else { None };
+        }
+    }
+
+    fn all(&mut self, at: u64) {
+        for lock in self.locks.keys().copied().collect::<Vec<_>>() {
+            self.look(lock, at);
+        }
+    }
+
+    /// Convicts, if a lock has been owed for too long.
+    fn look(&mut self, id: LockId, at: u64) {
+        let Some(lock) = self.locks.get_mut(&id).filter(|_| self.faults.is_empty()) else { return };
+        let Some(since) = lock.since.map(|since| since.max(self.last_fault_end)) else { return };
+        if at.saturating_sub(since) <= self.bound_ns {
+            return;
+        }
+        let waiting = lock.waiting.len();
+        lock.since = Some(at);
+        let name = self.names.get(&id).cloned().unwrap_or_default();
+        let (took, promised) = ((at - since) / 1_000_000, self.promised.as_millis());
+        let sentence =
+            format!("nobody held {name} and {waiting} waited for it, and nobody got it for {took} ms; promised are {promised} ms");
+        self.found.push(Conviction { class: LIVENESS, name, at: since, sentence });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOCK: LockId = LockId(7);
+    const SECOND: u64 = 1_000_000_000;
+
+    fn tell(events: &[(u64, What, u64)]) -> usize {
+        let mut judge = Liveness::new(Duration::from_secs(1));
+        for (at, what, claim) in events {
+            let lock = if matches!(what, What::FaultBegin | What::FaultEnd) { LockId(9) } else { LOCK };
+            judge.event(0, &Record { at: at * SECOND / 10, ..Record::about(*what, lock, *claim) });
+        }
+        judge.all(10 * SECOND);
+        judge.found.len()
+    }
+
+    #[test]
+    fn a_lock_that_nobody_holds_and_somebody_waits_for_is_convicted_after_its_time() {
+        use What::{AcquireCalled, Acquired, FaultBegin, FaultEnd, Released, TimedOut};
+        assert_eq!(tell(&[(0, AcquireCalled, 1), (10, Acquired, 1), (99, Released, 1)]), 0, "in time");
+        assert_eq!(tell(&[(0, AcquireCalled, 1), (30, Acquired, 1)]), 1, "too late");
+        assert_eq!(tell(&[(0, AcquireCalled, 1), (30, TimedOut, 1)]), 1, "given up too late");
+        assert_eq!(tell(&[(0, AcquireCalled, 1), (1, Acquired, 1), (2, AcquireCalled, 2), (60, Released, 1), (61, Acquired, 2)]), 0);
+        let faulty = [(0, AcquireCalled, 1), (1, FaultBegin, 0), (30, FaultEnd, 0), (40, Acquired, 1)];
+        assert_eq!(tell(&faulty), 0, "a fault was under way");
+        assert_eq!(tell(&[(0, AcquireCalled, 1)]), 1, "never");
+    }
+
+    #[test]
+    fn a_death_ends_what_was_held_and_waited_for() {
+        let mut judge = Liveness::new(Duration::from_secs(1));
+        for (at, what, claim, file) in [(0, What::AcquireCalled, 1, 0), (0, What::Acquired, 1, 0), (1, What::AcquireCalled, 2, 1)] {
+            judge.event(file, &Record { at: at * SECOND, ..Record::about(what, LOCK, claim) });
+        }
+        judge.dies(0, 2 * SECOND);
+        judge.all(3 * SECOND);
+        assert!(judge.found.is_empty());
+        judge.all(5 * SECOND);
+        assert_eq!(judge.found.len(), 1);
+        judge.dies(1, 6 * SECOND);
+        judge.all(20 * SECOND);
+        assert_eq!(judge.found.len(), 1, "nobody waits any more");
+    }
+}
