@@ -74,9 +74,8 @@ impl Engine for LedgerEngine {
     }
     fn describe(&self) -> Description {
         let mut about = Description::new("ledger", "ledger", Class::OneKernel);
-        let Can { election, fair, .. } = about.can;
-        about.can =
-            Can { shared: false, upgrade: false, permits: false, latch: false, list: false, force: false, delay: false, election, fair };
+        let can = Can { shared: false, upgrade: false, permits: false, resize: false, latch: false, ..about.can };
+        about.can = Can { list: false, force: false, delay: false, ..can };
         about
     }
     fn attempt(&self, claim: &Claim, line: Line) -> Answer<Attempt> {

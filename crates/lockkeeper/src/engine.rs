@@ -48,6 +48,14 @@ impl<T: Send + 'static> Answer<T> {
         Self::Later(Box::pin(future))
     }
 
+    /// Waits for it.
+    pub(crate) async fn get(self) -> T {
+        match self {
+            Self::Now(value) => value,
+            Self::Later(future) => future.await,
+        }
+    }
+
     /// The same answer, changed.
     pub fn map<U>(self, change: impl FnOnce(T) -> U + Send + 'static) -> Answer<U> {
         match self {

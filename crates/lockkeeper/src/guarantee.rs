@@ -79,14 +79,35 @@ pub struct Can {
     pub force: bool,
     /// `lock_delay`.
     pub delay: bool,
-    /// A line whose order the engine keeps between processes.
+    /// Changing a semaphore's limit, which the engine stores and holds everybody to.
+    pub resize: bool,
+    /// A line for locks whose order the engine keeps between processes.
     pub fair: bool,
+    /// The same for semaphores.
+    pub fair_permits: bool,
+    /// A writer that waits is not passed by readers for ever.
+    pub writer_turns: bool,
+    /// Host, process, program and label of holders and waiters are recorded.
+    pub identity: bool,
 }
 
 impl Can {
     /// Everything.
-    pub const ALL: Self =
-        Self { shared: true, upgrade: true, permits: true, election: true, latch: true, list: true, force: true, delay: true, fair: true };
+    pub const ALL: Self = Self {
+        shared: true,
+        upgrade: true,
+        permits: true,
+        election: true,
+        latch: true,
+        list: true,
+        force: true,
+        delay: true,
+        resize: true,
+        fair: true,
+        fair_permits: true,
+        writer_turns: true,
+        identity: true,
+    };
 }
 
 /// What an engine says about itself, from the values actually negotiated (R14).

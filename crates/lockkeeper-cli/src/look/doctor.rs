@@ -104,7 +104,10 @@ fn words(about: &Description, choice: &Choice) -> String {
         (can.list, "listing"),
         (can.force, "release --force"),
         (can.delay, "lock delay"),
+        (can.resize, "stored limits of semaphores"),
         (can.fair, "an order of those who wait in several processes"),
+        (can.writer_turns || !can.shared, "turns for writers while readers keep coming"),
+        (can.identity, "record of who holds and waits"),
         (about.leases, "leases: --ttl changes nothing"),
     ];
     let cannot: Vec<_> = cannot.into_iter().filter(|(can, _)| !can).map(|(_, what)| what).collect();

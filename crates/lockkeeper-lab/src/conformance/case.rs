@@ -86,7 +86,7 @@ fn attempt(case: &Case, subject: impl FnOnce() -> Subject) -> Outcome {
         let trial = Arc::new(Trial::new(subject, about));
         let missing = case.needs.iter().find(|need| !need.is_met(&trial.about, &trial.subject));
         if let Some(need) = missing {
-            need.assert_refused(&locks, &trial.name("refused")).await;
+            need.assert_refused(&trial, &locks).await;
         }
         drop(locks.close().await);
         if let Some(need) = missing {

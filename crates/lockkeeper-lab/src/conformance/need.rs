@@ -1,8 +1,16 @@
 //! What a case needs of an engine, and how an engine without it must answer.
 
-use lockkeeper::{Description, ErrorKind, Kind, Locks, Require};
+use std::collections::BTreeSet;
+use std::future::IntoFuture;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use lockkeeper::observe::{Observer, Seen};
+use lockkeeper::{Acquire, ClaimId, Description, ErrorKind, Guard, Kind, Locks, Name, Require, Ticks};
+
+use super::grip::Way;
 use super::subject::Subject;
+use super::trial::{Trial, within};
 
 /// What a case needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +32,14 @@ pub enum Need {
     Force,
     /// `lock_delay`.
     Delay,
-    /// A line whose order the engine keeps.
+    /// Stored limits of semaphores, and their change.
+    Resize,
+    /// A line for locks whose order the engine keeps.
     Fair,
+    /// The same for semaphores.
+    FairPermits,
+    /// Turns for writers while readers keep coming.
+    WriterTurns,
     /// Tokens that only grow.
     Tokens,
     /// Holds that pass inside a process.
@@ -54,7 +68,10 @@ impl Need {
             Self::List => "listing",
             Self::Force => "forced release",
             Self::Delay => "lock_delay",
+            Self::Resize => "stored limits",
             Self::Fair => "a fair line",
+            Self::FairPermits => "a fair line for permits",
+            Self::WriterTurns => "turns for writers",
             Self::Tokens => "fencing tokens",
             Self::HandOff => "local hand-off",
             Self::Leases => "leases of a hold's own",
@@ -77,7 +94,10 @@ impl Need {
             Self::List => can.list,
             Self::Force => can.force,
             Self::Delay => can.delay,
+            Self::Resize => can.resize,
             Self::Fair => can.fair,
+            Self::FairPermits => can.fair_permits,
+            Self::WriterTurns => can.writer_turns,
             Self::Tokens => about.fenced,
             Self::HandOff => about.hand_off,
             Self::Leases => about.leases,
@@ -88,24 +108,97 @@ impl Need {
         }
     }
 
-    /// An engine that lacks something says so: `Unsupported`, or `NotMet` for a promise that it does not make.
-    pub(super) async fn assert_refused(self, locks: &Locks, name: &str) {
+    /// An engine that lacks something says so: `Unsupported`, or `NotMet` for a promise that it does not make; and it shows nothing
+    /// of the kind.
+    pub(super) async fn assert_refused(self, trial: &Trial, locks: &Locks) {
+        let name = &trial.name("refused");
         let refused = match self {
             Self::Shared => locks.rwlock(name).read().await.err(),
             Self::Upgrade => locks.rwlock(name).upgradable().await.err(),
             Self::Permits => locks.semaphore(name, 2).acquire(1).await.err(),
+            Self::Resize => locks.semaphore(name, 2).resize(3).await.err(),
             Self::Election => locks.election(name).stand("somebody").await.err(),
             Self::Latch => locks.latch(name).set(1).await.err(),
             Self::List => locks.list(name).await.err(),
             Self::Force => locks.force_release(Kind::Lock, name).await.err(),
-            Self::Delay => locks.mutex(name).lock().lock_delay(std::time::Duration::from_secs(1)).await.err(),
+            Self::Delay => locks.mutex(name).lock().lock_delay(Duration::from_secs(1)).await.err(),
             Self::Tokens => {
                 assert_eq!(locks.require(Require::Fenced).err().map(|e| e.kind()), Some(ErrorKind::NotMet), "it promises no tokens");
                 return;
             }
-            Self::Fair | Self::HandOff | Self::Leases | Self::Processes | Self::Wipe | Self::Restart | Self::Cut => return,
+            Self::Fair => return no_line(trial, locks, Kind::Lock, name).await,
+            Self::FairPermits => return no_line(trial, locks, Kind::Semaphore, name).await,
+            Self::WriterTurns => return writers_may_wait(trial, locks, name).await,
+            Self::HandOff => return no_hand_off(trial, locks, name).await,
+            Self::Leases => {
+                let guard = locks.mutex(name).lock().await.expect("it is free");
+                let shown = trial.status(locks, name).await.holders.first().map(|holder| holder.expires_in);
+                assert_eq!(shown, Some(None), "no lease is shown");
+                drop(guard);
+                return;
+            }
+            // What the subject brings, and not the engine.
+            Self::Processes | Self::Wipe | Self::Restart | Self::Cut => return,
         };
         let kind = refused.map(|e| e.kind());
         assert_eq!(kind, Some(ErrorKind::Unsupported), "an engine without {} must say so", self.as_str());
     }
+}
+
+/// Who waits gets its turn, but no order is claimed: none is shown, and no place.
+async fn no_line(trial: &Trial, locks: &Locks, kind: Kind, name: &str) {
+    let way = if kind == Kind::Semaphore { Way::OnlyPermit } else { Way::Mutex };
+    if kind == Kind::Semaphore && !trial.about.can.permits {
+        return;
+    }
+    let held = way.lock(locks, name).await.expect("it is free");
+    let other = trial.open().await;
+    let waiting = tokio::spawn(way.lock(&other, name));
+    trial.until_waiting(locks, kind, name, 1).await;
+    let entry = locks.status(kind, name).await.expect("the status can be read");
+    assert!(entry.waiters.iter().all(|waiter| waiter.ahead.is_none()), "no order is claimed: {entry:?}");
+    assert!(!waiting.is_finished());
+    drop(held);
+    let next = within(Duration::from_secs(10), "who waits gets its turn", waiting).await.expect("no panic").expect("it is free");
+    drop(next);
+    drop(other.close().await);
+}
+
+/// A reader comes in while a writer waits, and the writer gets in once nobody reads.
+async fn writers_may_wait(trial: &Trial, locks: &Locks, name: &str) {
+    if !trial.about.can.shared {
+        return;
+    }
+    let (writer, reader) = (trial.open().await, trial.open().await);
+    let first = locks.rwlock(name).read().await.expect("it is free");
+    let waiting = tokio::spawn(writer.rwlock(name).write().into_future());
+    trial.until_waiting(locks, Kind::Lock, name, 1).await;
+    let second = reader.rwlock(name).try_read().await.expect("it can be tried").expect("readers come in before a writer that waits");
+    drop((first, second));
+    drop(within(Duration::from_secs(10), "nobody reads", waiting).await.expect("no panic").expect("it is free"));
+    drop((writer.close().await, reader.close().await));
+}
+
+/// Every turn is a hold of its own.
+async fn no_hand_off(trial: &Trial, locks: &Locks, name: &str) {
+    #[derive(Default)]
+    struct Holds(Mutex<BTreeSet<ClaimId>>);
+    impl Observer for Holds {
+        fn seen(&self, _: Ticks, _: Kind, _: &Name, what: &Seen) {
+            if let Seen::Got { hold, .. } = what {
+                self.0.lock().expect("nobody panics").insert(*hold);
+            }
+        }
+    }
+    let holds = Arc::new(Holds::default());
+    let queued = trial.open_with(|builder| builder.observer(holds.clone())).await;
+    let held = locks.mutex(name).lock().await.expect("it is free");
+    let turn = |claim: Acquire<Guard>| async move { drop(claim.await.expect("every claim is granted at last")) };
+    let tasks: Vec<_> = (0..3).map(|_| tokio::spawn(turn(queued.mutex(name).lock()))).collect();
+    drop(held);
+    for task in tasks {
+        within(Duration::from_secs(10), "each gets its turn", task).await.expect("no panic");
+    }
+    assert_eq!(holds.0.lock().expect("nobody panics").len(), 3, "three turns, three holds");
+    drop(queued.close().await);
 }

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -55,8 +56,11 @@ impl RedisServer {
     pub fn start_sentinel() -> Self {
         let mut server = Self { child: None, dir: fresh_dir(), port: free_port(), arguments: Vec::new(), environment: Vec::new() };
         let config = server.dir.join("sentinel.conf");
-        std::fs::write(&config, format!("port {}\nbind 127.0.0.1\ndir {}\n", server.port, server.dir.display()))
-            .expect("the temporary directory can be written");
+        std::fs::write(
+            &config,
+            format!("port {}\nbind 127.0.0.1\nunixsocket {}\ndir {}\n", server.port, server.socket().display(), server.dir.display()),
+        )
+        .expect("the temporary directory can be written");
         let mut command = Command::new("redis-server");
         command.arg(&config).arg("--sentinel").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         server.child = Some(command.spawn().expect("redis-server can be started: install Debian's package redis-server"));
@@ -97,7 +101,8 @@ impl RedisServer {
             if self.child.as_mut().is_some_and(|c| c.try_wait().ok().flatten().is_some()) {
                 return false;
             }
-            if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) {
+            // By its socket, which is in its own directory: at its port somebody else may have been faster.
+            if let Ok(mut stream) = UnixStream::connect(self.socket()) {
                 let mut answer = [0u8; 16];
                 if stream.write_all(b"PING\r\n").is_ok()
                     && stream.read(&mut answer).is_ok_and(|n| n > 0)

@@ -167,7 +167,7 @@ table! { $
             r11_first_come_first_served_between_processes Fair Processes;
             r11_a_try_never_overtakes_a_line Fair Shared;
             r11_a_reader_waits_behind_a_waiting_writer Fair Shared;
-            r11_readers_do_not_starve_a_writer Shared;
+            r11_readers_do_not_starve_a_writer Shared WriterTurns;
             r11_whoever_leaves_the_line_lets_the_next_pass Fair;
         }
         names {
@@ -208,11 +208,11 @@ table! { $
         }
         semaphore {
             permits_are_weighted Permits;
-            the_limit_is_stored_and_another_is_refused Permits;
-            a_greater_limit_lets_waiters_in Permits;
-            a_smaller_limit_takes_nothing_away Permits;
+            the_limit_is_stored_and_another_is_refused Permits Resize;
+            a_greater_limit_lets_waiters_in Permits Resize;
+            a_smaller_limit_takes_nothing_away Permits Resize;
             permits_die_with_their_process Permits Processes;
-            a_great_claim_is_not_starved_by_small_ones Permits Fair;
+            a_great_claim_is_not_starved_by_small_ones Permits FairPermits;
         }
         latch {
             a_latch_is_open_closed_and_open_again Latch;

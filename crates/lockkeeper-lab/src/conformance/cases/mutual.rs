@@ -69,11 +69,17 @@ pub(super) async fn a_timeout_names_the_holder_and_leaves_nothing(t: Arc<Trial>,
     let beside = way.prepare(&t, &name).await;
     let (one, two) = (t.open().await, t.open().await);
     let held = way.lock(&one, &name).await.expect("it is free");
-    for locks in [&one, &two] {
+    for (locks, here) in [(&one, true), (&two, false)] {
         let error = way.lock_with(locks, &name, Some(Duration::from_millis(60))).await.err().expect("somebody holds it");
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
-        let pid = error.holder().expect("a timeout names the holder").pid;
-        assert_eq!(pid, Some(std::process::id()), "{error}");
+        let holder = error.holder().expect("a timeout names the holder");
+        // A client knows its own holders, whatever the layout writes down.
+        if here || t.about().can.identity {
+            assert_eq!(holder.pid, Some(std::process::id()), "{error}");
+        } else {
+            // What the layout writes down about it, and nothing else.
+            assert!(holder.label.is_some() && holder.pid.is_none(), "{holder:?}");
+        }
     }
     until("the one who gave up has left the line", || async {
         one.status(way.kind(), &name).await.expect("the status can be read").waiters.is_empty()
@@ -206,7 +212,9 @@ pub(super) async fn r5_an_offer_that_nobody_polls_moves_on_after_a_second(t: Arc
     let began = Instant::now();
     let next = within(SOON, "the offer moves on to the next of its process", next).await.expect("no panic");
     let last = within(SOON, "and to others", last).await.expect("no panic");
-    let waited = next.min(last).duration_since(began);
+    // Without an order between processes, the other one may come first; within its own, the offer is before it.
+    let fair = if way.kind() == Kind::Semaphore { t.about().can.fair_permits } else { t.about().can.fair };
+    let waited = if fair { next.min(last) } else { next }.duration_since(began);
     assert!(waited > Duration::from_millis(700), "an offer waits a second, and this one {waited:?}");
     assert!(waited < Duration::from_secs(3), "{waited:?}");
     let late = within(SOON, "whoever was parked asks anew", parked).await.expect("it is granted");

@@ -87,6 +87,18 @@ pub(super) async fn r12_every_kind_has_names_of_its_own(t: Arc<Trial>) {
     let locks = t.open().await;
     let can = t.about().can;
     let lock = locks.mutex(&name).try_lock().await.expect("it can be tried").expect("it is free");
+    if t.subject.foreign {
+        // The name is the key, whatever its kind: another kind of the same name is refused, and never shared (R12).
+        if can.permits {
+            let refused = locks.semaphore(&name, 1).try_acquire(1).await.err().map(|e| e.kind());
+            assert_eq!(refused, Some(ErrorKind::Corrupt));
+        }
+        if can.latch {
+            assert_eq!(locks.latch(&name).set(1).await.err().map(|e| e.kind()), Some(ErrorKind::Corrupt));
+        }
+        assert!(lock.release().await.is_clean());
+        return;
+    }
     let permit = if can.permits {
         Some(locks.semaphore(&name, 1).try_acquire(1).await.expect("it can be tried").expect("it is free"))
     } else {

@@ -13,7 +13,7 @@ pub(super) fn unopened() -> Description {
     about.immediate = true;
     about.can.delay = false;
     about.can.force = false;
-    about.can.fair = false;
+    (about.can.fair, about.can.fair_permits) = (false, false);
     about
 }
 

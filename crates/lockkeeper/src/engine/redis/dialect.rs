@@ -8,6 +8,7 @@ use crate::claim::Claim;
 use crate::engine::Number;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guarantee::Description;
+use crate::id::ClaimId;
 use crate::name::{Kind, Name};
 
 /// One foreign layout.
@@ -33,13 +34,22 @@ pub(super) trait Dialect: Send + Sync + 'static {
     /// What the layout cannot do.
     fn force(&self, kind: Kind, name: &Name) -> Result<Call>;
 
-    /// Sets or counts down a latch; `None` counts down.
+    /// Sets or counts down a latch.
     ///
     /// # Errors
     /// What the layout cannot do.
-    fn latch(&self, name: &Name, set: Option<u64>) -> Result<Call> {
-        _ = (name, set);
-        Err(unsupported("this layout has no latches"))
+    fn latch(&self, name: &Name, step: LatchStep) -> Result<Call> {
+        _ = (name, step);
+        Err(unsupported("this layout has no latches: use layout=native"))
+    }
+
+    /// Changes a semaphore's limit.
+    ///
+    /// # Errors
+    /// What the layout cannot do.
+    fn resize(&self, name: &Name, limit: u16) -> Result<Call> {
+        _ = (name, limit);
+        Err(unsupported("this layout stores no limit: use layout=native"))
     }
 
     /// The channel that tells of changes of a name.
@@ -50,6 +60,15 @@ pub(super) trait Dialect: Send + Sync + 'static {
         _ = (kind, name);
         None
     }
+}
+
+/// What is done to a latch.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum LatchStep {
+    /// Closed with this count.
+    Set(u64),
+    /// Counted down, once for each id.
+    Down(ClaimId),
 }
 
 /// How one claim is asked for, kept and given back.

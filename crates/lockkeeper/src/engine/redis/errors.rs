@@ -1,6 +1,6 @@
 //! What a server's error means to the one who reads it: what happened, and what to do.
 
-use super::options::{Address, RedisOptions};
+use super::options::{Address, Layout, RedisOptions};
 use super::pipe::Broken;
 use crate::error::{Error, ErrorKind};
 
@@ -55,7 +55,13 @@ pub(super) fn server(options: &RedisOptions, doing: &str, text: &str) -> Error {
         }
         "WRONGTYPE" => Error::new(
             ErrorKind::Corrupt,
-            "a key of another type stands where the lock's record belongs: rename or delete it, or use another namespace",
+            format!(
+                "a key of another type stands where the lock's record belongs: rename or delete it, or use another {}",
+                match options.layout {
+                    Layout::Native => "namespace",
+                    Layout::Redisson | Layout::Plain => "name",
+                }
+            ),
         ),
         "MOVED" | "CLUSTERDOWN" | "CROSSSLOT" | "ASK" => cluster(at),
         _ if rest.contains("unknown command") && !doing.starts_with("EVAL") => Error::new(
@@ -92,6 +98,10 @@ fn of_our_script(text: &str) -> Error {
         (Some("CORRUPT"), Some(key)) => Error::new(
             ErrorKind::Corrupt,
             format!("the record in the key {key} cannot be read: look at it, then delete it to repair the lock"),
+        ),
+        (Some("TYPE"), Some(key)) => Error::new(
+            ErrorKind::Corrupt,
+            format!("the key {key} is of another type than lockkeeper writes: rename or delete it, or use another namespace"),
         ),
         _ => Error::new(ErrorKind::Corrupt, format!("a script failed: {text}")),
     }
@@ -156,6 +166,7 @@ mod tests {
             ("LOADING Redis is loading the dataset in memory", ErrorKind::Unreachable, "not ready"),
             ("ERR LOCKKEEPER NEWER 2 script: abc, on @user_script:30.", ErrorKind::NewerLayout, "layout 2"),
             ("LOCKKEEPER CORRUPT lockkeeper:{lock:a}", ErrorKind::Corrupt, "lockkeeper:{lock:a}"),
+            ("LOCKKEEPER TYPE lockkeeper:{lock:a}:last", ErrorKind::Corrupt, "lockkeeper:{lock:a}:last is of another type"),
             ("ERR something else", ErrorKind::Refused, "something else"),
         ];
         for (text, kind, says) in cases {

@@ -6,16 +6,16 @@
 //! | `resp`, `stream`, `tls`, `pipe`, `wire` | the protocol, the socket, one connection, connections that are remade |
 //! | `keys`, `record`, `reply`, `script` | the native layout: keys, what stands in them, what its scripts answer |
 //! | `recipe`, `anchor` | the native layout as a pure machine |
-//! | `native`, `look` | the native layout as an engine: locking, and telling who holds what |
+//! | `native`, `look`, `held` | the native layout as an engine: locking, and telling who holds what |
 //! | `dialect`, `plain`, `redisson` | the layouts of other programs: their keys, values and channels |
-//! | `foreign`, `glance` | the engine of those layouts: locking, and telling who holds what |
+//! | `foreign/` | the engine of those layouts: `asking` and waiting, `parting`, telling who holds what (`glance`) |
 
 mod anchor;
 mod dialect;
 mod errors;
 mod facts;
 mod foreign;
-mod glance;
+mod held;
 mod keys;
 mod look;
 mod native;
@@ -46,7 +46,7 @@ pub(crate) fn connect(options: RedisOptions) -> Box<dyn Engine> {
     match options.layout {
         Layout::Native => Box::new(native::Native::new(options)),
         Layout::Redisson => {
-            let dialect = redisson::Redisson::new(options.redisson);
+            let dialect = redisson::Redisson::new(options.redisson, options.semaphore);
             Box::new(foreign::Foreign::new(options, dialect))
         }
         Layout::Plain => {

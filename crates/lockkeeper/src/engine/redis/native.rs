@@ -10,6 +10,7 @@ use tokio::time::sleep;
 
 use super::errors;
 use super::facts::Facts;
+use super::held::still_there;
 use super::keys::Keys;
 use super::look::Watches;
 use super::options::{Layout, RedisOptions};
@@ -413,11 +414,7 @@ impl Engine for Native {
         let held: Vec<LeaseId> = calls.iter().filter(|(_, call)| call.is_none()).map(|(id, _)| (*id).into()).collect();
         let renewals = if held.is_empty() { Answer::Now(Vec::new()) } else { self.renew(&held) };
         Answer::later(async move {
-            let mut renewals = match renewals {
-                Answer::Now(renewals) => renewals,
-                Answer::Later(answer) => answer.await,
-            }
-            .into_iter();
+            let mut renewals = renewals.get().await.into_iter();
             let mut answers = started.each();
             let mut attempts = Vec::with_capacity(calls.len());
             for (id, call) in calls {
@@ -426,14 +423,7 @@ impl Engine for Native {
                         let one = answers.next().unwrap_or_else(Started::nothing);
                         inner.clone().asked(id, call, one, inner.options.request_timeout).await
                     }
-                    None => match renewals.next() {
-                        Some(Renewal::Extended { ttl, since }) => {
-                            let lease = crate::engine::Lease { id: id.into(), ttl, since, confirm: false };
-                            Attempt::Granted(crate::engine::Grant { number: crate::engine::Number::None, lease: Some(lease) })
-                        }
-                        Some(Renewal::Unknown(error)) => Attempt::Unknown(error),
-                        _ => Attempt::Failed(Error::new(ErrorKind::Lost, "the hold is not ours any more")),
-                    },
+                    None => still_there(id, renewals.next()),
                 });
             }
             attempts

@@ -35,6 +35,8 @@ pub(crate) struct RedisOptions {
     pub(crate) value: ValueFormat,
     /// Layout `redisson`: which lock type.
     pub(crate) redisson: RedissonLock,
+    /// Layout `redisson`: which semaphore type.
+    pub(crate) semaphore: RedissonSemaphore,
     /// How much clock rates may differ, in thousandths.
     pub(crate) drift_permille: u32,
 }
@@ -56,6 +58,7 @@ impl RedisOptions {
             key: "{name}".into(),
             value: ValueFormat::Hex,
             redisson: RedissonLock::Plain,
+            semaphore: RedissonSemaphore::Expirable,
             drift_permille: 100,
         }
     }
@@ -124,6 +127,15 @@ pub(crate) enum RedissonLock {
     Fair,
     /// RReadWriteLock.
     ReadWrite,
+}
+
+/// Which of Redisson's semaphore types a semaphore is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum RedissonSemaphore {
+    /// RPermitExpirableSemaphore.
+    Expirable,
+    /// RSemaphore.
+    Simple,
 }
 
 /// What the layout `plain` writes into a key.

@@ -106,7 +106,11 @@ pub(super) const NOTHING: Can = Can {
     list: false,
     force: false,
     delay: false,
+    resize: false,
     fair: false,
+    fair_permits: false,
+    writer_turns: false,
+    identity: false,
 };
 
 #[cfg(test)]

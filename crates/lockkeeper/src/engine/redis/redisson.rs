@@ -1,11 +1,14 @@
-//! The layout `redisson`: RLock, RFencedLock, RFairLock, RReadWriteLock, RPermitExpirableSemaphore and RCountDownLatch, as
-//! Redisson 3 and 4 write them, so that Java and Rust exclude, wake and hand over to each other.
+//! The layout `redisson`: RLock, RFencedLock, RFairLock, RReadWriteLock, RPermitExpirableSemaphore, RSemaphore and
+//! RCountDownLatch, as Redisson 3 and 4 write them, so that Java and Rust exclude, wake and hand over to each other. Its
+//! RMultiLock is several RLocks, one after the other: `Locks::all` takes the same.
 //!
-//! The name is the key. Redisson keeps its lock types apart by class, not by key; the URL says which one a lock is:
-//! `lock=plain` (RLock), `fenced`, `fair` or `rw`. An owner is `UUID:number`, the UUID one a `Locks` and the number one a claim.
+//! The name is the key, whatever its kind: a lock and a semaphore of one name would be one key, and the second is refused. Redisson
+//! keeps its types apart by class, not by key; the URL says which one is meant: `lock=plain` (RLock), `fenced`, `fair` or `rw`, and
+//! `semaphore=expirable` (RPermitExpirableSemaphore) or `simple` (RSemaphore). An owner is `UUID:number`, the UUID one a `Locks`
+//! and the number one a claim.
 
-use super::dialect::{Dialect, Terms, call, lease, unsupported};
-use super::options::RedissonLock;
+use super::dialect::{Dialect, LatchStep, Terms, call, lease, unsupported};
+use super::options::{RedissonLock, RedissonSemaphore};
 use super::plain::NOTHING;
 use super::script::{Call, Which};
 use crate::claim::{Claim, Mode};
@@ -19,16 +22,17 @@ const FAIR_WAIT_MS: &str = "15000";
 
 pub(super) struct Redisson {
     lock: RedissonLock,
+    semaphore: RedissonSemaphore,
     client: String,
 }
 
 impl Redisson {
-    pub(super) fn new(lock: RedissonLock) -> Self {
+    pub(super) fn new(lock: RedissonLock, semaphore: RedissonSemaphore) -> Self {
         // A UUID of version 4, as a Redisson client draws one.
         let hex = ClaimId::fresh().to_string();
         let part = |range: std::ops::Range<usize>| hex.get(range).unwrap_or_default();
         let client = format!("{}-{}-4{}-8{}-{}", part(0..8), part(8..12), part(13..16), part(17..20), part(20..32));
-        Self { lock, client }
+        Self { lock, semaphore, client }
     }
 
     /// The owner of a claim; the number stands where Java has a thread's.
@@ -98,24 +102,28 @@ impl Redisson {
 
     fn permits(&self, claim: &Claim, count: u16, limit: u16) -> Terms {
         let raw = claim.name.as_str();
-        let (permits, channel) = (format!("{}:timeout", braced(raw)), prefixed("redisson_sc", raw));
-        // A permit's id is 16 bytes; those of one claim differ in the last two.
-        let ids: Vec<String> = (0..count).map(|n| ClaimId(claim.id.0 ^ u128::from(n)).to_string()).collect();
-        let with_ids = |script, keys: &[&str], first: &[&str]| {
-            let mut call = call(script, keys, first);
-            call.arguments.extend(ids.iter().cloned());
-            call
-        };
-        let (count, limit, ttl) = (count.to_string(), limit.to_string(), lease(claim.ttl));
+        let (permits, channel) = (self.permits_key(raw), prefixed("redisson_sc", raw));
+        let (id, count, limit, ttl) = (claim.id.to_string(), count.to_string(), limit.to_string(), lease(claim.ttl));
         let mut terms = Terms::new(
-            with_ids(Which::PermitsAcquire, &[raw, &permits], &[&count, &limit, &ttl, &channel]),
-            3,
-            with_ids(Which::PermitsRenew, &[&permits], &[&ttl]),
-            with_ids(Which::PermitsRelease, &[raw, &permits], &[&channel]),
+            call(Which::PermitsAcquire, &[raw, &permits], &[&count, &limit, &ttl, &channel, self.whole(), &id]),
+            2,
+            call(Which::PermitsRenew, &[&permits], &[&ttl, &id, &count]),
+            call(Which::PermitsRelease, &[raw, &permits], &[&channel, &id, &count]),
         );
         terms.channel = Some(channel);
         terms.batch = false;
         terms
+    }
+
+    /// Where the permits that are out are noted. RSemaphore notes none, so ours stand in a set of our own.
+    fn permits_key(&self, raw: &str) -> String {
+        let suffix = if self.semaphore == RedissonSemaphore::Expirable { "timeout" } else { "lockkeeper:permits" };
+        format!("{}:{suffix}", braced(raw))
+    }
+
+    /// Whether what is free and what is noted make the limit.
+    fn whole(&self) -> &'static str {
+        if self.semaphore == RedissonSemaphore::Expirable { "1" } else { "0" }
     }
 }
 
@@ -139,8 +147,16 @@ impl Dialect for Redisson {
         // RFencedLock's counter lives beside the lock, and dies with the server's data.
         description.fenced = false;
         description.hand_off = false;
-        let fair = self.lock == RedissonLock::Fair;
-        description.can = Can { shared: self.lock == RedissonLock::ReadWrite, permits: true, latch: true, force: true, fair, ..NOTHING };
+        let (shared, fair) = (self.lock == RedissonLock::ReadWrite, self.lock == RedissonLock::Fair);
+        description.can = Can {
+            shared,
+            permits: true,
+            resize: self.semaphore == RedissonSemaphore::Expirable,
+            latch: true,
+            force: true,
+            fair,
+            ..NOTHING
+        };
         description.breaks.push("tokens: RFencedLock's counter is lost with the server's data, the other lock types have none".into());
     }
 
@@ -164,8 +180,12 @@ impl Dialect for Redisson {
     fn inspect(&self, kind: Kind, name: &Name) -> Result<Call> {
         let raw = name.as_str();
         match kind {
+            Kind::Lock if self.lock == RedissonLock::Fair => {
+                let (queue, deadlines) = (prefixed("redisson_lock_queue", raw), prefixed("redisson_lock_timeout", raw));
+                Ok(call(Which::FairInspect, &[raw, &queue, &deadlines], &[]))
+            }
             Kind::Lock => Ok(call(Which::HashInspect, &[raw], &[])),
-            Kind::Semaphore => Ok(call(Which::PermitsInspect, &[&format!("{}:timeout", braced(raw))], &[])),
+            Kind::Semaphore => Ok(call(Which::PermitsInspect, &[raw, &self.permits_key(raw)], &[self.whole()])),
             Kind::Latch => Ok(call(Which::CountDown, &[raw], &["look"])),
             Kind::Election => Err(unsupported("Redisson has no elections: use layout=native")),
         }
@@ -179,9 +199,22 @@ impl Dialect for Redisson {
         Ok(call(Which::HashForce, &[name.as_str()], &[&self.lock_channel(name.as_str()), payload]))
     }
 
-    fn latch(&self, name: &Name, set: Option<u64>) -> Result<Call> {
-        let (count, channel) = (set.unwrap_or(0).to_string(), latch_channel(name.as_str()));
-        Ok(call(Which::CountDown, &[name.as_str()], &[if set.is_some() { "set" } else { "down" }, &count, &channel]))
+    fn latch(&self, name: &Name, step: LatchStep) -> Result<Call> {
+        let raw = name.as_str();
+        let (word, detail) = match step {
+            LatchStep::Set(count) => ("set", count.to_string()),
+            LatchStep::Down(claim) => ("down", claim.to_string()),
+        };
+        let counted = format!("{}:lockkeeper:counted", braced(raw));
+        Ok(call(Which::CountDown, &[raw, &counted], &[word, &detail, &latch_channel(raw)]))
+    }
+
+    fn resize(&self, name: &Name, limit: u16) -> Result<Call> {
+        if self.semaphore == RedissonSemaphore::Simple {
+            return Err(unsupported("an RSemaphore stores no limit: use semaphore=expirable, or layout=native"));
+        }
+        let (raw, limit) = (name.as_str(), limit.to_string());
+        Ok(call(Which::PermitsResize, &[raw, &self.permits_key(raw)], &[&prefixed("redisson_sc", raw), &limit]))
     }
 
     fn channel(&self, kind: Kind, name: &Name) -> Option<String> {
@@ -204,7 +237,7 @@ mod tests {
         assert_eq!(prefixed("redisson_lock__channel", "a{b}c"), "redisson_lock__channel:a{b}c");
         assert_eq!(braced("a b é"), "{a b é}");
         assert_eq!(latch_channel("x"), "redisson_countdownlatch__channel__{x}");
-        let redisson = Redisson::new(RedissonLock::Plain);
+        let redisson = Redisson::new(RedissonLock::Plain, RedissonSemaphore::Expirable);
         let (uuid, number) = redisson.owner(ClaimId::fresh()).split_once(':').map(|(u, n)| (u.to_owned(), n.to_owned())).unwrap();
         assert_eq!(uuid.len(), 36);
         assert_eq!(uuid.as_bytes()[14], b'4', "{uuid}");

@@ -41,10 +41,12 @@ pub(super) enum Which {
     WriteRelease,
     FairAcquire,
     FairRelease,
+    FairInspect,
     PermitsAcquire,
     PermitsRelease,
     PermitsRenew,
     PermitsInspect,
+    PermitsResize,
     CountDown,
 }
 
@@ -103,27 +105,29 @@ scripts! {
     Resize = "native/now" "native/settle" "native/resize";
     Latch = "native/latch";
     Observe = "native/observe";
-    PlainAcquire = "plain/acquire";
+    PlainAcquire = "foreign/now" "plain/acquire";
     PlainRelease = "plain/release";
-    PlainRenew = "plain/renew";
+    PlainRenew = "plain/ours" "foreign/renew";
     PlainInspect = "plain/inspect";
     PlainForce = "plain/force";
-    HashAcquire = "redisson/acquire";
+    HashAcquire = "foreign/now" "redisson/owner" "redisson/acquire";
     HashRelease = "redisson/release";
-    HashRenew = "redisson/renew";
+    HashRenew = "redisson/ours" "foreign/renew";
     HashInspect = "redisson/inspect";
     HashForce = "redisson/force";
-    ReadAcquire = "redisson/read";
+    ReadAcquire = "foreign/now" "redisson/owner" "redisson/read";
     ReadRelease = "redisson/read_release";
     ReadRenew = "redisson/read_renew";
-    WriteAcquire = "redisson/write";
+    WriteAcquire = "foreign/now" "redisson/owner" "redisson/write";
     WriteRelease = "redisson/write_release";
-    FairAcquire = "redisson/fair";
+    FairAcquire = "foreign/now" "redisson/owner" "redisson/fair";
     FairRelease = "redisson/fair_release";
-    PermitsAcquire = "redisson/permits";
-    PermitsRelease = "redisson/permits_release";
-    PermitsRenew = "redisson/permits_renew";
-    PermitsInspect = "redisson/permits_inspect";
+    FairInspect = "redisson/fair_inspect";
+    PermitsAcquire = "foreign/now" "redisson/bytes" "redisson/permits";
+    PermitsRelease = "redisson/bytes" "redisson/permits_release";
+    PermitsRenew = "redisson/bytes" "redisson/permits_renew";
+    PermitsInspect = "redisson/bytes" "redisson/permits_inspect";
+    PermitsResize = "redisson/permits_resize";
     CountDown = "redisson/latch";
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::options::{Address, Layout, RedisOptions, RedissonLock, Tls, ValueFormat};
+use super::options::{Address, Layout, RedisOptions, RedissonLock, RedissonSemaphore, Tls, ValueFormat};
 use crate::error::{Error, ErrorKind, Result};
 use crate::url::{EngineUrl, Secret};
 
@@ -59,17 +59,7 @@ pub(crate) fn options(url: &mut EngineUrl, ttl: Duration, drift_permille: u32) -
         Some(other) => return Err(wrong(format!("layout={other} is none of native, redisson, plain"))),
     };
     take_plain(url, &mut options)?;
-    let lock = url.take("lock");
-    if options.layout != Layout::Redisson && lock.is_some() {
-        return Err(wrong("lock belongs to layout=redisson"));
-    }
-    options.redisson = match lock.as_deref() {
-        None | Some("plain") => RedissonLock::Plain,
-        Some("fenced") => RedissonLock::Fenced,
-        Some("fair") => RedissonLock::Fair,
-        Some("rw") => RedissonLock::ReadWrite,
-        Some(other) => return Err(wrong(format!("lock={other} is none of plain, fenced, fair, rw"))),
-    };
+    take_redisson(url, &mut options)?;
     options.tls = take_tls(url)?;
     Ok(options)
 }
@@ -119,6 +109,26 @@ fn take_plain(url: &mut EngineUrl, options: &mut RedisOptions) -> Result<()> {
         Some("guid") => ValueFormat::Guid,
         Some("base64") => ValueFormat::Base64,
         Some(other) => return Err(wrong(format!("value={other} is none of hex, guid, base64"))),
+    };
+    Ok(())
+}
+
+fn take_redisson(url: &mut EngineUrl, options: &mut RedisOptions) -> Result<()> {
+    let (lock, semaphore) = (url.take("lock"), url.take("semaphore"));
+    if options.layout != Layout::Redisson && (lock.is_some() || semaphore.is_some()) {
+        return Err(wrong("lock and semaphore belong to layout=redisson"));
+    }
+    options.redisson = match lock.as_deref() {
+        None | Some("plain") => RedissonLock::Plain,
+        Some("fenced") => RedissonLock::Fenced,
+        Some("fair") => RedissonLock::Fair,
+        Some("rw") => RedissonLock::ReadWrite,
+        Some(other) => return Err(wrong(format!("lock={other} is none of plain, fenced, fair, rw"))),
+    };
+    options.semaphore = match semaphore.as_deref() {
+        None | Some("expirable") => RedissonSemaphore::Expirable,
+        Some("simple") => RedissonSemaphore::Simple,
+        Some(other) => return Err(wrong(format!("semaphore={other} is none of expirable, simple"))),
     };
     Ok(())
 }
@@ -177,6 +187,9 @@ mod tests {
             ("redis://h?layout=fancy", "native, redisson, plain"),
             ("redis://h?key=x:{name}", "layout=plain"),
             ("redis://h?layout=plain&key=x", "{name}"),
+            ("redis://h?semaphore=simple", "layout=redisson"),
+            ("redis://h?layout=redisson&semaphore=x", "expirable, simple"),
+            ("redis://h?layout=redisson&lock=x", "plain, fenced, fair, rw"),
             ("redis://h?tls_ca=/x", "rediss://"),
             ("rediss://h?tls_key=/x", "belong together"),
             ("redis://h?namespace=a:b", "namespace"),

@@ -61,6 +61,9 @@ local function load(keys, at, values)
     if not version then fail('CORRUPT', last) end
     if version ~= '1' then fail('NEWER', version) end
     stored, flags = tonumber(number), marks
+  elseif call('EXISTS', last) == 1 then
+    -- MGET shows a key of another type as none.
+    fail('TYPE', last)
   end
   if values[1] then
     one = holder_of(values[1])

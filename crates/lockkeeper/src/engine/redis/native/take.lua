@@ -26,9 +26,16 @@ if ARGV[13] == '1' and ARGV[12] ~= 'check' and not got[1] then
     end
     local holder = '1 ' .. ARGV[1] .. ' ' .. ARGV[2] .. ' ' .. ARGV[3] .. ' ' .. text(number) .. ' ' .. ARGV[5] .. ' ' .. ARGV[6]
       .. ' ' .. text(now) .. ' ' .. ARGV[8] .. ' - ' .. ARGV[10]
+    -- MGET shows a key of another type as none: that one must not be overwritten.
+    local kept = '1:' .. text(stored) .. ':'
+    local had = got[2]
+    if not had and not redis.call('SET', KEYS[3], kept, 'EX', 604800, 'NX') then
+      return redis.error_reply('LOCKKEEPER TYPE ' .. KEYS[3])
+    end
+    if not had then got[2] = kept end
     -- NX: a record of several holders is a hash, which MGET does not show.
     if redis.call('SET', KEYS[1], holder, 'PX', ARGV[5] + ARGV[6], 'NX') then
-      redis.call('SET', KEYS[3], '1:' .. text(stored) .. ':', 'EX', 604800)
+      if had then redis.call('SET', KEYS[3], kept, 'EX', 604800) end
       if got[3] and (string.find(got[3], '\n' .. KEYS[1] .. '\n', 1, true) or string.find(got[3], '\n*\n', 1, true)) then
         redis.call('PUBLISH', KEYS[4], KEYS[1])
       end

@@ -1,9 +1,5 @@
 -- RLock and RFencedLock. KEYS: hash[, token counter]. ARGV: owner ttl_ms not_after_us how
 -- The owner is new for each claim, so that a claim sent twice is not a second hold of the same owner.
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-local stamp = string.format('%.0f', now)
-if now > tonumber(ARGV[3]) then return {'T', stamp} end
 local ours = redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1
 if ours or redis.call('EXISTS', KEYS[1]) == 0 then
   local token = ''
@@ -15,6 +11,6 @@ if ours or redis.call('EXISTS', KEYS[1]) == 0 then
     redis.call('HINCRBY', KEYS[1], ARGV[1], 1)
   end
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
-  return {'G', stamp, token, ARGV[2]}
+  return granted(token)
 end
-return {'B', stamp, string.format('%.0f', redis.call('PTTL', KEYS[1]))}
+return busy(redis.call('PTTL', KEYS[1]), owner_of(KEYS[1]))

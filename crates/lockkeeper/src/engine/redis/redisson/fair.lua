@@ -1,12 +1,8 @@
 -- RFairLock. KEYS: hash, queue, deadlines. ARGV: owner ttl_ms not_after_us how wait_ms
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-local stamp, ms = string.format('%.0f', now), math.floor(now / 1000)
-if now > tonumber(ARGV[3]) then return {'T', stamp} end
 local owner, wait = ARGV[1], tonumber(ARGV[5])
 if redis.call('HEXISTS', KEYS[1], owner) == 1 then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
-  return {'G', stamp, '', ARGV[2]}
+  return granted()
 end
 local left = redis.call('PTTL', KEYS[1])
 while true do
@@ -26,11 +22,11 @@ if left == -2 and (not head or head == owner) then
   end
   redis.call('HSET', KEYS[1], owner, '1')
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
-  return {'G', stamp, '', ARGV[2]}
+  return granted()
 end
-if ARGV[4] == 'join' then
+if ARGV[4] ~= 'try' then
   if not redis.call('ZSCORE', KEYS[3], owner) then redis.call('RPUSH', KEYS[2], owner) end
   -- A sign of life each time we ask; the dead are skipped soon.
   redis.call('ZADD', KEYS[3], ms + math.max(left, 0) + wait, owner)
 end
-return {'B', stamp, string.format('%.0f', left)}
+return busy(left, owner_of(KEYS[1]))

@@ -1,13 +1,22 @@
--- RCountDownLatch. KEYS: counter. ARGV: set, down or look, count, channel
-if ARGV[1] == 'look' then return {redis.call('GET', KEYS[1]) or '', {}} end
+-- RCountDownLatch. KEYS: counter, calls that were counted lately, so that a repeated one counts once (R3).
+-- ARGV: set, down or look, count or claim, channel
+local count = redis.call('GET', KEYS[1])
+if ARGV[1] == 'look' then return {count or '', {}} end
+if count and not tonumber(count) then return redis.error_reply('LOCKKEEPER CORRUPT ' .. KEYS[1]) end
 if ARGV[1] == 'set' then
-  if redis.call('EXISTS', KEYS[1]) == 1 then return {'D', '0'} end
+  if count then return {'D', '0'} end
   redis.call('SET', KEYS[1], ARGV[2])
   redis.call('PUBLISH', ARGV[3], '1')
   return {'D', '1'}
 end
-if redis.call('EXISTS', KEYS[1]) == 0 then return {'D', '1'} end
-local count = redis.call('DECR', KEYS[1])
+if not count then return {'D', '1'} end
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+if redis.call('ZSCORE', KEYS[2], ARGV[2]) then return {'D', '0'} end
+redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now - 600000000)
+redis.call('ZADD', KEYS[2], string.format('%.0f', now), ARGV[2])
+redis.call('EXPIRE', KEYS[2], 600)
+count = redis.call('DECR', KEYS[1])
 if count <= 0 then
   redis.call('DEL', KEYS[1])
   redis.call('PUBLISH', ARGV[3], '0')

@@ -1,14 +1,18 @@
--- RPermitExpirableSemaphore. KEYS: counter, permits. ARGV: count limit ttl_ms not_after_us how channel ids (hexadecimal)
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-local stamp, ms = string.format('%.0f', now), math.floor(now / 1000)
-if now > tonumber(ARGV[4]) then return {'T', stamp} end
-local function bytes(hex) return (string.gsub(hex, '%x%x', function(pair) return string.char(tonumber(pair, 16)) end)) end
-local count, until_ms = tonumber(ARGV[1]), string.format('%.0f', ms + ARGV[3])
-local free = tonumber(redis.call('GET', KEYS[1]) or ARGV[2])
-local ours = redis.call('ZSCORE', KEYS[2], bytes(ARGV[7]))
-if not ours then
-  redis.call('SET', KEYS[1], ARGV[2], 'NX')
+-- Semaphores. KEYS: counter of what is free, permits that are out. ARGV: count limit not_after_us how ttl_ms channel whole id
+-- RPermitExpirableSemaphore keeps the permits itself, so that what is free and what is out make the limit (`whole` is 1). RSemaphore
+-- keeps only the counter: ours are noted in a set of our own, so that they end with their holder, and Java's are not known.
+local count, limit, until_ms = tonumber(ARGV[1]), tonumber(ARGV[2]), string.format('%.0f', ms + ARGV[5])
+local stored = redis.call('GET', KEYS[1])
+local free, out = tonumber(stored or limit), redis.call('ZCARD', KEYS[2])
+if not free then return redis.error_reply('LOCKKEEPER CORRUPT ' .. KEYS[1]) end
+local ids = permits_of(ARGV[8], count)
+if not redis.call('ZSCORE', KEYS[2], ids[1]) then
+  -- Who waits already goes on waiting when the limit is changed.
+  if ARGV[7] == '1' and ARGV[4] ~= 'again' and stored and free + out ~= limit then return {'M', stamp, string.format('%.0f', free + out)} end
+  if not stored then
+    redis.call('SET', KEYS[1], limit)
+    redis.call('PUBLISH', ARGV[6], ARGV[2])
+  end
   local over = redis.call('ZRANGEBYSCORE', KEYS[2], 0, ms, 'LIMIT', 0, 1000)
   if #over > 0 then
     redis.call('ZREM', KEYS[2], unpack(over))
@@ -17,9 +21,9 @@ if not ours then
   end
   if free < count then
     local first = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
-    return {'B', stamp, string.format('%.0f', first[2] and math.max(first[2] - ms, 1) or -1)}
+    return busy(first[2] and math.max(first[2] - ms, 1) or -1, first[1] and digits(first[1]))
   end
   redis.call('DECRBY', KEYS[1], count)
 end
-for i = 7, #ARGV do redis.call('ZADD', KEYS[2], until_ms, bytes(ARGV[i])) end
-return {'G', stamp, '', ARGV[3]}
+put(KEYS[2], 'CH', until_ms, ids)
+return granted()

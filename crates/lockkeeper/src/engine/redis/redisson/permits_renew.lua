@@ -1,9 +1,9 @@
--- RPermitExpirableSemaphore, one hold a call. KEYS: permits. ARGV: ttl_ms ids
+-- Semaphores, one hold a call. KEYS: permits. ARGV: ttl_ms id count
 local time = redis.call('TIME')
-local until_ms = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[1])
-local function bytes(hex) return (string.gsub(hex, '%x%x', function(pair) return string.char(tonumber(pair, 16)) end)) end
-for i = 2, #ARGV do
-  if not redis.call('ZSCORE', KEYS[1], bytes(ARGV[i])) then return {'X'} end
-end
-for i = 2, #ARGV do redis.call('ZADD', KEYS[1], 'XX', until_ms, bytes(ARGV[i])) end
+local ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local ids = permits_of(ARGV[2], tonumber(ARGV[3]))
+-- They end together, and only what is over is cleared away, so that the first speaks for all.
+local score = redis.call('ZSCORE', KEYS[1], ids[1])
+if not score or tonumber(score) <= ms then return {'X'} end
+put(KEYS[1], 'XX', string.format('%.0f', ms + ARGV[1]), ids)
 return {'D'}

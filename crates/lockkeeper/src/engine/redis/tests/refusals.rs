@@ -159,6 +159,32 @@ fn keys_of_another_kind_or_of_a_newer_layout_stop_with_their_name() {
 }
 
 #[test]
+fn a_last_number_of_another_type_stops_with_its_name_and_is_not_overwritten() {
+    let server = RedisServer::start();
+    let process = Process::of(&server);
+    server.command(&["RPUSH", "lockkeeper:{lock:a}:last", "x"]);
+    let failed_with_its_name = |claim| {
+        let error = failed(process.attempt(&claim));
+        assert!(error.kind() == ErrorKind::Corrupt && error.message().contains("lockkeeper:{lock:a}:last"), "{error}");
+    };
+    failed_with_its_name(process.exclusive("a"));
+    failed_with_its_name(process.claim("a", Mode::Shared));
+    assert_eq!(server.command(&["LRANGE", "lockkeeper:{lock:a}:last", "0", "-1"]), ["x"]);
+    assert_eq!(server.command(&["EXISTS", "lockkeeper:{lock:a}"]), ["0"], "nothing is half taken");
+    server.command(&["DEL", "lockkeeper:{lock:a}:last"]);
+    // Nor while somebody holds it, when the long way is taken.
+    let (held, _) = process.take("a", Mode::Shared);
+    let (other, _) = process.take("a", Mode::Shared);
+    server.command(&["DEL", "lockkeeper:{lock:a}:last"]);
+    server.command(&["RPUSH", "lockkeeper:{lock:a}:last", "x"]);
+    failed_with_its_name(process.exclusive("a"));
+    server.command(&["DEL", "lockkeeper:{lock:a}:last"]);
+    for hold in [held, other] {
+        assert!(matches!(process.release(hold.id), End::Freed));
+    }
+}
+
+#[test]
 fn something_that_is_no_redis_is_told_apart_from_one_that_is_not_there() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

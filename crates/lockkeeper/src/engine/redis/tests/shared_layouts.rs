@@ -233,7 +233,10 @@ fn rpermitexpirablesemaphore_gives_and_takes_back() {
     assert_eq!(server.command(&["GET", "s"]), ["1"], "sent twice it counts once");
     let waiting = two.queue("s", permits(2));
     assert!(matches!(one.renew(three.id), Renewal::Extended { .. }));
-    assert_eq!(two.look(Kind::Semaphore, "s").holders.len(), 3);
+    let seen = two.look(Kind::Semaphore, "s");
+    assert_eq!((seen.limit, seen.holders.len(), seen.holders[0].mode), (Some(4), 1, Some(permits(3))));
+    let other = two.attempt(&two.claim("s", Mode::Permits { count: 1, limit: 5 }));
+    assert!(matches!(&other, Attempt::Failed(e) if e.kind() == ErrorKind::LimitMismatch && e.message().contains('4')), "{other:?}");
     assert!(matches!(one.release(three.id), End::Freed));
     woken(&two, waiting.id);
     granted(two.attempt(&waiting));
@@ -246,6 +249,110 @@ fn rpermitexpirablesemaphore_gives_and_takes_back() {
     let waiting = two.queue("s", permits(4));
     woken(&two, waiting.id);
     granted(two.attempt_until(&waiting));
+}
+
+#[test]
+fn a_limit_is_what_is_free_and_what_is_out_and_java_sees_it_change() {
+    let server = RedisServer::start();
+    let process = Process::with(redisson(&server, RedissonLock::Plain));
+    // Java: trySetPermits(3), and one of them acquired.
+    server.command(&["SET", "s", "2"]);
+    server.command(&["ZADD", "{s}:timeout", "922337203685477", "0123456789abcdef"]);
+    assert_eq!(process.look(Kind::Semaphore, "s").limit, Some(3));
+    let mut ear = server.client();
+    ear.command(&["SUBSCRIBE", "redisson_sc:{s}"]);
+    assert!(process.change(&Change::Resize(Name::new("s").unwrap(), 5)));
+    assert_eq!(ear.read(), ["message", "redisson_sc:{s}", "4"]);
+    assert!(process.change(&Change::Resize(Name::new("s").unwrap(), 0)));
+    assert_eq!(server.command(&["GET", "s"]), ["-1"], "what is out stays out");
+}
+
+#[test]
+fn rsemaphore_is_counted_with_java_and_our_permits_end_with_their_holder() {
+    let server = RedisServer::start();
+    let simple = || {
+        let mut options = redisson(&server, RedissonLock::Plain);
+        options.semaphore = super::super::options::RedissonSemaphore::Simple;
+        Process::with(options)
+    };
+    let (one, two) = (simple(), simple());
+    // Java: trySetPermits(5), acquire(1).
+    server.command(&["SET", "s", "4"]);
+    let permits = |count| Mode::Permits { count, limit: 5 };
+    let (three, _) = one.take("s", permits(3));
+    granted(one.attempt(&three));
+    assert_eq!(server.command(&["GET", "s"]), ["1"], "sent twice it counts once");
+    let waiting = two.queue("s", permits(2));
+    // Java releases its own; one is free, and two are wanted: 2.
+    server.command(&["INCRBY", "s", "1"]);
+    server.command(&["PUBLISH", "redisson_sc:{s}", "2"]);
+    woken(&two, waiting.id);
+    granted(two.attempt(&waiting));
+    assert!(matches!(one.renew(three.id), Renewal::Extended { .. }));
+    assert!(matches!(one.release(three.id), End::Freed));
+    assert!(matches!(one.release(three.id), End::NotOurs), "released twice it counts once");
+    assert_eq!(server.command(&["GET", "s"]), ["3"]);
+    let mut dying = one.claim("s", permits(3));
+    dying.ttl = Duration::from_millis(300);
+    granted(one.attempt(&dying));
+    one.die();
+    let next = two.queue("s", permits(3));
+    woken(&two, next.id);
+    granted(two.attempt_until(&next));
+    let refused = two.wait(two.engine.write(&Change::Resize(Name::new("s").unwrap(), 9)));
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unsupported, "nobody knows how many there are");
+}
+
+#[test]
+fn r3_a_count_sent_twice_counts_once() {
+    let server = RedisServer::start();
+    let process = Process::with(redisson(&server, RedissonLock::Plain));
+    let name = || Name::new("import").unwrap();
+    assert!(process.change(&Change::LatchSet(name(), 2)));
+    let (first, second) = (ClaimId::fresh(), ClaimId::fresh());
+    for id in [first, first, first] {
+        assert!(!process.change(&Change::LatchCountDown(name(), id)));
+    }
+    assert_eq!(server.command(&["GET", "import"]), ["1"]);
+    assert!(process.change(&Change::LatchCountDown(name(), second)));
+    assert_eq!(server.command(&["EXISTS", "import"]), ["0"]);
+}
+
+#[test]
+fn r2_asking_about_a_lost_hold_never_takes_the_lock_anew() {
+    let server = RedisServer::start();
+    let all = [plain(&server)].into_iter().chain(
+        [RedissonLock::Plain, RedissonLock::Fenced, RedissonLock::Fair, RedissonLock::ReadWrite].map(|lock| redisson(&server, lock)),
+    );
+    for options in all {
+        let process = Process::with(options);
+        let (held, _) = process.take("a", Mode::Exclusive);
+        let asked = process.wait(process.engine.recheck(&[held.id]));
+        assert!(matches!(asked[..], [Attempt::Granted(_)]), "{asked:?}");
+        server.command(&["DEL", "a"]);
+        let asked = process.wait(process.engine.recheck(&[held.id]));
+        assert!(matches!(&asked[..], [Attempt::Failed(e)] if e.kind() == ErrorKind::Lost), "{asked:?}");
+        assert_eq!(server.command(&["EXISTS", "a"]), ["0"], "it was not taken anew");
+    }
+}
+
+#[test]
+fn a_lock_that_somebody_left_without_a_time_to_live_is_shown_and_waited_for() {
+    let server = RedisServer::start();
+    server.command(&["SETNX", "a", "worker-3"]);
+    server.command(&["HSET", "b", "b983c153-7421-469a-addb-44fb92259a1b:1", "1"]);
+    for (options, name, who) in
+        [(plain(&server), "a", "worker-3"), (redisson(&server, RedissonLock::Plain), "b", "b983c153-7421-469a-addb-44fb92259a1b:1")]
+    {
+        let process = Process::with(options);
+        let Attempt::Busy(Some(holder)) = process.attempt_try(&process.exclusive(name)) else { panic!("somebody has it") };
+        assert_eq!((holder.label.as_deref(), holder.expires_in), (Some(who), None), "who has it, and that it does not end by itself");
+        let waiting = process.queue(name, Mode::Exclusive);
+        assert!(process.change(&Change::Force(Kind::Lock, Name::new(name).unwrap())), "it can be taken away");
+        granted(process.attempt_until(&waiting));
+        let rest: i64 = server.command(&["PTTL", name])[0].parse().unwrap();
+        assert!(rest > 29_000, "ours has one: {rest}");
+    }
 }
 
 #[test]

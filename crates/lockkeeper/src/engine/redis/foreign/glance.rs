@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::dialect::unsupported;
-use super::errors;
-use super::foreign::Inner;
-use super::resp::Value;
-use super::script::Call;
-use super::wire::either;
-use crate::claim::{Entry, Holder, Mode};
+use super::inner::Inner;
+use crate::claim::{Entry, Holder, Mode, Waiter};
+use crate::engine::redis::dialect::{LatchStep, unsupported};
+use crate::engine::redis::errors;
+use crate::engine::redis::resp::Value;
+use crate::engine::redis::script::Call;
+use crate::engine::redis::wire::either;
 use crate::engine::{Change, Event, Query, WatchId};
 use crate::error::Result;
 use crate::name::{Kind, Name};
@@ -35,20 +35,26 @@ impl Inner {
             )));
         };
         let value = self.call(self.dialect.inspect(kind, &name)?).await?;
-        let [count, holders] = value.items() else { return Err(errors::garbage(&self.options)) };
+        let [count, holders, rest @ ..] = value.items() else { return Err(errors::garbage(&self.options)) };
         let mut entry = Entry::new(kind, name);
-        entry.count = count.text().and_then(|text| text.parse().ok());
-        entry.holders = holders.items().iter().filter_map(holder).collect();
+        let count: Option<u64> = count.text().and_then(|text| text.parse().ok());
+        match kind {
+            Kind::Semaphore => entry.limit = count.and_then(|limit| u16::try_from(limit).ok()),
+            _ => entry.count = count,
+        }
+        entry.holders = holders.items().iter().filter_map(|value| holder(value, entry.limit)).collect();
+        let waiting = rest.first().map(Value::items).unwrap_or_default();
+        entry.waiters = (0..waiting.len()).map(|at| Waiter { ahead: u32::try_from(at).ok(), ..Waiter::default() }).collect();
         Ok(vec![entry])
     }
 
     /// Changes a latch, or takes a lock away.
     pub(super) async fn change(self: Arc<Self>, change: Change) -> Result<bool> {
         let call = match &change {
-            Change::LatchSet(name, count) => self.dialect.latch(name, Some(*count))?,
-            Change::LatchCountDown(name, _) => self.dialect.latch(name, None)?,
+            Change::LatchSet(name, count) => self.dialect.latch(name, LatchStep::Set(*count))?,
+            Change::LatchCountDown(name, id) => self.dialect.latch(name, LatchStep::Down(*id))?,
             Change::Force(kind, name) => self.dialect.force(*kind, name)?,
-            Change::Resize(..) => return Err(unsupported("this layout does not store a limit: use layout=native")),
+            Change::Resize(name, limit) => self.dialect.resize(name, *limit)?,
         };
         let value = self.call(call).await?;
         let done = value.items().get(1).and_then(Value::unsigned).ok_or_else(|| errors::garbage(&self.options))?;
@@ -113,14 +119,19 @@ impl Inner {
 }
 
 /// One holder: whoever wrote the record is shown as the layout names it.
-fn holder(value: &Value) -> Option<Holder> {
-    let [who, mode, _count, rest] = value.items() else { return None };
+fn holder(value: &Value, limit: Option<u16>) -> Option<Holder> {
+    let [who, mode, count, rest] = value.items() else { return None };
     let mode = match mode.text()? {
         "x" => Some(Mode::Exclusive),
         "s" => Some(Mode::Shared),
-        _ => None,
+        _ => count.text().and_then(|count| count.parse().ok()).zip(limit).map(|(count, limit)| Mode::Permits { count, limit }),
     };
-    let who = String::from_utf8_lossy(who.bytes()?).chars().flat_map(char::escape_debug).take(200).collect();
     let expires_in = rest.integer().and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis);
-    Some(Holder { label: Some(who), mode, expires_in, ..Holder::default() })
+    Some(Holder { label: shown(who), mode, expires_in, ..Holder::default() })
+}
+
+/// An identity that others wrote, fit to be shown; nothing when there is none.
+pub(super) fn shown(who: &Value) -> Option<String> {
+    let bytes = who.bytes().filter(|bytes| !bytes.is_empty())?;
+    Some(String::from_utf8_lossy(bytes).chars().flat_map(char::escape_debug).take(200).collect())
 }

@@ -1,8 +1,7 @@
--- Compare and extend, many in one call. KEYS: keys. ARGV: value and ttl_ms of each
+-- Extends what is still ours, many in one call. KEYS: keys. ARGV: identity and ttl_ms of each. `ours` is the layout's.
 local replies = {}
 for i = 1, #KEYS do
-  local held = redis.pcall('GET', KEYS[i])
-  if held == ARGV[i * 2 - 1] then
+  if ours(KEYS[i], ARGV[i * 2 - 1]) then
     redis.call('PEXPIRE', KEYS[i], ARGV[i * 2])
     replies[i] = 'D'
   else

@@ -1,0 +1,291 @@
+//! Asking for a lock, waiting for a wake-up, asking again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::LOOK;
+use super::glance::shown;
+use super::inner::{Entry, Inner, Phase};
+use crate::claim::{Claim, Holder, Mode};
+use crate::engine::redis::anchor::Anchor;
+use crate::engine::redis::errors;
+use crate::engine::redis::held::still_there;
+use crate::engine::redis::pipe::Broken;
+use crate::engine::redis::resp::Value;
+use crate::engine::redis::script::Call;
+use crate::engine::redis::wire::{Answered, Started};
+use crate::engine::{Answer, Attempt, Grant, Lease, Line, Place};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{ClaimId, LeaseId};
+
+/// What an answer to a request comes to.
+enum Said {
+    Granted(Grant),
+    Busy(Busy),
+    OtherLimit(Error),
+    Late,
+    Refused(Error, bool),
+}
+
+/// Who is in the way, and for how long.
+struct Busy {
+    rest: Option<Duration>,
+    who: Option<String>,
+}
+
+impl Inner {
+    /// Asks for a claim, for the first time or again.
+    pub(super) fn ask(self: &Arc<Self>, claim: &Claim, how: Line) -> Answer<Attempt> {
+        if !self.state().claims.contains_key(&claim.id) {
+            let terms = match self.dialect.terms(claim) {
+                Ok(terms) => Arc::new(terms),
+                Err(error) => return Answer::Now(Attempt::Failed(error)),
+            };
+            let entry = Entry {
+                terms,
+                mode: claim.mode,
+                ttl: claim.ttl,
+                how,
+                give_up: None,
+                phase: Phase::Asked,
+                doubtful: false,
+                leaving: false,
+                waited: false,
+                listening: false,
+                look_at: None,
+            };
+            self.state().claims.insert(claim.id, entry);
+        }
+        if let Some(entry) = self.state().claims.get_mut(&claim.id) {
+            entry.give_up = claim.give_up;
+        }
+        let Some(call) = self.request(claim.id) else { return Answer::Now(Attempt::Busy(None)) };
+        let started = self.main.start(&[call.by_name()]);
+        let now = self.context.clock.now();
+        let patience = self.options.connect_timeout.min(claim.give_up.map_or(Duration::MAX, |at| at.since(now)));
+        Answer::later(self.clone().asked(claim.id, call, started, patience))
+    }
+
+    /// The request for a claim; `None` when it is not wanted any more.
+    fn request(&self, id: ClaimId) -> Option<Call> {
+        let now = self.context.clock.now();
+        let until = now.plus(self.options.request_timeout);
+        let mut state = self.state();
+        let anchor = state.anchor;
+        let entry = state.claims.get_mut(&id).filter(|entry| !entry.leaving)?;
+        let give_up = entry.give_up.map_or(until, |at| at.min(until));
+        let not_after_us = anchor.map_or((1 << 53) - 1, |a| a.server_us_at(give_up));
+        entry.phase = Phase::Asked;
+        entry.look_at = None;
+        Some(entry.terms.ask(
+            not_after_us,
+            match entry.how {
+                Line::Try => "try",
+                Line::Join if entry.waited => "again",
+                Line::Join => "join",
+            },
+        ))
+    }
+
+    /// Follows a request to its answer; one that has to listen first asks a second time.
+    async fn asked(self: Arc<Self>, id: ClaimId, call: Call, started: Started, patience: Duration) -> Attempt {
+        let (mut call, mut started) = (call, started);
+        for _ in 0..4 {
+            let wanted = || self.state().claims.get(&id).is_some_and(|entry| !entry.leaving);
+            let outcome = self.main.run(started, &call, patience, wanted).await;
+            match self.said(id, outcome) {
+                Said::Granted(grant) => {
+                    self.hush(id);
+                    return Attempt::Granted(grant);
+                }
+                Said::OtherLimit(error) => {
+                    self.forget(id);
+                    return Attempt::Failed(error);
+                }
+                Said::Busy(busy) => {
+                    let (how, mode, listens) = match self.state().claims.get(&id) {
+                        Some(entry) => (entry.how, entry.mode, entry.listening || entry.terms.channel.is_none()),
+                        None => return Attempt::Busy(None),
+                    };
+                    if how == Line::Try {
+                        self.forget(id);
+                        return Attempt::Busy(self.holder_of(mode, busy));
+                    }
+                    if listens {
+                        self.wait_for(id, busy.rest);
+                        return Attempt::InLine(Place { ahead: None, holder: self.holder_of(mode, busy) });
+                    }
+                    // What is published before we listen is lost, so listening comes before the answer that counts.
+                    if let Err(error) = self.listen(id).await {
+                        self.forget(id);
+                        return Attempt::Failed(error);
+                    }
+                }
+                Said::Late => {
+                    let now = self.context.clock.now();
+                    if self.state().claims.get(&id).is_none_or(|e| e.give_up.is_some_and(|at| at <= now)) {
+                        self.forget(id);
+                        return Attempt::Failed(Error::new(ErrorKind::TimedOut, "the request arrived after its time was over"));
+                    }
+                }
+                Said::Refused(error, certain) => {
+                    let mut state = self.state();
+                    let Some(entry) = state.claims.get_mut(&id) else { return Attempt::Failed(error) };
+                    entry.doubtful |= !certain;
+                    if entry.doubtful || entry.listening {
+                        return Attempt::Unknown(error);
+                    }
+                    drop(state);
+                    self.forget(id);
+                    return Attempt::Failed(error);
+                }
+            }
+            let Some(next) = self.request(id) else { return Attempt::Busy(None) };
+            started = self.main.start(&[next.by_name()]);
+            call = next;
+        }
+        Attempt::Unknown(Error::new(ErrorKind::Unknown, "the server's clock refuses the request as late, again and again"))
+    }
+
+    /// Asks about claims that stand in line, and about holds by renewing them.
+    pub(super) fn recheck(self: &Arc<Self>, claims: &[ClaimId]) -> Answer<Vec<Attempt>> {
+        let calls: Vec<(ClaimId, Option<Call>)> =
+            claims.iter().map(|id| (*id, if self.is_held(*id) { None } else { self.request(*id) })).collect();
+        let commands: Vec<_> = calls.iter().filter_map(|(_, call)| call.as_ref().map(Call::by_name)).collect();
+        let mut answers = self.main.start(&commands).each();
+        let held: Vec<LeaseId> = calls.iter().filter(|(_, call)| call.is_none()).map(|(id, _)| (*id).into()).collect();
+        let renewals = if held.is_empty() { Answer::Now(Vec::new()) } else { self.renew(&held) };
+        let inner = self.clone();
+        Answer::later(async move {
+            let mut renewals = renewals.get().await.into_iter();
+            let mut attempts = Vec::with_capacity(calls.len());
+            for (id, call) in calls {
+                attempts.push(match call {
+                    Some(call) => {
+                        let one = answers.next().unwrap_or_else(Started::nothing);
+                        inner.clone().asked(id, call, one, inner.options.request_timeout).await
+                    }
+                    None => still_there(id, renewals.next()),
+                });
+            }
+            attempts
+        })
+    }
+
+    fn is_held(&self, id: ClaimId) -> bool {
+        self.state().claims.get(&id).is_none_or(|entry| entry.phase == Phase::Held)
+    }
+
+    fn said(&self, id: ClaimId, outcome: std::result::Result<Answered, Broken>) -> Said {
+        let answered = match outcome {
+            Ok(answered) => answered,
+            Err(broken) => return Said::Refused(self.broken(&self.main, &broken), matches!(broken, Broken::NotSent(_))),
+        };
+        if let Value::Error(text) = &answered.value {
+            return Said::Refused(errors::server(&self.options, "EVALSHA", text), true);
+        }
+        let items = answered.value.items();
+        let garbage = || Said::Refused(errors::garbage(&self.options), false);
+        let (Some(word), Some(now_us)) = (items.first().and_then(Value::text), items.get(1).and_then(Value::unsigned)) else {
+            return garbage();
+        };
+        let mut state = self.state();
+        let anchor = Anchor::new(now_us, answered.before);
+        state.anchor = Some(state.anchor.map_or(anchor, |old| old.newer(anchor)));
+        match word {
+            "G" => {
+                let Some(entry) = state.claims.get_mut(&id) else { return Said::Busy(Busy { rest: None, who: None }) };
+                entry.phase = Phase::Held;
+                let number = entry.terms.number(items.get(2).and_then(Value::text));
+                let lease = Lease { id: id.into(), ttl: entry.ttl, since: Some(answered.before), confirm: false };
+                Said::Granted(Grant { number, lease: Some(lease) })
+            }
+            "B" => {
+                // -1: no time to live, -2: gone just now.
+                let rest = items.get(2).and_then(Value::integer);
+                let rest = rest.filter(|r| *r != -1).map(|r| Duration::from_millis(u64::try_from(r).unwrap_or(0)));
+                Said::Busy(Busy { rest, who: items.get(3).and_then(shown) })
+            }
+            "M" => {
+                let stored = items.get(2).and_then(Value::text).unwrap_or("another");
+                Said::OtherLimit(Error::new(
+                    ErrorKind::LimitMismatch,
+                    format!("the stored limit is {stored}: use it, or resize the semaphore"),
+                ))
+            }
+            "T" => Said::Late,
+            _ => garbage(),
+        }
+    }
+
+    fn holder_of(&self, mode: Mode, busy: Busy) -> Option<Box<Holder>> {
+        let mode = Some(mode).filter(|m| *m == Mode::Exclusive);
+        Some(Box::new(Holder { label: busy.who, mode, expires_in: busy.rest, ..Holder::default() }))
+    }
+
+    fn wait_for(&self, id: ClaimId, rest: Option<Duration>) {
+        let now = self.context.clock.now();
+        if let Some(entry) = self.state().claims.get_mut(&id) {
+            entry.phase = Phase::Waiting;
+            entry.waited = true;
+            let look = rest.map_or(LOOK.1, |r| (r + Duration::from_millis(1)).clamp(LOOK.0, LOOK.1));
+            // Woken while the answer was on its way: look at once.
+            entry.look_at = Some(entry.look_at.map_or(now.plus(look), |at| at.min(now.plus(look))));
+        }
+        self.looks_changed.notify_one();
+    }
+
+    async fn listen(&self, id: ClaimId) -> Result<()> {
+        let subscribed = {
+            let mut state = self.state();
+            let Some(entry) = state.claims.get_mut(&id) else { return Ok(()) };
+            entry.listening = true;
+            let Some(channel) = entry.terms.channel.clone() else { return Ok(()) };
+            *state.channels.entry(channel.clone()).or_default() += 1;
+            drop(state);
+            self.main.subscribe(&channel)
+        };
+        match subscribed {
+            Some(answer) => match answer.await {
+                Ok(Ok((_, Value::Error(text)))) => Err(errors::server(&self.options, "SUBSCRIBE", &text)),
+                // A connection that broke subscribes again when it is back.
+                _ => Ok(()),
+            },
+            None => Ok(()),
+        }
+    }
+
+    /// Stops listening for a claim.
+    fn hush(&self, id: ClaimId) {
+        let channel = {
+            let mut state = self.state();
+            let Some(entry) = state.claims.get_mut(&id).filter(|e| e.listening) else { return };
+            entry.listening = false;
+            entry.terms.channel.clone()
+        };
+        if let Some(channel) = channel {
+            self.hush_channel(&channel);
+        }
+    }
+
+    pub(super) fn hush_channel(&self, channel: &str) {
+        let mut state = self.state();
+        let Some(count) = state.channels.get_mut(channel) else { return };
+        *count -= 1;
+        if *count == 0 {
+            state.channels.remove(channel);
+            drop(state);
+            self.main.unsubscribe(channel);
+        }
+    }
+
+    pub(super) fn hear_channel(&self, channel: &str) {
+        *self.state().channels.entry(channel.to_owned()).or_default() += 1;
+        drop(self.main.subscribe(channel));
+    }
+
+    pub(super) fn forget(&self, id: ClaimId) {
+        self.hush(id);
+        self.state().claims.remove(&id);
+    }
+}

@@ -1,0 +1,2 @@
+-- The value is ours.
+local function ours(key, value) return redis.pcall('GET', key) == value end
