@@ -25,6 +25,7 @@ pub struct Subject {
     pub(super) helper: Option<PathBuf>,
     pub(super) effort: u32,
     pub(super) foreign: bool,
+    pub(super) elects_by_lock: bool,
     pub(super) wipe: Option<Deed>,
     pub(super) restart: Option<Deed>,
     pub(super) cut: Option<(Deed, Deed)>,
@@ -46,6 +47,7 @@ impl Subject {
             helper: None,
             effort: 100,
             foreign: false,
+            elects_by_lock: false,
             wipe: None,
             restart: None,
             cut: None,
@@ -86,6 +88,13 @@ impl Subject {
     #[must_use]
     pub fn foreign(mut self) -> Self {
         self.foreign = true;
+        self
+    }
+
+    /// A layout whose elections are locks: the two share their names, as the library that it is shared with has it.
+    #[must_use]
+    pub fn electing_by_lock(mut self) -> Self {
+        self.elects_by_lock = true;
         self
     }
 

@@ -5,6 +5,7 @@ pub mod clock_shim;
 #[allow(clippy::expect_used, clippy::panic, reason = "a server of a test's own: a failure to start it ends the test")]
 pub mod redis;
 pub mod zookeeper;
+pub mod zookeeper_client;
 pub mod zookeeper_proxy;
 
 use std::net::{Ipv4Addr, TcpListener};

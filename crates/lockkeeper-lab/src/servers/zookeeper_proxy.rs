@@ -56,7 +56,7 @@ struct Shared {
     lose_reply_to: Option<i32>,
     /// The connection is cut instead of passing on a request of this kind.
     cut_before: Option<i32>,
-    connections: Vec<(TcpStream, TcpStream)>,
+    connections: BTreeMap<u64, (TcpStream, TcpStream)>,
     stopped: bool,
 }
 
@@ -92,14 +92,21 @@ impl Proxy {
                 let (Ok(a), Ok(b), Ok(c), Ok(d)) = (client.try_clone(), server.try_clone(), client.try_clone(), server.try_clone()) else {
                     continue;
                 };
-                state.connections.push((c, d));
+                let id = state.connects;
+                state.connections.insert(id, (c, d));
                 state.connects += 1;
                 drop(state);
                 let awaited = Arc::new(Mutex::new(None));
                 let (up, down) = (accepting.clone(), accepting.clone());
                 let asked = awaited.clone();
-                thread::spawn(move || requests(&up, a, b, &asked));
-                thread::spawn(move || replies(&down, server, client, &awaited));
+                thread::spawn(move || {
+                    requests(&up, a, b, &asked);
+                    lock(&up).connections.remove(&id);
+                });
+                thread::spawn(move || {
+                    replies(&down, server, client, &awaited);
+                    lock(&down).connections.remove(&id);
+                });
             }
         });
         Ok(Self { address, shared })
@@ -139,7 +146,7 @@ impl Proxy {
 
     /// Cuts the clients off, and leaves the server's ends open: what is held back can still reach it.
     pub fn cut_clients(&self) {
-        for (client, _) in &lock(&self.shared).connections {
+        for (client, _) in lock(&self.shared).connections.values() {
             _ = client.shutdown(Shutdown::Both);
         }
     }
@@ -195,7 +202,7 @@ fn lock(shared: &Arc<(Mutex<Shared>, Condvar)>) -> MutexGuard<'_, Shared> {
 }
 
 fn cut(state: &mut Shared) {
-    for (client, server) in state.connections.drain(..) {
+    for (client, server) in std::mem::take(&mut state.connections).into_values() {
         _ = client.shutdown(Shutdown::Both);
         _ = server.shutdown(Shutdown::Both);
     }

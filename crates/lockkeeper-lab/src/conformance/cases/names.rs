@@ -1,6 +1,7 @@
 //! R12: different names never share a lock.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockkeeper::{ErrorKind, Kind};
 
@@ -104,7 +105,12 @@ pub(super) async fn r12_every_kind_has_names_of_its_own(t: Arc<Trial>) {
     } else {
         None
     };
-    let term = if can.election { Some(locks.election(&name).stand("me").await.expect("nobody leads")) } else { None };
+    if t.subject.elects_by_lock {
+        let shared = locks.election(&name).stand("me").timeout(Duration::from_millis(100)).await;
+        assert_eq!(shared.map(drop).map_err(|e| e.kind()), Err(ErrorKind::TimedOut), "this layout's elections are locks");
+    }
+    let term =
+        if can.election && !t.subject.elects_by_lock { Some(locks.election(&name).stand("me").await.expect("nobody leads")) } else { None };
     if can.latch {
         assert!(locks.latch(&name).set(1).await.expect("it can be set"));
     }

@@ -5,7 +5,7 @@ use super::errors;
 use super::layout::Layout;
 use super::path;
 use super::proto::{Code, Create, Reply, Request, Stat};
-use super::read::{ask, failed};
+use super::read::{ask, catch_up, failed};
 use super::session::Shared;
 use super::state::Fault;
 use crate::error::{Error, ErrorKind, Result};
@@ -87,6 +87,7 @@ impl Latch {
 
 /// What stands there, and the version of its data; `None` when nothing does.
 async fn look(shared: &Shared, path: &str) -> Result<Option<(Latch, i32)>, Fault> {
+    catch_up(shared);
     match ask(shared, Request::GetData { path: path.to_owned(), watch: false }).await {
         Ok(Reply::Data(data, stat)) => match Latch::read(&shared.options.layout, &data, &stat) {
             Ok(latch) => Ok(Some((latch, stat.version))),

@@ -109,6 +109,39 @@ impl ZooKeeper {
         }
     }
 
+    /// Tries all claims, whose nodes are created in one transaction; all are granted or none.
+    fn together(&self, claims: &[Claim]) -> Result<impl Future<Output = Vec<Attempt>> + Send + use<>> {
+        let shared = self.shared()?;
+        let dirs: Vec<String> = claims.iter().map(|claim| self.place_of(claim)).collect::<Result<_>>()?;
+        let mut state = shared.lock();
+        if let Some(refused) = &state.refused {
+            return Err(refused.clone());
+        }
+        let answers = state.attempt_together(claims, dirs);
+        drop(state);
+        let ids: Vec<ClaimId> = claims.iter().map(|claim| claim.id).collect();
+        Ok(async move {
+            let mut attempts = Vec::with_capacity(ids.len());
+            for answer in answers {
+                let unknown = || Attempt::Unknown(errors::unreachable(&shared.options.servers(), &shared.lock().last_failure));
+                attempts.push(within(shared.options.request_timeout, answer).await.unwrap_or_else(unknown));
+            }
+            if attempts.iter().all(|attempt| matches!(attempt, Attempt::Granted(_))) {
+                return attempts;
+            }
+            let got = |attempt: &Attempt| matches!(attempt, Attempt::Granted(_));
+            let given_back: Vec<_> = {
+                let mut state = shared.lock();
+                let got = ids.iter().zip(&attempts).filter(|(_, attempt)| got(attempt));
+                got.map(|(id, _)| state.leave(*id)).collect()
+            };
+            for end in given_back {
+                end_of(shared.clone(), end).await;
+            }
+            attempts.into_iter().map(|attempt| if got(&attempt) { Attempt::Busy(None) } else { attempt }).collect()
+        })
+    }
+
     fn begin(&self, claim: &Claim, line: Line) -> Result<impl Future<Output = Attempt> + Send + use<>> {
         let shared = self.shared()?;
         let dir = self.place_of(claim)?;
@@ -310,6 +343,13 @@ impl Engine for ZooKeeper {
         if let Ok(shared) = self.shared() {
             shared.lock().unobserve(watch);
         }
+    }
+
+    fn attempt_all(&self, claims: &[Claim]) -> Option<Answer<Vec<Attempt>>> {
+        Some(match self.together(claims) {
+            Ok(answers) => Answer::later(answers),
+            Err(error) => Answer::Now(claims.iter().map(|_| Attempt::Failed(error.clone())).collect()),
+        })
     }
 
     fn close(&self) -> Answer<()> {

@@ -11,7 +11,7 @@ use super::path;
 use super::proto::{Code, Reply, Request, Stat};
 use super::record;
 use super::session::Shared;
-use super::state::Fault;
+use super::state::{Fault, Ticket};
 use crate::claim::{Entry, Mode};
 use crate::engine::Query;
 use crate::error::{Error, ErrorKind, Result};
@@ -21,6 +21,16 @@ use crate::name::{Kind, Name};
 const READ_AT_ONCE: usize = 128;
 /// How many directories a listing looks into.
 const LISTED_MAX: usize = 65_536;
+
+/// Lets the server catch up with its leader before it answers what is sent next, in the same flight: whoever was told of a
+/// change and looks at it from another server must see it.
+pub(super) fn catch_up(shared: &Shared) {
+    let mut state = shared.lock();
+    if state.up {
+        let path = shared.options.root();
+        state.send(&Request::Sync { path }, Ticket::Nobody);
+    }
+}
 
 /// One request whose answer is waited for.
 pub(super) async fn ask(shared: &Shared, request: Request) -> Result<Reply, Fault> {
@@ -66,6 +76,7 @@ struct Found {
 }
 
 async fn look(shared: &Shared, dir: &str) -> Result<Option<Found>> {
+    catch_up(shared);
     let both = vec![Request::GetChildren { path: dir.to_owned() }, Request::GetData { path: dir.to_owned(), watch: false }];
     let replies = match ask(shared, Request::MultiRead(both)).await {
         Ok(Reply::Many(replies)) => replies,

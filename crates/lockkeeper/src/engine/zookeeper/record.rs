@@ -15,6 +15,8 @@ const HEAD: &str = "lockkeeper/";
 const VERSION: u32 = 1;
 /// How much of a text that others stored is shown.
 const FOREIGN_MAX: usize = 256;
+/// How much of a candidate's id is shown: as much as it may have (R13).
+const VALUE_MAX: usize = 1024;
 
 /// The data of a claim's node. A candidate's is its id alone: that is what Curator's and kazoo's observers show.
 pub(super) fn write(claim: &Claim) -> Vec<u8> {
@@ -94,7 +96,7 @@ fn permits_of(text: &str) -> Option<Mode> {
 pub(super) fn holder(kind: Kind, child: &Child, data: &[u8], stat: &Stat) -> Holder {
     let mut holder = Holder { since: since(stat), ..Holder::default() };
     if kind == Kind::Election {
-        holder.value = foreign(&String::from_utf8_lossy(data));
+        holder.value = shown(&String::from_utf8_lossy(data), VALUE_MAX);
     } else {
         let record = Record::read(data);
         holder.claim = record.claim;
@@ -128,7 +130,11 @@ fn since(stat: &Stat) -> Option<std::time::SystemTime> {
 
 /// A text that others stored, fit for a terminal: bounded, and without control characters.
 fn foreign(text: &str) -> Option<String> {
-    let shown: String = text.chars().take(FOREIGN_MAX).map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect();
+    shown(text, FOREIGN_MAX)
+}
+
+fn shown(text: &str, most: usize) -> Option<String> {
+    let shown: String = text.chars().take(most).map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect();
     Some(shown).filter(|s| !s.is_empty())
 }
 

@@ -38,6 +38,8 @@ pub(super) type Caller = oneshot::Sender<Result<Reply, Fault>>;
 pub(super) enum Ticket {
     Nobody,
     Claim(ClaimId, Step),
+    /// The nodes of several claims, created in one transaction.
+    Together(Vec<ClaimId>),
     Call(Caller),
     /// The write that proves the session.
     Beat,
@@ -217,6 +219,7 @@ impl State {
             }
             Ticket::Call(sender) => self.outbox.calls.push((sender, result.map_err(Fault::Code))),
             Ticket::Claim(id, step) => self.claim_reply(id, step, result),
+            Ticket::Together(ids) => self.created_together(&ids, result),
         }
         Ok(())
     }

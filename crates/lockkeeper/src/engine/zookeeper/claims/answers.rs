@@ -47,19 +47,19 @@ impl State {
                 }
                 let answer = self.grant(id, number);
                 self.turned(id, &answer);
+                self.next_turn(id);
             }
             Say::TurnWaits => self.turned(id, &Attempt::InLine(Place::default())),
             Say::TurnRefused(code) => {
                 let error = errors::refused(code, &entry.dir);
                 self.turned(id, &Attempt::Failed(error));
+                self.next_turn(id);
             }
             Say::TakenBack => {
                 if let Some(turn) = entry.turn.take() {
-                    self.turns.remove(&turn.id);
-                    self.outbox.ends.extend(turn.ends.into_iter().map(|sender| (sender, End::Freed)));
-                    let told = |sender| (sender, Attempt::Busy(None));
-                    self.outbox.attempts.extend(turn.answers.into_iter().map(told));
+                    self.turn_ended(turn, &Attempt::Busy(None), &End::Freed);
                 }
+                self.next_turn(id);
             }
             Say::Asked => self.outbox.events.push(Event::Asked { hold: id }),
             Say::Left { ours } => {
@@ -145,11 +145,9 @@ impl State {
         for sender in entry.ends.drain(..) {
             self.outbox.ends.push((sender, End::NotOurs));
         }
-        if let Some(turn) = entry.turn.take() {
-            self.turns.remove(&turn.id);
-            let lost = || Attempt::Failed(Error::new(ErrorKind::Lost, "the hold that would be converted is gone"));
-            self.outbox.attempts.extend(turn.answers.into_iter().map(|sender| (sender, lost())));
-            self.outbox.ends.extend(turn.ends.into_iter().map(|sender| (sender, End::NotOurs)));
+        let lost = Attempt::Failed(Error::new(ErrorKind::Lost, "the hold that would be converted is gone"));
+        for turn in entry.turn.take().into_iter().chain(entry.later.drain(..)) {
+            self.turn_ended(turn, &lost, &End::NotOurs);
         }
     }
 }

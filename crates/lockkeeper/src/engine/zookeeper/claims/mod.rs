@@ -3,7 +3,10 @@
 mod answers;
 mod perform;
 mod replies;
+mod together;
 mod turns;
+
+use std::collections::VecDeque;
 
 use tokio::sync::oneshot;
 
@@ -12,7 +15,7 @@ use super::layout::{Child, Layout, Tag};
 use super::limit::Limit;
 use super::options::Options;
 use super::proto::{Code, Happened, WatchEvent};
-use super::recipe::{Contender, Input, Node, Want};
+use super::recipe::{Contender, Input, Node, Turn, Want};
 use super::record;
 use super::state::State;
 use crate::claim::{Claim, Holder, Mode};
@@ -81,6 +84,8 @@ pub(super) struct Entry {
     holder: Option<Box<Holder>>,
     build: Build,
     turn: Option<TurnEntry>,
+    /// Conversions that are asked for behind it.
+    later: VecDeque<TurnEntry>,
     /// A semaphore's limit, as it was read last.
     limit: Limit,
 }
@@ -88,6 +93,9 @@ pub(super) struct Entry {
 /// A conversion of a hold, under way or made last.
 struct TurnEntry {
     id: ClaimId,
+    way: Turn,
+    /// It has not come to anything yet, or it is being taken back.
+    running: bool,
     /// What it came to.
     number: Option<i64>,
     /// What the writer's node of an upgrade is called up to its number.
@@ -111,7 +119,10 @@ impl State {
         let (sender, receiver) = oneshot::channel();
         let id = claim.id;
         let Some(entry) = self.claims.get_mut(&id) else {
-            self.stand(claim, dir, only_try, sender);
+            self.enter(claim, dir, only_try, sender);
+            if self.up {
+                self.step(id, Input::LinkUp);
+            }
             return receiver;
         };
         let held = entry.machine.held();
@@ -129,16 +140,10 @@ impl State {
         receiver
     }
 
-    fn stand(&mut self, claim: &Claim, dir: String, only_try: bool, sender: oneshot::Sender<Attempt>) {
-        let want = match claim.mode {
-            Mode::Shared => Want::Shared,
-            Mode::Upgradable => Want::Upgradable,
-            Mode::Permits { count, limit } => Want::Permits { count, limit },
-            Mode::Exclusive => Want::Exclusive,
-        };
+    fn enter(&mut self, claim: &Claim, dir: String, only_try: bool, sender: oneshot::Sender<Attempt>) {
         let entry = Entry {
             claim: claim.clone(),
-            machine: Contender::new(want, only_try),
+            machine: Contender::new(want_of(claim.mode), only_try),
             dir,
             prefix: self.options.layout.prefix(tag_of(&self.options, claim), claim.id),
             data: record::write(claim),
@@ -149,20 +154,17 @@ impl State {
             holder: None,
             build: Build::default(),
             turn: None,
+            later: VecDeque::new(),
             limit: Limit::default(),
         };
         self.claims.insert(claim.id, entry);
-        if self.up {
-            self.step(claim.id, Input::LinkUp);
-        }
     }
 
     /// Leaves the line, or gives the hold back.
     pub(super) fn leave(&mut self, id: ClaimId) -> oneshot::Receiver<End> {
         let (sender, receiver) = oneshot::channel();
-        if let Some((hold, turn)) = self.turn_called(id) {
-            turn.ends.push(sender);
-            self.step(hold, Input::TakeBack);
+        if let Some(hold) = self.turns.get(&id).copied() {
+            self.take_back(hold, id, sender);
             return receiver;
         }
         match self.claims.get_mut(&id) {
@@ -290,6 +292,15 @@ impl State {
                 self.outbox.attempts.push((sender, Attempt::InLine(Place::default())));
             }
         }
+    }
+}
+
+fn want_of(mode: Mode) -> Want {
+    match mode {
+        Mode::Shared => Want::Shared,
+        Mode::Upgradable => Want::Upgradable,
+        Mode::Permits { count, limit } => Want::Permits { count, limit },
+        Mode::Exclusive => Want::Exclusive,
     }
 }
 

@@ -30,9 +30,10 @@ impl State {
                 let (path, data, acl) = (at(prefix), entry.data.clone(), self.options.acl.clone());
                 (Request::Create { path, data, acl, how: Create::EphemeralSequential }, Step::CreateWriter)
             }
-            Action::CreateReader(seq) => {
+            Action::CreateReader { seq, upgradable } => {
                 let stood = ClaimId(entry.claim.id.0.wrapping_add(u128::from(entry.incarnation)));
-                let name = self.options.layout.prefix(Tag::Read, stood) + &write_seq(seq);
+                let tag = if upgradable { Tag::Upgradable } else { Tag::Read };
+                let name = self.options.layout.prefix(tag, stood) + &write_seq(seq);
                 let (path, data, acl) = (at(&name), entry.data.clone(), self.options.acl.clone());
                 (Request::Create { path, data, acl, how: Create::Ephemeral }, Step::CreateReader(Node::new(name, seq, None)))
             }

@@ -12,12 +12,6 @@ use crate::error::{Error, ErrorKind};
 use crate::id::ClaimId;
 
 impl State {
-    /// The conversion of this id, and its hold.
-    pub(super) fn turn_called(&mut self, id: ClaimId) -> Option<(ClaimId, &mut TurnEntry)> {
-        let hold = *self.turns.get(&id)?;
-        self.claims.get_mut(&hold)?.turn.as_mut().map(|turn| (hold, turn))
-    }
-
     /// Converts a hold, or answers again what a conversion came to.
     pub(in super::super) fn convert(&mut self, hold: ClaimId, id: ClaimId, to: Mode) -> oneshot::Receiver<Attempt> {
         let (sender, receiver) = oneshot::channel();
@@ -26,7 +20,7 @@ impl State {
             self.outbox.attempts.push((sender, Attempt::Failed(error)));
             return receiver;
         };
-        if let Some(turn) = entry.turn.as_mut().filter(|t| t.id == id) {
+        if let Some(turn) = entry.turn.iter_mut().chain(&mut entry.later).find(|t| t.id == id) {
             match turn.number {
                 Some(number) => {
                     let answer = self.grant(hold, number);
@@ -36,20 +30,53 @@ impl State {
             }
             return receiver;
         }
-        let turn = match to {
+        let way = match to {
             Mode::Exclusive => Turn::Up,
             Mode::Upgradable => Turn::Back,
             _ => Turn::Down,
         };
         let prefix = self.options.layout.prefix(Tag::Write, id);
-        let before = entry.turn.replace(TurnEntry { id, number: None, prefix, answers: vec![sender], ends: Vec::new() });
-        // Nobody asks for two at once; who waits for an older one is not left waiting.
+        entry.later.push_back(TurnEntry { id, way, running: true, number: None, prefix, answers: vec![sender], ends: Vec::new() });
         self.turns.insert(id, hold);
-        if let Some(before) = before {
-            self.turns.remove(&before.id);
-            self.outbox.ends.extend(before.ends.into_iter().map(|sender| (sender, End::Freed)));
+        if entry.turn.as_ref().is_none_or(|turn| !turn.running) {
+            self.next_turn(hold);
         }
-        self.step(hold, Input::Turn(turn));
         receiver
+    }
+
+    /// The conversion under way has come to something: the next one begins.
+    pub(super) fn next_turn(&mut self, hold: ClaimId) {
+        let Some(entry) = self.claims.get_mut(&hold) else { return };
+        if let Some(turn) = &mut entry.turn {
+            turn.running = false;
+        }
+        let Some(next) = entry.later.pop_front() else { return };
+        let way = next.way;
+        if let Some(before) = entry.turn.replace(next) {
+            self.turn_ended(before, &Attempt::Busy(None), &End::Freed);
+        }
+        self.step(hold, Input::Turn(way));
+    }
+
+    /// Takes a conversion back, or out of the line of those that are still to come.
+    pub(super) fn take_back(&mut self, hold: ClaimId, id: ClaimId, sender: oneshot::Sender<End>) {
+        let Some(entry) = self.claims.get_mut(&hold) else { return };
+        if let Some(turn) = entry.turn.as_mut().filter(|turn| turn.id == id) {
+            turn.running = true;
+            turn.ends.push(sender);
+            return self.step(hold, Input::TakeBack);
+        }
+        let Some(at) = entry.later.iter().position(|turn| turn.id == id) else { return };
+        if let Some(mut turn) = entry.later.remove(at) {
+            turn.ends.push(sender);
+            self.turn_ended(turn, &Attempt::Busy(None), &End::Freed);
+        }
+    }
+
+    /// Nobody will hear of a conversion any more: whoever still waits for it is told this.
+    pub(super) fn turn_ended(&mut self, turn: TurnEntry, answer: &Attempt, end: &End) {
+        self.turns.remove(&turn.id);
+        self.outbox.attempts.extend(turn.answers.into_iter().map(|sender| (sender, answer.clone())));
+        self.outbox.ends.extend(turn.ends.into_iter().map(|sender| (sender, end.clone())));
     }
 }

@@ -3,10 +3,12 @@
 //! *Upgrade*: the upgradable reader's node stays, which keeps every writer out that stands behind it, and a writer's node is
 //! created beside it, which keeps new readers out. When the readers that came in before are gone, the hold is exclusive.
 //! *Downgrade*: a reader's node with the number of our node is created before that goes, as Curator does it.
+//!
+//! One conversion at a time: the next is asked for when the one before has come to something.
 
 use super::words::{Action, Input, Listing, Node, OwnSeen, Say, Seen, Turn};
 use super::{Contender, Phase, Then, first_of};
-use crate::engine::zookeeper::layout::Child;
+use crate::engine::zookeeper::layout::{Child, Tag};
 use crate::engine::zookeeper::proto::Code;
 
 /// A hold.
@@ -44,11 +46,18 @@ enum Way {
         turn: Turn,
     },
     /// The reader's node with our number is being created.
-    Making,
+    Making {
+        upgradable: bool,
+    },
     /// It is there, and the new number is on its way.
     Replacing {
         reader: Node,
     },
+}
+
+/// What a node of ours stands for.
+fn tag(node: &Node) -> Option<Tag> {
+    Child::read(&node.name).map(|child| child.tag)
 }
 
 impl Held {
@@ -73,6 +82,22 @@ impl Held {
     fn node_called(&mut self, name: &str) -> Option<&mut Node> {
         let reader = if let Way::Replacing { reader } = &mut self.way { Some(reader) } else { None };
         [Some(&mut self.node), self.writer.as_mut(), reader].into_iter().flatten().find(|n| n.name == name)
+    }
+
+    /// Tells that a conversion is taken back, once nothing of it is left.
+    fn taken_back(&mut self, out: &mut Vec<Action>) {
+        if self.way == Way::Steady && self.leftovers.is_empty() && std::mem::take(&mut self.taking_back) {
+            out.push(Action::Say(Say::TakenBack));
+        }
+    }
+
+    /// Tells what a conversion came to, unless it is being taken back.
+    fn came_to(&mut self, say: Say, out: &mut Vec<Action>) {
+        if self.taking_back {
+            self.taken_back(out);
+        } else {
+            out.push(Action::Say(say));
+        }
     }
 
     /// Gets rid of a node.
@@ -104,9 +129,7 @@ impl Contender {
             Input::Deleted(name, result) => {
                 if matches!(result, Ok(()) | Err(Code::NO_NODE)) {
                     held.leftovers.retain(|n| *n != name);
-                    if held.leftovers.is_empty() && std::mem::take(&mut held.taking_back) {
-                        out.push(Action::Say(Say::TakenBack));
-                    }
+                    held.taken_back(out);
                 }
             }
             Input::Watched(..) | Input::Peeked(..) | Input::Built(_) | Input::LimitStored(_) | Input::LimitChanged => {}
@@ -124,7 +147,7 @@ impl Contender {
             Way::Creating { .. } => Way::Creating { doubt: true },
             Way::Waiting { .. } => Way::Looking,
             // The answer to either may be lost, and both can be done again.
-            Way::Replacing { .. } => Way::Making,
+            Way::Replacing { reader } => Way::Making { upgradable: tag(&reader) == Some(Tag::Upgradable) },
             other => other,
         };
     }
@@ -140,14 +163,14 @@ impl Contender {
             Way::Creating { .. } => out.push(Action::Find { writer: true }),
             Way::Looking => self.list(out),
             Way::Numbering { .. } => out.push(Action::Number(held.node.name.clone())),
-            Way::Making => out.push(Action::CreateReader(held.node.seq)),
+            Way::Making { upgradable } => out.push(Action::CreateReader { seq: held.node.seq, upgradable: *upgradable }),
         }
     }
 
     fn held_leave(&mut self, out: &mut Vec<Action>) {
         self.leaving = true;
         let Phase::Held(held) = &self.phase else { return };
-        if matches!(held.way, Way::Creating { .. } | Way::Making) {
+        if matches!(held.way, Way::Creating { .. } | Way::Making { .. }) {
             // Whatever is being created is deleted as soon as it is known.
             return;
         }
@@ -217,13 +240,14 @@ impl Contender {
                 held.way = Way::Creating { doubt: false };
                 out.push(Action::CreateWriter);
             }
-            Turn::Back => {
+            Turn::Back if tag(&held.node).is_some_and(Tag::is_shared) => {
                 held.way = Way::Numbering { turn };
                 out.push(Action::Number(held.node.name.clone()));
             }
-            Turn::Down => {
-                held.way = Way::Making;
-                out.push(Action::CreateReader(held.node.seq));
+            Turn::Back | Turn::Down => {
+                let upgradable = turn == Turn::Back;
+                held.way = Way::Making { upgradable };
+                out.push(Action::CreateReader { seq: held.node.seq, upgradable });
             }
         }
     }
@@ -319,7 +343,7 @@ impl Contender {
 
     fn reader_made(&mut self, result: Result<Node, Code>, out: &mut Vec<Action>) {
         let Phase::Held(held) = &mut self.phase else { return };
-        if held.way != Way::Making {
+        if !matches!(held.way, Way::Making { .. }) {
             return;
         }
         match result {
@@ -331,7 +355,7 @@ impl Contender {
             Err(code) => {
                 held.way = Way::Steady;
                 if !self.leaving {
-                    out.push(Action::Say(Say::TurnRefused(code)));
+                    held.came_to(Say::TurnRefused(code), out);
                 }
             }
         }
@@ -370,7 +394,7 @@ impl Contender {
             }
         }
         held.number = number;
-        out.push(Action::Say(Say::Turned { number }));
+        held.came_to(Say::Turned { number }, out);
     }
 
     /// The server does not give a new number: everything stays as it was.
@@ -385,16 +409,16 @@ impl Contender {
             Way::Replacing { reader } => held.leave_over(reader.name, out),
             _ => {}
         }
-        out.push(Action::Say(Say::TurnRefused(code)));
+        held.came_to(Say::TurnRefused(code), out);
     }
 
     fn take_back(&mut self, out: &mut Vec<Action>) {
         let Phase::Held(held) = &mut self.phase else { return };
         match &held.way {
-            // It is deleted as soon as it is known.
-            Way::Creating { .. } => held.taking_back = true,
-            // A way down leads to no more than there was.
-            Way::Making | Way::Replacing { .. } | Way::Numbering { turn: Turn::Back | Turn::Down } => out.push(Action::Say(Say::TakenBack)),
+            // It is deleted as soon as it is known; and a way down leads to no more than there was, so it is gone to its end.
+            Way::Creating { .. } | Way::Making { .. } | Way::Replacing { .. } | Way::Numbering { turn: Turn::Back | Turn::Down } => {
+                held.taking_back = true;
+            }
             Way::Steady | Way::Looking | Way::Waiting { .. } | Way::Numbering { turn: Turn::Up } => {
                 held.way = Way::Steady;
                 match held.writer.take() {

@@ -113,6 +113,11 @@ impl Contender {
         }
     }
 
+    /// A try whose node is created together with others, by somebody else.
+    pub(super) fn created_together(want: Want) -> Self {
+        Self { phase: Phase::Creating, ..Self::new(want, true) }
+    }
+
     /// The names of our nodes, as far as they are known; the one that stands for the claim comes first.
     pub(super) fn nodes(&self) -> Vec<&str> {
         match &self.phase {
@@ -292,6 +297,10 @@ impl Contender {
             Ok(node) if self.leaving => self.delete(node, Then::Left, out),
             Ok(node) => {
                 out.push(Action::WatchOwn(node.name.clone()));
+                if node.czxid.is_none() {
+                    // The list that counts is the one that follows the answer about our own node.
+                    self.list(out);
+                }
                 self.phase = Phase::Listing(node);
             }
             Err(_) if self.leaving => self.over(Say::Left { ours: true }, out),

@@ -29,6 +29,7 @@ struct Client {
     connected: bool,
     /// What it still is to do: it asks for another way to hold, or leaves.
     script: Vec<Input>,
+    converts: bool,
     holds: Option<Want>,
     number: i64,
     answered: bool,
@@ -61,6 +62,7 @@ impl World {
             down: VecDeque::new(),
             connected: false,
             script: script.iter().rev().cloned().collect(),
+            converts: script.iter().any(|input| matches!(input, Input::Turn(_))),
             holds: None,
             number: 0,
             answered: false,
@@ -108,9 +110,10 @@ impl World {
                 self.holds(at, want, number);
             }
             Say::Turned { number } => {
-                let to = match self.clients[at].holds {
-                    Some(Want::Upgradable) if self.clients[at].machine.rests_on().len() == 2 => Want::Exclusive,
-                    Some(Want::Exclusive) if want == Want::Upgradable => Want::Upgradable,
+                let rests = self.clients[at].machine.rests_on();
+                let to = match rests.first().map(|name| Self::child(name).tag) {
+                    Some(Tag::Upgradable) if rests.len() == 2 => Want::Exclusive,
+                    Some(Tag::Upgradable) => Want::Upgradable,
                     _ => Want::Shared,
                 };
                 self.clients[at].holds = None;
@@ -185,6 +188,8 @@ impl World {
 
     fn own_tag(&self, at: usize) -> Tag {
         match self.clients[at].machine.want {
+            // Only writers of an rw-lock convert.
+            Want::Exclusive if self.clients[at].converts => Tag::Write,
             Want::Exclusive => Tag::Lock,
             Want::Shared => Tag::Read,
             Want::Upgradable => Tag::Upgradable,
@@ -199,7 +204,9 @@ impl World {
         let reply = match action {
             Action::Create => Input::Created(self.create(at, self.own_tag(at), None)),
             Action::CreateWriter => Input::Created(self.create(at, Tag::Write, None)),
-            Action::CreateReader(seq) => Input::Made(self.create(at, Tag::Read, Some(seq))),
+            Action::CreateReader { seq, upgradable } => {
+                Input::Made(self.create(at, if upgradable { Tag::Upgradable } else { Tag::Read }, Some(seq)))
+            }
             Action::List => {
                 let children = self.nodes.keys().map(|n| Self::child(n)).collect();
                 Input::Listed(Ok(Listing { children, mzxid: self.dir_mzxid, limit: self.limit }))
@@ -424,6 +431,15 @@ fn an_upgrade_beside_a_reader_and_before_a_writer_in_every_history() {
     explore(World::new(&[(Want::Upgradable, false, up), (Want::Exclusive, false, LEAVE)], 0));
     let up = &[Input::Turn(Turn::Up), Input::Leave];
     explore(World::new(&[(Want::Upgradable, false, up), (Want::Shared, false, LEAVE)], 0));
+}
+
+#[test]
+fn a_writer_that_becomes_upgradable_and_writes_again_in_every_history() {
+    let down_and_up = &[Input::Turn(Turn::Back), Input::Turn(Turn::Up), Input::Leave];
+    explore(World::new(&[(Want::Exclusive, false, down_and_up), (Want::Shared, false, LEAVE)], 0));
+    let down = &[Input::Turn(Turn::Back), Input::Leave];
+    explore(World::new(&[(Want::Exclusive, false, down), (Want::Exclusive, false, LEAVE)], 1));
+    explore(World::new(&[(Want::Exclusive, false, down), (Want::Upgradable, false, LEAVE)], 0));
 }
 
 #[test]

@@ -84,7 +84,7 @@ pub(in super::super) struct OwnSeen {
 pub(in super::super) enum Turn {
     /// From upgradable to exclusive.
     Up,
-    /// From an upgrade back to upgradable.
+    /// From exclusive to upgradable: back from an upgrade, or down from a writer.
     Back,
     /// From anything to shared.
     Down,
@@ -141,7 +141,10 @@ pub(in super::super) enum Action {
     /// Create the writer's node beside our reader's.
     CreateWriter,
     /// Create a reader's node with the number of our node.
-    CreateReader(i32),
+    CreateReader {
+        seq: i32,
+        upgradable: bool,
+    },
     /// Make the directory and what is missing above it.
     Build,
     /// List the directory; for permits read the limit, too, and watch it.

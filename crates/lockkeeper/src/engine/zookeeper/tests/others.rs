@@ -347,3 +347,50 @@ fn a_lock_is_taken_away_from_whoever_holds_it() {
         three.granted(c.id).await;
     });
 }
+
+#[test]
+fn several_locks_are_created_in_one_transaction_and_taken_all_or_none() {
+    run(async {
+        use lockkeeper_lab::servers::zookeeper_proxy::{Proxy, op};
+        let place = Place::new().await;
+        let proxy = Proxy::start(place.port).unwrap();
+        let one = Client::open(&place.url_at(proxy.port(), "")).await.unwrap();
+        let two = place.client().await;
+        let all = || [claim("a"), claim("b"), reader("c"), claim_in(Kind::Semaphore, "d", Mode::Permits { count: 2, limit: 3 })];
+        let attempt = |claims: [Claim; 4]| {
+            let answers = one.engine.attempt_all(&claims).unwrap();
+            async { answer(answers).await }
+        };
+        let first = all();
+        let granted = attempt(first.clone()).await;
+        assert!(granted.iter().all(|a| matches!(a, Attempt::Granted(_))), "also where nothing was there before: {granted:?}");
+        for claim in &first {
+            assert!(matches!(one.release(claim).await, End::Freed));
+        }
+        proxy.take_counts();
+        let second = all();
+        let granted = attempt(second.clone()).await;
+        let numbers: Vec<u64> =
+            granted.iter().take(3).map(|a| if let Attempt::Granted(g) = a { number(g) } else { panic!("{a:?}") }).collect();
+        assert!(numbers.iter().all(|n| *n == numbers[0]), "one transaction: {numbers:?}");
+        let counts = proxy.take_counts();
+        assert_eq!((counts.get(&op::MULTI), counts.get(&op::CREATE)), (Some(&1), None), "{counts:?}");
+        for claim in &second {
+            one.release(claim).await;
+        }
+        let other = claim("b");
+        two.lock(&other).await;
+        let busy = attempt(all()).await;
+        assert!(busy.iter().all(|a| matches!(a, Attempt::Busy(_))), "{busy:?}");
+        for free in ["a", "c", "d/permits"] {
+            assert!(two.children(free).await.is_empty(), "{free}");
+        }
+        two.release(&other).await;
+        proxy.lose_reply_to(op::MULTI);
+        let third = all();
+        let granted = attempt(third.clone()).await;
+        assert!(proxy.has_struck());
+        assert!(granted.iter().all(|a| matches!(a, Attempt::Granted(_))), "{granted:?}");
+        assert_eq!(two.children("a").await.len(), 1, "found again, and no ghost");
+    });
+}
