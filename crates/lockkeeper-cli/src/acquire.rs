@@ -11,9 +11,11 @@ use nix::sys::stat::{SFlag, fstat};
 
 use crate::args::acquire::Args;
 use crate::args::common::Global;
+use crate::args::run::OnLost;
 use crate::choice::Choice;
 use crate::engine::{self, Holding};
 use crate::failure::Failure;
+use crate::guardian::Care;
 use crate::json::Report;
 use crate::run::environment::Stack;
 use crate::run::obtain::{Ask, Obtained, REACH};
@@ -72,7 +74,16 @@ impl<'a> Holder<'a> {
         words.engine(choice.scheme());
         words.detail(|| format!("engine {} ({})", choice.redacted(), choice.source));
         let signals = Signals::take().map_err(|e| Failure::internal(format!("signals cannot be waited for: {e}")))?;
-        let open = || engine::open(choice);
+        // Nothing runs under it that would have to be stopped.
+        let care = Care {
+            command: false,
+            kill_after: Duration::ZERO,
+            on_lost: OnLost::Warn,
+            nested: false,
+            leave_children: false,
+            at_least: Duration::ZERO,
+        };
+        let open = || engine::open(choice, care);
         let program = std::env::args_os().next();
         let claim = claim(&self.wanted, self.kind, program.as_ref(), None);
         let (patience, since, beside) = (self.wanted.patience, began(), self.beside);

@@ -11,6 +11,7 @@ use crate::args::run::OnLost;
 use crate::choice::Choice;
 use crate::engine;
 use crate::failure::Failure;
+use crate::guardian::Care;
 use crate::json::Report;
 use crate::run::environment::Stack;
 use crate::run::obtain::{Ask, Obtained, REACH};
@@ -36,7 +37,7 @@ pub fn elect(global: &Global, args: &Args) -> Result<u8, Failure> {
     let argv = options::argv("elect", &args.name, &args.argv, None).map_err(named)?;
     let choice = Choice::make(global).map_err(named)?;
     let wanted = Wanted::check(&args.name, &args.lock(), engine::ttl(&choice)?).map_err(named)?;
-    let kill_after = options::kill_after(&args.stop, wanted.ttl).map_err(named)?;
+    let kill_after = options::kill_after(&args.stop, engine::lasts(&choice, wanted.ttl)?).map_err(named)?;
     engine::check(&choice, None).map_err(named)?;
     let stack = Stack::read();
     stack.check(&engine::canonical(&choice), Kind::Election, &wanted.name, Mode::Exclusive)?;
@@ -98,7 +99,15 @@ impl Term<'_> {
     fn serve(self) -> Result<Served, Failure> {
         let choice = self.task.choice;
         let since = if self.first { began() } else { moment() };
-        let open = || engine::open(choice);
+        let care = Care {
+            command: true,
+            kill_after: self.task.kill_after,
+            on_lost: OnLost::Term,
+            nested: self.task.stack.is_nested(),
+            leave_children: self.task.leave_children,
+            at_least: Duration::ZERO,
+        };
+        let open = || engine::open(choice, care);
         // Who has led before stands again for as long as it takes, whatever the engine is doing meanwhile.
         let reach = self.first.then_some(REACH);
         let ask = Ask { open: &open, require: &choice.require, claim: self.task.claim, patience: None, since, reach, beside: false };

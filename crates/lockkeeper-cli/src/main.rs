@@ -10,6 +10,7 @@ mod choice;
 mod elect;
 mod engine;
 mod failure;
+mod guardian;
 mod json;
 mod lab;
 mod look;
@@ -48,7 +49,7 @@ fn main() {
 fn program() -> u8 {
     start::begin();
     let line: Vec<OsString> = std::env::args_os().collect();
-    if let Some(code) = lab::helped(&line) {
+    if let Some(code) = guardian::hired(&line).or_else(|| lab::helped(&line)) {
         return code;
     }
     let (global, sub) = match args::parse(&line) {

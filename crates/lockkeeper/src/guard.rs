@@ -295,6 +295,17 @@ impl Held {
         Some(if self.is_lost() { Duration::ZERO } else { lease.deadline().since(self.0.entry.keeper.clock.now()) })
     }
 
+    /// How long the lease lasts from one renewal to its end, as the engine granted it; `None` where a hold has no lease.
+    pub fn lease_ttl(&self) -> Option<Duration> {
+        Some(self.0.lease.as_ref()?.ttl())
+    }
+
+    /// How much of the lease is left unused at its end, because clocks run at different rates (R1); `None` where a hold has no
+    /// lease.
+    pub fn drift(&self) -> Option<Duration> {
+        Some(self.0.entry.keeper.settings.drift.of(self.lease_ttl()?))
+    }
+
     /// Until when the lease is ours if nothing renews it; `None` where a hold has no lease.
     ///
     /// An `Instant` stands still in suspend and the lease does not: [`Held::is_lost`] is what decides.

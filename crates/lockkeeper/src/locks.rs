@@ -29,6 +29,7 @@ pub struct Builder {
     pub(crate) settings: Settings,
     pub(crate) clock: Option<Clock>,
     label: Option<String>,
+    who: Option<Identity>,
 }
 
 /// How [`Locks::close`] went.
@@ -223,6 +224,13 @@ impl Builder {
         self
     }
 
+    /// Who is shown as the holder and the waiter, where that is not this process: for a program that keeps locks for another.
+    #[must_use]
+    pub fn identity(mut self, who: Identity) -> Self {
+        self.who = Some(who);
+        self
+    }
+
     /// Something that is told of everything that happens.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
@@ -286,8 +294,8 @@ impl Builder {
         if self.settings.rules.turns_max > 64 {
             return Err(invalid("a hold has at most 64 turns"));
         }
-        let mut who = Identity::of_this_process();
-        who.label = self.label;
+        let mut who = self.who.unwrap_or_else(Identity::of_this_process);
+        who.label = self.label.or(who.label);
         let keeper = Keeper::new(engine, self.clock.unwrap_or_default(), Arc::new(who), self.settings);
         let opening = keeper.engine.open(keeper.context());
         keeper.answer(opening).await?.map_err(|e| e.engine(keeper.facts.engine))?;

@@ -1,6 +1,6 @@
 //! What happened, for whoever wants to record it: the lab's history, metrics, tests.
 
-use crate::claim::Mode;
+use crate::claim::{Holder, Mode};
 use crate::clock::Ticks;
 use crate::id::HoldId;
 use crate::lost::Lost;
@@ -28,6 +28,13 @@ pub enum Seen {
         claim: u64,
         /// How many stand before it in the engine's line, as far as known.
         ahead: Option<u32>,
+    },
+    /// The engine answered that this process stands in its line; told again whenever it says so.
+    InLine {
+        /// How many stand before it, as far as known.
+        ahead: Option<u32>,
+        /// Who holds the lock, as far as known.
+        holder: Option<Box<Holder>>,
     },
     /// The wait that was told of is over, however it ended.
     WaitOver {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ValueEnum, value_parser};
+use serde::{Deserialize, Serialize};
 
 use super::{common, values};
 
@@ -14,9 +15,11 @@ Exit status: the command's own (128+N when signal N killed it); 75 not obtained;
 was over; 64 the command line cannot be right; 69 the engine cannot be reached or refused us; 125 our own failure;
 126 not executable; 127 not found.
 
-The command is stopped before its lock can pass to another. What no program can promise (a machine that stands still, a
-daemon that left the command's process group) is what the fencing token is for: the command finds it in LOCKKEEPER_TOKEN,
-and a resource that refuses a token smaller than the greatest it has seen is safe whatever happens. See SAFETY.md.";
+The command is stopped before its lock can pass to another: on Redis and ZooKeeper by a guardian, a second lockkeeper
+process that renews the lease, also when this one is killed or stopped. What no program can promise (a machine that stands
+still, a daemon that left the command's process group) is what the fencing token is for: the command finds it in
+LOCKKEEPER_TOKEN, and a resource that refuses a token smaller than the greatest it has seen is safe whatever happens.
+See SAFETY.md.";
 
 /// Hold NAME while a command runs
 #[derive(clap::Args, Debug)]
@@ -76,7 +79,7 @@ pub struct Stop {
 }
 
 /// What to do with the command when its lock is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub enum OnLost {
     /// TERM, and KILL after --kill-after
     Term,

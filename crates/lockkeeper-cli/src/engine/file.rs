@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lockkeeper::direct::{self, Begin, Files, Pending};
-use lockkeeper::engine::{Line, Place, Query};
+use lockkeeper::engine::{Place, Query};
 use lockkeeper::url::EngineUrl;
-use lockkeeper::{Claim, Description, Error, ErrorKind, Lost, Result, Token};
+use lockkeeper::{Error, ErrorKind, Result, Token};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 
-use super::{Begun, Holding, Release, Taker, Waiting};
-use crate::supervise::Under;
+use super::{Asking, Begun, Got, Holding, Release, Stage, Taker, Waiting, meets};
+use crate::supervise::{Under, Why, is_readable};
 
 /// How often the lock file is looked after: somebody may delete or replace it.
 const EVERY: Duration = Duration::from_millis(500);
@@ -67,14 +67,14 @@ pub fn canonical(url: &str) -> String {
 struct Direct(Files);
 
 impl Taker for Direct {
-    fn describe(&self) -> Description {
-        self.0.describe()
-    }
-
-    fn begin(&self, claim: &Claim, line: Line) -> Result<Begun> {
-        let begun = self.0.begin(claim, line).map_err(|e| e.engine("file").name(&claim.name))?;
+    fn begin(&self, asking: &Asking<'_>) -> Result<Begun> {
+        if !asking.require.is_empty() {
+            meets(&self.0.describe(), asking.require)?;
+        }
+        let claim = asking.claim;
+        let begun = self.0.begin(claim, asking.line).map_err(|e| e.engine("file").name(&claim.name))?;
         Ok(match begin_what(begun) {
-            Ok(begun) => begun,
+            Ok(got) => Begun::Now(got),
             Err(pending) => {
                 let (files, query) = (self.0.clone(), Query::One(claim.kind, claim.name.clone()));
                 Begun::Waiting(Box::new(InLine { pending, files, query, pid: claim.who.pid, host: claim.who.host.clone() }))
@@ -82,7 +82,9 @@ impl Taker for Direct {
         })
     }
 
-    fn begin_beside(&self, claim: &Claim) -> Result<Option<Box<dyn Holding>>> {
+    fn begin_beside(&self, asking: &Asking<'_>) -> Result<Option<Box<dyn Holding>>> {
+        let claim = asking.claim;
+        meets(&self.0.describe(), asking.require)?;
         Ok(self.0.begin_beside(claim).map_err(|e| e.engine("file").name(&claim.name))?.map(held))
     }
 }
@@ -91,10 +93,10 @@ fn held(held: direct::Held) -> Box<dyn Holding> {
     Box::new(Kept(held))
 }
 
-fn begin_what(begin: Begin) -> Result<Begun, Pending> {
+fn begin_what(begin: Begin) -> Result<Got, Pending> {
     match begin {
-        Begin::Got(got) => Ok(Begun::Held(held(got))),
-        Begin::Busy(holder) => Ok(Begun::Busy(holder)),
+        Begin::Got(got) => Ok(Got::Held(held(got))),
+        Begin::Busy(holder) => Ok(Got::Busy(holder)),
         Begin::Waiting(pending) => Err(pending),
     }
 }
@@ -108,11 +110,15 @@ struct InLine {
 }
 
 impl Waiting for InLine {
-    fn over(&self) -> BorrowedFd<'_> {
+    fn news(&self) -> BorrowedFd<'_> {
         self.pending.as_fd()
     }
 
-    fn place(&self) -> Place {
+    fn stage(&mut self) -> Stage {
+        if is_readable(self.pending.as_fd()) { Stage::Over } else { Stage::InLine }
+    }
+
+    fn place(&mut self) -> Place {
         let Some(entry) = self.files.read(&self.query).ok().and_then(|entries| entries.into_iter().next()) else {
             return self.pending.place().clone();
         };
@@ -121,16 +127,16 @@ impl Waiting for InLine {
         Place { ahead, holder: entry.holders.into_iter().next().map(Box::new) }
     }
 
-    fn finish(self: Box<Self>) -> Result<Box<dyn Holding>> {
-        Ok(held(self.pending.finish().map_err(|e| e.engine("file"))?))
+    fn finish(self: Box<Self>) -> Result<Got> {
+        Ok(Got::Held(held(self.pending.finish().map_err(|e| e.engine("file"))?)))
     }
 }
 
 struct Kept(direct::Held);
 
 impl Under for Kept {
-    fn lost(&self) -> Option<Lost> {
-        self.0.verify().err()
+    fn lost(&self) -> Option<Why> {
+        self.0.verify().err().map(Why::Lost)
     }
 
     fn alarm(&self) -> Option<BorrowedFd<'_>> {

@@ -1,63 +1,95 @@
 //! What `run`, `acquire` and `elect` need from an engine: one lock, a wait that is a descriptor, and the end of it.
 
 mod file;
+mod lease;
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use lockkeeper::engine::{Line, Place};
 use lockkeeper::url::EngineUrl;
-use lockkeeper::{Claim, Description, ErrorKind, Holder, Result, Token};
+use lockkeeper::{Claim, ClaimId, Description, Error, ErrorKind, Holder, Require, Result, Token};
 
 use crate::choice::Choice;
 use crate::failure::Failure;
-
+use crate::guardian::Care;
+pub use crate::guardian::Release;
 use crate::supervise::Under;
 
 /// Takes locks on one engine.
 pub trait Taker {
-    /// What the engine is and promises.
-    fn describe(&self) -> Description;
-
     /// Asks for a lock.
     ///
     /// # Errors
     /// What the engine says.
-    fn begin(&self, claim: &Claim, line: Line) -> Result<Begun>;
+    fn begin(&self, asking: &Asking<'_>) -> Result<Begun>;
 
     /// Asks for a share beside one that an ancestor of ours holds: whoever waits, waits for that one to end, and it ends
     /// only after us. `None` when that is not possible; then [`Taker::begin`] asks as usual.
     ///
     /// # Errors
     /// What the engine says.
-    fn begin_beside(&self, _claim: &Claim) -> Result<Option<Box<dyn Holding>>> {
+    fn begin_beside(&self, _asking: &Asking<'_>) -> Result<Option<Box<dyn Holding>>> {
         Ok(None)
     }
 }
 
+/// What is asked for.
+pub struct Asking<'a> {
+    pub claim: &'a Claim,
+    pub line: Line,
+    /// What the engine must promise, before anybody waits for it.
+    pub require: &'a [Require],
+}
+
 /// The answer.
 pub enum Begun {
+    /// At once.
+    Now(Got),
+    /// Later.
+    Waiting(Box<dyn Waiting>),
+}
+
+/// What was got.
+pub enum Got {
     /// It is held.
     Held(Box<dyn Holding>),
     /// Somebody else holds it, or stands in line.
     Busy(Option<Box<Holder>>),
-    /// A place in line.
-    Waiting(Box<dyn Waiting>),
 }
 
-/// A place in line; dropping it leaves the line.
+/// How far a wait is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The engine has not answered yet.
+    Reaching,
+    /// A place in line.
+    InLine,
+    /// There is an answer.
+    Over,
+}
+
+/// An answer that comes later; dropping it leaves the line.
 pub trait Waiting {
-    /// Readable when the wait is over.
-    fn over(&self) -> BorrowedFd<'_>;
+    /// Readable when the stage may be another.
+    fn news(&self) -> BorrowedFd<'_>;
+
+    /// How far it is.
+    fn stage(&mut self) -> Stage;
 
     /// Who holds it, and how many stand before us.
-    fn place(&self) -> Place;
+    fn place(&mut self) -> Place;
 
-    /// The lock, once the wait is over; waits when it is not.
+    /// Whether the engine still answers; takes a moment where it does not.
+    fn is_reached(&mut self) -> bool {
+        true
+    }
+
+    /// The answer, once the wait is over; waits when it is not.
     ///
     /// # Errors
     /// What ended the wait without it.
-    fn finish(self: Box<Self>) -> Result<Box<dyn Holding>>;
+    fn finish(self: Box<Self>) -> Result<Got>;
 }
 
 /// A lock that is held; dropping it gives it back.
@@ -71,36 +103,40 @@ pub trait Holding: Under {
     /// What the system says.
     fn pass_on(&self) -> Result<Option<BorrowedFd<'_>>>;
 
+    /// Where a command's process says that it is there, before it becomes the command, if somebody wants to know.
+    fn announce(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// The hold's id, where it is another than the claim's.
+    fn hold(&self) -> Option<ClaimId> {
+        None
+    }
+
     /// Gives it back; `for_all`: also where others have its descriptor open.
     fn release(self: Box<Self>, for_all: bool) -> Release;
 }
 
-/// How giving back went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Release {
-    /// It was ours until now.
-    Clean,
-    /// It was lost before.
-    AlreadyLost,
-}
+/// Engines whose leases end while a command runs, as far as this build has them: a guardian keeps them.
+const LEASES: &[&str] = &[
+    #[cfg(feature = "redis")]
+    "redis",
+    #[cfg(feature = "redis")]
+    "rediss",
+    #[cfg(feature = "redis")]
+    "redis+unix",
+    #[cfg(feature = "zookeeper")]
+    "zk",
+];
 
-impl Release {
-    /// The word of the report.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Clean => "clean",
-            Self::AlreadyLost => "already-lost",
-        }
-    }
-}
-
-/// Connects to the chosen engine.
+/// Connects to the chosen engine, or prepares to; `care` is for a command that will run under the lock.
 ///
 /// # Errors
 /// What the engine says.
-pub fn open(choice: &Choice) -> Result<Box<dyn Taker>> {
+pub fn open(choice: &Choice, care: Care) -> Result<Box<dyn Taker>> {
     match choice.scheme() {
         "file" => file::open(&choice.url),
+        scheme if LEASES.contains(&scheme) => Ok(lease::open(&choice.url, care)),
         _ => Err(no_engine(choice)),
     }
 }
@@ -113,18 +149,45 @@ pub fn ttl(choice: &Choice) -> Result<Option<Duration>, Failure> {
     Ok(EngineUrl::parse(&choice.url)?.take_duration("ttl")?)
 }
 
-/// Engines whose leases end while a command runs: who holds one for a command must be able to end the command first.
-const LEASES: [&str; 10] =
-    ["redis", "rediss", "redis+unix", "redis+sentinel", "redis+cluster", "redlock", "zk", "postgres", "mysql", "etcd"];
+/// How long what carries a hold lasts without renewal: its lease, or on ZooKeeper its session.
+///
+/// # Errors
+/// When the URL says something that is no duration.
+pub fn lasts(choice: &Choice, ttl: Duration) -> Result<Duration, Failure> {
+    match choice.scheme() {
+        "zk" => Ok(EngineUrl::parse(&choice.url)?.take_duration("session_timeout")?.unwrap_or(SESSION)),
+        _ => Ok(ttl),
+    }
+}
 
-fn no_engine(choice: &Choice) -> lockkeeper::Error {
+/// How long a ZooKeeper session lasts unless the URL says otherwise.
+const SESSION: Duration = Duration::from_secs(15);
+
+fn no_engine(choice: &Choice) -> Error {
     let scheme = choice.scheme();
-    let message = if LEASES.contains(&scheme) {
-        format!("{scheme}: cannot hold a lock for a command yet, because nobody would stop the command when the lease ends: use file:")
+    const LATER: [&str; 8] = ["redis", "rediss", "redis+unix", "redis+sentinel", "redis+cluster", "redlock", "zk", "etcd"];
+    let message = if LATER.contains(&scheme) || ["postgres", "mysql"].contains(&scheme) {
+        format!("this build has no engine for {scheme}: lockkeeper doctor says which one is used and where that was said")
     } else {
         format!("there is no engine {scheme}: lockkeeper doctor --help says where the engine is chosen")
     };
-    lockkeeper::Error::new(ErrorKind::Unsupported, message)
+    Error::new(ErrorKind::Unsupported, message)
+}
+
+/// Refuses an engine that cannot promise what was asked for.
+///
+/// # Errors
+/// [`ErrorKind::NotMet`], saying why.
+fn meets(about: &Description, require: &[Require]) -> Result<()> {
+    let Some(missing) = require.iter().find(|r| !about.meets(**r)) else { return Ok(()) };
+    let engine = about.engine;
+    let why = match missing {
+        Require::Hosts => format!("{engine} is seen by this machine only"),
+        Require::Timed => format!("one ordinary fault can give {engine} two holders"),
+        _ => format!("{engine} cannot promise tokens that only ever grow"),
+    };
+    let message = format!("{} was required, and {why}: choose another engine, or require less", missing.as_str());
+    Err(Error::new(ErrorKind::NotMet, message).engine(engine))
 }
 
 /// Refuses engines that would not do what is asked of them, before anything is connected.
@@ -137,10 +200,12 @@ pub fn check(choice: &Choice, option: Option<&str>) -> Result<(), Failure> {
             "the engine memory: ({}) is private to this process and nobody else would see the lock: choose another engine",
             choice.source
         ))),
-        (scheme, Some(option)) if scheme != "file" => {
-            Err(Failure::usage(format!("{option} hands on a file's descriptor, and {scheme}: has none: leave it out")))
-        }
+        (scheme, Some(option)) if scheme != "file" => Err(Failure::usage(format!(
+            "{option} is about a lock file's descriptor, and {scheme}: has none: a lease needs lockkeeper beside the command, to renew it \
+             and to stop the command in time; leave {option} out"
+        ))),
         ("file", _) => Ok(file::check(&choice.url)?),
+        (scheme, _) if LEASES.contains(&scheme) => Ok(()),
         _ => Err(no_engine(choice).into()),
     }
 }

@@ -129,6 +129,11 @@ impl Stack {
         mode == Mode::Shared && self.0.iter().any(|h| h.is(engine, kind, name))
     }
 
+    /// Whether an ancestor holds a lock.
+    pub fn is_nested(&self) -> bool {
+        !self.0.is_empty()
+    }
+
     fn with(&self, held: Held) -> String {
         let all: Vec<_> = self.0.iter().chain([&held]).collect();
         crate::json::line(&all)

@@ -26,6 +26,7 @@ use crate::args::run::{Args, OnUnreachable};
 use crate::choice::Choice;
 use crate::engine::{self, Holding};
 use crate::failure::{Failure, exit};
+use crate::guardian::Care;
 use crate::json::Report;
 use crate::start::{Moment, began, moment};
 use crate::supervise::job::Status;
@@ -119,7 +120,7 @@ impl Asked {
         let argv = options::argv("run", &args.name, &args.argv, args.command.as_ref())?;
         let choice = Choice::make(global)?;
         let wanted = Wanted::check(&args.name, &args.lock, engine::ttl(&choice)?)?;
-        let kill_after = options::kill_after(&args.stop, wanted.ttl)?;
+        let kill_after = options::kill_after(&args.stop, engine::lasts(&choice, wanted.ttl)?)?;
         report.engine = Some(choice.scheme().to_owned());
         engine::check(&choice, args.no_fork.then_some("-F").or(args.close.then_some("-o")))?;
         let stack = Stack::read();
@@ -146,7 +147,15 @@ impl Running<'_> {
         self.words.engine(choice.scheme());
         self.words.detail(|| format!("engine {} ({})", choice.redacted(), choice.source));
         let mut signals = Signals::take().map_err(|e| Failure::internal(format!("signals cannot be waited for: {e}")))?;
-        let open = || engine::open(choice);
+        let care = Care {
+            command: true,
+            kill_after: self.asked.kill_after,
+            on_lost: self.args.on_lost,
+            nested: self.asked.stack.is_nested(),
+            leave_children: self.args.stop.leave_children,
+            at_least: self.args.hold_at_least.unwrap_or_default(),
+        };
+        let open = || engine::open(choice, care);
         let ask = Ask {
             open: &open,
             require: &choice.require,

@@ -7,8 +7,9 @@ use lockkeeper::engine::Line;
 use lockkeeper::{Claim, Error, ErrorKind, Holder, Require};
 use nix::poll::{PollFd, PollFlags, poll};
 
+use super::stay;
 use super::words::Words;
-use crate::engine::{Begun, Holding, Taker, Waiting};
+use crate::engine::{Asking, Begun, Got, Holding, Stage, Taker, Waiting};
 use crate::start::{Moment, moment};
 use crate::supervise::signals::{Came, Signals};
 use crate::supervise::timeout;
@@ -53,101 +54,105 @@ impl Ask<'_> {
     pub fn obtain(&self, signals: &Signals, words: &mut Words) -> Obtained {
         let until = self.patience.map(|p| self.since + p);
         let mut pause = Duration::from_millis(50);
+        let give_up = until.or(self.reach.map(|reach| self.since + reach));
         loop {
-            let error = match self.once(until, signals, words) {
+            let error = match self.once(until, give_up, signals, words) {
                 Ok(obtained) => return obtained,
                 Err(error) => error,
             };
             // Only what may come by itself is waited for; with -n it is tried once.
-            let give_up = until.or(self.reach.map(|reach| self.since + reach));
             let too_late = give_up.is_some_and(|give_up| moment() + pause >= give_up);
             if error.kind() != ErrorKind::Unreachable || !error.is_temporary() || too_late {
                 return Obtained::Failed(error);
             }
             words.detail(|| format!("{error}; trying again"));
-            if let Some(came) = interruption(signals, None, Some(moment() + pause), words, None) {
+            if let Some(came) = stay(signals, moment() + pause) {
                 return Obtained::Interrupted(came);
             }
             pause = PAUSE_MAX.min(pause * 2);
         }
     }
 
-    fn once(&self, until: Option<Moment>, signals: &Signals, words: &mut Words) -> Result<Obtained, Error> {
+    fn once(&self, until: Option<Moment>, give_up: Option<Moment>, signals: &Signals, words: &mut Words) -> Result<Obtained, Error> {
         let taker = (self.open)()?;
-        if !self.require.is_empty() {
-            let described = taker.describe();
-            if let Some(missing) = self.require.iter().find(|r| !described.meets(**r)) {
-                let why = why_not(*missing, described.engine);
-                let message = format!("{} was required, and {why}: choose another engine, or require less", missing.as_str());
-                return Ok(Obtained::Failed(Error::new(ErrorKind::NotMet, message).engine(described.engine)));
-            }
-        }
+        let at_once = self.patience.is_some_and(|p| p.is_zero());
+        let line = if at_once { Line::Try } else { Line::Join };
+        let asking = Asking { claim: self.claim, line, require: self.require };
         if self.beside
-            && let Some(holding) = taker.begin_beside(self.claim)?
+            && let Some(holding) = taker.begin_beside(&asking)?
         {
             return Ok(Obtained::Held(holding));
         }
-        let line = if self.patience.is_some_and(|p| p.is_zero()) { Line::Try } else { Line::Join };
-        match taker.begin(self.claim, line)? {
-            Begun::Held(holding) => Ok(Obtained::Held(holding)),
-            Begun::Busy(holder) => Ok(Obtained::Busy(holder)),
-            Begun::Waiting(waiting) => wait(waiting, until, signals, words),
+        match taker.begin(&asking)? {
+            Begun::Now(got) => Ok(got.into()),
+            // Who does not wait for the lock still waits for the engine's one answer.
+            Begun::Waiting(waiting) if at_once => wait(waiting, [None, None], false, signals, words),
+            Begun::Waiting(waiting) => wait(waiting, [until, give_up], self.beside && until.is_none(), signals, words),
         }
     }
 }
 
-fn wait(waiting: Box<dyn Waiting>, until: Option<Moment>, signals: &Signals, words: &mut Words) -> Result<Obtained, Error> {
-    words.wait_begins(|| waiting.place());
+impl From<Got> for Obtained {
+    fn from(got: Got) -> Self {
+        match got {
+            Got::Held(holding) => Self::Held(holding),
+            Got::Busy(holder) => Self::Busy(holder),
+        }
+    }
+}
+
+/// Waits for an answer: in line until the first instant, for an engine that says nothing until the second. `in_vain`: whoever
+/// is before us in line waits for an ancestor of ours, and that one waits for us.
+fn wait(
+    mut waiting: Box<dyn Waiting>,
+    [until, give_up]: [Option<Moment>; 2],
+    in_vain: bool,
+    signals: &Signals,
+    words: &mut Words,
+) -> Result<Obtained, Error> {
+    let mut in_line = false;
     loop {
-        if let Some(came) = interruption(signals, Some(waiting.over()), until, words, Some(&*waiting)) {
+        let stage = waiting.stage();
+        if stage == Stage::Over {
+            return waiting.finish().map(Into::into).inspect_err(|_| words.wait_ends());
+        }
+        if stage == Stage::InLine && in_vain {
+            let message = "would deadlock: somebody who waits for it is before us, waits for a process above us, and that one for us; \
+                           leave one of the two lockkeeper calls out";
+            return Err(Error::new(ErrorKind::WouldDeadlock, message));
+        }
+        if stage == Stage::InLine && !std::mem::replace(&mut in_line, true) {
+            words.wait_begins(|| waiting.place());
+        }
+        if let Some(came) = signals.ending() {
             words.wait_ends();
             return Ok(Obtained::Interrupted(came));
         }
-        if is_readable(waiting.over()) {
-            return waiting.finish().map(Obtained::Held);
-        }
-        if until.is_some_and(|until| moment() >= until) {
+        let (now, end) = (moment(), if in_line { until } else { give_up });
+        if end.is_some_and(|end| now >= end) {
+            if !in_line || !waiting.is_reached() {
+                words.wait_ends();
+                return Err(Error::new(ErrorKind::Unreachable, "the engine does not answer: check that it runs and can be reached"));
+            }
             let holder = waiting.place().holder;
             words.wait_ends();
             return Ok(Obtained::Busy(holder));
         }
-    }
-}
-
-/// Sleeps until a signal ends the wait, the descriptor is readable, or the time is over. Says meanwhile that we wait.
-fn interruption(
-    signals: &Signals,
-    over: Option<BorrowedFd<'_>>,
-    until: Option<Moment>,
-    words: &mut Words,
-    waiting: Option<&dyn Waiting>,
-) -> Option<Came> {
-    loop {
-        if let Some(came) = signals.ending() {
-            return Some(came);
-        }
-        if let Some(waiting) = waiting {
+        if in_line {
             words.still_waiting(|| waiting.place());
         }
-        let now = moment();
-        if over.is_some_and(is_readable) || until.is_some_and(|until| now >= until) {
-            return None;
+        // Asking who holds it may have brought the answer.
+        if waiting.stage() == Stage::Over {
+            continue;
         }
-        let next = [until, words.next()].into_iter().flatten().min().map(|at| at.saturating_sub(now));
-        let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
-        fds.extend(over.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-        _ = poll(&mut fds, timeout(next));
+        let next = [end, words.next().filter(|_| in_line)].into_iter().flatten().min();
+        rest(signals, Some(waiting.news()), next);
     }
 }
 
-fn is_readable(fd: BorrowedFd<'_>) -> bool {
-    poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], 0u8).is_ok_and(|ready| ready > 0)
-}
-
-fn why_not(require: Require, engine: &str) -> String {
-    match require {
-        Require::Hosts => format!("{engine} is seen by this machine only"),
-        Require::Timed => format!("one ordinary fault can give {engine} two holders"),
-        _ => format!("{engine} cannot promise tokens that only ever grow"),
-    }
+/// Sleeps until a signal comes, the descriptor is readable, or the time is over.
+fn rest(signals: &Signals, news: Option<BorrowedFd<'_>>, until: Option<Moment>) {
+    let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+    fds.extend(news.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+    _ = poll(&mut fds, timeout(until.map(|at| at.saturating_sub(moment()))));
 }

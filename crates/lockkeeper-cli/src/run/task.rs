@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use lockkeeper::{Claim, Lost};
+use lockkeeper::Claim;
 
 use super::environment::{self, Held, Process, Says, Stack};
 use super::words::Words;
@@ -16,7 +16,7 @@ use crate::json::Report;
 use crate::start::Moment;
 use crate::supervise::job::{Job, Plan, Start, Status, become_command, signal_name};
 use crate::supervise::signals::Signals;
-use crate::supervise::{Ended, News, Orders, Under, look_after};
+use crate::supervise::{Ended, News, Orders, Under, Why, look_after};
 
 /// A command, and what it is to run under.
 pub struct Task<'a> {
@@ -51,7 +51,7 @@ impl Task<'_> {
             Some(holding) => holding.pass_on()?,
             None => None,
         };
-        let start = Start { argv: self.argv, environment: &environment, inherit };
+        let start = Start { argv: self.argv, environment: &environment, inherit, announce: holding.and_then(Holding::announce) };
         let plan = Plan::make(self.foreground);
         let started = signals.take_more(plan.own_group).and_then(|()| Job::start(&start, plan, signals.before()));
         let mut job = started.map_err(|error| Failure::not_started(&self.program(), &error))?;
@@ -67,7 +67,7 @@ impl Task<'_> {
             Ok(inherit) => inherit,
             Err(error) => return error.into(),
         };
-        let start = Start { argv: self.argv, environment: &environment, inherit };
+        let start = Start { argv: self.argv, environment: &environment, inherit, announce: None };
         Failure::not_started(&self.program(), &become_command(&start, signals.before()))
     }
 
@@ -81,7 +81,7 @@ impl Task<'_> {
         let held = holding.map(|_| Held::new(&engine::canonical(self.choice), self.claim, token, Process::of(&self.claim.who)));
         let says = Says {
             name: &self.claim.name,
-            owner: holding.map(|_| self.claim.id),
+            owner: holding.map(|h| h.hold().unwrap_or(self.claim.id)),
             token,
             engine: self.choice.scheme(),
             url: self.by_option.then(|| self.choice.redacted()),
@@ -106,7 +106,7 @@ pub fn note(ended: &Ended, report: &mut Report) {
 struct Nothing;
 
 impl Under for Nothing {
-    fn lost(&self) -> Option<Lost> {
+    fn lost(&self) -> Option<Why> {
         None
     }
 

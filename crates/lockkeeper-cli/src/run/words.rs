@@ -4,10 +4,11 @@ use std::io::Write as _;
 use std::time::{Duration, SystemTime};
 
 use lockkeeper::engine::Place;
-use lockkeeper::{Holder, Lost, Mode, Token};
+use lockkeeper::{Holder, Mode, Token};
 
 use crate::json::{self, Event, Report};
 use crate::start::{Moment, moment};
+use crate::supervise::Why;
 use crate::supervise::terminal::{Terminal, width};
 use crate::text::{millis, shown, spoken};
 
@@ -147,7 +148,7 @@ impl Words {
     }
 
     /// It is lost; `then` says what happens now.
-    pub fn lost(&mut self, why: Lost, then: &str) {
+    pub fn lost(&mut self, why: Why, then: &str) {
         if self.tells_all() {
             self.event(&Event::Lost { name: &self.name, why: why.as_str() });
         } else {

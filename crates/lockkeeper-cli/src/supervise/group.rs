@@ -67,6 +67,22 @@ fn below(root: Pid, all: &[Process]) -> impl Iterator<Item = &Process> {
     tree.into_iter()
 }
 
+/// Whether a process runs; zombies do not.
+pub fn runs(pid: Pid) -> bool {
+    process(pid.as_raw()).is_some_and(|p| !p.dead)
+}
+
+/// The members of a group that were started with this line in their environment.
+pub fn marked(group: Pid, mark: &[u8]) -> Vec<Pid> {
+    let all = processes().unwrap_or_default();
+    let has_mark = |pid: i32| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|line| line == mark)
+    };
+    let ours = all.into_iter().filter(|p| p.group == group.as_raw() && !p.dead && has_mark(p.pid));
+    ours.map(|p| Pid::from_raw(p.pid)).collect()
+}
+
 fn processes() -> Option<Vec<Process>> {
     let entries = std::fs::read_dir("/proc").ok()?;
     let pids = entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse::<i32>().ok());

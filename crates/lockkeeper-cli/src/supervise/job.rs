@@ -16,6 +16,7 @@ use super::group;
 use super::signals::{Before, stop_by};
 use super::terminal::{Terminal, in_pipeline};
 use crate::failure::exit;
+use crate::guardian;
 
 /// What to start.
 pub struct Start<'a> {
@@ -25,6 +26,8 @@ pub struct Start<'a> {
     pub environment: &'a [(&'static str, Option<OsString>)],
     /// A descriptor to leave open in the command, at a number that scripts do not use.
     pub inherit: Option<BorrowedFd<'a>>,
+    /// Where the command's process says that it is there, before it becomes the command.
+    pub announce: Option<BorrowedFd<'a>>,
 }
 
 /// How a process ended.
@@ -111,6 +114,7 @@ impl Job {
         }
         let tty = plan.terminal.as_ref().filter(|_| own_group && plan.in_front).map(Terminal::raw);
         let inherit = start.inherit.map(|fd| std::os::fd::AsRawFd::as_raw_fd(&fd));
+        let announce = start.announce.map(|fd| std::os::fd::AsRawFd::as_raw_fd(&fd));
         // SAFETY: the closure makes only async-signal-safe calls and does not allocate.
         unsafe {
             command.pre_exec(move || {
@@ -123,6 +127,9 @@ impl Job {
                 }
                 if let Some(fd) = inherit {
                     leave_open(fd);
+                }
+                if let Some(line) = announce {
+                    guardian::send(line, &guardian::started(own_group, getpid().as_raw()))?;
                 }
                 before.restore();
                 Ok(())

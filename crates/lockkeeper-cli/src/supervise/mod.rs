@@ -14,6 +14,7 @@ use std::time::Duration;
 use lockkeeper::Lost;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
 
 use self::job::{Change, Job, Status};
 use self::signals::{ENDING, Signals};
@@ -29,14 +30,75 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How long after a KILL a process that is still there is worth a word.
 const STUCK: Duration = Duration::from_secs(2);
 
+/// Why the command must not go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", from = "String")]
+pub enum Why {
+    /// What it runs under is lost.
+    Lost(Lost),
+    /// What it runs under is about to be lost, and nothing could be done about it.
+    RunningOut,
+    /// Who keeps what it runs under is gone.
+    Alone,
+}
+
+impl Why {
+    /// A stable word for JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Lost(lost) => lost.as_str(),
+            Self::RunningOut => Lost::Expired.as_str(),
+            Self::Alone => "guardian-gone",
+        }
+    }
+}
+
+impl std::fmt::Display for Why {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Lost(lost) => lost.fmt(f),
+            Self::RunningOut => f.write_str("its lease is about to run out, and no renewal was answered"),
+            Self::Alone => f.write_str("the guardian that renewed it is gone"),
+        }
+    }
+}
+
+impl From<Why> for String {
+    fn from(why: Why) -> Self {
+        if why == Why::RunningOut { "running-out".to_owned() } else { why.as_str().to_owned() }
+    }
+}
+
+impl From<String> for Why {
+    fn from(word: String) -> Self {
+        use Lost::{Closed, Expired, Forked, HeldTooLong, Released, Replaced, SessionEnded, TakenAway};
+        match word.as_str() {
+            "running-out" => Self::RunningOut,
+            "guardian-gone" => Self::Alone,
+            word => {
+                let all = [Expired, TakenAway, Replaced, SessionEnded, HeldTooLong, Closed, Released, Forked];
+                Self::Lost(all.into_iter().find(|lost| lost.as_str() == word).unwrap_or(Expired))
+            }
+        }
+    }
+}
+
 /// What the command runs under, and may be lost.
 pub trait Under {
     /// Whether it is lost; asked often, so it must be cheap.
-    fn lost(&self) -> Option<Lost>;
+    fn lost(&self) -> Option<Why>;
     /// Readable when it may be lost.
     fn alarm(&self) -> Option<BorrowedFd<'_>>;
     /// How often to ask without an alarm; `None` when the alarm is enough.
     fn every(&self) -> Option<Duration>;
+    /// When to ask at the latest, alarm or not.
+    fn next(&self) -> Option<Moment> {
+        None
+    }
+    /// Once it is lost: by when the command must be gone, and whether somebody else asks it to end.
+    fn end(&self) -> (Option<Moment>, bool) {
+        (None, false)
+    }
 }
 
 /// How to look after it.
@@ -56,7 +118,7 @@ pub struct Orders {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum News {
     /// What it runs under was lost.
-    Lost(Lost),
+    Lost(Why),
     /// Its time is over.
     TimeOver,
     /// A process of its group outlives the KILL: it is another user's, or stuck in the kernel.
@@ -80,7 +142,7 @@ pub struct Ended {
     /// Whether we stopped it, and why.
     pub stopped: Option<Stopped>,
     /// Why what it ran under was lost, if it was.
-    pub lost: Option<Lost>,
+    pub lost: Option<Why>,
     /// The keyboard's signal that ended it, and whether our own process group did not get it.
     pub keyboard: Option<(Signal, bool)>,
     /// Whether a signal came that asks us to end, and not only the command.
@@ -95,7 +157,7 @@ struct Watch<'a> {
     orders: Orders,
     stopping: Stopping,
     stopped: Option<Stopped>,
-    lost: Option<Lost>,
+    lost: Option<Why>,
     /// When it was last looked whether it is lost.
     looked: Moment,
     /// Signals that somebody sent us and that we passed on.
@@ -127,7 +189,10 @@ impl Watch<'_> {
         loop {
             while let Some(change) = self.job.change() {
                 match change {
-                    Change::Ended(status) => return status,
+                    Change::Ended(status) => {
+                        self.mind_who_stopped_it(tell);
+                        return status;
+                    }
                     Change::Stopped(by) => self.job.stopped(by),
                 }
             }
@@ -175,7 +240,8 @@ impl Watch<'_> {
     /// Waits for a signal, a loss, or the time.
     fn pause(&self, until: Option<Moment>, at_most: Option<Duration>) {
         let left = until.map(|at| at.saturating_sub(moment()));
-        let time = [left, at_most].into_iter().flatten().min();
+        let look = self.under.next().filter(|_| self.lost.is_none()).map(|at| at.saturating_sub(moment()));
+        let time = [left, at_most, look].into_iter().flatten().min();
         let mut fds = Vec::with_capacity(2);
         fds.push(PollFd::new(self.signals.as_fd(), PollFlags::POLLIN));
         fds.extend(self.under.alarm().filter(|_| self.lost.is_none()).map(|alarm| PollFd::new(alarm, PollFlags::POLLIN)));
@@ -215,13 +281,27 @@ impl Watch<'_> {
         if !self.notice_loss(tell) {
             return;
         }
+        let now = moment();
+        let (by, asked) = self.under.end();
         let signal = match self.orders.on_lost {
             OnLost::Warn => return,
-            OnLost::Term => self.stopping.term(moment(), self.orders.kill_after),
-            OnLost::Kill => self.stopping.kill(moment()),
+            OnLost::Term if asked => None,
+            OnLost::Term => self.stopping.term(now, self.orders.kill_after),
+            OnLost::Kill if asked => None,
+            OnLost::Kill => self.stopping.kill(now),
         };
         self.stopped = Some(Stopped::Lost);
         self.send(signal);
+        if let Some(by) = by {
+            _ = self.stopping.by(by, false);
+        }
+    }
+
+    /// Somebody else may have asked the command to end, because what it runs under is being lost.
+    fn mind_who_stopped_it(&mut self, tell: &mut dyn FnMut(News)) {
+        if self.under.alarm().is_some() && self.notice_loss(tell) && self.under.end().1 {
+            self.stopped = Some(Stopped::Lost);
+        }
     }
 
     fn mind_the_time(&mut self, tell: &mut dyn FnMut(News)) {
@@ -256,4 +336,9 @@ pub fn timeout(time: Option<Duration>) -> PollTimeout {
     const BOUND_MS: u128 = 5_000;
     let ms = time.map_or(BOUND_MS, |t| t.as_nanos().div_ceil(1_000_000).min(BOUND_MS));
     PollTimeout::from(u16::try_from(ms).unwrap_or(5_000))
+}
+
+/// Whether a descriptor can be read from now.
+pub fn is_readable(fd: BorrowedFd<'_>) -> bool {
+    poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], 0u8).is_ok_and(|ready| ready > 0)
 }

@@ -25,6 +25,13 @@ impl Stopping {
         first.then_some(Signal::SIGTERM)
     }
 
+    /// It is to be gone by then. `ask`: TERM now, unless it was asked before; else somebody else asks.
+    pub fn by(&mut self, at: Moment, ask: bool) -> Option<Signal> {
+        let first = self.kill_at.is_none();
+        self.kill_at = Some(self.kill_at.map_or(at, |earlier| earlier.min(at)));
+        (first && ask).then_some(Signal::SIGTERM)
+    }
+
     /// Ends it now.
     pub fn kill(&mut self, now: Moment) -> Option<Signal> {
         self.kill_at = Some(now);

@@ -28,6 +28,9 @@ impl Entry {
             }
             Attempt::InLine(place) => {
                 state.last_ahead = place.ahead;
+                if self.keeper.settings.observer.is_some() {
+                    self.keeper.observe(self, crate::observe::Seen::InLine { ahead: place.ahead, holder: place.holder.clone() });
+                }
                 if place.holder.is_some() {
                     state.last_holder = place.holder;
                 }

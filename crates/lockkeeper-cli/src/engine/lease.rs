@@ -1,0 +1,364 @@
+//! Engines with leases: a guardian takes and keeps the lock, and here is the one who hires it.
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use lockkeeper::engine::{Line as Standing, Place};
+use lockkeeper::{Claim, ClaimId, Error, ErrorKind, Result, Token};
+use nix::poll::{PollFd, PollFlags, poll};
+
+use super::{Asking, Begun, Got, Holding, Release, Stage, Taker, Waiting};
+use crate::args::run::OnLost;
+use crate::failure::os_words;
+use crate::guardian::{Care, Heard, Line, Order, RELEASE, Sheet, Tell, WHO_HOLDS, WORD, read};
+use crate::start::{Moment, moment};
+use crate::supervise::{Under, Why, timeout};
+use crate::text::millis;
+
+/// How long a guardian may take to say who holds the lock; what was known before is said then.
+const SAYS_WITHIN: Duration = Duration::from_millis(300);
+/// How long an engine may be silent before it counts as one that cannot be reached.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+/// How long it may take to give the lock back: longer than it tries.
+const GIVES_BACK_WITHIN: Duration = Duration::from_secs(7);
+/// How long it may take to end once it is not wanted any more.
+const ENDS_WITHIN: Duration = Duration::from_secs(1);
+
+/// A taker that hires a guardian for each lock.
+pub fn open(url: &str, care: Care) -> Box<dyn Taker> {
+    Box::new(Leases { url: url.to_owned(), care })
+}
+
+struct Leases {
+    url: String,
+    care: Care,
+}
+
+impl Taker for Leases {
+    fn begin(&self, asking: &Asking<'_>) -> Result<Begun> {
+        let guardian = Guardian::hire(&self.order(asking.claim, asking)).map_err(|e| {
+            let message = format!("the guardian that keeps the lock cannot be started: {}", os_words(&e));
+            Error::new(ErrorKind::Closed, message)
+        })?;
+        Ok(Begun::Waiting(Box::new(Hired {
+            guardian,
+            care: self.care,
+            in_line: false,
+            known: false,
+            answer: None,
+            place: Place::default(),
+        })))
+    }
+}
+
+impl Leases {
+    fn order(&self, claim: &Claim, asking: &Asking<'_>) -> Order {
+        Order {
+            url: self.url.clone(),
+            require: asking.require.iter().map(|r| r.as_str().to_owned()).collect(),
+            kind: claim.kind.as_str().to_owned(),
+            name: claim.name.as_str().to_owned(),
+            mode: claim.mode.into(),
+            ttl_ms: millis(claim.ttl),
+            renew: claim.renew,
+            try_only: asking.line == Standing::Try,
+            host: claim.who.host.clone(),
+            pid: claim.who.pid,
+            started: claim.who.started,
+            program: claim.who.program.clone(),
+            label: claim.who.label.clone(),
+            value: claim.value.as_deref().map(str::to_owned),
+            care: self.care,
+        }
+    }
+}
+
+/// The guardian's process. Dropping it lets it go: it gives back what it has, and ends.
+struct Guardian {
+    child: Child,
+    line: Line,
+    sheet: Sheet,
+    /// Its end of the line is closed: it is gone.
+    gone: Cell<bool>,
+}
+
+impl Guardian {
+    /// Starts it. The order goes over the line: it holds the URL with its password.
+    fn hire(order: &Order) -> std::io::Result<Self> {
+        let (line, its_end) = Line::pair()?;
+        let sheet = Sheet::new()?;
+        line.say(order)?;
+        // This very program, also when its file was replaced or removed meanwhile.
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("lockkeeper").args([WORD, &order.name]);
+        command.stdin(its_end).stdout(sheet.share()?).stderr(Stdio::null());
+        // SAFETY: setsid(2) is async-signal-safe.
+        unsafe {
+            command.pre_exec(|| {
+                nix::unistd::setsid()?;
+                Ok(())
+            });
+        }
+        let child = command.spawn()?;
+        Ok(Self { child, line, sheet, gone: Cell::new(false) })
+    }
+
+    /// The next thing that it tells.
+    fn tells(&self) -> Option<Tell> {
+        while !self.gone.get() {
+            match self.line.hear() {
+                Heard::Nothing => return None,
+                // What it said is read whole or not at all.
+                Heard::Message(message) => match read(&message) {
+                    Some(tell) => return Some(tell),
+                    None => continue,
+                },
+                Heard::Gone => self.gone.set(true),
+            }
+        }
+        None
+    }
+
+    /// The next thing that it tells, within this time.
+    fn tells_until(&self, until: Moment) -> Option<Tell> {
+        loop {
+            let told = self.tells();
+            let left = until.saturating_sub(moment());
+            if told.is_some() || self.gone.get() || left.is_zero() {
+                return told;
+            }
+            _ = poll(&mut [PollFd::new(self.line.as_fd(), PollFlags::POLLIN)], timeout(Some(left)));
+        }
+    }
+}
+
+impl Drop for Guardian {
+    fn drop(&mut self) {
+        self.line.close();
+        let until = moment() + ENDS_WITHIN;
+        while !self.gone.get() && moment() < until {
+            self.tells_until(until);
+        }
+        // One that is still at it ends by itself.
+        if self.gone.get() {
+            _ = self.child.wait();
+        }
+    }
+}
+
+/// A guardian that is to get the lock.
+struct Hired {
+    guardian: Guardian,
+    care: Care,
+    in_line: bool,
+    /// What came with the place in line was not shown yet.
+    known: bool,
+    answer: Option<Tell>,
+    place: Place,
+}
+
+impl Hired {
+    fn heard(&mut self, tell: Tell) {
+        match tell {
+            Tell::InLine { ahead, holder } => {
+                let holder = holder.map(|h| Box::new(h.into()));
+                self.place = Place { ahead: ahead.or(self.place.ahead), holder: holder.or(self.place.holder.take()) };
+                self.known = !std::mem::replace(&mut self.in_line, true) && self.place.holder.is_some();
+            }
+            Tell::Place { ahead, holder } => {
+                self.place = Place { ahead: ahead.or(self.place.ahead), holder: holder.map(|h| Box::new(h.into())) };
+            }
+            Tell::Silence => {}
+            answer => self.answer = Some(answer),
+        }
+    }
+
+    /// Asks who holds it, and waits so long for the answer; answers whether the engine said it.
+    fn ask(&mut self, within: Duration) -> bool {
+        let until = moment() + within;
+        if self.guardian.line.send(WHO_HOLDS).is_err() {
+            return false;
+        }
+        while let Some(tell) = self.guardian.tells_until(until) {
+            let (is_silence, is_in_line) = (matches!(tell, Tell::Silence), matches!(tell, Tell::InLine { .. }));
+            self.heard(tell);
+            if !is_in_line {
+                return !is_silence;
+            }
+        }
+        false
+    }
+}
+
+impl Waiting for Hired {
+    fn news(&self) -> BorrowedFd<'_> {
+        self.guardian.line.as_fd()
+    }
+
+    fn stage(&mut self) -> Stage {
+        while self.answer.is_none()
+            && let Some(tell) = self.guardian.tells()
+        {
+            self.heard(tell);
+        }
+        if self.answer.is_some() || self.guardian.gone.get() {
+            Stage::Over
+        } else if self.in_line {
+            Stage::InLine
+        } else {
+            Stage::Reaching
+        }
+    }
+
+    fn place(&mut self) -> Place {
+        // What came with the place in line is not asked for again.
+        if self.answer.is_none() && !std::mem::take(&mut self.known) {
+            self.ask(SAYS_WITHIN);
+        }
+        self.place.clone()
+    }
+
+    fn is_reached(&mut self) -> bool {
+        self.answer.is_some() || self.ask(ANSWERS_WITHIN)
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Got> {
+        while self.stage() != Stage::Over {
+            _ = poll(&mut [PollFd::new(self.news(), PollFlags::POLLIN)], timeout(None));
+        }
+        match self.answer {
+            Some(Tell::Granted { token, hold }) => {
+                let (token, hold) = (token.and_then(Token::raw), hold.and_then(|h| ClaimId::parse(&h)));
+                let state = State { times: self.guardian.sheet.read(), ..State::default() };
+                let stops = self.care.command && self.care.on_lost != OnLost::Warn;
+                Ok(Got::Held(Box::new(Kept { guardian: self.guardian, stops, token, hold, state: RefCell::new(state) })))
+            }
+            Some(Tell::Busy { holder }) => Ok(Got::Busy(holder.map(|h| Box::new(h.into())))),
+            Some(Tell::Failed(error)) => Err(error.into()),
+            _ => Err(Error::new(ErrorKind::Closed, "the guardian that was to get the lock ended without an answer")),
+        }
+    }
+}
+
+/// A lock that a guardian keeps.
+struct Kept {
+    guardian: Guardian,
+    /// Whether a command is to be stopped in time.
+    stops: bool,
+    token: Option<Token>,
+    hold: Option<ClaimId>,
+    state: RefCell<State>,
+}
+
+#[derive(Default)]
+struct State {
+    lost: Option<Why>,
+    /// By when the command must be gone.
+    by: Option<Moment>,
+    /// Whether the guardian asks the command to end.
+    asked: bool,
+    released: Option<Release>,
+    /// The times on the sheet when we last looked.
+    times: Option<crate::guardian::Times>,
+}
+
+impl State {
+    fn heard(&mut self, tell: Tell) {
+        let (why, by, asked) = match tell {
+            Tell::Stopping { why, kill_by } => (why, Some(kill_by), true),
+            Tell::Lost { why } => (why, None, false),
+            Tell::Released { how } => {
+                self.released = Some(how);
+                return;
+            }
+            _ => return,
+        };
+        if self.lost.is_none() {
+            (self.lost, self.by, self.asked) = (Some(why), by, asked);
+        }
+    }
+}
+
+impl Kept {
+    fn listen(&self) -> std::cell::RefMut<'_, State> {
+        let mut state = self.state.borrow_mut();
+        while let Some(tell) = self.guardian.tells() {
+            state.heard(tell);
+        }
+        state
+    }
+
+    /// The guardian should have acted by now: half way between the TERM and the KILL we do it ourselves.
+    fn backup(&self, state: &State) -> Option<Moment> {
+        let times = state.times?;
+        Some(if self.stops { times.term + times.kill.saturating_sub(times.term) / 2 } else { times.end })
+    }
+}
+
+impl Under for Kept {
+    fn lost(&self) -> Option<Why> {
+        let mut state = self.listen();
+        if state.lost.is_none() && self.guardian.gone.get() && state.released.is_none() {
+            state.by = self.guardian.sheet.read().map(|times| times.kill);
+            state.lost = Some(Why::Alone);
+        }
+        if state.lost.is_none() && self.backup(&state).is_some_and(|at| moment() >= at) {
+            state.times = self.guardian.sheet.read();
+            if self.backup(&state).is_some_and(|at| moment() >= at) {
+                (state.lost, state.by) = (Some(Why::RunningOut), state.times.map(|times| times.kill));
+            }
+        }
+        state.lost
+    }
+
+    fn alarm(&self) -> Option<BorrowedFd<'_>> {
+        (!self.guardian.gone.get()).then(|| self.guardian.line.as_fd())
+    }
+
+    fn every(&self) -> Option<Duration> {
+        None
+    }
+
+    fn next(&self) -> Option<Moment> {
+        self.backup(&self.state.borrow())
+    }
+
+    fn end(&self) -> (Option<Moment>, bool) {
+        let state = self.state.borrow();
+        (state.by, state.asked)
+    }
+}
+
+impl Holding for Kept {
+    fn token(&self) -> Option<Token> {
+        self.token
+    }
+
+    fn pass_on(&self) -> Result<Option<BorrowedFd<'_>>> {
+        Ok(None)
+    }
+
+    fn announce(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.guardian.line.as_fd())
+    }
+
+    fn hold(&self) -> Option<ClaimId> {
+        self.hold
+    }
+
+    fn release(self: Box<Self>, _for_all: bool) -> Release {
+        _ = self.guardian.line.send(RELEASE);
+        let until = moment() + GIVES_BACK_WITHIN;
+        let mut state = self.listen();
+        while state.released.is_none() && moment() < until {
+            match self.guardian.tells_until(until) {
+                Some(tell) => state.heard(tell),
+                None => break,
+            }
+        }
+        state.released.unwrap_or(Release::Unknown)
+    }
+}

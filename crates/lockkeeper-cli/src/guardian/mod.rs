@@ -1,0 +1,339 @@
+//! The guardian: a second small lockkeeper process that takes a lease, keeps it, and ends the command in time.
+//!
+//! It runs in a session of its own, so that nothing from the keyboard and no stop of the job reaches it, with a [`line`] to
+//! whoever hired it. When that line closes, or the lease is about to end, it stops the command; when nothing of the command
+//! runs any more, it gives the lock back. What it has to do and when is decided in [`duty`].
+
+mod duty;
+mod line;
+mod sheet;
+mod target;
+mod watch;
+mod wire;
+
+use std::cell::Cell;
+use std::ffi::OsString;
+use std::future::{Future, IntoFuture as _};
+use std::os::fd::AsFd as _;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use lockkeeper::observe::{Observer, Seen};
+use lockkeeper::{Entry, Error, ErrorKind, Guard, Kind, Locks, Mode, Name, Released, Result, Ticks};
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::signal::{SigHandler, Signal, signal};
+
+use self::duty::Event;
+pub use self::duty::Times;
+pub use self::line::{Heard, Line, read, send};
+pub use self::sheet::Sheet;
+use self::target::Target;
+use self::watch::Watch;
+pub use self::wire::{Care, Order, RELEASE, Release, Tell, WHO_HOLDS, started};
+use self::wire::{ErrorWord, place, read_started};
+use crate::failure::exit;
+use crate::start::moment;
+use crate::supervise::{Why, timeout};
+
+/// The argument that makes the program a guardian.
+pub const WORD: &str = "__guardian";
+
+/// How long giving back and closing may take when the engine does not answer.
+const PARTING: Duration = Duration::from_secs(5);
+
+/// Whether this process was started to be a guardian; then its exit code.
+pub fn hired(arguments: &[OsString]) -> Option<u8> {
+    match arguments {
+        [_, word, ..] if word == WORD => Some(main()),
+        _ => None,
+    }
+}
+
+fn main() -> u8 {
+    let Some(line) = Line::of_stdin() else {
+        eprintln!("lockkeeper: this is how lockkeeper starts its guardian: use lockkeeper run");
+        return exit::USAGE;
+    };
+    settle_in();
+    let Ok(bell) = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK) else { return exit::INTERNAL };
+    let bell = Arc::new(Bell(bell));
+    // The first message is there before this process is.
+    let order = loop {
+        match line.hear() {
+            Heard::Message(message) => break read::<Order>(&message),
+            Heard::Gone => return 0,
+            Heard::Nothing => _ = poll(&mut [PollFd::new(line.as_fd(), PollFlags::POLLIN)], timeout(None)),
+        }
+    };
+    let Some((order, name)) = order.and_then(|order| Some((order.clone(), Name::new(&order.name).ok()?))) else { return exit::USAGE };
+    let noted = Arc::new(Noted { bell: Arc::clone(&bell), state: Mutex::default() });
+    let waker = Waker::from(Arc::clone(&bell));
+    Guardian { line, sheet: Sheet::of_stdout(), bell, waker, noted, order, name, gone: Cell::new(false) }.serve();
+    0
+}
+
+/// What was inherited is not ours to keep, and nothing but a KILL ends us: the command must not outlive its guardian.
+fn settle_in() {
+    // SAFETY: nothing was opened yet that has such a number.
+    unsafe { libc::close_range(3, u32::MAX, 0) };
+    use Signal::{SIGALRM, SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
+    for number in [SIGALRM, SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2] {
+        // SAFETY: ignoring a signal runs no code of ours.
+        _ = unsafe { signal(number, SigHandler::SigIgn) };
+    }
+}
+
+/// Rings when a future is to be polled again.
+struct Bell(EventFd);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        // Full means that it rings already.
+        _ = self.0.write(1);
+    }
+}
+
+/// What the library told about our claim.
+struct Noted {
+    bell: Arc<Bell>,
+    state: Mutex<Note>,
+}
+
+#[derive(Clone, Default)]
+struct Note {
+    /// That we stand in line, until it was told.
+    in_line: Option<Tell>,
+    hold: Option<String>,
+}
+
+impl Noted {
+    fn with<T>(&self, change: impl FnOnce(&mut Note) -> T) -> T {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Observer for Noted {
+    fn seen(&self, _at: Ticks, _kind: Kind, _name: &Name, what: &Seen) {
+        match what {
+            Seen::InLine { ahead, holder } => {
+                let holder = holder.as_deref().map(Into::into);
+                self.with(|note| note.in_line = Some(Tell::InLine { ahead: *ahead, holder }));
+            }
+            Seen::Got { hold, .. } => self.with(|note| note.hold = Some(hold.to_string())),
+            _ => return,
+        }
+        Arc::clone(&self.bell).wake();
+    }
+}
+
+struct Guardian {
+    line: Line,
+    sheet: Sheet,
+    bell: Arc<Bell>,
+    waker: Waker,
+    noted: Arc<Noted>,
+    order: Order,
+    name: Name,
+    /// Whether whoever hired us is gone.
+    gone: Cell<bool>,
+}
+
+type Asking = Pin<Box<dyn Future<Output = Result<Entry>>>>;
+
+impl Guardian {
+    fn serve(&self) {
+        let builder = Locks::builder().identity(self.order.who()).observer(Arc::clone(&self.noted) as Arc<dyn Observer>);
+        let Some(opened) = self.drive(pin!(builder.open(&self.order.url)), None, true) else { return };
+        let locks = match opened {
+            Ok(locks) => locks,
+            Err(error) => return self.failed(&error),
+        };
+        match self.acquired(&locks) {
+            Some(Ok(Some(guard))) => self.keep(guard),
+            Some(Ok(None)) => self.busy(&locks),
+            Some(Err(error)) if error.kind() == ErrorKind::TimedOut => {
+                self.tell(&Tell::Busy { holder: error.holder().map(Into::into) });
+            }
+            Some(Err(error)) => self.failed(&error),
+            None => {}
+        }
+        // Leaves the line, and repeats what was not answered; what is left then ends with its lease.
+        _ = self.drive(pin!(locks.close()), Some(PARTING), false);
+    }
+
+    fn tell(&self, tell: &Tell) {
+        // Whoever hired us may be gone; what we do does not depend on it.
+        _ = self.line.say(tell);
+    }
+
+    fn failed(&self, error: &Error) {
+        self.tell(&Tell::Failed(ErrorWord::from(error)));
+    }
+
+    fn poll<F: Future + ?Sized>(&self, future: Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(&self.waker))
+    }
+
+    /// Sleeps until the bell rings, something was said, the command ended, or the time is over.
+    fn pause(&self, time: Option<Duration>, listen: bool, target: Option<&Target>) {
+        let mut fds = vec![PollFd::new(self.bell.0.as_fd(), PollFlags::POLLIN)];
+        if listen && !self.gone.get() {
+            fds.push(PollFd::new(self.line.as_fd(), PollFlags::POLLIN));
+        }
+        fds.extend(target.and_then(Target::end).map(|end| PollFd::new(end, PollFlags::POLLIN)));
+        _ = poll(&mut fds, timeout(time));
+        // Before anything is polled: what rings from now on rings for the next pause.
+        _ = self.bell.0.read();
+    }
+
+    /// What was said.
+    fn hear(&self) -> Option<Vec<u8>> {
+        if self.gone.get() {
+            return None;
+        }
+        match self.line.hear() {
+            Heard::Message(message) => Some(message),
+            Heard::Nothing => None,
+            Heard::Gone => {
+                self.gone.set(true);
+                None
+            }
+        }
+    }
+
+    /// Waits for a future; nothing when the time is over, or when nobody wants it any more.
+    fn drive<F: Future>(&self, mut future: Pin<&mut F>, at_most: Option<Duration>, wanted: bool) -> Option<F::Output> {
+        let until = at_most.map(|time| moment() + time);
+        loop {
+            if let Poll::Ready(value) = self.poll(future.as_mut()) {
+                return Some(value);
+            }
+            while wanted && self.hear().is_some() {}
+            let left = until.map(|until| until.saturating_sub(moment()));
+            if wanted && self.gone.get() || left.is_some_and(|left| left.is_zero()) {
+                return None;
+            }
+            self.pause(left, wanted, None);
+        }
+    }
+
+    /// Asks for the lock; nothing when nobody wants it any more.
+    fn acquired(&self, locks: &Locks) -> Option<Result<Option<Guard>>> {
+        for require in self.order.require() {
+            if let Err(error) = locks.require(require) {
+                return Some(Err(error));
+            }
+        }
+        let mut acquiring = self.acquiring(locks);
+        let mut asking: Option<Asking> = None;
+        loop {
+            if let Poll::Ready(got) = self.poll(acquiring.as_mut()) {
+                return Some(got);
+            }
+            if let Some(place) = self.noted.with(|note| note.in_line.take()) {
+                self.tell(&place);
+            }
+            while let Some(message) = self.hear() {
+                if message == WHO_HOLDS && asking.is_none() {
+                    let (locks, kind, name) = (locks.clone(), self.order.kind(), self.name.clone());
+                    asking = Some(Box::pin(async move { locks.status(kind, &name).await }));
+                }
+            }
+            if self.gone.get() {
+                return None;
+            }
+            if let Some(answer) = asking.as_mut().map(|asking| self.poll(asking.as_mut()))
+                && let Poll::Ready(answer) = answer
+            {
+                asking = None;
+                self.tell(&answer.map_or(Tell::Silence, |entry| place(&entry, &self.order.who())));
+            }
+            self.pause(None, true, None);
+        }
+    }
+
+    fn acquiring(&self, locks: &Locks) -> Pin<Box<dyn Future<Output = Result<Option<Guard>>>>> {
+        let (name, ttl) = (&self.name, Duration::from_millis(self.order.ttl_ms));
+        if let Some(id) = &self.order.value {
+            let stand = locks.election(name).stand(id).ttl(ttl).into_future();
+            return Box::pin(async move { stand.await.map(Some) });
+        }
+        let mode = self.order.mode.mode();
+        if self.order.try_only {
+            let attempt = match mode {
+                Mode::Permits { count, limit } => locks.semaphore(name, limit).try_acquire(count),
+                Mode::Shared => locks.rwlock(name).try_read(),
+                _ => locks.mutex(name).try_lock(),
+            };
+            let attempt = if self.order.renew { attempt.ttl(ttl) } else { attempt.ttl(ttl).no_renew() };
+            return Box::pin(attempt.into_future());
+        }
+        let wait = match mode {
+            Mode::Permits { count, limit } => locks.semaphore(name, limit).acquire(count),
+            Mode::Shared => locks.rwlock(name).read(),
+            _ => locks.mutex(name).lock(),
+        };
+        let wait = if self.order.renew { wait.ttl(ttl) } else { wait.ttl(ttl).no_renew() };
+        let wait = wait.into_future();
+        Box::pin(async move { wait.await.map(Some) })
+    }
+
+    /// Somebody has it; who, as far as that can be said quickly.
+    fn busy(&self, locks: &Locks) {
+        let entry = self.drive(pin!(locks.status(self.order.kind(), &self.name)), Some(PARTING), true);
+        let holder = entry.and_then(Result::ok).and_then(|entry| entry.holders.first().map(Into::into));
+        self.tell(&Tell::Busy { holder });
+    }
+
+    /// Keeps the lock for as long as it is wanted.
+    fn keep(&self, guard: Guard) {
+        let held = guard.held();
+        let hold = self.noted.with(|note| note.hold.clone());
+        let granted = moment();
+        let mut watch = Watch::new(self, &held, granted);
+        watch.reckon();
+        self.tell(&Tell::Granted { token: held.token().ok().map(|t| t.get()), hold: hold.clone() });
+        let mut lost = pin!(held.lost());
+        let mut is_lost = false;
+        while !watch.is_over {
+            if !is_lost && let Poll::Ready(why) = self.poll(lost.as_mut()) {
+                is_lost = true;
+                watch.step(Event::Lost(Why::Lost(why)));
+            }
+            while let Some(message) = self.hear() {
+                if message == RELEASE {
+                    return self.give_back(guard);
+                }
+                if let Some((own_group, pid)) = read_started(&message) {
+                    watch.target = Some(Target::new(own_group, pid, hold.as_deref()));
+                    watch.step(Event::Started);
+                }
+            }
+            if self.gone.get() {
+                watch.leave();
+            }
+            if !is_lost {
+                watch.reckon();
+            }
+            watch.step(Event::Time);
+            watch.look();
+            watch.rest();
+        }
+        self.give_back(guard);
+    }
+
+    fn give_back(&self, guard: Guard) {
+        // Once the lease would be over it makes no difference any more.
+        let at_most = guard.remaining().map_or(PARTING, |left| left.min(PARTING));
+        let how = match self.drive(pin!(guard.release()), Some(at_most), false) {
+            Some(Released::Clean) => Release::Clean,
+            Some(Released::AlreadyLost(_) | Released::NotOurs) => Release::AlreadyLost,
+            _ => Release::Unknown,
+        };
+        self.tell(&Tell::Released { how });
+    }
+}

@@ -1,0 +1,73 @@
+//! When the command must be stopped, on a sheet that both can read: whoever lives longest keeps to it.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+use std::time::Duration;
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+
+use super::duty::Times;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Sheet(File);
+
+impl Sheet {
+    /// A new one, in memory.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn new() -> io::Result<Self> {
+        let memory = memfd_create(c"lockkeeper", MFdFlags::MFD_CLOEXEC)?;
+        Ok(Self(File::from(memory)))
+    }
+
+    /// The one that a guardian finds as its standard output.
+    pub fn of_stdout() -> Self {
+        // SAFETY: it is open, and nothing of a guardian prints.
+        Self(File::from(unsafe { OwnedFd::from_raw_fd(1) }))
+    }
+
+    /// The same sheet, for another process.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn share(&self) -> io::Result<OwnedFd> {
+        Ok(self.0.try_clone()?.into())
+    }
+
+    /// Writes when it is to be stopped.
+    pub fn write(&self, times: Times) {
+        let ns = |at: Duration| u64::try_from(at.as_nanos()).unwrap_or(u64::MAX).to_le_bytes();
+        let bytes = [times.term, times.kill, times.end].map(ns).concat();
+        // Memory: it cannot fail but for want of it, and then what stands there counts, which is earlier.
+        _ = self.0.write_all_at(&bytes, 0);
+    }
+
+    /// Reads it; `None` when nothing stands there yet.
+    pub fn read(&self) -> Option<Times> {
+        let mut bytes = [0; 24];
+        self.0.read_exact_at(&mut bytes, 0).ok()?;
+        let mut all = bytes.chunks_exact(8).map(|b| Duration::from_nanos(b.try_into().map_or(0, u64::from_le_bytes)));
+        Some(Times { term: all.next()?, kill: all.next()?, end: all.next()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_last_is_read() {
+        let sheet = Sheet::new().unwrap();
+        assert_eq!(sheet.read(), None);
+        let other = Sheet(File::from(sheet.share().unwrap()));
+        for n in 1..3 {
+            let times = Times::of(Duration::from_secs(100 * n), Duration::from_secs(5), Duration::from_secs(3));
+            other.write(times);
+            assert_eq!(sheet.read(), Some(times));
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The promise of a lock with a lease, many times, and on every engine that has them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::lease::{Engine, WRITER, guardian, next_writer, nobody_wrote_late, rounds};
+use common::{Place, finish, json};
+use nix::sys::signal::Signal;
+
+#[test]
+fn round_after_round_nothing_of_a_killed_lockkeepers_command_writes_after_the_next_one_began() {
+    for engine in [Engine::redis(), Engine::zookeeper()] {
+        rounds(&engine, 8, |holder, _| holder.signal(Signal::SIGKILL));
+    }
+}
+
+#[test]
+fn a_stopped_lockkeeper_keeps_its_lock_and_one_that_is_killed_then_ends_its_command_first() {
+    for engine in [Engine::redis(), Engine::zookeeper()] {
+        rounds(&engine, 1, |holder, _| {
+            holder.signal(Signal::SIGSTOP);
+            let place = Place::new();
+            let began = Instant::now();
+            // Longer than the lease: somebody renews it.
+            while began.elapsed() < Duration::from_millis(4_500) {
+                assert_eq!(engine.run(&place, &["run", "a", "-n", "-q", "--", "true"]).code, 75);
+                std::thread::sleep(Duration::from_millis(200));
+            }
+            holder.signal(Signal::SIGKILL);
+        });
+    }
+}
+
+#[test]
+fn round_after_round_the_command_of_a_killed_guardian_is_gone_before_the_lease_passes() {
+    for engine in [Engine::redis(), Engine::zookeeper()] {
+        rounds(&engine, 4, |holder, _| common::kill(guardian(holder.pid()), Signal::SIGKILL));
+    }
+}
+
+#[test]
+fn a_server_that_stands_still_longer_than_the_lease_ends_the_command_before_it() {
+    for engine in [Engine::redis(), Engine::zookeeper()] {
+        let place = Place::new();
+        let script = format!("echo > runs; {WRITER}");
+        let front = engine.start(&place, &["run", "a", "--ttl", "2s", "--report", "report", "--", "sh", "-c", &script]);
+        place.read("runs");
+        let first = next_writer(&place, 0);
+        engine.stop();
+        let began = Instant::now();
+        let ran = front.output();
+        // The lease, its release that is not answered, and parting.
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        engine.go_on();
+        assert_eq!(ran.code, 79, "{ran:?}");
+        assert!(ran.err.contains("lease"), "{ran:?}");
+        let report = json(place.read("report").trim_end());
+        assert_eq!((report["outcome"].as_str(), report["why"].as_str()), (Some("lost"), Some("expired")), "{report}");
+        assert_eq!(report["command_signal"].as_str(), Some("SIGKILL"), "{report}");
+        let next =
+            finish(place.lk(["run", "a", "--", "sh", "-c", "echo $LOCKKEEPER_TOKEN. >> writes"]).env("LOCKKEEPER_URL", engine.url()));
+        assert_eq!(next.code, 0, "{next:?}");
+        next_writer(&place, first);
+        nobody_wrote_late(&place.path("writes"));
+    }
+}
