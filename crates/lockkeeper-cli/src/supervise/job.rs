@@ -294,7 +294,7 @@ mod tests {
     #[test]
     fn an_end_that_somebody_else_was_told_of_is_never_a_success() {
         let argv = ["true".into()];
-        let start = Start { argv: &argv, environment: &[], inherit: None };
+        let start = Start { argv: &argv, environment: &[], inherit: None, announce: None };
         let signals = super::super::signals::Signals::take().unwrap();
         let mut job = Job::start(&start, Plan::make(true), signals.before()).unwrap();
         waitpid(job.pid, None).unwrap();
