@@ -93,3 +93,33 @@ fn a_foreign_signal_does_not_end_a_wait() {
     a.release(hold);
     b.granted(waiting);
 }
+
+#[test]
+fn r13_a_process_waits_for_1024_names_at_once_and_is_told_so_beyond() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    // Every name is a descriptor here and one there.
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, soft.max(hard.min(8_192)), hard).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
+    let names: Vec<String> = (0..=1_024).map(|n| format!("n{n}")).collect();
+    let holds: Vec<_> = names.iter().map(|name| a.get(name, Mode::Exclusive).0).collect();
+    let waits: Vec<_> = names[..1_024].iter().map(|name| b.stand(name, Mode::Exclusive)).collect();
+    match b.attempt(&claim(&names[1_024], Mode::Exclusive), Line::Join) {
+        Attempt::Failed(error) => {
+            assert!(error.kind() == crate::ErrorKind::Refused && error.is_temporary() && error.to_string().contains("1024"), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    for (hold, wait) in holds.iter().zip(&waits) {
+        a.release(*hold);
+        b.granted(*wait);
+        b.release(*wait);
+    }
+    // There is room again.
+    let last = b.stand(&names[1_024], Mode::Exclusive);
+    a.release(holds[1_024]);
+    b.granted(last);
+    finish(b.engine.close());
+    assert_eq!(b.engine.0.crew.threads(), 0);
+}

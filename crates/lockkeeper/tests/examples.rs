@@ -1,0 +1,95 @@
+//! What the examples print is what their first lines, the README and the articles say of them.
+#![cfg(all(feature = "file", feature = "memory"))]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+use std::process::{Command, Output, Stdio};
+
+/// `cargo run --example`, built as the tests are: with everything.
+fn example(name: &str, words: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["run", "--quiet", "--package", "lockkeeper", "--all-features", "--example", name, "--"]).args(words);
+    command.stdin(Stdio::null());
+    command
+}
+
+fn lines(output: &Output) -> Vec<String> {
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{:?}\n{out}\n{err}", output.status);
+    out.lines().map(str::to_owned).collect()
+}
+
+/// The number behind a word.
+fn number(line: &str, word: &str) -> u64 {
+    let rest = line.split(word).nth(1).unwrap_or_else(|| panic!("no {word:?} in {line:?}"));
+    rest.trim_start().chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
+}
+
+fn rise(tokens: &[u64]) -> bool {
+    tokens.windows(2).all(|pair| pair[0] < pair[1])
+}
+
+#[test]
+fn ten_contenders_says_who_waits_behind_whom_and_who_got_it_in_that_order() {
+    let lines = lines(&example("ten_contenders", &[]).output().unwrap());
+    let at = lines.iter().position(|l| l.starts_with("Ten processes, as file sees them:")).unwrap();
+    let (tasks, processes) = lines.split_at(at);
+    assert_eq!(tasks[0], "Ten tasks of one process:");
+    for n in 0..10 {
+        let before = if n == 0 { "main".to_owned() } else { format!("task {}", n - 1) };
+        assert_eq!(tasks[2 + n], format!("  task {n} waits behind {before}"));
+        assert!(tasks[12 + n].starts_with(&format!("  task {n} got it, token ")), "{tasks:?}");
+        assert!(processes[12 + n].starts_with(&format!("  process {n} (pid ")), "first come, first served: {processes:?}");
+    }
+    let waits: Vec<_> = processes[2..12].iter().map(|l| l.trim().split_once(" waits behind ").unwrap()).collect();
+    assert!(waits[0].1 == "main" && waits.windows(2).all(|pair| pair[1].1 == pair[0].0), "{waits:?}");
+    let pids = processes[12..22].iter().map(|l| format!("pid {}", number(l, "(pid ")));
+    assert!(pids.eq(waits.iter().map(|(pid, _)| (*pid).to_owned())), "they got it as they stood: {processes:?}");
+    let tokens: Vec<_> = lines.iter().filter(|l| l.contains("token ")).map(|l| number(l, "token ")).collect();
+    assert!(tokens.len() == 22 && rise(&tokens), "{tokens:?}");
+}
+
+#[test]
+fn order_service_sells_what_is_in_stock_and_no_more() {
+    let lines = lines(&example("order_service", &[]).output().unwrap());
+    assert!(lines.iter().any(|l| l.ends_with("5 in stock: 5 sold, 0 left")), "{lines:?}");
+}
+
+#[test]
+fn leader_has_one_leader_at_a_time_and_the_next_when_it_stands_down() {
+    let lines = lines(&example("leader", &[]).output().unwrap());
+    let rounds: Vec<_> = lines.iter().filter_map(|l| Some((l.split_once(" leads, round ")?.0, l))).collect();
+    assert_eq!(rounds.len(), 9, "{lines:?}");
+    for term in rounds.chunks(3) {
+        assert!(term.iter().all(|(who, _)| *who == term[0].0), "{lines:?}");
+        assert_eq!(term.iter().map(|(_, l)| number(l, "round ")).collect::<Vec<_>>(), [1, 2, 3]);
+    }
+    let tokens: Vec<_> = rounds.chunks(3).map(|term| number(term[0].1, "token ")).collect();
+    assert!(rise(&tokens), "{tokens:?}");
+    assert_eq!(lines.iter().filter(|l| l.ends_with(" stood down")).count(), 3, "{lines:?}");
+}
+
+#[test]
+fn nightly_job_runs_once_and_says_who_is_at_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = lockkeeper::config::file_url(&dir.path().join("locks"));
+    let done = lines(&example("nightly_job", &[&url]).output().unwrap());
+    assert_eq!(done.last().map(String::as_str), Some("done, and the lock was ours until now"), "{done:?}");
+    let locks = lockkeeper::blocking::Locks::open(&url).unwrap();
+    let guard = locks.mutex("nightly").lock().run().unwrap();
+    let busy = example("nightly_job", &[&url]).output().unwrap();
+    let said = String::from_utf8_lossy(&busy.stdout).into_owned();
+    assert_eq!(busy.status.code(), Some(75), "{said}");
+    assert!(said.starts_with("not now: ") && said.contains(&format!("(pid {}) is at it", std::process::id())), "{said}");
+    drop(guard);
+}
+
+#[test]
+fn engine_in_100_lines_excludes_hands_over_and_numbers() {
+    let lines = lines(&example("engine_in_100_lines", &[]).output().unwrap());
+    assert!(lines[0].starts_with("here has it, token ") && lines[0].ends_with("there: false"), "{lines:?}");
+    assert_eq!(lines[1], "given back: Clean");
+    assert!(rise(&[number(&lines[0], "token "), number(&lines[2], "there has it, token ")]), "{lines:?}");
+    let text = include_str!("../examples/engine_in_100_lines.rs");
+    let code = text.lines().filter(|l| !l.trim().is_empty() && !l.trim_start().starts_with("//")).count();
+    assert!(code <= 125, "{code} lines of code, its main included");
+}
