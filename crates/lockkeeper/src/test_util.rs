@@ -25,6 +25,8 @@ use crate::{Clock, Locks, Lost, Name, Result};
 /// The machines themselves, for the model checker. Not part of the interface: they change with any release.
 #[doc(hidden)]
 pub mod machines {
+    #[cfg(all(feature = "file", target_os = "linux"))]
+    pub use crate::engine::file::{bytes, recipe as file};
     pub use crate::protocol::{lease, line};
 }
 
