@@ -136,3 +136,18 @@ fn options_stand_before_or_after_the_name_and_the_shared_ones_before_the_subcomm
         assert_eq!(ran.code, 0, "{args:?}: {ran:?}");
     }
 }
+
+#[test]
+fn r17_a_record_of_a_newer_layout_ends_with_69_and_both_numbers() {
+    use std::os::unix::fs::FileExt as _;
+    let place = Place::new();
+    assert_eq!(place.run(["run", "a", "--", "true"]).code, 0);
+    let record = std::fs::File::options().write(true).open(place.path("locks").join("a.lock")).unwrap();
+    record.write_all_at(&[9], 20).unwrap();
+    let ran = place.run(["run", "a", "--", "touch", "ran"]);
+    assert_eq!((ran.code, ran.err.lines().count()), (69, 1), "{ran:?}");
+    assert!(ran.err.contains("layout 9") && ran.err.contains("layout 1"), "{ran:?}");
+    let object = common::json(place.run(["run", "a", "--json", "--", "touch", "ran"]).err.trim_end());
+    assert_eq!((object["error"].as_str(), object["exit"].as_i64()), (Some("newer-layout"), Some(69)), "{object}");
+    assert!(!place.path("ran").exists(), "it ran without the lock");
+}

@@ -242,3 +242,23 @@ async fn r16_the_timer_of_hold_at_most_ends_with_its_turn() {
     drop(guard);
     assert_eq!(crate::test_util::residue(&locks).timers, 0);
 }
+
+#[tokio::test]
+async fn r13_a_hundred_thousand_tasks_of_a_process_wait_for_a_name_and_no_more() {
+    let (locks, _stub, _clock) = open(Stub::default()).await;
+    let mutex = locks.mutex("crowded");
+    let guard = mutex.lock().await.unwrap();
+    let mut crowd = Vec::with_capacity(100_000);
+    for _ in 0..100_000 {
+        let mut waits = Box::pin(mutex.lock().into_future());
+        assert!(futures_poll(waits.as_mut()).is_none());
+        crowd.push(waits);
+    }
+    let error = mutex.lock().await.map(drop).unwrap_err();
+    assert!(error.kind() == ErrorKind::Refused && error.to_string().contains("100000"), "{error}");
+    drop(crowd.pop());
+    let mut waits = Box::pin(mutex.lock().into_future());
+    assert!(futures_poll(waits.as_mut()).is_none(), "one has left, so there is room for one");
+    drop((guard, crowd, waits));
+    until("nothing is left", || crate::test_util::residue(&locks).claims == 0).await;
+}

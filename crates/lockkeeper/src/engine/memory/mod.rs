@@ -3,6 +3,8 @@
 //! Everything is answered at once, under one lock; grants to others are pushed from their own keeper's thread.
 
 mod store;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
