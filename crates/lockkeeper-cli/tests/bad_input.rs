@@ -147,7 +147,8 @@ fn r17_a_record_of_a_newer_layout_ends_with_69_and_both_numbers() {
     let ran = place.run(["run", "a", "--", "touch", "ran"]);
     assert_eq!((ran.code, ran.err.lines().count()), (69, 1), "{ran:?}");
     assert!(ran.err.contains("layout 9") && ran.err.contains("layout 1"), "{ran:?}");
-    let object = common::json(place.run(["run", "a", "--json", "--", "touch", "ran"]).err.trim_end());
+    let said = place.run(["run", "a", "--json", "--", "touch", "ran"]).err;
+    let object = common::json(said.lines().next().unwrap());
     assert_eq!((object["error"].as_str(), object["exit"].as_i64()), (Some("newer-layout"), Some(69)), "{object}");
     assert!(!place.path("ran").exists(), "it ran without the lock");
 }

@@ -34,7 +34,7 @@ impl Subscriber for Warnings {
     fn event(&self, event: &Event<'_>) {
         let mut line = Line(String::new());
         event.record(&mut line);
-        self.0.lock().unwrap().push(line.0);
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(line.0);
     }
     fn enter(&self, _: &Id) {}
     fn exit(&self, _: &Id) {}

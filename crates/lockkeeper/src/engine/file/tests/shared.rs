@@ -177,12 +177,13 @@ fn an_upgrade_asked_for_while_the_one_before_is_being_left_is_not_undone_by_it()
         let (first, answer) = convert(&a, up, Mode::Exclusive);
         assert!(matches!(answer, Attempt::InLine(_)), "{answer:?}");
         let leaving = a.engine.withdraw(first);
+        // From here on nobody is in the way of the second.
+        b.release(reading);
         let second = claim("x", Mode::Exclusive);
         let mut answer = finish(a.engine.convert(up, &second));
         while matches!(answer, Attempt::Unknown(_)) {
             answer = finish(a.engine.convert(up, &second));
         }
-        b.release(reading);
         if matches!(answer, Attempt::InLine(_)) {
             a.granted(second.id);
         }

@@ -170,12 +170,16 @@ fn a_lock_that_lost_its_time_to_live_gets_one_again() {
 fn a_renewal_answers_for_its_own_lease_also_when_another_of_the_batch_was_given_back_meanwhile() {
     let server = RedisServer::start();
     let process = Process::of(&server);
-    let [a, b, c] = ["a", "b", "c"].map(|name| process.take(name, Mode::Exclusive).0.id);
-    assert_eq!(server.command(&["DEL", "lockkeeper:{lock:c}"]), ["1"]);
-    let renewing = process.engine.renew(&[a.into(), b.into(), c.into()]);
-    // On the same connection, so the server has answered the first by now; nobody has looked at its answer yet.
-    assert!(matches!(process.renew(a), Renewal::Extended { .. }));
-    assert!(matches!(process.release(b), End::Freed));
-    let renewals = process.wait(renewing);
-    assert!(matches!(renewals[..], [Renewal::Extended { .. }, Renewal::Gone(_), Renewal::Gone(Lost::TakenAway)]), "{renewals:?}");
+    // More than once: the connection for renewals is made when it is needed first, and until then each waits for its reader.
+    for _ in 0..20 {
+        let [a, b, c] = ["a", "b", "c"].map(|name| process.take(name, Mode::Exclusive).0.id);
+        assert_eq!(server.command(&["DEL", "lockkeeper:{lock:c}"]), ["1"]);
+        let renewing = process.engine.renew(&[a.into(), b.into(), c.into()]);
+        // On the same connection, so the server has answered the first by now; nobody has looked at its answer yet.
+        assert!(matches!(process.renew(a), Renewal::Extended { .. }));
+        assert!(matches!(process.release(b), End::Freed));
+        let renewals = process.wait(renewing);
+        assert!(matches!(renewals[..], [Renewal::Extended { .. }, Renewal::Gone(_), Renewal::Gone(Lost::TakenAway)]), "{renewals:?}");
+        assert!(matches!(process.release(a), End::Freed));
+    }
 }
