@@ -10,7 +10,7 @@ use super::values::duration;
 /// Break it: real processes under a seeded schedule of faults
 #[derive(ClapArgs, Debug)]
 pub struct Args {
-    /// What to torture: file:auto or redis:auto (redis:auto?durable=true with all on disk), which start their own servers, or
+    /// What to torture: file:auto, redis:auto, redis:auto?durable=true, zk:auto or zk:auto?nodes=3, which start their own servers, or
     /// an engine's URL, which gets only the faults that need no control over its server [default: what the client is
     /// for; for lockkeeper file:auto, unless the environment or a file chooses an engine: that one must be named]
     #[arg(value_name = "URL")]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lockkeeper::Class as Promise;
 
-use super::fault::{Fault, LATE};
+use super::fault::{FORGOTTEN, Fault, LATE};
 use crate::check::{Class, Violation};
 
 /// See the module.
@@ -66,7 +66,7 @@ impl Excuses {
 
     /// An engine of class EFFICIENCY has to show what one fault can do to it: why it was too weak a try, if it did not.
     pub(super) fn not_shown(&self, promise: Promise, violations: &[Violation]) -> Option<String> {
-        let loses = |w: &&Window| w.fault.excuses.contains(&Class::Overlap);
+        let loses = |w: &&Window| w.fault.excuses == FORGOTTEN;
         let fault = self.windows.iter().find(loses).filter(|_| promise == Promise::Efficiency)?.fault;
         let shown = |v: &Violation| fault.excuses.contains(&v.class) && !self.always.contains(&v.class);
         if violations.iter().any(shown) {
@@ -78,7 +78,7 @@ impl Excuses {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fault::{FORGOTTEN, Hits};
+    use super::super::fault::Hits;
     use super::*;
 
     const FLUSH: Fault = Fault { name: "flush", hits: Hits::Server, excuses: FORGOTTEN, what: "" };

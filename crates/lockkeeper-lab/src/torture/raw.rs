@@ -11,6 +11,9 @@ use super::orders::{Ended, Orders, fresh_claim};
 use super::resource::{Ask, BlockingAccess, Versions};
 use crate::history::{Flags, LockId, Record, What, Writer, WriterOptions};
 
+/// How often a lock is tended.
+const TEND_EVERY: Duration = Duration::from_millis(40);
+
 /// What a lock gives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Grant {
@@ -58,8 +61,12 @@ impl GiveUp {
 pub(super) trait RawLock: Send {
     /// Waits for the lock; `None` when it gave up. An error says that nobody knows.
     fn acquire(&mut self, name: &str, give_up: &GiveUp) -> io::Result<Option<Grant>>;
-    /// Whether its holder still believes in it, beyond what its deadline says.
+    /// Whether its holder still believes in it, beyond what its deadline says. Called before each write.
     fn holds(&mut self) -> bool {
+        true
+    }
+    /// Called every few milliseconds, for signs of life; false when its holder has learnt that it holds nothing any more.
+    fn tend(&mut self) -> bool {
         true
     }
     /// Gives it back.
@@ -152,16 +159,20 @@ impl Worker {
         }
     }
 
-    /// Sleeps for a random time, and not beyond the end.
+    /// Sleeps for a random time.
     fn pause(&mut self, (from, to): (u64, u64)) {
         let time = self.random.between(Duration::from_millis(from), Duration::from_millis(to.max(from)));
         self.sleep(time);
     }
 
-    fn sleep(&self, time: Duration) {
+    /// Sleeps, not beyond the end, and not beyond the loss of what is held.
+    fn sleep(&mut self, time: Duration) {
         let until = Instant::now() + time;
         while Instant::now() < until && !self.ended.is_set() {
-            std::thread::sleep(until.saturating_duration_since(Instant::now()).min(Duration::from_millis(50)));
+            std::thread::sleep(until.saturating_duration_since(Instant::now()).min(TEND_EVERY));
+            if !self.lock.tend() {
+                return;
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 mod file;
 mod given;
 mod redis;
+mod zookeeper;
 
 use std::path::Path;
 use std::time::Duration;
@@ -67,7 +68,8 @@ pub(super) fn open(url: &str, dir: &Path) -> Result<Box<dyn Arena>, (u8, String)
     match start {
         "file:auto" => Ok(Box::new(file::FileArena::new(dir, options)?)),
         "redis:auto" => Ok(Box::new(redis::RedisArena::start(options)?)),
-        url if url.ends_with(":auto") => Err(wrong(format!("{url}: torture starts its own server for file:auto and redis:auto"))),
+        "zk:auto" => Ok(Box::new(zookeeper::ZooKeeperArena::start(options)?)),
+        url if url.ends_with(":auto") => Err(wrong(format!("{url}: torture starts its own server for file:auto, redis:auto and zk:auto"))),
         _ => Ok(Box::new(given::Given::open(url)?)),
     }
 }

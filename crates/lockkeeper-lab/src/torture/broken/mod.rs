@@ -2,7 +2,9 @@
 //!
 //! They are the test of the whole laboratory: a torture that does not convict them proves nothing about others.
 
+mod file;
 mod redis;
+mod zookeeper;
 
 use std::time::Duration;
 
@@ -74,7 +76,7 @@ const BASE: Broken = Broken {
 
 /// All of them, in the order in which people meet them.
 pub(super) fn all() -> impl Iterator<Item = &'static Broken> {
-    redis::ALL.iter().copied()
+    redis::ALL.iter().chain(zookeeper::ALL).chain(file::ALL).copied()
 }
 
 /// The one of that name.

@@ -1,0 +1,126 @@
+//! ZooKeeper servers of the run's own, one or an ensemble, behind a proxy for each client and server.
+
+use std::time::Duration;
+
+use super::super::fault::{Fault, Hits};
+use super::super::links::{self, Links};
+use super::{About, Arena, has, take};
+use crate::servers::zookeeper::{Ensemble, Server, Settings};
+
+/// Sessions are short, so that faults outlast them.
+const SESSION: &str = "1s";
+/// Session timeouts are two ticks at least.
+const TICK: Duration = Duration::from_millis(200);
+
+const fn server(name: &'static str, what: &'static str) -> Fault {
+    Fault { name, hits: Hits::Server, excuses: &[], what }
+}
+
+/// Nothing here excuses anything: what was acknowledged is on a majority's disks.
+const FAULTS: [Fault; 2] = [
+    server("stop-server", "the server (of several the leader) is stopped as it stands, and goes on later"),
+    server("kill-server", "the server (of several the leader) is killed, and started again with its data"),
+];
+const FOLLOWERS: [Fault; 2] = [
+    server("stop-follower", "a follower is stopped as it stands, and goes on later"),
+    server("kill-follower", "a follower is killed, and started again with its data"),
+];
+
+pub(super) struct ZooKeeperArena {
+    about: About,
+    options: String,
+    // The links go before the servers they lead to.
+    links: Links,
+    servers: Vec<Server>,
+    /// The server that a fault hit.
+    hit: Option<usize>,
+}
+
+impl ZooKeeperArena {
+    pub(super) fn start(options: &str) -> Result<Self, (u8, String)> {
+        let wrong = |text: String| (64, text);
+        let (nodes, options) = take(options, "nodes");
+        let nodes = match nodes.unwrap_or("1") {
+            "1" => 1,
+            "3" => 3,
+            "5" => 5,
+            other => return Err(wrong(format!("zk:auto: nodes={other}: give 1, 3 or 5"))),
+        };
+        let (check, mut options) = take(&options, "container_check");
+        let mut settings = Settings { tick: TICK, ..Settings::default() };
+        if let Some(text) = check {
+            let every =
+                lockkeeper::duration::parse(text).ok_or_else(|| wrong(format!("zk:auto: container_check={text} is no duration")))?;
+            settings.properties.push(format!("znode.container.checkIntervalMs={}", every.as_millis()));
+        }
+        if !has(&options, "session_timeout") {
+            options = format!("{options}{}session_timeout={SESSION}", if options.is_empty() { "" } else { "&" });
+        }
+        let servers =
+            if nodes == 1 { Server::start(settings).map(|s| vec![s]) } else { Ensemble::start(nodes, &settings).map(|e| e.servers) };
+        let servers = servers.map_err(|e| (69, e.to_string()))?;
+        let ports: Vec<u16> = servers.iter().map(Server::port).collect();
+        let about = About::of(&url(&ports, &options))?;
+        Ok(Self { about, options, links: Links::to(ports), servers, hit: None })
+    }
+
+    fn choose(&self, leader: bool) -> Option<usize> {
+        let leads = |s: &Server| s.mode().is_some_and(|mode| mode == "leader" || mode == "standalone");
+        self.servers.iter().position(|s| leads(s) == leader)
+    }
+
+    fn hit(&mut self) -> Result<&mut Server, String> {
+        self.hit.and_then(|at| self.servers.get_mut(at)).ok_or_else(|| "no server serves that could be hit".to_owned())
+    }
+}
+
+fn url(ports: &[u16], options: &str) -> String {
+    let hosts: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    format!("zk://{}?{options}", hosts.join(","))
+}
+
+impl Arena for ZooKeeperArena {
+    fn url(&mut self, number: u32) -> String {
+        url(&self.links.ports(number), &self.options)
+    }
+
+    fn about(&self) -> About {
+        self.about
+    }
+
+    fn faults(&self) -> Vec<Fault> {
+        let followers: &[Fault] = if self.servers.len() > 1 { &FOLLOWERS } else { &[] };
+        FAULTS.iter().chain(&links::FAULTS).chain(followers).copied().collect()
+    }
+
+    fn strike(&mut self, fault: &'static str, client: u32) -> Result<(), String> {
+        if self.links.strike(fault, client) {
+            return Ok(());
+        }
+        self.hit = self.choose(fault.ends_with("-server"));
+        let server = self.hit()?;
+        match fault {
+            "stop-server" | "stop-follower" => server.pause(),
+            "kill-server" | "kill-follower" => server.kill(),
+            _ => return Err(format!("zookeeper has no fault {fault}")),
+        }
+        .map_err(|e| e.to_string())
+    }
+
+    fn mend(&mut self, fault: &'static str, client: u32) -> Result<(), String> {
+        if self.links.mend(fault, client) {
+            return Ok(());
+        }
+        let server = self.hit()?;
+        match fault {
+            "stop-server" | "stop-follower" => server.resume(),
+            "kill-server" | "kill-follower" => server.restart(),
+            _ => return Err(format!("zookeeper has no fault {fault}")),
+        }
+        .map_err(|e| e.to_string())
+    }
+
+    fn calls(&mut self) -> Option<u64> {
+        self.servers.iter().map(|s| s.numbers().ok()?.get("zk_packets_received").map(|n| *n as u64)).sum()
+    }
+}
