@@ -51,6 +51,8 @@ wait_for() {
 row 0 "the command's own" a -- true
 row 7 "the command's own" a -- sh -c 'exit 7'
 row 143 "128+N when signal N killed it" a -- sh -c 'kill -TERM $$'
+row 164 "128+N, also where N is a realtime signal" a -- sh -c 'kill -36 $$'
+row 0 "a share inside a share" a -s -- "$lk" run -s a -- true
 
 "$lk" run held -- sh -c 'echo $$ > holder; exec sleep 1000' &
 holder=$!
@@ -87,6 +89,8 @@ row 64 "another limit than the stored one" pool --permits 1/4 -- true
 row 64 "would deadlock" a -- "$lk" run a -- true
 
 row 69 "a directory that cannot be made" a --url "file://$dir/no/such/parent" -- true
+mkdir one && : >one/file && ln -s file one/a.lock
+row 69 "a lock file that is a symbolic link" a --url "file://$dir/one" -- true
 row 126 "not executable" a -- /etc/passwd
 row 127 "not found" a -- no-such-program-anywhere
 row 0 "and the lock was given back each time" a -n -- true
