@@ -11,6 +11,8 @@
 pub(crate) mod file;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+#[cfg(any(feature = "redis", feature = "zookeeper"))]
+pub(crate) mod tls;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;
 
@@ -23,6 +25,7 @@ pub use crate::claim::{Claim, Entry, Holder, Identity, Mode, Waiter};
 pub use crate::clock::{Clock, Ticks, unix_us};
 pub use crate::error::{Error, ErrorKind, Result};
 pub use crate::guarantee::{Can, Class, Description, Warning};
+pub use crate::guarded::Write;
 pub use crate::id::{ClaimId, HoldId, LeaseId};
 pub use crate::lost::Lost;
 pub use crate::name::{Kind, Name};
@@ -346,6 +349,13 @@ pub trait Engine: Send + Sync + 'static {
     /// `None` where it cannot; the keeper then asks one after the other in byte order. With no claims it only says whether it can.
     fn attempt_all(&self, claims: &[Claim]) -> Option<Answer<Vec<Attempt>>> {
         let _ = claims;
+        None
+    }
+
+    /// Carries out writes in the store, all or none, and only while the hold is there; `Lost` when it is not. `None` where the
+    /// store cannot check that in the same transaction.
+    fn write_held(&self, hold: HoldId, writes: &[Write]) -> Option<Answer<Result<()>>> {
+        let _ = (hold, writes);
         None
     }
 

@@ -214,6 +214,10 @@ impl Drop for Guard {
 }
 
 impl Held {
+    pub(crate) fn cell(&self) -> &TurnCell {
+        &self.0
+    }
+
     /// The lock's name.
     pub fn name(&self) -> &Name {
         &self.0.entry.name

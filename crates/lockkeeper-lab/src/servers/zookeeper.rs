@@ -17,12 +17,19 @@ use super::free_port;
 /// Where the package puts its classes.
 const JARS: &str = "/usr/share/java";
 /// What the server needs of them.
-const NEEDED: [&str; 8] = [
+const NEEDED: [&str; 15] = [
     "zookeeper.jar",
     "zookeeper-jute.jar",
     "slf4j-api.jar",
     "slf4j-simple.jar",
-    "netty-all.jar",
+    "netty-buffer.jar",
+    "netty-codec.jar",
+    "netty-common.jar",
+    "netty-handler.jar",
+    "netty-resolver.jar",
+    "netty-transport.jar",
+    "netty-transport-native-epoll.jar",
+    "netty-transport-native-unix-common.jar",
     "metrics-core.jar",
     "snappy-java.jar",
     "jackson-databind.jar",
@@ -132,7 +139,9 @@ impl Server {
         while !self.serves() {
             let ended = self.child.as_mut().map(Child::try_wait).transpose()?.flatten();
             if ended.is_some() || begun.elapsed() > START_WITHIN {
-                return Err(io::Error::other(format!("the ZooKeeper server did not start:\n{}", self.log())));
+                let log = self.log();
+                let begins: String = log.chars().take(4_000).collect();
+                return Err(io::Error::other(format!("the ZooKeeper server did not start:\n{begins}")));
             }
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -3,7 +3,7 @@
 //! | file | what it is |
 //! |---|---|
 //! | `url`, `options`, `facts`, `errors` | what the URL says, what the server is, what its errors mean |
-//! | `resp`, `stream`, `tls`, `pipe`, `wire` | the protocol, the socket, one connection, connections that are remade |
+//! | `resp`, `stream`, `pipe`, `wire` | the protocol, the socket, one connection, connections that are remade |
 //! | `keys`, `record`, `reply`, `script` | the native layout: keys, what stands in them, what its scripts answer |
 //! | `recipe`, `anchor` | the native layout as a pure machine |
 //! | `native`, `look`, `held` | the native layout as an engine: locking, and telling who holds what |
@@ -29,7 +29,6 @@ mod reply;
 mod resp;
 mod script;
 mod stream;
-mod tls;
 mod url;
 mod wire;
 

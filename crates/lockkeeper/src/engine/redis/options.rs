@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub(crate) use crate::engine::tls::Tls;
 use crate::url::Secret;
 
 /// Where and how to reach a server, and how to write locks down there.
@@ -81,17 +82,6 @@ impl fmt::Display for Address {
             Self::Unix(path) => write!(f, "{}", path.display()),
         }
     }
-}
-
-/// How to check the server, and how to show who we are.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Tls {
-    /// Certificates to trust, PEM; the system's without.
-    pub(crate) ca: Option<PathBuf>,
-    /// Our certificate and its key, PEM.
-    pub(crate) certificate: Option<(PathBuf, PathBuf)>,
-    /// The name that the server's certificate must carry, where it is not the host's.
-    pub(crate) server_name: Option<String>,
 }
 
 /// How locks are written down.

@@ -11,6 +11,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::errors;
 use super::options::{Address, RedisOptions};
+use crate::engine::tls::shake_hands;
 use crate::error::Result;
 
 /// Connects to where the options say.
@@ -24,7 +25,9 @@ pub(super) async fn open(options: &RedisOptions) -> Result<Stream> {
             let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failed)?;
             stream.set_nodelay(true).map_err(failed)?;
             match &options.tls {
-                Some(tls) => Ok(Stream::Tls(Box::new(super::tls::shake_hands(options, tls, host, stream).await?))),
+                Some(tls) => Ok(Stream::Tls(Box::new(
+                    shake_hands(tls, host, &options.address.to_string(), "use redis:// or its TLS port", stream).await?,
+                ))),
                 None => Ok(Stream::Tcp(stream)),
             }
         }

@@ -60,7 +60,8 @@ pub(crate) fn options(url: &mut EngineUrl, ttl: Duration, drift_permille: u32) -
     };
     take_plain(url, &mut options)?;
     take_redisson(url, &mut options)?;
-    options.tls = take_tls(url)?;
+    let secure = url.scheme == "rediss";
+    options.tls = Tls::take(url, secure, "use rediss://")?;
     Ok(options)
 }
 
@@ -131,23 +132,6 @@ fn take_redisson(url: &mut EngineUrl, options: &mut RedisOptions) -> Result<()> 
         Some(other) => return Err(wrong(format!("semaphore={other} is none of expirable, simple"))),
     };
     Ok(())
-}
-
-fn take_tls(url: &mut EngineUrl) -> Result<Option<Tls>> {
-    let ca = url.take("tls_ca").map(PathBuf::from);
-    let certificate = match (url.take("tls_cert"), url.take("tls_key")) {
-        (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
-        (None, None) => None,
-        _ => return Err(wrong("tls_cert and tls_key belong together")),
-    };
-    let tls = Tls { ca, certificate, server_name: url.take("tls_name") };
-    if url.scheme == "rediss" {
-        return Ok(Some(tls));
-    }
-    if tls.ca.is_some() || tls.certificate.is_some() || tls.server_name.is_some() {
-        return Err(wrong("tls_ca, tls_cert, tls_key and tls_name need TLS: use rediss://"));
-    }
-    Ok(None)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //! | `alive` | what the server's answers prove about the session: a pure machine |
 //! | `jute`, `proto`, `wire` | the protocol: encoding, messages, one connection |
 //! | `state`, `claims`, `observe`, `session` | the session: what it knows, its claims, its observers, its driver |
-//! | `read`, `latch`, `limit` | who holds and who waits; latches; a semaphore's limit |
+//! | `read`, `latch`, `limit`, `write` | who holds and who waits; latches; a semaphore's limit; what a holder writes |
 //!
 //! The protocol is spoken here, and not through a client library, because the recipes need what libraries hide: replies,
 //! events and the loss of the link in the one order in which they came; the session's id at every reconnect; nothing that
@@ -30,6 +30,7 @@ mod record;
 mod session;
 mod state;
 mod wire;
+mod write;
 
 #[cfg(test)]
 mod tests;
@@ -44,7 +45,7 @@ use self::proto::{Code, Reply, Request};
 use self::recipe::{Input, Seen};
 use self::session::{Shared, drive};
 use self::state::Fault;
-use super::{Answer, Attempt, Change, Claim, Context, End, Engine, Line, Query, Released, Renewal, WatchId};
+use super::{Answer, Attempt, Change, Claim, Context, End, Engine, Line, Query, Released, Renewal, WatchId, Write};
 use crate::claim::{Entry, Mode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guarantee::{Can, Class, Description};
@@ -349,6 +350,13 @@ impl Engine for ZooKeeper {
         Some(match self.together(claims) {
             Ok(answers) => Answer::later(answers),
             Err(error) => Answer::Now(claims.iter().map(|_| Attempt::Failed(error.clone())).collect()),
+        })
+    }
+
+    fn write_held(&self, hold: HoldId, writes: &[Write]) -> Option<Answer<Result<()>>> {
+        Some(match self.shared().and_then(|shared| Ok((write::requests(&shared, writes)?, shared))) {
+            Ok((requests, shared)) => Answer::later(async move { write::commit(&shared, hold, requests).await }),
+            Err(error) => Answer::Now(Err(error)),
         })
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 pub(crate) use super::layout::Layout;
 pub(crate) use super::proto::Acl;
+use crate::engine::tls::Tls;
 use crate::error::{Error, ErrorKind, Result};
 use crate::keeper::Settings;
 use crate::url::{EngineUrl, Secret};
@@ -25,6 +26,7 @@ pub(crate) struct Options {
     pub(crate) auth: Vec<Auth>,
     /// What our nodes and directories allow to whom.
     pub(crate) acl: Vec<Acl>,
+    pub(crate) tls: Option<Tls>,
     /// What is asked for; the server has bounds of its own.
     pub(crate) session_timeout: Duration,
     pub(crate) connect_timeout: Duration,
@@ -44,6 +46,7 @@ impl Options {
             chroot: String::new(),
             auth: Vec::new(),
             acl: vec![Acl::open()],
+            tls: None,
             session_timeout: Duration::from_secs(15),
             connect_timeout: Duration::from_secs(5),
             request_timeout: Duration::from_secs(2),
@@ -109,10 +112,8 @@ impl Options {
                 *time = given;
             }
         }
-        if url.take_bool("tls")?.unwrap_or(false) {
-            let text = "TLS is not built for ZooKeeper: reach the ensemble through a tunnel, or leave tls out";
-            return Err(Error::new(ErrorKind::Unsupported, text));
-        }
+        let secure = url.take_bool("tls")?.unwrap_or(false);
+        options.tls = Tls::take(url, secure, "say tls=true")?;
         Ok(options)
     }
 
@@ -209,9 +210,12 @@ mod tests {
     }
 
     #[test]
-    fn tls_is_refused_and_never_left_out_silently() {
-        assert_eq!(options("zk://a?tls=true").unwrap_err().kind(), ErrorKind::Unsupported);
-        assert!(options("zk://a?tls=false").is_ok());
+    fn tls_has_to_be_asked_for_and_is_never_left_out_silently() {
+        assert!(options("zk://a?tls=true&tls_ca=/ca.pem").unwrap().tls.is_some_and(|tls| tls.ca.is_some()));
+        assert!(options("zk://a?tls=false").unwrap().tls.is_none());
+        for bad in ["zk://a?tls_ca=/ca.pem", "zk://a?tls=true&tls_cert=/c.pem", "zk://a?tls=maybe"] {
+            assert_eq!(options(bad).unwrap_err().kind(), ErrorKind::InvalidArgument, "{bad}");
+        }
     }
 
     #[test]

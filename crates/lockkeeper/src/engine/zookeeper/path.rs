@@ -25,6 +25,15 @@ pub(super) fn of_kind(options: &Options, kind: Kind, name: &Name) -> Result<Stri
     Ok(if kind == Kind::Semaphore { format!("{dir}/{}", options.permits_in()) } else { dir })
 }
 
+/// The path of what a holder writes.
+pub(super) fn of_data(options: &Options, text: &str) -> Result<String> {
+    match refusal(&options.chroot, &Layout::Curator, text) {
+        None if text.is_empty() => Err(Error::new(ErrorKind::InvalidName, "a write needs a path")),
+        None => Ok(format!("{}/{text}", options.chroot)),
+        Some(why) => Err(Error::new(ErrorKind::InvalidName, format!("{text:?} is no path of ZooKeeper: {why}"))),
+    }
+}
+
 /// The name that a server path stands for; `None` outside the chroot.
 pub(super) fn name_of(chroot: &str, path: &str) -> Option<Name> {
     Name::new(path.strip_prefix(chroot)?.strip_prefix('/')?).ok()

@@ -131,7 +131,7 @@ pub(super) async fn drive(shared: Arc<Shared>, ready: oneshot::Sender<Result<()>
                 if closing.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(None);
                 }
-                connecting.as_mut().poll(cx).map(Some)
+                connecting.as_mut().poll(cx)
             })
             .await
         };
@@ -199,8 +199,8 @@ impl Round {
     }
 }
 
-/// Tries one server after the other until one takes us.
-async fn connect(shared: &Shared, round: &mut Round, first: bool) -> Dialled {
+/// Tries one server after the other until one takes us; `None` when the first says why none ever will.
+async fn connect(shared: &Shared, round: &mut Round, first: bool) -> Option<Dialled> {
     loop {
         let (key, last_zxid, timeout) = {
             let state = shared.lock_as_driver();
@@ -217,13 +217,17 @@ async fn connect(shared: &Shared, round: &mut Round, first: bool) -> Dialled {
         let hosts = u32::try_from(shared.options.hosts.len().max(1)).unwrap_or(1);
         let whole = shared.options.connect_timeout;
         let patience = if first { whole / hosts.min(4) } else { whole.min(timeout / 5) }.max(Duration::from_millis(100));
-        let dialling = dial(server, &key, last_zxid, timeout, &shared.clock);
+        let dialling = dial(server, shared.options.tls.as_ref(), &key, last_zxid, timeout, &shared.clock);
         let failed = match tokio::time::timeout(patience, dialling).await {
             Ok(Ok(dialled)) => {
                 round.failures = 0;
-                return dialled;
+                return Some(dialled);
             }
-            Ok(Err(error)) => error.to_string(),
+            Ok(Err(error)) if first && error.kind() != ErrorKind::Unreachable => {
+                shared.lock_as_driver().refused = Some(error);
+                return None;
+            }
+            Ok(Err(error)) => error.message().to_owned(),
             Err(_) => format!("no answer within {patience:?}"),
         };
         tracing::debug!(host = %server.0, port = server.1, why = %failed, "cannot connect to ZooKeeper");

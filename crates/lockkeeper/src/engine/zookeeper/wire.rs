@@ -12,6 +12,8 @@ use tokio::time::{Instant, Sleep};
 
 use super::proto::{Connected, SessionKey, write_connect};
 use crate::clock::{Clock, Ticks};
+use crate::engine::tls::{Tls, shake_hands};
+use crate::error::{Error, ErrorKind, Result};
 
 /// The longest message that is read: a list of some hundred thousand children.
 const FRAME_MAX: usize = 32 << 20;
@@ -30,17 +32,28 @@ pub(super) struct Dialled {
 }
 
 /// Connects to one server and hands it the session, or asks for a new one.
+///
+/// # Errors
+/// `Refused` and `InvalidArgument` where trying again is of no use, else `Unreachable`.
 pub(super) async fn dial(
     server: &(String, u16),
+    tls: Option<&Tls>,
     key: &SessionKey,
     last_zxid: i64,
     timeout: Duration,
     clock: &Clock,
-) -> io::Result<Dialled> {
-    let tcp = TcpStream::connect((server.0.as_str(), server.1)).await?;
+) -> Result<Dialled> {
+    let tcp = TcpStream::connect((server.0.as_str(), server.1)).await.map_err(unreachable)?;
     // Every request is one small write that somebody waits for.
-    tcp.set_nodelay(true)?;
-    let mut link = Link::new(Box::new(tcp));
+    tcp.set_nodelay(true).map_err(unreachable)?;
+    let stream: Box<dyn Stream> = match tls {
+        None => Box::new(tcp),
+        Some(tls) => {
+            let (host, at) = (&server.0, format!("{}:{}", server.0, server.1));
+            Box::new(shake_hands(tls, host, &at, "leave tls out of the URL, or use its secureClientPort", tcp).await?)
+        }
+    };
+    let mut link = Link::new(stream);
     let sent = clock.now();
     write_connect(key, last_zxid, i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX), &mut link.writing);
     let body = std::future::poll_fn(|cx| {
@@ -54,12 +67,23 @@ pub(super) async fn dial(
             }
         }
     });
-    let body = body.await?;
-    let answer = Connected::read(&body).map_err(|_| garbled())?;
+    let body = body.await.map_err(|error| {
+        if tls.is_some_and(|tls| tls.certificate.is_none()) && error.to_string().to_lowercase().contains("certificate") {
+            let text = "the server wants a certificate from us: name it with tls_cert=FILE and tls_key=FILE";
+            return Error::new(ErrorKind::Refused, text);
+        }
+        unreachable(error)
+    })?;
+    let answer = Connected::read(&body).map_err(|_| unreachable(garbled()))?;
     if answer.read_only {
-        return Err(io::Error::other("the server is cut off from its ensemble and read-only"));
+        return Err(Error::new(ErrorKind::Unreachable, "the server is cut off from its ensemble and read-only"));
     }
     Ok(Dialled { link, answer, sent })
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "for map_err")]
+fn unreachable(error: io::Error) -> Error {
+    Error::new(ErrorKind::Unreachable, error.to_string())
 }
 
 fn garbled() -> io::Error {

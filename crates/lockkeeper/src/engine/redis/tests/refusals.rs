@@ -2,8 +2,6 @@
 
 use std::io::Write;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use super::super::options::{Address, RedisOptions, Tls};
@@ -221,7 +219,7 @@ fn a_unix_socket_and_a_database_number() {
 #[test]
 fn tls_is_spoken_and_a_mismatch_is_named() {
     let plain = RedisServer::start();
-    let certificates = certificates(plain.dir());
+    let certificates = lockkeeper_lab::servers::certificates::make(plain.dir());
     let file = |name: &str| certificates.join(name);
     let text = |name: &str| file(name).to_string_lossy().into_owned();
     let port = super::server::free_port();
@@ -266,25 +264,6 @@ fn tls_is_spoken_and_a_mismatch_is_named() {
     let error = refused(anonymous);
     assert!(error.message().contains("tls_cert"), "{error}");
     drop(server);
-}
-
-/// An authority, another one, and certificates of the first for a server and a client.
-fn certificates(dir: &Path) -> PathBuf {
-    let dir = dir.join("tls");
-    std::fs::create_dir(&dir).unwrap();
-    let script = "
-        set -e
-        for ca in ca other; do
-            openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 30 -subj /CN=$ca -keyout $ca.key -out $ca.pem
-        done
-        for who in server client; do
-            openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=localhost -keyout $who.key -out $who.csr
-            printf 'subjectAltName=DNS:localhost\\n' > $who.ext
-            openssl x509 -req -in $who.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 30 -extfile $who.ext -out $who.pem
-        done";
-    let made = Command::new("sh").args(["-c", script]).current_dir(&dir).output().expect("openssl is installed");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    dir
 }
 
 #[test]

@@ -101,6 +101,25 @@ impl Request {
         }
     }
 
+    /// The node it is about; empty for what is about none or many.
+    pub(in super::super) fn path(&self) -> &str {
+        match self {
+            Self::Create { path, .. }
+            | Self::Delete { path, .. }
+            | Self::Exists { path, .. }
+            | Self::GetData { path, .. }
+            | Self::SetData { path, .. }
+            | Self::GetChildren { path }
+            | Self::List { path }
+            | Self::Sync { path }
+            | Self::Check { path, .. }
+            | Self::WatchBelow { path }
+            | Self::UnwatchData { path }
+            | Self::UnwatchAll { path } => path,
+            Self::Multi(_) | Self::MultiRead(_) | Self::GetEphemerals { .. } | Self::Auth { .. } | Self::Ping | Self::Close => "",
+        }
+    }
+
     /// Whether it goes through the quorum, so that its answer comes from a leader that was one.
     pub(in super::super) fn is_write(&self) -> bool {
         matches!(self, Self::Create { .. } | Self::Delete { .. } | Self::SetData { .. } | Self::Multi(_))

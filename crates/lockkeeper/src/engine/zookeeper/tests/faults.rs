@@ -18,7 +18,7 @@ async fn end_session(client: &Client) {
     let key = shared.lock().session.as_ref().unwrap().key.clone();
     // The client may win its session back before the end is said; then once more.
     while client.session() == key.id {
-        let Ok(mut other) = dial(&options.hosts[0], &key, 0, Duration::from_secs(5), &client.clock).await else { continue };
+        let Ok(mut other) = dial(&options.hosts[0], None, &key, 0, Duration::from_secs(5), &client.clock).await else { continue };
         Request::Close.write(1, &mut other.link.writing);
         let ended = std::future::poll_fn(|cx| {
             if !matches!(other.link.poll_write(cx), Ok(true)) {

@@ -5,6 +5,8 @@ mod input;
 mod mutex;
 mod others;
 mod semaphores;
+mod tls;
+mod writes;
 
 use std::collections::VecDeque;
 use std::future::Future;

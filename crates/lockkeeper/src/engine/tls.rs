@@ -1,6 +1,6 @@
 //! TLS by rustls with ring: the system's certificates or one's own, and a certificate to show where the server wants one.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::net::TcpStream;
@@ -11,34 +11,70 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use super::errors;
-use super::options::{RedisOptions, Tls};
 use crate::error::{Error, ErrorKind, Result};
+use crate::url::EngineUrl;
+
+/// How to check the server, and how to show who we are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tls {
+    /// Certificates to trust, PEM; the system's without.
+    pub(crate) ca: Option<PathBuf>,
+    /// Our certificate and its key, PEM.
+    pub(crate) certificate: Option<(PathBuf, PathBuf)>,
+    /// The name that the server's certificate must carry, where it is not the host's.
+    pub(crate) server_name: Option<String>,
+}
+
+impl Tls {
+    /// Takes the options `tls_ca`, `tls_cert`, `tls_key` and `tls_name`; `on` says whether there is TLS, `hint` how to have it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`].
+    pub(crate) fn take(url: &mut EngineUrl, on: bool, hint: &str) -> Result<Option<Self>> {
+        let ca = url.take("tls_ca").map(PathBuf::from);
+        let certificate = match (url.take("tls_cert"), url.take("tls_key")) {
+            (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
+            (None, None) => None,
+            _ => return Err(wrong("tls_cert and tls_key belong together".into())),
+        };
+        let tls = Self { ca, certificate, server_name: url.take("tls_name") };
+        if on {
+            return Ok(Some(tls));
+        }
+        if tls != Self::default() {
+            return Err(wrong(format!("tls_ca, tls_cert, tls_key and tls_name need TLS: {hint}")));
+        }
+        Ok(None)
+    }
+}
 
 fn wrong(message: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, message)
 }
 
-/// Makes TLS of a TCP connection.
+/// Makes TLS of a TCP connection to the server that messages call `at`; `hint` says what to do where it speaks none.
 ///
 /// # Errors
 /// A file that cannot be read, or a server that cannot be trusted or speaks no TLS.
-pub(super) async fn shake_hands(options: &RedisOptions, tls: &Tls, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>> {
+pub(crate) async fn shake_hands(tls: &Tls, host: &str, at: &str, hint: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>> {
     let config = config(tls)?;
     let name = tls.server_name.as_deref().unwrap_or(host);
     let name = ServerName::try_from(name.to_owned()).map_err(|_| wrong(format!("{name} is no name that a certificate can carry")))?;
     TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(|error| {
         let text = error.to_string();
-        let at = &options.address;
         if text.contains("InvalidContentType") || error.kind() == std::io::ErrorKind::UnexpectedEof {
-            let text = format!("the server at {at} does not speak TLS on this port: use redis:// or its TLS port");
+            let text = format!("the server at {at} does not speak TLS on this port: {hint}");
             return Error::new(ErrorKind::Unreachable, text).temporary(false);
+        }
+        if tls.certificate.is_none() && text.contains("fatal alert") && text.contains("Certificate") {
+            let text = format!("the server at {at} wants a certificate from us: name it with tls_cert=FILE and tls_key=FILE");
+            return Error::new(ErrorKind::Refused, text);
         }
         if text.contains("certificate") {
             let text = format!("the certificate of the server at {at} is not accepted: {text}; name its authority with tls_ca=FILE, or its name with tls_name=");
             return Error::new(ErrorKind::Refused, text);
         }
-        errors::unreachable(at, format_args!("TLS: {text}"))
+        Error::new(ErrorKind::Unreachable, format!("the server at {at} cannot be reached: TLS: {text}"))
     })
 }
 
