@@ -23,6 +23,7 @@ cargo xtask TASK
   test       build everything and run the tests (10 minutes at most); --all adds what CI runs besides
   servers    list the programs that tests need from outside, and install those that are missing
   interop    run the drivers of other lock libraries under interop/
+  simulate   random schedules of faults on virtual time: --seeds N (how many), --seed S (the first; alone: only that one), --minutes M
   bench      measure every figure beside its floor, from a release build; what follows goes to `lockkeeper bench`
   docs       build the documentation of the workspace, warnings denied; --open shows it
   dist       release build, completions and man page into target/dist
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         "test" => test::run(&rest),
         "servers" => servers::run(&rest),
         "interop" => tasks::interop(&rest),
+        "simulate" => test::simulate(&rest),
         "bench" => tasks::bench(&rest),
         "docs" => tasks::docs(&rest),
         "dist" => tasks::dist(&rest),

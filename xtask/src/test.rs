@@ -19,6 +19,13 @@ const ALWAYS: &[Stage] = &[
 /// What `--all` adds.
 const ADDED: &[Stage] = &[
     Stage { name: "long-tests", minutes: 5.0, what: "integration tests named long_*", vital: false, run: long_tests },
+    Stage {
+        name: "models",
+        minutes: 6.0,
+        what: "the machines searched exhaustively, and 10 000 seeds of simulation",
+        vital: false,
+        run: models,
+    },
     Stage { name: "doctests", minutes: 2.0, what: "the examples in the documentation, README included", vital: false, run: doctests },
     Stage { name: "examples", minutes: 1.0, what: "every example of the library", vital: false, run: examples },
     Stage { name: "fmt", minutes: 0.5, what: "cargo fmt --check", vital: false, run: fmt },
@@ -83,7 +90,7 @@ fn test_runner(command: &mut Command) -> &mut Command {
 fn tests(workshop: &Workshop) -> Outcome {
     let mut command = cargo_test();
     command.args(["--lib", "--bins"]);
-    for name in integration_tests()?.iter().filter(|name| !name.starts_with("long_")) {
+    for name in integration_tests()?.iter().filter(|name| !name.starts_with("long_") && *name != MODELS) {
         command.args(["--test", name]);
     }
     workshop.run(test_runner(&mut command))
@@ -101,6 +108,39 @@ fn long_tests(workshop: &Workshop) -> Outcome {
         command.args(["--test", name]);
     }
     workshop.run(test_runner(&mut command))
+}
+
+/// The searches have a stage of their own, for what they print is the result.
+const MODELS: &str = "models";
+/// How many schedules of faults are simulated.
+const SEEDS: &str = "10000";
+
+fn models(workshop: &Workshop) -> Outcome {
+    workshop.run(test_runner(cargo_test().args(["--test", MODELS])).args(["--nocapture", "--test-threads", "2"]))?;
+    workshop.run(&mut simulation(&["--seeds".to_owned(), SEEDS.to_owned()])?)
+}
+
+/// `cargo xtask simulate [--seeds N] [--seed S] [--minutes M]`.
+pub fn simulate(words: &[String]) -> Outcome {
+    project::must(&mut simulation(words)?)
+}
+
+fn simulation(words: &[String]) -> Result<Command, String> {
+    let mut command = cargo_test();
+    command.args(["--test", "seeds", "--", "--nocapture", "random_schedules"]);
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let variable = match word.as_str() {
+            "--seeds" => "LOCKKEEPER_SIM_SEEDS",
+            "--seed" => "LOCKKEEPER_SIM_SEED",
+            "--minutes" => "LOCKKEEPER_SIM_MINUTES",
+            other => return Err(format!("unknown option `{other}`; this task takes --seeds N, --seed S, --minutes M")),
+        };
+        let value = words.next().ok_or_else(|| format!("{word} needs a number"))?;
+        value.parse::<u64>().map_err(|_| format!("{word} {value}: a whole number is expected"))?;
+        command.env(variable, value);
+    }
+    Ok(command)
 }
 
 fn doctests(workshop: &Workshop) -> Outcome {
@@ -168,6 +208,15 @@ fn bench(workshop: &Workshop) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_simulation_takes_whole_numbers_and_nothing_else() {
+        let given = |text: &str| simulation(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        assert!(given("--seed 7 --seeds 3 --minutes 1").is_ok());
+        assert!(given("--seed").is_err_and(|text| text.contains("--seed needs")));
+        assert!(given("--seed x").is_err_and(|text| text.contains("--seed x")));
+        assert!(given("--sed 1").is_err_and(|text| text.contains("`--sed`")));
+    }
 
     #[test]
     fn the_short_form_takes_at_most_ten_minutes_and_the_long_one_fifty() {

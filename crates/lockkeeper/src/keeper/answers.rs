@@ -5,9 +5,10 @@ use std::sync::Arc;
 use super::entry::{Entry, Locked, Outcome, State};
 use crate::claim::{Holder, Mode};
 use crate::clock::Ticks;
-use crate::engine::Attempt;
+use crate::engine::{Attempt, Grant, Lease};
 use crate::error::{Error, ErrorKind};
 use crate::id::ClaimId;
+use crate::protocol::lease::deadline;
 use crate::protocol::line::{Answered, Event, Refusal};
 
 impl Entry {
@@ -15,6 +16,14 @@ impl Entry {
     pub(super) fn understand(self: &Arc<Self>, locked: &mut Locked<'_>, claim: ClaimId, sent: Ticks, answer: Attempt) -> Event {
         let Some(state) = locked.state.as_deref_mut() else { return Event::Timer };
         let answer = match answer {
+            // Read so late that its lease is over: whether it is still ours is not known, so it is asked again (R1, R4).
+            Attempt::Granted(Grant { lease: Some(Lease { since, ttl, .. }), .. })
+                if !state.leases.contains_key(&claim)
+                    && state.line.hold_for(claim) == Some(claim)
+                    && deadline(since.unwrap_or(sent), ttl, self.keeper.settings.drift) <= self.keeper.clock.now() =>
+            {
+                Answered::Unknown
+            }
             Attempt::Granted(grant) => {
                 self.keeper.forget_claim(claim);
                 // Nobody renews what nobody here wants: it ends with its lease, if the withdrawal does not reach the engine (R5).

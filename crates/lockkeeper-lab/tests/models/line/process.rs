@@ -316,6 +316,10 @@ impl Process {
 
     fn granted(&mut self, now: u64, id: ClaimId, number: u64, lease: (u64, u64, bool), flaw: Option<Flaw>, out: &mut Sent) {
         let (since, ttl, confirm) = lease;
+        let over = deadline(ticks(since), seconds(ttl), DRIFT) <= ticks(now);
+        if over && !self.kept.contains_key(&id) && self.line.hold_for(id) == Some(id) {
+            return self.step(now, Event::Answered { claim: id, answer: Answered::Unknown }, flaw, out);
+        }
         self.waiting.remove(&id);
         if let Some(hold) = self.line.hold_for(id)
             && !self.kept.contains_key(&hold)
