@@ -2,15 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test panics when it fails")]
 
-use std::collections::BTreeMap;
 use std::future::IntoFuture;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockkeeper::observe::{Observer, Seen};
-use lockkeeper::test_util::{SeededIds, residue};
-use lockkeeper::{ClaimId, Kind, Locks, Lost, Mode, Name, Released, Ticks, Token};
-use lockkeeper_lab::dice::Dice;
+use lockkeeper::test_util::SeededIds;
+use lockkeeper::{Locks, Lost, Released};
 use lockkeeper_lab::sim::{Client, Faults, Stage, World};
 
 const MINUTE: Duration = Duration::from_secs(60);
