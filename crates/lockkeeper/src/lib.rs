@@ -20,6 +20,8 @@ pub mod duration;
 mod election;
 pub mod engine;
 mod error;
+#[cfg(feature = "redis")]
+pub mod fence;
 mod guarantee;
 mod guard;
 mod guarded;

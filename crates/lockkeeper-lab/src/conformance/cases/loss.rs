@@ -96,7 +96,7 @@ pub(super) async fn r2_a_store_wiped_under_a_holder_is_noticed(t: Arc<Trial>) {
     }
 }
 
-pub(super) async fn r2_loss_is_announced_at_the_deadline_while_every_call_hangs(t: Arc<Trial>) {
+pub(super) async fn r2_g19_loss_is_announced_at_the_deadline_while_every_call_hangs(t: Arc<Trial>) {
     let name = t.name("a");
     let locks = t.open().await;
     let guard = locks.mutex(&name).lock().ttl(Duration::from_secs(1)).await.expect("it is free");

@@ -96,7 +96,7 @@ table! { $
             r2_verify_asks_the_engine_now Force;
             r2_work_is_dropped_when_its_lock_is_lost Force;
             r2_a_store_wiped_under_a_holder_is_noticed Wipe;
-            r2_loss_is_announced_at_the_deadline_while_every_call_hangs Leases Cut;
+            r2_g19_loss_is_announced_at_the_deadline_while_every_call_hangs Leases Cut;
         }
         ids {
             r3_an_attempt_sent_twice_holds_once;
@@ -187,13 +187,13 @@ table! { $
             r14_a_holder_that_leaves_without_closing_frees_the_lock_in_time Processes;
         }
         processes {
-            r15_a_forked_child_has_no_locks Processes;
+            r15_g16_a_forked_child_has_no_locks Processes;
             r15_the_end_of_the_runtime_ends_no_lock;
             two_processes_of_many_tasks_exclude_each_other_and_tokens_rise Processes;
             two_processes_of_readers_and_writers_exclude_each_other Processes Shared;
         }
         time {
-            r16_a_turn_that_is_held_too_long_ends;
+            r16_g11_a_turn_that_is_held_too_long_ends;
             r16_a_fixed_lease_ends_at_its_time Leases;
             r16_a_lease_that_ran_out_is_followed_by_its_delay Leases Delay;
             r1_a_lease_is_renewed_for_as_long_as_the_guard_lives Leases;
@@ -251,8 +251,8 @@ table! { $
         a_dropped_guard_frees_it;
         a_timeout_names_the_holder_and_leaves_nothing;
         a_try_does_not_wait_and_leaves_nothing;
-        every_task_gets_its_turns_and_never_two_at_once;
-        r5_an_acquisition_dropped_at_any_poll_leaves_nothing;
+        g17_every_task_gets_its_turns_and_never_two_at_once;
+        r5_g18_an_acquisition_dropped_at_any_poll_leaves_nothing;
         r5_an_offer_that_nobody_polls_moves_on_after_a_second;
         closing_the_client_frees_it;
         two_processes_exclude_each_other Processes;

@@ -104,7 +104,7 @@ pub(super) async fn a_try_does_not_wait_and_leaves_nothing(t: Arc<Trial>, way: W
     drop(way.try_lock(&two, &name).await.expect("it can be tried").expect("it is free"));
 }
 
-pub(super) async fn every_task_gets_its_turns_and_never_two_at_once(t: Arc<Trial>, way: Way) {
+pub(super) async fn g17_every_task_gets_its_turns_and_never_two_at_once(t: Arc<Trial>, way: Way) {
     let name = t.name("a");
     let beside = way.prepare(&t, &name).await;
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -132,7 +132,7 @@ pub(super) async fn every_task_gets_its_turns_and_never_two_at_once(t: Arc<Trial
     drop(beside);
 }
 
-pub(super) async fn r5_an_acquisition_dropped_at_any_poll_leaves_nothing(t: Arc<Trial>, way: Way) {
+pub(super) async fn r5_g18_an_acquisition_dropped_at_any_poll_leaves_nothing(t: Arc<Trial>, way: Way) {
     let name = t.name("a");
     let beside = way.prepare(&t, &name).await;
     let others = usize::from(beside.is_some());

@@ -12,7 +12,7 @@ use crate::conformance::trial::{Trial, within};
 const SOON: Duration = Duration::from_secs(10);
 const LONG: Duration = Duration::from_secs(90);
 
-pub(super) async fn r15_a_forked_child_has_no_locks(t: Arc<Trial>) {
+pub(super) async fn r15_g16_a_forked_child_has_no_locks(t: Arc<Trial>) {
     let name = t.name("a");
     let (locks, there) = (t.open().await, t.helper().await);
     within(LONG, "the child ends", there.fork(&name)).await.expect("parent and child behave");

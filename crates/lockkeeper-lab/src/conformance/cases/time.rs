@@ -9,7 +9,7 @@ use crate::conformance::trial::{Trial, within};
 
 const SOON: Duration = Duration::from_secs(10);
 
-pub(super) async fn r16_a_turn_that_is_held_too_long_ends(t: Arc<Trial>) {
+pub(super) async fn r16_g11_a_turn_that_is_held_too_long_ends(t: Arc<Trial>) {
     let name = t.name("a");
     let (one, two) = (t.open().await, t.open().await);
     let stuck = one.mutex(&name).lock().hold_at_most(Duration::from_millis(80)).await.expect("it is free");

@@ -1,6 +1,7 @@
 //! The test's side of a helper.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -57,8 +58,21 @@ impl Helper {
     /// # Panics
     /// When it cannot be started or cannot open the store.
     pub async fn start(program: &Path, url: &str) -> Self {
+        Self::start_in::<&str, &str>(program, url, []).await
+    }
+
+    /// The same with variables in its environment, for a preloaded clock.
+    ///
+    /// # Panics
+    /// When it cannot be started or cannot open the store.
+    pub async fn start_in<K: AsRef<OsStr>, V: AsRef<OsStr>>(
+        program: &Path,
+        url: &str,
+        environment: impl IntoIterator<Item = (K, V)>,
+    ) -> Self {
         let mut child = Command::new(program)
             .arg(url)
+            .envs(environment)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -130,6 +144,14 @@ impl Helper {
     /// `unknown`, or when there is no such turn.
     pub async fn release(&self, turn: Turn) -> Result<String, HelperError> {
         self.ask(&format!("release {}", turn.id)).await
+    }
+
+    /// Asks the engine there whether the turn is still there: `ok`, `lost WHY`.
+    ///
+    /// # Errors
+    /// When the engine cannot be asked, or there is no such turn.
+    pub async fn verify(&self, turn: Turn) -> Result<String, HelperError> {
+        self.ask(&format!("verify {}", turn.id)).await
     }
 
     /// Whether the turn is still there: `ok`, `lost WHY`.

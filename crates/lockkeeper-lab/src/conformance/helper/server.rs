@@ -140,6 +140,14 @@ impl Server {
                     id.parse().ok().and_then(|id: u32| self.turns().get(&id).map(|turn| turn.held())).ok_or_else(|| wrong(request))?;
                 Ok(held.why_lost().map_or_else(|| "ok".to_owned(), |why| format!("lost {}", why.as_str())))
             }
+            ["verify", id] => {
+                let held =
+                    id.parse().ok().and_then(|id: u32| self.turns().get(&id).map(|turn| turn.held())).ok_or_else(|| wrong(request))?;
+                match held.verify().await {
+                    Ok(()) => Ok("ok".to_owned()),
+                    Err(error) => held.why_lost().map(|why| format!("lost {}", why.as_str())).ok_or(error),
+                }
+            }
             ["lost", id] => {
                 let held =
                     id.parse().ok().and_then(|id: u32| self.turns().get(&id).map(|turn| turn.held())).ok_or_else(|| wrong(request))?;

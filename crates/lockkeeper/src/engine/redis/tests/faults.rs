@@ -256,3 +256,28 @@ fn one_process_that_cannot_write_to_its_server_for_long_fails_and_leaves_nothing
     process.link(true);
     assert_eq!(process.look(Kind::Lock, "a").holders, []);
 }
+
+#[test]
+fn d8_a_subscriber_that_the_output_limit_cuts_off_listens_again_and_misses_nothing() {
+    let server = RedisServer::start_with(&["--client-output-buffer-limit", "pubsub 100000 0 0"]);
+    let (holder, process) = (Process::of(&server), Process::of(&server));
+    let (held, _) = holder.take("a", Mode::Exclusive);
+    let waiting = process.queue("a", Mode::Exclusive);
+    let mine = server.command(&["PUBSUB", "CHANNELS", "*"]);
+    let flood = "x".repeat(1_000_000);
+    for channel in &mine {
+        server.command(&["PUBLISH", channel, &flood]);
+    }
+    process.link(false);
+    // What the holder says meanwhile is heard by nobody.
+    until("the holder is back", || matches!(holder.release(held.id), End::Freed | End::NotOurs));
+    process.link(true);
+    let answers = process.wait(process.engine.recheck(&[waiting.id]));
+    match answers.as_slice() {
+        [Attempt::Granted(_)] => {}
+        // The grant may be heard while the question is on its way.
+        [Attempt::InLine(_) | Attempt::Busy(None)] => drop(process.granted(waiting.id)),
+        other => panic!("the place is lost: {other:?}"),
+    }
+    assert!(matches!(process.renew(waiting.id), Renewal::Extended { .. }));
+}

@@ -1,0 +1,64 @@
+//! Redis at the real defaults: a lease of 30 s, renewed every 10 s.
+
+#![allow(clippy::expect_used, reason = "tests")]
+
+use std::future::IntoFuture;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use lockkeeper::{Locks, Mode};
+use lockkeeper_lab::conformance::Helper;
+use lockkeeper_lab::servers::redis::RedisServer;
+
+const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");
+const RECORD: &str = "lockkeeper:{lock:a}";
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+}
+
+#[test]
+fn a_lock_held_for_45_s_never_has_less_than_19_s_left_and_is_put_back_to_30_s_about_every_10_s() {
+    let server = RedisServer::start();
+    runtime().block_on(async {
+        let locks = Locks::open(&server.url()).await.expect("the server can be used");
+        let guard = locks.mutex("a").lock().await.expect("it is free");
+        let (began, mut before, mut renewed) = (Instant::now(), i64::MAX, Vec::new());
+        while began.elapsed() < Duration::from_secs(45) {
+            let left: i64 = server.command(&["PTTL", RECORD])[0].parse().expect("a number");
+            assert!(left >= 19_000, "{left} ms left after {:?}", began.elapsed());
+            if left > before.saturating_add(1000) {
+                assert!(left > 29_500, "renewed to {left} ms");
+                renewed.push(began.elapsed());
+            }
+            before = left;
+            // The subject is time itself: sampled ten times a second.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        guard.check().expect("it is held");
+        assert_eq!(renewed.len(), 4, "{renewed:?}");
+        for (at, renewed) in renewed.iter().zip([10.0, 20.0, 30.0, 40.0f64]) {
+            assert!((at.as_secs_f64() - renewed).abs() < 1.5, "{at:?} and not about {renewed} s");
+        }
+        assert!(guard.release().await.is_clean());
+    });
+}
+
+#[test]
+fn the_lock_of_a_killed_holder_is_free_within_31_s() {
+    let server = RedisServer::start();
+    runtime().block_on(async {
+        let there = Helper::start(Path::new(HELPER), &server.url()).await;
+        let locks = Locks::open(&server.url()).await.expect("the server can be used");
+        there.lock(Mode::Exclusive, "a", Duration::from_secs(5)).await.expect("it is free");
+        let waiting = locks.mutex("a").lock().timeout(Duration::from_secs(40)).into_future();
+        let waiting = tokio::spawn(waiting);
+        there.kill();
+        let died = Instant::now();
+        let guard = waiting.await.expect("no panic").expect("its lease runs out");
+        let waited = died.elapsed();
+        assert!(waited < Duration::from_secs(31), "{waited:?}");
+        assert!(waited > Duration::from_secs(25), "{waited:?}: nobody takes a lease away early");
+        assert!(guard.release().await.is_clean());
+    });
+}
