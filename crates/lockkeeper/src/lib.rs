@@ -56,6 +56,8 @@ pub use election::{Election, Leader, Observe};
 #[cfg(all(feature = "file", target_os = "linux"))]
 #[doc(hidden)]
 pub use engine::file::direct;
+#[cfg(feature = "redis")]
+pub use engine::redis::fenced::FencedKeys;
 pub use error::{Error, ErrorKind, Result};
 pub use guarantee::{Can, Class, Description, Require, Warning};
 pub use guard::{Guard, GuardKind, Held, Released};

@@ -7,6 +7,7 @@
 //! | `keys`, `record`, `reply`, `script` | the native layout: keys, what stands in them, what its scripts answer |
 //! | `recipe`, `anchor` | the native layout as a pure machine |
 //! | `native`, `look`, `held` | the native layout as an engine: locking, and telling who holds what |
+//! | `fenced` | data keys that check tokens, for programs that keep what they protect in Redis |
 //! | `dialect`, `plain`, `redisson` | the layouts of other programs: their keys, values and channels |
 //! | `foreign/` | the engine of those layouts: `asking` and waiting, `parting`, telling who holds what (`glance`) |
 
@@ -14,6 +15,7 @@ mod anchor;
 mod dialect;
 mod errors;
 mod facts;
+pub(crate) mod fenced;
 mod foreign;
 mod held;
 mod keys;

@@ -9,6 +9,7 @@ mod server;
 mod proxy;
 
 mod faults;
+mod fenced;
 mod keeper;
 mod line;
 mod mutex;

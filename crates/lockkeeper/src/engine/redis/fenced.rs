@@ -1,0 +1,146 @@
+//! Data keys that refuse late writes: the resource's side of a fencing token.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use super::keys::{Keys, last};
+use super::options::RedisOptions;
+use super::pipe::Broken;
+use super::resp::{Command, Value};
+use super::wire::Link;
+use super::{errors, url};
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::{Kind, Name};
+use crate::token::Token;
+use crate::url::EngineUrl;
+
+/// Tokens are compared as text of one length: as numbers, Lua would round those above 2⁵³.
+const SET: &str = include_str!("fenced.lua");
+
+/// Keys of a Redis server whose writes are refused once a newer token was seen.
+///
+/// A key is a hash of two fields, `value` and `fence`: the greatest token that a write was accepted with, as 20 decimal
+/// digits, so that programs in other languages can check it too. A write is accepted if its token is not smaller than `fence`,
+/// in one script: nothing comes between the comparison and the write. That is right for what only exclusive holders read and
+/// write; see SAFETY.md for the rule with shared holders.
+///
+/// ```no_run
+/// # async fn sell(locks: lockkeeper::Locks) -> lockkeeper::Result<()> {
+/// let stock = lockkeeper::FencedKeys::open("redis://localhost").await?;
+/// let guard = locks.mutex("stock/sku-42").lock().await?;
+/// let token = guard.token()?;
+/// if !stock.set("shop:sku-42", b"41", token).await? {
+///     println!("too late: somebody with a newer token has written");
+/// }
+/// # Ok(()) }
+/// ```
+pub struct FencedKeys {
+    link: Arc<Link>,
+    options: Arc<RedisOptions>,
+}
+
+impl FencedKeys {
+    /// Connects to the server of a `redis:` URL, with a task on the runtime of the caller that keeps the connection up.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for the URL, or outside of a tokio runtime with time and I/O; `Unreachable`, `Refused`.
+    ///
+    /// # Cancel safety
+    /// Dropping it closes what was opened.
+    pub async fn open(url: &str) -> Result<Self> {
+        let runtime = Handle::try_current().map_err(|_| Error::new(ErrorKind::InvalidArgument, "this needs a tokio runtime around it"))?;
+        let mut url = EngineUrl::parse(url)?;
+        let ttl = url.take_duration("ttl")?.unwrap_or(Duration::from_secs(30));
+        for common in ["handoff", "handoff_time", "drift"] {
+            url.take(common);
+        }
+        let options = Arc::new(url::options(&mut url, ttl, 100)?);
+        url.finish()?;
+        let link = Link::new(options.clone(), Clock::real(), "lockkeeper:data".to_owned(), Arc::new(|_, _| {}));
+        let driver = link.connect().await?;
+        runtime.spawn(link.clone().keep(Some(driver), |_| {}));
+        Ok(Self { link, options })
+    }
+
+    /// The value of a key; `None` when there is none.
+    ///
+    /// # Errors
+    /// `Unreachable`; `Refused`; `Corrupt` for a key of another type.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
+        let value = self.ask("HGET", Command::new(["HGET", key, "value"])).await?;
+        Ok(value.bytes().map(<[u8]>::to_vec))
+    }
+
+    /// Writes a value, unless a newer token was seen; answers whether it was written. Sent again after a lost answer it has the
+    /// effect of one.
+    ///
+    /// # Errors
+    /// `Unreachable`; `Unknown` when the answer was lost; `Refused`; `Corrupt` for a key of another type.
+    ///
+    /// # Cancel safety
+    /// Dropped after its first poll it may or may not write.
+    pub async fn set(&self, key: &str, value: &[u8], token: Token) -> Result<bool> {
+        let command = Command::new(["EVAL", SET, "1", key]).arg(value).arg(format!("{:020}", token.get()));
+        Ok(self.ask("EVAL", command).await?.integer() == Some(1))
+    }
+
+    /// Writes a value whoever asks, as a program does that knows no tokens; what was seen of them stays.
+    ///
+    /// # Errors
+    /// As [`FencedKeys::set`].
+    ///
+    /// # Cancel safety
+    /// As [`FencedKeys::set`].
+    pub async fn set_unchecked(&self, key: &str, value: &[u8]) -> Result<()> {
+        self.ask("HSET", Command::new(["HSET", key, "value"]).arg(value)).await.map(drop)
+    }
+
+    /// Removes a key, with what was seen of tokens; answers whether it was there.
+    ///
+    /// # Errors
+    /// As [`FencedKeys::set`].
+    ///
+    /// # Cancel safety
+    /// As [`FencedKeys::set`].
+    pub async fn remove(&self, key: &str) -> Result<bool> {
+        Ok(self.ask("DEL", Command::new(["DEL", key])).await?.integer() == Some(1))
+    }
+
+    /// Removes what is kept about a name that nobody will use again: its last number.
+    #[doc(hidden)]
+    pub async fn forget(&self, kind: Kind, name: &Name) -> Result<()> {
+        let record = Keys::new(&self.options.namespace, self.options.db).record(kind, name);
+        self.ask("DEL", Command::new(["DEL", &last(&record)])).await.map(drop)
+    }
+
+    async fn ask(&self, name: &str, command: Command) -> Result<Value> {
+        let unreachable = |why: &str| errors::unreachable(&self.options.address, why);
+        let answered = self.link.finish(self.link.start(&[command.clone()]), || Some(command.clone()), self.options.connect_timeout).await;
+        match answered {
+            Ok(answered) => match answered.value {
+                Value::Error(text) => Err(errors::server(&self.options, name, &text)),
+                value => Ok(value),
+            },
+            Err(Broken::NotSent(why)) => Err(unreachable(&why)),
+            Err(Broken::Unknown(why)) => Err(Error::new(ErrorKind::Unknown, format!("whether it was written is not known: {why}"))),
+        }
+    }
+}
+
+impl Drop for FencedKeys {
+    fn drop(&mut self) {
+        self.link.close();
+    }
+}
+
+impl std::fmt::Debug for FencedKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FencedKeys").field("server", &self.options.address.to_string()).finish_non_exhaustive()
+    }
+}
