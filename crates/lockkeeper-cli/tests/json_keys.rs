@@ -132,6 +132,8 @@ fn the_page_lists_what_the_program_prints() {
     compare.object("removed", place.run(["gc", "--json"]).out.trim_end());
     compare.object("entry", place.run(["permits", "gpu", "8", "--json"]).out.trim_end());
 
+    let story = place.run(["demo", "oversell", "--workers", "2", "--stock", "1", "--orders", "2", "--json"]);
+    compare.object("demo", story.out.lines().next().unwrap());
     let rows = place.run(["bench", "--only", "uncontended", "--seconds", "1", "--json"]).out;
     compare.object("bench", rows.lines().next().unwrap());
     let verdict = place.run(["torture", "--seconds", "4", "--json", "--seed", "3"]);

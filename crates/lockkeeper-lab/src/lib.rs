@@ -20,6 +20,8 @@ pub mod dice;
 pub mod helper;
 pub mod history;
 mod interrupt;
+#[cfg(feature = "zookeeper")]
+mod jute;
 #[allow(clippy::expect_used, reason = "a port of the loopback and a thread: a machine without them runs no tests")]
 pub mod proxy;
 pub mod servers;

@@ -34,7 +34,7 @@ impl Act<'_> {
     ///
     /// # Errors
     /// What the engine or the system says; `Closed` when the user ended it.
-    pub(super) fn play(&self, record: &Record, progress: &mut Progress<impl Write>) -> Result<Outcome> {
+    pub(super) fn play(&self, record: &Record<'_>, progress: &mut Progress<impl Write>) -> Result<Outcome> {
         record.fill(self.options.stock)?;
         let mut crew = Crew::new();
         for number in 0..self.processes {
@@ -86,7 +86,7 @@ impl Act<'_> {
         self.processes.min(self.options.orders)
     }
 
-    fn told(&self, record: &Record, number: u32) -> Told {
+    fn told(&self, record: &Record<'_>, number: u32) -> Told {
         let (share, rest) = (self.options.orders / self.processes, self.options.orders % self.processes);
         let orders = share + u32::from(number < rest);
         // Without a common lock all of them come, however slow the machine is; under it they never do.

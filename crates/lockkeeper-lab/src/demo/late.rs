@@ -29,7 +29,7 @@ impl Late<'_> {
     ///
     /// # Errors
     /// What the engine or the system says; `Closed` when the user ended it.
-    pub(super) fn play(&self, record: &Record) -> Result<Outcome> {
+    pub(super) fn play(&self, record: &Record<'_>) -> Result<Outcome> {
         record.fill(1)?;
         let began = Instant::now();
         let ttl_ms = u64::try_from(TTL.as_millis()).unwrap_or(u64::MAX);
@@ -70,7 +70,7 @@ impl Late<'_> {
         }
     }
 
-    fn told(&self, record: &Record, part: Part) -> Told {
+    fn told(&self, record: &Record<'_>, part: Part) -> Told {
         Told { url: self.options.url.clone(), name: self.name.to_owned(), place: record.place().clone(), guarding: self.guarding, part }
     }
 }

@@ -22,7 +22,7 @@ use crate::interrupt;
 use act::Act;
 use late::Late;
 use progress::Progress;
-use stock::Record;
+use stock::{Record, block_on};
 
 /// The kind of helper that this module starts.
 pub(crate) const HELPER: &str = "demo";
@@ -144,12 +144,13 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<u8> {
 
 fn play(options: &Options, out: &mut dyn Write) -> Result<bool> {
     let program = options.program.clone().map_or_else(Program::this, Ok)?;
+    let shown_as = options;
+    let options = &Options { url: short_lived(&options.url)?, ..options.clone() };
     let about = describe(&options.url)?;
     // Nobody else has this name, and nothing under it stays.
     let name = format!("lockkeeper-demo/{}", ClaimId::fresh());
-    let _cleared = Cleared { url: &options.url, name: &name };
-    let record = Record::make()?;
-    let mut shown = show::Shown::new(options, &about, out);
+    let record = Record::make(&options.url, &name)?;
+    let mut shown = show::Shown::new(shown_as, &about, out);
     shown.begin()?;
     let mut progress = Progress::new(!options.json);
     let mut promised = true;
@@ -186,30 +187,24 @@ fn play(options: &Options, out: &mut dyn Write) -> Result<bool> {
     Ok(promised)
 }
 
+/// Where the lease is a session and the URL does not say how long, it is a short one: act 4 waits for its end.
+fn short_lived(url: &str) -> Result<String> {
+    let mut parsed = EngineUrl::parse(url)?;
+    if parsed.scheme != "zk" || parsed.take("session_timeout").is_some() {
+        return Ok(url.to_owned());
+    }
+    Ok(format!("{url}{}session_timeout=4s", if url.contains('?') { '&' } else { '?' }))
+}
+
 /// Reaches the engine before anything else is started.
 fn describe(url: &str) -> Result<Description> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-    let runtime = runtime.map_err(|e| Error::new(ErrorKind::Refused, format!("cannot start a runtime: {e}")))?;
-    runtime.block_on(async {
+    block_on(async {
         let locks = Locks::open(url).await?;
         let about = locks.describe();
         // Nothing was locked, so nothing can stay unknown.
         let _ = locks.close().await;
         Ok(about)
-    })
-}
-
-/// Removes what the engine keeps about the demo's lock, when the story is over or was broken off.
-struct Cleared<'a> {
-    url: &'a str,
-    name: &'a str,
-}
-
-impl Drop for Cleared<'_> {
-    fn drop(&mut self) {
-        // A file that cannot be removed stays idle until `lockkeeper gc`.
-        let _ = clear_file(self.url, self.name);
-    }
+    })?
 }
 
 #[cfg(target_os = "linux")]

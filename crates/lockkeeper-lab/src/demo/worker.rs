@@ -44,7 +44,7 @@ pub(super) enum Part {
 /// The life of a worker.
 pub(crate) fn main() -> Result<()> {
     let told: Told = hear()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Error::new(ErrorKind::Refused, format!("cannot start a runtime: {e}")))?;
     runtime.block_on(async {
         let mut parent = orders();
@@ -77,6 +77,7 @@ async fn wait_for(parent: &mut UnboundedReceiver<String>, word: &str) {
 
 /// What the tasks of one process share.
 struct Till {
+    url: String,
     place: Place,
     guarding: Guarding,
     /// The lock inside the process, which every other process has, too.
@@ -91,6 +92,7 @@ struct Till {
 impl Till {
     fn new(told: &Told, locks: Option<Locks>, orders: u32, meet: Duration) -> Self {
         Self {
+            url: told.url.clone(),
             place: told.place.clone(),
             guarding: told.guarding,
             here: Mutex::new(()),
@@ -138,9 +140,9 @@ async fn serve(till: Till, tasks: u32, mut parent: UnboundedReceiver<String>) ->
     for _ in 0..tasks {
         let till = till.clone();
         selling.spawn(async move {
-            let mut stock = till.place.open()?;
+            let mut stock = till.place.open(&till.url).await?;
             while till.next_order() {
-                say(if sell(&till, &mut *stock).await? { "sold" } else { "refused" });
+                say(if sell(&till, &mut stock).await? { "sold" } else { "refused" });
             }
             Ok::<(), Error>(())
         });
@@ -152,7 +154,7 @@ async fn serve(till: Till, tasks: u32, mut parent: UnboundedReceiver<String>) ->
 }
 
 /// One order, guarded as the act says; answers whether the customer got a piece.
-async fn sell(till: &Till, stock: &mut dyn Stock) -> Result<bool> {
+async fn sell(till: &Till, stock: &mut Stock) -> Result<bool> {
     match (till.guarding, &till.lock) {
         (Guarding::Process, _) => {
             let _turn = till.here.lock().await;
@@ -164,14 +166,14 @@ async fn sell(till: &Till, stock: &mut dyn Stock) -> Result<bool> {
 }
 
 /// The sale itself, the same in every act.
-async fn read_pause_write(till: &Till, stock: &mut dyn Stock) -> Result<bool> {
-    let left = stock.read()?;
+async fn read_pause_write(till: &Till, stock: &mut Stock) -> Result<bool> {
+    let left = stock.read().await?;
     let Some(left) = left.checked_sub(1) else {
         till.meet_nobody();
         return Ok(false);
     };
     till.pause().await;
-    stock.write(left)?;
+    stock.write(left).await?;
     Ok(true)
 }
 
@@ -184,15 +186,15 @@ fn the_lock(told: &Told, locks: Option<&Locks>) -> Result<lockkeeper::Mutex> {
 async fn sell_late(told: &Told, locks: Option<&Locks>, ttl: Duration, parent: &mut UnboundedReceiver<String>) -> Result<()> {
     let guard = the_lock(told, locks)?.lock().ttl(ttl).await?;
     let token = guard.token()?;
-    let mut stock = told.place.open()?;
-    let left = stock.read()?;
+    let mut stock = told.place.open(&told.url).await?;
+    let left = stock.read().await?;
     say("read");
     wait_for(parent, "on").await;
     // A program that asks here is told that its lock is gone, and one whose work runs under `with` is not polled any
     // more. But between any check and the write that follows it a process can be stopped, and this is that moment.
     let written = match told.guarding {
-        Guarding::Token => stock.write_fenced(left.saturating_sub(1), token)?,
-        _ => stock.write(left.saturating_sub(1)).map(|()| true)?,
+        Guarding::Token => stock.write_fenced(left.saturating_sub(1), token).await?,
+        _ => stock.write(left.saturating_sub(1)).await.map(|()| true)?,
     };
     say(if written { "accepted" } else { "rejected" });
     drop(guard);
@@ -202,12 +204,12 @@ async fn sell_late(told: &Told, locks: Option<&Locks>, ttl: Duration, parent: &m
 /// Waits for the lock of a stopped holder, and sells.
 async fn sell_next(told: &Told, locks: Option<&Locks>, ttl: Duration) -> Result<()> {
     let guard = the_lock(told, locks)?.lock().ttl(ttl).await?;
-    let mut stock = told.place.open()?;
-    let left = stock.read()?;
+    let mut stock = told.place.open(&told.url).await?;
+    let left = stock.read().await?;
     let written = match (left.checked_sub(1), told.guarding) {
         (None, _) => false,
-        (Some(left), Guarding::Token) => stock.write_fenced(left, guard.token()?)?,
-        (Some(left), _) => stock.write(left).map(|()| true)?,
+        (Some(left), Guarding::Token) => stock.write_fenced(left, guard.token()?).await?,
+        (Some(left), _) => stock.write(left).await.map(|()| true)?,
     };
     say(if written { "sold" } else { "refused" });
     // Whether it was late itself is seen at the stock; here only the order matters.

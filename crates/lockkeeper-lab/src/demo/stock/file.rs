@@ -6,14 +6,12 @@ use std::path::{Path, PathBuf};
 
 use lockkeeper::{Error, ErrorKind, Result, Token};
 
-use super::Stock;
-
 pub(super) fn failed(what: &str, path: &Path, error: &io::Error) -> Error {
     Error::new(ErrorKind::Refused, format!("cannot {what} the stock record {}: {error}", path.display()))
 }
 
 /// The stock in a file: the pieces that are left, and the greatest token that was shown with a write.
-pub(super) struct FileStock {
+pub(in crate::demo) struct FileStock {
     path: PathBuf,
     /// A name of our own to write under before the record is replaced.
     draft: PathBuf,
@@ -43,19 +41,17 @@ impl FileStock {
         let write = || fs::write(&self.draft, format!("{left} {token}\n")).and_then(|()| fs::rename(&self.draft, &self.path));
         write().map_err(|e| failed("write", &self.path, &e))
     }
-}
 
-impl Stock for FileStock {
-    fn read(&mut self) -> Result<u64> {
+    pub(super) fn read(&mut self) -> Result<u64> {
         self.get().map(|(left, _)| left)
     }
 
-    fn write(&mut self, left: u64) -> Result<()> {
+    pub(super) fn write(&mut self, left: u64) -> Result<()> {
         let (_, token) = self.get()?;
         self.put(left, token)
     }
 
-    fn write_fenced(&mut self, left: u64, token: Token) -> Result<bool> {
+    pub(super) fn write_fenced(&mut self, left: u64, token: Token) -> Result<bool> {
         // What a database does inside one statement: nobody writes between the comparison and the write.
         let path = self.path.with_extension("busy");
         let busy = File::create(&path).map_err(|e| failed("open", &path, &e))?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use super::keys::{Keys, last};
+use super::keys::{Keys, last, line};
 use super::options::RedisOptions;
 use super::pipe::Broken;
 use super::resp::{Command, Value};
@@ -112,16 +112,17 @@ impl FencedKeys {
         Ok(self.ask("DEL", Command::new(["DEL", key])).await?.integer() == Some(1))
     }
 
-    /// Removes what is kept about a name that nobody will use again: its last number.
+    /// Removes everything that is kept about a name of the native layout that nobody will use again.
     #[doc(hidden)]
     pub async fn forget(&self, kind: Kind, name: &Name) -> Result<()> {
         let record = Keys::new(&self.options.namespace, self.options.db).record(kind, name);
-        self.ask("DEL", Command::new(["DEL", &last(&record)])).await.map(drop)
+        self.ask("DEL", Command::new(["DEL", &record, &line(&record), &last(&record)])).await.map(drop)
     }
 
     async fn ask(&self, name: &str, command: Command) -> Result<Value> {
         let unreachable = |why: &str| errors::unreachable(&self.options.address, why);
-        let answered = self.link.finish(self.link.start(&[command.clone()]), || Some(command.clone()), self.options.connect_timeout).await;
+        let answered =
+            self.link.finish(self.link.start(std::slice::from_ref(&command)), || Some(command.clone()), self.options.connect_timeout).await;
         match answered {
             Ok(answered) => match answered.value {
                 Value::Error(text) => Err(errors::server(&self.options, name, &text)),
