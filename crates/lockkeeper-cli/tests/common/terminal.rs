@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::libc;
 use nix::pty::{Winsize, openpty};
 
@@ -37,6 +38,8 @@ impl Terminal {
         let leader = Reaped::spawn(&mut command);
         drop(command);
         drop(pty.slave);
+        // A terminal is hung up when its last master is closed: no program that a test starts may have a copy.
+        fcntl(&pty.master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).expect("a descriptor");
         let master = File::from(pty.master);
         let seen = Arc::new(Mutex::new(String::new()));
         let (mut reader, into) = (master.try_clone().expect("a descriptor"), Arc::clone(&seen));
@@ -87,5 +90,21 @@ impl Terminal {
         let answer = unsafe { libc::ioctl(self.master.as_raw_fd(), libc::TIOCGPGRP, &raw mut group) };
         assert_eq!(answer, 0, "within {PATIENCE:?} the terminal has somebody in front");
         group
+    }
+}
+
+/// A test that failed half-way leaves nobody running or stopped in its session.
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let session = self.leader.pid();
+        let pids = std::fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
+        for pid in pids.filter(|pid: &i32| *pid != session) {
+            // SAFETY: asking for a session has no effect, and only members of the test's own are signalled.
+            unsafe {
+                if libc::getsid(pid) == session {
+                    libc::kill(pid, libc::SIGKILL);
+                }
+            }
+        }
     }
 }
