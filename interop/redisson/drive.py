@@ -1,47 +1,14 @@
 """Redisson and lockkeeper with layout=redisson: exclusion and wake-up both ways, re-entry, order, readers and permits."""
 
-import os
-import subprocess
-import threading
 import time
 
+from background import in_background
 from harness import Holder, Server, attempt, case, done, soon
-
-
-class Java:
-    def __init__(self, port):
-        words = ["java", "-Dfile.encoding=UTF-8", "-cp", os.environ["CLASSES"], "Peer", str(port)]
-        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8")
-        assert self.process.stdout.readline() == "ready\n"
-
-    def tell(self, *words):
-        self.process.stdin.write("\t".join(words) + "\n")
-        self.process.stdin.flush()
-
-    def hear(self):
-        answer, at_ms = self.process.stdout.readline().rstrip("\n").split("\t")
-        assert not answer.startswith("error"), answer
-        self.at = int(at_ms) / 1000
-        return answer
-
-    def ask(self, *words):
-        self.tell(*words)
-        return self.hear()
-
-    def end(self):
-        self.process.stdin.close()
-        self.process.wait(20)
-
-
-def in_background(holder):
-    thread = threading.Thread(target=holder.wait_granted)
-    thread.start()
-    time.sleep(0.5)
-    return thread
+from java import Java
 
 
 with Server() as server:
-    java = Java(server.port)
+    java = Java("Peer", str(server.port))
     types = {"plain": ("lock", ()), "fenced": ("fenced", ()), "fair": ("fair", ()), "rw": ("write", ())}
     for option, (kind, flags) in types.items():
         url = server.url(f"layout=redisson&lock={option}")

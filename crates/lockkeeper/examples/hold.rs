@@ -1,36 +1,81 @@
-//! Holds a lock until standard input is closed: `hold URL NAME [-n] [-s | --permits N/MAX]`.
+//! Holds a lock until standard input is closed: `hold URL NAME [-n] [-s | -w | --permits N/MAX | --elect ID | --latch | --wait]`.
 //!
-//! Without arguments it does so in memory. One line says that it was granted. Exit 75 when `-n` found it taken. The drivers under `interop/` use it.
+//! `-s` reads and `-w` writes through the rw-lock, `--elect` leads, `--latch` keeps a latch closed, `--wait` waits until one is open. Without arguments it does so in memory. One line says that it was granted. Exit 75 when `-n` found it taken. The drivers under `interop/` use it.
 
 use std::process::ExitCode;
 
-use lockkeeper::{ErrorKind, Guard, Locks, Result};
+use lockkeeper::{ErrorKind, Guard, Latch, Locks, Result, WriteGuard};
 
 enum Mode {
     Exclusive,
     Shared,
+    Write,
     Permits(u16, u16),
+    Elect(String),
+    Latch,
+    Wait,
 }
 
-async fn take(locks: &Locks, name: &str, mode: &Mode, now: bool) -> Result<Option<Guard>> {
-    Ok(match (mode, now) {
+/// What is held.
+enum Grip {
+    Guard(Guard),
+    Writer(WriteGuard),
+    Closed(Latch),
+    Nothing,
+}
+
+impl Grip {
+    fn token(&self) -> Option<String> {
+        match self {
+            Self::Guard(guard) => guard.token().ok(),
+            Self::Writer(guard) => guard.token().ok(),
+            Self::Closed(_) | Self::Nothing => None,
+        }
+        .map(|token| token.to_string())
+    }
+
+    async fn give_back(self) -> Result<()> {
+        match self {
+            Self::Guard(guard) => _ = guard.release().await,
+            Self::Writer(guard) => _ = guard.release().await,
+            Self::Closed(latch) => _ = latch.count_down().await?,
+            Self::Nothing => {}
+        }
+        Ok(())
+    }
+}
+
+async fn take(locks: &Locks, name: &str, mode: &Mode, now: bool) -> Result<Option<Grip>> {
+    let guard = match (mode, now) {
+        (Mode::Write, true) => return Ok(locks.rwlock(name).try_write().await?.map(Grip::Writer)),
+        (Mode::Write, false) => return Ok(Some(Grip::Writer(locks.rwlock(name).write().await?))),
+        (Mode::Latch, _) => {
+            let latch = locks.latch(name);
+            return Ok(latch.set(1).await?.then_some(Grip::Closed(latch)));
+        }
+        (Mode::Wait, _) => {
+            locks.latch(name).wait().await?;
+            return Ok(Some(Grip::Nothing));
+        }
+        (Mode::Elect(id), _) => Some(locks.election(name).stand(id).await?),
         (Mode::Exclusive, true) => locks.mutex(name).try_lock().await?,
         (Mode::Exclusive, false) => Some(locks.mutex(name).lock().await?),
         (Mode::Shared, true) => locks.rwlock(name).try_read().await?,
         (Mode::Shared, false) => Some(locks.rwlock(name).read().await?),
         (Mode::Permits(count, limit), true) => locks.semaphore(name, *limit).try_acquire(*count).await?,
         (Mode::Permits(count, limit), false) => Some(locks.semaphore(name, *limit).acquire(*count).await?),
-    })
+    };
+    Ok(guard.map(Grip::Guard))
 }
 
 async fn run(url: &str, name: &str, mode: &Mode, now: bool) -> Result<u8> {
     let locks = Locks::open(url).await?;
-    let Some(guard) = take(&locks, name, mode, now).await? else { return Ok(75) };
-    println!("granted {}", guard.token().map_or_else(|_| "-".to_owned(), |token| token.to_string()));
+    let Some(held) = take(&locks, name, mode, now).await? else { return Ok(75) };
+    println!("granted {}", held.token().unwrap_or_else(|| "-".to_owned()));
     let end = tokio::task::spawn_blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
     // Whatever the input ends with, it has ended.
     let _ = end.await;
-    let _ = guard.release().await;
+    held.give_back().await?;
     let _ = locks.close().await;
     Ok(0)
 }
@@ -48,7 +93,7 @@ async fn main() -> ExitCode {
         words = ["memory:", "example", "-n"].map(str::to_owned).to_vec();
     }
     let [url, name, options @ ..] = words.as_slice() else {
-        eprintln!("usage: hold URL NAME [-n] [-s | --permits N/MAX]");
+        eprintln!("usage: hold URL NAME [-n] [-s | -w | --permits N/MAX | --elect ID | --latch | --wait]");
         return ExitCode::from(64);
     };
     let (mut mode, mut now) = (Mode::Exclusive, false);
@@ -57,6 +102,13 @@ async fn main() -> ExitCode {
         match option.as_str() {
             "-n" => now = true,
             "-s" => mode = Mode::Shared,
+            "-w" => mode = Mode::Write,
+            "--latch" => mode = Mode::Latch,
+            "--wait" => mode = Mode::Wait,
+            "--elect" => match options.next() {
+                Some(id) => mode = Mode::Elect(id.clone()),
+                None => return ExitCode::from(64),
+            },
             "--permits" => match options.next().and_then(|text| permits(text)) {
                 Some(permits) => mode = permits,
                 None => return ExitCode::from(64),

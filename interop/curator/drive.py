@@ -1,0 +1,151 @@
+"""Apache Curator and lockkeeper with layout=curator: mutex, read-write, semaphore, barrier, election, revocation, both ways."""
+
+import time
+
+from background import in_background
+from harness import Holder, attempt, case, done, soon
+from java import Java
+from zookeeper import SESSION, ZooKeeper
+
+
+def peer(server):
+    return Java("Peer", server.address, str(int(SESSION * 1000)))
+
+
+with ZooKeeper() as server:
+    java, url = peer(server), server.url("layout=curator")
+    for kind, flags in {"mutex": (), "write": ("-w",)}.items():
+        for name in [f"any-{kind}", f"{kind}/below", f"{kind} space", f"{kind}-é"]:
+            assert java.ask("try", kind, name) == "true"
+            assert attempt(url, name, *flags) == 75, f"{kind}: lockkeeper must see Curator's lock on {name}"
+            java.ask("unlock", kind, name)
+            ours = Holder(url, name, *flags).wait_granted()
+            assert java.ask("try", kind, name) == "false", f"{kind}: Curator must see lockkeeper's lock on {name}"
+            ours.release()
+        case(f"{kind}: each excludes the other, whatever the name")
+
+        name = f"wake-{kind}"
+        java.ask("lock", kind, name)
+        ours = Holder(url, name, *flags)
+        granted = in_background(ours)
+        assert ours.granted_at is None
+        released = time.monotonic()
+        java.ask("unlock", kind, name)
+        granted.join()
+        soon(f"{kind}: woken by Curator's release", released, ours.granted_at, 0.5)
+        java.tell("lock", kind, name)
+        time.sleep(0.5)
+        released = time.time()
+        ours.release()
+        assert java.hear() == "true"
+        soon(f"{kind}: Curator woken by our release", released, java.at, 0.5)
+        java.ask("unlock", kind, name)
+        case(f"{kind}: each wakes the other")
+
+    java.ask("lock", "mutex", "order")
+    first = Holder(url, "order")
+    first_granted = in_background(first)
+    second = peer(server)
+    second.tell("lock", "mutex", "order")
+    time.sleep(0.5)
+    third = Holder(url, "order")
+    third_granted = in_background(third)
+    java.ask("unlock", "mutex", "order")
+    first_granted.join()
+    assert third.granted_at is None
+    first.release()
+    assert second.hear() == "true"
+    assert third.granted_at is None, "first come, first served"
+    second.ask("unlock", "mutex", "order")
+    third_granted.join()
+    third.release()
+    case("one line for both, in the order in which they came")
+
+    assert java.ask("try", "read", "shared") == "true"
+    reader = Holder(url, "shared", "-s").wait_granted()
+    assert attempt(url, "shared", "-w") == 75
+    java.ask("unlock", "read", "shared")
+    assert java.ask("try", "write", "shared") == "false"
+    writer = Holder(url, "shared", "-w")
+    writing = in_background(writer)
+    assert java.ask("try", "read", "shared") == "false", "a reader waits behind a waiting writer"
+    reader.release()
+    writing.join()
+    writer.release()
+    java.ask("lock", "write", "shared")
+    java.ask("lock", "read", "shared")
+    waiting = Holder(url, "shared", "-w")
+    waits = in_background(waiting)
+    java.ask("unlock", "write", "shared")
+    time.sleep(0.3)
+    assert waiting.granted_at is None, "the writer before it still reads"
+    java.ask("unlock", "read", "shared")
+    waits.join()
+    waiting.release()
+    case("readers of both share, keep writers of both out, and a writer of Curator's may become a reader")
+
+    shared = server.url("layout=curator&semaphore=shared")
+    one = Holder(shared, "gpu", "--permits", "1/2").wait_granted()
+    assert java.ask("permit", "0", "gpu", "2") == "true"
+    assert java.ask("permit", "1", "gpu", "2") == "false"
+    assert attempt(shared, "gpu", "--permits", "1/2") == 75
+    waiting = Holder(shared, "gpu", "--permits", "1/2")
+    waits = in_background(waiting)
+    released = time.monotonic()
+    java.ask("release", "", "gpu")
+    waits.join()
+    soon("a permit that Curator gave back", released, waiting.granted_at, 0.5)
+    java.tell("permit", "15", "gpu", "2")
+    time.sleep(0.5)
+    one.release()
+    assert java.hear() == "true"
+    waiting.release()
+    java.ask("release", "", "gpu")
+    case("permits are counted together, and wake each other")
+
+    java.ask("close", "", "barrier")
+    waiting = Holder(url, "barrier", "--wait")
+    waits = in_background(waiting)
+    assert waiting.granted_at is None
+    java.ask("open", "", "barrier")
+    waits.join()
+    waiting.release()
+    closed = Holder(url, "barrier", "--latch").wait_granted()
+    java.tell("await", "", "barrier")
+    time.sleep(0.3)
+    closed.release()
+    assert java.hear() == "true"
+    case("Curator's barrier is a latch of one, and a latch is its barrier")
+
+    ours = Holder(url, "leader", "--elect", "rust").wait_granted()
+    java.ask("stand", "java", "leader")
+    assert java.ask("leader", "", "leader") == "rust"
+    java.tell("lead", "", "leader")
+    ours.release()
+    assert java.hear() == "true"
+    waiting = Holder(url, "leader", "--elect", "rust")
+    waits = in_background(waiting)
+    assert java.ask("leader", "", "leader") == "java"
+    java.ask("leave", "", "leader")
+    waits.join()
+    waiting.release()
+    case("one leader among both, seen by its id")
+
+    java.ask("lock", "mutex", "dead")
+    ours = Holder(url, "dead")
+    granted = in_background(ours)
+    killed = time.monotonic()
+    java.kill()
+    granted.join()
+    soon("Curator's holder killed: ours has it", killed, ours.granted_at, SESSION * 7 / 4 + 1)
+    second.tell("lock", "mutex", "dead")
+    time.sleep(0.5)
+    killed = time.time()
+    ours.process.kill()
+    assert second.hear() == "true"
+    soon("our holder killed: Curator has it", killed, second.at, SESSION * 7 / 4 + 1)
+    second.ask("unlock", "mutex", "dead")
+    ours.process.wait()
+    case("a killed holder of either side is passed once its session is over")
+    second.end()
+    done()
