@@ -1,5 +1,6 @@
 #!/bin/sh
-# Reproduces the table of exit codes of `lockkeeper run`, row by row, with real processes and no server.
+# Reproduces the table of exit codes of `lockkeeper run`, row by row, with real processes and no server; what a lease adds is
+# in the tests, which start servers.
 #
 #   scripts/exit-codes.sh [PATH-OF-LOCKKEEPER]
 #
@@ -87,6 +88,14 @@ row 64 "--require not met" a --require hosts -- true
 "$lk" run pool --permits 1/3 -- true
 row 64 "another limit than the stored one" pool --permits 1/4 -- true
 row 64 "would deadlock" a -- "$lk" run a -- true
+
+row 64 "-F on an engine with leases" a -F --url redis://127.0.0.1:1 -- true
+row 64 "-o on an engine with leases" a -o --url zk://127.0.0.1:1 -- true
+row 64 "--kill-after of more than a third of the lease" a --kill-after 11s --url redis://127.0.0.1:1 -- true
+row 64 "an option of the URL that does not exist" a --url 'redis://127.0.0.1:1?colour=red' -- true
+row 69 "an engine that cannot be reached, -n" a -n --url redis://127.0.0.1:1 -- true
+row 69 "an engine that cannot be reached, -w" a -w 0.3 --url zk://127.0.0.1:1 -- true
+row 5 "the same, --on-unreachable run" a -n --on-unreachable run --url redis://127.0.0.1:1 -- sh -c 'exit 5'
 
 row 69 "a directory that cannot be made" a --url "file://$dir/no/such/parent" -- true
 mkdir one && : >one/file && ln -s file one/a.lock

@@ -6,7 +6,8 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::lease::{Engine, arguments, guardian, next_writer, nobody_wrote_late, rounds, until_gone};
-use common::{Place, Reaped, group, is_alive, json, number};
+use common::terminal::Terminal;
+use common::{Place, Reaped, group, is_alive, json, number, until_true};
 use nix::sys::signal::Signal;
 
 #[test]
@@ -30,27 +31,23 @@ fn when_the_guardian_is_killed_the_command_is_stopped_before_the_lease_passes() 
 }
 
 #[test]
-fn a_guardian_that_stands_still_is_made_up_for() {
+fn a_guardian_that_stands_still_is_made_up_for_and_does_not_stay() {
     let engine = Engine::redis();
-    let mut stopped = Vec::new();
+    let stopped = std::cell::Cell::new(0);
     rounds(&engine, 1, |holder, _| {
-        let keeper = guardian(holder.pid());
-        common::kill(keeper, Signal::SIGSTOP);
+        stopped.set(guardian(holder.pid()));
+        common::kill(stopped.get(), Signal::SIGSTOP);
     });
+    until_gone(stopped.get());
     let place = Place::new();
-    let front = engine.start(&place, &["run", "b", "--ttl", "2s", "--", "sh", "-c", "echo > runs; exec sleep 1000"]);
+    let mut front = engine.start(&place, &["run", "b", "--ttl", "2s", "--", "sh", "-c", "echo > runs; exec sleep 1000"]);
     place.read("runs");
     let keeper = guardian(front.pid());
     common::kill(keeper, Signal::SIGSTOP);
-    stopped.push(keeper);
     let began = Instant::now();
-    let mut front = front;
     assert_eq!(front.wait(), 79);
-    assert!(began.elapsed() < Duration::from_secs(12), "{:?}", began.elapsed());
-    for keeper in stopped {
-        common::kill(keeper, Signal::SIGCONT);
-        until_gone(keeper);
-    }
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(!is_alive(keeper), "it would stay for ever");
 }
 
 #[test]
@@ -144,4 +141,28 @@ fn a_command_in_our_own_group_is_found_by_its_mark_when_we_are_killed() {
     next_writer(&place, first);
     nobody_wrote_late(&place.path("writes"));
     until_gone(keeper);
+}
+
+#[test]
+fn the_keyboards_stop_does_not_end_the_lock() {
+    let (engine, place) = (Engine::redis(), Place::new());
+    let mut shell = place.program("bash");
+    shell.args(["--norc", "--noprofile", "-i"]).env("LOCKKEEPER_URL", engine.url());
+    let terminal = Terminal::start(shell);
+    terminal.expect("ready> ");
+    terminal.type_in("\"$LK\" run a --ttl 1s -- sh -c 'echo $$ > runs; while [ ! -e over ]; do sleep 0.02; done'; echo code $?\n");
+    let command = number(&place.read("runs"));
+    until_true("the command is in front", || terminal.front() == command);
+    terminal.type_in("\x1a");
+    terminal.expect("Stopped");
+    let began = Instant::now();
+    // Longer than the lease.
+    while began.elapsed() < Duration::from_millis(2_500) {
+        assert_eq!(engine.run(&place, &["run", "a", "-n", "-q", "--", "true"]).code, 75);
+    }
+    std::fs::write(place.path("over"), "").unwrap();
+    terminal.type_in("fg\n");
+    terminal.expect("fg");
+    until_true("it is given back", || engine.run(&place, &["status", "a", "--exit-code"]).code == 1);
+    terminal.type_in("exit\n");
 }

@@ -9,13 +9,14 @@ use std::time::Duration;
 use lockkeeper::engine::{Line as Standing, Place};
 use lockkeeper::{Claim, ClaimId, Error, ErrorKind, Result, Token};
 use nix::poll::{PollFd, PollFlags, poll};
+use nix::unistd::Pid;
 
 use super::{Asking, Begun, Got, Holding, Release, Stage, Taker, Waiting};
 use crate::args::run::OnLost;
 use crate::failure::os_words;
 use crate::guardian::{Care, Heard, Line, Order, RELEASE, Sheet, Tell, WHO_HOLDS, WORD, read};
 use crate::start::{Moment, moment};
-use crate::supervise::{Under, Why, timeout};
+use crate::supervise::{Under, Why, group, timeout};
 use crate::text::millis;
 
 /// How long a guardian may take to say who holds the lock; what was known before is said then.
@@ -106,6 +107,16 @@ impl Guardian {
         Ok(Self { child, line, sheet, gone: Cell::new(false) })
     }
 
+    fn is_stopped(&self) -> bool {
+        i32::try_from(self.child.id()).is_ok_and(|pid| group::is_stopped(Pid::from_raw(pid)))
+    }
+
+    /// Ends one that we have given up: its lease ends by itself.
+    fn end(&mut self) {
+        _ = self.child.kill();
+        self.gone.set(true);
+    }
+
     /// The next thing that it tells.
     fn tells(&self) -> Option<Tell> {
         while !self.gone.get() {
@@ -142,7 +153,10 @@ impl Drop for Guardian {
         while !self.gone.get() && moment() < until {
             self.tells_until(until);
         }
-        // One that is still at it ends by itself.
+        // One that is still at it ends by itself; one that somebody has stopped would stay for ever.
+        if !self.gone.get() && self.is_stopped() {
+            self.end();
+        }
         if self.gone.get() {
             _ = self.child.wait();
         }
@@ -349,7 +363,21 @@ impl Holding for Kept {
         self.hold
     }
 
-    fn release(self: Box<Self>, _for_all: bool) -> Release {
+    fn release(mut self: Box<Self>, _for_all: bool) -> Release {
+        let released = self.released();
+        if released.is_none() && !self.guardian.gone.get() {
+            self.guardian.end();
+        }
+        released.unwrap_or(Release::Unknown)
+    }
+}
+
+impl Kept {
+    /// Has the lock given back; nothing when the guardian does not say that it did.
+    fn released(&self) -> Option<Release> {
+        if self.guardian.is_stopped() {
+            return None;
+        }
         _ = self.guardian.line.send(RELEASE);
         let until = moment() + GIVES_BACK_WITHIN;
         let mut state = self.listen();
@@ -359,6 +387,6 @@ impl Holding for Kept {
                 None => break,
             }
         }
-        state.released.unwrap_or(Release::Unknown)
+        state.released
     }
 }

@@ -221,10 +221,42 @@ pub fn gc(choice: &Choice) -> Result<usize, Failure> {
     }
 }
 
-/// What tells one engine from another: its URL without password, and for files the directory's real path.
+/// What tells one engine from another: for files the directory's real path, for servers where they are and how they write
+/// locks down; never a password.
 pub fn canonical(choice: &Choice) -> String {
     match choice.scheme() {
         "file" => file::canonical(&choice.url),
-        _ => choice.redacted(),
+        _ => server(&choice.url).unwrap_or_else(|_| choice.redacted()),
+    }
+}
+
+/// A server's URL without user and password, with its port, and with those options only that make it another lock.
+fn server(url: &str) -> Result<String> {
+    let mut url = EngineUrl::parse(url)?;
+    let port = if url.scheme == "zk" { 2181 } else { 6379 };
+    let hosts: Vec<_> = url.hosts.iter().map(|(host, given)| format!("{host}:{}", given.unwrap_or(port))).collect();
+    let path = if url.path == "/0" { "" } else { url.path.trim_end_matches('/') };
+    let mut text = format!("{}://{}{path}", url.scheme, hosts.join(","));
+    let mut mark = '?';
+    for option in ["db", "layout", "lock", "key", "namespace", "prefix"] {
+        if let Some(value) = url.take(option) {
+            text = format!("{text}{mark}{option}={value}");
+            mark = '&';
+        }
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_ways_to_write_one_server_are_one_engine_and_no_password_is_in_it() {
+        let of = |url: &str| server(url).unwrap();
+        assert_eq!(of("redis://h"), of("redis://ann:secret@h:6379/0?ttl=5s&password_file=x"));
+        assert_eq!(of("zk://a,b:2181/shop"), of("zk://a:2181,b/shop/?auth=digest:u:secret&session_timeout=5s"));
+        assert_ne!(of("redis://h"), of("redis://h/1"));
+        assert_ne!(of("redis://h"), of("redis://h?layout=plain"));
     }
 }

@@ -16,6 +16,8 @@ use crate::supervise::timeout;
 
 /// How long `run` tries again to reach an engine when no `-w` says it.
 pub const REACH: Duration = Duration::from_secs(10);
+/// How long before the end of its time the last try is made.
+const LAST: Duration = Duration::from_millis(100);
 /// The pause between two tries, growing to this.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
@@ -61,12 +63,15 @@ impl Ask<'_> {
                 Err(error) => error,
             };
             // Only what may come by itself is waited for; with -n it is tried once.
-            let too_late = give_up.is_some_and(|give_up| moment() + pause >= give_up);
+            let left = give_up.map(|give_up| give_up.saturating_sub(moment()));
+            let too_late = left.is_some_and(|left| left <= LAST);
             if error.kind() != ErrorKind::Unreachable || !error.is_temporary() || too_late {
                 return Obtained::Failed(error);
             }
             words.detail(|| format!("{error}; trying again"));
-            if let Some(came) = stay(signals, moment() + pause) {
+            // The last try still has time for an answer.
+            let until = moment() + left.map_or(pause, |left| pause.min(left - LAST));
+            if let Some(came) = stay(signals, until) {
                 return Obtained::Interrupted(came);
             }
             pause = PAUSE_MAX.min(pause * 2);

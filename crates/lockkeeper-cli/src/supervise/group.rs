@@ -11,6 +11,7 @@ struct Process {
     parent: i32,
     group: i32,
     dead: bool,
+    stopped: bool,
 }
 
 /// Whether a process of this group still runs. Zombies do not: where nobody reaps orphans they stay for ever.
@@ -72,6 +73,11 @@ pub fn runs(pid: Pid) -> bool {
     process(pid.as_raw()).is_some_and(|p| !p.dead)
 }
 
+/// Whether a process is stopped, and does nothing until somebody lets it go on.
+pub fn is_stopped(pid: Pid) -> bool {
+    process(pid.as_raw()).is_some_and(|p| p.stopped)
+}
+
 /// The members of a group that were started with this line in their environment.
 pub fn marked(group: Pid, mark: &[u8]) -> Vec<Pid> {
     let all = processes().unwrap_or_default();
@@ -96,7 +102,7 @@ fn process(pid: i32) -> Option<Process> {
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
     let group = fields.next()?.parse().ok()?;
-    Some(Process { pid, parent, group, dead: matches!(state, "Z" | "X" | "x") })
+    Some(Process { pid, parent, group, dead: matches!(state, "Z" | "X" | "x"), stopped: matches!(state, "T" | "t") })
 }
 
 #[cfg(test)]
