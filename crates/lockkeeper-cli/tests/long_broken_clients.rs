@@ -39,3 +39,29 @@ fn a_client_that_nobody_knows_is_refused_and_says_how_to_list_them() {
         assert!(complained.contains("--list-clients"), "{complained}");
     }
 }
+
+/// A lock behind a program, on file:auto, without faults.
+fn behind(program: &str) -> (Option<i32>, String, String) {
+    let client = format!("exec:{program}");
+    lockkeeper(&["torture", "file:auto", "--client", &client, "--faults", "none", "--seconds", "3", "--json"])
+}
+
+#[test]
+fn somebody_elses_lock_behind_a_program_is_judged_like_ours() {
+    let script = |acquire: &str, release: &str| {
+        let loop_ = format!(
+            "while read -r verb name rest; do case $verb in acquire) {acquire};; release) {release};; check) echo yes;; token) echo -;; esac; done"
+        );
+        format!("sh -c '{loop_}'")
+    };
+    let directory = "${LOCKKEEPER_TORTURE_URL#file://}";
+    let flock = format!("exec 9>\"{directory}/${{name#*/}}.flock\"; if flock -w 1 9; then echo held -; else echo busy; fi");
+    let (code, said, complained) = behind(&script(&flock, "exec 9>&-; echo released"));
+    assert_eq!(code, Some(0), "{said}{complained}");
+    let (code, said, complained) = behind(&script("echo held -", "echo released"));
+    assert_eq!(code, Some(1), "{said}{complained}");
+    assert!(said.contains("\"class\":\"overlap\""), "{said}");
+    let (code, said, complained) = behind("false");
+    assert_eq!(code, Some(2), "nothing was held: {said}{complained}");
+    assert!(said.contains("\"verdict\":\"too-weak\""), "{said}");
+}

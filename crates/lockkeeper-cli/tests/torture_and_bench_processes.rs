@@ -68,6 +68,25 @@ fn clients_of_a_torture_that_is_killed_are_killed_with_it() {
 }
 
 #[test]
+fn the_server_of_a_torture_ends_with_it_however_it_ends() {
+    for signal in [Signal::SIGINT, Signal::SIGKILL] {
+        let place = place();
+        let mut command = torture(&place, &["redis:auto", "--seconds", "60", "--clients", "2", "--faults", "none", "--json"]);
+        let mut run = Reaped::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()));
+        // Each in a group of its own: Ctrl-C is for the one who clears away. Between fork and exec they are in ours.
+        let apart = |all: &Vec<i32>| all.len() == 3 && all.iter().all(|pid| common::group(*pid) == *pid);
+        let started = until("its server and its clients are there", || Some(children(run.pid())).filter(apart));
+        assert!(started.iter().any(|pid| arguments_of(*pid).contains("redis-server")));
+        run.signal(signal);
+        run.wait();
+        until_true("they are gone", || started.iter().all(|pid| !is_alive(*pid)));
+        if signal == Signal::SIGINT {
+            assert_eq!(std::fs::read_dir(place.path("tmp")).unwrap().count(), 0);
+        }
+    }
+}
+
+#[test]
 fn what_is_tortured_was_named_or_is_refused_in_one_line() {
     let place = place();
     let url = format!("file://{}", place.text("locks"));

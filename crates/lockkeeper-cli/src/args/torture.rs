@@ -15,7 +15,8 @@ pub struct Args {
     /// for; for lockkeeper file:auto, unless the environment or a file chooses an engine: that one must be named]
     #[arg(value_name = "URL")]
     pub target: Option<String>,
-    /// Whose lock: lockkeeper, or broken:NAME, one of those that are known to be wrong
+    /// Whose lock: lockkeeper, broken:NAME, one of those that are known to be wrong, or exec:COMMAND, a program that speaks
+    /// lines (docs/torture.md)
     #[arg(long, value_name = "CLIENT", default_value = "lockkeeper", value_parser = lockkeeper_lab::torture::Subject::parse)]
     pub client: lockkeeper_lab::torture::Subject,
     /// List the clients that can be tortured, and what is wrong with them

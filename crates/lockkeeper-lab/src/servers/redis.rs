@@ -18,6 +18,7 @@ pub struct RedisServer {
     port: u16,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
+    ends_with_us: bool,
 }
 
 impl RedisServer {
@@ -33,28 +34,36 @@ impl RedisServer {
 
     /// The same with variables in its environment, for a preloaded clock.
     pub fn start_in(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
-        Self::try_start_in(arguments, environment).expect("a server of this test's own")
+        let mut server = Self::new(arguments, environment);
+        server.run(true).expect("a server of this test's own");
+        server
     }
 
-    /// The same, for a program that says to its user why it cannot go on.
+    /// The same, for a program that says to its user why it cannot go on; the server ends with the thread that calls this.
     ///
     /// # Errors
     /// When redis-server is not installed, or does not start.
     pub fn try_start_in(arguments: &[&str], environment: &[(&str, &str)]) -> Result<Self, String> {
-        let mut server = Self {
+        let mut server = Self::new(arguments, environment);
+        server.ends_with_us = true;
+        server.run(true)?;
+        Ok(server)
+    }
+
+    fn new(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        Self {
             child: None,
             dir: fresh_dir(),
             port: free_port(),
             arguments: arguments.iter().map(|a| (*a).to_owned()).collect(),
             environment: environment.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
-        };
-        server.run(true)?;
-        Ok(server)
+            ends_with_us: false,
+        }
     }
 
     /// Starts a Sentinel that watches nothing.
     pub fn start_sentinel() -> Self {
-        let mut server = Self { child: None, dir: fresh_dir(), port: free_port(), arguments: Vec::new(), environment: Vec::new() };
+        let mut server = Self::new(&[], &[]);
         let config = server.dir.join("sentinel.conf");
         std::fs::write(
             &config,
@@ -71,7 +80,11 @@ impl RedisServer {
     fn run(&mut self, anywhere: bool) -> Result<(), String> {
         // A free port can be taken between the look and the start; the next one is tried then. A restart is on its old one.
         for _ in 0..5 {
-            let child = Command::new("redis-server")
+            let mut command = Command::new("redis-server");
+            if self.ends_with_us {
+                super::end_with_us(&mut command);
+            }
+            let child = command
                 .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
                 .args(["--unixsocket", &self.socket().to_string_lossy(), "--dir", &self.dir.to_string_lossy(), "--daemonize", "no"])
                 .args(["--logfile", &self.dir.join("log").to_string_lossy()])

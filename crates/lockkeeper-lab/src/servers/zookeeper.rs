@@ -50,11 +50,20 @@ pub struct Settings {
     pub lines: Vec<String>,
     /// Further Java properties, without `-D`.
     pub properties: Vec<String>,
+    /// Whether it ends with the thread that starts it.
+    pub ends_with_us: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { tick: Duration::from_millis(500), sync_limit: 5, durable: false, lines: Vec::new(), properties: Vec::new() }
+        Self {
+            tick: Duration::from_millis(500),
+            sync_limit: 5,
+            durable: false,
+            lines: Vec::new(),
+            properties: Vec::new(),
+            ends_with_us: false,
+        }
     }
 }
 
@@ -130,6 +139,9 @@ impl Server {
         java.args(self.settings.properties.iter().map(|p| format!("-D{p}")));
         java.args(["-cp", &classes.join(":"), "org.apache.zookeeper.server.quorum.QuorumPeerMain"]);
         java.arg(&self.config).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        if self.settings.ends_with_us {
+            super::end_with_us(&mut java);
+        }
         self.child = Some(java.spawn()?);
         Ok(())
     }

@@ -58,7 +58,11 @@ struct Size {
 
 impl Size {
     fn of(options: &Options) -> Self {
-        let usual = options.client.broken().map_or([4; 3], |b| [b.clients, b.tasks, b.names]);
+        let usual = match &options.client {
+            // A process a task.
+            Subject::Exec(_) => [3, 1, 2],
+            client => client.broken().map_or([4; 3], |b| [b.clients, b.tasks, b.names]),
+        };
         let [clients, tasks, names] = usual;
         Self { clients: options.clients.unwrap_or(clients), tasks: options.tasks.unwrap_or(tasks), names: options.names.unwrap_or(names) }
     }
@@ -244,6 +248,7 @@ impl Run {
             tasks: self.size.tasks,
             names: self.size.names,
             seed: self.options.seed.wrapping_add(u64::from(start) << 20),
+            recovery: self.arena.about().recovery,
         };
         if let Err(error) = self.crew.start(number, &orders) {
             self.say(&format!("{} cannot be started: {error}", orders.label));

@@ -13,6 +13,7 @@ mod controller;
 mod cost;
 mod crew;
 mod excuse;
+mod exec;
 mod fault;
 mod links;
 mod liveness;
@@ -48,10 +49,12 @@ pub enum Subject {
     Shipped,
     /// One of the deliberately broken ones; [`list_clients`] has their names.
     Broken(String),
+    /// Somebody else's, behind a program that speaks lines (docs/torture.md).
+    Exec(String),
 }
 
 impl Subject {
-    /// From the word of the command line: `lockkeeper`, `broken:NAME`.
+    /// From the word of the command line: `lockkeeper`, `broken:NAME`, `exec:COMMAND`.
     ///
     /// # Errors
     /// What is wrong with it, and what there is.
@@ -60,7 +63,8 @@ impl Subject {
             None if word == "lockkeeper" => Ok(Self::Shipped),
             Some(("broken", name)) if broken::find(name).is_some() => Ok(Self::Broken(name.to_owned())),
             Some(("broken", name)) => Err(format!("there is no broken client {name:?}; --list-clients lists them")),
-            _ => Err(format!("{word:?} is no client: lockkeeper, or broken:NAME (--list-clients lists them)")),
+            Some(("exec", command)) if !command.trim().is_empty() => Ok(Self::Exec(command.to_owned())),
+            _ => Err(format!("{word:?} is no client: lockkeeper, broken:NAME (--list-clients lists them), or exec:COMMAND")),
         }
     }
 
@@ -74,6 +78,7 @@ impl Subject {
         match self {
             Self::Shipped => None,
             Self::Broken(name) => Some(format!("broken:{name}")),
+            Self::Exec(command) => Some(command.clone()),
         }
     }
 
@@ -88,6 +93,7 @@ impl Subject {
 /// When `out` cannot be written.
 pub fn list_clients(out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{:<32} this library", "lockkeeper")?;
+    writeln!(out, "{:<32} somebody else's lock, behind a program that speaks lines (docs/torture.md)", "exec:COMMAND")?;
     for broken in broken::all() {
         writeln!(out, "{:<32} {}", format!("broken:{}", broken.name), broken.what)?;
     }

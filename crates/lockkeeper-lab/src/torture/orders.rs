@@ -5,6 +5,7 @@ use std::io::{BufRead, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,8 @@ pub(super) struct Orders {
     pub(super) tasks: u32,
     pub(super) names: u32,
     pub(super) seed: u64,
+    /// T of the engine: how long a lease of somebody else's may be.
+    pub(super) recovery: Duration,
 }
 
 /// Set when the work is to end.
@@ -38,6 +41,9 @@ impl Ended {
 pub(super) fn hear() -> Result<(Orders, Ended), String> {
     // Without it a parent that is killed would leave a stopped client stopped for ever.
     let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
+    // A program that somebody else's lock is behind may end while we write to it.
+    // SAFETY: ignoring a signal runs no code of ours.
+    let _ = unsafe { nix::sys::signal::signal(Signal::SIGPIPE, nix::sys::signal::SigHandler::SigIgn) };
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);
     let not_ours = "this subcommand is for `lockkeeper torture` itself";

@@ -118,7 +118,9 @@ impl Verdict {
     }
 
     fn word(&self) -> &'static str {
-        if self.has_violations() {
+        if self.of.report.counts.holds == 0 {
+            "too-weak"
+        } else if self.has_violations() {
             "violations"
         } else if self.of.weak.is_some() {
             "too-weak"

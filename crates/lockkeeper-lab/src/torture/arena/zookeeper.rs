@@ -47,7 +47,7 @@ impl ZooKeeperArena {
             other => return Err(wrong(format!("zk:auto: nodes={other}: give 1, 3 or 5"))),
         };
         let (check, mut options) = take(&options, "container_check");
-        let mut settings = Settings { tick: TICK, ..Settings::default() };
+        let mut settings = Settings { tick: TICK, ends_with_us: true, ..Settings::default() };
         if let Some(text) = check {
             let every =
                 lockkeeper::duration::parse(text).ok_or_else(|| wrong(format!("zk:auto: container_check={text} is no duration")))?;
