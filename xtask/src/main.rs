@@ -11,6 +11,7 @@ mod stage;
 mod tasks;
 mod test;
 mod tools;
+mod torture;
 
 use std::process::ExitCode;
 
@@ -24,12 +25,13 @@ cargo xtask TASK
   servers    list the programs that tests need from outside, and install those that are missing
   interop    run the drivers of other lock libraries under interop/
   simulate   random schedules of faults on virtual time: --seeds N (how many), --seed S (the first; alone: only that one), --minutes M
+  torture    --hours N: every engine under faults, in turn, until a violation or the end; pictures in target/torture
   bench      measure every figure beside its floor, from a release build; what follows goes to `lockkeeper bench`
   docs       build the documentation of the workspace, warnings denied; --open shows it
   dist       release build, completions and man page into target/dist
   licences   check the licence of every dependency against deny.toml
 
-  --all      test: fmt, clippy, docs, doctests, examples, long tests, the README's commands, bench, a cold release build
+  --all      test: fmt, clippy, docs, doctests, examples, long tests, broken clients, torture, the README's commands, bench, a cold release build
   --yes      answer yes to installing packages (so does a set CI)
   --dry-run  test: say what would be done, and do nothing
 ";
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         "servers" => servers::run(&rest),
         "interop" => tasks::interop(&rest),
         "simulate" => test::simulate(&rest),
+        "torture" => torture::long(&rest),
         "bench" => tasks::bench(&rest),
         "docs" => tasks::docs(&rest),
         "dist" => tasks::dist(&rest),

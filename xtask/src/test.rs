@@ -26,6 +26,14 @@ const ADDED: &[Stage] = &[
         vital: false,
         run: models,
     },
+    Stage {
+        name: "broken-clients",
+        minutes: 5.0,
+        what: "every lock that is known to be wrong, until it is convicted",
+        vital: false,
+        run: broken_clients,
+    },
+    Stage { name: "torture", minutes: 3.0, what: "every engine under faults, 30 s each", vital: false, run: crate::torture::briefly },
     Stage { name: "doctests", minutes: 2.0, what: "the examples in the documentation, README included", vital: false, run: doctests },
     Stage { name: "examples", minutes: 1.0, what: "every example of the library", vital: false, run: examples },
     Stage { name: "fmt", minutes: 0.5, what: "cargo fmt --check", vital: false, run: fmt },
@@ -58,7 +66,7 @@ fn announce(stages: &[&Stage], all: bool) {
     let minutes: f64 = stages.iter().map(|stage| stage.minutes).sum();
     println!("This takes at most about {minutes:.0} minutes on two cores:");
     for stage in stages {
-        println!("  {:<12} {:>4} min  {}", stage.name, stage.minutes, stage.what);
+        println!("  {:<14} {:>4} min  {}", stage.name, stage.minutes, stage.what);
     }
     if !all {
         let names: Vec<&str> = ADDED.iter().map(|stage| stage.name).collect();
@@ -98,7 +106,7 @@ fn tests(workshop: &Workshop) -> Outcome {
 
 fn long_tests(workshop: &Workshop) -> Outcome {
     let names = integration_tests()?;
-    let names: Vec<&String> = names.iter().filter(|name| name.starts_with("long_")).collect();
+    let names: Vec<&String> = names.iter().filter(|name| name.starts_with("long_") && *name != BROKEN_CLIENTS).collect();
     if names.is_empty() {
         println!("there are none");
         return Ok(());
@@ -108,6 +116,13 @@ fn long_tests(workshop: &Workshop) -> Outcome {
         command.args(["--test", name]);
     }
     workshop.run(test_runner(&mut command))
+}
+
+/// These have a stage of their own, for what they print is the result: the seconds to each conviction.
+const BROKEN_CLIENTS: &str = "long_broken_clients";
+
+fn broken_clients(workshop: &Workshop) -> Outcome {
+    workshop.run(test_runner(cargo_test().args(["--test", BROKEN_CLIENTS])).args(["--nocapture", "--test-threads", "1"]))
 }
 
 /// The searches have a stage of their own, for what they print is the result.
