@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -82,7 +83,7 @@ impl RedisServer {
         for _ in 0..5 {
             let mut command = Command::new("redis-server");
             if self.ends_with_us {
-                super::end_with_us(&mut command);
+                end_with_us(&mut command);
             }
             let child = command
                 .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
@@ -272,6 +273,16 @@ impl RedisClient {
             Some(("*", rest)) => (0..length(rest).max(0)).flat_map(|_| self.read()).collect(),
             _ => panic!("not an answer: {line}"),
         }
+    }
+}
+
+/// A server that ends with whoever starts it, whatever ends that, and that hears no Ctrl-C: whoever started it does. The
+/// kernel looks at the thread that starts it, so that must be one that stays.
+pub fn end_with_us(command: &mut Command) {
+    command.process_group(0);
+    // SAFETY: between fork and exec one system call is made, and nothing is allocated.
+    unsafe {
+        command.pre_exec(|| nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).map_err(Into::into));
     }
 }
 

@@ -140,7 +140,7 @@ impl Server {
         java.args(["-cp", &classes.join(":"), "org.apache.zookeeper.server.quorum.QuorumPeerMain"]);
         java.arg(&self.config).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         if self.settings.ends_with_us {
-            super::end_with_us(&mut java);
+            super::redis::end_with_us(&mut java);
         }
         self.child = Some(java.spawn()?);
         Ok(())
