@@ -15,6 +15,8 @@ use super::measure::{Pairs, Row};
 use super::{HELPER, Subject, text};
 use crate::helper::{Crew, Program, hear, say};
 
+/// The lock that goes to and fro.
+pub(super) const NAME: &str = "bench/handoff";
 /// How long the other process may be silent.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long the other process gets to stand in the kernel's line, where nothing shows it.
@@ -26,18 +28,14 @@ pub(super) fn process_handoff(subject: &Subject) -> Result<Vec<Row>, String> {
     let bare = Bare::open(&bare_path).map_err(text)?;
     let mut peer = Peer::start(&subject.url, &bare_path)?;
     let locks = lockkeeper::blocking::Locks::open(&subject.url).map_err(text)?;
-    let mutex = locks.mutex("bench/handoff");
+    let mutex = locks.mutex(NAME);
     let began = Instant::now();
     let mut all = Vec::new();
     while began.elapsed() < subject.time || all.len() < 8 {
         let guard = mutex.lock().run().map_err(text)?;
         peer.say("ours")?;
-        let until = Instant::now() + Duration::from_secs(5);
-        while locks.status(Kind::Lock, "bench/handoff").map_err(text)?.waiters.is_empty() && subject.engine == "file" {
-            if Instant::now() > until {
-                return Err("the other process does not stand in line".to_owned());
-            }
-            std::thread::sleep(Duration::from_micros(50));
+        if subject.engine == "file" {
+            until_waiting(&locks)?;
         }
         std::thread::sleep(SETTLE);
         let released = now();
@@ -56,6 +54,18 @@ pub(super) fn process_handoff(subject: &Subject) -> Result<Vec<Row>, String> {
     Ok(vec![row.beside("two processes, one blocking lock call", "≤ 2")])
 }
 
+/// Waits until the other process stands in line.
+pub(super) fn until_waiting(locks: &lockkeeper::blocking::Locks) -> Result<(), String> {
+    let until = Instant::now() + Duration::from_secs(5);
+    while locks.status(Kind::Lock, NAME).map_err(text)?.waiters.is_empty() {
+        if Instant::now() > until {
+            return Err("the other process does not stand in line".to_owned());
+        }
+        std::thread::sleep(Duration::from_micros(50));
+    }
+    Ok(())
+}
+
 /// What the other process is told first.
 #[derive(Serialize, Deserialize)]
 struct Told {
@@ -68,7 +78,7 @@ pub(crate) fn serve() -> Result<(), Error> {
     let Told { url, bare } = hear()?;
     let failed = |e| Error::new(ErrorKind::Refused, text(e));
     let locks = lockkeeper::blocking::Locks::open(&url)?;
-    let mutex = locks.mutex("bench/handoff");
+    let mutex = locks.mutex(NAME);
     let bare = Bare::open(&bare).map_err(failed)?;
     for line in std::io::stdin().lock().lines() {
         let at = if line.map_err(failed)? == "ours" {
@@ -88,26 +98,26 @@ pub(crate) fn serve() -> Result<(), Error> {
 }
 
 /// A clock that all processes of a machine share.
-fn now() -> u64 {
+pub(super) fn now() -> u64 {
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-struct Peer(Crew);
+pub(super) struct Peer(Crew);
 
 impl Peer {
-    fn start(url: &str, bare: &Path) -> Result<Self, String> {
+    pub(super) fn start(url: &str, bare: &Path) -> Result<Self, String> {
         let mut crew = Crew::new();
         let told = Told { url: url.to_owned(), bare: bare.to_owned() };
         crew.start(&Program::this().map_err(text)?, HELPER, &told).map_err(text)?;
         Ok(Self(crew))
     }
 
-    fn say(&mut self, word: &str) -> Result<(), String> {
+    pub(super) fn say(&mut self, word: &str) -> Result<(), String> {
         self.0.tell_all(word).map_err(text)
     }
 
-    fn turn_at(&mut self) -> Result<u64, String> {
+    pub(super) fn turn_at(&mut self) -> Result<u64, String> {
         let said = self.0.hear(PATIENCE).map_err(text)?.line;
         said.parse().map_err(|_| format!("the other process said {said:?} where a time was due"))
     }

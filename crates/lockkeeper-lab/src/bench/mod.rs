@@ -8,6 +8,7 @@ mod print;
 mod start;
 mod uncontended;
 mod waiting;
+mod zookeeper;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -130,11 +131,13 @@ impl Subject {
 
     fn measure(&self, name: &str) -> Result<Vec<Row>, String> {
         match name {
+            "uncontended" if self.engine == "zookeeper" => zookeeper::uncontended(self),
             "uncontended" => uncontended::uncontended(self),
             "turn" => contended::turn(self),
             "many-names" => uncontended::many_names(self),
             "one-name" => contended::one_name(self),
             "process-handoff" if self.engine == "memory" => Ok(Vec::new()),
+            "process-handoff" if self.engine == "zookeeper" => zookeeper::process_handoff(self),
             "process-handoff" => handoff::process_handoff(self),
             "places" => waiting::places(self),
             "run" if self.engine == "file" => start::run(self),

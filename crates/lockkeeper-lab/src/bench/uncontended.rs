@@ -30,7 +30,7 @@ pub(super) fn uncontended(subject: &Subject) -> Result<Vec<Row>, String> {
     Ok(vec![subject.row("uncontended", 1).measured(&pairs(subject.time, BATCH, ours, floor)?).beside("tokio Mutex", "-")])
 }
 
-async fn cycles(mutex: &lockkeeper::Mutex, batch: u32) -> Result<(), String> {
+pub(super) async fn cycles(mutex: &lockkeeper::Mutex, batch: u32) -> Result<(), String> {
     for _ in 0..batch {
         drop(mutex.lock().await.map_err(text)?);
     }

@@ -13,6 +13,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use super::free_port;
+use crate::proxy::{Proxy, Way};
 
 /// Where the package puts its classes.
 const JARS: &str = "/usr/share/java";
@@ -312,6 +313,40 @@ impl Ensemble {
         Ok(Self { servers })
     }
 
+    /// Starts an ensemble in which each server follows another over a proxy of its own, so that one can be cut off.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn start_apart(count: usize, settings: &Settings) -> io::Result<(Self, Links)> {
+        let mut ports = Vec::new();
+        for _ in 0..count {
+            ports.push((free_port()?, free_port()?));
+        }
+        let (mut servers, mut links) = (Vec::new(), Vec::new());
+        for own in 0..count {
+            let mut to_others = Vec::new();
+            let mut members = Vec::new();
+            for (other, (quorum, election)) in ports.iter().enumerate() {
+                let quorum = if other == own {
+                    *quorum
+                } else {
+                    to_others.push(Proxy::to(*quorum));
+                    to_others.last().map_or(0, Proxy::port)
+                };
+                members.push(format!("server.{}=127.0.0.1:{quorum}:{election}", other + 1));
+            }
+            let mut server = Server::configured(settings.clone(), &members)?;
+            fs::write(server.dir.path().join("data/myid"), (own + 1).to_string())?;
+            server.run()?;
+            servers.push(server);
+            links.push(to_others);
+        }
+        for server in &mut servers {
+            server.wait_until_serving()?;
+        }
+        Ok((Self { servers }, Links(links)))
+    }
+
     /// Which server leads.
     pub fn leader(&self) -> Option<usize> {
         self.servers.iter().position(|s| s.mode().as_deref() == Some("leader"))
@@ -321,5 +356,18 @@ impl Ensemble {
     pub fn addresses(&self) -> String {
         let all: Vec<String> = self.servers.iter().map(Server::address).collect();
         all.join(",")
+    }
+}
+
+/// How the servers of an ensemble reach the one that leads them.
+pub struct Links(Vec<Vec<Proxy>>);
+
+impl Links {
+    /// Cuts a follower off from whoever leads: no connection ends, and nothing arrives any more.
+    pub fn cut_off(&self, server: usize) {
+        for link in self.0.get(server).into_iter().flatten() {
+            link.hold(Way::Up);
+            link.hold(Way::Down);
+        }
     }
 }

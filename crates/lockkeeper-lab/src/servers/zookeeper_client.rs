@@ -1,7 +1,7 @@
 //! A plain, blocking ZooKeeper client: for what tests and measurements do to a server beside the library.
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use super::zookeeper_proxy::op;
@@ -31,7 +31,15 @@ impl Client {
     /// # Errors
     /// When the server is not there, or does not serve.
     pub fn connect(port: u16) -> io::Result<Self> {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        Self::connect_to((Ipv4Addr::LOCALHOST, port))
+    }
+
+    /// Connects to a server anywhere.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn connect_to(address: impl ToSocketAddrs) -> io::Result<Self> {
+        let mut stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         let mut hello = Vec::new();
@@ -53,6 +61,14 @@ impl Client {
     /// What the server answers instead, as a number in the text.
     pub fn create(&mut self, path: &str, data: &[u8], kind: Kind) -> io::Result<String> {
         self.ask_create(path, data, kind)?;
+        self.created()
+    }
+
+    /// Reads the answer to a create: the node's path.
+    ///
+    /// # Errors
+    /// As [`Client::create`].
+    pub fn created(&mut self) -> io::Result<String> {
         Ok(text(&self.answer()?))
     }
 

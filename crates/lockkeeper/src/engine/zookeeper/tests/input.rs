@@ -305,3 +305,21 @@ fn names_that_a_path_cannot_say_and_modes_that_a_layout_has_not_are_refused_befo
         assert!(one.children("").await.is_empty());
     });
 }
+
+#[test]
+fn z6_numbers_are_compared_in_the_order_in_which_they_were_counted_and_not_as_texts() {
+    run(async {
+        let place = Place::new().await;
+        let one = place.client().await;
+        one.create(&one.path("x"), b"", Create::Persistent).await;
+        // Behind the greatest number comes the smallest, and -1 before 0: whoever has a number near the greatest came later.
+        let before = one.create(&one.path("x/_c_7b2e-lock--000000001"), b"them", Create::Ephemeral).await;
+        one.create(&one.path("x/_c_7b2d-lock-2147483647"), b"later", Create::Ephemeral).await;
+        let a = claim("x");
+        let Attempt::InLine(line) = one.join(&a).await else { panic!("one is before it") };
+        assert_eq!(line.ahead, Some(1));
+        assert_eq!(line.holder.and_then(|h| h.label).as_deref(), Some("them"));
+        one.delete(&before).await;
+        one.granted(a.id).await;
+    });
+}

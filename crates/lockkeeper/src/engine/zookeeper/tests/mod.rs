@@ -4,6 +4,7 @@ mod faults;
 mod input;
 mod mutex;
 mod others;
+mod partition;
 mod semaphores;
 mod tls;
 mod writes;

@@ -1,0 +1,75 @@
+//! The floors on ZooKeeper: the same requests by a plain client, on sockets of its own.
+
+use std::time::Instant;
+
+use lockkeeper::url::EngineUrl;
+
+use super::handoff::{self, Peer};
+use super::measure::{Pairs, Row, pairs};
+use super::uncontended::cycles;
+use super::{Subject, text};
+use crate::servers::zookeeper_client::{Client, Kind};
+
+const BATCH: u32 = 32;
+
+/// A plain client of the subject's first server, and a directory of its own there.
+fn client(subject: &Subject) -> Result<(Client, String), String> {
+    let url = EngineUrl::parse(&subject.url).map_err(text)?;
+    let (host, port) = url.hosts.first().ok_or("the URL names no server")?;
+    let mut client = Client::connect_to((host.as_str(), port.unwrap_or(2181))).map_err(text)?;
+    let dir = format!("{}/bench-floor", url.path.trim_end_matches('/'));
+    // It is there from the second row on.
+    if client.children(&dir).is_err() {
+        client.create(&dir, b"", Kind::Persistent).map_err(text)?;
+    }
+    Ok((client, dir))
+}
+
+/// Acquire, and release without waiting, beside one create, and a delete that nobody waits for.
+pub(super) fn uncontended(subject: &Subject) -> Result<Vec<Row>, String> {
+    let mutex = subject.locks.mutex("bench/uncontended");
+    let (mut raw, dir) = client(subject)?;
+    let ours = |batch| subject.runtime.block_on(cycles(&mutex, batch));
+    let mut floor = |batch: u32| -> std::io::Result<()> {
+        for deletes in 0..batch {
+            raw.ask_create(&format!("{dir}/_c_00000000-0000-0000-0000-000000000000-lock-"), b"", Kind::EphemeralSequential)?;
+            if deletes > 0 {
+                raw.answer()?;
+            }
+            let node = raw.created()?;
+            raw.ask_delete(&node)?;
+        }
+        raw.answer().map(drop)
+    };
+    let both = pairs(subject.time, BATCH, ours, |batch| floor(batch).map_err(text))?;
+    Ok(vec![subject.row("uncontended", 1).measured(&both).beside("one create, and a delete not awaited", "≤ 1.2")])
+}
+
+/// Release here, turn there, beside a delete here and the event of a data watch there.
+pub(super) fn process_handoff(subject: &Subject) -> Result<Vec<Row>, String> {
+    let ((mut holds, dir), (mut waits, _)) = (client(subject)?, client(subject)?);
+    let mut peer = Peer::start(&subject.url, &subject.file("bare-handoff"))?;
+    let locks = lockkeeper::blocking::Locks::open(&subject.url).map_err(text)?;
+    let mutex = locks.mutex(handoff::NAME);
+    let began = Instant::now();
+    let mut all = Vec::new();
+    while began.elapsed() < subject.time || all.len() < 8 {
+        let guard = mutex.lock().run().map_err(text)?;
+        peer.say("ours")?;
+        handoff::until_waiting(&locks)?;
+        let released = handoff::now();
+        drop(guard);
+        let ours = peer.turn_at()?.saturating_sub(released);
+        let node = holds.create(&format!("{dir}/lock-"), b"", Kind::EphemeralSequential).map_err(text)?;
+        waits.watch(&node).map_err(text)?;
+        let released = handoff::now();
+        holds.ask_delete(&node).map_err(text)?;
+        waits.event().map_err(text)?;
+        let floor = handoff::now().saturating_sub(released);
+        holds.answer().map_err(text)?;
+        all.push((ours as f64 / 1e3, floor as f64 / 1e3));
+    }
+    all.remove(0);
+    let row = subject.row("process-handoff", 2).measured(&Pairs(all));
+    Ok(vec![row.beside("a delete, and the event of a data watch", "≤ 1.3")])
+}
