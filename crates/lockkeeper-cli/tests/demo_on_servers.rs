@@ -22,7 +22,9 @@ fn is_clean(engine: &Engine) -> bool {
 fn the_whole_story(engine: &Engine) {
     let place = Place::new();
     assert!(is_clean(engine));
-    let ran = engine.run(&place, &["demo", "oversell", "--workers", "3", "--stock", "8", "--orders", "30", "--json"]);
+    // Act 4 waits for a session to end.
+    let url = engine.url().replace("session_timeout=4s", "session_timeout=1s");
+    let ran = place.run(["demo", "oversell", "--workers", "3", "--stock", "8", "--orders", "30", "--json", "--url", &url]);
     assert_eq!(ran.code, 0, "{ran:?}");
     let runs: Vec<_> = ran.out.lines().map(json).collect();
     let of = |at: usize, key: &str| runs[at][key].clone();

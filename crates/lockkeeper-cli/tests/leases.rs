@@ -54,7 +54,7 @@ fn not_obtained_says_who_has_it() {
         let place = Place::new();
         let mut holder = engine.start(&place, &["run", "a", "--label", "import", "--", "sh", "-c", "echo > runs; exec sleep 1000"]);
         place.read("runs");
-        for (options, code) in [(&["-n"][..], 75), (&["-w", "300ms"], 75), (&["-n", "-E", "3"], 3), (&["-w", "0"], 75)] {
+        for (options, code) in [(&["-n"][..], 75), (&["-w", "1500ms"], 75), (&["-n", "-E", "3"], 3), (&["-w", "0"], 75)] {
             let ran = engine.run(&place, &[&["run", "a", "--report", "report"], options, &["--", "true"]].concat());
             assert_eq!(ran.code, code, "{}: {options:?}: {ran:?}", engine.name());
             assert!(ran.err.contains(&format!("pid {}", holder.pid())) && ran.err.contains("import"), "{}: {ran:?}", engine.name());
@@ -252,4 +252,48 @@ fn elect_leads_shows_its_id_and_stands_again_after_a_loss() {
         assert_eq!(leader.wait(), 143);
         assert_eq!(engine.run(&place, &["elect", "boss", "--", "sh", "-c", "exit 6"]).code, 6);
     }
+}
+
+#[test]
+fn the_commands_own_code_stays_although_the_release_is_not_answered() {
+    let (engine, place) = (Engine::redis(), Place::new());
+    let script = "echo > runs; while [ ! -e over ]; do sleep 0.01; done; exit 3";
+    let front = engine.start(&place, &["run", "a", "--report", "report", "--", "sh", "-c", script]);
+    place.read("runs");
+    engine.stop();
+    std::fs::write(place.path("over"), "").unwrap();
+    let ran = front.output();
+    engine.go_on();
+    assert_eq!(ran.code, 3, "{ran:?}");
+    let report = json(place.read("report").trim_end());
+    assert_eq!((report["outcome"].as_str(), report["release"].as_str()), (Some("ran"), Some("unknown")), "{report}");
+}
+
+#[test]
+fn a_lock_under_another_goes_with_it() {
+    let (engine, place) = (Engine::redis(), Place::new());
+    let script = "trap '' TERM; echo > runs; while :; do echo first >> writes; sleep 0.005; done";
+    let outer = engine.start(&place, &["run", "a", "--ttl", "2s", "-q", "--", common::PROGRAM, "run", "b", "-q", "--", "sh", "-c", script]);
+    place.read("runs");
+    let keeper = guardian(outer.pid());
+    outer.signal(Signal::SIGKILL);
+    let next = engine.run(&place, &["run", "a", "-w", "20", "-q", "--", "sh", "-c", "echo next >> writes"]);
+    assert_eq!(next.code, 0, "{next:?}");
+    until_gone(keeper);
+    assert_eq!(engine.run(&place, &["run", "b", "-w", "20", "-q", "--", "true"]).code, 0);
+    let writes = std::fs::read_to_string(place.path("writes")).unwrap();
+    assert!(writes.ends_with("first\nnext\n"), "nothing of the first was written after the next began");
+}
+
+#[test]
+fn a_share_that_could_only_wait_for_its_own_ancestor_is_refused() {
+    let (engine, place) = (Engine::redis(), Place::new());
+    // A writer stands in line between the share above and the one below.
+    let script = "\"$LK\" run a -q -- true & writer=$!; until \"$LK\" status a --json | grep -q '\"waiters\":\\[{'; do :; done; \
+                  \"$LK\" run a -s -- true; code=$?; kill $writer; exit $code";
+    // The writer is asked for by the shell, and not by us: it would be refused at once.
+    let script = format!("stack=$LOCKKEEPER_STACK; {}", script.replace("\"$LK\" run a -q", "env -u LOCKKEEPER_STACK \"$LK\" run a -q"));
+    let ran = engine.run(&place, &["run", "a", "-s", "--", "sh", "-c", &script]);
+    assert_eq!(ran.code, 64, "{ran:?}");
+    assert!(ran.err.contains("would deadlock"), "{ran:?}");
 }

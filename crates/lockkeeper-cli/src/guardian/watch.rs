@@ -12,6 +12,9 @@ use crate::start::{Moment, moment};
 
 /// The longest time between two looks at a group that is ending.
 const LOOK: Duration = Duration::from_millis(50);
+/// How long after a KILL the lock stays, although nothing of the group runs any more: a lockkeeper in it had a guardian of its
+/// own, which ends what that one ran.
+const SETTLE: Duration = Duration::from_millis(100);
 /// The same while nothing presses.
 const LOOK_SELDOM: Duration = Duration::from_millis(500);
 
@@ -27,6 +30,7 @@ pub struct Watch<'a> {
     kill_after: Duration,
     left: bool,
     empty: bool,
+    settling: bool,
     look: Duration,
     looked: Moment,
 }
@@ -38,7 +42,19 @@ impl<'a> Watch<'a> {
         care.kill_after = held.lease_ttl().map_or(care.kill_after, |ttl| care.kill_after.min(ttl / 3));
         let (look, looked) = (Duration::from_millis(1), Moment::ZERO);
         let duty = Duty::new(care, granted);
-        Self { guardian, held, duty, target: None, is_over: false, kill_after: care.kill_after, left: false, empty: false, look, looked }
+        Self {
+            guardian,
+            held,
+            duty,
+            target: None,
+            is_over: false,
+            kill_after: care.kill_after,
+            left: false,
+            empty: false,
+            settling: false,
+            look,
+            looked,
+        }
     }
 
     /// Reckons anew until when the lease lasts.
@@ -81,6 +97,10 @@ impl<'a> Watch<'a> {
         self.looked = now;
         self.look = if self.duty.is_ending() { LOOK.min(self.look * 2) } else { LOOK_SELDOM };
         if self.guardian.order.care.leave_children || !target.is_alive() {
+            if self.duty.was_killed() && !std::mem::replace(&mut self.settling, true) {
+                self.look = SETTLE;
+                return;
+            }
             self.empty = true;
             self.step(Event::Empty);
         } else if self.duty.was_killed() {

@@ -16,6 +16,9 @@ use crate::supervise::timeout;
 
 /// How long `run` tries again to reach an engine when no `-w` says it.
 pub const REACH: Duration = Duration::from_secs(10);
+/// How long an engine has at least for its first answer, so that a short `-w` on a busy machine says who holds the lock, and not that
+/// nobody answers.
+const ONCE: Duration = Duration::from_secs(1);
 /// How long before the end of its time the last try is made.
 const LAST: Duration = Duration::from_millis(100);
 /// The pause between two tries, growing to this.
@@ -56,14 +59,14 @@ impl Ask<'_> {
     pub fn obtain(&self, signals: &Signals, words: &mut Words) -> Obtained {
         let until = self.patience.map(|p| self.since + p);
         let mut pause = Duration::from_millis(50);
-        let give_up = until.or(self.reach.map(|reach| self.since + reach));
+        let give_up = until.map(|until| until.max(self.since + ONCE)).or(self.reach.map(|reach| self.since + reach));
         loop {
             let error = match self.once(until, give_up, signals, words) {
                 Ok(obtained) => return obtained,
                 Err(error) => error,
             };
             // Only what may come by itself is waited for; with -n it is tried once.
-            let left = give_up.map(|give_up| give_up.saturating_sub(moment()));
+            let left = until.or(give_up).map(|end| end.saturating_sub(moment()));
             let too_late = left.is_some_and(|left| left <= LAST);
             if error.kind() != ErrorKind::Unreachable || !error.is_temporary() || too_late {
                 return Obtained::Failed(error);

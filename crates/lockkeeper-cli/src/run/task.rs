@@ -54,7 +54,7 @@ impl Task<'_> {
         let start = Start { argv: self.argv, environment: &environment, inherit, announce: holding.and_then(Holding::announce) };
         let plan = Plan::make(self.foreground);
         let started = signals.take_more(plan.own_group).and_then(|()| Job::start(&start, plan, signals.before()));
-        let mut job = started.map_err(|error| Failure::not_started(&self.program(), &error))?;
+        let mut job = started.map_err(|error| self.not_started(start.announce.is_some(), &error))?;
         let orders = Orders { kill_after: self.kill_after, on_lost: self.on_lost, until, leave_children: self.leave_children };
         let under: &dyn Under = holding.map_or(&Nothing, |h| h as &dyn Under);
         Ok(look_after(&mut job, signals, under, orders, &mut |news| tell(words, self.on_lost, news)))
@@ -69,6 +69,13 @@ impl Task<'_> {
         };
         let start = Start { argv: self.argv, environment: &environment, inherit, announce: None };
         Failure::not_started(&self.program(), &become_command(&start, signals.before()))
+    }
+
+    fn not_started(&self, announced: bool, error: &std::io::Error) -> Failure {
+        if announced && error.kind() == std::io::ErrorKind::BrokenPipe {
+            return Failure::internal("its guardian ended before the command was started; nothing ran");
+        }
+        Failure::not_started(&self.program(), error)
     }
 
     fn program(&self) -> String {
