@@ -209,8 +209,9 @@ impl Run {
     /// Whether a broken client has shown already what is wrong with it; then there is no more to wait for.
     fn is_convicted(&mut self) -> bool {
         self.looked = Instant::now();
-        let (Some(broken), Ok(findings)) = (self.broken, self.findings()) else { return false };
-        let (report, convictions) = findings;
+        let Some(broken) = self.broken else { return false };
+        // Histories that cannot be read now are read at the end, where it is an error.
+        let Ok((report, convictions)) = self.findings() else { return false };
         let mut found = report.found.keys().map(|c| c.as_str()).chain(convictions.iter().map(|c| c.class));
         found.any(|class| broken.convicted_by.contains(&class))
     }
