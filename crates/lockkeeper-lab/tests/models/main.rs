@@ -6,3 +6,4 @@
 mod explore;
 mod file;
 mod line;
+mod redis;

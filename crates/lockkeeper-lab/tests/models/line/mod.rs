@@ -5,14 +5,16 @@
 //! knows at every instant.
 
 mod process;
-mod register;
+pub mod register;
+
+use std::marker::PhantomData;
 
 use lockkeeper::Mode;
 use stateright::{Model, Property};
 
 use crate::explore::{convicts, holds};
 use process::{Process, Sent, Task};
-use register::{Answer, Call, Push, Register};
+use register::{Answer, Call, Push, Register, Server};
 
 /// What one task does.
 #[derive(Clone, Copy, Debug)]
@@ -26,12 +28,12 @@ pub struct Plan {
     sleeps: bool,
 }
 
-const LOCK: Plan = Plan { mode: Mode::Exclusive, trying: false, patience: None, fickle: false, sleeps: false };
-const READ: Plan = Plan { mode: Mode::Shared, ..LOCK };
-const TRY: Plan = Plan { trying: true, ..LOCK };
-const FICKLE: Plan = Plan { fickle: true, ..LOCK };
-const SLEEPER: Plan = Plan { sleeps: true, ..LOCK };
-const HURRIED: Plan = Plan { patience: Some(1), ..LOCK };
+pub const LOCK: Plan = Plan { mode: Mode::Exclusive, trying: false, patience: None, fickle: false, sleeps: false };
+pub const READ: Plan = Plan { mode: Mode::Shared, ..LOCK };
+pub const TRY: Plan = Plan { trying: true, ..LOCK };
+pub const FICKLE: Plan = Plan { fickle: true, ..LOCK };
+pub const SLEEPER: Plan = Plan { sleeps: true, ..LOCK };
+pub const HURRIED: Plan = Plan { patience: Some(1), ..LOCK };
 
 /// What a careless lock gets wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,12 +48,16 @@ pub enum Flaw {
     LateRequestsLock,
     OneTokenForAllTurns,
     WakesOnlyByPush,
+    /// Nothing but a counter numbers the grants.
+    CountsOnly,
+    /// No flaw of ours: the server loses its data.
+    ServerForgets,
     /// No flaw of ours: the server's clock jumps ahead by a whole lease.
     ServerClockJumps,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Message {
+pub enum Message {
     Call {
         process: u8,
         number: u8,
@@ -71,24 +77,27 @@ enum Message {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct World {
+pub struct World<S> {
     now: u64,
     /// How far the server's clock has jumped.
     jumped: u64,
     processes: Vec<Process>,
-    server: Register,
+    server: S,
     /// Sorted: the network keeps no order.
     network: Vec<Message>,
     silences: u8,
     lost_pushes: u8,
     deaths: u8,
+    copies: u8,
+    flushes: u8,
+    flushed: bool,
     greatest_token: u64,
     tokens_rise: bool,
     passed: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Step {
+pub enum Step {
     Tick,
     ClockJumps,
     Asks(u8, u8),
@@ -100,9 +109,11 @@ enum Step {
     Silence(u8, u8),
     Loses(Message),
     Dies(u8),
+    Doubles(Message),
+    Flush,
 }
 
-struct Line {
+pub struct Line<S> {
     plans: Vec<Vec<Plan>>,
     /// The last tick before which everything may happen.
     until: u64,
@@ -112,35 +123,59 @@ struct Line {
     flaw: Option<Flaw>,
     /// The first task of the first process has the lock already.
     held: bool,
+    copies: u8,
+    flushes: u8,
+    server: PhantomData<S>,
 }
 
-impl Line {
-    fn of(plans: &[&[Plan]]) -> Self {
+impl<S: Server> Line<S> {
+    pub fn of(plans: &[&[Plan]]) -> Self {
         let plans = plans.iter().map(|p| p.to_vec()).collect();
-        Self { plans, until: 7, silences: 0, lost_pushes: 0, deaths: 0, flaw: None, held: false }
+        Self {
+            plans,
+            until: 7,
+            silences: 0,
+            lost_pushes: 0,
+            deaths: 0,
+            flaw: None,
+            held: false,
+            copies: 0,
+            flushes: 0,
+            server: PhantomData,
+        }
     }
 
-    fn until(self, until: u64) -> Self {
+    pub fn until(self, until: u64) -> Self {
         Self { until, ..self }
     }
 
-    fn silences(self, silences: u8) -> Self {
+    pub fn silences(self, silences: u8) -> Self {
         Self { silences, ..self }
     }
 
-    fn lost_pushes(self, lost_pushes: u8) -> Self {
+    pub fn lost_pushes(self, lost_pushes: u8) -> Self {
         Self { lost_pushes, ..self }
     }
 
-    fn deaths(self, deaths: u8) -> Self {
+    pub fn deaths(self, deaths: u8) -> Self {
         Self { deaths, ..self }
     }
 
-    fn held(self) -> Self {
+    /// So many requests arrive twice.
+    pub fn copies(self, copies: u8) -> Self {
+        Self { copies, ..self }
+    }
+
+    /// So often the server loses everything.
+    pub fn flushes(self, flushes: u8) -> Self {
+        Self { flushes, ..self }
+    }
+
+    pub fn held(self) -> Self {
         Self { held: true, ..self }
     }
 
-    fn flaw(self, flaw: Flaw) -> Self {
+    pub fn flaw(self, flaw: Flaw) -> Self {
         Self { flaw: Some(flaw), ..self }
     }
 
@@ -149,7 +184,7 @@ impl Line {
     }
 
     /// Everything that can happen now, whether or not time is left for it.
-    fn possible(&self, world: &World, out: &mut Vec<Step>) {
+    fn possible(&self, world: &World<S>, out: &mut Vec<Step>) {
         for (p, process) in (0..).zip(&world.processes).filter(|(_, process)| process.alive) {
             for (t, task) in (0..).zip(&process.tasks) {
                 let plan = self.plan(p, t);
@@ -174,7 +209,7 @@ impl Line {
         }
     }
 
-    fn take_step(&self, world: &mut World, step: Step) {
+    fn take_step(&self, world: &mut World<S>, step: Step) {
         let (now, flaw) = (world.now, self.flaw);
         let mut sent = Sent::default();
         let mut pushes = Vec::new();
@@ -196,8 +231,10 @@ impl Line {
                 from = p;
                 let process = &mut world.processes[usize::from(p)];
                 process.take(now, usize::from(t), flaw, &mut sent);
-                if let Task::Has { token, .. } = process.tasks[usize::from(t)]
+                // One that the server has forgotten meanwhile is older than it looks.
+                if let Task::Has { token, hold, .. } = process.tasks[usize::from(t)]
                     && process.believes(now, &process.tasks[usize::from(t)])
+                    && world.server.has(now + world.jumped, hold)
                     && self.plan(p, t).mode == Mode::Exclusive
                 {
                     world.tokens_rise &= token > world.greatest_token;
@@ -228,6 +265,20 @@ impl Line {
                 }
                 world.remove(&message);
             }
+            Step::Doubles(message) => {
+                world.copies -= 1;
+                if let Message::Call { process, call, .. } = message {
+                    world.network.push(Message::Late { process, call });
+                }
+            }
+            Step::Flush => {
+                world.flushes -= 1;
+                world.flushed = true;
+                world.server.flush();
+                // A server needs a moment for that.
+                world.now += 1;
+                world.server.settle(world.now + world.jumped, &mut pushes);
+            }
             Step::Dies(p) => {
                 world.deaths -= 1;
                 world.die(p);
@@ -236,13 +287,11 @@ impl Line {
                 world.remove(&message);
                 match message {
                     Message::Call { process, number, call } => {
-                        let answer = world.server.call(now + world.jumped, process, &call, flaw);
+                        let answer = world.server.call(now + world.jumped, process, &call, flaw, &mut pushes);
                         world.network.push(Message::Reply { process, number, answer });
-                        world.server.settle(now + world.jumped, &mut pushes);
                     }
                     Message::Late { process, call } => {
-                        world.server.call(now + world.jumped, process, &call, flaw);
-                        world.server.settle(now + world.jumped, &mut pushes);
+                        world.server.call(now + world.jumped, process, &call, flaw, &mut pushes);
                     }
                     Message::Reply { process, number, answer } => {
                         from = process;
@@ -263,7 +312,7 @@ impl Line {
     }
 
     /// From here on nothing goes wrong any more: does everybody come to an end, and is nothing left?
-    fn comes_to_an_end(&self, world: &World) -> Result<(), &'static str> {
+    fn comes_to_an_end(&self, world: &World<S>) -> Result<(), &'static str> {
         let mut world = world.clone();
         let mut possible = Vec::new();
         for _ in 0..400 {
@@ -282,7 +331,7 @@ impl Line {
     }
 }
 
-impl World {
+impl<S: Server> World<S> {
     fn remove(&mut self, message: &Message) {
         let at = self.network.iter().position(|m| m == message).expect("it is under way");
         self.network.remove(at);
@@ -318,7 +367,7 @@ impl World {
     /// Once everybody is done, nothing of the living is left: neither on the server nor in memory.
     fn is_clean(&self) -> Result<(), &'static str> {
         let alive = |p: u8| self.processes[usize::from(p)].alive;
-        if self.server.holds.iter().any(|h| alive(h.process)) || self.server.line.iter().any(|p| alive(p.process)) {
+        if self.server.owners(self.now + self.jumped).into_iter().any(alive) {
             return Err("something is left on the server");
         }
         if self.processes.iter().any(|p| p.alive && p.residue()) {
@@ -333,30 +382,33 @@ impl World {
         self.processes.iter().filter(|p| p.alive).all(|process| {
             process.tasks.iter().filter(|task| process.believes(self.now, task)).all(|task| {
                 let Task::Has { hold, .. } = task else { return true };
-                self.server.holds.iter().any(|h| h.id == *hold && h.until > server_now)
+                self.server.has(server_now, *hold)
             })
         })
     }
 }
 
-const BELIEF: &str = "who believes to hold the lock holds it";
-const TOKENS: &str = "tokens rise";
-const END: &str = "everybody comes to an end, and nothing is left";
+pub const BELIEF: &str = "who believes to hold the lock holds it";
+pub const TOKENS: &str = "tokens rise";
+pub const END: &str = "everybody comes to an end, and nothing is left";
 
-impl Model for Line {
-    type State = World;
+impl<S: Server> Model for Line<S> {
+    type State = World<S>;
     type Action = Step;
 
-    fn init_states(&self) -> Vec<World> {
+    fn init_states(&self) -> Vec<World<S>> {
         let mut world = World {
             now: 1,
             jumped: 0,
             processes: self.plans.iter().map(|plans| Process::new(plans.len())).collect(),
-            server: Register::default(),
+            server: S::default(),
             network: Vec::new(),
             silences: self.silences,
             lost_pushes: self.lost_pushes,
             deaths: self.deaths,
+            copies: self.copies,
+            flushes: self.flushes,
+            flushed: false,
             greatest_token: 0,
             tokens_rise: true,
             passed: false,
@@ -372,13 +424,16 @@ impl Model for Line {
         vec![world]
     }
 
-    fn actions(&self, world: &World, out: &mut Vec<Step>) {
+    fn actions(&self, world: &World<S>, out: &mut Vec<Step>) {
         self.possible(world, out);
         if world.now < self.until {
             out.push(Step::Tick);
         }
         if world.jumped == 0 && self.flaw == Some(Flaw::ServerClockJumps) {
             out.push(Step::ClockJumps);
+        }
+        if world.flushes > 0 {
+            out.push(Step::Flush);
         }
         for (p, process) in (0..).zip(&world.processes).filter(|(_, process)| process.alive) {
             if world.silences > 0 {
@@ -394,13 +449,16 @@ impl Model for Line {
                 Message::Push(_) => world.lost_pushes > 0,
                 _ => false,
             };
+            if world.copies > 0 && matches!(message, Message::Call { .. }) {
+                out.push(Step::Doubles(message.clone()));
+            }
             if may_be_lost {
                 out.push(Step::Loses(message.clone()));
             }
         }
     }
 
-    fn next_state(&self, world: &World, step: Step) -> Option<World> {
+    fn next_state(&self, world: &World<S>, step: Step) -> Option<World<S>> {
         let mut world = world.clone();
         self.take_step(&mut world, step);
         Some(world)
@@ -408,57 +466,59 @@ impl Model for Line {
 
     fn properties(&self) -> Vec<Property<Self>> {
         let mut properties = vec![
-            Property::always(BELIEF, |_, world: &World| world.believing_is_holding()),
-            Property::always(TOKENS, |_, world: &World| world.tokens_rise),
-            Property::always(END, |model: &Self, world: &World| model.comes_to_an_end(world).is_ok()),
-            Property::sometimes("somebody has the lock", |_, world: &World| believers(world) > 0),
+            Property::always(BELIEF, |model: &Self, world: &World<S>| {
+                world.believing_is_holding() || world.flushed && model.flaw != Some(Flaw::ServerForgets)
+            }),
+            Property::always(TOKENS, |_, world: &World<S>| world.tokens_rise),
+            Property::always(END, |model: &Self, world: &World<S>| model.comes_to_an_end(world).is_ok()),
+            Property::sometimes("somebody has the lock", |_, world: &World<S>| believers(world) > 0),
         ];
         let many = self.plans.iter().filter(|plans| plans.len() > 1);
         for plans in many {
             if plans.iter().all(|plan| plan.mode == Mode::Shared) {
-                properties.push(Property::sometimes("readers hold it together", |_, world: &World| believers(world) > 1));
+                properties.push(Property::sometimes("readers hold it together", |_, world: &World<S>| believers(world) > 1));
             } else if plans.iter().all(|plan| !plan.trying) {
-                properties.push(Property::sometimes("a turn passes on", |_, world: &World| world.passed));
+                properties.push(Property::sometimes("a turn passes on", |_, world: &World<S>| world.passed));
             }
         }
         properties
     }
 }
 
-fn believers(world: &World) -> usize {
+fn believers<S: Server>(world: &World<S>) -> usize {
     let has = |p: &Process| p.tasks.iter().filter(|task| p.believes(world.now, task)).count();
     world.processes.iter().filter(|p| p.alive).map(has).sum()
 }
 
 #[test]
 fn the_local_line_keeps_every_rule() {
-    holds("line", "a lease is renewed, and lost", Line::of(&[&[LOCK]]).until(8).silences(2));
-    holds("line", "turns of one hold", Line::of(&[&[LOCK, LOCK]]).until(4));
-    holds("line", "two processes", Line::of(&[&[LOCK], &[LOCK]]).until(3));
-    holds("line", "two processes, hand-off", Line::of(&[&[LOCK, LOCK], &[LOCK]]).until(1));
-    holds("line", "an answer stays out", Line::of(&[&[LOCK], &[LOCK]]).until(2).silences(1));
-    holds("line", "a push is lost", Line::of(&[&[LOCK], &[LOCK]]).until(3).lost_pushes(1));
-    holds("line", "a process dies", Line::of(&[&[LOCK], &[LOCK]]).until(3).deaths(1));
-    holds("line", "a future is dropped at any await", Line::of(&[&[FICKLE], &[LOCK]]).until(3));
-    holds("line", "dropped, and no answer", Line::of(&[&[FICKLE]]).until(3).silences(2));
-    holds("line", "a future is not polled", Line::of(&[&[SLEEPER, LOCK], &[LOCK]]).until(1));
-    holds("line", "readers", Line::of(&[&[READ, READ], &[LOCK]]).until(1));
-    holds("line", "tries and time limits", Line::of(&[&[TRY, HURRIED], &[LOCK]]).until(1));
+    holds("line", "a lease is renewed, and lost", Line::<Register>::of(&[&[LOCK]]).until(8).silences(2));
+    holds("line", "turns of one hold", Line::<Register>::of(&[&[LOCK, LOCK]]).until(4));
+    holds("line", "two processes", Line::<Register>::of(&[&[LOCK], &[LOCK]]).until(3));
+    holds("line", "two processes, hand-off", Line::<Register>::of(&[&[LOCK, LOCK], &[LOCK]]).until(1));
+    holds("line", "an answer stays out", Line::<Register>::of(&[&[LOCK], &[LOCK]]).until(2).silences(1));
+    holds("line", "a push is lost", Line::<Register>::of(&[&[LOCK], &[LOCK]]).until(3).lost_pushes(1));
+    holds("line", "a process dies", Line::<Register>::of(&[&[LOCK], &[LOCK]]).until(3).deaths(1));
+    holds("line", "a future is dropped at any await", Line::<Register>::of(&[&[FICKLE], &[LOCK]]).until(3));
+    holds("line", "dropped, and no answer", Line::<Register>::of(&[&[FICKLE]]).until(3).silences(2));
+    holds("line", "a future is not polled", Line::<Register>::of(&[&[SLEEPER, LOCK], &[LOCK]]).until(1));
+    holds("line", "readers", Line::<Register>::of(&[&[READ, READ], &[LOCK]]).until(1));
+    holds("line", "tries and time limits", Line::<Register>::of(&[&[TRY, HURRIED], &[LOCK]]).until(1));
 }
 
 #[test]
 fn every_known_flaw_of_a_lock_client_is_found() {
-    let two = || Line::of(&[&[LOCK], &[LOCK]]);
+    let two = || Line::<Register>::of(&[&[LOCK], &[LOCK]]);
     convicts("line", "deadline counted from the reply", BELIEF, two().until(8).flaw(Flaw::DeadlineFromReply));
     convicts("line", "a push read late is a grant", BELIEF, two().held().until(6).flaw(Flaw::LatePushIsAGrant));
     convicts("line", "the server's clock jumps by a lease", BELIEF, two().flaw(Flaw::ServerClockJumps));
     convicts("line", "release by name", BELIEF, two().held().silences(1).flaw(Flaw::ReleaseByName));
     convicts("line", "unknown is taken for no", END, two().silences(1).flaw(Flaw::UnknownIsNo));
-    convicts("line", "leaves without a word", END, Line::of(&[&[FICKLE], &[LOCK]]).flaw(Flaw::LeavesWithoutAWord));
-    let one = Line::of(&[&[LOCK]]).until(9).silences(2);
+    convicts("line", "leaves without a word", END, Line::<Register>::of(&[&[FICKLE], &[LOCK]]).flaw(Flaw::LeavesWithoutAWord));
+    let one = Line::<Register>::of(&[&[LOCK]]).until(9).silences(2);
     convicts("line", "a request that comes late locks", END, one.flaw(Flaw::LateRequestsLock));
     convicts("line", "the watchdog outlives the unlock", END, two().flaw(Flaw::WatchdogOutlivesUnlock));
     convicts("line", "and its renewal revives the record", END, two().flaw(Flaw::RenewalRevives));
-    convicts("line", "one token for all turns", TOKENS, Line::of(&[&[LOCK, LOCK]]).flaw(Flaw::OneTokenForAllTurns));
+    convicts("line", "one token for all turns", TOKENS, Line::<Register>::of(&[&[LOCK, LOCK]]).flaw(Flaw::OneTokenForAllTurns));
     convicts("line", "wakes only by push", END, two().lost_pushes(1).flaw(Flaw::WakesOnlyByPush));
 }

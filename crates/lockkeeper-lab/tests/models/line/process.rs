@@ -8,7 +8,7 @@ use lockkeeper::test_util::machines::lease::{Change, Drift, Leases, deadline};
 use lockkeeper::test_util::machines::line::{Action, Answered, Ask, Event, Line, Rules, Seq, Shape};
 use lockkeeper::{ClaimId, Lost, Mode, Ticks};
 
-use super::register::{Answer, CLAIM_LEASE, Call, Push, TTL};
+use super::register::{Answer, Call, News, Push, TTL};
 use super::{Flaw, Plan};
 
 /// How often all places are re-checked.
@@ -63,6 +63,10 @@ pub struct Process {
     /// Claims that the engine may say something about.
     waiting: BTreeSet<ClaimId>,
     net_at: Option<u64>,
+    /// When to ask again for the place, because the lease before it ends then.
+    ask_at: Option<u64>,
+    /// Until when the last request of a claim may arrive and count.
+    sent_until: BTreeMap<ClaimId, u64>,
     /// Unknown releases: until when they are repeated, and when next.
     releases: BTreeMap<ClaimId, (u64, Option<u64>)>,
     drawn: u8,
@@ -95,6 +99,8 @@ impl Process {
             calls: BTreeMap::new(),
             waiting: BTreeSet::new(),
             net_at: None,
+            ask_at: None,
+            sent_until: BTreeMap::new(),
             releases: BTreeMap::new(),
             drawn: 0,
         }
@@ -168,17 +174,20 @@ impl Process {
     fn act(&mut self, now: u64, action: Action, given: bool, flaw: Option<Flaw>, out: &mut Sent) {
         match action {
             Action::Attempt(ask) => {
-                let not_after = now + PATIENCE;
+                let not_after = self.may_arrive_until(now, ask.id);
                 let call = Call::Attempt { id: ask.id, shared: ask.shape.mode == Mode::Shared, trying: ask.try_only, not_after };
                 self.send(now, call, out);
                 self.expect(now, ask.id);
             }
             Action::Withdraw(id) => {
                 self.waiting.remove(&id);
+                self.ask_at = None;
                 if flaw == Some(Flaw::LeavesWithoutAWord) {
                     self.line.step(ticks(now), Event::Withdrawn { claim: id, known: true }, &mut Vec::new());
                 } else {
-                    self.send(now, Call::Withdraw(id), out);
+                    let shared = self.line.shape_of(id).is_some_and(|shape| shape.mode == Mode::Shared);
+                    let refuse = self.sent_until.get(&id).copied().unwrap_or(0);
+                    self.send(now, Call::Withdraw { id, shared, refuse }, out);
                 }
             }
             Action::Release { hold, again } => {
@@ -189,9 +198,10 @@ impl Process {
                 self.releases.insert(hold, (until, None));
                 let again = again.map(|ask| {
                     self.expect(now, ask.id);
-                    (ask.id, ask.shape.mode == Mode::Shared, now + PATIENCE)
+                    (ask.id, ask.shape.mode == Mode::Shared, self.may_arrive_until(now, ask.id))
                 });
-                self.send(now, Call::Release { hold, again }, out);
+                let refuse = self.sent_until.get(&hold).copied().unwrap_or(0);
+                self.send(now, Call::Release { hold, again, refuse }, out);
             }
             Action::Offer { seq, hold, token } => {
                 out.passed |= given;
@@ -225,6 +235,11 @@ impl Process {
             .find(|task| matches!(task, Task::Waits(seq) | Task::Offered { seq, .. } | Task::Has { seq, .. } if *seq == of))
     }
 
+    fn may_arrive_until(&mut self, now: u64, claim: ClaimId) -> u64 {
+        self.sent_until.insert(claim, now + PATIENCE);
+        now + PATIENCE
+    }
+
     fn expect(&mut self, now: u64, claim: ClaimId) {
         self.waiting.insert(claim);
         self.net_at.get_or_insert(now + NET_EVERY);
@@ -245,14 +260,20 @@ impl Process {
         }
         match call {
             Call::Attempt { id, .. } => self.attempted(now, sent, id, answer, flaw, out),
-            Call::Recheck(id) => match answer {
+            Call::Recheck { id, .. } => match answer {
+                None if self.ask_at.is_none() => self.ask_at = Some(now + 1),
                 None => {}
                 Some(_) if self.line.place() != Some(id) => {}
                 Some(Answer::Gone) => self.step(now, Event::Wake { claim: id }, flaw, out),
                 Some(answer) => self.attempted(now, sent, id, Some(answer), flaw, out),
             },
-            Call::Withdraw(id) => self.step(now, Event::Withdrawn { claim: id, known: answer.is_some() }, flaw, out),
-            Call::Release { hold, again } => {
+            Call::Withdraw { id, .. } => {
+                if answer.is_some() {
+                    self.sent_until.remove(&id);
+                }
+                self.step(now, Event::Withdrawn { claim: id, known: answer.is_some() }, flaw, out);
+            }
+            Call::Release { hold, again, .. } => {
                 let (known, told) = match answer {
                     Some(Answer::Ended { again }) => (true, again),
                     _ => (false, None),
@@ -263,6 +284,7 @@ impl Process {
                 match self.releases.get_mut(&hold) {
                     Some((until, next)) if !known && now < *until => *next = Some(now + 1),
                     _ => {
+                        self.sent_until.remove(&hold);
                         self.releases.remove(&hold);
                     }
                 }
@@ -302,7 +324,12 @@ impl Process {
     fn attempted(&mut self, now: u64, sent: u64, id: ClaimId, answer: Option<Answer>, flaw: Option<Flaw>, out: &mut Sent) {
         let answer = match answer {
             Some(Answer::Granted { number, left, confirm }) => return self.granted(now, id, number, (sent, left, confirm), flaw, out),
-            Some(Answer::InLine) => Answered::InLine,
+            Some(Answer::InLine { ask_in }) => {
+                if flaw != Some(Flaw::WakesOnlyByPush) {
+                    self.ask_at = ask_in.map(|time| now + time.max(1));
+                }
+                Answered::InLine
+            }
             Some(Answer::Busy) => {
                 self.waiting.remove(&id);
                 Answered::No
@@ -321,6 +348,7 @@ impl Process {
             return self.step(now, Event::Answered { claim: id, answer: Answered::Unknown }, flaw, out);
         }
         self.waiting.remove(&id);
+        self.ask_at = None;
         if let Some(hold) = self.line.hold_for(id)
             && !self.kept.contains_key(&hold)
         {
@@ -335,19 +363,28 @@ impl Process {
         if !self.waiting.contains(&push.claim) {
             return;
         }
-        let since = if flaw == Some(Flaw::LatePushIsAGrant) { now } else { push.at };
-        let over = deadline(ticks(since), seconds(CLAIM_LEASE), DRIFT) <= ticks(now);
+        let (number, at, lease) = match push.news {
+            News::Granted { number, at, lease } => (number, at, lease),
+            News::First { ask_in } => {
+                if flaw != Some(Flaw::WakesOnlyByPush) {
+                    self.ask_at = Some(now + ask_in.max(1));
+                }
+                return;
+            }
+        };
+        let since = if flaw == Some(Flaw::LatePushIsAGrant) { now } else { at };
+        let over = deadline(ticks(since), seconds(lease), DRIFT) <= ticks(now);
         if over && self.line.place() == Some(push.claim) {
             return self.step(now, Event::Wake { claim: push.claim }, flaw, out);
         }
-        self.granted(now, push.claim, push.number, (since, CLAIM_LEASE, true), flaw, out);
+        self.granted(now, push.claim, number, (since, lease, true), flaw, out);
     }
 
     /// When it has something to do by itself.
     pub fn next_timer(&self) -> Option<u64> {
         let machines = [self.line.next_timer(), self.leases.next_timer()].into_iter().flatten().map(|at| at.0.div_ceil(SECOND));
         let again = self.releases.values().filter_map(|(_, next)| *next);
-        machines.chain(again).chain(self.net_at).min()
+        machines.chain(again).chain(self.net_at).chain(self.ask_at).min()
     }
 
     /// Does what is due.
@@ -370,15 +407,28 @@ impl Process {
         let due: Vec<ClaimId> = self.releases.iter().filter(|(_, (_, next))| next.is_some_and(|at| at <= now)).map(|(id, _)| *id).collect();
         for hold in due {
             self.releases.entry(hold).and_modify(|(_, next)| *next = None);
-            self.send(now, Call::Release { hold, again: None }, out);
+            let refuse = self.sent_until.get(&hold).copied().unwrap_or(0);
+            self.send(now, Call::Release { hold, again: None, refuse }, out);
         }
         if self.net_at.is_some_and(|at| at <= now) {
             self.net_at = (!self.waiting.is_empty()).then_some(now + NET_EVERY);
             if let Some(place) = self.line.place()
                 && flaw != Some(Flaw::WakesOnlyByPush)
             {
-                self.send(now, Call::Recheck(place), out);
+                self.recheck(now, place, out);
             }
         }
+        if self.ask_at.is_some_and(|at| at <= now) {
+            self.ask_at = None;
+            if let Some(place) = self.line.place() {
+                self.recheck(now, place, out);
+            }
+        }
+    }
+
+    fn recheck(&mut self, now: u64, id: ClaimId, out: &mut Sent) {
+        let shared = self.line.shape_of(id).is_some_and(|shape| shape.mode == Mode::Shared);
+        let not_after = self.may_arrive_until(now, id);
+        self.send(now, Call::Recheck { id, shared, not_after }, out);
     }
 }

@@ -1,6 +1,8 @@
 //! One lock on a server that keeps leases by its own clock: what a correct script does, and the flaws of those that are not.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::fmt::Debug;
+use std::hash::Hash;
 
 use lockkeeper::{ClaimId, Mode};
 
@@ -34,11 +36,29 @@ pub struct Place {
 /// What is asked about a claim.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Call {
-    Attempt { id: ClaimId, shared: bool, trying: bool, not_after: u64 },
-    Withdraw(ClaimId),
-    Release { hold: ClaimId, again: Option<(ClaimId, bool, u64)> },
+    Attempt {
+        id: ClaimId,
+        shared: bool,
+        trying: bool,
+        not_after: u64,
+    },
+    /// `refuse`: until when a request of this claim may still be on its way.
+    Withdraw {
+        id: ClaimId,
+        shared: bool,
+        refuse: u64,
+    },
+    Release {
+        hold: ClaimId,
+        again: Option<(ClaimId, bool, u64)>,
+        refuse: u64,
+    },
     Renew(ClaimId),
-    Recheck(ClaimId),
+    Recheck {
+        id: ClaimId,
+        shared: bool,
+        not_after: u64,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,7 +68,10 @@ pub enum Answer {
         left: u64,
         confirm: bool,
     },
-    InLine,
+    /// When to ask again, if whoever is waited for says nothing.
+    InLine {
+        ask_in: Option<u64>,
+    },
     Busy,
     Gone,
     /// How a hold or place ended, and what became of the claim that stood again.
@@ -63,8 +86,37 @@ pub enum Answer {
 pub struct Push {
     pub process: u8,
     pub claim: ClaimId,
-    pub number: u64,
-    pub at: u64,
+    pub news: News,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum News {
+    Granted {
+        number: u64,
+        at: u64,
+        lease: u64,
+    },
+    /// It is first in line now, and whoever holds the lock is over by then.
+    First {
+        ask_in: u64,
+    },
+}
+
+/// What keeps the lock.
+pub trait Server: Clone + Debug + Default + PartialEq + Eq + Hash + Send + Sync + 'static {
+    /// Time has passed: what the server does by itself.
+    fn settle(&mut self, now: u64, out: &mut Vec<Push>);
+
+    fn call(&mut self, now: u64, process: u8, call: &Call, flaw: Option<Flaw>, out: &mut Vec<Push>) -> Answer;
+
+    /// Whether this claim holds the lock.
+    fn has(&self, now: u64, claim: ClaimId) -> bool;
+
+    /// Whose holds and places there are.
+    fn owners(&self, now: u64) -> Vec<u8>;
+
+    /// Everything is lost.
+    fn flush(&mut self);
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -80,9 +132,9 @@ fn mode(shared: bool) -> Mode {
     if shared { Mode::Shared } else { Mode::Exclusive }
 }
 
-impl Register {
+impl Server for Register {
     /// Ends what is over and grants what is free.
-    pub fn settle(&mut self, now: u64, out: &mut Vec<Push>) {
+    fn settle(&mut self, now: u64, out: &mut Vec<Push>) {
         self.holds.retain(|h| h.until > now);
         self.line.retain(|p| p.until > now);
         while let Some(next) = self.line.front() {
@@ -91,30 +143,20 @@ impl Register {
             }
             let Place { id, process, mode, .. } = self.line.pop_front().expect("it is there");
             let number = self.grant(id, process, mode, now + CLAIM_LEASE, false);
-            out.push(Push { process, claim: id, number, at: now });
+            out.push(Push { process, claim: id, news: News::Granted { number, at: now, lease: CLAIM_LEASE } });
         }
     }
 
-    fn admits(&self, mode: Mode) -> bool {
-        self.holds.iter().all(|h| h.mode.shares_with(mode))
-    }
-
-    fn grant(&mut self, id: ClaimId, process: u8, mode: Mode, until: u64, confirmed: bool) -> u64 {
-        self.last += 1;
-        self.holds.push(Hold { id, process, mode, number: self.last, until, confirmed });
-        self.last
-    }
-
-    pub fn call(&mut self, now: u64, process: u8, call: &Call, flaw: Option<Flaw>) -> Answer {
-        match *call {
+    fn call(&mut self, now: u64, process: u8, call: &Call, flaw: Option<Flaw>, out: &mut Vec<Push>) -> Answer {
+        let answer = match *call {
             Call::Attempt { id, shared, trying, not_after } => {
                 self.attempt(now, process, (id, mode(shared), trying), self.in_time(now, not_after, flaw))
             }
-            Call::Withdraw(id) => {
+            Call::Withdraw { id, .. } => {
                 self.end(id);
                 Answer::Ended { again: None }
             }
-            Call::Release { hold, again } => {
+            Call::Release { hold, again, .. } => {
                 if flaw == Some(Flaw::ReleaseByName) {
                     self.holds.clear();
                 }
@@ -136,8 +178,34 @@ impl Register {
                 }
                 None => Answer::Gone,
             },
-            Call::Recheck(id) => self.look(now, id),
-        }
+            Call::Recheck { id, .. } => self.look(now, id),
+        };
+        self.settle(now, out);
+        answer
+    }
+
+    fn has(&self, now: u64, claim: ClaimId) -> bool {
+        self.holds.iter().any(|h| h.id == claim && h.until > now)
+    }
+
+    fn owners(&self, _: u64) -> Vec<u8> {
+        self.holds.iter().map(|h| h.process).chain(self.line.iter().map(|p| p.process)).collect()
+    }
+
+    fn flush(&mut self) {
+        *self = Self { last: self.last, ..Self::default() };
+    }
+}
+
+impl Register {
+    fn admits(&self, mode: Mode) -> bool {
+        self.holds.iter().all(|h| h.mode.shares_with(mode))
+    }
+
+    fn grant(&mut self, id: ClaimId, process: u8, mode: Mode, until: u64, confirmed: bool) -> u64 {
+        self.last += 1;
+        self.holds.push(Hold { id, process, mode, number: self.last, until, confirmed });
+        self.last
     }
 
     fn in_time(&self, now: u64, not_after: u64, flaw: Option<Flaw>) -> bool {
@@ -157,7 +225,7 @@ impl Register {
             return Answer::Busy;
         }
         self.line.push_back(Place { id, process, mode, until: now + PLACE_LIVES });
-        Answer::InLine
+        Answer::InLine { ask_in: None }
     }
 
     fn look(&mut self, now: u64, id: ClaimId) -> Answer {
@@ -167,7 +235,7 @@ impl Register {
         match self.line.iter_mut().find(|p| p.id == id) {
             Some(place) => {
                 place.until = now + PLACE_LIVES;
-                Answer::InLine
+                Answer::InLine { ask_in: None }
             }
             None => Answer::Gone,
         }

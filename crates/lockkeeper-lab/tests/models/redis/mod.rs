@@ -1,0 +1,133 @@
+//! Model 2: the scripts of Redis' native layout, under the lines and lease tables of several processes.
+//!
+//! The processes are those of model 1; the server is what the scripts mean, which a test compares with a real server.
+//! Redis does nothing by itself: what is over stays until somebody calls, so whoever is first in line has to ask.
+
+mod real;
+pub mod scripts;
+
+use lockkeeper::ClaimId;
+
+use crate::explore::{convicts, holds};
+use crate::line::register::{Answer, Call, News, Push, Server, TTL};
+use crate::line::{BELIEF, END, FICKLE, Flaw, LOCK, Line, READ, TOKENS};
+use scripts::{How, Lock, Place, Reply, Slip, Told, Units};
+
+/// Ticks: a second each, with room for a thousand numbers.
+const UNITS: Units = Units { second: 1, number_of: |now| now * 1000 };
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Native(Lock);
+
+fn short(id: ClaimId) -> u16 {
+    u16::try_from(id.0).expect("small ids")
+}
+
+fn place(id: ClaimId, shared: bool) -> Place {
+    Place { claim: short(id), mode: if shared { 's' } else { 'x' }, ttl: TTL, hold: None }
+}
+
+/// The owner stands in the id.
+fn owner(claim: u16) -> u8 {
+    u8::try_from(claim / 100).expect("few processes")
+}
+
+fn answer(reply: Reply) -> Answer {
+    match reply {
+        Reply::Granted { number, ttl } => Answer::Granted { number, left: ttl, confirm: false },
+        // The first asks when the lease before it ends, the second one claim lease later; the others have the net.
+        Reply::InLine { ahead, rest } => Answer::InLine { ask_in: [rest, rest + TTL / 3].get(ahead).copied() },
+        Reply::Busy => Answer::Busy,
+        Reply::Late | Reply::Gone | Reply::NotUpgradable => Answer::Gone,
+    }
+}
+
+impl Server for Native {
+    fn settle(&mut self, _: u64, _: &mut Vec<Push>) {}
+
+    fn call(&mut self, now: u64, _: u8, call: &Call, flaw: Option<Flaw>, out: &mut Vec<Push>) -> Answer {
+        let lock = &mut self.0;
+        let slip = match flaw {
+            Some(Flaw::LateRequestsLock) => Some(Slip::LeavesNoWord),
+            Some(Flaw::CountsOnly) => Some(Slip::CountsOnly),
+            _ => None,
+        };
+        let (answer, told) = match *call {
+            Call::Attempt { id, shared, trying, not_after } => {
+                let how = if trying { How::Try } else { How::Join };
+                let (reply, told) = lock.acquire(now, UNITS, slip, place(id, shared), how, not_after);
+                (answer(reply), told)
+            }
+            Call::Recheck { id, shared, not_after } => {
+                let (reply, told) = lock.acquire(now, UNITS, slip, place(id, shared), How::Join, not_after);
+                (answer(reply), told)
+            }
+            Call::Withdraw { id, shared, refuse } => {
+                let (_, told) = lock.withdraw(now, UNITS, slip, place(id, shared), refuse + 1);
+                (Answer::Ended { again: None }, told)
+            }
+            Call::Release { hold, again, refuse } => {
+                if flaw == Some(Flaw::ReleaseByName) {
+                    lock.holders.clear();
+                }
+                let again = again.map(|(id, shared, not_after)| (place(id, shared), not_after));
+                let (_, again, told) = lock.release(now, UNITS, slip, short(hold), refuse + 1, again);
+                (Answer::Ended { again: again.map(|reply| Box::new(answer(reply))) }, told)
+            }
+            Call::Renew(id) => (if lock.renew(now, UNITS, short(id), TTL) { Answer::Extended } else { Answer::Gone }, Vec::new()),
+        };
+        out.extend(told.into_iter().map(|told| match told {
+            Told::Granted { claim, number, at, lease } => {
+                Push { process: owner(claim), claim: ClaimId(claim.into()), news: News::Granted { number, at, lease } }
+            }
+            Told::First { claim, rest } => Push { process: owner(claim), claim: ClaimId(claim.into()), news: News::First { ask_in: rest } },
+        }));
+        answer
+    }
+
+    fn has(&self, now: u64, claim: ClaimId) -> bool {
+        self.0.holders.iter().any(|h| h.claim == short(claim) && h.until > now)
+    }
+
+    fn owners(&self, now: u64) -> Vec<u8> {
+        let holders = self.0.holders.iter().filter(|h| h.until > now).map(|h| h.claim);
+        let places = self.0.line.iter().filter(|s| s.lives_until > now).map(|s| s.place.claim);
+        holders.chain(places).map(owner).collect()
+    }
+
+    fn flush(&mut self) {
+        self.0 = Lock::default();
+    }
+}
+
+fn two() -> Line<Native> {
+    Line::of(&[&[LOCK], &[LOCK]])
+}
+
+#[test]
+fn the_scripts_keep_every_rule() {
+    holds("redis", "a lease is renewed, and lost", Line::<Native>::of(&[&[LOCK]]).until(7).silences(1));
+    holds("redis", "two processes", two().until(2));
+    holds("redis", "an answer stays out", two().until(2).silences(1));
+    holds("redis", "requests arrive twice", two().until(2).copies(1));
+    holds("redis", "a push is lost", two().until(2).lost_pushes(1));
+    holds("redis", "a holder dies", two().held().until(3).deaths(1));
+    holds("redis", "the server loses its data: numbers rise on", two().until(2).flushes(1));
+    holds("redis", "a future is dropped at any await", Line::<Native>::of(&[&[FICKLE], &[LOCK]]).until(2));
+    holds("redis", "dropped, no answer, arrives twice", Line::<Native>::of(&[&[FICKLE]]).until(3).silences(2).copies(1));
+    holds("redis", "readers and a writer", Line::<Native>::of(&[&[READ], &[READ], &[LOCK]]).until(1));
+    holds("redis", "turns, and one stands again", Line::<Native>::of(&[&[LOCK, LOCK], &[LOCK]]).until(1));
+}
+
+#[test]
+fn every_known_flaw_of_a_redis_lock_is_found() {
+    convicts("redis", "deadline counted from the reply", BELIEF, two().until(8).flaw(Flaw::DeadlineFromReply));
+    convicts("redis", "a push read late is a grant", BELIEF, two().held().until(6).flaw(Flaw::LatePushIsAGrant));
+    convicts("redis", "the server's clock jumps by a lease", BELIEF, two().flaw(Flaw::ServerClockJumps));
+    convicts("redis", "the server loses its data", BELIEF, two().flushes(1).flaw(Flaw::ServerForgets));
+    convicts("redis", "release by name", BELIEF, two().held().silences(1).flaw(Flaw::ReleaseByName));
+    convicts("redis", "late requests lock", END, Line::<Native>::of(&[&[FICKLE]]).until(5).copies(1).flaw(Flaw::LateRequestsLock));
+    convicts("redis", "a counter alone, and the data is lost", TOKENS, two().held().until(9).flushes(1).flaw(Flaw::CountsOnly));
+    convicts("redis", "nobody asks when a lease ends", END, two().held().deaths(1).flaw(Flaw::WakesOnlyByPush));
+    convicts("redis", "leaves without a word", END, Line::<Native>::of(&[&[FICKLE], &[LOCK]]).flaw(Flaw::LeavesWithoutAWord));
+}

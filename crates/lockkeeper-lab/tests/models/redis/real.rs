@@ -1,0 +1,283 @@
+//! The model of the scripts beside a real server: the same calls, the same answers, the same keys afterwards.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lockkeeper_lab::dice::Dice;
+use lockkeeper_lab::servers::clock_shim::{ClockShim, Clocks};
+use lockkeeper_lab::servers::redis::{RedisClient, RedisServer};
+
+use super::scripts::{Holder, How, Lock, Place, Reply, Units};
+
+macro_rules! script {
+    ($($name:literal),+) => {
+        concat!($(include_str!(concat!("../../../../lockkeeper/src/engine/redis/native/", $name, ".lua"))),+)
+    };
+}
+
+const ACQUIRE: &str = script!("take", "settle", "acquire");
+const RELEASE: &str = script!("give", "settle", "release");
+const WITHDRAW: &str = script!("now", "settle", "withdraw");
+const CONVERT: &str = script!("now", "settle", "convert");
+const RENEW: &str = script!("renew");
+
+/// Microseconds, as the scripts count them.
+const UNITS: Units = Units { second: 1_000_000, number_of: |now| (now - 1_767_225_600_000_000) / 16 };
+/// A reading further than this from the model's is another.
+const NEAR_US: u64 = 20_000;
+
+struct Server {
+    client: RedisClient,
+    now: u64,
+}
+
+fn word(claim: u16) -> String {
+    format!("{claim:032x}")
+}
+
+fn place_words(place: &Place) -> Vec<String> {
+    let hold = place.hold.map_or("-".to_owned(), word);
+    [
+        word(place.claim),
+        place.mode.to_string(),
+        "1".into(),
+        "0".into(),
+        (place.ttl / 1000).to_string(),
+        "0".into(),
+        "7".into(),
+        "channel".into(),
+        hold,
+        "who".into(),
+    ]
+    .into()
+}
+
+fn number(text: &str) -> u64 {
+    text.parse().unwrap_or_else(|_| panic!("a number: {text}"))
+}
+
+impl Server {
+    fn call(&mut self, script: &str, arguments: &[String]) -> Vec<String> {
+        let keys = ["4", "{a}", "{a}:line", "{a}:last", "watch"];
+        let mut words = vec!["EVAL", script];
+        words.extend(keys);
+        words.extend(arguments.iter().map(String::as_str));
+        let reply = self.client.command(&words);
+        assert!(!reply[0].starts_with('-'), "{reply:?}");
+        if let Some(now) = reply.get(1).filter(|now| *now != "0") {
+            self.now = number(now);
+        }
+        reply
+    }
+
+    fn tell(&mut self) -> u64 {
+        let time = self.client.command(&["TIME"]);
+        number(&time[0]) * 1_000_000 + number(&time[1])
+    }
+
+    fn reply(words: &[String]) -> Reply {
+        match words[0].as_str() {
+            "G" => Reply::Granted { number: number(&words[2]), ttl: number(&words[3]) * 1000 },
+            "L" => Reply::InLine { ahead: number(&words[2]) as usize, rest: number(&words[3]) * 1000 },
+            "B" => Reply::Busy,
+            "T" => Reply::Late,
+            "X" => Reply::Gone,
+            "E" => Reply::NotUpgradable,
+            other => panic!("an answer that no model knows: {other}"),
+        }
+    }
+
+    /// What stands in the keys: holders with what is left of their leases, the order of the line, and the words.
+    fn keys(&mut self) -> (Vec<(Holder, u64)>, Vec<u16>, Vec<u16>) {
+        let mut holders = Vec::new();
+        let claim_of = |text: &str| u16::from_str_radix(&text[text.len() - 4..], 16).expect("a claim of ours");
+        let mut read = |text: &str, left: u64| {
+            let w: Vec<&str> = text.split(' ').collect();
+            let conversion = (w[9] != "-").then(|| claim_of(w[9]));
+            let holder = Holder {
+                claim: claim_of(w[1]),
+                mode: w[2].chars().next().expect("a letter"),
+                number: number(w[4]),
+                ttl: number(w[5]) * 1000,
+                until: 0,
+                conversion,
+            };
+            holders.push((holder, left));
+        };
+        let kind = self.client.command(&["TYPE", "{a}"]).remove(0);
+        if kind == "string" {
+            let left = number(&self.client.command(&["PTTL", "{a}"])[0]) * 1000;
+            read(&self.client.command(&["GET", "{a}"])[0], left);
+        } else if kind == "hash" {
+            let now = self.tell();
+            for pair in self.client.command(&["HGETALL", "{a}"]).chunks(2).filter(|pair| pair[0] != "=") {
+                let (deadline, text) = pair[1].split_once(' ').expect("a deadline first");
+                read(text, number(deadline).saturating_sub(now));
+            }
+        }
+        holders.sort_by_key(|(h, _)| h.claim);
+        let members = self.client.command(&["ZRANGE", "{a}:line", "0", "-1"]);
+        let places = members.iter().filter(|m| m.starts_with("1 ")).map(|m| claim_of(m.split(' ').nth(1).expect("a claim"))).collect();
+        let mut words: Vec<u16> = members.iter().filter(|m| m.starts_with('w')).map(|m| claim_of(m)).collect();
+        words.sort_unstable();
+        (holders, places, words)
+    }
+}
+
+/// Two answers mean the same. Of several leases the server tells the earliest that there was, which a renewal may have moved: whoever
+/// is in line asks too early at worst, and never too late.
+fn alike(real: &Reply, model: &Reply) -> bool {
+    match (real, model) {
+        (Reply::InLine { ahead: a, rest: b }, Reply::InLine { ahead: c, rest: d }) => a == c && *b <= *d + NEAR_US,
+        _ => real == model,
+    }
+}
+
+#[test]
+fn the_model_of_the_scripts_answers_every_call_as_a_server_does() {
+    let shim = ClockShim::new().expect("a C compiler");
+    let environment: Vec<(&str, String)> = shim.environment().iter().map(|(k, v)| (*k, v.to_string_lossy().into_owned())).collect();
+    let environment: Vec<(&str, &str)> = environment.iter().map(|(k, v)| (*k, v.as_str())).collect();
+    let redis = RedisServer::start_in(&[], &environment);
+    let mut server = Server { client: redis.client(), now: 0 };
+    let mut met: BTreeMap<&'static str, u32> = BTreeMap::new();
+    let mut calls = 0;
+    for seed in 0..60 {
+        let mut dice = Dice::new(seed);
+        server.client.command(&["FLUSHALL"]);
+        server.now = server.tell();
+        let mut model = Lock::default();
+        let mut trail = Vec::new();
+        let places: Vec<Place> = (1..=5)
+            .map(|claim| Place {
+                claim,
+                mode: ['x', 's', 'u'][dice.below(3) as usize],
+                ttl: (3 + 3 * dice.below(3)) * 1_000_000,
+                hold: None,
+            })
+            .collect();
+        for _ in 0..60 {
+            if dice.chance(250) {
+                shim.step(Clocks::Wall, Duration::from_millis(100 + dice.below(5000))).unwrap();
+            }
+            // Nothing is to end while a call is on its way.
+            let now = server.tell();
+            let ends =
+                model.holders.iter().map(|h| h.until).chain(model.line.iter().map(|s| s.lives_until)).chain(model.words.values().copied());
+            if ends.into_iter().any(|at| at.abs_diff(now) < 2 * NEAR_US) {
+                shim.step(Clocks::Wall, Duration::from_micros(5 * NEAR_US)).unwrap();
+            }
+            let now = server.tell();
+            let place = places[dice.below(5) as usize];
+            let patience = if dice.chance(100) { now - 1_000_000 } else { now + 2_000_000 };
+            let refuse = if dice.chance(300) { now + 1_500_000 } else { 0 };
+            let how = *[How::Join, How::Join, How::Try, How::Check].get(dice.below(4) as usize).expect("one of four");
+            let how_word = match how {
+                How::Join => "join",
+                How::Try => "try",
+                How::Check => "check",
+            };
+            let convert = {
+                let hold = places[dice.below(5) as usize].claim;
+                // Nobody asks for what it has, nor goes from shared to upgradable.
+                let modes = match model.holders.iter().find(|h| h.claim == hold).map(|h| h.mode) {
+                    Some('x') => ['u', 's'],
+                    Some('u') => ['x', 's'],
+                    _ => ['x', 'x'],
+                };
+                let mode = modes[dice.below(2) as usize];
+                let first = if mode == 'x' { 100 } else { 200 };
+                // A claim says the same words each time it is sent.
+                Place { claim: first + hold + 10 * u16::from(mode == 'u'), mode, ttl: places[usize::from(hold) - 1].ttl, hold: Some(hold) }
+            };
+            let (what, real, said) = match dice.below(10) {
+                0..=3 => {
+                    let mut words = place_words(&place);
+                    let fresh = model.holders.iter().all(|h| h.claim != place.claim) && model.line.iter().all(|s| s.place != place);
+                    words.extend([patience.to_string(), how_word.to_owned(), if fresh { "1" } else { "0" }.to_owned()]);
+                    let real = Server::reply(&server.call(ACQUIRE, &words));
+                    let (said, _) = model.acquire(server.now, UNITS, None, place, how, patience);
+                    (format!("acquire {place:?} {how:?}"), vec![real], vec![said])
+                }
+                4..=5 => {
+                    let again =
+                        dice.chance(400).then(|| (places[dice.below(5) as usize], patience)).filter(|(p, _)| p.claim != place.claim);
+                    let mut words = vec![word(place.claim), refuse.to_string()];
+                    if let Some((place, patience)) = &again {
+                        words.extend(place_words(place));
+                        words.extend([patience.to_string(), "join".to_owned(), "0".to_owned()]);
+                    }
+                    let answer = server.call(RELEASE, &words);
+                    if answer[1] == "0" {
+                        server.now = server.tell();
+                    }
+                    let (found, more, _) = model.release(server.now, UNITS, None, place.claim, refuse, again);
+                    let done = |found| if found { Reply::Busy } else { Reply::Gone };
+                    let mut real = vec![done(answer[0] == "D")];
+                    real.extend(again.map(|_| Server::reply(&answer[2..])));
+                    let said = std::iter::once(done(found)).chain(more).collect();
+                    (format!("release {} again {again:?} refuse {refuse}", place.claim), real, said)
+                }
+                6 => {
+                    let place = if dice.chance(300) { convert } else { place };
+                    let mut words = place_words(&place);
+                    words.push(refuse.to_string());
+                    let answer = server.call(WITHDRAW, &words);
+                    let (found, _) = model.withdraw(server.now, UNITS, None, place, refuse);
+                    let done = |found| if found { Reply::Busy } else { Reply::Gone };
+                    (format!("withdraw {place:?} refuse {refuse}"), vec![done(answer[0] == "D")], vec![done(found)])
+                }
+                7..=8 => {
+                    let how = if how == How::Check { How::Join } else { how };
+                    let mut words = place_words(&convert);
+                    words.extend([patience.to_string(), if how == How::Try { "try" } else { "join" }.to_owned(), "0".to_owned()]);
+                    let real = Server::reply(&server.call(CONVERT, &words));
+                    let (said, _) = model.convert(server.now, UNITS, None, convert, how, patience);
+                    (format!("convert {convert:?} {how:?}"), vec![real], vec![said])
+                }
+                _ => {
+                    let claim = word(place.claim);
+                    let ttl = (place.ttl / 1000).to_string();
+                    let answer = server.client.command(&["EVAL", RENEW, "2", "{a}", "{a}:last", &claim, &ttl]);
+                    server.now = number(&answer[0]);
+                    let done = |found| if found { Reply::Busy } else { Reply::Gone };
+                    let said = model.renew(server.now, UNITS, place.claim, place.ttl);
+                    (format!("renew {}", place.claim), vec![done(answer[1] == "D")], vec![done(said)])
+                }
+            };
+            calls += 1;
+            trail.push(format!("at {}: {what} -> {real:?}", server.now));
+            let told = || format!("seed {seed}; the server says {real:?}, the model {said:?}; model {model:#?}\n{}", trail.join("\n"));
+            assert!(real.len() == said.len() && real.iter().zip(&said).all(|(a, b)| alike(a, b)), "{}", told());
+            for reply in &real {
+                *met.entry(kind_of(reply)).or_default() += 1;
+            }
+            let (holders, line, words) = server.keys();
+            let after = server.tell();
+            let mut expected = model.holders.clone();
+            expected.sort_by_key(|h| h.claim);
+            let same = holders.len() == expected.len()
+                && holders.iter().zip(&expected).all(|((real, left), model)| {
+                    let at = Holder { until: model.until, ..real.clone() };
+                    at == *model && left.abs_diff(model.until.saturating_sub(after)) <= NEAR_US
+                });
+            assert!(same, "the server holds {holders:?}; {}", told());
+            let expected: Vec<u16> = model.line.iter().map(|s| s.place.claim).collect();
+            assert_eq!(line, expected, "{}", told());
+            assert_eq!(words, model.words.keys().copied().collect::<Vec<_>>(), "{}", told());
+        }
+    }
+    println!("scripts: {calls} calls, answered alike by redis-server and the model, keys alike after each: {met:?}");
+    assert!(met.len() >= 6 && met.values().all(|n| *n > 20), "too weak: {met:?}");
+}
+
+fn kind_of(reply: &Reply) -> &'static str {
+    match reply {
+        Reply::Granted { .. } => "granted",
+        Reply::InLine { .. } => "in line",
+        Reply::Busy => "busy or done",
+        Reply::Late => "late",
+        Reply::Gone => "gone",
+        Reply::NotUpgradable => "not upgradable",
+    }
+}

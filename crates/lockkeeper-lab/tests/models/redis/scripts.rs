@@ -1,0 +1,420 @@
+//! What the scripts of the native layout mean, for one name: `native/settle.lua` and those around it, line by line.
+
+use std::collections::BTreeMap;
+
+/// One letter a mode, as in the records.
+pub type Letter = char;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Holder {
+    pub claim: u16,
+    pub mode: Letter,
+    pub number: u64,
+    pub ttl: u64,
+    pub until: u64,
+    pub conversion: Option<u16>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    pub claim: u16,
+    pub mode: Letter,
+    pub ttl: u64,
+    /// The hold that is to be converted.
+    pub hold: Option<u16>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Standing {
+    pub score: u64,
+    pub place: Place,
+    pub lives_until: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reply {
+    Granted {
+        number: u64,
+        ttl: u64,
+    },
+    /// How many are before it, and when whoever is waited for is over at the latest.
+    InLine {
+        ahead: usize,
+        rest: u64,
+    },
+    Busy,
+    Late,
+    Gone,
+    NotUpgradable,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Told {
+    Granted { claim: u16, number: u64, at: u64, lease: u64 },
+    First { claim: u16, rest: u64 },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum How {
+    Join,
+    Try,
+    Check,
+}
+
+/// What a script can get wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slip {
+    /// Withdrawals leave no word for what is still on its way.
+    LeavesNoWord,
+    /// Numbers are a counter and nothing else.
+    CountsOnly,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Lock {
+    pub holders: Vec<Holder>,
+    /// The record is a hash: it was held by several, and not by nobody since. Then it stays until the latest of all their ends.
+    several_until: Option<u64>,
+    pub line: Vec<Standing>,
+    /// Withdrawn: until when their requests are refused.
+    pub words: BTreeMap<u16, u64>,
+    /// When the line as a whole is forgotten.
+    line_until: u64,
+    pub last: u64,
+}
+
+/// The units in which the scripts count: a second, and numbers for each unit of time.
+#[derive(Clone, Copy, Debug)]
+pub struct Units {
+    pub second: u64,
+    pub number_of: fn(u64) -> u64,
+}
+
+struct Run<'a> {
+    lock: &'a mut Lock,
+    now: u64,
+    units: Units,
+    slip: Option<Slip>,
+    me: Option<Place>,
+    granted: Option<Reply>,
+    queue: bool,
+    told: Vec<Told>,
+}
+
+impl Lock {
+    fn run(&mut self, now: u64, units: Units, slip: Option<Slip>) -> Run<'_> {
+        // Keys whose time to live is over are not there.
+        match self.several_until {
+            Some(until) if until <= now => {
+                self.holders.clear();
+                self.several_until = None;
+            }
+            Some(_) => {}
+            None => self.holders.retain(|h| h.until > now),
+        }
+        if self.line_until <= now {
+            self.line.clear();
+            self.words.clear();
+        }
+        Run { lock: self, now, units, slip, me: None, granted: None, queue: false, told: Vec::new() }
+    }
+
+    pub fn acquire(&mut self, now: u64, units: Units, slip: Option<Slip>, place: Place, how: How, not_after: u64) -> (Reply, Vec<Told>) {
+        let mut run = self.run(now, units, slip);
+        if now > not_after && slip != Some(Slip::LeavesNoWord) {
+            return (Reply::Late, Vec::new());
+        }
+        let reply = run.stand(place, how);
+        (reply, run.told)
+    }
+
+    /// Answers whether it was there, and what became of the claim that stands in the same message.
+    pub fn release(
+        &mut self,
+        now: u64,
+        units: Units,
+        slip: Option<Slip>,
+        claim: u16,
+        refuse: u64,
+        again: Option<(Place, u64)>,
+    ) -> (bool, Option<Reply>, Vec<Told>) {
+        let mut run = self.run(now, units, slip);
+        let found = run.remove_living(claim);
+        run.refuse(claim, refuse);
+        let again = again.map(|(place, not_after)| {
+            if now > not_after {
+                run.settle();
+                Reply::Late
+            } else {
+                run.stand(place, How::Join)
+            }
+        });
+        if again.is_none() {
+            run.settle();
+        }
+        (found, again, run.told)
+    }
+
+    pub fn withdraw(&mut self, now: u64, units: Units, slip: Option<Slip>, place: Place, refuse: u64) -> (bool, Vec<Told>) {
+        let mut run = self.run(now, units, slip);
+        let before = run.lock.line.len();
+        run.lock.line.retain(|s| s.place != place);
+        let mut found = before != run.lock.line.len();
+        if let Some(hold) = place.hold {
+            let alone = run.lock.several_until.is_none();
+            let converted = |h: &&mut Holder| alone && h.claim == hold && h.conversion == Some(place.claim) && h.mode == 'x';
+            if let Some(holder) = run.lock.holders.iter_mut().find(converted) {
+                (holder.mode, holder.conversion) = ('u', None);
+                found = true;
+            }
+        } else {
+            found |= run.remove_living(place.claim);
+        }
+        run.refuse(place.claim, refuse);
+        run.settle();
+        (found, run.told)
+    }
+
+    pub fn convert(&mut self, now: u64, units: Units, slip: Option<Slip>, place: Place, how: How, not_after: u64) -> (Reply, Vec<Told>) {
+        let mut run = self.run(now, units, slip);
+        let reply = if now > not_after { Reply::Late } else { run.convert(place, how) };
+        (reply, run.told)
+    }
+
+    /// Answers whether it was extended.
+    pub fn renew(&mut self, now: u64, units: Units, claim: u16, ttl: u64) -> bool {
+        let run = self.run(now, units, None);
+        let Some(holder) = run.lock.holders.iter_mut().find(|h| h.claim == claim && h.until > now) else { return false };
+        holder.until = now + ttl;
+        run.lock.outlive(now + ttl);
+        true
+    }
+
+    fn outlive(&mut self, until: u64) {
+        if let Some(several) = &mut self.several_until {
+            *several = (*several).max(until);
+        }
+    }
+
+    fn holder(&self, claim: u16) -> Option<&Holder> {
+        self.holders.iter().find(|h| h.claim == claim)
+    }
+}
+
+impl Run<'_> {
+    fn next_number(&mut self) -> u64 {
+        let tick = if self.slip == Some(Slip::CountsOnly) { 0 } else { (self.units.number_of)(self.now) };
+        self.lock.last = (self.lock.last + 1).max(tick);
+        self.lock.last
+    }
+
+    /// Whether it can be granted now, and whether it never will be.
+    fn fits(&self, place: &Place) -> (bool, bool) {
+        let holders = &self.lock.holders;
+        if let Some(hold) = place.hold {
+            let living = self.lock.holder(hold).is_some_and(|h| h.until > self.now);
+            return if living { (holders.len() == 1, false) } else { (false, true) };
+        }
+        let can = match place.mode {
+            _ if holders.is_empty() => true,
+            'x' => false,
+            'u' => holders.iter().all(|h| h.mode == 's'),
+            _ => holders.iter().all(|h| h.mode != 'x'),
+        };
+        (can, false)
+    }
+
+    fn put(&mut self, place: Place, lease: u64) -> Reply {
+        let number = self.next_number();
+        let until = self.now + lease;
+        if let [one] = self.lock.holders.as_slice()
+            && self.lock.several_until.is_none()
+        {
+            self.lock.several_until = Some(one.until);
+        }
+        self.lock.outlive(until);
+        self.lock.holders.push(Holder { claim: place.claim, mode: place.mode, number, ttl: place.ttl, until, conversion: None });
+        Reply::Granted { number, ttl: place.ttl }
+    }
+
+    fn remove_living(&mut self, claim: u16) -> bool {
+        let living = self.lock.holder(claim).is_some_and(|h| h.until > self.now);
+        if living {
+            self.lock.holders.retain(|h| h.claim != claim);
+            self.tidy();
+        }
+        living
+    }
+
+    fn tidy(&mut self) {
+        if self.lock.holders.is_empty() {
+            self.lock.several_until = None;
+        }
+    }
+
+    fn upgrade(&mut self, place: Place, lease: Option<u64>) -> Reply {
+        let number = self.next_number();
+        let mut holder = self.lock.holders.remove(0);
+        holder.until = lease.map_or(holder.until, |lease| self.now + lease);
+        (holder.mode, holder.conversion, holder.number, holder.ttl) = ('x', Some(place.claim), number, place.ttl);
+        self.lock.holders.push(holder);
+        self.lock.several_until = None;
+        Reply::Granted { number, ttl: place.ttl }
+    }
+
+    fn end_what_is_over(&mut self) {
+        let now = self.now;
+        self.lock.holders.retain(|h| h.until > now);
+        self.tidy();
+    }
+
+    fn settle(&mut self) {
+        self.end_what_is_over();
+        self.queue = false;
+        while !self.lock.line.is_empty() || !self.lock.words.is_empty() {
+            let Some(Standing { place, lives_until, .. }) = self.lock.line.first().cloned() else {
+                let now = self.now;
+                self.lock.words.retain(|_, until| *until > now);
+                return;
+            };
+            let alive = lives_until > self.now;
+            let (can, never) = if alive { self.fits(&place) } else { (false, true) };
+            if never {
+                self.lock.line.remove(0);
+            } else if !can {
+                self.queue = true;
+                if !self.told.is_empty() {
+                    let rest = self.rest();
+                    self.told.push(Told::First { claim: place.claim, rest });
+                }
+                return;
+            } else {
+                self.lock.line.remove(0);
+                let mine = self.me.is_some_and(|me| me.claim == place.claim);
+                let mut lease = if mine { place.ttl } else { (2 * self.units.second).min(place.ttl / 3) };
+                let reply = if place.hold.is_some() {
+                    let reply = self.upgrade(place, mine.then_some(lease));
+                    lease = self.lock.holders.first().map_or(0, |h| h.until - self.now);
+                    reply
+                } else {
+                    self.put(place, lease)
+                };
+                if mine {
+                    self.granted = Some(reply);
+                } else if let Reply::Granted { number, .. } = reply {
+                    self.told.push(Told::Granted { claim: place.claim, number, at: self.now, lease });
+                }
+            }
+        }
+    }
+
+    fn rest(&self) -> u64 {
+        self.lock.holders.iter().map(|h| h.until.saturating_sub(self.now)).min().unwrap_or(0)
+    }
+
+    fn refuse(&mut self, claim: u16, until: u64) {
+        if until > self.now && self.slip != Some(Slip::LeavesNoWord) {
+            self.keep_line(until, false);
+            self.lock.words.insert(claim, until);
+        }
+    }
+
+    /// The line's time to live. An empty one has none; a place that shows life sets it anew.
+    fn keep_line(&mut self, until: u64, anew: bool) {
+        let empty = self.lock.line.is_empty() && self.lock.words.is_empty();
+        self.lock.line_until = if empty || anew { until } else { self.lock.line_until.max(until) };
+    }
+
+    fn live(&mut self, claim: u16) {
+        let until = self.now + 15 * self.units.second;
+        for standing in self.lock.line.iter_mut().filter(|s| s.place.claim == claim) {
+            standing.lives_until = until;
+        }
+        self.keep_line(self.now + 20 * self.units.second, true);
+    }
+
+    fn in_line(&self, score: u64) -> Reply {
+        Reply::InLine { ahead: self.lock.line.iter().filter(|s| s.score < score).count(), rest: self.rest() }
+    }
+
+    /// What the claim has already, if anything; its lease begins anew.
+    fn held(&mut self, claim: u16) -> Option<Reply> {
+        let now = self.now;
+        let holder = self.lock.holders.iter_mut().find(|h| h.claim == claim)?;
+        if holder.until <= now {
+            return Some(Reply::Gone);
+        }
+        holder.until = now + holder.ttl;
+        let (until, reply) = (holder.until, Reply::Granted { number: holder.number, ttl: holder.ttl });
+        self.lock.outlive(until);
+        Some(reply)
+    }
+
+    fn stand(&mut self, place: Place, how: How) -> Reply {
+        self.me = Some(place);
+        if self.lock.words.contains_key(&place.claim) {
+            return Reply::Late;
+        }
+        if let Some(reply) = self.held(place.claim) {
+            return reply;
+        }
+        self.settle();
+        if let Some(granted) = self.granted.take() {
+            return granted;
+        }
+        if how == How::Check {
+            return Reply::Gone;
+        }
+        if let Some(score) = self.lock.line.iter().find(|s| s.place == place).map(|s| s.score) {
+            self.live(place.claim);
+            return self.in_line(score);
+        }
+        if !self.queue && self.fits(&place).0 {
+            return self.put(place, place.ttl);
+        }
+        if how == How::Try {
+            return Reply::Busy;
+        }
+        let score = self.lock.line.last().map_or(0, |s| s.score) + 1;
+        self.lock.line.push(Standing { score, place, lives_until: 0 });
+        self.live(place.claim);
+        self.in_line(score)
+    }
+
+    fn convert(&mut self, place: Place, how: How) -> Reply {
+        self.me = Some(place);
+        if self.lock.words.contains_key(&place.claim) {
+            return Reply::Late;
+        }
+        let hold = place.hold.unwrap_or(place.claim);
+        let Some(holder) = self.lock.holder(hold).filter(|h| h.until > self.now).cloned() else { return Reply::Gone };
+        if holder.conversion == Some(place.claim) {
+            return self.held(hold).unwrap_or(Reply::Gone);
+        }
+        self.end_what_is_over();
+        if place.mode == 'x' {
+            if holder.mode == 's' {
+                return Reply::NotUpgradable;
+            }
+            if self.fits(&place).0 {
+                self.lock.line.retain(|s| s.place != place);
+                return self.upgrade(place, Some(place.ttl));
+            }
+            if how == How::Try {
+                return Reply::Busy;
+            }
+            self.lock.line.retain(|s| s.place != place);
+            self.lock.line.insert(0, Standing { score: 0, place, lives_until: 0 });
+            self.live(place.claim);
+            return self.in_line(0);
+        }
+        let (number, until) = (self.next_number(), self.now + place.ttl);
+        if let Some(holder) = self.lock.holders.iter_mut().find(|h| h.claim == hold) {
+            (holder.mode, holder.conversion, holder.number, holder.until) = (place.mode, Some(place.claim), number, until);
+        }
+        self.lock.outlive(until);
+        self.settle();
+        // The reply tells the hold's own lease.
+        Reply::Granted { number, ttl: holder.ttl }
+    }
+}
