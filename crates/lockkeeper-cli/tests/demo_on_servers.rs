@@ -23,7 +23,7 @@ fn the_whole_story(engine: &Engine) {
     let place = Place::new();
     assert!(is_clean(engine));
     // Act 4 waits for a session to end.
-    let url = engine.url().replace("session_timeout=4s", "session_timeout=1s");
+    let url = engine.url_with_sessions_of(1);
     let ran = place.run(["demo", "oversell", "--workers", "3", "--stock", "8", "--orders", "30", "--json", "--url", &url]);
     assert_eq!(ran.code, 0, "{ran:?}");
     let runs: Vec<_> = ran.out.lines().map(json).collect();

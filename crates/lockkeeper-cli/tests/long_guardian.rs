@@ -12,19 +12,19 @@ use nix::sys::signal::Signal;
 #[test]
 fn round_after_round_nothing_of_a_killed_lockkeepers_command_writes_after_the_next_one_began() {
     for engine in [Engine::redis(), Engine::zookeeper()] {
-        rounds(&engine, 8, |holder, _| holder.signal(Signal::SIGKILL));
+        rounds(&engine, 2, 8, |holder, _| holder.signal(Signal::SIGKILL));
     }
 }
 
 #[test]
 fn a_stopped_lockkeeper_keeps_its_lock_and_one_that_is_killed_then_ends_its_command_first() {
     for engine in [Engine::redis(), Engine::zookeeper()] {
-        rounds(&engine, 1, |holder, _| {
+        rounds(&engine, 5, 1, |holder, _| {
             holder.signal(Signal::SIGSTOP);
             let place = Place::new();
             let began = Instant::now();
             // Longer than the lease: somebody renews it.
-            while began.elapsed() < Duration::from_millis(4_500) {
+            while began.elapsed() < Duration::from_millis(6_500) {
                 assert_eq!(engine.run(&place, &["run", "a", "-n", "-q", "--", "true"]).code, 75);
                 std::thread::sleep(Duration::from_millis(200));
             }
@@ -36,7 +36,7 @@ fn a_stopped_lockkeeper_keeps_its_lock_and_one_that_is_killed_then_ends_its_comm
 #[test]
 fn round_after_round_the_command_of_a_killed_guardian_is_gone_before_the_lease_passes() {
     for engine in [Engine::redis(), Engine::zookeeper()] {
-        rounds(&engine, 4, |holder, _| common::kill(guardian(holder.pid()), Signal::SIGKILL));
+        rounds(&engine, 2, 4, |holder, _| common::kill(guardian(holder.pid()), Signal::SIGKILL));
     }
 }
 
@@ -45,7 +45,10 @@ fn a_server_that_stands_still_longer_than_the_lease_ends_the_command_before_it()
     for engine in [Engine::redis(), Engine::zookeeper()] {
         let place = Place::new();
         let script = format!("echo > runs; {WRITER}");
-        let front = engine.start(&place, &["run", "a", "--ttl", "2s", "--report", "report", "--", "sh", "-c", &script]);
+        let front = engine.start(
+            &place,
+            &["run", "a", "--url", &engine.url_with_sessions_of(4), "--ttl", "2s", "--report", "report", "--", "sh", "-c", &script],
+        );
         place.read("runs");
         let first = next_writer(&place, 0);
         engine.stop();

@@ -22,11 +22,19 @@ impl Engine {
         Self::ZooKeeper(Server::start(Settings::default()).expect("a ZooKeeper server"))
     }
 
-    /// Its URL; on ZooKeeper with a session of 4 s, so that leases end soon.
+    /// Its URL.
     pub fn url(&self) -> String {
         match self {
             Self::Redis(server) => server.url(),
-            Self::ZooKeeper(server) => format!("zk://{}?session_timeout=4s", server.address()),
+            Self::ZooKeeper(server) => format!("zk://{}", server.address()),
+        }
+    }
+
+    /// Its URL, with sessions of so many seconds where sessions are the leases.
+    pub fn url_with_sessions_of(&self, seconds: u32) -> String {
+        match self {
+            Self::Redis(_) => self.url(),
+            Self::ZooKeeper(_) => format!("{}?session_timeout={seconds}s", self.url()),
         }
     }
 
@@ -109,9 +117,10 @@ write & write & (write & wait) &
 wait
 "#;
 
-/// A lockkeeper whose command writes its token all the time.
-pub fn writer(engine: &Engine, place: &Place) -> Reaped {
-    engine.start(place, &["run", "a", "--ttl", "2s", "-q", "--", "sh", "-c", WRITER])
+/// A lockkeeper whose command writes its token all the time, with a lease of so many seconds.
+pub fn writer(engine: &Engine, place: &Place, seconds: u32) -> Reaped {
+    let (url, ttl) = (engine.url_with_sessions_of(2 * seconds), format!("{seconds}s"));
+    engine.start(place, &["run", "a", "--url", &url, "--ttl", &ttl, "-q", "--", "sh", "-c", WRITER])
 }
 
 /// Waits until somebody writes whose token is greater than this one; answers it.
@@ -120,12 +129,12 @@ pub fn next_writer(place: &Place, after: u64) -> u64 {
 }
 
 /// Round after round the holder is struck, and the next one in line must not begin before its last write.
-pub fn rounds(engine: &Engine, count: u32, strike: impl Fn(&Reaped, u32)) {
+pub fn rounds(engine: &Engine, seconds: u32, count: u32, strike: impl Fn(&Reaped, u32)) {
     let place = Place::new();
-    let mut holder = writer(engine, &place);
+    let mut holder = writer(engine, &place, seconds);
     let mut token = next_writer(&place, 0);
     for round in 0..count {
-        let next = writer(engine, &place);
+        let next = writer(engine, &place, seconds);
         until_true("the next one stands in line", || {
             json(engine.run(&place, &["status", "a", "--json"]).out.trim_end())["waiters"].as_array().is_some_and(|w| !w.is_empty())
         });
