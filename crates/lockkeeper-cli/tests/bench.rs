@@ -42,6 +42,22 @@ fn an_engine_can_be_named() {
 }
 
 #[test]
+fn redis_is_measured_beside_a_raw_connection_with_the_same_bytes() {
+    let (place, server) = (Place::new(), lockkeeper_lab::servers::redis::RedisServer::start());
+    for name in ["uncontended", "many-names", "process-handoff"] {
+        let rows = rows(&place, &["--only", name, &server.url()]);
+        assert!(!rows.is_empty(), "{name}");
+        for row in rows {
+            assert_eq!((&row["bench"], &row["engine"]), (&Value::from(name), &Value::from("redis")));
+            assert!(row["floor_p50_us"].as_f64().is_some_and(|us| us > 0.0) && row["ratio"].as_f64().is_some_and(|r| r > 0.0), "{row}");
+        }
+    }
+    let shared = rows(&place, &["--only", "one-name", &server.url()]).into_iter().find(|row| row["bench"] == "one-name-two-processes");
+    assert!(shared.is_some_and(|row| row["ratio"].as_f64().is_some_and(|share| share > 0.0 && share <= 0.5)), "each of the two gets turns");
+    assert!(server.command(&["KEYS", "lockkeeper:{lock:bench*}"]).is_empty(), "nothing is left locked");
+}
+
+#[test]
 fn what_cannot_be_measured_is_refused() {
     let place = Place::new();
     for arguments in [&["--only", "nonsense"][..], &["nonsense://x"], &["--seconds", "0"]] {

@@ -33,6 +33,7 @@ pub fn main(arguments: &[OsString]) -> u8 {
     let done = match arguments.first().and_then(|kind| kind.to_str()) {
         Some(crate::demo::HELPER) => crate::demo::worker::main(),
         Some(crate::bench::HELPER) => crate::bench::serve(),
+        Some(crate::bench::REDIS_HELPER) => crate::bench::serve_redis(),
         _ => Err(Error::new(ErrorKind::InvalidArgument, "this is how the program starts helpers of its own; run it without")),
     };
     match done {

@@ -13,7 +13,7 @@ pub struct Args {
     /// For how long, everything together
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = value_parser!(u64).range(1..=86_400))]
     pub seconds: u64,
-    /// One row only: uncontended, turn, many-names, one-name, process-handoff, places, run
+    /// One row only: uncontended, turn, many-names, one-name, process-handoff, places, leases, run
     #[arg(long, value_name = "NAME")]
     pub only: Option<String>,
 }

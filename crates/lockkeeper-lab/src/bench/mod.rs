@@ -5,6 +5,7 @@ mod contended;
 mod handoff;
 mod measure;
 mod print;
+mod redis;
 mod start;
 mod uncontended;
 mod waiting;
@@ -16,16 +17,20 @@ use std::time::Duration;
 
 pub(crate) use handoff::serve;
 pub use measure::Row;
+pub(crate) use redis::serve as serve_redis;
 
 /// The kind of helper that is the other process of a hand-off.
 pub(crate) const HELPER: &str = "bench";
+
+/// The same for Redis, where the floor is a raw connection.
+pub(crate) const REDIS_HELPER: &str = "bench-redis";
 
 /// Set for the programs that a row starts: a program that would measure again instead of doing what it was started for
 /// must not start itself without end.
 const INSIDE: &str = "LOCKKEEPER_BENCH_INSIDE";
 
 /// The names of all rows, in the order in which they are measured.
-pub const NAMES: [&str; 7] = ["uncontended", "turn", "many-names", "one-name", "process-handoff", "places", "run"];
+pub const NAMES: [&str; 8] = ["uncontended", "turn", "many-names", "one-name", "process-handoff", "places", "leases", "run"];
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -130,6 +135,9 @@ impl Subject {
     }
 
     fn measure(&self, name: &str) -> Result<Vec<Row>, String> {
+        if self.engine == "redis" {
+            return redis::measure(self, name);
+        }
         match name {
             "uncontended" if self.engine == "zookeeper" => zookeeper::uncontended(self),
             "uncontended" => uncontended::uncontended(self),

@@ -35,7 +35,7 @@ pub(super) fn places(subject: &Subject) -> Result<Vec<Row>, String> {
 }
 
 /// What this process has used so far.
-fn processor_time() -> Result<Duration, String> {
+pub(super) fn processor_time() -> Result<Duration, String> {
     let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF).map_err(text)?;
     let of =
         |t: nix::sys::time::TimeVal| Duration::new(u64::try_from(t.tv_sec()).unwrap_or(0), u32::try_from(t.tv_usec() * 1000).unwrap_or(0));

@@ -1,0 +1,63 @@
+//! One task that nobody is in the way of, and many tasks with names of their own.
+
+use super::super::measure::{Row, pairs};
+use super::super::uncontended::{cycles, in_parallel};
+use super::super::{Subject, text};
+use super::learn::Words;
+use super::raw::{Raw, command};
+
+const BATCH: u32 = 256;
+const IN_FLIGHT: u32 = 64;
+
+/// Acquire, then drop: the answer to the acquire is waited for, that to the release is not.
+pub(super) fn uncontended(subject: &Subject) -> Result<Vec<Row>, String> {
+    let words = Words::learn(&subject.url, &subject.runtime)?;
+    let mut raw = Raw::connect(&words.address, &words.hello)?;
+    let mutex = subject.locks.mutex("bench/uncontended");
+    let (acquire, release) = (words.acquire("bench-floor", 1, None, false), words.release("bench-floor", 1));
+    let (set, del) = (command(&["SET", "lockkeeper:bench-set", "value", "NX", "PX", "30000"]), command(&["DEL", "lockkeeper:bench-set"]));
+    let mut cycle = |first: &[u8], second: &[u8], batch: u32| {
+        for round in 0..batch {
+            raw.send(first)?;
+            if round > 0 {
+                raw.answer()?;
+            }
+            raw.answer()?;
+            raw.send(second)?;
+        }
+        raw.answer().map(drop)
+    };
+    let ours = |batch| subject.runtime.block_on(cycles(&mutex, batch));
+    let floor = pairs(subject.time / 2, BATCH, ours, |batch| cycle(&acquire, &release, batch))?;
+    let beside = pairs(subject.time / 2, BATCH, ours, |batch| cycle(&set, &del, batch))?;
+    let row = |measured| subject.row("uncontended", 1).measured(measured);
+    Ok(vec![
+        row(&floor).beside("the same scripts on a raw connection", "≤ 1.2"),
+        row(&beside).beside("SET NX PX and DEL on a raw connection", "≤ 2"),
+    ])
+}
+
+/// Many tasks, each with a name of its own.
+pub(super) fn many_names(subject: &Subject) -> Result<Vec<Row>, String> {
+    let words = Words::learn(&subject.url, &subject.runtime)?;
+    let mut raw = Raw::connect(&words.address, &words.hello)?;
+    let names: Vec<_> = (0..IN_FLIGHT).map(|n| subject.locks.mutex(format!("bench/many/{n}"))).collect();
+    let ours = |batch: u32| subject.runtime.block_on(in_parallel(&names, batch)).map_err(text);
+    let each =
+        |act: &dyn Fn(&str, u128) -> Vec<u8>| (0..IN_FLIGHT).flat_map(|n| act(&format!("bench-floor-{n}"), n.into())).collect::<Vec<u8>>();
+    let acquires = each(&|name, claim| words.acquire(name, claim, None, false));
+    let releases = each(&|name, claim| words.release(name, claim));
+    let floor = |batch: u32| {
+        for _ in 0..batch / IN_FLIGHT {
+            for bytes in [&acquires, &releases] {
+                raw.send(bytes)?;
+                for _ in 0..IN_FLIGHT {
+                    raw.answer()?;
+                }
+            }
+        }
+        Ok(())
+    };
+    let row = subject.row("many-names", IN_FLIGHT).measured(&pairs(subject.time, IN_FLIGHT * 16, ours, floor)?);
+    Ok(vec![row.beside("a raw socket with the same bytes, 64 in flight", "≤ 1.43")])
+}
