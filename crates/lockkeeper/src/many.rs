@@ -1,12 +1,13 @@
 //! Several locks at once: all or nothing.
 
+use std::collections::VecDeque;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crate::acquire::{Acquiring, Plan};
-use crate::claim::Mode;
 use crate::engine::{Attempt, Claim};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{Guard, Released};
@@ -134,7 +135,7 @@ impl All {
         if self.keeper.engine.attempt_all(&[]).is_none() {
             return Ok(None);
         }
-        let mut seats = Seats { taken: Vec::new() };
+        let mut seats = Seats { taken: VecDeque::new() };
         let mut claims: Vec<Claim> = Vec::new();
         for plan in &self.plans {
             plan.check()?;
@@ -143,26 +144,23 @@ impl All {
             }
             let entry = plan.entry()?.clone();
             let Some((seq, claim)) = entry.reserve(&plan.request) else { return Ok(None) };
-            seats.taken.push((entry, seq, claim.id));
+            seats.taken.push_back((entry, seq, claim.id));
             claims.push(claim);
         }
         let sent = self.keeper.clock.now();
         let Some(answer) = self.keeper.engine.attempt_all(&claims) else { return Ok(None) };
         let answers = self.keeper.answer(answer).await?;
-        let taken = std::mem::take(&mut seats.taken);
-        let mut guards = Vec::with_capacity(taken.len());
+        let mut guards = Vec::with_capacity(self.plans.len());
         let mut failed = None;
-        for ((entry, seq, id), answer) in taken.into_iter().zip(answers) {
+        // A place for which there is no answer stays among the seats, and is given back with them.
+        for (Plan { request, .. }, answer) in self.plans.iter().zip(answers) {
+            let Some((entry, seq, id)) = seats.taken.pop_front() else { break };
             if let Attempt::Failed(error) = &answer {
                 failed = Some(error.clone().name(&entry.name).engine(self.keeper.facts.engine));
             }
             entry.answered(id, sent, answer);
-            let plan = self.plans.get(guards.len());
-            let begun = plan.map(|plan| entry.poll_turn(seq, &plan.request, std::task::Waker::noop()));
-            match begun {
-                Some(std::task::Poll::Ready(Ok(Begun::Got(cell)))) => {
-                    guards.push(Guard::new(cell, plan.map_or(Mode::Exclusive, |plan| plan.request.mode)))
-                }
+            match entry.poll_turn(seq, request, Waker::noop()) {
+                Poll::Ready(Ok(Begun::Got(cell))) => guards.push(Guard::new(cell, request.mode)),
                 _ => entry.abandon(seq),
             }
         }
@@ -176,7 +174,7 @@ impl All {
 
 /// Places that were reserved for one message; given back when it is not sent or its answer not taken.
 struct Seats {
-    taken: Vec<(Arc<Entry>, u64, crate::ClaimId)>,
+    taken: VecDeque<(Arc<Entry>, u64, crate::ClaimId)>,
 }
 
 impl Drop for Seats {

@@ -42,7 +42,7 @@ impl Entry {
         match action {
             Action::Attempt(ask) => self.attempt(locked, now, &ask),
             Action::Withdraw(claim) => self.withdraw(claim),
-            Action::Release { hold, again } => self.release(locked, now, hold, again),
+            Action::Release { hold, again, over } => self.release(locked, now, hold, again, over),
             Action::Convert { hold, id, to, give_up, shape } => self.convert(locked, now, hold, id, to, give_up, shape),
             Action::Offer { seq, hold, token } => {
                 let state = locked.state.as_deref_mut()?;
@@ -202,7 +202,7 @@ impl Entry {
         self.answer(locked, now, (id, claim.ttl), answer, Self::converted)
     }
 
-    fn release(self: &Arc<Self>, locked: &mut Locked<'_>, now: Ticks, hold: HoldId, again: Option<Ask>) -> Option<Event> {
+    fn release(self: &Arc<Self>, locked: &mut Locked<'_>, now: Ticks, hold: HoldId, again: Option<Ask>, over: bool) -> Option<Event> {
         let claim = again.as_ref().map(|ask| self.claim(locked, ask));
         let state = locked.state.as_deref_mut()?;
         let until = match state.leases.remove(&hold) {
@@ -216,7 +216,7 @@ impl Entry {
         match self.keeper.engine.release(&[hold], claim.as_ref()) {
             Answer::Now(released) => {
                 let end = first_end(&released);
-                self.note_end(hold, &end);
+                self.note_end(hold, &end, over);
                 let tell = [state.tell.remove(&hold), state.releasing.remove(&hold).flatten()];
                 for tell in tell.into_iter().flatten() {
                     // Nobody listens any more: then nobody needs the answer.
@@ -243,7 +243,7 @@ impl Entry {
                         let attempt = released.again.unwrap_or_else(|| not_asked(&claim));
                         entry.answered(claim.id, now, attempt);
                     }
-                    entry.release_until_known(hold, end, until).await;
+                    entry.release_until_known(hold, end, until, over).await;
                 });
                 None
             }
@@ -251,7 +251,7 @@ impl Entry {
     }
 
     /// Repeats an unknown release until its lease would be over (R4); then tells whoever waits.
-    async fn release_until_known(self: &Arc<Self>, hold: HoldId, mut end: End, until: Ticks) {
+    async fn release_until_known(self: &Arc<Self>, hold: HoldId, mut end: End, until: Ticks, over: bool) {
         while matches!(end, End::Unknown(_)) && self.keeper.clock.now() < until && !self.keeper.is_closed_for_good() {
             self.tell_unknown_early(hold, &end);
             self.keeper.driver.sleep(&self.keeper, RELEASE_AGAIN_AFTER).await;
@@ -260,7 +260,7 @@ impl Entry {
                 Answer::Later(answer) => first_end(&answer.await),
             };
         }
-        self.note_end(hold, &end);
+        self.note_end(hold, &end, over);
         let tell = self.lock().state.as_deref_mut().map(|s| [s.tell.remove(&hold), s.releasing.remove(&hold).flatten()]);
         for tell in tell.into_iter().flatten().flatten() {
             // Nobody listens any more: then nobody needs the answer.
@@ -276,12 +276,17 @@ impl Entry {
         }
     }
 
-    fn note_end(&self, hold: HoldId, end: &End) {
+    /// `over`: it was known before that nobody here has it any more.
+    fn note_end(&self, hold: HoldId, end: &End, over: bool) {
         let engine = self.keeper.facts.engine;
         let word = match end {
             End::Freed => {
                 tracing::debug!(engine, name = %self.name, "released");
                 "freed"
+            }
+            End::NotOurs if over => {
+                tracing::debug!(engine, name = %self.name, %hold, "the engine has forgotten it already");
+                "not-ours"
             }
             End::NotOurs => {
                 tracing::error!(engine, name = %self.name, %hold, "illegal release: the hold was not ours any more; nothing was touched");

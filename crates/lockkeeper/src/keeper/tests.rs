@@ -6,21 +6,25 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::clock::Clock;
+use crate::claim::Mode;
+use crate::clock::{Clock, Ticks};
 use crate::engine::{
     Answer, Attempt, Change, Claim, ClaimId, Context, Description, End, Engine, Entry, Error, ErrorKind, Event, Grant, HoldId, LeaseId,
-    Line, Number, Place, Query, Released, Renewal, WatchId,
+    Line, Number, Place, Query, Released, Renewal, WatchId, Which,
 };
 use crate::guarantee::Class;
 use crate::guard::Released as How;
 use crate::locks::Locks;
 use crate::lost::Lost;
+use crate::name::{Kind, Name};
+use crate::observe::{Observer, Seen};
 
 /// What the engine was asked, and what it is to answer.
 #[derive(Default)]
 struct Stub {
     context: OnceLock<Context>,
     leases: bool,
+    attempted: Mutex<Vec<ClaimId>>,
     /// Answers of attempts: granted unless they stand here.
     attempts: Mutex<VecDeque<Attempt>>,
     /// Answers of withdrawals: freed unless they stand here.
@@ -31,6 +35,14 @@ struct Stub {
     released: Mutex<Vec<HoldId>>,
     withdrawn: Mutex<Vec<ClaimId>>,
     rechecked: Mutex<Vec<Vec<ClaimId>>>,
+    /// Answers of one attempt for several names; it cannot do that without.
+    together: Mutex<Option<Vec<Attempt>>>,
+    /// Answers of releases: freed unless they stand here.
+    ends: Mutex<VecDeque<End>>,
+}
+
+fn granted() -> Attempt {
+    Attempt::Granted(Grant { number: Number::None, lease: None })
 }
 
 struct Shared(Arc<Stub>);
@@ -53,8 +65,8 @@ impl Engine for Shared {
         description.leases = self.0.leases;
         description
     }
-    fn attempt(&self, _: &Claim, _: Line) -> Answer<Attempt> {
-        let granted = || Attempt::Granted(Grant { number: Number::None, lease: None });
+    fn attempt(&self, claim: &Claim, _: Line) -> Answer<Attempt> {
+        of(&self.0.attempted).push(claim.id);
         Answer::Now(of(&self.0.attempts).pop_front().unwrap_or_else(granted))
     }
     fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Attempt>> {
@@ -74,7 +86,7 @@ impl Engine for Shared {
     fn release(&self, holds: &[HoldId], _: Option<&Claim>) -> Answer<Released> {
         of(&self.0.released).extend(holds);
         if !self.0.slow {
-            return Answer::Now(Released { ends: vec![End::Freed], again: None });
+            return Answer::Now(Released { ends: vec![of(&self.0.ends).pop_front().unwrap_or(End::Freed)], again: None });
         }
         let (answer, told) = oneshot::channel();
         of(&self.0.releasing).push((holds[0], answer));
@@ -90,6 +102,12 @@ impl Engine for Shared {
         Answer::Now(Ok(()))
     }
     fn unwatch(&self, _: WatchId) {}
+    fn attempt_all(&self, claims: &[Claim]) -> Option<Answer<Vec<Attempt>>> {
+        if claims.is_empty() {
+            return of(&self.0.together).as_ref().map(|_| Answer::Now(Vec::new()));
+        }
+        of(&self.0.together).take().map(Answer::Now)
+    }
     fn close(&self) -> Answer<()> {
         Answer::Now(())
     }
@@ -206,6 +224,101 @@ fn futures_poll<F: Future>(future: std::pin::Pin<&mut F>) -> Option<F::Output> {
         std::task::Poll::Ready(value) => Some(value),
         std::task::Poll::Pending => None,
     }
+}
+
+/// Keeps what the observer is told.
+#[derive(Default)]
+struct Told(Mutex<Vec<(String, Seen)>>);
+
+impl Observer for Told {
+    fn seen(&self, _: Ticks, _: Kind, name: &Name, what: &Seen) {
+        of(&self.0).push((name.as_str().to_owned(), what.clone()));
+    }
+}
+
+#[tokio::test]
+async fn a_turn_of_several_is_what_was_asked_of_its_own_name_also_after_one_that_was_not_granted() {
+    let (stub, told) = (Arc::new(Stub::default()), Arc::new(Told::default()));
+    *of(&stub.together) = Some(vec![Attempt::Unknown(lost_reply()), granted()]);
+    let locks = Locks::builder().observer(told.clone()).with_engine(Shared(stub.clone())).await.unwrap();
+    let long = Duration::from_secs(3_600);
+    let both = locks.all([locks.mutex("first").lock().hold_at_most(long), locks.rwlock("second").read()]).await.unwrap();
+    let modes = |name: &str| -> Vec<Mode> {
+        let told = of(&told.0);
+        let got = told.iter().filter(|(of, _)| of == name);
+        got.filter_map(|(_, what)| if let Seen::Got { mode, .. } = what { Some(*mode) } else { None }).collect()
+    };
+    assert_eq!(modes("first"), [Mode::Exclusive]);
+    assert_eq!(modes("second"), [Mode::Shared; 2], "granted, given back because the first was not, and granted again");
+    assert_eq!(both.guards().iter().map(|g| g.cell().mode()).collect::<Vec<_>>(), [Mode::Exclusive, Mode::Shared]);
+    assert!(both.release().await.iter().all(How::is_clean));
+    until("nothing is left", || crate::test_util::residue(&locks).names == 0).await;
+}
+
+#[tokio::test]
+async fn an_engine_that_does_not_answer_for_each_of_several_leaves_no_name_waiting() {
+    let stub = Stub::default();
+    *of(&stub.together) = Some(vec![granted()]);
+    let (locks, stub, _clock) = open(stub).await;
+    let both = soon("they are asked for one after the other", locks.all([locks.mutex("a").lock(), locks.mutex("b").lock()]).into_future());
+    assert_eq!(both.await.unwrap().guards().len(), 2);
+    assert_eq!(of(&stub.withdrawn).len(), 1, "the claim that was not answered is taken back");
+}
+
+/// Keeps the errors that are logged, a line each.
+#[derive(Clone, Default)]
+struct Errors(Arc<Mutex<Vec<String>>>);
+
+struct Text(String);
+
+impl tracing::field::Visit for Text {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        self.0 += &format!("{}={value:?} ", field.name());
+    }
+}
+
+impl tracing::Subscriber for Errors {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::ERROR
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        of(&self.0).push(text.0);
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test]
+async fn r4_only_a_release_of_what_was_thought_ours_is_logged_as_illegal() {
+    let stub = Stub::default();
+    of(&stub.attempts).push_back(Attempt::InLine(Place::default()));
+    of(&stub.ends).extend([End::NotOurs, End::NotOurs, End::NotOurs]);
+    let (locks, stub, _clock) = open(stub).await;
+    let errors = Errors::default();
+    let _logged = tracing::subscriber::set_default(errors.clone());
+    let send = |event| stub.context.get().unwrap().events.send(event);
+
+    // The loss overtakes the grant, and the engine has forgotten the hold by the time it is given back.
+    let mutex = locks.mutex("void");
+    let mut waiting = Box::pin(mutex.lock().into_future());
+    assert!(futures_poll(waiting.as_mut()).is_none());
+    let claim = of(&stub.attempted)[0];
+    send(Event::Ended { which: Which::Hold(claim), why: Lost::TakenAway });
+    send(Event::Granted { claim, grant: Grant { number: Number::None, lease: None } });
+    assert_eq!(*of(&stub.released), [claim]);
+    assert_eq!(*of(&errors.0), [""; 0]);
+    let guard = soon("it is asked for anew", waiting).await.unwrap();
+
+    assert!(matches!(guard.release().await, How::NotOurs));
+    let logged = std::mem::take(&mut *of(&errors.0));
+    assert!(logged.len() == 1 && logged[0].contains("illegal release"), "{logged:?}");
 }
 
 #[tokio::test]

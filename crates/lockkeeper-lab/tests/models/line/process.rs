@@ -190,7 +190,7 @@ impl Process {
                     self.send(now, Call::Withdraw { id, shared, refuse }, out);
                 }
             }
-            Action::Release { hold, again } => {
+            Action::Release { hold, again, .. } => {
                 let until = self.kept.remove(&hold).map_or(now + TTL, |k| k.deadline.max(now) + TTL);
                 if flaw != Some(Flaw::WatchdogOutlivesUnlock) {
                     self.leases.forget(LeaseId::from(hold));

@@ -8,6 +8,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat};
+use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Gid, Uid, fchown, geteuid};
 
 use super::bytes::FILE;
@@ -52,6 +53,8 @@ pub(super) struct LockFile {
     anchor: Arc<Anchor>,
     /// The directory's time of change at a moment when the path led here, and long enough before that moment.
     settled: Option<i128>,
+    /// Until when that is believed.
+    believed_until: Duration,
     /// How often not to try that: the directory is changing all the time.
     restless: u8,
 }
@@ -64,6 +67,9 @@ impl AsFd for LockFile {
 
 /// How long ago the last change of a directory must be for its date to be its own; the coarsest clocks tick every 10 ms.
 const SETTLES_AFTER_NS: i128 = 50_000_000;
+
+/// For how long the directory's own date is believed. A directory above it may be renamed, which that date does not tell.
+const BELIEVED_FOR: Duration = Duration::from_millis(500);
 
 /// How often something that another process is just doing is looked at again, a millisecond apart.
 pub(super) const PATIENCE: u32 = 50;
@@ -117,7 +123,15 @@ impl LockFile {
 
     fn judged(dir: &Directory, key: &Key, anchor: Arc<Anchor>, fd: OwnedFd) -> Result<Self> {
         let stat = fstat(&fd).map_err(|e| refused("look at the lock file", &dir.file(&key.file), e))?;
-        let file = Self { fd: Descriptor::new(fd), dev: stat.st_dev, ino: stat.st_ino, anchor, settled: None, restless: 0 };
+        let file = Self {
+            fd: Descriptor::new(fd),
+            dev: stat.st_dev,
+            ino: stat.st_ino,
+            anchor,
+            settled: None,
+            believed_until: Duration::ZERO,
+            restless: 0,
+        };
         file.judge(dir, key, &stat).map(|()| file)
     }
 
@@ -201,8 +215,8 @@ impl LockFile {
     /// Sees whether the path still leads here (F1), after locking and after every wait.
     ///
     /// As long as no name in the directory came, went or was taken over, the path leads where it led; and asking when that
-    /// happened last is half as dear as following the path. After a wait the directory may have gone with one above it, which
-    /// its own time of change does not tell.
+    /// happened last is half as dear as following the path. The directory may have gone with one above it, which its own time
+    /// of change does not tell: so the path is followed after a wait, and from time to time.
     pub(super) fn check(&mut self, dir: &Directory, key: &Key, waited: bool) -> Result<Seen, Errno> {
         if waited {
             return self.look_from_the_top(dir, key);
@@ -211,8 +225,8 @@ impl LockFile {
             self.restless -= 1;
             return self.look_from_the_top(dir, key);
         }
-        let changed_at = self.anchor.changed_at();
-        if changed_at.is_some() && changed_at == self.settled {
+        let (changed_at, at) = (self.anchor.changed_at(), steady());
+        if changed_at.is_some() && changed_at == self.settled && at < self.believed_until {
             return Ok(Seen::Same);
         }
         let seen = self.look_from_the_top(dir, key)?;
@@ -222,6 +236,7 @@ impl LockFile {
         if self.settled.is_none() {
             self.restless = 16;
         }
+        self.believed_until = at.saturating_add(BELIEVED_FOR);
         Ok(seen)
     }
 
@@ -253,7 +268,15 @@ impl LockFile {
     /// A second descriptor of the same open file description: it shares the locks.
     pub(super) fn twin(&self) -> Result<Self, Errno> {
         let fd = self.as_fd().try_clone_to_owned().map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(0)))?;
-        Ok(Self { fd: Descriptor::new(fd), dev: self.dev, ino: self.ino, anchor: self.anchor.clone(), settled: None, restless: 0 })
+        Ok(Self {
+            fd: Descriptor::new(fd),
+            dev: self.dev,
+            ino: self.ino,
+            anchor: self.anchor.clone(),
+            settled: None,
+            believed_until: Duration::ZERO,
+            restless: 0,
+        })
     }
 
     pub(super) fn descriptor(&self) -> &Descriptor {
@@ -268,6 +291,11 @@ impl LockFile {
     pub(super) fn identity(&self) -> (u64, u64) {
         (self.dev, self.ino)
     }
+}
+
+/// A cheap clock that is never set; some milliseconds coarse.
+fn steady() -> Duration {
+    clock_gettime(ClockId::CLOCK_MONOTONIC_COARSE).map_or(Duration::MAX, Duration::from)
 }
 
 /// Whether the whole path leads to this open file, and to nothing else.
@@ -310,6 +338,27 @@ mod tests {
             assert_eq!(file.check(&dir, &key, false), Ok(Seen::Same));
             replace(dir.path());
             assert_eq!(file.check(&dir, &key, false), Ok(Seen::Replaced));
+        }
+    }
+
+    #[test]
+    fn f1_a_kept_file_whose_directory_went_with_one_above_it_is_noticed_soon() {
+        let temp = tempfile::tempdir().unwrap();
+        let above = temp.path().join("above");
+        fs::create_dir(&above).unwrap();
+        let dir = Directory::open(&above.join("locks"), false).unwrap();
+        let key = Key::new(Kind::Lock, &Name::new("x").unwrap());
+        let mut file = LockFile::open(&dir, &key).unwrap();
+        while file.settled.is_none() {
+            assert_eq!(file.check(&dir, &key, false), Ok(Seen::Same));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        fs::rename(&above, temp.path().join("away")).unwrap();
+        fs::create_dir(&above).unwrap();
+        let start = std::time::Instant::now();
+        while file.check(&dir, &key, false) == Ok(Seen::Same) {
+            assert!(start.elapsed() < Duration::from_secs(20), "the directory itself has not changed, and never will");
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 }

@@ -127,7 +127,7 @@ impl Line {
             self.stand(next.clone(), false, out);
             again = Some(next);
         }
-        out.push(Action::Release { hold: hold.id, again });
+        out.push(Action::Release { hold: hold.id, again, over: false });
         self.advance(now, out);
     }
 
@@ -148,7 +148,8 @@ impl Line {
             out.push(Action::Lost { seq: turn.seq, why });
         }
         if ours {
-            out.push(Action::Release { hold: id, again: None });
+            // Closing ends what is ours still.
+            out.push(Action::Release { hold: id, again: None, over: why != Lost::Closed });
         }
         self.advance(now, out);
     }

@@ -82,7 +82,7 @@ impl Line {
             // A grant for a claim that nobody here remembers: give it back, unless it is the hold we know (a repeated answer).
             match answer {
                 _ if self.knows(claim) => {}
-                Answered::Granted(_) => out.push(Action::Release { hold: claim, again: None }),
+                Answered::Granted(_) => out.push(Action::Release { hold: claim, again: None, over: true }),
                 // A withdrawal overtook its claim: the place is left once more (R5).
                 Answered::InLine => out.push(Action::Withdraw(claim)),
                 Answered::No | Answered::Unknown => {}

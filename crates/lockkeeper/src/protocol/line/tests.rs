@@ -73,7 +73,12 @@ fn offer(seq: u64, hold: u64, token: Option<Token>) -> Action {
 }
 
 fn release(hold: u64) -> Action {
-    Action::Release { hold: ClaimId(u128::from(hold)), again: None }
+    Action::Release { hold: ClaimId(u128::from(hold)), again: None, over: false }
+}
+
+/// Of what nobody here has any more.
+fn release_over(hold: u64) -> Action {
+    Action::Release { hold: ClaimId(u128::from(hold)), again: None, over: true }
 }
 
 fn attempts(out: &[Action]) -> Vec<u64> {
@@ -209,7 +214,7 @@ fn r2_a_loss_that_overtakes_its_grant_is_not_swallowed() {
     let hold = ClaimId(u128::from(one));
     assert_eq!(b.step(Event::Ended { hold, why: Lost::TakenAway, ours: false }), []);
     let out = b.granted(one, 3);
-    assert!(out.contains(&Action::Lost { seq: one, why: Lost::TakenAway }) && out.contains(&release(one)), "{out:?}");
+    assert!(out.contains(&Action::Lost { seq: one, why: Lost::TakenAway }) && out.contains(&release_over(one)), "{out:?}");
     assert_eq!(attempts(&out), [two], "the next claim is asked for anew");
     assert_eq!(b.granted(two, 4), [offer(two, two, Token::of(4, 0))]);
 }
@@ -271,7 +276,7 @@ fn r4_an_unknown_attempt_is_asked_again_with_the_same_claim_and_not_for_ever() {
 #[test]
 fn a_grant_that_nobody_remembers_is_given_back() {
     let mut b = Bench::new();
-    assert_eq!(b.granted(77, 1), [release(77)]);
+    assert_eq!(b.granted(77, 1), [release_over(77)]);
     let one = b.held(Mode::Exclusive);
     assert_eq!(b.granted(one, 10), [], "but a repeated answer about a hold is not");
 }
@@ -320,7 +325,7 @@ fn r2_a_lost_hold_is_lost_for_every_turn_and_released_when_the_loss_was_ours() {
     let (two, _) = b.ask(Mode::Shared, |_| ());
     let id = ClaimId(u128::from(one));
     let out = b.step(Event::Ended { hold: id, why: Lost::Expired, ours: true });
-    assert_eq!(out, [Action::Lost { seq: one, why: Lost::Expired }, Action::Lost { seq: two, why: Lost::Expired }, release(one)]);
+    assert_eq!(out, [Action::Lost { seq: one, why: Lost::Expired }, Action::Lost { seq: two, why: Lost::Expired }, release_over(one)]);
     assert_eq!(b.over(one), [], "a lost hold is never released twice");
     assert_eq!(b.step(Event::Ended { hold: id, why: Lost::TakenAway, ours: false }), []);
 }
@@ -475,7 +480,7 @@ fn walk(seed: u64) {
         while let Some(action) = (!todo.is_empty()).then(|| todo.remove(0)) {
             match action {
                 Action::Attempt(ask) => standing.push((ask.id, ask.shape.mode)),
-                Action::Release { hold, again } => {
+                Action::Release { hold, again, .. } => {
                     let before = engine_holds.len();
                     engine_holds.retain(|(id, _)| *id != hold);
                     assert_eq!(engine_holds.len() + 1, before, "seed {seed}: released once");

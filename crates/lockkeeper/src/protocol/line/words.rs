@@ -163,10 +163,12 @@ pub enum Action {
     /// Ask the engine; `ask.id` is the claim.
     Attempt(Ask),
     Withdraw(ClaimId),
-    /// Give the hold back; `again` stands in line in the same message.
+    /// Give the hold back; `again` stands in line in the same message. `over`: nobody here has it any more, or ever had it, so
+    /// that the engine may rightly have forgotten it.
     Release {
         hold: HoldId,
         again: Option<Ask>,
+        over: bool,
     },
     Convert {
         hold: HoldId,
