@@ -172,3 +172,35 @@ fn watch_prints_changes() {
     watch.signal(Signal::SIGINT);
     assert_eq!(watch.wait(), 130);
 }
+
+#[test]
+fn an_error_is_a_line_and_done_still_the_last_one_once_anything_was_asked_for() {
+    let place = Place::new();
+    let holder = place.hold("held");
+    std::fs::write(place.path("file"), "").unwrap();
+    let no_directory = format!("file://{}", place.path("file").display());
+    let cases: [(&[&str], &[&str], i32, &str); 4] = [
+        (&["run", "held", "-n", "--", "true"], &["timed-out", "done"], 75, "not-obtained"),
+        (&["run", "held", "-n", "-E", "7", "--", "true"], &["timed-out", "done"], 7, "not-obtained"),
+        (&["run", "a", "--url", &no_directory, "--", "true"], &["refused", "done"], 69, "refused"),
+        (&["run", "a", "--", "/no/such/program"], &["granted", "not-found", "done"], 127, "not-started"),
+    ];
+    let word = |line: &Value| line["event"].as_str().or(line["error"].as_str()).map(str::to_owned);
+    for (args, words, code, outcome) in cases {
+        let ran = place.run([&["--json"], args].concat());
+        let lines: Vec<_> = ran.err.lines().map(json).collect();
+        assert_eq!(lines.iter().filter_map(word).collect::<Vec<_>>(), words, "{args:?}: {ran:?}");
+        for line in lines.iter().filter(|line| line["error"].is_string() || line["event"] == "done") {
+            assert_eq!((line["exit"].as_i64(), ran.code), (Some(i64::from(code)), code), "{args:?}: {line}");
+        }
+        assert_eq!(lines.last().unwrap()["outcome"], outcome, "{args:?}");
+    }
+    let wrong = place.run(["--json", "run", "a", "-w", "abc", "--", "true"]);
+    assert_eq!((wrong.code, wrong.err.lines().count()), (64, 1), "{wrong:?}");
+
+    let acquired = place.run(["--json", "acquire", "held", "-n"]);
+    assert_eq!((acquired.code, json(acquired.err.trim_end())["error"].as_str()), (75, Some("timed-out")), "{acquired:?}");
+    let done = json(acquired.out.trim_end());
+    assert_eq!((done["event"].as_str(), done["exit"].as_i64()), (Some("done"), Some(75)), "{acquired:?}");
+    holder.end();
+}
