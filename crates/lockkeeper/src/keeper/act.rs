@@ -106,7 +106,7 @@ impl Entry {
         }
     }
 
-    fn tell_conversion(self: &Arc<Self>, locked: &mut Locked<'_>, seq: u64, outcome: Result<(), Refusal>) {
+    pub(super) fn tell_conversion(self: &Arc<Self>, locked: &mut Locked<'_>, seq: u64, outcome: Result<(), Refusal>) {
         let waker = locked.state.as_deref_mut().and_then(|s| s.converting.get_mut(&seq)).and_then(|converting| {
             converting.outcome = Some(outcome);
             converting.waker.take()

@@ -151,6 +151,8 @@ impl Entry {
     pub(super) fn converted(self: &Arc<Self>, claim: ClaimId, sent: Ticks, answer: Attempt) {
         if self.knows(claim) {
             self.answered(claim, sent, answer);
+        } else {
+            self.keeper.forget_claim(claim);
         }
     }
 }

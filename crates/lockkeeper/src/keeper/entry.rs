@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::id::{ById, ClaimId, HoldId};
 use crate::lost::Lost;
 use crate::name::{Kind, Name};
-use crate::protocol::line::{Ask, Event, Line, Seq};
+use crate::protocol::line::{Ask, Event, Line, Refusal, Seq};
 use crate::token::Token;
 
 /// See the module.
@@ -141,8 +141,8 @@ impl Drop for Locked<'_> {
         if let Some(mut state) = self.state.take() {
             // A place that must still be left keeps its entry alive; everything else has a future or a guard that does.
             let keeps = state.line.is_leaving();
-            let late = |armed: Option<Alarm>, at: Ticks| armed.is_none_or(|armed| at < armed.timer.at || (keeps && !armed.keeps));
-            if let Some(at) = state.line.next_timer().filter(|at| late(state.armed, *at)) {
+            let wrong = |armed: Option<Alarm>, at: Ticks| armed.is_none_or(|armed| at < armed.timer.at || keeps != armed.keeps);
+            if let Some(at) = state.line.next_timer().filter(|at| wrong(state.armed, *at)) {
                 let due = if keeps { Due::Leaving(self.entry.clone()) } else { Due::Entry(Arc::downgrade(self.entry)) };
                 let driver = &self.entry.keeper.driver;
                 let timer = driver.arm(&self.entry.keeper, at, due);
@@ -313,6 +313,8 @@ impl Entry {
         if let Some(timer) = state.turns.remove(cell.seq).and_then(|record| record.too_long) {
             self.keeper.driver.disarm(timer);
         }
+        // Its way back from writing ends with the hold, whatever the engine answers.
+        state.converting.remove(&cell.seq);
         let was_lost = cell.lost();
         let fresh = was_lost.is_none() && cell.lease.as_ref().is_none_or(|l| l.is_fresh(now));
         let mut soon = None;
@@ -360,6 +362,11 @@ impl Entry {
         }
         cell.lose(Lost::HeldTooLong);
         self.keeper.lost(cell);
+        let upgrades = state.converting.get(&cell.seq).is_some_and(|c| c.outcome.is_none() && !c.forgotten);
+        if upgrades {
+            self.step(&mut locked, now, Event::CancelConvert { seq: cell.seq });
+            self.tell_conversion(&mut locked, cell.seq, Err(Refusal::Lost(Lost::HeldTooLong)));
+        }
         self.step(&mut locked, now, Event::TurnOver { seq: cell.seq, fresh: false });
     }
 

@@ -29,9 +29,11 @@ struct Stub {
     attempts: Mutex<VecDeque<Attempt>>,
     /// Answers of withdrawals: freed unless they stand here.
     withdrawals: Mutex<VecDeque<End>>,
-    /// Releases are answered when the test answers these.
+    /// Releases, withdrawals and conversions are answered when the test answers these.
     slow: bool,
     releasing: Mutex<Vec<(HoldId, oneshot::Sender<End>)>>,
+    leaving: Mutex<Vec<oneshot::Sender<End>>>,
+    converting: Mutex<Vec<(ClaimId, oneshot::Sender<Attempt>)>>,
     released: Mutex<Vec<HoldId>>,
     withdrawn: Mutex<Vec<ClaimId>>,
     rechecked: Mutex<Vec<Vec<ClaimId>>>,
@@ -63,6 +65,7 @@ impl Engine for Shared {
     fn describe(&self) -> Description {
         let mut description = Description::new("stub", "stub", Class::Efficiency);
         description.leases = self.0.leases;
+        description.can.upgrade = true;
         description
     }
     fn attempt(&self, claim: &Claim, _: Line) -> Answer<Attempt> {
@@ -75,10 +78,17 @@ impl Engine for Shared {
     }
     fn withdraw(&self, claim: ClaimId) -> Answer<End> {
         of(&self.0.withdrawn).push(claim);
+        if self.0.slow {
+            let (answer, told) = oneshot::channel();
+            of(&self.0.leaving).push(answer);
+            return Answer::later(async move { told.await.unwrap_or_else(|_| End::Unknown(lost_reply())) });
+        }
         Answer::Now(of(&self.0.withdrawals).pop_front().unwrap_or(End::Freed))
     }
-    fn convert(&self, _: HoldId, _: &Claim) -> Answer<Attempt> {
-        Answer::Now(Attempt::Failed(lost_reply()))
+    fn convert(&self, _: HoldId, claim: &Claim) -> Answer<Attempt> {
+        let (answer, told) = oneshot::channel();
+        of(&self.0.converting).push((claim.id, answer));
+        Answer::later(async move { told.await.unwrap_or_else(|_| Attempt::Unknown(lost_reply())) })
     }
     fn renew(&self, leases: &[LeaseId]) -> Answer<Vec<Renewal>> {
         Answer::Now(leases.iter().map(|_| Renewal::Unknown(lost_reply())).collect())
@@ -216,6 +226,55 @@ async fn r5_a_place_is_left_to_the_end_also_when_nobody_keeps_its_name_and_an_ea
     clock.advance(Duration::from_millis(250));
     until("the withdrawal is repeated", || of(&stub.withdrawn).len() == 2).await;
     until("nothing is kept", || crate::test_util::residue(&locks).names == 0).await;
+}
+
+#[tokio::test]
+async fn r5_a_name_is_not_kept_until_the_end_of_a_wait_that_was_left() {
+    let stub = Stub { slow: true, ..Stub::default() };
+    of(&stub.attempts).push_back(Attempt::InLine(Place::default()));
+    let (locks, stub, _clock) = open(stub).await;
+    let mut waiting = Box::pin(locks.mutex("left").lock().timeout(Duration::from_secs(3_600)).into_future());
+    assert!(futures_poll(waiting.as_mut()).is_none());
+    drop(waiting);
+    assert_eq!(crate::test_util::residue(&locks).names, 1, "the engine has not heard of it yet");
+    of(&stub.leaving).remove(0).send(End::Freed).unwrap();
+    until("nothing is kept", || crate::test_util::residue(&locks).names == 0).await;
+    assert_eq!(crate::test_util::residue(&locks).claims, 0);
+}
+
+#[tokio::test]
+async fn r5_nothing_is_kept_of_a_way_back_from_writing_that_its_guard_does_not_wait_for() {
+    let (locks, stub, _clock) = open(Stub::default()).await;
+    let catalog = locks.rwlock("catalog");
+    let mut up = catalog.upgradable().await.unwrap();
+    let (writing, ()) = tokio::join!(up.upgrade(), async {
+        until("the upgrade is asked for", || of(&stub.converting).len() == 1).await;
+        of(&stub.converting).remove(0).1.send(granted()).unwrap();
+    });
+    drop(writing.unwrap());
+    drop(up);
+    let (_, answer) = of(&stub.converting).remove(0);
+    assert_eq!(of(&stub.released).len(), 1);
+    answer.send(granted()).unwrap();
+    until("the claim is forgotten", || crate::test_util::residue(&locks).claims == 0).await;
+    let entries = locks.keeper.all_entries();
+    assert!(entries.len() == 1 && of(&entries[0].state).converting.is_empty());
+    assert_eq!(of(&stub.released).len(), 1, "once");
+}
+
+#[tokio::test]
+async fn r16_an_upgrade_that_waits_ends_with_its_turn() {
+    let (locks, stub, clock) = open(Stub::default()).await;
+    let catalog = locks.rwlock("catalog");
+    let mut up = catalog.upgradable().hold_at_most(Duration::from_secs(2)).await.unwrap();
+    let (upgraded, ()) = tokio::join!(soon("it is told", up.upgrade().into_future()), async {
+        until("the upgrade is asked for", || of(&stub.converting).len() == 1).await;
+        clock.advance(Duration::from_secs(2));
+    });
+    assert_eq!(upgraded.map(drop).unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(*of(&stub.withdrawn), [of(&stub.converting)[0].0], "the engine hears that nobody waits for it");
+    assert_eq!(of(&stub.released).len(), 1);
+    assert!(matches!(up.release().await, How::AlreadyLost(Lost::HeldTooLong)));
 }
 
 /// Looks at a future once.
