@@ -6,7 +6,7 @@ mod common;
 use common::Place;
 
 /// Arguments, and what the line must say.
-const ROWS: [(&[&str], &[&str]); 42] = [
+const ROWS: [(&[&str], &[&str]); 44] = [
     (&["run", "", "--", "touch", "ran"], &["cannot be empty"]),
     (&["run", "a", "--permits", "0/3", "--", "touch", "ran"], &["--permits 0/3", "at least one"]),
     (&["run", "a", "--permits", "1/0", "--", "touch", "ran"], &["--permits 1/0", "65535"]),
@@ -42,6 +42,8 @@ const ROWS: [(&[&str], &[&str]); 42] = [
     (&["run", "a", "-F", "--report", "r", "--", "touch", "ran"], &["-F", "--report", "exclude each other"]),
     (&["run", "a", "--wiat", "3", "--", "touch", "ran"], &["--wiat", "did you mean --wait"]),
     (&["run", "a", "--url", "gopher://host", "--", "touch", "ran"], &["gopher"]),
+    (&["run", "a", "--url", "file:///no/such/dir?wiat=1", "--", "touch", "ran"], &["wiat", "docs/operating.md"]),
+    (&["run", "a", "--url", "file:///no/such/dir?ttl=1ms", "--", "touch", "ran"], &["ttl 1ms", "200ms to 24h"]),
     (&["run", "a", "--url", "", "--", "touch", "ran"], &["--url is empty"]),
     (&["run", "a", "--require", "luck", "--", "touch", "ran"], &["--require luck", "hosts", "timed", "fenced"]),
     (&["run", "a", "--report", "/no/such/dir/file", "--", "touch", "ran"], &["--report /no/such/dir/file", "/no/such/dir"]),

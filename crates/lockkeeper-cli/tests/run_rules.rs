@@ -201,6 +201,19 @@ fn rule_5_a_daemon_that_left_our_group_is_nobodys_business_with_foreground() {
 }
 
 #[test]
+fn rule_5_whom_the_script_that_became_us_left_in_our_group_is_nobodys_business_with_foreground() {
+    let place = Place::new();
+    let script =
+        "sleep 1000 > /dev/null 2>&1 & echo $! > pid; exec \"$LK\" run --foreground --kill-after 100ms a -- sh -c 'sleep 1000 & :'";
+    let ran = finish(&mut place.sh(script));
+    let pid = number(&place.read("pid"));
+    let alive = is_alive(pid);
+    kill(pid, Signal::SIGKILL);
+    assert_eq!(ran.code, 0, "and whom the command left there is ended: {ran:?}");
+    assert!(alive);
+}
+
+#[test]
 fn rule_5_orphans_in_our_group_are_reaped_while_the_command_runs() {
     let place = Place::new();
     let script = "(sh -c 'echo $$ > orphan' &); while [ ! -e stop ]; do sleep 0.02; done";

@@ -62,7 +62,7 @@ impl Target {
         }
         for signal in [signal, Signal::SIGCONT] {
             if !self.has_ended() {
-                group::signal_tree(self.pid, signal);
+                group::signal_tree(Some(self.pid), &[], signal);
             }
             self.left_behind().into_iter().for_each(|pid| _ = kill(pid, signal));
         }

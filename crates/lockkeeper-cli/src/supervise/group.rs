@@ -23,19 +23,27 @@ pub fn is_alive(group: Pid) -> bool {
     }
 }
 
-/// Whether a process that descends from us still runs in our own group. Where we are the subreaper, that is whoever a
-/// command in our group left behind.
-pub fn is_anybody_below() -> bool {
+/// Our children of now: those whom a program left to us before it became us, and who are no business of ours.
+pub fn children() -> Vec<Pid> {
+    let us = getpid().as_raw();
     let all = processes().unwrap_or_default();
-    below(getpid(), &all).any(|p| is_ours(p) && !p.dead)
+    all.iter().filter(|p| p.parent == us).map(|p| Pid::from_raw(p.pid)).collect()
 }
 
-/// Sends a signal to a process and to all that descend from it, and to whoever it left in our group, as far as they can
-/// be seen now.
-pub fn signal_tree(root: Pid, signal: Signal) {
+/// Whether a process that descends from us, and from nobody of `before`, still runs in our own group. Where we are the
+/// subreaper, that is whoever a command in our group left behind.
+pub fn is_anybody_below(before: &[Pid]) -> bool {
     let all = processes().unwrap_or_default();
-    let left = below(getpid(), &all).filter(|p| is_ours(p));
-    let mut pids: Vec<_> = below(root, &all).chain(left).map(|p| p.pid).chain([root.as_raw()]).collect();
+    below(getpid(), before, &all).any(|p| is_ours(p) && !p.dead)
+}
+
+/// Sends a signal to a process, if it was not reaped yet, and to all that descend from it; and to whoever descends from us,
+/// and from nobody of `before`, in our group; as far as they can be seen now.
+pub fn signal_tree(root: Option<Pid>, before: &[Pid], signal: Signal) {
+    let all = processes().unwrap_or_default();
+    let left = below(getpid(), before, &all).filter(|p| is_ours(p));
+    let tree = root.into_iter().flat_map(|root| below(root, &[], &all));
+    let mut pids: Vec<_> = tree.chain(left).map(|p| p.pid).chain(root.map(Pid::as_raw)).collect();
     pids.sort_unstable();
     pids.dedup();
     for pid in pids {
@@ -57,9 +65,10 @@ fn is_ours(process: &Process) -> bool {
     process.group == getpgrp().as_raw()
 }
 
-/// All that descend from a process, without itself.
-fn below(root: Pid, all: &[Process]) -> impl Iterator<Item = &Process> {
-    let mut tree: Vec<&Process> = all.iter().filter(|p| p.parent == root.as_raw()).collect();
+/// All that descend from a process, without itself, and without these children of it.
+fn below<'a>(root: Pid, without: &[Pid], all: &'a [Process]) -> impl Iterator<Item = &'a Process> + use<'a> {
+    let is_in = |p: &&Process| p.parent == root.as_raw() && !without.contains(&Pid::from_raw(p.pid));
+    let mut tree: Vec<&Process> = all.iter().filter(is_in).collect();
     let mut at = 0;
     while let Some(parent) = tree.get(at).map(|p| p.pid) {
         tree.extend(all.iter().filter(|p| p.parent == parent));

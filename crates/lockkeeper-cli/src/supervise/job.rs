@@ -76,6 +76,10 @@ pub enum Change {
 pub struct Job {
     pid: Pid,
     own_group: bool,
+    /// Whether its end was told, so that its number may be another's by now.
+    ended: bool,
+    /// The children that we had before it, when it is in our group.
+    before: Vec<Pid>,
     terminal: Option<Terminal>,
     /// Whether our group was in front when it was started.
     in_front: bool,
@@ -112,6 +116,7 @@ impl Job {
             // do that, those whom it left behind are out of reach.
             _ = set_child_subreaper(true);
         }
+        let children = if own_group { Vec::new() } else { group::children() };
         let tty = plan.terminal.as_ref().filter(|_| own_group && plan.in_front).map(Terminal::raw);
         let inherit = start.inherit.map(|fd| std::os::fd::AsRawFd::as_raw_fd(&fd));
         let announce = start.announce.map(|fd| std::os::fd::AsRawFd::as_raw_fd(&fd));
@@ -146,7 +151,8 @@ impl Job {
             }
         };
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
-        Ok(Self { pid, own_group, terminal: plan.terminal.filter(|_| own_group), in_front: tty.is_some() })
+        let terminal = plan.terminal.filter(|_| own_group);
+        Ok(Self { pid, own_group, ended: false, before: children, terminal, in_front: tty.is_some() })
     }
 
     /// Whether it has a group of its own.
@@ -169,20 +175,27 @@ impl Job {
             let info = info.assume_init();
             (Errno::result(answer), info.si_code, info.si_pid(), info.si_status())
         };
-        match (answer, came) {
+        let change = match (answer, came) {
             (Err(Errno::ECHILD), _) => Some(Change::Ended(Status::Unknown)),
             (Ok(_), _) if pid == 0 => None,
             (Ok(_), libc::CLD_EXITED) => Some(Change::Ended(Status::Exited(value))),
             (Ok(_), libc::CLD_KILLED | libc::CLD_DUMPED) => Some(Change::Ended(Status::Killed(value))),
             (Ok(_), libc::CLD_STOPPED) => Signal::try_from(value).ok().map(Change::Stopped),
             _ => None,
-        }
+        };
+        self.ended |= matches!(change, Some(Change::Ended(_)));
+        change
+    }
+
+    /// The command, as long as its number is its own.
+    fn command(&self) -> Option<Pid> {
+        (!self.ended).then_some(self.pid)
     }
 
     /// Sends a signal to its group, or to the command alone when it is in ours.
     pub fn signal(&self, signal: Signal) {
-        let target = if self.own_group { Pid::from_raw(-self.pid.as_raw()) } else { self.pid };
-        _ = kill(target, signal);
+        let group = self.own_group.then(|| Pid::from_raw(-self.pid.as_raw()));
+        _ = group.or(self.command()).map(|target| kill(target, signal));
     }
 
     /// Sends a signal that is to end it: to its group, or, in our group, to the command and its descendants.
@@ -190,7 +203,7 @@ impl Job {
         if self.own_group {
             self.signal(signal);
         } else {
-            group::signal_tree(self.pid, signal);
+            group::signal_tree(self.command(), &self.before, signal);
         }
         // A stopped process acts on a signal only when it goes on.
         if signal != Signal::SIGKILL {
@@ -200,7 +213,7 @@ impl Job {
 
     /// Whether a process of its group still runs, after the command itself has ended; in our group, one that it started.
     pub fn group_is_alive(&self) -> bool {
-        if self.own_group { group::is_alive(self.pid) } else { group::is_anybody_below() }
+        if self.own_group { group::is_alive(self.pid) } else { group::is_anybody_below(&self.before) }
     }
 
     /// Sees to those who came to us when the process above them ended.
