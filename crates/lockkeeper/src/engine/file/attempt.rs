@@ -44,6 +44,12 @@ impl State {
         }
         self.waits.get(&id).map(|_| Attempt::InLine(Place::default()))
     }
+
+    /// The hold that this claim has converted.
+    pub(super) fn converted_by(&self, id: ClaimId) -> Option<Attempt> {
+        let hold = self.holds.values().find(|hold| hold.converted.is_some_and(|(by, _)| by == id))?;
+        Some(Attempt::Granted(grant(hold.mode, hold.number)))
+    }
 }
 
 impl Shared {

@@ -182,12 +182,14 @@ impl Engine for File {
         let mut state = self.0.state();
         let mut lost = Vec::new();
         let mut check = |id: &ClaimId| match state.holds.get(id).map(|hold| opened.verify(*id, hold)) {
+            // The disk is slow; what comes of it is told by the answer.
+            None if state.under_way.contains_key(id) => Attempt::Unknown(Error::new(ErrorKind::Unknown, "it is being asked for")),
             Some(Err(why)) => {
                 // Final (R2): what it had in the old file frees nobody and hinders nobody.
                 lost.extend(state.holds.remove(id));
                 gone(&why)
             }
-            _ => state.known(*id).unwrap_or_else(|| gone(&"it is neither held nor in line")),
+            _ => state.known(*id).or_else(|| state.converted_by(*id)).unwrap_or_else(|| gone(&"it is neither held nor in line")),
         };
         let attempts = claims.iter().map(&mut check).collect();
         drop(state);

@@ -192,3 +192,23 @@ fn an_upgrade_asked_for_while_the_one_before_is_being_left_is_not_undone_by_it()
         assert!(matches!(convert(&a, up, Mode::Upgradable).1, Attempt::Granted(_)));
     }
 }
+
+#[test]
+fn r3_a_conversion_that_is_asked_about_is_what_it_came_to_or_not_known_yet_and_never_lost() {
+    for durable in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let a = Peer::with(dir.path(), durable);
+        let (up, _) = a.get("x", Mode::Upgradable);
+        for round in 0..20 {
+            for to in [Mode::Exclusive, Mode::Upgradable] {
+                let ask = claim("x", to);
+                let converting = a.engine.convert(up, &ask);
+                let meanwhile = finish(a.engine.recheck(&[ask.id]));
+                assert!(matches!(meanwhile[..], [Attempt::Granted(_) | Attempt::Unknown(_)]), "round {round}: {meanwhile:?}");
+                let Attempt::Granted(grant) = finish(converting) else { panic!("round {round}: nobody is in the way") };
+                let after = finish(a.engine.recheck(&[ask.id]));
+                assert!(matches!(&after[..], [Attempt::Granted(again)] if number(again) == number(&grant)), "round {round}: {after:?}");
+            }
+        }
+    }
+}
