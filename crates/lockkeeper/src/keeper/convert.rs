@@ -147,6 +147,16 @@ impl Entry {
         }
     }
 
+    /// The turn ends while a conversion of it is under way.
+    pub(super) fn end_convert(self: &Arc<Self>, locked: &mut Locked<'_>, now: Ticks, cell: &TurnCell, why: Lost) {
+        let under_way = locked.state.as_deref().and_then(|s| s.converting.get(&cell.seq)).filter(|c| c.outcome.is_none());
+        let Some(forgotten) = under_way.map(|c| c.forgotten) else { return };
+        if !forgotten {
+            self.step(locked, now, Event::CancelConvert { seq: cell.seq });
+        }
+        self.tell_conversion(locked, cell.seq, Err(Refusal::Lost(why)));
+    }
+
     /// The engine answered a conversion; its hold may be over by now, and the conversion with it.
     pub(super) fn converted(self: &Arc<Self>, claim: ClaimId, sent: Ticks, answer: Attempt) {
         if self.knows(claim) {

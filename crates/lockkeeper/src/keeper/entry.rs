@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::id::{ById, ClaimId, HoldId};
 use crate::lost::Lost;
 use crate::name::{Kind, Name};
-use crate::protocol::line::{Ask, Event, Line, Refusal, Seq};
+use crate::protocol::line::{Ask, Event, Line, Seq};
 use crate::token::Token;
 
 /// See the module.
@@ -362,11 +362,7 @@ impl Entry {
         }
         cell.lose(Lost::HeldTooLong);
         self.keeper.lost(cell);
-        let upgrades = state.converting.get(&cell.seq).is_some_and(|c| c.outcome.is_none() && !c.forgotten);
-        if upgrades {
-            self.step(&mut locked, now, Event::CancelConvert { seq: cell.seq });
-            self.tell_conversion(&mut locked, cell.seq, Err(Refusal::Lost(Lost::HeldTooLong)));
-        }
+        self.end_convert(&mut locked, now, cell, Lost::HeldTooLong);
         self.step(&mut locked, now, Event::TurnOver { seq: cell.seq, fresh: false });
     }
 

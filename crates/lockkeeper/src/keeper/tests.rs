@@ -277,6 +277,24 @@ async fn r16_an_upgrade_that_waits_ends_with_its_turn() {
     assert!(matches!(up.release().await, How::AlreadyLost(Lost::HeldTooLong)));
 }
 
+#[tokio::test]
+async fn r16_who_wants_to_write_again_when_the_turn_was_held_too_long_is_told() {
+    let (locks, stub, clock) = open(Stub::default()).await;
+    let catalog = locks.rwlock("catalog");
+    let mut up = catalog.upgradable().hold_at_most(Duration::from_secs(2)).await.unwrap();
+    let (writing, ()) = tokio::join!(up.upgrade(), async {
+        until("the upgrade is asked for", || of(&stub.converting).len() == 1).await;
+        of(&stub.converting).remove(0).1.send(granted()).unwrap();
+    });
+    drop(writing.unwrap());
+    // The way back is not answered.
+    assert_eq!(of(&stub.converting).len(), 1);
+    clock.advance(Duration::from_secs(2));
+    until("the turn is over", || up.is_lost()).await;
+    let again = soon("it is told", up.upgrade().into_future()).await;
+    assert_eq!(again.map(drop).unwrap_err().kind(), ErrorKind::Lost);
+}
+
 /// Looks at a future once.
 fn futures_poll<F: Future>(future: std::pin::Pin<&mut F>) -> Option<F::Output> {
     match future.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
