@@ -300,3 +300,37 @@ fn an_observer_hears_of_every_change() {
         two.engine.unwatch(watch);
     });
 }
+
+#[test]
+fn a_hand_off_in_a_line_of_a_thousand_costs_what_it_costs_in_a_short_one() {
+    run(async {
+        const HAND_OFFS: u64 = 10;
+        let place = Place::new().await;
+        let mut counted = Vec::new();
+        for length in [20, 1_000] {
+            let proxy = Proxy::start(place.port).unwrap();
+            let client = Client::open(&place.url_at(proxy.port(), "request_timeout=20s")).await.unwrap();
+            let name = format!("x{length}");
+            let claims: Vec<Claim> = (0..length).map(|_| claim(&name)).collect();
+            client.lock(&claims[0]).await;
+            let joining: Vec<_> = claims[1..].iter().map(|claim| client.engine.attempt(claim, Line::Join)).collect();
+            for joined in joining {
+                assert!(matches!(answer(joined).await, Attempt::InLine(_)));
+            }
+            // Answered in order: every watch is set.
+            assert_eq!(client.children(&name).await.len(), length);
+            proxy.take_counts();
+            for pair in claims.windows(2).take(usize::try_from(HAND_OFFS).unwrap()) {
+                client.release(&pair[0]).await;
+                client.granted(pair[1].id).await;
+            }
+            let mut counts = proxy.take_counts();
+            // Signs of life, and what proves the session to whoever is next.
+            counts.remove(&op::PING);
+            counts.remove(&op::MULTI);
+            assert!(counts.get(&op::LIST).is_none_or(|lists| *lists <= HAND_OFFS + 1), "at most one list a hand-off: {counts:?}");
+            counted.push(counts.values().sum::<u64>());
+        }
+        assert!(counted[1] <= counted[0] + HAND_OFFS && counted[1] <= 6 * HAND_OFFS, "{counted:?}");
+    });
+}
