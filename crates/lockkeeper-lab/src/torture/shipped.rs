@@ -138,7 +138,7 @@ impl Worker {
         if turn.mode.permits().is_none() {
             self.touch(turn, &guard, token).await;
         }
-        if self.random.below(20) == 0 {
+        if self.random.below(60) == 0 {
             tokio::time::sleep(self.random.between(Duration::ZERO, Duration::from_millis(30))).await;
         }
         self.check(turn, &guard);
@@ -161,14 +161,14 @@ impl Worker {
     async fn touch(&mut self, turn: &Turn, guard: &Guard, token: u64) {
         let exclusive = turn.mode == Mode::Exclusive;
         let Some(read) = self.effect(turn, exclusive, token, None).await else { return };
-        if self.random.below(8) == 0 {
+        if self.random.below(32) == 0 {
             tokio::time::sleep(self.random.between(Duration::ZERO, Duration::from_millis(4))).await;
         }
         if !exclusive || !self.check(turn, guard) {
             return;
         }
         // What was checked is true until now; the write may be on its way for longer.
-        if self.random.below(32) == 0 {
+        if self.random.below(96) == 0 {
             tokio::time::sleep(self.random.between(Duration::ZERO, Duration::from_millis(20))).await;
         }
         self.effect(turn, exclusive, token, Some(read)).await;
