@@ -17,8 +17,8 @@ use super::fault::{ANYWHERE, CROWD, Fault, Hits, KILL, ON_REQUEST, STARVE, STOP}
 use super::liveness::Liveness;
 use super::nemesis::{self, Planned};
 use super::orders::Orders;
-use super::verdict::{Conviction, Outcome, Verdict};
-use super::{Options, Subject, picture, resource};
+use super::verdict::{Outcome, Verdict};
+use super::{Conviction, Options, Subject, picture, resource};
 use crate::check;
 use crate::history::{Record, Role, What, Writer, WriterOptions};
 use crate::interrupt;
@@ -369,11 +369,12 @@ impl Run {
         };
         let verdict = Verdict::new(outcome, &self.excuses);
         if let Some(path) = &self.options.report {
-            let page = picture::page(&[self.scratch.path()], verdict.report(), &|v| self.excuses.expects(v), about.engine);
+            let page =
+                picture::page(&[self.scratch.path()], verdict.report(), verdict.convictions(), &|v| self.excuses.expects(v), about.engine);
             write_whole(path, &page.map_err(|e| e.to_string())?)?;
         }
         if self.options.ascii {
-            eprint!("{}", picture::ascii(&[self.scratch.path()], verdict.report(), 100).map_err(|e| e.to_string())?);
+            eprint!("{}", picture::ascii(&[self.scratch.path()], verdict.report(), verdict.convictions(), 100).map_err(|e| e.to_string())?);
         }
         Ok(if verdict.has_violations() { verdict.kept_in(self.scratch.keep()) } else { verdict })
     }

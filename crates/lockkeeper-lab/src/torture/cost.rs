@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::verdict::Conviction;
+use super::Conviction;
 use crate::check::{self, CheckError};
 use crate::history::{Item, Merge, What};
 

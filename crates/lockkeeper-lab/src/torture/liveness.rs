@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
-use super::verdict::Conviction;
+use super::Conviction;
 use crate::check::{self, CheckError};
 use crate::history::{Flags, Item, LockId, Merge, Record, Role, State, What};
 

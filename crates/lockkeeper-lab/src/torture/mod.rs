@@ -100,6 +100,20 @@ pub fn list_clients(out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
+/// What the checker of histories does not judge: `liveness`, a lock that nobody gets, and `cost`, hand-offs that cost the server
+/// the more, the more wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conviction {
+    /// One of the two words.
+    pub class: &'static str,
+    /// Of which lock; empty for all.
+    pub name: String,
+    /// When it began, on the clock of histories.
+    pub at: u64,
+    /// What happened.
+    pub sentence: String,
+}
+
 /// What to do for how long.
 #[derive(Clone, Debug)]
 pub struct Options {

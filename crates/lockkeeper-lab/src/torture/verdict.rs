@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::Conviction;
 use super::arena::About;
 use super::broken::Broken;
 use super::cost::COST;
@@ -35,17 +36,6 @@ pub(super) struct Found {
     pub(super) count: u64,
     /// The first one, in a sentence.
     pub(super) first: Option<String>,
-}
-
-/// What the histories' checker does not judge: liveness and cost.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Conviction {
-    pub(super) class: &'static str,
-    /// Of which lock.
-    pub(super) name: String,
-    /// When it began, on the clock of histories.
-    pub(super) at: u64,
-    pub(super) sentence: String,
 }
 
 #[derive(Serialize)]
@@ -97,6 +87,10 @@ impl Verdict {
 
     pub(super) fn report(&self) -> &Report {
         &self.of.report
+    }
+
+    pub(super) fn convictions(&self) -> &[Conviction] {
+        &self.of.convictions
     }
 
     /// The first violation of the class that convicts this client: when, after the first event, and in which words.

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde_json::json;
 
+use super::Conviction;
 use crate::check::{CheckError, Report, Violation};
 use timeline::{Span, Timeline};
 
@@ -23,6 +24,7 @@ const PAGE: &str = include_str!("page.html");
 pub fn page<P: AsRef<Path>>(
     paths: &[P],
     report: &Report,
+    convictions: &[Conviction],
     expected: &dyn Fn(&Violation) -> bool,
     engine: &str,
 ) -> Result<String, CheckError> {
@@ -34,7 +36,11 @@ pub fn page<P: AsRef<Path>>(
         .collect();
     let spans = |all: &[Span]| -> Vec<_> { all.iter().map(|s| json!([s.lane, s.from, s.to, s.text])).collect() };
     let clients: Vec<_> = report.clients.iter().map(|c| c.label.as_str()).collect();
-    let violations: Vec<_> = report
+    let convicted = convictions.iter().map(|c| {
+        let at = timeline.since_start(c.at);
+        json!({"class": c.class, "name": c.name, "at": at, "text": c.sentence, "allowed": false, "records": []})
+    });
+    let checked = report
         .violations
         .iter()
         .take(SHOWN)
@@ -42,11 +48,11 @@ pub fn page<P: AsRef<Path>>(
             let allowed = expected(v);
             let records: Vec<_> = v.records.iter().map(|r| json!([r.client, r.record])).collect();
             json!({"class": v.class.as_str(), "name": v.name, "at": timeline.since_start(v.at), "text": v.sentence, "allowed": allowed, "records": records})
-        })
-        .collect();
+        });
+    let violations: Vec<_> = convicted.chain(checked).collect();
     let data = json!({
         "engine": engine,
-        "clean": report.violations.iter().all(expected),
+        "clean": convictions.is_empty() && report.violations.iter().all(expected),
         "holds_checked": report.counts.holds,
         "lanes": timeline.lanes,
         "rows": timeline.rows,
@@ -67,7 +73,7 @@ pub fn page<P: AsRef<Path>>(
 ///
 /// # Errors
 /// As [`crate::check::check_files`].
-pub fn ascii<P: AsRef<Path>>(paths: &[P], report: &Report, width: usize) -> Result<String, CheckError> {
+pub fn ascii<P: AsRef<Path>>(paths: &[P], report: &Report, convictions: &[Conviction], width: usize) -> Result<String, CheckError> {
     let timeline = Timeline::read(paths)?;
     let width = width.clamp(20, 400);
     let column = |at: u64| usize::try_from(at.saturating_mul(width as u64) / timeline.length.max(1)).unwrap_or(width).min(width - 1);
@@ -94,7 +100,8 @@ pub fn ascii<P: AsRef<Path>>(paths: &[P], report: &Report, width: usize) -> Resu
             paint(&format!("  {name}"), &mut marks.into_iter());
         }
     }
-    paint("violations", &mut report.violations.iter().map(|v| (timeline.since_start(v.at), timeline.since_start(v.at), '^')));
+    let moments = report.violations.iter().map(|v| v.at).chain(convictions.iter().map(|c| c.at)).map(|at| timeline.since_start(at));
+    paint("violations", &mut moments.map(|at| (at, at, '^')));
     text.push_str("# exclusive  + shared or permits  = stopped  x dead  ! fault  ^ violation\n");
     Ok(text)
 }
