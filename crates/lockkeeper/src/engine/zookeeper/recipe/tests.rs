@@ -50,6 +50,16 @@ struct World {
     /// Numbers under which somebody held, in the order in which they did.
     exclusive: i64,
     any: i64,
+    flaw: Option<Flaw>,
+}
+
+/// What careless recipes get wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Flaw {
+    /// Nobody tells the client that its session is over (Z1).
+    IgnoresSessionLoss,
+    /// It lists through a server that has not heard of the others' nodes yet (Z4).
+    ListsElsewhere,
 }
 
 const LETTERS: [&str; 4] = ["a", "b", "c", "d"];
@@ -79,6 +89,7 @@ impl World {
             ends_left: 0,
             exclusive: 0,
             any: 0,
+            flaw: None,
         };
         for at in 0..world.clients.len() {
             world.make(at, Move::Connect);
@@ -88,6 +99,10 @@ impl World {
 
     fn with_ends(self, ends_left: u8) -> Self {
         Self { ends_left, ..self }
+    }
+
+    fn with_flaw(self, flaw: Flaw) -> Self {
+        Self { flaw: Some(flaw), ..self }
     }
 
     fn step(&mut self, at: usize, input: Input) {
@@ -208,7 +223,8 @@ impl World {
                 Input::Made(self.create(at, if upgradable { Tag::Upgradable } else { Tag::Read }, Some(seq)))
             }
             Action::List => {
-                let children = self.nodes.keys().map(|n| Self::child(n)).collect();
+                let lags = |owner: usize| self.flaw == Some(Flaw::ListsElsewhere) && owner != at;
+                let children = self.nodes.iter().filter(|(_, s)| !lags(s.owner)).map(|(n, _)| Self::child(n)).collect();
                 Input::Listed(Ok(Listing { children, mzxid: self.dir_mzxid, limit: self.limit }))
             }
             Action::WatchOwn(name) => {
@@ -325,9 +341,11 @@ impl World {
                     self.zxid += 1;
                     self.fire(&name, true);
                 }
-                self.clients[at].holds = None;
                 self.step(at, Input::LinkDown);
-                self.step(at, Input::SessionEnded);
+                if self.flaw != Some(Flaw::IgnoresSessionLoss) {
+                    self.clients[at].holds = None;
+                    self.step(at, Input::SessionEnded);
+                }
             }
             Move::Script => {
                 if let Some(input) = self.clients[at].script.pop() {
@@ -363,6 +381,7 @@ enum Move {
 
 /// Walks through every history; answers how many states there are.
 fn explore(world: World) -> usize {
+    let start = std::time::Instant::now();
     let mut seen = HashSet::new();
     let mut open = vec![world];
     while let Some(world) = open.pop() {
@@ -378,7 +397,15 @@ fn explore(world: World) -> usize {
             }
         }
     }
+    println!("model zookeeper: holds, {} states, {:.1} s", seen.len(), start.elapsed().as_secs_f64());
     seen.len()
+}
+
+/// The search finds what a flaw breaks, in every way that there is.
+fn convicts(world: World, sentence: &str) {
+    let found = std::panic::catch_unwind(|| explore(world)).expect_err("the flaw is not found");
+    let text = found.downcast_ref::<String>().map_or("", String::as_str);
+    assert!(text.contains(sentence), "{text}");
 }
 
 /// Walks through many long histories at random, for worlds with too many states.
@@ -412,6 +439,13 @@ fn two_mutexes_exclude_each_other_in_every_history_with_a_lost_link() {
 #[test]
 fn two_mutexes_in_every_history_in_which_a_session_ends() {
     explore(World::new(&[(Want::Exclusive, false, LEAVE), (Want::Exclusive, false, LEAVE)], 0).with_ends(1));
+}
+
+#[test]
+fn z1_z4_who_ignores_a_lost_session_or_lists_through_a_server_that_lags_is_found() {
+    let two = || World::new(&[(Want::Exclusive, false, LEAVE), (Want::Exclusive, false, LEAVE)], 0);
+    convicts(two().with_ends(1).with_flaw(Flaw::IgnoresSessionLoss), "as Exclusive beside");
+    convicts(two().with_flaw(Flaw::ListsElsewhere), "as Exclusive beside");
 }
 
 #[test]
