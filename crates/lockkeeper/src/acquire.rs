@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tracing::field::Empty;
+
 use crate::claim::Mode;
 use crate::clock::Ticks;
 use crate::error::{ErrorKind, Result};
@@ -17,6 +19,7 @@ use crate::keeper::entry::{Begun, Entry};
 use crate::keeper::request::Request;
 use crate::name::Kind;
 use crate::owner::Owner;
+use crate::token::Token;
 
 /// An acquisition that waits; `.await` it, or change it first.
 ///
@@ -266,7 +269,7 @@ impl Acquiring {
         }
         let entry = self.plan.entry()?;
         let (engine, name) = (entry.keeper.facts.engine, entry.name.as_str());
-        self.span = tracing::debug_span!("acquire", engine, name, waited_ms = tracing::field::Empty);
+        self.span = tracing::debug_span!("acquire", engine, name, token = Empty, waited_ms = Empty);
         if self.plan.request.timeout.is_some() || cfg!(feature = "metrics") || !self.span.is_none() {
             let now = entry.keeper.now();
             self.began = Some(now);
@@ -293,7 +296,7 @@ impl Acquiring {
             match begun? {
                 Begun::Got(cell) => {
                     if let Some(began) = self.began {
-                        self.note_wait(cell.granted.since(began));
+                        self.note_wait(cell.granted.since(began), cell.token());
                     }
                     return Poll::Ready(Ok(Some(Guard::new(cell, self.plan.request.mode))));
                 }
@@ -314,7 +317,10 @@ impl Acquiring {
         }
     }
 
-    fn note_wait(&self, waited: Duration) {
+    fn note_wait(&self, waited: Duration, token: Option<Token>) {
+        if let Some(token) = token {
+            self.span.record("token", token.get());
+        }
         self.span.record("waited_ms", u64::try_from(waited.as_millis()).unwrap_or(u64::MAX));
         #[cfg(feature = "metrics")]
         if let Ok(entry) = &self.plan.entry {

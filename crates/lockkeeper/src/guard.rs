@@ -189,7 +189,8 @@ impl Guard {
         if cell.is_forked() {
             return Over::Lost(Lost::Forked);
         }
-        let span = tracing::debug_span!("release", engine = cell.entry.keeper.facts.engine, name = %cell.entry.name);
+        let (engine, token) = (cell.entry.keeper.facts.engine, cell.token().map(Token::get));
+        let span = tracing::debug_span!("release", engine, name = %cell.entry.name, token);
         let _entered = span.enter();
         cell.entry.turn_over(cell, self.mode, tell)
     }

@@ -169,11 +169,16 @@ impl Keeper {
         }
     }
 
+    fn note_woken(&self, entry: &Entry, by: &str) {
+        tracing::debug!(engine = self.facts.engine, name = %entry.name, by, "woken");
+    }
+
     /// Acts on one event, in the thread that brings it.
     pub(crate) fn event(self: &Arc<Self>, event: Event) {
         match &event {
             Event::Granted { claim, grant } => {
                 let Some(entry) = self.entry_of(*claim, &event) else { return };
+                self.note_woken(&entry, "a grant");
                 match grant.lease {
                     // A push without a time is no grant before its renewal was answered (R1).
                     Some(lease) if lease.since.is_none() => self.confirm(entry, *claim, grant.clone(), lease),
@@ -184,6 +189,7 @@ impl Keeper {
             }
             Event::Wake { claim } => {
                 if let Some(entry) = self.entry_of(*claim, &event) {
+                    self.note_woken(&entry, "a hint");
                     entry.wake(*claim);
                 }
             }

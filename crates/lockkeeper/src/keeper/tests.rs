@@ -1,5 +1,7 @@
 //! The keeper on an engine that does what a test tells it.
 
+mod logged;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -340,62 +342,6 @@ async fn an_engine_that_does_not_answer_for_each_of_several_leaves_no_name_waiti
     let both = soon("they are asked for one after the other", locks.all([locks.mutex("a").lock(), locks.mutex("b").lock()]).into_future());
     assert_eq!(both.await.unwrap().guards().len(), 2);
     assert_eq!(of(&stub.withdrawn).len(), 1, "the claim that was not answered is taken back");
-}
-
-/// Keeps the errors that are logged, a line each.
-#[derive(Clone, Default)]
-struct Errors(Arc<Mutex<Vec<String>>>);
-
-struct Text(String);
-
-impl tracing::field::Visit for Text {
-    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-        self.0 += &format!("{}={value:?} ", field.name());
-    }
-}
-
-impl tracing::Subscriber for Errors {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        *metadata.level() == tracing::Level::ERROR
-    }
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn event(&self, event: &tracing::Event<'_>) {
-        let mut text = Text(String::new());
-        event.record(&mut text);
-        of(&self.0).push(text.0);
-    }
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
-}
-
-#[tokio::test]
-async fn r4_only_a_release_of_what_was_thought_ours_is_logged_as_illegal() {
-    let stub = Stub::default();
-    of(&stub.attempts).push_back(Attempt::InLine(Place::default()));
-    of(&stub.ends).extend([End::NotOurs, End::NotOurs, End::NotOurs]);
-    let (locks, stub, _clock) = open(stub).await;
-    let errors = Errors::default();
-    let _logged = tracing::subscriber::set_default(errors.clone());
-    let send = |event| stub.context.get().unwrap().events.send(event);
-
-    // The loss overtakes the grant, and the engine has forgotten the hold by the time it is given back.
-    let mutex = locks.mutex("void");
-    let mut waiting = Box::pin(mutex.lock().into_future());
-    assert!(futures_poll(waiting.as_mut()).is_none());
-    let claim = of(&stub.attempted)[0];
-    send(Event::Ended { which: Which::Hold(claim), why: Lost::TakenAway });
-    send(Event::Granted { claim, grant: Grant { number: Number::None, lease: None } });
-    assert_eq!(*of(&stub.released), [claim]);
-    assert_eq!(*of(&errors.0), [""; 0]);
-    let guard = soon("it is asked for anew", waiting).await.unwrap();
-
-    assert!(matches!(guard.release().await, How::NotOurs));
-    let logged = std::mem::take(&mut *of(&errors.0));
-    assert!(logged.len() == 1 && logged[0].contains("illegal release"), "{logged:?}");
 }
 
 #[tokio::test]

@@ -1,0 +1,109 @@
+//! What is logged, and with which fields.
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Level, Metadata, Subscriber};
+
+use super::*;
+
+/// Keeps what is logged, a line each: a level and the fields of an event, the name and the fields of a span, or what it
+/// learns later.
+#[derive(Clone)]
+struct Log(Level, Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    fn from(level: Level) -> Self {
+        Self(level, Arc::default())
+    }
+
+    fn add(&self, line: String, fields: impl FnOnce(&mut dyn Visit)) {
+        let mut line = Line(line);
+        fields(&mut line);
+        of(&self.1).push(line.0);
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut of(&self.1))
+    }
+}
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.0 += &format!(" {}={value:?}", field.name());
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= self.0 && metadata.target().starts_with("lockkeeper")
+    }
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        self.add(format!("span {}", span.metadata().name()), |line| span.record(line));
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, values: &Record<'_>) {
+        self.add("learns".to_owned(), |line| values.record(line));
+    }
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        self.add(event.metadata().level().to_string(), |line| event.record(line));
+    }
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+#[tokio::test]
+async fn r4_only_a_release_of_what_was_thought_ours_is_logged_as_illegal() {
+    let stub = Stub::default();
+    of(&stub.attempts).push_back(Attempt::InLine(Place::default()));
+    of(&stub.ends).extend([End::NotOurs, End::NotOurs]);
+    let (locks, stub, _clock) = open(stub).await;
+    let errors = Log::from(Level::ERROR);
+    let _logged = tracing::subscriber::set_default(errors.clone());
+    let send = |event| stub.context.get().unwrap().events.send(event);
+
+    // The loss overtakes the grant, and the engine has forgotten the hold by the time it is given back.
+    let mut waiting = Box::pin(locks.mutex("void").lock().into_future());
+    assert!(futures_poll(waiting.as_mut()).is_none());
+    let claim = of(&stub.attempted)[0];
+    send(Event::Ended { which: Which::Hold(claim), why: Lost::TakenAway });
+    send(Event::Granted { claim, grant: Grant { number: Number::None, lease: None } });
+    assert_eq!(*of(&stub.released), [claim]);
+    assert_eq!(errors.take(), [""; 0]);
+    let guard = soon("it is asked for anew", waiting).await.unwrap();
+
+    assert!(matches!(guard.release().await, How::NotOurs));
+    let logged = errors.take();
+    assert!(logged.len() == 1 && logged[0].contains("illegal release"), "{logged:?}");
+}
+
+#[tokio::test]
+async fn an_acquisition_is_logged_with_engine_name_token_wait_and_what_woke_it() {
+    let stub = Stub::default();
+    of(&stub.attempts).push_back(Attempt::InLine(Place { ahead: Some(3), holder: None }));
+    let (locks, stub, _clock) = open(stub).await;
+    let log = Log::from(Level::DEBUG);
+    let _logged = tracing::subscriber::set_default(log.clone());
+    let mut waiting = Box::pin(locks.mutex("stock").lock().into_future());
+    assert!(futures_poll(waiting.as_mut()).is_none());
+    let claim = of(&stub.attempted)[0];
+    stub.context.get().unwrap().events.send(Event::Granted { claim, grant: Grant { number: Number::Raw(7), lease: None } });
+    drop(soon("it is granted", waiting).await.unwrap());
+    let said = log.take();
+    let has = |words: &[&str]| said.iter().any(|line| words.iter().all(|word| line.contains(word)));
+    for words in [
+        &["span acquire", "engine=\"stub\"", "name=\"stock\""][..],
+        &["DEBUG", "waiting", "name=stock", "ahead=3"],
+        &["DEBUG", "woken", "name=stock", "by=\"a grant\""],
+        &["span hold", "name=stock", "token=7"],
+        &["DEBUG", "acquired", "name=stock", "token=7"],
+        &["learns", "waited_ms=0"],
+        &["learns", "token=7"],
+        &["span release", "name=stock", "token=7"],
+        &["DEBUG", "released", "name=stock"],
+    ] {
+        assert!(has(words), "{words:?} in {said:#?}");
+    }
+}
