@@ -210,10 +210,12 @@ impl Run {
     fn is_convicted(&mut self) -> bool {
         self.looked = Instant::now();
         let Some(broken) = self.broken else { return false };
+        // The files are read one after the other: what happened meanwhile is in one of them and not yet in another.
+        let begun = Writer::now();
         // Histories that cannot be read now are read at the end, where it is an error.
         let Ok((report, convictions)) = self.findings() else { return false };
-        let mut found = report.found.keys().map(|c| c.as_str()).chain(convictions.iter().map(|c| c.class));
-        found.any(|class| broken.convicted_by.contains(&class))
+        let checked = report.violations.iter().filter(|v| v.at < begun).map(|v| v.class.as_str());
+        checked.chain(convictions.iter().map(|c| c.class)).any(|class| broken.convicted_by.contains(&class))
     }
 
     /// What the histories say, as far as they are written.

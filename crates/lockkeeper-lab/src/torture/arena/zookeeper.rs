@@ -56,9 +56,7 @@ impl ZooKeeperArena {
         if !has(&options, "session_timeout") {
             options = format!("{options}{}session_timeout={SESSION}", if options.is_empty() { "" } else { "&" });
         }
-        let servers =
-            if nodes == 1 { Server::start(settings).map(|s| vec![s]) } else { Ensemble::start(nodes, &settings).map(|e| e.servers) };
-        let servers = servers.map_err(|e| (69, e.to_string()))?;
+        let servers = start(nodes, &settings).or_else(|_| start(nodes, &settings)).map_err(|e| (69, e.to_string()))?;
         let ports: Vec<u16> = servers.iter().map(Server::port).collect();
         let about = About::of(&url(&ports, &options))?;
         Ok(Self { about, options, links: Links::to(ports), servers, hit: None })
@@ -72,6 +70,11 @@ impl ZooKeeperArena {
     fn hit(&mut self) -> Result<&mut Server, String> {
         self.hit.and_then(|at| self.servers.get_mut(at)).ok_or_else(|| "no server serves that could be hit".to_owned())
     }
+}
+
+/// A port can be taken between the look and the start: then it is tried once more.
+fn start(nodes: usize, settings: &Settings) -> std::io::Result<Vec<Server>> {
+    if nodes == 1 { Ok(vec![Server::start(settings.clone())?]) } else { Ok(Ensemble::start(nodes, settings)?.servers) }
 }
 
 fn url(ports: &[u16], options: &str) -> String {
