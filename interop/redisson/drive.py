@@ -80,5 +80,68 @@ with Server() as server:
     two.release()
     assert java.ask("permits", "lock", "gpu") == "3"
     case("permits are counted together")
+    url = server.url("layout=redisson&semaphore=simple")
+    for name in ["rooms", "two rooms", "rooms{braced}", "rooms-é"]:
+        assert java.ask("rooms", "sem", name, "3") == "true"
+        ours = Holder(url, name, "--permits", "2/3").wait_granted()
+        assert java.ask("free", "sem", name) == "1"
+        assert java.ask("room", "sem", name, "1") == "true"
+        assert attempt(url, name, "--permits", "1/3") == 75
+        java.tell("room", "sem", name, "2")
+        time.sleep(0.5)
+        released = time.time()
+        ours.release()
+        assert java.hear() == "true"
+        soon("RSemaphore: Java woken by our release", released, java.at)
+        waiting = Holder(url, name, "--permits", "3/3")
+        granted = in_background(waiting)
+        released = time.monotonic()
+        java.ask("leave", "sem", name, "3")
+        granted.join()
+        soon("RSemaphore: woken by Java's release", released, waiting.granted_at)
+        waiting.release()
+        assert java.ask("free", "sem", name) == "3"
+    case("RSemaphore is counted together, and each wakes the other")
+
+    url = server.url("layout=redisson")
+    for name in ["import", "an import", "import-é"]:
+        closed = Holder(url, name, "--latch").wait_granted()
+        assert java.ask("left", "latch", name) == "1"
+        assert java.ask("close", "latch", name, "1") == "false", "closed already"
+        java.tell("open", "latch", name)
+        time.sleep(0.3)
+        opened = time.time()
+        closed.release()
+        assert java.hear() == "true"
+        soon("RCountDownLatch: Java woken by our count", opened, java.at)
+        assert java.ask("close", "latch", name, "2") == "true"
+        waiting = Holder(url, name, "--wait")
+        granted = in_background(waiting)
+        java.ask("down", "latch", name)
+        assert waiting.granted_at is None, "one is left"
+        opened = time.monotonic()
+        java.ask("down", "latch", name)
+        granted.join()
+        soon("RCountDownLatch: woken by Java's count", opened, waiting.granted_at)
+        waiting.release()
+    case("a latch opens for both, whoever counts")
+
+    one, two = "multi one", "multi-é"
+    assert java.ask("both", "multi", one, two) == "true"
+    assert attempt(url, one) == 75 and attempt(url, two) == 75, "RMultiLock is its RLocks"
+    assert attempt(url, one, "--all", two) == 75
+    java.ask("neither", "multi", one, two)
+    ours = Holder(url, two).wait_granted()
+    assert java.ask("both", "multi", one, two) == "false"
+    assert attempt(url, one) == 0, "what Java could have is left again"
+    assert attempt(url, one, "--all", two) == 75
+    ours.release()
+    ours = Holder(url, one, "--all", two).wait_granted()
+    assert java.ask("both", "multi", two, one) == "false"
+    assert java.ask("try", "lock", one) == "false" and java.ask("try", "lock", two) == "false"
+    ours.release()
+    assert java.ask("both", "multi", one, two) == "true"
+    java.ask("neither", "multi", one, two)
+    case("several locks at once: RMultiLock and ours, all or none")
     java.end()
     done()

@@ -1,10 +1,10 @@
-//! Holds a lock until standard input is closed: `hold URL NAME [-n] [-s | -w | --permits N/MAX | --elect ID | --latch | --wait]`.
+//! Holds a lock until standard input is closed: `hold URL NAME [-n] [-s | -w | --permits N/MAX | --elect ID | --latch | --wait | --all NAME]`.
 //!
-//! `-s` reads and `-w` writes through the rw-lock, `--elect` leads, `--latch` keeps a latch closed, `--wait` waits until one is open. Without arguments it does so in memory. One line says that it was granted. Exit 75 when `-n` found it taken. The drivers under `interop/` use it.
+//! `-s` reads and `-w` writes through the rw-lock, `--elect` leads, `--latch` keeps a latch closed, `--wait` waits until one is open, `--all` holds a second name with the first. Without arguments it does so in memory. One line says that it was granted. Exit 75 when `-n` found it taken. The drivers under `interop/` use it.
 
 use std::process::ExitCode;
 
-use lockkeeper::{ErrorKind, Guard, Latch, Locks, Result, WriteGuard};
+use lockkeeper::{AllGuard, ErrorKind, Guard, Latch, Locks, Result, WriteGuard};
 
 enum Mode {
     Exclusive,
@@ -14,6 +14,7 @@ enum Mode {
     Elect(String),
     Latch,
     Wait,
+    All(String),
 }
 
 /// What is held.
@@ -21,6 +22,7 @@ enum Grip {
     Guard(Guard),
     Writer(WriteGuard),
     Closed(Latch),
+    All(AllGuard),
     Nothing,
 }
 
@@ -29,7 +31,7 @@ impl Grip {
         match self {
             Self::Guard(guard) => guard.token().ok(),
             Self::Writer(guard) => guard.token().ok(),
-            Self::Closed(_) | Self::Nothing => None,
+            Self::Closed(_) | Self::All(_) | Self::Nothing => None,
         }
         .map(|token| token.to_string())
     }
@@ -39,6 +41,7 @@ impl Grip {
             Self::Guard(guard) => _ = guard.release().await,
             Self::Writer(guard) => _ = guard.release().await,
             Self::Closed(latch) => _ = latch.count_down().await?,
+            Self::All(guard) => _ = guard.release().await,
             Self::Nothing => {}
         }
         Ok(())
@@ -56,6 +59,15 @@ async fn take(locks: &Locks, name: &str, mode: &Mode, now: bool) -> Result<Optio
         (Mode::Wait, _) => {
             locks.latch(name).wait().await?;
             return Ok(Some(Grip::Nothing));
+        }
+        (Mode::All(second), now) => {
+            let all = locks.all([locks.mutex(name).lock(), locks.mutex(second).lock()]);
+            let all = if now { all.timeout(std::time::Duration::from_millis(300)) } else { all };
+            return match all.await {
+                Ok(all) => Ok(Some(Grip::All(all))),
+                Err(error) if now && error.kind() == ErrorKind::TimedOut => Ok(None),
+                Err(error) => Err(error),
+            };
         }
         (Mode::Elect(id), _) => Some(locks.election(name).stand(id).await?),
         (Mode::Exclusive, true) => locks.mutex(name).try_lock().await?,
@@ -93,7 +105,7 @@ async fn main() -> ExitCode {
         words = ["memory:", "example", "-n"].map(str::to_owned).to_vec();
     }
     let [url, name, options @ ..] = words.as_slice() else {
-        eprintln!("usage: hold URL NAME [-n] [-s | -w | --permits N/MAX | --elect ID | --latch | --wait]");
+        eprintln!("usage: hold URL NAME [-n] [-s | -w | --permits N/MAX | --elect ID | --latch | --wait | --all NAME]");
         return ExitCode::from(64);
     };
     let (mut mode, mut now) = (Mode::Exclusive, false);
@@ -107,6 +119,10 @@ async fn main() -> ExitCode {
             "--wait" => mode = Mode::Wait,
             "--elect" => match options.next() {
                 Some(id) => mode = Mode::Elect(id.clone()),
+                None => return ExitCode::from(64),
+            },
+            "--all" => match options.next() {
+                Some(second) => mode = Mode::All(second.clone()),
                 None => return ExitCode::from(64),
             },
             "--permits" => match options.next().and_then(|text| permits(text)) {

@@ -113,6 +113,10 @@ fn describe_holder(holder: &Holder) -> String {
     match (&holder.host, holder.pid) {
         (Some(host), Some(pid)) => format!(": held by {} (pid {pid})", host.escape_debug()),
         (Some(host), None) => format!(": held by {}", host.escape_debug()),
-        _ => String::new(),
+        // A layout of other programs knows its holder by the text in the record alone.
+        (None, _) => holder.label.as_ref().map_or_else(String::new, |label| {
+            let forever = holder.mode == Some(Mode::Exclusive) && holder.expires_in.is_none();
+            format!(": held by {}{}", label.escape_debug(), if forever { ", without a time to live" } else { "" })
+        }),
     }
 }

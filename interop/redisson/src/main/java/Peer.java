@@ -40,6 +40,10 @@ public class Peer {
         }
     }
 
+    private static RLock both(RedissonClient client, String one, String two) {
+        return client.getMultiLock(client.getLock(one), client.getLock(two));
+    }
+
     private static String act(RedissonClient client, String[] words) throws Exception {
         String name = words[2];
         switch (words[0]) {
@@ -51,6 +55,16 @@ public class Peer {
             case "permits": return String.valueOf(client.getPermitExpirableSemaphore(name).availablePermits());
             case "permit": return String.valueOf(client.getPermitExpirableSemaphore(name).tryAcquire(0, 60, TimeUnit.SECONDS));
             case "release": client.getPermitExpirableSemaphore(name).release(words[3]); return "done";
+            case "rooms": return String.valueOf(client.getSemaphore(name).trySetPermits(Integer.parseInt(words[3])));
+            case "room": return String.valueOf(client.getSemaphore(name).tryAcquire(Integer.parseInt(words[3]), 15, TimeUnit.SECONDS));
+            case "leave": client.getSemaphore(name).release(Integer.parseInt(words[3])); return "done";
+            case "free": return String.valueOf(client.getSemaphore(name).availablePermits());
+            case "close": return String.valueOf(client.getCountDownLatch(name).trySetCount(Long.parseLong(words[3])));
+            case "down": client.getCountDownLatch(name).countDown(); return "done";
+            case "open": return String.valueOf(client.getCountDownLatch(name).await(15, TimeUnit.SECONDS));
+            case "left": return String.valueOf(client.getCountDownLatch(name).getCount());
+            case "both": return String.valueOf(both(client, name, words[3]).tryLock());
+            case "neither": both(client, name, words[3]).unlock(); return "done";
             default: return "what?";
         }
     }

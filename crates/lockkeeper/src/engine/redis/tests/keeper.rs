@@ -84,3 +84,18 @@ fn two_processes_of_many_tasks_are_never_inside_together() {
         }
     });
 }
+
+#[test]
+fn a_time_out_names_the_owner_that_another_program_wrote_and_that_it_left_no_time_to_live() {
+    let server = RedisServer::start();
+    server.command(&["SETNX", "a", "worker-3"]);
+    server.command(&["SET", "b", "worker-4", "PX", "60000"]);
+    run(async {
+        let locks = Locks::open(&format!("{}?layout=plain", server.url())).await.unwrap();
+        for (name, says) in [("a", "held by worker-3, without a time to live"), ("b", "held by worker-4")] {
+            let error = locks.mutex(name).lock().timeout(Duration::from_millis(100)).await.unwrap_err();
+            assert!(error.kind() == ErrorKind::TimedOut && error.message().ends_with(says), "{error}");
+        }
+        assert!(locks.close().await.unknown.is_empty());
+    });
+}
