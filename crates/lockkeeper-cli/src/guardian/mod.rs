@@ -1,6 +1,6 @@
 //! The guardian: a second small lockkeeper process that takes a lease, keeps it, and ends the command in time.
 //!
-//! It runs in a session of its own, so that nothing from the keyboard and no stop of the job reaches it, with a [`line`] to
+//! It runs in a session of its own, so that nothing from the keyboard and no stop of the job reaches it, with a [`mod@line`] to
 //! whoever hired it. When that line closes, or the lease is about to end, it stops the command; when nothing of the command
 //! runs any more, it gives the lock back. What it has to do and when is decided in [`duty`].
 
