@@ -115,6 +115,7 @@ fn zookeeper(ensemble: Arc<Ensemble>, options: &str) -> Subject {
         .helper(HELPER)
         .effort(20)
         .foreign()
+        .kinds_apart()
         .wiped_by(move || {
             let mut client = client();
             for name in client.children(&chroot).expect("it was made") {

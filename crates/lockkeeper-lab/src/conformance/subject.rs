@@ -25,6 +25,7 @@ pub struct Subject {
     pub(super) helper: Option<PathBuf>,
     pub(super) effort: u32,
     pub(super) foreign: bool,
+    pub(super) kinds_apart: bool,
     pub(super) elects_by_lock: bool,
     pub(super) wipe: Option<Deed>,
     pub(super) restart: Option<Deed>,
@@ -47,6 +48,7 @@ impl Subject {
             helper: None,
             effort: 100,
             foreign: false,
+            kinds_apart: false,
             elects_by_lock: false,
             wipe: None,
             restart: None,
@@ -88,6 +90,13 @@ impl Subject {
     #[must_use]
     pub fn foreign(mut self) -> Self {
         self.foreign = true;
+        self
+    }
+
+    /// A shared layout in which every kind has names of its own, as in layouts that are not shared.
+    #[must_use]
+    pub fn kinds_apart(mut self) -> Self {
+        self.kinds_apart = true;
         self
     }
 

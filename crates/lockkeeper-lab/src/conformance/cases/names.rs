@@ -88,7 +88,7 @@ pub(super) async fn r12_every_kind_has_names_of_its_own(t: Arc<Trial>) {
     let locks = t.open().await;
     let can = t.about().can;
     let lock = locks.mutex(&name).try_lock().await.expect("it can be tried").expect("it is free");
-    if t.subject.foreign {
+    if t.subject.foreign && !t.subject.kinds_apart {
         // The name is the key, whatever its kind: another kind of the same name is refused, and never shared (R12).
         if can.permits {
             let refused = locks.semaphore(&name, 1).try_acquire(1).await.err().map(|e| e.kind());
