@@ -31,7 +31,7 @@ cargo xtask TASK
   dist       release build, completions and man page into target/dist
   licences   check the licence of every dependency against deny.toml
 
-  --all      test: fmt, clippy, docs, doctests, examples, long tests, broken clients, torture, the README's commands, bench, a cold release build
+  --all      test: fmt, clippy, docs, doctests, long tests, broken clients, torture, the README's commands, bench, a cold release build
   --yes      answer yes to installing packages (so does a set CI)
   --dry-run  test: say what would be done, and do nothing
 ";

@@ -65,12 +65,6 @@ pub fn integration_tests() -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// The examples of the library, by name.
-pub fn examples() -> Vec<String> {
-    let files = read_dir(&root().join("crates/lockkeeper/examples"));
-    files.iter().filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned())).collect()
-}
-
 /// The folders of the packages of the workspace.
 pub fn packages() -> Result<Vec<PathBuf>, String> {
     let mut found = read_dir(&root().join("crates"));

@@ -18,7 +18,7 @@ const ALWAYS: &[Stage] = &[
 
 /// What `--all` adds.
 const ADDED: &[Stage] = &[
-    Stage { name: "long-tests", minutes: 5.0, what: "integration tests named long_*", vital: false, run: long_tests },
+    Stage { name: "long-tests", minutes: 7.0, what: "integration tests named long_*", vital: false, run: long_tests },
     Stage {
         name: "models",
         minutes: 6.0,
@@ -35,7 +35,6 @@ const ADDED: &[Stage] = &[
     },
     Stage { name: "torture", minutes: 3.0, what: "every engine under faults, 30 s each", vital: false, run: crate::torture::briefly },
     Stage { name: "doctests", minutes: 2.0, what: "the examples in the documentation, README included", vital: false, run: doctests },
-    Stage { name: "examples", minutes: 1.0, what: "every example of the library", vital: false, run: examples },
     Stage { name: "fmt", minutes: 0.5, what: "cargo fmt --check", vital: false, run: fmt },
     Stage { name: "clippy", minutes: 2.5, what: "clippy on everything, warnings denied", vital: false, run: clippy },
     Stage { name: "features", minutes: 2.0, what: "clippy on every feature of the library alone", vital: false, run: features },
@@ -160,16 +159,6 @@ fn simulation(words: &[String]) -> Result<Command, String> {
 
 fn doctests(workshop: &Workshop) -> Outcome {
     workshop.run(test_runner(cargo_test().arg("--doc")))
-}
-
-fn examples(workshop: &Workshop) -> Outcome {
-    for name in project::examples() {
-        println!("$ cargo run --example {name}");
-        // Two words for the one that cannot do without: an engine and a name.
-        let words: &[&str] = if name == "hold" { &["--", "memory:", "name"] } else { &[] };
-        workshop.run(cargo(&["run", "--quiet", "--package", "lockkeeper", "--all-features", "--example", &name]).args(words))?;
-    }
-    Ok(())
 }
 
 fn fmt(_: &Workshop) -> Outcome {

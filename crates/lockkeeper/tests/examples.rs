@@ -1,14 +1,17 @@
 //! What the examples print is what their first lines, the README and the articles say of them.
-#![cfg(all(feature = "file", feature = "memory"))]
+#![cfg(all(feature = "file", feature = "memory", feature = "redis"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 use std::process::{Command, Output, Stdio};
 
-/// `cargo run --example`, built as the tests are: with everything.
+/// A built example. It is built as the tests of the workspace are, with everything, so that nothing is built twice.
 fn example(name: &str, words: &[&str]) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["run", "--quiet", "--package", "lockkeeper", "--all-features", "--example", name, "--"]).args(words);
-    command.stdin(Stdio::null());
+    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    build.args(["build", "--quiet", "--workspace", "--all-features", "--example", name]).stdin(Stdio::null());
+    assert!(build.status().unwrap().success(), "example {name} is built");
+    let tests = std::env::current_exe().unwrap();
+    let mut command = Command::new(tests.parent().unwrap().with_file_name("examples").join(name));
+    command.args(words).stdin(Stdio::null());
     command
 }
 
@@ -92,4 +95,46 @@ fn engine_in_100_lines_excludes_hands_over_and_numbers() {
     let text = include_str!("../examples/engine_in_100_lines.rs");
     let code = text.lines().filter(|l| !l.trim().is_empty() && !l.trim_start().starts_with("//")).count();
     assert!(code <= 125, "{code} lines of code, its main included");
+}
+
+#[test]
+fn hold_says_that_it_was_granted_and_ends_with_its_input() {
+    let lines = lines(&example("hold", &["memory:", "name"]).output().unwrap());
+    assert!(lines[0].contains("granted"), "{lines:?}");
+}
+
+/// A server, ended with the test.
+struct Server(std::process::Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+#[test]
+fn fenced_redis_sells_one_and_refuses_the_late_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut server = Command::new("redis-server");
+    server.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--dir"]).arg(dir.path());
+    let _server = Server(server.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("Debian's package redis-server"));
+    let address = format!("127.0.0.1:{port}");
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while std::net::TcpStream::connect(&address).is_err() {
+        assert!(std::time::Instant::now() < end, "the server listens");
+        std::thread::yield_now();
+    }
+    let lines = lines(&example("fenced_redis", &[&address]).output().unwrap());
+    assert_eq!(lines, ["sold: true, 49 left", "a late write was accepted: false"]);
+}
+
+#[test]
+fn every_example_has_a_test() {
+    let tests = include_str!("examples.rs");
+    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/examples")).unwrap();
+    for name in files.map(|f| f.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned()) {
+        assert!(tests.contains(&format!("example(\"{name}\", ")), "examples/{name}.rs has no test here");
+    }
 }
