@@ -135,6 +135,20 @@ fn in_a_shared_directory_users_exclude_each_other_whoever_made_the_file() {
 }
 
 #[test]
+fn a_directory_that_we_may_not_write_to_is_refused_in_one_line() {
+    let shared = Shared::new();
+    let locks = shared.place.path("locks");
+    std::fs::set_permissions(&locks, std::fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(finish(&mut shared.lk(0, &["run", "there", "--", "true"])).code, 0);
+    std::fs::set_permissions(locks.join("there.lock"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    for (name, why) in [("new", "Permission denied"), ("there", "it belongs to user 0 and is closed to us")] {
+        let ran = finish(&mut shared.lk(ONE, &["run", name, "-n", "--", "touch", "ran"]));
+        refused(&ran, name, &["/locks", why]);
+        assert!(!shared.place.path("scratch/ran").exists(), "{name}");
+    }
+}
+
+#[test]
 fn what_a_neighbour_laid_in_a_shared_directory_is_refused_in_one_line_that_names_the_neighbour() {
     let shared = Shared::new();
     let locks = shared.place.text("locks");

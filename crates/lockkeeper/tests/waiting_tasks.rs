@@ -1,0 +1,37 @@
+//! What waiting costs. Alone in its process, whose processor time it reads.
+#![cfg(feature = "file")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+use std::time::{Duration, Instant};
+
+use lockkeeper::{Kind, Locks};
+use nix::time::{ClockId, clock_gettime};
+
+#[tokio::test]
+async fn a_thousand_waiting_tasks_use_less_than_one_percent_of_a_core() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = lockkeeper::config::file_url(&dir.path().join("locks"));
+    // Two of them, as two processes would have: the tasks wait in memory for one place, and the place waits in the kernel.
+    let (holder, locks) = (Locks::open(&url).await.unwrap(), Locks::open(&url).await.unwrap());
+    let held = holder.mutex("a").lock().await.unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..1_000 {
+        let mutex = locks.mutex("a");
+        tasks.spawn(async move { drop(mutex.lock().await.unwrap()) });
+    }
+    let patience = Instant::now() + Duration::from_secs(20);
+    while holder.status(Kind::Lock, "a").await.unwrap().waiters.is_empty() {
+        assert!(Instant::now() < patience, "the place is in line");
+        tokio::task::yield_now().await;
+    }
+    let spent = || Duration::from(clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).unwrap());
+    let (began, before) = (Instant::now(), spent());
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let (took, spent) = (began.elapsed(), spent() - before);
+    println!("1 000 waiting tasks: {spent:?} of a processor in {took:?}");
+    assert!(spent * 100 < took, "{spent:?} in {took:?}");
+    drop(held);
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap();
+    }
+}
