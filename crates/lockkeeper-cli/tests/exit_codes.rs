@@ -73,7 +73,7 @@ fn not_obtained_is_75_and_only_dash_capital_e_changes_that() {
 fn lost_is_79_and_the_command_was_stopped_whatever_its_own_code() {
     let place = Place::new();
     for (options, code) in [(&[][..], 79), (&["--on-lost", "kill"], 79), (&["--lost-exit-code", "5"], 5), (&["-E", "3"], 79)] {
-        let script = "echo $$ > pid; trap 'exit 0' TERM; sleep 100 & wait";
+        let script = "trap 'exit 0' TERM; echo $$ > pid; sleep 100 & wait";
         let mut run = Reaped::spawn(place.lk([&["run", "a"], options, &["-c", script]].concat()).env("SHELL", "/bin/sh"));
         let command = common::number(&place.read("pid"));
         lose(&place);

@@ -189,7 +189,7 @@ fn in_a_shared_directory_the_owner_of_a_lock_file_can_damage_it_and_its_holder_i
 #[test]
 fn until_a_replaced_file_is_noticed_there_can_be_two_holders_and_the_first_is_told() {
     let place = Place::new();
-    let script = "echo $LOCKKEEPER_TOKEN > token; trap 'echo told > told; exit 0' TERM; while :; do sleep 0.02; done";
+    let script = "trap 'echo told > told; exit 0' TERM; echo $LOCKKEEPER_TOKEN > token; while :; do sleep 0.02; done";
     let mut first = Reaped::spawn(&mut place.lk(["run", "a", "--", "sh", "-c", script]));
     let older: u64 = place.read("token").trim().parse().unwrap();
     std::fs::rename(place.path("locks"), place.path("moved")).unwrap();

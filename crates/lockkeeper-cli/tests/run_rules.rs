@@ -108,7 +108,7 @@ fn rule_2_grandchildren_get_it_too() {
 #[test]
 fn rule_2_with_foreground_it_stays_in_our_group() {
     let place = Place::new();
-    let script = "echo $$ > pid; trap 'exit 5' USR1; while :; do sleep 0.02; done";
+    let script = "trap 'exit 5' USR1; echo $$ > pid; while :; do sleep 0.02; done";
     let mut run = Reaped::spawn(&mut place.lk(["run", "--foreground", "a", "--", "sh", "-c", script]));
     let pid = number(&place.read("pid"));
     assert_eq!(group(pid), group(run.pid()));
