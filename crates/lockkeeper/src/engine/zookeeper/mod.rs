@@ -435,13 +435,19 @@ async fn look_at_places(shared: &Shared, claims: &[ClaimId]) {
         return;
     }
     let Ok(Reply::Many(replies)) = read::ask(shared, Request::MultiRead(reads)).await else { return };
-    let mut state = shared.lock();
-    for ((id, name), reply) in places.into_iter().zip(replies) {
-        match reply {
-            Err(Code::NO_NODE) => state.step(id, Input::Happened { name, deleted: true }),
-            // It looked like a contender before its first child came.
-            Ok(Reply::Data(_, stat)) if stat.is_directory() => state.step(id, Input::Watched(name, Seen::NoContender)),
-            _ => {}
+    {
+        let mut state = shared.lock();
+        for ((id, name), reply) in places.into_iter().zip(replies) {
+            match reply {
+                Err(Code::NO_NODE) => state.step(id, Input::Happened { name, deleted: true }),
+                // It looked like a contender before its first child came.
+                Ok(Reply::Data(_, stat)) if stat.is_directory() => state.step(id, Input::Watched(name, Seen::NoContender)),
+                _ => {}
+            }
         }
+    }
+    // Nor is a place waited for behind a node of our own that nobody here knows.
+    if let Ok(Reply::Children(paths)) = read::ask(shared, Request::GetEphemerals { prefix: shared.options.root() }).await {
+        shared.lock().drop_leftovers(&paths);
     }
 }

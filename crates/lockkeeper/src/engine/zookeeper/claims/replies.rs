@@ -136,6 +136,22 @@ impl State {
         Some(names.iter().filter(ours).filter_map(|n| Child::read(n)).collect())
     }
 
+    /// Deletes those of this session's nodes that no claim knows: a create that a slow server passed on after its reply was
+    /// given up stands in the line, and nobody would ever leave it.
+    pub(in super::super) fn drop_leftovers(&mut self, paths: &[String]) {
+        if !self.up || !self.options.layout.names_carry_ids() {
+            return;
+        }
+        for path in paths {
+            let Some((dir, name)) = path.rsplit_once('/') else { continue };
+            let known = |e: &Entry| e.dir == dir && (!e.machine.knows_its_nodes() || e.machine.nodes().contains(&name));
+            if Child::read(name).is_some() && !self.claims.values().any(known) {
+                tracing::warn!(path, "a node of this session that no claim knows is deleted");
+                self.send(&Request::Delete { path: path.clone(), version: -1 }, Ticket::Nobody);
+            }
+        }
+    }
+
     pub(super) fn drop_target(&mut self, path: &str, id: ClaimId) {
         let Some(ids) = self.targets.get_mut(path) else { return };
         ids.remove(&id);

@@ -71,6 +71,10 @@ impl Held {
         [Some(&self.node.name), writer, reader].into_iter().flatten().chain(&self.leftovers).map(String::as_str).collect()
     }
 
+    pub(super) fn knows_its_nodes(&self) -> bool {
+        !matches!(self.way, Way::Creating { .. } | Way::Making { .. })
+    }
+
     pub(super) fn rests_on(&self) -> Vec<&str> {
         [Some(&self.node), self.writer.as_ref()].into_iter().flatten().map(|n| n.name.as_str()).collect()
     }

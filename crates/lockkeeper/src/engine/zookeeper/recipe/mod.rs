@@ -162,6 +162,15 @@ impl Contender {
         }
     }
 
+    /// Whether [`Self::nodes`] are all that may be there: no create of ours is open.
+    pub(super) fn knows_its_nodes(&self) -> bool {
+        match &self.phase {
+            Phase::Creating | Phase::Finding => false,
+            Phase::Held(held) => held.knows_its_nodes(),
+            _ => !self.doubt,
+        }
+    }
+
     /// Whether it is over and can be forgotten.
     pub(super) fn is_over(&self) -> bool {
         self.phase == Phase::Over

@@ -5,6 +5,7 @@ use lockkeeper_lab::servers::zookeeper_proxy::{Proxy, op};
 
 use super::*;
 use crate::clock::Ticks;
+use crate::engine::zookeeper::layout::{Layout, Tag};
 use crate::engine::zookeeper::proto::Happened;
 use crate::engine::zookeeper::wire::dial;
 use crate::id::LeaseId;
@@ -225,6 +226,32 @@ fn a_hold_survives_a_lost_link_and_an_event_missed_meanwhile_is_found() {
         assert!(matches!(one.release(&a).await, End::Freed));
         wait_link.open();
         two.granted(b.id).await;
+    });
+}
+
+#[test]
+fn r10_the_net_deletes_nodes_of_the_session_that_no_claim_knows() {
+    run(async {
+        let place = Place::new().await;
+        let [one, two] = place.clients("").await;
+        let (a, b, others) = (claim("x"), claim("x"), claim("x"));
+        // As creates that a slow server passed on too late: one of a claim that is over, one of the claim itself.
+        one.lock(&others).await;
+        for id in [a.id, b.id] {
+            let path = format!("{}/{}", one.path("x"), Layout::Curator.prefix(Tag::Lock, id));
+            one.create(&path, b"", Create::EphemeralSequential).await;
+        }
+        assert!(matches!(one.release(&others).await, End::Freed));
+        assert!(matches!(one.join(&b).await, Attempt::InLine(_)));
+        assert!(matches!(two.join(&others).await, Attempt::InLine(_)));
+        assert!(one.is_quiet_about(b.id));
+        assert!(matches!(answer(two.engine.recheck(&[others.id])).await[..], [Attempt::InLine(_)]));
+        assert_eq!(one.children("x").await.len(), 4, "another session's nodes are none of ours");
+        answer(one.engine.recheck(&[b.id])).await;
+        one.granted(b.id).await;
+        assert_eq!(one.children("x").await.len(), 2, "both claims stand");
+        assert!(matches!(one.release(&b).await, End::Freed));
+        two.granted(others.id).await;
     });
 }
 
