@@ -420,7 +420,7 @@ async fn recheck(shared: &Shared, claims: &[ClaimId]) -> Vec<Attempt> {
     claims.iter().map(|id| state.stands(*id)).collect()
 }
 
-/// The net under a lost wake-up: one message for all places.
+/// The net under a lost wake-up: one message for all places, and one for our nodes that nobody here knows.
 async fn look_at_places(shared: &Shared, claims: &[ClaimId]) {
     let (places, reads): (Vec<_>, Vec<_>) = {
         let state = shared.lock();
