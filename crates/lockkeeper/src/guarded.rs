@@ -45,6 +45,7 @@ impl Write {
         Self::Delete { path: path.into() }
     }
 
+    #[cfg(feature = "zookeeper")]
     pub(crate) fn path(&self) -> &str {
         match self {
             Self::Create { path, .. } | Self::Put { path, .. } | Self::Delete { path } => path,
