@@ -236,25 +236,8 @@ impl Crew {
 
 /// `KIND MESSAGE`, as [`main`] says it.
 fn told_failure(text: &str) -> Error {
-    const KINDS: [ErrorKind; 15] = [
-        ErrorKind::TimedOut,
-        ErrorKind::Lost,
-        ErrorKind::WouldDeadlock,
-        ErrorKind::InvalidName,
-        ErrorKind::InvalidArgument,
-        ErrorKind::LimitMismatch,
-        ErrorKind::Unsupported,
-        ErrorKind::NoToken,
-        ErrorKind::NotMet,
-        ErrorKind::Unreachable,
-        ErrorKind::Refused,
-        ErrorKind::Corrupt,
-        ErrorKind::NewerLayout,
-        ErrorKind::Closed,
-        ErrorKind::Unknown,
-    ];
     let (kind, message) = text.split_once(' ').unwrap_or((text, ""));
-    let kind = KINDS.into_iter().find(|k| k.as_str() == kind).unwrap_or(ErrorKind::Unknown);
+    let kind = ErrorKind::ALL.into_iter().find(|k| k.as_str() == kind).unwrap_or(ErrorKind::Unknown);
     Error::new(kind, message)
 }
 

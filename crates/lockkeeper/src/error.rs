@@ -44,6 +44,25 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// Every kind, for whoever has to find one by its word.
+    pub const ALL: [Self; 15] = [
+        Self::TimedOut,
+        Self::Lost,
+        Self::WouldDeadlock,
+        Self::InvalidName,
+        Self::InvalidArgument,
+        Self::LimitMismatch,
+        Self::Unsupported,
+        Self::NoToken,
+        Self::NotMet,
+        Self::Unreachable,
+        Self::Refused,
+        Self::Corrupt,
+        Self::NewerLayout,
+        Self::Closed,
+        Self::Unknown,
+    ];
+
     /// A stable word for JSON and metrics.
     pub fn as_str(self) -> &'static str {
         match self {

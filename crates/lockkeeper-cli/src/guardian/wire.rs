@@ -228,27 +228,11 @@ impl From<&Error> for ErrorWord {
     }
 }
 
-const KINDS: [ErrorKind; 14] = [
-    ErrorKind::TimedOut,
-    ErrorKind::Lost,
-    ErrorKind::WouldDeadlock,
-    ErrorKind::InvalidName,
-    ErrorKind::InvalidArgument,
-    ErrorKind::LimitMismatch,
-    ErrorKind::Unsupported,
-    ErrorKind::NoToken,
-    ErrorKind::NotMet,
-    ErrorKind::Unreachable,
-    ErrorKind::Refused,
-    ErrorKind::Corrupt,
-    ErrorKind::NewerLayout,
-    ErrorKind::Closed,
-];
 const ENGINES: [&str; 4] = ["redis", "zookeeper", "file", "memory"];
 
 impl From<ErrorWord> for Error {
     fn from(w: ErrorWord) -> Self {
-        let kind = KINDS.into_iter().find(|k| k.as_str() == w.kind).unwrap_or(ErrorKind::Unknown);
+        let kind = ErrorKind::ALL.into_iter().find(|k| k.as_str() == w.kind).unwrap_or(ErrorKind::Unknown);
         let error = Self::new(kind, w.message).temporary(w.temporary).held_by(w.holder.map(Into::into));
         match ENGINES.into_iter().find(|e| Some(*e) == w.engine.as_deref()) {
             Some(engine) => error.engine(engine),
@@ -268,7 +252,7 @@ mod tests {
         }
         assert_eq!(read_started(&started(true, 4_121)), Some((true, 4_121)));
         assert_eq!(read_started(b"S"), None);
-        for kind in KINDS.into_iter().chain([ErrorKind::Unknown]) {
+        for kind in ErrorKind::ALL {
             let error = Error::new(kind, "why").engine("redis").temporary(true);
             let back = Error::from(ErrorWord::from(&error));
             assert_eq!((back.kind(), back.message(), back.engine_name(), back.is_temporary()), (kind, "why", Some("redis"), true));
