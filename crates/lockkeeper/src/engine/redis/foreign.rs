@@ -1,177 +1,151 @@
-//! An engine over a layout that belongs to other programs: asking, waiting for a wake-up, asking again.
+//! A layout that belongs to other programs, while it is open: asking, waiting for a wake-up, asking again.
 //!
 //! There is no line of ours on the server, so nobody is granted a lock unasked. A waiter is woken by the layout's channel or
 //! by the invalidation of its key, and looks by itself when the holder's lease ends, not before 250 ms and not after 5 s.
 
 mod asking;
 mod glance;
-mod inner;
 mod parting;
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use super::dialect::Dialect;
-use super::facts::Facts;
+use tokio::sync::Notify;
+
+use super::anchor::Anchor;
+use super::dialect::{Dialect, Terms};
+use super::links::Links;
+use super::opened::Opened;
 use super::options::RedisOptions;
-use super::script::Call;
-use super::wire::Started;
-use crate::claim::Claim;
-use crate::engine::{Answer, Attempt, Context, End, Engine, Line, Query, Released, Renewal, WatchId};
-use crate::error::{Error, ErrorKind, Result};
-use crate::guarantee::{Class, Description};
-use crate::id::{ClaimId, HoldId, LeaseId};
-use inner::Inner;
+use super::resp::Value;
+use super::watches::Watches;
+use crate::claim::Mode;
+use crate::clock::Ticks;
+use crate::engine::{Context, Event, Line};
+use crate::guarantee::Description;
+use crate::id::ClaimId;
 
 /// How soon and how late a waiter looks by itself (R10).
 const LOOK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 
-const RENEWALS_PER_CALL: usize = 100;
-
-/// The engine.
+/// What runs once it is open.
 pub(super) struct Foreign {
-    pub(super) options: Arc<RedisOptions>,
+    links: Links,
     dialect: Arc<dyn Dialect>,
-    inner: OnceLock<Arc<Inner>>,
+    state: Mutex<State>,
+    looks_changed: Notify,
+    watches: Watches,
+}
+
+#[derive(Default)]
+struct State {
+    anchor: Option<Anchor>,
+    claims: BTreeMap<ClaimId, Entry>,
+    /// How many claims and watches listen to a channel.
+    channels: BTreeMap<String, usize>,
+}
+
+struct Entry {
+    terms: Arc<Terms>,
+    mode: Mode,
+    ttl: Duration,
+    how: Line,
+    give_up: Option<Ticks>,
+    phase: Phase,
+    /// A request went out whose outcome is not known.
+    doubtful: bool,
+    /// It is being given back: nothing of it is asked again, or it would arrive behind its own release.
+    leaving: bool,
+    /// It has been told to wait before.
+    waited: bool,
+    listening: bool,
+    look_at: Option<Ticks>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Asked,
+    Waiting,
+    Held,
 }
 
 impl Foreign {
-    pub(super) fn new(options: RedisOptions, dialect: impl Dialect) -> Self {
-        Self { options: Arc::new(options), dialect: Arc::new(dialect), inner: OnceLock::new() }
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn inner(&self) -> Result<&Arc<Inner>> {
-        self.inner.get().ok_or_else(|| Error::new(ErrorKind::Closed, "the engine is not open"))
+    /// A push: somebody let go, or a key that we looked at changed.
+    fn hear(self: &Arc<Self>, items: &[Value]) {
+        let word = items.first().and_then(Value::text).unwrap_or_default();
+        let woken: Vec<ClaimId> = match (word, items.get(1)) {
+            ("message", Some(channel)) => {
+                let channel = channel.text().unwrap_or_default();
+                self.changed(|kind, name| self.dialect.channel(kind, name).as_deref() == Some(channel));
+                self.waiting(|terms| terms.channel.as_deref() == Some(channel))
+            }
+            ("invalidate", Some(Value::Array(keys))) => {
+                let hit = |key: &str| keys.iter().any(|k| k.text() == Some(key));
+                self.changed(|kind, name| self.dialect.watched_key(kind, name).is_some_and(|key| hit(&key)));
+                self.waiting(|terms| hit(&terms.key))
+            }
+            // Everything was flushed.
+            ("invalidate", _) => self.waiting(|_| true),
+            _ => return,
+        };
+        for claim in woken {
+            self.links.context.events.send(Event::Wake { claim });
+        }
+    }
+
+    fn waiting(&self, about: impl Fn(&Terms) -> bool) -> Vec<ClaimId> {
+        let mut state = self.state();
+        let mut woken = Vec::new();
+        for (id, entry) in &mut state.claims {
+            if entry.phase != Phase::Held && about(&entry.terms) {
+                // One whose answer is on its way looks again right after it.
+                entry.look_at = Some(Ticks::default());
+                if entry.phase == Phase::Waiting {
+                    entry.look_at = None;
+                    woken.push(*id);
+                }
+            }
+        }
+        woken
     }
 }
 
-impl Engine for Foreign {
-    fn open(&self, context: Context) -> Answer<Result<()>> {
-        let inner = Inner::new(self.options.clone(), self.dialect.clone(), context);
-        if self.inner.set(inner.clone()).is_err() {
-            return Answer::Now(Err(Error::new(ErrorKind::InvalidArgument, "the engine is open already")));
-        }
-        Answer::later(inner.open())
+impl Opened for Foreign {
+    type Setting = Arc<dyn Dialect>;
+
+    fn new(options: Arc<RedisOptions>, dialect: &Arc<dyn Dialect>, context: Context) -> Arc<Self> {
+        Arc::new_cyclic(|weak: &Weak<Self>| {
+            let weak = weak.clone();
+            let hear = Arc::new(move |_, items: Vec<Value>| {
+                if let Some(foreign) = weak.upgrade() {
+                    foreign.hear(&items);
+                }
+            });
+            let links = Links::new(options, context, hear);
+            links.main.track();
+            let (state, looks_changed, watches) = (Mutex::default(), Notify::new(), Watches::default());
+            Self { links, dialect: dialect.clone(), state, looks_changed, watches }
+        })
     }
 
-    fn describe(&self) -> Description {
-        let mut description = Description::new("redis", self.options.layout.as_str(), Class::Efficiency);
-        description.hosts = true;
-        description.leases = true;
-        description.early = true;
+    fn links(&self) -> &Links {
+        &self.links
+    }
+
+    fn describe(dialect: &Arc<dyn Dialect>, description: &mut Description) {
         // A waiter looks when the lease ends, at the latest so much later.
-        description.recovery = self.options.ttl + LOOK.0;
+        description.recovery += LOOK.0;
         description.recovery_stopped = Some(description.recovery);
-        let facts = self.inner.get().and_then(|inner| inner.main.facts()).unwrap_or_default();
-        facts.describe(&mut description, &self.options);
-        self.dialect.describe(&mut description);
-        if let Some((server_us, _)) = facts.time {
-            Facts::clock_warning(&mut description, server_us, facts.read_at_us);
-        }
-        description
+        dialect.describe(description);
     }
 
-    fn attempt(&self, claim: &Claim, line: Line) -> Answer<Attempt> {
-        match self.inner() {
-            Ok(inner) => inner.ask(claim, line),
-            Err(error) => Answer::Now(Attempt::Failed(error)),
-        }
-    }
-
-    fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Attempt>> {
-        match self.inner() {
-            Ok(inner) => inner.recheck(claims),
-            Err(error) => Answer::Now(claims.iter().map(|_| Attempt::Failed(error.clone())).collect()),
-        }
-    }
-
-    fn withdraw(&self, claim: ClaimId) -> Answer<End> {
-        let Ok(inner) = self.inner() else { return Answer::Now(End::NotOurs) };
-        match inner.leave(claim) {
-            None => Answer::Now(End::NotOurs),
-            Some((call, started)) => {
-                let inner = inner.clone();
-                Answer::later(async move { inner.ended(claim, &call, started).await })
-            }
-        }
-    }
-
-    fn convert(&self, _hold: HoldId, _claim: &Claim) -> Answer<Attempt> {
-        Answer::Now(Attempt::Failed(super::dialect::unsupported("this layout cannot convert a hold: use layout=native")))
-    }
-
-    fn renew(&self, leases: &[LeaseId]) -> Answer<Vec<Renewal>> {
-        let inner = match self.inner() {
-            Ok(inner) => inner,
-            Err(error) => return Answer::Now(leases.iter().map(|_| Renewal::Unknown(error.clone())).collect()),
-        };
-        inner.renew(leases)
-    }
-
-    fn release(&self, holds: &[HoldId], again: Option<&Claim>) -> Answer<Released> {
-        let Ok(inner) = self.inner() else {
-            return Answer::Now(Released { ends: holds.iter().map(|_| End::NotOurs).collect(), again: None });
-        };
-        let calls: Vec<(HoldId, Option<(Call, Started)>)> = holds.iter().map(|hold| (*hold, inner.leave(*hold))).collect();
-        // Behind the release on the same connection, so after it on the server.
-        let again = again.map(|claim| inner.ask(claim, Line::Join));
-        let inner = inner.clone();
-        Answer::later(async move {
-            let mut ends = Vec::with_capacity(calls.len());
-            for (hold, call) in calls {
-                ends.push(match call {
-                    Some((call, started)) => inner.ended(hold, &call, started).await,
-                    None => End::NotOurs,
-                });
-            }
-            let again = match again {
-                Some(Answer::Later(answer)) => Some(answer.await),
-                Some(Answer::Now(attempt)) => Some(attempt),
-                None => None,
-            };
-            Released { ends, again }
-        })
-    }
-
-    fn read(&self, query: &Query) -> Answer<Result<Vec<crate::claim::Entry>>> {
-        match self.inner() {
-            Ok(inner) => Answer::later(inner.clone().look(query.clone())),
-            Err(error) => Answer::Now(Err(error)),
-        }
-    }
-
-    fn write(&self, change: &crate::engine::Change) -> Answer<Result<bool>> {
-        match self.inner() {
-            Ok(inner) => Answer::later(inner.clone().change(change.clone())),
-            Err(error) => Answer::Now(Err(error)),
-        }
-    }
-
-    fn watch(&self, watch: WatchId, query: &Query) -> Answer<Result<()>> {
-        match self.inner() {
-            Ok(inner) => Answer::later(inner.clone().watch(watch, query.clone())),
-            Err(error) => Answer::Now(Err(error)),
-        }
-    }
-
-    fn unwatch(&self, watch: WatchId) {
-        if let Ok(inner) = self.inner() {
-            inner.unwatch(watch);
-        }
-    }
-
-    fn close(&self) -> Answer<()> {
-        let Ok(inner) = self.inner() else { return Answer::Now(()) };
-        inner.closed.store(true, Ordering::Release);
-        inner.looks_changed.notify_one();
-        inner.watches_changed.notify_one();
-        let inner = inner.clone();
-        Answer::later(async move {
-            // Places and holds that are being left: a server that does not know the script yet needs a second message.
-            inner.main.settled(&inner.parting, inner.options.request_timeout).await;
-            inner.main.close();
-            inner.side.close();
-        })
+    fn closing(&self) {
+        self.looks_changed.notify_one();
+        self.watches.close();
     }
 }

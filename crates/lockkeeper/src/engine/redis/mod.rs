@@ -6,10 +6,11 @@
 //! | `resp`, `stream`, `pipe`, `wire` | the protocol, the socket, one connection, connections that are remade |
 //! | `keys`, `record`, `reply`, `script` | the native layout: keys, what stands in them, what its scripts answer |
 //! | `recipe`, `anchor` | the native layout as a pure machine |
-//! | `native`, `look`, `held` | the native layout as an engine: locking, and telling who holds what |
+//! | `links`, `opened`, `watches` | an open engine: its two connections, what every layout does over them, and who watches what |
+//! | `native/` | the native layout as an engine: `asking`, `parting`, telling who holds what (`glance`) |
 //! | `fenced` | data keys that check tokens, for programs that keep what they protect in Redis |
 //! | `dialect`, `plain`, `redisson` | the layouts of other programs: their keys, values and channels |
-//! | `foreign/` | the engine of those layouts: `asking` and waiting, `parting`, telling who holds what (`glance`) |
+//! | `foreign/` | those layouts as an engine, in the same three rooms |
 
 mod anchor;
 mod dialect;
@@ -17,10 +18,10 @@ mod errors;
 mod facts;
 pub(crate) mod fenced;
 mod foreign;
-mod held;
 mod keys;
-mod look;
+mod links;
 mod native;
+mod opened;
 mod options;
 mod pipe;
 mod plain;
@@ -32,11 +33,17 @@ mod resp;
 mod script;
 mod stream;
 mod url;
+mod watches;
 mod wire;
 
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
+use foreign::Foreign;
+use native::Native;
+use opened::Server;
 use options::{Layout, RedisOptions};
 pub(crate) use url::options;
 
@@ -45,14 +52,14 @@ use crate::engine::Engine;
 /// The engine for one server; nothing is sent before [`Engine::open`].
 pub(crate) fn connect(options: RedisOptions) -> Box<dyn Engine> {
     match options.layout {
-        Layout::Native => Box::new(native::Native::new(options)),
+        Layout::Native => Box::new(Server::<Native>::new(options, ())),
         Layout::Redisson => {
             let dialect = redisson::Redisson::new(options.redisson, options.semaphore);
-            Box::new(foreign::Foreign::new(options, dialect))
+            Box::new(Server::<Foreign>::new(options, Arc::new(dialect)))
         }
         Layout::Plain => {
             let dialect = plain::Plain::new(&options);
-            Box::new(foreign::Foreign::new(options, dialect))
+            Box::new(Server::<Foreign>::new(options, Arc::new(dialect)))
         }
     }
 }

@@ -1,22 +1,26 @@
 //! Asking for a lock, waiting for a wake-up, asking again.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::LOOK;
+use tokio::time::sleep;
+
 use super::glance::shown;
-use super::inner::{Entry, Inner, Phase};
+use super::{Entry, Foreign, LOOK, Phase};
 use crate::claim::{Claim, Holder, Mode};
+use crate::clock::Ticks;
 use crate::engine::redis::anchor::Anchor;
+use crate::engine::redis::dialect::unsupported;
 use crate::engine::redis::errors;
-use crate::engine::redis::held::still_there;
+use crate::engine::redis::opened::{Asking, Parting};
 use crate::engine::redis::pipe::Broken;
 use crate::engine::redis::resp::Value;
 use crate::engine::redis::script::Call;
-use crate::engine::redis::wire::{Answered, Started};
-use crate::engine::{Answer, Attempt, Grant, Lease, Line, Place};
+use crate::engine::redis::wire::{Answered, Started, either};
+use crate::engine::{Answer, Attempt, Event, Grant, Lease, Line, Place};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{ClaimId, LeaseId};
+use crate::id::{ClaimId, HoldId};
 
 /// What an answer to a request comes to.
 enum Said {
@@ -33,9 +37,42 @@ struct Busy {
     who: Option<String>,
 }
 
-impl Inner {
-    /// Asks for a claim, for the first time or again.
-    pub(super) fn ask(self: &Arc<Self>, claim: &Claim, how: Line) -> Answer<Attempt> {
+impl Asking for Foreign {
+    fn heard(&self, server_us: u64, before: Ticks) {
+        self.state().anchor = Some(Anchor::new(server_us, before));
+    }
+
+    /// Wakes whoever waits for a lease that ends about now: a channel says nothing then.
+    async fn ask_in_time(self: Arc<Self>) {
+        while !self.links.is_closed() {
+            let now = self.links.context.clock.now();
+            let mut due = Vec::new();
+            let mut next: Option<Ticks> = None;
+            for (id, entry) in &mut self.state().claims {
+                match entry.look_at {
+                    Some(at) if entry.phase == Phase::Waiting && at <= now => {
+                        entry.look_at = None;
+                        due.push(*id);
+                    }
+                    Some(at) if entry.phase == Phase::Waiting => next = Some(next.map_or(at, |n| n.min(at))),
+                    _ => {}
+                }
+            }
+            for claim in due {
+                self.links.context.events.send(Event::Wake { claim });
+            }
+            let changed = pin!(self.looks_changed.notified());
+            match next {
+                Some(at) => _ = either(sleep(at.since(self.links.context.clock.now())), changed).await,
+                None => changed.await,
+            }
+        }
+    }
+
+    fn ask(self: &Arc<Self>, claim: &Claim, how: Line, hold: Option<HoldId>) -> Answer<Attempt> {
+        if hold.is_some() {
+            return Answer::Now(Attempt::Failed(unsupported("this layout cannot convert a hold: use layout=native")));
+        }
         if !self.state().claims.contains_key(&claim.id) {
             let terms = match self.dialect.terms(claim) {
                 Ok(terms) => Arc::new(terms),
@@ -60,31 +97,14 @@ impl Inner {
             entry.give_up = claim.give_up;
         }
         let Some(call) = self.request(claim.id) else { return Answer::Now(Attempt::Busy(None)) };
-        let started = self.main.start(&[call.by_name()]);
-        let now = self.context.clock.now();
-        let patience = self.options.connect_timeout.min(claim.give_up.map_or(Duration::MAX, |at| at.since(now)));
+        let started = self.links.main.start(&[call.by_name()]);
+        let now = self.links.context.clock.now();
+        let patience = self.links.options.connect_timeout.min(claim.give_up.map_or(Duration::MAX, |at| at.since(now)));
         Answer::later(self.clone().asked(claim.id, call, started, patience))
     }
 
-    /// The request for a claim; `None` when it is not wanted any more.
-    fn request(&self, id: ClaimId) -> Option<Call> {
-        let now = self.context.clock.now();
-        let until = now.plus(self.options.request_timeout);
-        let mut state = self.state();
-        let anchor = state.anchor;
-        let entry = state.claims.get_mut(&id).filter(|entry| !entry.leaving)?;
-        let give_up = entry.give_up.map_or(until, |at| at.min(until));
-        let not_after_us = anchor.map_or((1 << 53) - 1, |a| a.server_us_at(give_up));
-        entry.phase = Phase::Asked;
-        entry.look_at = None;
-        Some(entry.terms.ask(
-            not_after_us,
-            match entry.how {
-                Line::Try => "try",
-                Line::Join if entry.waited => "again",
-                Line::Join => "join",
-            },
-        ))
+    fn again(&self, id: ClaimId) -> Option<Call> {
+        if self.is_held(id) { None } else { self.request(id) }
     }
 
     /// Follows a request to its answer; one that has to listen first asks a second time.
@@ -92,7 +112,7 @@ impl Inner {
         let (mut call, mut started) = (call, started);
         for _ in 0..4 {
             let wanted = || self.state().claims.get(&id).is_some_and(|entry| !entry.leaving);
-            let outcome = self.main.run(started, &call, patience, wanted).await;
+            let outcome = self.links.main.run(started, &call, patience, wanted).await;
             match self.said(id, outcome) {
                 Said::Granted(grant) => {
                     self.hush(id);
@@ -122,7 +142,7 @@ impl Inner {
                     }
                 }
                 Said::Late => {
-                    let now = self.context.clock.now();
+                    let now = self.links.context.clock.now();
                     if self.state().claims.get(&id).is_none_or(|e| e.give_up.is_some_and(|at| at <= now)) {
                         self.forget(id);
                         return Attempt::Failed(Error::new(ErrorKind::TimedOut, "the request arrived after its time was over"));
@@ -141,35 +161,33 @@ impl Inner {
                 }
             }
             let Some(next) = self.request(id) else { return Attempt::Busy(None) };
-            started = self.main.start(&[next.by_name()]);
+            started = self.links.main.start(&[next.by_name()]);
             call = next;
         }
         Attempt::Unknown(Error::new(ErrorKind::Unknown, "the server's clock refuses the request as late, again and again"))
     }
+}
 
-    /// Asks about claims that stand in line, and about holds by renewing them.
-    pub(super) fn recheck(self: &Arc<Self>, claims: &[ClaimId]) -> Answer<Vec<Attempt>> {
-        let calls: Vec<(ClaimId, Option<Call>)> =
-            claims.iter().map(|id| (*id, if self.is_held(*id) { None } else { self.request(*id) })).collect();
-        let commands: Vec<_> = calls.iter().filter_map(|(_, call)| call.as_ref().map(Call::by_name)).collect();
-        let mut answers = self.main.start(&commands).each();
-        let held: Vec<LeaseId> = calls.iter().filter(|(_, call)| call.is_none()).map(|(id, _)| (*id).into()).collect();
-        let renewals = if held.is_empty() { Answer::Now(Vec::new()) } else { self.renew(&held) };
-        let inner = self.clone();
-        Answer::later(async move {
-            let mut renewals = renewals.get().await.into_iter();
-            let mut attempts = Vec::with_capacity(calls.len());
-            for (id, call) in calls {
-                attempts.push(match call {
-                    Some(call) => {
-                        let one = answers.next().unwrap_or_else(Started::nothing);
-                        inner.clone().asked(id, call, one, inner.options.request_timeout).await
-                    }
-                    None => still_there(id, renewals.next()),
-                });
-            }
-            attempts
-        })
+impl Foreign {
+    /// The request for a claim; `None` when it is not wanted any more.
+    fn request(&self, id: ClaimId) -> Option<Call> {
+        let now = self.links.context.clock.now();
+        let until = now.plus(self.links.options.request_timeout);
+        let mut state = self.state();
+        let anchor = state.anchor;
+        let entry = state.claims.get_mut(&id).filter(|entry| !entry.leaving)?;
+        let give_up = entry.give_up.map_or(until, |at| at.min(until));
+        let not_after_us = anchor.map_or((1 << 53) - 1, |a| a.server_us_at(give_up));
+        entry.phase = Phase::Asked;
+        entry.look_at = None;
+        Some(entry.terms.ask(
+            not_after_us,
+            match entry.how {
+                Line::Try => "try",
+                Line::Join if entry.waited => "again",
+                Line::Join => "join",
+            },
+        ))
     }
 
     fn is_held(&self, id: ClaimId) -> bool {
@@ -179,13 +197,13 @@ impl Inner {
     fn said(&self, id: ClaimId, outcome: std::result::Result<Answered, Broken>) -> Said {
         let answered = match outcome {
             Ok(answered) => answered,
-            Err(broken) => return Said::Refused(self.broken(&self.main, &broken), matches!(broken, Broken::NotSent(_))),
+            Err(broken) => return Said::Refused(self.links.broken(&self.links.main, &broken), matches!(broken, Broken::NotSent(_))),
         };
         if let Value::Error(text) = &answered.value {
-            return Said::Refused(errors::server(&self.options, "EVALSHA", text), true);
+            return Said::Refused(errors::server(&self.links.options, "EVALSHA", text), true);
         }
         let items = answered.value.items();
-        let garbage = || Said::Refused(errors::garbage(&self.options), false);
+        let garbage = || Said::Refused(errors::garbage(&self.links.options), false);
         let (Some(word), Some(now_us)) = (items.first().and_then(Value::text), items.get(1).and_then(Value::unsigned)) else {
             return garbage();
         };
@@ -224,7 +242,7 @@ impl Inner {
     }
 
     fn wait_for(&self, id: ClaimId, rest: Option<Duration>) {
-        let now = self.context.clock.now();
+        let now = self.links.context.clock.now();
         if let Some(entry) = self.state().claims.get_mut(&id) {
             entry.phase = Phase::Waiting;
             entry.waited = true;
@@ -243,11 +261,11 @@ impl Inner {
             let Some(channel) = entry.terms.channel.clone() else { return Ok(()) };
             *state.channels.entry(channel.clone()).or_default() += 1;
             drop(state);
-            self.main.subscribe(&channel)
+            self.links.main.subscribe(&channel)
         };
         match subscribed {
             Some(answer) => match answer.await {
-                Ok(Ok((_, Value::Error(text)))) => Err(errors::server(&self.options, "SUBSCRIBE", &text)),
+                Ok(Ok((_, Value::Error(text)))) => Err(errors::server(&self.links.options, "SUBSCRIBE", &text)),
                 // A connection that broke subscribes again when it is back.
                 _ => Ok(()),
             },
@@ -256,7 +274,7 @@ impl Inner {
     }
 
     /// Stops listening for a claim.
-    fn hush(&self, id: ClaimId) {
+    pub(super) fn hush(&self, id: ClaimId) {
         let channel = {
             let mut state = self.state();
             let Some(entry) = state.claims.get_mut(&id).filter(|e| e.listening) else { return };
@@ -275,17 +293,12 @@ impl Inner {
         if *count == 0 {
             state.channels.remove(channel);
             drop(state);
-            self.main.unsubscribe(channel);
+            self.links.main.unsubscribe(channel);
         }
     }
 
     pub(super) fn hear_channel(&self, channel: &str) {
         *self.state().channels.entry(channel.to_owned()).or_default() += 1;
-        drop(self.main.subscribe(channel));
-    }
-
-    pub(super) fn forget(&self, id: ClaimId) {
-        self.hush(id);
-        self.state().claims.remove(&id);
+        drop(self.links.main.subscribe(channel));
     }
 }

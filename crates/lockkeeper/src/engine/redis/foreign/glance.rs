@@ -1,41 +1,28 @@
 //! Telling who holds what in a layout of other programs, changing it, and watching.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
-
-use super::inner::Inner;
+use super::Foreign;
 use crate::claim::{Entry, Holder, Mode, Waiter};
 use crate::engine::redis::dialect::{LatchStep, unsupported};
 use crate::engine::redis::errors;
+use crate::engine::redis::opened::Telling;
 use crate::engine::redis::resp::Value;
-use crate::engine::redis::script::Call;
-use crate::engine::redis::wire::either;
-use crate::engine::{Change, Event, Query, WatchId};
+use crate::engine::{Change, Query, WatchId};
 use crate::error::Result;
 use crate::name::{Kind, Name};
 
-/// A lease that ends by itself tells nobody: whoever watches looks again after this.
-const WATCH_EVERY: Duration = Duration::from_secs(5);
-
-impl Inner {
-    async fn call(&self, call: Call) -> Result<Value> {
-        let started = self.main.start(&[call.by_name()]);
-        self.run(&self.main, started, &call, self.options.connect_timeout).await
-    }
-
-    /// Who holds one name.
-    pub(super) async fn look(self: Arc<Self>, query: Query) -> Result<Vec<Entry>> {
+impl Telling for Foreign {
+    async fn look(self: Arc<Self>, query: Query) -> Result<Vec<Entry>> {
         let Query::One(kind, name) = query else {
             return Err(unsupported(format!(
                 "layout={} cannot list its names: they are keys like any other",
-                self.options.layout.as_str()
+                self.links.options.layout.as_str()
             )));
         };
-        let value = self.call(self.dialect.inspect(kind, &name)?).await?;
-        let [count, holders, rest @ ..] = value.items() else { return Err(errors::garbage(&self.options)) };
+        let value = self.links.call(self.dialect.inspect(kind, &name)?).await?;
+        let [count, holders, rest @ ..] = value.items() else { return Err(errors::garbage(&self.links.options)) };
         let mut entry = Entry::new(kind, name);
         let count: Option<u64> = count.text().and_then(|text| text.parse().ok());
         match kind {
@@ -48,21 +35,19 @@ impl Inner {
         Ok(vec![entry])
     }
 
-    /// Changes a latch, or takes a lock away.
-    pub(super) async fn change(self: Arc<Self>, change: Change) -> Result<bool> {
+    async fn change(self: Arc<Self>, change: Change) -> Result<bool> {
         let call = match &change {
             Change::LatchSet(name, count) => self.dialect.latch(name, LatchStep::Set(*count))?,
             Change::LatchCountDown(name, id) => self.dialect.latch(name, LatchStep::Down(*id))?,
             Change::Force(kind, name) => self.dialect.force(*kind, name)?,
             Change::Resize(name, limit) => self.dialect.resize(name, *limit)?,
         };
-        let value = self.call(call).await?;
-        let done = value.items().get(1).and_then(Value::unsigned).ok_or_else(|| errors::garbage(&self.options))?;
+        let value = self.links.call(call).await?;
+        let done = value.items().get(1).and_then(Value::unsigned).ok_or_else(|| errors::garbage(&self.links.options))?;
         Ok(done > 0)
     }
 
-    /// Watches one name.
-    pub(super) async fn watch(self: Arc<Self>, watch: WatchId, query: Query) -> Result<()> {
+    async fn watch(self: Arc<Self>, watch: WatchId, query: Query) -> Result<()> {
         let Query::One(kind, name) = &query else {
             return Err(unsupported("this layout cannot watch names by their beginning: use layout=native"));
         };
@@ -70,51 +55,38 @@ impl Inner {
             self.hear_channel(&channel);
         } else {
             // Looking at it arms the server's word of its next change.
-            self.call(self.dialect.inspect(*kind, name)?).await?;
+            self.links.call(self.dialect.inspect(*kind, name)?).await?;
         }
-        let first = {
-            let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
-            watches.insert(watch, query);
-            watches.len() == 1
-        };
-        if first {
-            self.context.spawner.spawn(self.clone().keep_watching());
+        self.watches.add(watch, query);
+        if self.watches.must_keep() {
+            self.links.context.spawner.spawn(self.clone().keep_watching());
         }
         Ok(())
     }
 
-    pub(super) fn unwatch(&self, watch: WatchId) {
-        let gone = self.watches.lock().unwrap_or_else(PoisonError::into_inner).remove(&watch);
-        if let Some(Query::One(kind, name)) = gone
+    fn unwatch(&self, watch: WatchId) {
+        if let (Some(Query::One(kind, name)), _) = self.watches.remove(watch)
             && let Some(channel) = self.dialect.channel(kind, &name)
         {
             self.hush_channel(&channel);
         }
-        self.watches_changed.notify_one();
     }
+}
 
+impl Foreign {
     async fn keep_watching(self: Arc<Self>) {
         loop {
-            _ = either(sleep(WATCH_EVERY), self.watches_changed.notified()).await;
-            let ids: Vec<WatchId> = self.watches.lock().unwrap_or_else(PoisonError::into_inner).keys().copied().collect();
-            if ids.is_empty() || self.closed.load(Ordering::Acquire) {
+            let ids = self.watches.round().await;
+            if ids.is_empty() || self.links.is_closed() {
                 return;
             }
-            for watch in ids {
-                self.context.events.send(Event::Changed { watch });
-            }
+            self.links.changed(ids);
         }
     }
 
     /// Tells the watches of the names that `about` picks.
     pub(super) fn changed(&self, about: impl Fn(Kind, &Name) -> bool) {
-        let told: Vec<WatchId> = {
-            let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
-            watches.iter().filter(|(_, query)| matches!(query, Query::One(kind, name) if about(*kind, name))).map(|(id, _)| *id).collect()
-        };
-        for watch in told {
-            self.context.events.send(Event::Changed { watch });
-        }
+        self.links.changed(self.watches.picked(|query| matches!(query, Query::One(kind, name) if about(*kind, name))));
     }
 }
 

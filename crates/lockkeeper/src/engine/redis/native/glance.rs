@@ -1,21 +1,18 @@
 //! Telling who holds what, changing what is no lock, and watching.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
-use tokio::time::sleep;
-
-use super::errors;
-use super::keys::{last, line};
-use super::native::Inner;
-use super::record;
-use super::resp::{Command, Value};
-use super::script::{Call, Which};
-use super::wire::{Started, either};
+use super::Native;
 use crate::claim::Entry;
-use crate::engine::{Change, Event, Query, WatchId};
+use crate::engine::redis::errors;
+use crate::engine::redis::keys::{last, line};
+use crate::engine::redis::opened::Telling;
+use crate::engine::redis::record;
+use crate::engine::redis::resp::{Command, Value};
+use crate::engine::redis::script::{Call, Which};
+use crate::engine::redis::wire::Started;
+use crate::engine::{Change, Query, WatchId};
 use crate::error::Result;
 use crate::name::{Kind, Name};
 
@@ -24,52 +21,11 @@ const WAITERS_SHOWN: u64 = 1000;
 /// How many names one listing tells of, and how many are looked at in one message.
 const NAMES_MAX: usize = 100_000;
 const NAMES_PER_CALL: usize = 50;
-/// How long the list of watched names lives without a sign of a watcher, and how often one is given.
+/// How long the list of watched names lives without a sign of a watcher; one is given at every round.
 const WATCH_LIVES: Duration = Duration::from_secs(15);
-const WATCH_EVERY: Duration = Duration::from_secs(5);
 
-/// What is watched.
-#[derive(Default)]
-pub(super) struct Watches {
-    by_id: Mutex<BTreeMap<WatchId, Query>>,
-    stopped: Notify,
-}
-
-impl Watches {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<WatchId, Query>> {
-        self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn close(&self) {
-        self.lock().clear();
-        self.stopped.notify_one();
-    }
-}
-
-impl Inner {
-    /// Runs one script over the main connection.
-    async fn call(&self, script: Which, kind: Kind, name: &Name, arguments: Vec<String>) -> Result<Value> {
-        let record = self.keys.record(kind, name);
-        let keys = self.recipe().keys(&record);
-        let call = Call { script, keys, arguments };
-        let started = self.main.start(&[call.by_name()]);
-        Ok(self.run(&self.main, started, &call, self.options.connect_timeout).await?.value)
-    }
-
-    /// Changes a latch or a limit, or takes a lock away.
-    pub(super) async fn change(self: Arc<Self>, change: Change) -> Result<bool> {
-        let value = match &change {
-            Change::LatchSet(name, count) => self.call(Which::Latch, Kind::Latch, name, vec!["set".into(), count.to_string()]).await?,
-            Change::LatchCountDown(name, id) => self.call(Which::Latch, Kind::Latch, name, vec!["down".into(), id.to_string()]).await?,
-            Change::Force(kind, name) => self.call(Which::Force, *kind, name, Vec::new()).await?,
-            Change::Resize(name, limit) => self.call(Which::Resize, Kind::Semaphore, name, vec![limit.to_string()]).await?,
-        };
-        let done = value.items().get(2).and_then(Value::unsigned).ok_or_else(|| errors::garbage(&self.options))?;
-        Ok(done > 0)
-    }
-
-    /// Who holds and who waits.
-    pub(super) async fn look(self: Arc<Self>, query: Query) -> Result<Vec<Entry>> {
+impl Telling for Native {
+    async fn look(self: Arc<Self>, query: Query) -> Result<Vec<Entry>> {
         match query {
             Query::One(kind, name) => self.look_at(&[(kind, name)]).await,
             Query::Prefix(prefix) => {
@@ -88,17 +44,56 @@ impl Inner {
         }
     }
 
+    async fn change(self: Arc<Self>, change: Change) -> Result<bool> {
+        let value = match &change {
+            Change::LatchSet(name, count) => self.about(Which::Latch, Kind::Latch, name, vec!["set".into(), count.to_string()]).await?,
+            Change::LatchCountDown(name, id) => self.about(Which::Latch, Kind::Latch, name, vec!["down".into(), id.to_string()]).await?,
+            Change::Force(kind, name) => self.about(Which::Force, *kind, name, Vec::new()).await?,
+            Change::Resize(name, limit) => self.about(Which::Resize, Kind::Semaphore, name, vec![limit.to_string()]).await?,
+        };
+        let done = value.items().get(2).and_then(Value::unsigned).ok_or_else(|| errors::garbage(&self.links.options))?;
+        Ok(done > 0)
+    }
+
+    async fn watch(self: Arc<Self>, watch: WatchId, query: Query) -> Result<()> {
+        self.watches.add(watch, query);
+        if let Some(subscribed) = self.links.main.subscribe(&self.keys.watch())
+            && let Ok(Ok((_, Value::Error(text)))) = subscribed.await
+        {
+            self.unwatch(watch);
+            return Err(errors::server(&self.links.options, "SUBSCRIBE", &text));
+        }
+        self.observe().await?;
+        if self.watches.must_keep() {
+            self.links.context.spawner.spawn(self.clone().keep_watching());
+        }
+        Ok(())
+    }
+
+    fn unwatch(&self, watch: WatchId) {
+        if let (_, true) = self.watches.remove(watch) {
+            self.links.main.unsubscribe(&self.keys.watch());
+        }
+    }
+}
+
+impl Native {
+    /// Runs one script about one name.
+    async fn about(&self, script: Which, kind: Kind, name: &Name, arguments: Vec<String>) -> Result<Value> {
+        let keys = self.recipe().keys(&self.keys.record(kind, name));
+        self.links.call(Call { script, keys, arguments }).await
+    }
+
     async fn look_at(&self, names: &[(Kind, Name)]) -> Result<Vec<Entry>> {
         let mut call = Call { script: Which::Inspect, keys: Vec::new(), arguments: vec![WAITERS_SHOWN.to_string()] };
         for (kind, name) in names {
             let record = self.keys.record(*kind, name);
             call.keys.extend([record.clone(), line(&record), last(&record)]);
         }
-        let started = self.main.start(&[call.by_name()]);
-        let value = self.run(&self.main, started, &call, self.options.connect_timeout).await?.value;
+        let value = self.links.call(call).await?;
         let (now_us, each) = match value.items().split_first() {
             Some((now, each)) => (now.unsigned().unwrap_or(0), each),
-            None => return Err(errors::garbage(&self.options)),
+            None => return Err(errors::garbage(&self.links.options)),
         };
         Ok(names.iter().zip(each).map(|((kind, name), found)| entry(*kind, name, now_us, found)).collect())
     }
@@ -107,18 +102,18 @@ impl Inner {
     async fn scan(&self, prefix: &str) -> Result<Vec<(Kind, Name)>> {
         let mut names = std::collections::BTreeSet::new();
         let mut cursor = "0".to_owned();
-        let link = self.side();
+        let link = self.links.side();
         loop {
             let command = Command::new(["SCAN", &cursor, "MATCH", &self.keys.pattern(prefix), "COUNT", "1000"]);
-            let answered = link.finish(Started::nothing(), || Some(command.clone()), self.options.connect_timeout).await;
+            let answered = link.finish(Started::nothing(), || Some(command.clone()), self.links.options.connect_timeout).await;
             let value = match answered {
                 Ok(answered) => answered.value,
-                Err(broken) => return Err(self.broken(link, &broken)),
+                Err(broken) => return Err(self.links.broken(link, &broken)),
             };
             if let Value::Error(text) = &value {
-                return Err(errors::server(&self.options, "SCAN", text));
+                return Err(errors::server(&self.links.options, "SCAN", text));
             }
-            let [next, keys] = value.items() else { return Err(errors::garbage(&self.options)) };
+            let [next, keys] = value.items() else { return Err(errors::garbage(&self.links.options)) };
             names.extend(keys.items().iter().filter_map(|key| self.keys.parse(key.text()?)));
             cursor = next.text().unwrap_or("0").to_owned();
             if cursor == "0" || names.len() >= NAMES_MAX {
@@ -127,83 +122,36 @@ impl Inner {
         }
     }
 
-    /// Watches from now on; tells once at the start, because something may have changed while nobody looked.
-    pub(super) async fn watch(self: Arc<Self>, watch: WatchId, query: Query) -> Result<()> {
-        let first = {
-            let mut watches = self.watches.lock();
-            let first = watches.is_empty();
-            watches.insert(watch, query);
-            first
-        };
-        if let Some(subscribed) = self.main.subscribe(&self.keys.watch())
-            && let Ok(Ok((_, Value::Error(text)))) = subscribed.await
-        {
-            self.unwatch(watch);
-            return Err(errors::server(&self.options, "SUBSCRIBE", &text));
-        }
-        self.observe().await?;
-        if first {
-            self.context.spawner.spawn(self.clone().keep_watching());
-        }
-        Ok(())
-    }
-
-    pub(super) fn unwatch(&self, watch: WatchId) {
-        let none_left = {
-            let mut watches = self.watches.lock();
-            watches.remove(&watch);
-            watches.is_empty()
-        };
-        if none_left {
-            self.main.unsubscribe(&self.keys.watch());
-            self.watches.stopped.notify_one();
-        }
-    }
-
     /// Writes down what is watched, so that the scripts tell of it.
     async fn observe(&self) -> Result<()> {
         let mut arguments = vec![WATCH_LIVES.as_secs().to_string()];
-        arguments.extend(self.watches.lock().values().map(|query| match query {
+        arguments.extend(self.watches.queries().iter().map(|query| match query {
             Query::One(kind, name) => self.keys.record(*kind, name),
             Query::Prefix(_) => "*".to_owned(),
         }));
-        let call = Call { script: Which::Observe, keys: vec![self.keys.watch()], arguments };
-        let started = self.main.start(&[call.by_name()]);
-        self.run(&self.main, started, &call, self.options.connect_timeout).await.map(drop)
+        self.links.call(Call { script: Which::Observe, keys: vec![self.keys.watch()], arguments }).await.map(drop)
     }
 
     /// A lease that ends by itself tells nobody, and a message can be lost: so everybody looks again now and then.
     async fn keep_watching(self: Arc<Self>) {
         loop {
-            _ = either(sleep(WATCH_EVERY), self.watches.stopped.notified()).await;
-            let ids: Vec<WatchId> = self.watches.lock().keys().copied().collect();
-            if ids.is_empty() || self.is_closed() {
+            let ids = self.watches.round().await;
+            if ids.is_empty() || self.links.is_closed() {
                 return;
             }
             // When it fails, the next round tries again.
             _ = self.observe().await;
-            for watch in ids {
-                self.context.events.send(Event::Changed { watch });
-            }
+            self.links.changed(ids);
         }
     }
 
     /// A record changed.
     pub(super) fn changed(&self, record: &str) {
         let Some((kind, name)) = self.keys.parse(record) else { return };
-        let told: Vec<WatchId> = self
-            .watches
-            .lock()
-            .iter()
-            .filter(|(_, query)| match query {
-                Query::One(k, n) => *k == kind && *n == name,
-                Query::Prefix(prefix) => name.as_str().starts_with(prefix.as_str()),
-            })
-            .map(|(id, _)| *id)
-            .collect();
-        for watch in told {
-            self.context.events.send(Event::Changed { watch });
-        }
+        self.links.changed(self.watches.picked(|query| match query {
+            Query::One(k, n) => *k == kind && *n == name,
+            Query::Prefix(prefix) => name.as_str().starts_with(prefix.as_str()),
+        }));
     }
 }
 

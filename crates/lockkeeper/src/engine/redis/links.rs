@@ -1,0 +1,151 @@
+//! The two connections of an open engine, and the requests that every layout makes over them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::errors;
+use super::options::RedisOptions;
+use super::pipe::{Broken, OnPush};
+use super::resp::Value;
+use super::script::Call;
+use super::wire::{Answered, Link, Parting, Started};
+use crate::clock::Ticks;
+use crate::engine::{Context, End, Event, WatchId};
+use crate::error::{Error, Result};
+
+/// What an open engine talks over.
+pub(super) struct Links {
+    pub(super) options: Arc<RedisOptions>,
+    pub(super) context: Context,
+    /// Commands and pushes, in one order.
+    pub(super) main: Arc<Link>,
+    /// Renewals, which nothing may delay, and long readings.
+    side: Arc<Link>,
+    closed: AtomicBool,
+    /// How many withdrawals and releases are not answered.
+    parting: AtomicUsize,
+}
+
+impl Links {
+    /// Nothing is sent before [`Links::open`].
+    pub(super) fn new(options: Arc<RedisOptions>, context: Context, on_push: OnPush) -> Self {
+        let label = client_name(&context.who.program, context.who.pid);
+        let main = Link::new(options.clone(), context.clock.clone(), label.clone(), on_push);
+        let side = Link::new(options.clone(), context.clock.clone(), format!("{label}:renewals"), Arc::new(|_, _| {}));
+        Self { options, context, main, side, closed: AtomicBool::new(false), parting: AtomicUsize::new(0) }
+    }
+
+    /// The first connection, and the tasks that keep both going. `heard` is told the server's clock, with our reading from
+    /// before it was asked, at every connect.
+    ///
+    /// # Errors
+    /// What keeps the server from being used.
+    pub(super) async fn open(&self, heard: impl Fn(u64, Ticks) + Send + Sync + 'static) -> Result<()> {
+        let driver = self.main.connect().await?;
+        let main = self.main.clone();
+        let anchor = move || {
+            if let Some((server_us, before)) = main.facts().and_then(|f| f.time) {
+                heard(server_us, before);
+            }
+        };
+        anchor();
+        let events = self.context.events.clone();
+        let tell = move |up| {
+            if up {
+                anchor();
+            }
+            events.send(Event::Link { up });
+        };
+        self.context.spawner.spawn(self.main.clone().keep(Some(driver), tell));
+        self.context.spawner.spawn(self.side.clone().keep_once_wanted());
+        Ok(())
+    }
+
+    /// The second connection, from the first time that it is needed.
+    pub(super) fn side(&self) -> &Arc<Link> {
+        self.side.want();
+        &self.side
+    }
+
+    /// Why a link did not carry a request.
+    pub(super) fn broken(&self, link: &Link, broken: &Broken) -> Error {
+        match (broken, link.why()) {
+            (Broken::NotSent(_), Some(why)) => why,
+            _ => errors::broken(&self.options, broken),
+        }
+    }
+
+    /// Follows a script to its answer, or to the error that it came to.
+    pub(super) async fn run(&self, link: &Link, started: Started, call: &Call, patience: Duration) -> Result<Answered> {
+        match link.run(started, call, patience, || true).await {
+            Ok(Answered { value: Value::Error(text), .. }) => Err(errors::server(&self.options, "EVALSHA", &text)),
+            Ok(answered) => Ok(answered),
+            Err(broken) => Err(self.broken(link, &broken)),
+        }
+    }
+
+    /// Runs a script and gives what it answers.
+    pub(super) async fn call(&self, call: Call) -> Result<Value> {
+        let started = self.main.start(&[call.by_name()]);
+        Ok(self.run(&self.main, started, &call, self.options.connect_timeout).await?.value)
+    }
+
+    /// Follows renewals that were started on the second connection; where there is none to be had, the first one carries them.
+    pub(super) async fn renewed(&self, started: Started, call: &Call) -> Result<Answered> {
+        let within = self.options.request_timeout;
+        match self.side.run(started, call, within, || true).await {
+            Ok(Answered { value: Value::Error(text), .. }) => Err(errors::server(&self.options, "EVALSHA", &text)),
+            Ok(answered) => Ok(answered),
+            Err(Broken::NotSent(_)) => self.run(&self.main, self.main.start(&[call.by_name()]), call, within).await,
+            Err(broken) => Err(self.broken(&self.side, &broken)),
+        }
+    }
+
+    /// Follows a withdrawal or a release to its end.
+    pub(super) async fn ended(&self, started: Started, call: &Call) -> (End, Option<Answered>) {
+        let _parting = Parting::new(&self.parting);
+        match self.run(&self.main, started, call, self.options.connect_timeout).await {
+            Ok(answered) => {
+                let end = match answered.value.items().first().and_then(Value::text) {
+                    Some("D") => End::Freed,
+                    Some("X") => End::NotOurs,
+                    _ => End::Unknown(errors::garbage(&self.options)),
+                };
+                (end, Some(answered))
+            }
+            Err(error) => (End::Unknown(error), None),
+        }
+    }
+
+    /// Tells watches that what they look at changed.
+    pub(super) fn changed(&self, watches: Vec<WatchId>) {
+        for watch in watches {
+            self.context.events.send(Event::Changed { watch });
+        }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// From now on the engine's tasks end.
+    pub(super) fn closing(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// Ends both connections, once places and holds that are being left are gone: a server that does not know the script yet
+    /// needs a second message.
+    pub(super) async fn close(&self) {
+        self.main.settled(&self.parting, self.options.request_timeout).await;
+        self.main.close();
+        self.side.close();
+    }
+}
+
+/// CLIENT SETNAME takes no spaces.
+fn client_name(program: &str, pid: u32) -> String {
+    let program = program.rsplit('/').next().unwrap_or(program);
+    let program: String = program.chars().map(|c| if c.is_ascii_graphic() { c } else { '-' }).collect();
+    format!("lockkeeper:{program}:{pid}")
+}

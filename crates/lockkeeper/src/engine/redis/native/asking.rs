@@ -1,0 +1,195 @@
+//! Asking for a lock, and for several together, and following a request to its answer.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::Native;
+use crate::claim::Claim;
+use crate::clock::Ticks;
+use crate::engine::redis::errors;
+use crate::engine::redis::opened::Asking;
+use crate::engine::redis::pipe::Broken;
+use crate::engine::redis::recipe::Verdict;
+use crate::engine::redis::reply::Reply;
+use crate::engine::redis::resp::Value;
+use crate::engine::redis::script::{Call, Which};
+use crate::engine::redis::wire::{Answered, Started, either};
+use crate::engine::{Answer, Attempt, Event, Line};
+use crate::error::{Error, ErrorKind};
+use crate::id::{ClaimId, HoldId};
+use crate::name::Kind;
+
+/// How often a request is sent again because it came late by the server's clock.
+const LATE_TRIES: usize = 3;
+/// When a timer's question stays unanswered, it is asked again after this.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+impl Asking for Native {
+    fn heard(&self, server_us: u64, before: Ticks) {
+        self.recipe().heard(server_us, before);
+    }
+
+    /// Asks for whoever is first in line when the lease before it ends: the server does nothing by itself then (R10).
+    async fn ask_in_time(self: Arc<Self>) {
+        while !self.links.is_closed() {
+            let now = self.links.context.clock.now();
+            let (due, next) = {
+                let mut recipe = self.recipe();
+                (recipe.due(now), recipe.next_ask())
+            };
+            for id in due {
+                let inner = self.clone();
+                self.links.context.spawner.spawn(async move { inner.ask_for(id).await });
+            }
+            let changed = pin!(self.asks_changed.notified());
+            match next {
+                Some(at) => _ = either(pin!(sleep(at.since(self.links.context.clock.now()))), changed).await,
+                None => changed.await,
+            }
+        }
+    }
+
+    fn ask(self: &Arc<Self>, claim: &Claim, line: Line, hold: Option<HoldId>) -> Answer<Attempt> {
+        if claim.kind == Kind::Latch {
+            return Answer::Now(Attempt::Failed(Error::new(ErrorKind::Unsupported, "a latch is not held")));
+        }
+        let now = self.links.context.clock.now();
+        let call = self.recipe().ask(now, claim, line, hold);
+        let started = self.links.main.start(&[call.by_name()]);
+        let patience = self.links.options.connect_timeout.min(claim.give_up.map_or(Duration::MAX, |at| at.since(now)));
+        Answer::later(self.clone().asked(claim.id, call, started, patience))
+    }
+
+    fn ask_all(self: &Arc<Self>, claims: &[Claim]) -> Option<Answer<Vec<Attempt>>> {
+        if claims.is_empty() {
+            return Some(Answer::Now(Vec::new()));
+        }
+        let now = self.links.context.clock.now();
+        let mut call = Call { script: Which::Together, keys: Vec::new(), arguments: Vec::new() };
+        for claim in claims {
+            let one = self.recipe().ask(now, claim, Line::Try, None);
+            call.keys.extend(one.keys.into_iter().take(3));
+            call.arguments.extend(one.arguments);
+        }
+        call.keys.push(self.keys.watch());
+        let started = self.links.main.start(&[call.by_name()]);
+        Some(Answer::later(self.clone().asked_all(claims.to_vec(), call, started)))
+    }
+
+    fn again(&self, id: ClaimId) -> Option<Call> {
+        self.recipe().again(self.links.context.clock.now(), id)
+    }
+
+    async fn asked(self: Arc<Self>, id: ClaimId, mut call: Call, mut started: Started, patience: Duration) -> Attempt {
+        for _ in 0..LATE_TRIES {
+            let outcome = self.links.main.run(started, &call, patience, || self.recipe().wants(id)).await;
+            match self.understand(id, outcome) {
+                Verdict::Tell(attempt) => return attempt,
+                Verdict::Again => {
+                    let now = self.links.context.clock.now();
+                    let Some(next) = self.recipe().again(now, id) else { break };
+                    started = self.links.main.start(&[next.by_name()]);
+                    call = next;
+                }
+            }
+        }
+        let error = Error::new(ErrorKind::Unknown, "the server's clock refuses the request as late, again and again");
+        self.recipe().unanswered(id, false, error)
+    }
+}
+
+impl Native {
+    async fn ask_for(self: Arc<Self>, id: ClaimId) {
+        let now = self.links.context.clock.now();
+        let Some(call) = self.recipe().again(now, id) else { return };
+        let started = self.links.main.start(&[call.by_name()]);
+        match self.clone().asked(id, call, started, self.links.options.request_timeout).await {
+            Attempt::Granted(grant) => self.links.context.events.send(Event::Granted { claim: id, grant }),
+            Attempt::InLine(_) => {}
+            Attempt::Unknown(_) => {
+                let now = self.links.context.clock.now();
+                self.recipe().ask_later(now, id, ASK_AGAIN);
+                self.asks_changed.notify_one();
+            }
+            Attempt::Failed(error) => self.links.context.events.send(Event::Failed { claim: id, error }),
+            Attempt::Busy(_) => {}
+        }
+    }
+
+    /// What an outcome means for a claim.
+    fn understand(&self, id: ClaimId, outcome: std::result::Result<Answered, Broken>) -> Verdict {
+        let now = self.links.context.clock.now();
+        let verdict = match outcome {
+            Ok(answered) => self.understand_value(now, id, &answered, &answered.value),
+            Err(broken) => {
+                let error = self.links.broken(&self.links.main, &broken);
+                Verdict::Tell(self.recipe().unanswered(id, matches!(broken, Broken::NotSent(_)), error))
+            }
+        };
+        if matches!(verdict, Verdict::Tell(Attempt::InLine(_))) {
+            self.asks_changed.notify_one();
+        }
+        verdict
+    }
+
+    fn understand_value(&self, now: Ticks, id: ClaimId, answered: &Answered, value: &Value) -> Verdict {
+        if let Value::Error(text) = value {
+            let error = errors::server(&self.links.options, "EVALSHA", text);
+            return Verdict::Tell(self.recipe().unanswered(id, true, error));
+        }
+        match Reply::parse(value) {
+            Some(reply) => self.recipe().answered(now, answered.before, id, answered.order, reply),
+            None => Verdict::Tell(self.recipe().unanswered(id, false, errors::garbage(&self.links.options))),
+        }
+    }
+
+    /// Follows a request for all of several locks to its answers: all granted or none.
+    async fn asked_all(self: Arc<Self>, claims: Vec<Claim>, call: Call, started: Started) -> Vec<Attempt> {
+        let outcome = self.links.run(&self.links.main, started, &call, self.links.options.connect_timeout).await;
+        let now = self.links.context.clock.now();
+        let mut recipe = self.recipe();
+        let answered = match outcome {
+            Ok(answered) => answered,
+            Err(error) => {
+                let certain = error.kind() != ErrorKind::Unknown;
+                return claims.iter().map(|claim| recipe.unanswered(claim.id, certain, error.clone())).collect();
+            }
+        };
+        let items = answered.value.items();
+        let word = items.first().and_then(Value::text).unwrap_or_default();
+        let server_us = items.get(1).and_then(Value::unsigned).unwrap_or_default();
+        recipe.heard(server_us, answered.before);
+        let each = items.get(2).map(Value::items).unwrap_or_default();
+        let which = items.get(if word == "M" { 3 } else { 2 }).and_then(Value::unsigned).and_then(|n| usize::try_from(n).ok());
+        let mut attempts = Vec::with_capacity(claims.len());
+        for (at, claim) in claims.iter().enumerate() {
+            let reply = match word {
+                "G" => each.get(at).and_then(Reply::parse),
+                "B" if which == Some(at + 1) => Some(Reply::Busy {
+                    now_us: server_us,
+                    rest: Duration::from_millis(items.get(3).and_then(Value::unsigned).unwrap_or(0)),
+                    holder: items.get(4).and_then(Value::text).unwrap_or_default().to_owned(),
+                }),
+                "M" if which == Some(at + 1) => {
+                    Some(Reply::OtherLimit { now_us: server_us, stored: items.get(2).and_then(Value::unsigned).unwrap_or(0) })
+                }
+                "B" | "M" => Some(Reply::Busy { now_us: server_us, rest: Duration::ZERO, holder: String::new() }),
+                "T" => Some(Reply::Late { now_us: server_us }),
+                _ => None,
+            };
+            attempts.push(match reply.map(|reply| recipe.answered(now, answered.before, claim.id, answered.order, reply)) {
+                Some(Verdict::Tell(attempt)) => attempt,
+                Some(Verdict::Again) => recipe.unanswered(
+                    claim.id,
+                    false,
+                    Error::new(ErrorKind::Unknown, "the request arrived after its time by the server's clock"),
+                ),
+                None => recipe.unanswered(claim.id, false, errors::garbage(&self.links.options)),
+            });
+        }
+        attempts
+    }
+}

@@ -1,0 +1,78 @@
+//! Who watches what, and when everybody looks again.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use super::wire::either;
+use crate::engine::{Query, WatchId};
+
+/// A lease that ends by itself tells nobody, and a message can be lost: whoever watches looks again after this.
+const WATCH_EVERY: Duration = Duration::from_secs(5);
+
+/// What is watched.
+#[derive(Default)]
+pub(super) struct Watches {
+    state: Mutex<State>,
+    stopped: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    by_id: BTreeMap<WatchId, Query>,
+    /// A task calls [`Watches::round`].
+    kept: bool,
+}
+
+impl Watches {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Watches from now on.
+    pub(super) fn add(&self, watch: WatchId, query: Query) {
+        self.lock().by_id.insert(watch, query);
+    }
+
+    /// Whether the caller has to start the task that makes the rounds.
+    pub(super) fn must_keep(&self) -> bool {
+        !std::mem::replace(&mut self.lock().kept, true)
+    }
+
+    /// Stops watching: what it was, and whether nobody watches any more.
+    pub(super) fn remove(&self, watch: WatchId) -> (Option<Query>, bool) {
+        let mut state = self.lock();
+        let gone = state.by_id.remove(&watch);
+        let none_left = state.by_id.is_empty();
+        drop(state);
+        if none_left {
+            self.stopped.notify_one();
+        }
+        (gone, none_left)
+    }
+
+    pub(super) fn close(&self) {
+        self.lock().by_id.clear();
+        self.stopped.notify_one();
+    }
+
+    pub(super) fn queries(&self) -> Vec<Query> {
+        self.lock().by_id.values().cloned().collect()
+    }
+
+    /// The watches whose query `about` picks.
+    pub(super) fn picked(&self, about: impl Fn(&Query) -> bool) -> Vec<WatchId> {
+        self.lock().by_id.iter().filter(|(_, query)| about(query)).map(|(id, _)| *id).collect()
+    }
+
+    /// Waits until it is time to look again: who does. Nobody: the rounds are over.
+    pub(super) async fn round(&self) -> Vec<WatchId> {
+        _ = either(sleep(WATCH_EVERY), self.stopped.notified()).await;
+        let mut state = self.lock();
+        state.kept = !state.by_id.is_empty();
+        state.by_id.keys().copied().collect()
+    }
+}
