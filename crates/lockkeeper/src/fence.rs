@@ -2,8 +2,8 @@
 //!
 //! A lock cannot stop a holder that was paused beyond its lease and goes on in good faith; what it protects can, if it checks the
 //! [token](crate::Token). [`RedisFence`] builds the commands that do, for one key of data; send them with whatever Redis client the program has,
-//! to the server where the data is, which need not be the one that keeps the lock. Beside the data stands a second key with the greatest
-//! tokens seen, `KEY:fence`, in the same slot of a cluster. Nothing may delete it while holders of older tokens can be alive.
+//! or with [`FencedKeys`](crate::FencedKeys), to the server where the data is, which need not be the one that keeps the lock. Beside the data stands a second key with the greatest
+//! tokens seen, `{KEY}:fence`, in the same slot of a cluster (docs/fencing.md). Nothing may delete it while holders of older tokens can be alive.
 //!
 //! Whoever goes past the fence, with a bare `SET`, is not kept out. Write the data through it only.
 
@@ -39,14 +39,13 @@ impl RedisFence {
     /// The fence of this key. Its own key is `{KEY}:fence`, or `KEY:fence` where the key has a hash tag already.
     pub fn of(key: impl Into<String>) -> Self {
         let key = key.into();
-        let fence = if key.contains('{') { format!("{key}:fence") } else { format!("{{{key}}}:fence") };
-        Self { key, fence }
+        Self { fence: fence_key(&key), key }
     }
 
     /// Sets the key to a value, as an exclusive holder. The script answers 1, or 0 when a greater token was seen: the write is late, and nothing
-    /// was changed. A time to live that the key had is kept.
+    /// was changed. A time to live that the key had is kept; a key of another type is an error, and stays as it is.
     pub fn write(&self, token: Token, value: impl Into<Vec<u8>>) -> Script {
-        const ACT: &str = "redis.call('SET', KEYS[1], ARGV[2], 'KEEPTTL')\nreturn 1";
+        const ACT: &str = "redis.call('STRLEN', KEYS[1])\nredis.call('SET', KEYS[1], ARGV[2], 'KEEPTTL')\nreturn 1";
         self.script(token, "fence_exclusive", "return 0", ACT, vec![value.into()])
     }
 
@@ -82,6 +81,11 @@ impl RedisFence {
         arguments.extend(rest);
         Script { text, keys: [self.key.clone(), self.fence.clone()], arguments }
     }
+}
+
+/// The key that holds the tokens seen of a key of data.
+pub(crate) fn fence_key(key: &str) -> String {
+    if key.contains('{') { format!("{key}:fence") } else { format!("{{{key}}}:fence") }
 }
 
 /// A script with its keys and arguments, for any client of Redis or Valkey.

@@ -103,6 +103,9 @@ fn of_our_script(text: &str) -> Error {
             ErrorKind::Corrupt,
             format!("the key {key} is of another type than lockkeeper writes: rename or delete it, or use another namespace"),
         ),
+        (Some("FENCE"), Some(key)) => {
+            Error::new(ErrorKind::Corrupt, format!("the key {key} holds no tokens, so nobody is let through: look at it, then delete it"))
+        }
         _ => Error::new(ErrorKind::Corrupt, format!("a script failed: {text}")),
     }
 }
@@ -167,6 +170,7 @@ mod tests {
             ("ERR LOCKKEEPER NEWER 2 script: abc, on @user_script:30.", ErrorKind::NewerLayout, "layout 2"),
             ("LOCKKEEPER CORRUPT lockkeeper:{lock:a}", ErrorKind::Corrupt, "lockkeeper:{lock:a}"),
             ("LOCKKEEPER TYPE lockkeeper:{lock:a}:last", ErrorKind::Corrupt, "lockkeeper:{lock:a}:last is of another type"),
+            ("ERR LOCKKEEPER FENCE {a}:fence holds no tokens script: abc", ErrorKind::Corrupt, "the key {a}:fence holds no tokens"),
             ("ERR something else", ErrorKind::Refused, "something else"),
         ];
         for (text, kind, says) in cases {

@@ -1,4 +1,4 @@
-//! Data keys that refuse late writes: the resource's side of a fencing token.
+//! A small client for fenced data: it sends what `RedisFence` builds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,27 +13,27 @@ use super::wire::Link;
 use super::{errors, url};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::fence::{RedisFence, Script, fence_key};
 use crate::name::{Kind, Name};
 use crate::token::Token;
 use crate::url::EngineUrl;
 
-/// Tokens are compared as text of one length: as numbers, Lua would round those above 2⁵³.
-const SET: &str = include_str!("fenced.lua");
-
-/// Keys of a Redis server whose writes are refused once a newer token was seen.
+/// Keys of a Redis server whose writes are refused once a newer token was seen: a client for [`RedisFence`], which programs that
+/// have one of their own use directly.
 ///
-/// A key is a hash of two fields, `value` and `fence`: the greatest token that a write was accepted with, as 20 decimal
-/// digits, so that programs in other languages can check it too. A write is accepted if its token is not smaller than `fence`,
-/// in one script: nothing comes between the comparison and the write. That is right for what only exclusive holders read and
-/// write; see SAFETY.md for the rule with shared holders.
+/// A key is a string as any other; the greatest tokens seen stand beside it, in `{KEY}:fence` (docs/fencing.md). Check and act are one
+/// script: nothing comes between them.
 ///
 /// ```no_run
 /// # async fn sell(locks: lockkeeper::Locks) -> lockkeeper::Result<()> {
 /// let stock = lockkeeper::FencedKeys::open("redis://localhost").await?;
 /// let guard = locks.mutex("stock/sku-42").lock().await?;
 /// let token = guard.token()?;
+/// // The first read carries the token already: no older write slips in behind it.
+/// let left = stock.read("shop:sku-42", token).await?;
+/// # let _ = left;
 /// if !stock.set("shop:sku-42", b"41", token).await? {
-///     println!("too late: somebody with a newer token has written");
+///     println!("too late: somebody with a newer token was here");
 /// }
 /// # Ok(()) }
 /// ```
@@ -65,7 +65,7 @@ impl FencedKeys {
         Ok(Self { link, options })
     }
 
-    /// The value of a key; `None` when there is none.
+    /// The value of a key, for whoever holds no lock; `None` when there is none.
     ///
     /// # Errors
     /// `Unreachable`; `Refused`; `Corrupt` for a key of another type.
@@ -73,8 +73,23 @@ impl FencedKeys {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
-        let value = self.ask("HGET", Command::new(["HGET", key, "value"])).await?;
+        let value = self.ask("GET", Command::new(["GET", key])).await?;
         Ok(value.bytes().map(<[u8]>::to_vec))
+    }
+
+    /// The value of a key, for its exclusive holder: from then on older tokens are refused.
+    ///
+    /// # Errors
+    /// `Lost` when a newer token was seen; `Unreachable`; `Unknown` when the answer was lost; `Refused`; `Corrupt` for a key of another type.
+    ///
+    /// # Cancel safety
+    /// Dropped after its first poll it may or may not seal.
+    pub async fn read(&self, key: &str, token: Token) -> Result<Option<Vec<u8>>> {
+        let answer = self.eval(&RedisFence::of(key).read(token)).await?;
+        match answer.items() {
+            [accepted, value @ ..] if accepted.integer() == Some(1) => Ok(value.first().and_then(Value::bytes).map(<[u8]>::to_vec)),
+            _ => Err(Error::new(ErrorKind::Lost, format!("a newer token than {token} was used on {key}: this holder is too late"))),
+        }
     }
 
     /// Writes a value, unless a newer token was seen; answers whether it was written. Sent again after a lost answer it has the
@@ -86,8 +101,7 @@ impl FencedKeys {
     /// # Cancel safety
     /// Dropped after its first poll it may or may not write.
     pub async fn set(&self, key: &str, value: &[u8], token: Token) -> Result<bool> {
-        let command = Command::new(["EVAL", SET, "1", key]).arg(value).arg(format!("{:020}", token.get()));
-        Ok(self.ask("EVAL", command).await?.integer() == Some(1))
+        Ok(self.eval(&RedisFence::of(key).write(token, value)).await?.integer() == Some(1))
     }
 
     /// Writes a value whoever asks, as a program does that knows no tokens; what was seen of them stays.
@@ -98,10 +112,11 @@ impl FencedKeys {
     /// # Cancel safety
     /// As [`FencedKeys::set`].
     pub async fn set_unchecked(&self, key: &str, value: &[u8]) -> Result<()> {
-        self.ask("HSET", Command::new(["HSET", key, "value"]).arg(value)).await.map(drop)
+        self.ask("SET", Command::new(["SET", key]).arg(value).arg("KEEPTTL")).await.map(drop)
     }
 
-    /// Removes a key, with what was seen of tokens; answers whether it was there.
+    /// Removes a key, with what was seen of tokens; answers whether it was there. From then on any token is accepted again: only
+    /// once no holder of an old one can be alive.
     ///
     /// # Errors
     /// As [`FencedKeys::set`].
@@ -109,7 +124,7 @@ impl FencedKeys {
     /// # Cancel safety
     /// As [`FencedKeys::set`].
     pub async fn remove(&self, key: &str) -> Result<bool> {
-        Ok(self.ask("DEL", Command::new(["DEL", key])).await?.integer() == Some(1))
+        Ok(self.ask("DEL", Command::new(["DEL", key, &fence_key(key)])).await?.integer().is_some_and(|keys| keys > 0))
     }
 
     /// Removes everything that is kept about a name of the native layout that nobody will use again.
@@ -117,6 +132,10 @@ impl FencedKeys {
     pub async fn forget(&self, kind: Kind, name: &Name) -> Result<()> {
         let record = Keys::new(&self.options.namespace, self.options.db).record(kind, name);
         self.ask("DEL", Command::new(["DEL", &record, &line(&record), &last(&record)])).await.map(drop)
+    }
+
+    async fn eval(&self, script: &Script) -> Result<Value> {
+        self.ask("EVAL", script.words().fold(Command::new([]), Command::arg)).await
     }
 
     async fn ask(&self, name: &str, command: Command) -> Result<Value> {

@@ -18,6 +18,9 @@ async fn a_write_is_refused_once_a_newer_token_was_seen() {
     keys.set_unchecked("stock", b"8").await.unwrap();
     assert!(!keys.set("stock", b"7", token(576)).await.unwrap(), "an unchecked write forgets no token");
     assert_eq!(keys.get("stock").await.unwrap().as_deref(), Some(b"8".as_slice()));
+    assert_eq!(keys.read("stock", token(704)).await.unwrap().as_deref(), Some(b"8".as_slice()));
+    assert!(!keys.set("stock", b"7", token(640)).await.unwrap(), "a newer holder has read");
+    assert_eq!(keys.read("stock", token(640)).await.unwrap_err().kind(), ErrorKind::Lost);
     assert!(keys.remove("stock").await.unwrap() && !keys.remove("stock").await.unwrap());
 }
 
@@ -37,8 +40,13 @@ async fn tokens_are_compared_exactly_also_where_numbers_would_be_rounded() {
 async fn a_key_of_another_type_is_refused_and_a_lost_connection_is_made_again() {
     let server = RedisServer::start();
     let keys = FencedKeys::open(&server.url()).await.unwrap();
-    server.command(&["SET", "text", "x"]);
-    assert_eq!(keys.set("text", b"1", token(64)).await.unwrap_err().kind(), ErrorKind::Corrupt);
+    server.command(&["HSET", "cart", "x", "1"]);
+    assert_eq!(keys.set("cart", b"1", token(64)).await.unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(server.command(&["HGET", "cart", "x"]), ["1"]);
+    server.command(&["SET", "{other}:fence", "x"]);
+    let error = keys.set("other", b"1", token(64)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.message().contains("{other}:fence"), "{error}");
     server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
     let mut written = keys.set("stock", b"1", token(64)).await;
     // What was on its way when the connection was cut is not known; sent again it has the effect of one.
@@ -46,4 +54,20 @@ async fn a_key_of_another_type_is_refused_and_a_lost_connection_is_made_again() 
         written = keys.set("stock", b"1", token(64)).await;
     }
     assert!(written.unwrap());
+}
+
+#[tokio::test]
+async fn both_helpers_for_fenced_data_are_one_layout() {
+    let server = RedisServer::start();
+    let keys = FencedKeys::open(&server.url()).await.unwrap();
+    assert!(keys.set("stock", b"5", token(640)).await.unwrap());
+    assert_eq!(server.command(&["GET", "stock"]), ["5"]);
+    assert_eq!(server.command(&["GET", "{stock}:fence"]), [format!("{0:019} {0:019}", 640)]);
+    let eval = |script: crate::fence::Script| {
+        let words: Vec<String> = script.words().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+        server.command(&words.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    assert_eq!(eval(crate::fence::RedisFence::of("stock").write(token(639), "9")), ["0"]);
+    assert_eq!(eval(crate::fence::RedisFence::of("stock").read(token(641))), ["1", "5"]);
+    assert!(!keys.set("stock", b"4", token(640)).await.unwrap());
 }
