@@ -106,7 +106,8 @@ pub struct Lease {
     /// How long it lasts from `since`.
     pub ttl: Duration,
     /// The latest instant on our clock before which the grant cannot have happened (R1). `None` in an answer means the
-    /// reading that the keeper took before it called; a push must say it, or set `confirm`.
+    /// reading that the keeper took before it called, so an answer from memory must say it; a push must say it, or set
+    /// `confirm`.
     pub since: Option<Ticks>,
     /// Short claim lease of a pushed grant: renew at once, and with `since` unknown do not offer it before that.
     pub confirm: bool,

@@ -99,7 +99,7 @@ pub(super) struct State {
     pub(super) turns: HashMap<ClaimId, ClaimId>,
     /// Who is to be told when a watched path's node changes or goes.
     pub(super) targets: HashMap<String, BTreeSet<ClaimId>>,
-    /// Claims that are next in line, and so need a session that is proven.
+    /// Claims that are next in line, or whose turn it is: they need a session that is proven.
     pub(super) next_in_line: BTreeSet<ClaimId>,
     /// Claims whose node the server does not let us delete.
     pub(super) stuck: BTreeSet<ClaimId>,
@@ -198,7 +198,6 @@ impl State {
             }
             _ => {}
         }
-        self.alive.answered(pending.sent, self.clock.now(), pending.write);
         let result = match header.code {
             Code(0) => match Reply::read(pending.shape, rest) {
                 Ok(reply) => Ok(reply),
@@ -208,6 +207,12 @@ impl State {
             code if pending.shape == Shape::Many => Reply::read(pending.shape, rest).map_err(|_| code),
             code => Err(code),
         };
+        if let Ok(Reply::Many(parts)) = &result
+            && parts.iter().any(|part| matches!(part, Err(Code::SESSION_EXPIRED | Code::SESSION_MOVED)))
+        {
+            return Err("the session is over, or moved to another connection".to_owned());
+        }
+        self.alive.answered(pending.sent, self.clock.now(), pending.write);
         match pending.ticket {
             Ticket::Nobody => {}
             Ticket::Beat => self.beating = false,
@@ -220,6 +225,9 @@ impl State {
             Ticket::Call(sender) => self.outbox.calls.push((sender, result.map_err(Fault::Code))),
             Ticket::Claim(id, step) => self.claim_reply(id, step, result),
             Ticket::Together(ids) => self.created_together(&ids, result),
+        }
+        if pending.write {
+            self.proven();
         }
         Ok(())
     }
@@ -311,6 +319,16 @@ impl State {
             let request = self.beat_request();
             self.send(&request, Ticket::Beat);
         }
+    }
+
+    /// How long the session lasts for certain.
+    pub(super) fn left(&self) -> std::time::Duration {
+        self.alive.left(self.clock.now(), self.options.drift_per_mille)
+    }
+
+    /// Whether so much is known of the session that a grant may rest on it.
+    pub(super) fn is_proven(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| self.left() >= session.timeout / 8)
     }
 
     pub(super) fn beat_request(&self) -> Request {

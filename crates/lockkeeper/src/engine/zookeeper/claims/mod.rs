@@ -132,6 +132,10 @@ impl State {
         } else if let Some(number) = held {
             let answer = self.grant(id, number);
             self.outbox.attempts.push((sender, answer));
+            if !self.is_proven() {
+                // Whoever asks does not renew yet.
+                self.beat();
+            }
         } else if waits && entry.place.is_none() {
             self.outbox.attempts.push((sender, Attempt::InLine(Place::default())));
         } else {
@@ -206,15 +210,31 @@ impl State {
             return Attempt::Failed(Error::new(ErrorKind::Refused, text));
         };
         let now = self.clock.now();
-        let left = self.alive.left(now, self.options.drift_per_mille);
-        let lease = if left >= session.timeout / 8 {
-            Lease { id: session.lease(), ttl: left, since: Some(now), confirm: false }
-        } else {
-            // Too little is proven about the session: a renewal first.
-            Lease { id: session.lease(), ttl: session.timeout, since: None, confirm: true }
-        };
+        // What is proven of the session, and never more: an answer may be made of what was known before a long pause.
+        let lease = Lease { id: session.lease(), ttl: self.left(), since: Some(now), confirm: !self.is_proven() };
         let number = if permits { Number::None } else { Number::Ours(number) };
         Attempt::Granted(Grant { number, lease: Some(lease) })
+    }
+
+    /// It is the claim's turn: it holds as soon as the session is known to last.
+    fn prove(&mut self, id: ClaimId) {
+        if self.is_proven() {
+            return self.step(id, Input::Proven);
+        }
+        tracing::debug!(claim = %id, "its turn came, and the session has to be proven first");
+        self.beat();
+    }
+
+    /// A write was acknowledged: what does it prove?
+    pub(super) fn proven(&mut self) {
+        if !self.is_proven() {
+            return;
+        }
+        let wants = |id: &&ClaimId| self.claims.get(id).is_some_and(|e| e.machine.wants_proof());
+        let waiting: Vec<ClaimId> = self.next_in_line.iter().filter(wants).copied().collect();
+        for id in waiting {
+            self.step(id, Input::Proven);
+        }
     }
 
     pub(super) fn claim_link_up(&mut self, id: ClaimId) {
@@ -266,7 +286,7 @@ impl State {
         let after = entry.machine.watched();
         let dropped: Vec<String> =
             before.into_iter().filter(|n| !after.contains(&n.as_str())).map(|n| format!("{}/{n}", entry.dir)).collect();
-        let next = entry.machine.waits_for().is_some_and(|(_, last)| last);
+        let next = entry.machine.wants_proof() || entry.machine.waits_for().is_some_and(|(_, last)| last);
         for path in dropped {
             self.drop_target(&path, id);
         }

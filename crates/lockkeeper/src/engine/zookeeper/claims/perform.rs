@@ -63,6 +63,7 @@ impl State {
                 return self.send(&request, Ticket::Nobody);
             }
             Action::Build => return self.build(id),
+            Action::Prove => return self.prove(id),
             Action::Say(_) => return,
         };
         self.send(&request, Ticket::Claim(id, step));

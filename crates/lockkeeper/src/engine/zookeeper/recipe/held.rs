@@ -136,7 +136,7 @@ impl Contender {
                     held.taken_back(out);
                 }
             }
-            Input::Watched(..) | Input::Peeked(..) | Input::Built(_) | Input::LimitStored(_) | Input::LimitChanged => {}
+            Input::Watched(..) | Input::Peeked(..) | Input::Built(_) | Input::Proven | Input::LimitStored(_) | Input::LimitChanged => {}
         }
     }
 

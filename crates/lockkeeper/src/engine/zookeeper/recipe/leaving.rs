@@ -1,7 +1,7 @@
 //! On the way out: our nodes are deleted until they are known to be gone.
 
 use super::words::{Action, Node, Say};
-use super::{Contender, Phase, Queueing, Waiting};
+use super::{Contender, Phase};
 use crate::engine::zookeeper::proto::Code;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -75,16 +75,12 @@ impl Contender {
 
     pub(super) fn leave(&mut self, out: &mut Vec<Action>) {
         self.leaving = true;
+        if let Some(node) = self.phase.node().cloned() {
+            return self.delete(node, Then::Left, out);
+        }
         match &mut self.phase {
             Phase::Idle if self.doubt => {}
             Phase::Idle | Phase::Looking | Phase::Peeking | Phase::Building => self.over(Say::Left { ours: true }, out),
-            Phase::Listing(node)
-            | Phase::Numbering(node)
-            | Phase::Waiting(Waiting { node, .. })
-            | Phase::Queueing(Queueing { node, .. }) => {
-                let node = node.clone();
-                self.delete(node, Then::Left, out);
-            }
             // On its way out already; now somebody waits to hear that it is.
             Phase::Deleting(deleting) => {
                 deleting.then = Then::Left;
@@ -92,8 +88,8 @@ impl Contender {
                     out.extend(deleting.left.iter().cloned().map(Action::Delete));
                 }
             }
-            Phase::Creating | Phase::Finding | Phase::Held(_) => {}
             Phase::Over => out.push(Action::Say(Say::Left { ours: false })),
+            _ => {}
         }
     }
 }

@@ -16,6 +16,7 @@ mod held;
 mod leaving;
 mod look;
 mod permits;
+mod waiting;
 mod words;
 
 #[cfg(test)]
@@ -26,8 +27,9 @@ use std::collections::BTreeSet;
 use self::held::Held;
 use self::leaving::{Deleting, Then};
 use self::permits::Queueing;
+use self::waiting::Waiting;
 pub(super) use self::words::{Action, Input, Listing, Node, OwnSeen, Say, Seen, Turn, Want};
-use super::layout::{Child, Tag};
+use super::layout::Child;
 use super::proto::Code;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -48,22 +50,31 @@ enum Phase {
     Queueing(Queueing),
     /// It is our turn, and numbers have moved on since our node was created.
     Numbering(Node),
+    /// It is our turn with this number, as soon as the session is known to last. What was read may be old news: the session
+    /// may have ended since, and its nodes with it.
+    Proving(Node, i64),
     Held(Held),
     Deleting(Deleting),
     Over,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Waiting {
-    node: Node,
-    /// The nearest node before us.
-    before: Child,
-    /// Those of the watched nodes that are known to be watched: what happens to them cannot be missed.
-    armed: BTreeSet<String>,
-    /// It is the only one before us: its deletion is the grant.
-    last: bool,
-    /// The one before that, watched so that the list is taken before it matters.
-    next: Option<String>,
+impl Phase {
+    /// Our node, while we stand in line with it.
+    fn node(&self) -> Option<&Node> {
+        match self {
+            Self::Listing(node) | Self::Numbering(node) | Self::Proving(node, _) => Some(node),
+            Self::Waiting(Waiting { node, .. }) | Self::Queueing(Queueing { node, .. }) => Some(node),
+            _ => None,
+        }
+    }
+
+    fn node_mut(&mut self) -> Option<&mut Node> {
+        match self {
+            Self::Listing(node) | Self::Numbering(node) | Self::Proving(node, _) => Some(node),
+            Self::Waiting(Waiting { node, .. }) | Self::Queueing(Queueing { node, .. }) => Some(node),
+            _ => None,
+        }
+    }
 }
 
 /// See the module.
@@ -121,13 +132,9 @@ impl Contender {
     /// The names of our nodes, as far as they are known; the one that stands for the claim comes first.
     pub(super) fn nodes(&self) -> Vec<&str> {
         match &self.phase {
-            Phase::Listing(node)
-            | Phase::Numbering(node)
-            | Phase::Waiting(Waiting { node, .. })
-            | Phase::Queueing(Queueing { node, .. }) => vec![&node.name],
             Phase::Held(held) => held.nodes(),
             Phase::Deleting(deleting) => deleting.left.iter().map(String::as_str).collect(),
-            _ => Vec::new(),
+            phase => phase.node().map(|node| node.name.as_str()).into_iter().collect(),
         }
     }
 
@@ -142,6 +149,11 @@ impl Contender {
             Phase::Held(held) => Some(held.number),
             _ => None,
         }
+    }
+
+    /// Whether it is its turn, and only the proof of the session is missing.
+    pub(super) fn wants_proof(&self) -> bool {
+        matches!(self.phase, Phase::Proving(..))
     }
 
     /// How it stands in line: the node before ours, and whether that is the last one.
@@ -209,6 +221,7 @@ impl Contender {
             Input::Found(nodes) => self.found(nodes, out),
             Input::Deleted(name, result) => self.deleted(&name, result, out),
             Input::Numbered(result) => self.numbered(result, out),
+            Input::Proven => self.proven(out),
             Input::Happened { name, deleted } => self.happened(&name, deleted, out),
             Input::Leave => self.leave(out),
             Input::Turn(_) => out.push(Action::Say(Say::TurnRefused(Code::NO_NODE))),
@@ -250,7 +263,8 @@ impl Contender {
             Phase::Waiting(Waiting { node, .. })
             | Phase::Queueing(Queueing { node, .. })
             | Phase::Listing(node)
-            | Phase::Numbering(node) => Phase::Listing(Node { armed: false, ..node }),
+            | Phase::Numbering(node)
+            | Phase::Proving(node, _) => Phase::Listing(Node { armed: false, ..node }),
             other => other,
         };
     }
@@ -362,46 +376,6 @@ impl Contender {
         }
     }
 
-    /// The list that was taken after our create: is it our turn, and whom do we wait for?
-    fn decide(&mut self, node: Node, children: Vec<Child>, out: &mut Vec<Action>) {
-        if !children.iter().any(|c| c.name == node.name) {
-            // Somebody deleted it: stand again, at the end.
-            return self.create(out);
-        }
-        let counts = |c: &Child| c.is_before(node.seq) && self.want.excludes(c.tag) && !self.ignored.contains(&c.name);
-        let mut before: Vec<Child> = children.into_iter().filter(counts).collect();
-        before.sort_unstable_by_key(|c| (node.seq.wrapping_sub(c.seq), c.tag));
-        let ahead = u32::try_from(before.len()).unwrap_or(u32::MAX);
-        let first = before.last().map(|c| c.name.clone());
-        let mut before = before.into_iter();
-        let Some(nearest) = before.next() else { return self.our_turn(node, out) };
-        if self.only_try {
-            return self.delete(node, Then::Busy, out);
-        }
-        // After a writer of Curator's rw-lock a list is taken anyway.
-        let next = before.next().map(|c| c.name).filter(|_| nearest.tag != Tag::Write);
-        let already: Vec<String> = self.watched().into_iter().map(str::to_owned).collect();
-        for name in [Some(&nearest.name), next.as_ref()].into_iter().flatten() {
-            if !already.contains(name) {
-                out.push(Action::Watch(name.clone()));
-            }
-        }
-        if !self.told {
-            self.told = true;
-            let first = first.unwrap_or_else(|| nearest.name.clone());
-            if first != nearest.name {
-                out.push(Action::Peek(first.clone()));
-            }
-            out.push(Action::Say(Say::InLine { ahead, first }));
-        }
-        let mut armed = match std::mem::replace(&mut self.phase, Phase::Idle) {
-            Phase::Waiting(before) => before.armed,
-            _ => BTreeSet::new(),
-        };
-        armed.retain(|name| *name == nearest.name || Some(name) == next.as_ref());
-        self.phase = Phase::Waiting(Waiting { node, before: nearest, armed, last: ahead == 1, next });
-    }
-
     /// Nobody is before us.
     fn our_turn(&mut self, node: Node, out: &mut Vec<Action>) {
         match node.czxid {
@@ -426,6 +400,13 @@ impl Contender {
     }
 
     fn grant(&mut self, node: Node, number: i64, out: &mut Vec<Action>) {
+        self.phase = Phase::Proving(node, number);
+        out.push(Action::Prove);
+    }
+
+    fn proven(&mut self, out: &mut Vec<Action>) {
+        let Phase::Proving(node, number) = &self.phase else { return };
+        let (node, number) = (node.clone(), *number);
         self.phase = Phase::Held(Held::new(node, number));
         out.push(Action::Say(Say::Granted { number }));
         if self.asked {
@@ -434,14 +415,7 @@ impl Contender {
     }
 
     fn own_seen(&mut self, name: &str, seen: Result<OwnSeen, Code>, out: &mut Vec<Action>) {
-        let (Phase::Listing(node) | Phase::Numbering(node) | Phase::Waiting(Waiting { node, .. }) | Phase::Queueing(Queueing { node, .. })) =
-            &mut self.phase
-        else {
-            return;
-        };
-        if node.name != name {
-            return;
-        }
+        let Some(node) = self.phase.node_mut().filter(|node| node.name == name) else { return };
         match seen {
             Ok(seen) if seen.ours => {
                 node.armed = true;
@@ -454,63 +428,6 @@ impl Contender {
                 let node = node.clone();
                 self.delete(node, Then::Refused(code), out);
             }
-        }
-    }
-
-    fn happened(&mut self, name: &str, deleted: bool, out: &mut Vec<Action>) {
-        if let Phase::Listing(node) | Phase::Numbering(node) | Phase::Waiting(Waiting { node, .. }) | Phase::Queueing(Queueing { node, .. }) =
-            &self.phase
-            && node.name == name
-        {
-            if deleted {
-                self.create(out);
-            } else {
-                out.push(Action::WatchOwn(name.to_owned()));
-            }
-            return;
-        }
-        if let Phase::Queueing(_) = self.phase {
-            return self.ahead_happened(name, deleted, out);
-        }
-        let Phase::Waiting(waiting) = &mut self.phase else { return };
-        if !deleted {
-            if waiting.before.name == name || waiting.next.as_deref() == Some(name) {
-                // Its number may have moved on; how far does not matter, ours will be later.
-                self.moved = i64::MAX;
-                waiting.armed.remove(name);
-                out.push(Action::Watch(name.to_owned()));
-            }
-        } else if waiting.before.name == name {
-            // Gone before it was watched: then its number may have moved on without our seeing it.
-            let seen_all = waiting.node.armed && waiting.armed.contains(name);
-            let certain = waiting.last && seen_all && waiting.before.tag != Tag::Write;
-            if certain && self.lists == 0 {
-                let node = waiting.node.clone();
-                self.our_turn(node, out);
-            } else if self.lists == 0 {
-                self.list(out);
-            }
-        } else if waiting.next.as_deref() == Some(name) {
-            waiting.next = None;
-            if self.lists == 0 {
-                self.list(out);
-            }
-        }
-    }
-
-    fn watched_seen(&mut self, name: &str, seen: Seen, out: &mut Vec<Action>) {
-        match seen {
-            Seen::Here(_) if matches!(self.phase, Phase::Queueing(_)) => {}
-            Seen::Here(mzxid) => {
-                if let Phase::Waiting(waiting) = &mut self.phase
-                    && (waiting.before.name == name || waiting.next.as_deref() == Some(name))
-                {
-                    waiting.armed.insert(name.to_owned());
-                    self.moved = self.moved.max(mzxid);
-                }
-            }
-            Seen::Gone => self.happened(name, true, out),
-            Seen::NoContender => self.ignore(name, out),
         }
     }
 

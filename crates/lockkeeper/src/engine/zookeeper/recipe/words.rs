@@ -116,6 +116,8 @@ pub(in super::super) enum Input {
     Made(Result<Node, Code>),
     /// Answers [`Action::Number`].
     Numbered(Result<i64, Code>),
+    /// Answers [`Action::Prove`]: the session lasts for a while from now.
+    Proven,
     /// Answers [`Action::StoreLimit`].
     LimitStored(Result<(), Code>),
     /// The semaphore's limit may be another one now.
@@ -167,6 +169,8 @@ pub(in super::super) enum Action {
     /// Change our node and the directory in one transaction, without changing what they say: its number is above every
     /// number before, and whoever stands behind us learns that numbers have moved on.
     Number(String),
+    /// Find out whether the session lasts: it is our turn, if it does.
+    Prove,
     /// Tell what it came to.
     Say(Say),
 }

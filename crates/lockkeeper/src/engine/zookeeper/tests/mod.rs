@@ -121,6 +121,10 @@ async fn answer<T>(answer: Answer<T>) -> T {
 
 impl Client {
     async fn open(url: &str) -> Result<Self> {
+        Self::open_with(url, Spawner::new(|task| drop(tokio::spawn(task)))).await
+    }
+
+    async fn open_with(url: &str, spawner: Spawner) -> Result<Self> {
         let mut url = EngineUrl::parse(url)?;
         let options = Options::from_url(&mut url, &crate::keeper::Settings::default())?;
         url.finish()?;
@@ -133,7 +137,7 @@ impl Client {
                 sink.queue.lock().unwrap().push_back(event);
                 sink.arrived.notify_one();
             }),
-            spawner: Spawner::new(|task| drop(tokio::spawn(task))),
+            spawner,
             who: Arc::new(identity()),
         };
         let engine = ZooKeeper::new(options);
