@@ -287,6 +287,8 @@ impl Acquiring {
             let begun = match self.state {
                 State::New => entry.begin(&self.plan.request, self.give_up, context.waker()),
                 State::Waiting(seq) => match entry.poll_turn(seq, &self.plan.request, context.waker()) {
+                    // Something was read in this thread: perhaps the answer.
+                    Poll::Pending if entry.keeper.lend(context) => continue,
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(begun) => begun,
                 },
@@ -310,7 +312,9 @@ impl Acquiring {
                 }
                 Begun::Waiting(seq) => {
                     self.state = State::Waiting(seq);
-                    return Poll::Pending;
+                    if !entry.keeper.lend(context) {
+                        return Poll::Pending;
+                    }
                 }
                 Begun::AskAnew => self.state = State::New,
             }

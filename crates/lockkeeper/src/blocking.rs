@@ -12,36 +12,13 @@
 //! # Ok::<(), lockkeeper::Error>(())
 //! ```
 
-use std::future::{Future, IntoFuture};
 use std::ops::Deref;
-use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
 use std::time::Duration;
 
 use crate::error::Result;
 use crate::guard::{GuardKind, Released};
+use crate::park::wait;
 use crate::{Acquire, Closed, Description, Entry, Held, Kind, Leader, Owner, Require, TryAcquire};
-
-/// Waits for a future on this thread, parked.
-fn wait<F: IntoFuture>(future: F) -> F::Output {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let mut future = pin!(future.into_future());
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut context = Context::from_waker(&waker);
-    loop {
-        if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
-            return value;
-        }
-        std::thread::park();
-    }
-}
 
 /// An engine, opened, for threads.
 #[derive(Clone, Debug)]

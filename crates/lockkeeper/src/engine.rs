@@ -17,6 +17,7 @@ pub(crate) mod tls;
 pub(crate) mod zookeeper;
 
 use std::future::Future;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -301,6 +302,30 @@ pub struct Context {
     pub who: Arc<Identity>,
 }
 
+/// What came of reading an [`Inlet`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Took {
+    /// Answers or events were dealt out.
+    Something,
+    /// There was nothing, or somebody else is reading.
+    Nothing,
+    /// Nothing more comes this way.
+    Over,
+}
+
+/// Where an engine's answers come in.
+///
+/// The engine reads it by itself. A caller that waits for an answer may be woken by the socket too and read it in its own thread:
+/// then the answer needs no detour over the keeper's.
+pub trait Inlet: Send + Sync {
+    /// What becomes readable; it is not read from but by [`Inlet::take`].
+    fn socket(&self) -> Option<&Arc<OwnedFd>>;
+
+    /// Reads what is there, without waiting for more, and deals it out. Never call it with the lock of an entry held.
+    /// `patient`: waits while somebody else is reading.
+    fn take(&self, patient: bool) -> Took;
+}
+
 /// What stores a lock.
 ///
 /// Outsiders plug theirs in with [`Locks::with_engine`](crate::Locks::with_engine); the conformance suite of
@@ -358,6 +383,11 @@ pub trait Engine: Send + Sync + 'static {
     /// store cannot check that in the same transaction.
     fn write_held(&self, hold: HoldId, writes: &[Write]) -> Option<Answer<Result<()>>> {
         let _ = (hold, writes);
+        None
+    }
+
+    /// Where answers come in, if callers may read them too. Only where the first look at an answer may be taken in the caller.
+    fn inlet(&self) -> Option<Arc<dyn Inlet>> {
         None
     }
 

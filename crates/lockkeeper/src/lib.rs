@@ -37,6 +37,7 @@ mod mutex;
 mod name;
 pub mod observe;
 mod owner;
+mod park;
 #[allow(missing_docs, reason = "public to the laboratory alone, through a hidden door")]
 mod protocol;
 mod rwlock;

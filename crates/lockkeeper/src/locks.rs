@@ -217,6 +217,18 @@ impl Builder {
         self
     }
 
+    /// Says that every tokio runtime in which a task waits for these locks has its I/O driver enabled, as those of
+    /// `#[tokio::main]`, `enable_all` and `enable_io` have. Then a task that waits for Redis is woken by the connection itself,
+    /// and not by the thread behind it: an acquisition takes one task switch less. Threads of [`blocking`](crate::blocking) have that anyway.
+    ///
+    /// # Panics
+    /// An acquisition panics when it is awaited in a runtime without one; tokio leaves no way to ask.
+    #[must_use]
+    pub fn io_enabled(mut self) -> Self {
+        self.settings.io = true;
+        self
+    }
+
     /// A text that is shown to others about every hold of this `Locks`.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Self {

@@ -128,8 +128,8 @@ impl Subject {
     fn open(url: &str, scratch: PathBuf, time: Duration) -> lockkeeper::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|e| lockkeeper::Error::new(lockkeeper::ErrorKind::Refused, format!("no runtime: {e}")))?;
-        let locks = runtime.block_on(lockkeeper::Locks::open(url))?;
-        let strict = runtime.block_on(lockkeeper::Locks::builder().hand_off(0).open(url))?;
+        let locks = runtime.block_on(lockkeeper::Locks::builder().io_enabled().open(url))?;
+        let strict = runtime.block_on(lockkeeper::Locks::builder().io_enabled().hand_off(0).open(url))?;
         let engine = locks.describe().engine;
         Ok(Self { url: url.to_owned(), engine, locks, strict, runtime, scratch, time })
     }

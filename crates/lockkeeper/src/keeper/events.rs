@@ -216,6 +216,7 @@ impl Keeper {
             },
             Event::Link { up } => {
                 tracing::info!(engine = self.facts.engine, up, "link");
+                self.lend_no_more();
                 if *up {
                     self.renew_all();
                     self.recheck_all();

@@ -1,5 +1,6 @@
 //! Following an answer that comes later, without waking the keeper's thread before it is there.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
@@ -22,8 +23,71 @@ enum State {
     Over,
 }
 
+thread_local! {
+    /// What this thread will go on with itself, while it reads answers.
+    static HERE: RefCell<Option<Vec<Arc<Parked>>>> = const { RefCell::new(None) };
+}
+
+/// Does something, and then goes on in this thread with what waited for an answer that it brought. `None` inside another of these.
+/// The caller holds no lock of an entry.
+pub(super) fn going_on_here<T>(act: impl FnOnce() -> T) -> Option<T> {
+    struct Here;
+    impl Drop for Here {
+        fn drop(&mut self) {
+            for parked in HERE.take().unwrap_or_default() {
+                parked.go_on_here();
+            }
+        }
+    }
+    if HERE.with_borrow(Option::is_some) {
+        return None;
+    }
+    HERE.set(Some(Vec::new()));
+    let here = Here;
+    let done = act();
+    drop(here);
+    Some(done)
+}
+
+impl Parked {
+    fn go_on_here(self: Arc<Self>) {
+        let Some(keeper) = self.keeper.upgrade() else { return };
+        let mut task = {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            match std::mem::replace(&mut *state, State::Polling) {
+                State::Waiting(task) => task,
+                // Whoever takes the first look hands it to the keeper.
+                State::Polling | State::Woken => {
+                    *state = State::Woken;
+                    return;
+                }
+                State::Over => {
+                    *state = State::Over;
+                    return;
+                }
+            }
+        };
+        let waker = Waker::from(self.clone());
+        let polled = keeper.driver.within(&keeper, &mut || task.as_mut().poll(&mut Context::from_waker(&waker)));
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match polled {
+            Some(Poll::Ready(())) => *state = State::Over,
+            Some(Poll::Pending) if matches!(*state, State::Polling) => *state = State::Waiting(task),
+            _ => {
+                *state = State::Over;
+                drop(state);
+                keeper.run(task);
+            }
+        }
+    }
+}
+
 impl Wake for Parked {
     fn wake(self: Arc<Self>) {
+        let later = HERE.with_borrow_mut(|here| here.as_mut().map(|here| here.push(self.clone())));
+        if later.is_some() {
+            return;
+        }
         let task = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             match std::mem::replace(&mut *state, State::Over) {

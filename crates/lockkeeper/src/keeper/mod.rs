@@ -12,6 +12,7 @@ mod follow;
 #[cfg(feature = "test-util")]
 mod hosted;
 mod leases;
+mod lend;
 pub(crate) mod request;
 #[cfg(test)]
 #[cfg(feature = "test-util")]
@@ -46,6 +47,8 @@ pub(crate) struct Settings {
     pub(crate) rules: Rules,
     pub(crate) drift: Drift,
     pub(crate) observer: Option<Arc<dyn Observer>>,
+    /// Every runtime in which a task waits has an I/O driver.
+    pub(crate) io: bool,
     /// Runs the keeper in place of its thread.
     #[cfg(feature = "test-util")]
     pub(crate) host: Option<Arc<dyn crate::test_util::Host>>,
@@ -58,6 +61,7 @@ impl Default for Settings {
             rules: Rules::default(),
             drift: Drift::default(),
             observer: None,
+            io: false,
             #[cfg(feature = "test-util")]
             host: None,
         }
@@ -90,6 +94,8 @@ pub(crate) struct Keeper {
     claims: events::Claims,
     leases: Mutex<leases::Book>,
     watches: Mutex<HashMap<WatchId, Arc<tokio::sync::Notify>>>,
+    /// The engine's socket in the runtimes of callers.
+    watched: Mutex<Vec<lend::Watched>>,
     state: AtomicU8,
     forks: u32,
 }
@@ -120,6 +126,7 @@ impl Keeper {
             entries: Mutex::default(),
             claims: events::Claims::default(),
             watches: Mutex::default(),
+            watched: Mutex::default(),
             state: AtomicU8::new(OPEN),
             forks: fork_generation(),
         })
@@ -340,6 +347,7 @@ impl Keeper {
         for changed in self.watches.lock().unwrap_or_else(PoisonError::into_inner).values() {
             changed.notify_one();
         }
+        self.lend_no_more();
         self.driver.stop();
         for entry in self.all_entries() {
             entry.tell_no_more();

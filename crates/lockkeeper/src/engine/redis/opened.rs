@@ -11,7 +11,7 @@ use super::script::Call;
 use super::wire::{Answered, Started};
 use crate::claim::{Claim, Entry};
 use crate::clock::Ticks;
-use crate::engine::{Answer, Attempt, Change, Context, End, Engine, Grant, Lease, Line, Number, Query, Released, Renewal, WatchId};
+use crate::engine::{Answer, Attempt, Change, Context, End, Engine, Grant, Inlet, Lease, Line, Number, Query, Released, Renewal, WatchId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guarantee::{Class, Description};
 use crate::id::{ClaimId, HoldId, LeaseId};
@@ -147,6 +147,10 @@ impl<O: Opened> Engine for Server<O> {
             Facts::clock_warning(&mut description, server_us, facts.read_at_us);
         }
         description
+    }
+
+    fn inlet(&self) -> Option<Arc<dyn Inlet>> {
+        self.opened.get()?.links().main.inlet()
     }
 
     fn attempt(&self, claim: &Claim, line: Line) -> Answer<Attempt> {

@@ -1,13 +1,16 @@
 //! One connection: commands go in from any thread, replies come back in order, pushes are handed on as they arrive.
 //!
-//! A command that finds the connection idle is written by its caller, without a task switch. While replies are
+//! A command that finds the connection all but idle is written by its caller, without a task switch. While more replies are
 //! outstanding, commands gather in a buffer that the driver task writes in one go: many tasks share a few system calls.
+//!
+//! Replies are read by the driver, or by a caller that waits for one ([`Inlet`]): whoever is there first.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -16,9 +19,12 @@ use tokio::time::{Instant, Sleep};
 
 use super::resp::{Command, Value, parse};
 use super::stream::{Reader, Stream, Writer};
+use crate::engine::{Inlet, Took};
 
 /// How much is read at once.
 const READ_BYTES: usize = 32 << 10;
+/// With fewer replies outstanding a command is written by its caller: the release before it need not be answered first.
+const DIRECT_BELOW: usize = 2;
 /// An idle connection is asked for a sign of life after this time, so that a silently dropped one is found early.
 const IDLE_PING: Duration = Duration::from_secs(30);
 
@@ -40,7 +46,26 @@ pub(super) type OnPush = Arc<dyn Fn(u64, Vec<Value>) + Send + Sync>;
 
 /// The sending side; cheap to clone.
 #[derive(Clone)]
-pub(super) struct Pipe(Arc<Mutex<State>>);
+pub(super) struct Pipe(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    /// Locked by whoever reads; the state is locked inside it, and never the other way round.
+    input: Mutex<Input>,
+    /// The socket as callers read it; `None` on TLS, where the driver reads.
+    socket: Option<Arc<OwnedFd>>,
+}
+
+/// What was read and is not dealt out yet.
+struct Input {
+    scratch: Vec<u8>,
+    bytes: Vec<u8>,
+    read: u64,
+    on_push: OnPush,
+    last_read: Instant,
+    /// Why nothing can be read any more; found by a caller, told by the driver.
+    failed: Option<String>,
+}
 
 struct State {
     /// What callers may write to directly; `None` on TLS, where the driver writes.
@@ -67,6 +92,7 @@ struct Waiting {
 impl Pipe {
     /// The pipe over a fresh stream, and the driver that has to be polled for as long as the pipe is used.
     pub(super) fn new(stream: Stream, reply_within: Duration, on_push: OnPush) -> (Self, impl Future<Output = String> + Send + 'static) {
+        let socket = stream.socket();
         let (reader, writer, direct) = stream.split();
         let state = State {
             writer: direct,
@@ -79,20 +105,17 @@ impl Pipe {
             sent_since_tick: false,
             ended: None,
         };
-        let pipe = Self(Arc::new(Mutex::new(state)));
-        let driver = Driver {
-            pipe: pipe.clone(),
-            reader,
-            writer,
-            scratch: vec![0; READ_BYTES],
-            input: Vec::new(),
-            read: 0,
-            on_push,
-            reply_within,
-            timer: Box::pin(tokio::time::sleep(reply_within / 4)),
-            last_read: Instant::now(),
-        };
+        let input = Input { scratch: vec![0; READ_BYTES], bytes: Vec::new(), read: 0, on_push, last_read: Instant::now(), failed: None };
+        let pipe = Self(Arc::new(Shared { state: Mutex::new(state), input: Mutex::new(input), socket }));
+        let timer = Box::pin(tokio::time::sleep(reply_within / 4));
+        let driver = Driver { pipe: pipe.clone(), reader, writer, reply_within, timer };
         (pipe, driver.run())
+    }
+
+    /// Where its replies come in, for callers that wait for one.
+    pub(super) fn inlet(&self) -> Option<Arc<dyn Inlet>> {
+        self.0.socket.as_ref()?;
+        Some(self.0.clone())
     }
 
     /// Sends commands as one message; the receivers get their replies in order.
@@ -108,7 +131,7 @@ impl Pipe {
 
     fn queue(&self, commands: &[Command], mut reply: impl FnMut() -> Option<oneshot::Sender<Outcome>>) {
         let mut state = self.lock();
-        let idle = state.waiting.is_empty() && state.out.is_empty();
+        let idle = state.waiting.len() < DIRECT_BELOW && state.out.is_empty();
         let since = Instant::now();
         for command in commands {
             let sender = reply();
@@ -149,7 +172,106 @@ impl Pipe {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inlet for Shared {
+    fn socket(&self) -> Option<&Arc<OwnedFd>> {
+        self.socket.as_ref()
+    }
+
+    fn take(&self, patient: bool) -> Took {
+        let Some(socket) = &self.socket else { return Took::Over };
+        let mut input = match self.input.try_lock() {
+            Ok(input) => input,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) if patient => self.input.lock().unwrap_or_else(PoisonError::into_inner),
+            Err(TryLockError::WouldBlock) => return Took::Nothing,
+        };
+        if input.failed.is_some() || self.lock().ended.is_some() {
+            return Took::Over;
+        }
+        let mut took = Took::Nothing;
+        loop {
+            match nix::unistd::read(&**socket, &mut input.scratch) {
+                // The driver finds the end of the stream by itself.
+                Ok(0) => return Took::Over,
+                Ok(length) => {
+                    took = Took::Something;
+                    if let Err(why) = input.took(length, self) {
+                        input.failed = Some(why);
+                        return took;
+                    }
+                    // A short read was the last for now.
+                    if length < input.scratch.len() {
+                        return took;
+                    }
+                }
+                Err(nix::errno::Errno::EINTR) => {}
+                Err(nix::errno::Errno::EAGAIN) => return took,
+                Err(error) => {
+                    input.failed = Some(format!("receiving failed: {}", io::Error::from(error)));
+                    return Took::Over;
+                }
+            }
+        }
+    }
+}
+
+impl Input {
+    /// Deals out what is complete, now that so many bytes more stand in the scratch buffer.
+    fn took(&mut self, length: usize, shared: &Shared) -> Result<(), String> {
+        self.last_read = Instant::now();
+        self.bytes.extend_from_slice(self.scratch.get(..length).unwrap_or_default());
+        let mut at = 0;
+        let done = loop {
+            match parse(self.bytes.get(at..).unwrap_or_default()) {
+                Ok(Some((value, length))) => {
+                    at += length;
+                    if let Err(why) = self.deal(value, shared) {
+                        break Err(why);
+                    }
+                }
+                Ok(None) => break Ok(()),
+                Err(garbage) => break Err(format!("what answers there does not speak the Redis protocol: it sent {garbage}")),
+            }
+        };
+        self.bytes.drain(..at);
+        done
+    }
+
+    fn deal(&mut self, value: Value, shared: &Shared) -> Result<(), String> {
+        self.read += 1;
+        // The answer to SUBSCRIBE comes as a push; each of ours names one channel.
+        let confirms = |items: &[Value]| matches!(items.first().and_then(Value::text), Some("subscribe" | "unsubscribe"));
+        let value = match value {
+            Value::Push(items) if !confirms(&items) => {
+                (self.on_push)(self.read, items);
+                return Ok(());
+            }
+            value => value,
+        };
+        let waiting = shared.lock().waiting.pop_front();
+        match waiting {
+            Some(Waiting { reply, .. }) => {
+                if let Some(reply) = reply {
+                    _ = reply.send(Ok((self.read, value)));
+                }
+                Ok(())
+            }
+            // A server that is full, or protected, says so before it was asked.
+            None => Err(match value {
+                Value::Error(text) => format!("the server refused the connection: {text}"),
+                other => format!("the server sent something nobody asked for: {other:?}"),
+            }),
+        }
     }
 }
 
@@ -168,13 +290,8 @@ struct Driver {
     pipe: Pipe,
     reader: Reader,
     writer: Writer,
-    scratch: Vec<u8>,
-    input: Vec<u8>,
-    read: u64,
-    on_push: OnPush,
     reply_within: Duration,
     timer: Pin<Box<Sleep>>,
-    last_read: Instant,
 }
 
 impl Driver {
@@ -247,7 +364,11 @@ impl Driver {
 
     /// Reads once and deals out what is complete.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), String>> {
-        let length = match self.reader.poll_read(cx, &mut self.scratch) {
+        let mut input = self.pipe.0.input.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(why) = input.failed.take() {
+            return Poll::Ready(Err(why));
+        }
+        let length = match self.reader.poll_read(cx, &mut input.scratch) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Err(error)) => return Poll::Ready(Err(format!("receiving failed: {error}"))),
             Poll::Ready(Ok(length)) => length,
@@ -255,50 +376,11 @@ impl Driver {
         if length == 0 {
             return Poll::Ready(Err("the server closed the connection".into()));
         }
-        self.last_read = Instant::now();
-        self.input.extend_from_slice(self.scratch.get(..length).unwrap_or_default());
-        let mut at = 0;
-        let done = loop {
-            match parse(self.input.get(at..).unwrap_or_default()) {
-                Ok(Some((value, length))) => {
-                    at += length;
-                    if let Err(why) = self.deal(value) {
-                        break Err(why);
-                    }
-                }
-                Ok(None) => break Ok(()),
-                Err(garbage) => break Err(format!("what answers there does not speak the Redis protocol: it sent {garbage}")),
-            }
-        };
-        self.input.drain(..at);
-        Poll::Ready(done)
+        Poll::Ready(input.took(length, &self.pipe.0))
     }
 
-    fn deal(&mut self, value: Value) -> Result<(), String> {
-        self.read += 1;
-        // The answer to SUBSCRIBE comes as a push; each of ours names one channel.
-        let confirms = |items: &[Value]| matches!(items.first().and_then(Value::text), Some("subscribe" | "unsubscribe"));
-        let value = match value {
-            Value::Push(items) if !confirms(&items) => {
-                (self.on_push)(self.read, items);
-                return Ok(());
-            }
-            value => value,
-        };
-        let waiting = self.pipe.lock().waiting.pop_front();
-        match waiting {
-            Some(Waiting { reply, .. }) => {
-                if let Some(reply) = reply {
-                    _ = reply.send(Ok((self.read, value)));
-                }
-                Ok(())
-            }
-            // A server that is full, or protected, says so before it was asked.
-            None => Err(match value {
-                Value::Error(text) => format!("the server refused the connection: {text}"),
-                other => format!("the server sent something nobody asked for: {other:?}"),
-            }),
-        }
+    fn last_read(&self) -> Instant {
+        self.pipe.0.input.lock().unwrap_or_else(PoisonError::into_inner).last_read
     }
 
     /// Ends the connection when a reply is overdue; asks for a sign of life when it was idle for long.
@@ -309,6 +391,7 @@ impl Driver {
         let tick = self.reply_within / 4;
         while self.timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
+            let last_read = self.last_read();
             let mut state = self.pipe.lock();
             let oldest = state.waiting.front().map(|w| w.since);
             if oldest.is_some_and(|since| now >= since + self.reply_within) {
@@ -317,11 +400,11 @@ impl Driver {
             let quiet = !std::mem::take(&mut state.sent_since_tick) && oldest.is_none();
             state.dozing = quiet;
             drop(state);
-            if quiet && now >= self.last_read + IDLE_PING {
-                self.last_read = now;
+            if quiet && now >= last_read + IDLE_PING {
+                self.pipe.0.input.lock().unwrap_or_else(PoisonError::into_inner).last_read = now;
                 self.pipe.queue(&[Command::new(["PING"])], || None);
             } else {
-                self.timer.as_mut().reset(if quiet { self.last_read.max(now) + IDLE_PING } else { now + tick });
+                self.timer.as_mut().reset(if quiet { last_read.max(now) + IDLE_PING } else { now + tick });
             }
         }
         // Woken out of its doze, by the first command for a while.

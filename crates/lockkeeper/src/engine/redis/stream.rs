@@ -1,6 +1,7 @@
 //! The byte stream below a connection: TCP, a unix socket, or TLS over TCP.
 
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -45,6 +46,17 @@ pub(super) enum Stream {
 }
 
 impl Stream {
+    /// A second descriptor of the socket, for callers that read; none on TLS.
+    pub(super) fn socket(&self) -> Option<Arc<OwnedFd>> {
+        let socket = match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+            Self::Tls(_) => return None,
+        };
+        // Without one the driver reads everything.
+        socket.try_clone_to_owned().ok().map(Arc::new)
+    }
+
     /// The reading half, the driver's writing half, and the half that any thread may try to write to.
     pub(super) fn split(self) -> (Reader, Writer, Option<Writer>) {
         match self {

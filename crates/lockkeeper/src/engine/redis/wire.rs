@@ -19,6 +19,7 @@ use super::resp::{Command, Value};
 use super::script::Call;
 use super::stream;
 use crate::clock::{Clock, Ticks, unix_us};
+use crate::engine::Inlet;
 use crate::error::{Error, Result};
 use crate::id::{ClaimId, fork_generation};
 
@@ -272,6 +273,14 @@ impl Link {
             drop(state);
             drop(pipe.send(&[Command::new(["UNSUBSCRIBE", channel])]));
         }
+    }
+
+    /// Where answers come in, for callers that wait for one.
+    pub(super) fn inlet(&self) -> Option<Arc<dyn Inlet>> {
+        if self.born != fork_generation() {
+            return None;
+        }
+        self.lock().pipe.as_ref()?.inlet()
     }
 
     /// Sends commands as one message, if there is a connection; the readings of the clock are from before.
