@@ -76,7 +76,7 @@ pub(crate) fn wait<F: IntoFuture>(future: F) -> F::Output {
 
 /// Whether this thread waits in [`wait`].
 pub(crate) fn is_waiting() -> bool {
-    ATTENDING.with_borrow(|attending| attending.depth > 0)
+    ATTENDING.try_with(|attending| attending.borrow().depth > 0).unwrap_or(false)
 }
 
 /// Reads in this thread if it was woken for that; otherwise its next sleep ends when something comes.

@@ -34,15 +34,16 @@ pub(super) fn going_on_here<T>(act: impl FnOnce() -> T) -> Option<T> {
     struct Here;
     impl Drop for Here {
         fn drop(&mut self) {
-            for parked in HERE.take().unwrap_or_default() {
+            for parked in HERE.try_with(RefCell::take).ok().flatten().unwrap_or_default() {
                 parked.go_on_here();
             }
         }
     }
-    if HERE.with_borrow(Option::is_some) {
+    // Nor in a thread that is ending.
+    let first = HERE.try_with(|here| here.borrow().is_none() && here.replace(Some(Vec::new())).is_none());
+    if first != Ok(true) {
         return None;
     }
-    HERE.set(Some(Vec::new()));
     let here = Here;
     let done = act();
     drop(here);
@@ -84,8 +85,8 @@ impl Parked {
 
 impl Wake for Parked {
     fn wake(self: Arc<Self>) {
-        let later = HERE.with_borrow_mut(|here| here.as_mut().map(|here| here.push(self.clone())));
-        if later.is_some() {
+        let later = HERE.try_with(|here| here.borrow_mut().as_mut().map(|here| here.push(self.clone())));
+        if matches!(later, Ok(Some(()))) {
             return;
         }
         let task = {

@@ -99,3 +99,71 @@ fn a_time_out_names_the_owner_that_another_program_wrote_and_that_it_left_no_tim
         assert!(locks.close().await.unknown.is_empty());
     });
 }
+
+/// Keeps the keeper's thread busy until the sender is dropped.
+fn stuck(locks: &Locks) -> std::sync::mpsc::Sender<()> {
+    let (go_on, until) = std::sync::mpsc::channel::<()>();
+    let (there, arrived) = std::sync::mpsc::channel();
+    locks.keeper.run(async move {
+        there.send(()).unwrap();
+        let _ = until.recv();
+    });
+    arrived.recv().unwrap();
+    go_on
+}
+
+/// What a thread comes to, in time.
+fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || tell.send(work()));
+    told.recv_timeout(Duration::from_secs(20)).expect("nobody else reads the answer")
+}
+
+#[test]
+fn a_thread_that_waits_reads_its_answer_itself() {
+    let server = RedisServer::start();
+    let locks = crate::blocking::Locks::open(&server.url()).unwrap();
+    // From here on the server knows the scripts.
+    assert!(locks.mutex("a").lock().run().unwrap().release().is_clean());
+    let go_on = stuck(locks.as_async());
+    let mutex = locks.mutex("b");
+    let guard = in_time(move || mutex.lock().run().unwrap());
+    assert!(guard.token().unwrap().get() > 0);
+    drop(go_on);
+    assert!(guard.release().is_clean());
+    assert!(locks.close().unknown.is_empty());
+}
+
+#[test]
+fn a_task_that_waits_reads_its_answer_itself_where_its_runtime_has_io() {
+    let server = RedisServer::start();
+    let locks = run(Locks::builder().io_enabled().open(&server.url())).unwrap();
+    assert!(run(async { locks.mutex("a").lock().await.unwrap().release().await }).is_clean());
+    let go_on = stuck(&locks);
+    let mutex = locks.mutex("b");
+    let guard = in_time(move || run(async { mutex.lock().await }).unwrap());
+    assert!(!guard.is_lost());
+    drop(go_on);
+    assert!(run(guard.release()).is_clean());
+    assert!(run(locks.close()).unknown.is_empty());
+}
+
+#[test]
+fn r10_a_waiting_thread_hears_of_its_grant_without_the_keeper() {
+    let server = RedisServer::start();
+    let (one, two) = (crate::blocking::Locks::open(&server.url()).unwrap(), crate::blocking::Locks::open(&server.url()).unwrap());
+    // From here on the server knows the scripts.
+    for locks in [&one, &two] {
+        assert!(locks.mutex("a").lock().run().unwrap().release().is_clean());
+    }
+    let guard = one.mutex("a").lock().run().unwrap();
+    let mutex = two.mutex("a");
+    let waiting = std::thread::spawn(move || in_time(move || mutex.lock().run().unwrap()));
+    super::support::until("it stands in line", || !one.status(crate::Kind::Lock, "a").unwrap().waiters.is_empty());
+    // Its answer was read by then or is read by whoever waits.
+    let go_on = stuck(two.as_async());
+    drop(guard);
+    let second = waiting.join().unwrap();
+    drop(go_on);
+    assert!(second.release().is_clean());
+}
