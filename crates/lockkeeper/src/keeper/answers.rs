@@ -15,6 +15,15 @@ impl Entry {
     /// Turns an engine's answer into what the line understands, and keeps what it does not need.
     pub(super) fn understand(self: &Arc<Self>, locked: &mut Locked<'_>, claim: ClaimId, sent: Ticks, answer: Attempt) -> Event {
         let Some(state) = locked.state.as_deref_mut() else { return Event::Timer };
+        if !state.line.asks(claim) && !matches!(answer, Attempt::Granted(_)) {
+            // It was granted or left meanwhile: this says nothing about those who wait now.
+            let answer = match answer {
+                Attempt::InLine(_) => Answered::InLine,
+                Attempt::Unknown(_) => Answered::Unknown,
+                _ => Answered::No,
+            };
+            return Event::Answered { claim, answer };
+        }
         let answer = match answer {
             // Read so late that its lease is over: whether it is still ours is not known, so it is asked again (R1, R4).
             Attempt::Granted(Grant { lease: Some(Lease { since, ttl, .. }), .. })

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::claim::Mode;
+use crate::claim::{Holder, Mode};
 use crate::clock::{Clock, Ticks};
 use crate::engine::{
     Answer, Attempt, Change, Claim, ClaimId, Context, Description, End, Engine, Entry, Error, ErrorKind, Event, Grant, HoldId, LeaseId,
@@ -39,6 +39,9 @@ struct Stub {
     released: Mutex<Vec<HoldId>>,
     withdrawn: Mutex<Vec<ClaimId>>,
     rechecked: Mutex<Vec<Vec<ClaimId>>>,
+    /// Re-checks are answered when the test answers these, and not at once.
+    slow_rechecks: bool,
+    rechecking: Mutex<Vec<oneshot::Sender<Vec<Attempt>>>>,
     /// Answers of one attempt for several names; it cannot do that without.
     together: Mutex<Option<Vec<Attempt>>>,
     /// Answers of releases: freed unless they stand here.
@@ -76,6 +79,11 @@ impl Engine for Shared {
     }
     fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Attempt>> {
         of(&self.0.rechecked).push(claims.to_vec());
+        if self.0.slow_rechecks {
+            let (answer, told) = oneshot::channel();
+            of(&self.0.rechecking).push(answer);
+            return Answer::later(async move { told.await.unwrap_or_default() });
+        }
         Answer::Now(claims.iter().map(|_| Attempt::Unknown(lost_reply())).collect())
     }
     fn withdraw(&self, claim: ClaimId) -> Answer<End> {
@@ -361,6 +369,30 @@ async fn r10_the_net_is_cast_every_five_seconds_or_two_claim_leases_if_that_is_s
         }
         assert!(of(&stub.rechecked).iter().all(|ids| ids.len() == 1));
     }
+}
+
+#[tokio::test]
+async fn what_was_said_about_a_claim_that_is_over_hides_nothing_from_the_next() {
+    let stub = Stub { slow_rechecks: true, ..Stub::default() };
+    let holder = Holder { host: Some("other".into()), pid: Some(7), ..Holder::default() };
+    let behind_other = Place { ahead: Some(0), holder: Some(Box::new(holder)) };
+    of(&stub.attempts).extend([Attempt::InLine(Place::default()), Attempt::InLine(behind_other)]);
+    let (locks, stub, clock) = open(stub).await;
+    let mut first = Box::pin(locks.mutex("name").lock().into_future());
+    assert!(futures_poll(first.as_mut()).is_none());
+    clock.advance(Duration::from_secs(5));
+    until("the place is re-checked", || of(&stub.rechecking).len() == 1).await;
+    let claim = of(&stub.attempted)[0];
+    stub.context.get().unwrap().events.send(Event::Granted { claim, grant: Grant { number: Number::None, lease: None } });
+    assert!(soon("it is granted", first).await.unwrap().release().await.is_clean());
+    let mut second = Box::pin(locks.mutex("name").lock().timeout(Duration::from_secs(1)).into_future());
+    assert!(futures_poll(second.as_mut()).is_none());
+    // The answer to what was asked about the first one.
+    of(&stub.rechecking).remove(0).send(vec![Attempt::Busy(None)]).unwrap();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    clock.advance(Duration::from_secs(1));
+    let error = soon("its time is over", second).await.unwrap_err();
+    assert_eq!((error.kind(), error.holder().and_then(|h| h.pid)), (ErrorKind::TimedOut, Some(7)), "{error}");
 }
 
 #[tokio::test]

@@ -118,7 +118,7 @@ table! { $
             r5_a_downgrade_dropped_at_any_poll_gives_the_lock_back Upgrade;
             r5_several_locks_dropped_at_any_poll_leave_nothing;
             r5_waiting_for_a_latch_dropped_at_any_poll_leaves_no_watch Latch;
-            r5_watching_dropped_at_any_poll_leaves_no_watch;
+            r5_watching_dropped_at_any_poll_leaves_no_watch List;
             r5_cancels_at_random_instants_lose_nothing;
             r5_a_released_guard_leaves_nothing;
         }

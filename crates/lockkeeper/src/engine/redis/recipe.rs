@@ -56,6 +56,7 @@ enum Entry {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Held {
     record: Arc<str>,
+    kind: Kind,
     ttl: Duration,
     /// A request for it may still be on its way over a connection that broke: until then its release leaves word.
     refuse_us: u64,
@@ -188,8 +189,10 @@ impl Recipe {
     /// What the answer to a request means; it was number `order` of everything that was read.
     pub(super) fn answered(&mut self, now: Ticks, before: Ticks, id: ClaimId, order: u64, reply: Reply) -> Verdict {
         self.heard(reply.now_us(), before);
-        let Some(Entry::Asking(asking)) = self.claims.get_mut(&id) else {
-            return Verdict::Tell(Attempt::Busy(None));
+        let asking = match self.claims.get_mut(&id) {
+            Some(Entry::Asking(asking)) => asking,
+            Some(Entry::Held(held)) => return Verdict::Tell(crossed(id, held.kind, before, &reply)),
+            None => return Verdict::Tell(Attempt::Busy(None)),
         };
         asking.in_flight = asking.in_flight.saturating_sub(1);
         let pushed = asking.pushed.take().filter(|p| p.order > order);
@@ -422,7 +425,13 @@ impl Recipe {
                 self.claims.remove(&before);
             }
         } else {
-            let held = Held { record: asking.record.clone(), ttl: asking.place.ttl, refuse_us: asking.refuse_us(), converted: None };
+            let held = Held {
+                record: asking.record.clone(),
+                kind: asking.kind,
+                ttl: asking.place.ttl,
+                refuse_us: asking.refuse_us(),
+                converted: None,
+            };
             self.claims.insert(id, Entry::Held(held));
         }
     }
@@ -472,6 +481,20 @@ fn lease_of(id: ClaimId, hold: Option<HoldId>) -> LeaseId {
 
 fn number_of(kind: Kind, number: u64) -> Number {
     if kind == Kind::Semaphore { Number::None } else { Number::Ours(number) }
+}
+
+/// What an answer says that comes when its claim is held already, because a push or another answer was faster.
+fn crossed(id: ClaimId, kind: Kind, before: Ticks, reply: &Reply) -> Attempt {
+    match *reply {
+        Reply::Granted { number, ttl, .. } => {
+            let lease = Lease { id: id.into(), ttl, since: Some(before), confirm: false };
+            Attempt::Granted(Grant { number: number_of(kind, number), lease: Some(lease) })
+        }
+        // It was in line when the server answered; the grant came behind.
+        Reply::InLine { ahead, .. } => Attempt::InLine(Standing { ahead: Some(ahead), holder: None }),
+        // The hold's own lease decides.
+        _ => Attempt::Unknown(Error::new(ErrorKind::Unknown, "it was granted while it was asked about")),
+    }
 }
 
 /// The grant that a push means; `None` when its lease may be over already.

@@ -72,6 +72,11 @@ impl Line {
             || self.holds.iter().any(|h| h.id == id || h.converting.as_ref().is_some_and(|c| c.id == id))
     }
 
+    /// Whether somebody waits for this claim, or for the conversion of that id.
+    pub fn asks(&self, id: ClaimId) -> bool {
+        self.standing.as_ref().is_some_and(|s| s.ask.id == id) || self.conversions().any(|conversion| conversion == id)
+    }
+
     /// The hold that a grant of this claim would give or change; `None` when nobody here wants it any more.
     pub fn hold_for(&self, id: ClaimId) -> Option<HoldId> {
         if self.standing.as_ref().is_some_and(|s| s.ask.id == id && !matches!(s.phase, Phase::Leaving(_))) {

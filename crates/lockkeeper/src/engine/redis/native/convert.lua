@@ -22,8 +22,8 @@ else
 end
 end_what_is_over()
 local reply
+if holder.mode == 's' and place.mode ~= 's' then return {'E', text(now)} end
 if place.mode == 'x' then
-  if holder.mode == 's' then return {'E', text(now)} end
   if fits(place) then
     if marked then call('ZREM', line, place.member, 's' .. place.claim) end
     reply = granted_reply(upgrade(place, place.ttl))
@@ -43,7 +43,7 @@ else
     left = place.ttl
     call('SET', record, holder_text(holder), 'PX', left + holder.delay)
   else
-    if many.up == place.hold then many.up = '-' end
+    if place.mode == 'u' then many.up = place.hold elseif many.up == place.hold then many.up = '-' end
     call('HSET', record, place.hold, text(now + place.ttl * 1000) .. ' ' .. holder_text(holder))
     summarise()
     outlive(now + (place.ttl + holder.delay) * 1000)

@@ -6,6 +6,7 @@ use super::server::RedisServer;
 use super::support::{Process, granted, number};
 use crate::claim::Mode;
 use crate::engine::{Attempt, End, Renewal};
+use crate::error::ErrorKind;
 use crate::name::Kind;
 
 #[test]
@@ -130,6 +131,24 @@ fn a_check_of_many_places_is_one_message_and_their_sign_of_life() {
     let answers = two.wait(two.engine.recheck(&waiting));
     assert!(answers.iter().all(|a| matches!(a, Attempt::InLine(place) if place.ahead == Some(0))), "{answers:?}");
     assert!(lives(49) > before);
+}
+
+#[test]
+fn an_upgradable_hold_beside_readers_stays_the_only_one_when_it_is_made_upgradable_again() {
+    let server = RedisServer::start();
+    let (one, two, three) = (Process::of(&server), Process::of(&server), Process::of(&server));
+    let (reader, _) = two.take("a", Mode::Shared);
+    let (up, first) = one.take("a", Mode::Upgradable);
+    let same = granted(one.wait(one.engine.convert(up.id, &one.claim("a", Mode::Upgradable))));
+    assert!(number(&same) > number(&first));
+    let another = three.attempt_try(&three.claim("a", Mode::Upgradable));
+    assert!(matches!(another, Attempt::Busy(_)), "two that wait for each other's upgrade never end: {another:?}");
+    // A reader becomes nothing more.
+    let refused = two.wait(two.engine.convert(reader.id, &two.claim("a", Mode::Upgradable)));
+    assert!(matches!(&refused, Attempt::Failed(error) if error.kind() == ErrorKind::WouldDeadlock), "{refused:?}");
+    // As a reader it leaves room for another one.
+    granted(one.wait(one.engine.convert(up.id, &one.claim("a", Mode::Shared))));
+    granted(three.attempt_try(&three.claim("a", Mode::Upgradable)));
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod keeper;
 mod line;
 mod mutex;
 mod others;
+mod recipe;
 mod refusals;
 mod shared_layouts;
 mod support;

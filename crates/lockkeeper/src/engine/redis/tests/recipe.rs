@@ -1,0 +1,74 @@
+//! The recipe alone, where the order of answers and pushes matters.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::keys::Keys;
+use super::super::recipe::{Recipe, Rules, Verdict};
+use super::super::reply::{Push, Reply};
+use crate::claim::{Claim, Identity, Mode};
+use crate::clock::Ticks;
+use crate::engine::{Attempt, Event, Line, Number};
+use crate::id::ClaimId;
+use crate::name::{Kind, Name};
+
+const TTL: Duration = Duration::from_secs(30);
+
+fn at(ms: u64) -> Ticks {
+    Ticks(ms * 1_000_000)
+}
+
+/// A recipe with one claim that stands in line, and is asked about once more.
+fn rechecking() -> (Recipe, ClaimId) {
+    let rules =
+        Rules { keys: Keys::new("lockkeeper", 0), channel: "channel".into(), drift_permille: 100, request_timeout: Duration::from_secs(2) };
+    let claim = Claim {
+        id: ClaimId::fresh(),
+        kind: Kind::Lock,
+        name: Name::new("a").unwrap(),
+        mode: Mode::Exclusive,
+        rw: false,
+        ttl: TTL,
+        renew: true,
+        lock_delay: Duration::ZERO,
+        give_up: None,
+        who: Arc::new(Identity { host: "host".into(), pid: 1, started: 0, program: "test".into(), label: None }),
+        value: None,
+    };
+    let mut recipe = Recipe::new(rules);
+    recipe.ask(at(0), &claim, Line::Join, None);
+    let verdict = recipe.answered(at(1), at(0), claim.id, 1, in_line());
+    assert!(matches!(verdict, Verdict::Tell(Attempt::InLine(_))), "{verdict:?}");
+    assert!(recipe.again(at(1000), claim.id).is_some());
+    (recipe, claim.id)
+}
+
+fn in_line() -> Reply {
+    Reply::InLine { now_us: 1_000_000, ahead: 0, rest: TTL, holder: String::new() }
+}
+
+fn pushed(recipe: &mut Recipe, id: ClaimId, order: u64) {
+    let push = Push::Granted { claim: id.0, number: 7, now_us: 2_000_000, lease: Duration::from_secs(2) };
+    assert!(matches!(recipe.pushed(at(1001), order, &push), Some(Event::Granted { .. })));
+}
+
+#[test]
+fn r10_a_check_that_crosses_a_pushed_grant_never_says_that_it_is_gone() {
+    // The push was read behind the answer, and is taken before it.
+    let (mut recipe, id) = rechecking();
+    pushed(&mut recipe, id, 3);
+    let verdict = recipe.answered(at(1002), at(1000), id, 2, in_line());
+    assert!(matches!(verdict, Verdict::Tell(Attempt::InLine(_))), "{verdict:?}");
+    assert!(recipe.renewal(id.into()).is_some(), "it is held");
+    // The answer was read behind the push: the server confirmed the grant, and gave the whole lease.
+    let (mut recipe, id) = rechecking();
+    pushed(&mut recipe, id, 2);
+    let verdict = recipe.answered(at(1002), at(1000), id, 3, Reply::Granted { now_us: 2_000_000, number: 7, ttl: TTL });
+    let Verdict::Tell(Attempt::Granted(grant)) = verdict else { panic!("{verdict:?}") };
+    assert_eq!(grant.number, Number::Ours(7));
+    assert!(grant.lease.is_some_and(|lease| lease.ttl == TTL && lease.since == Some(at(1000)) && !lease.confirm), "{grant:?}");
+    // Anything else changes nothing: the hold's lease decides.
+    let verdict = recipe.answered(at(1002), at(1000), id, 4, Reply::Gone { now_us: 2_000_000 });
+    assert!(matches!(verdict, Verdict::Tell(Attempt::Unknown(_))), "{verdict:?}");
+    assert!(recipe.renewal(id.into()).is_some(), "it is held");
+}
