@@ -3,6 +3,7 @@
 import time
 
 from background import in_background
+from both_ways import both_ways
 from harness import Holder, attempt, case, done, soon
 from java import Java
 from zookeeper import SESSION, ZooKeeper
@@ -15,32 +16,7 @@ def peer(server):
 with ZooKeeper() as server:
     java, url = peer(server), server.url("layout=curator")
     for kind, flags in {"mutex": (), "write": ("-w",)}.items():
-        for name in [f"any-{kind}", f"{kind}/below", f"{kind} space", f"{kind}-é"]:
-            assert java.ask("try", kind, name) == "true"
-            assert attempt(url, name, *flags) == 75, f"{kind}: lockkeeper must see Curator's lock on {name}"
-            java.ask("unlock", kind, name)
-            ours = Holder(url, name, *flags).wait_granted()
-            assert java.ask("try", kind, name) == "false", f"{kind}: Curator must see lockkeeper's lock on {name}"
-            ours.release()
-        case(f"{kind}: each excludes the other, whatever the name")
-
-        name = f"wake-{kind}"
-        java.ask("lock", kind, name)
-        ours = Holder(url, name, *flags)
-        granted = in_background(ours)
-        assert ours.granted_at is None
-        released = time.monotonic()
-        java.ask("unlock", kind, name)
-        granted.join()
-        soon(f"{kind}: woken by Curator's release", released, ours.granted_at, 0.5)
-        java.tell("lock", kind, name)
-        time.sleep(0.5)
-        released = time.time()
-        ours.release()
-        assert java.hear() == "true"
-        soon(f"{kind}: Curator woken by our release", released, java.at, 0.5)
-        java.ask("unlock", kind, name)
-        case(f"{kind}: each wakes the other")
+        both_ways(java, "Curator", kind, url, flags, kind, 0.5)
 
     java.ask("lock", "mutex", "order")
     first = Holder(url, "order")

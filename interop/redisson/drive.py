@@ -3,6 +3,7 @@
 import time
 
 from background import in_background
+from both_ways import both_ways
 from harness import Holder, Server, attempt, case, done, soon
 from java import Java
 
@@ -11,33 +12,7 @@ with Server() as server:
     java = Java("Peer", str(server.port))
     types = {"plain": ("lock", ()), "fenced": ("fenced", ()), "fair": ("fair", ()), "rw": ("write", ())}
     for option, (kind, flags) in types.items():
-        url = server.url(f"layout=redisson&lock={option}")
-        for name in [f"any-{option}", f"{option} space", f"{option}{{braced}}", f"{option}-é"]:
-            assert java.ask("try", kind, name) == "true"
-            assert attempt(url, name, *flags) == 75, f"{option}: lockkeeper must see Java's lock on {name}"
-            java.ask("unlock", kind, name)
-            ours = Holder(url, name, *flags).wait_granted()
-            assert java.ask("try", kind, name) == "false", f"{option}: Java must see lockkeeper's lock on {name}"
-            ours.release()
-        case(f"{option}: each excludes the other, whatever the name")
-
-        name = f"wake-{option}"
-        java.ask("lock", kind, name)
-        ours = Holder(url, name, *flags)
-        granted = in_background(ours)
-        assert ours.granted_at is None
-        released = time.monotonic()
-        java.ask("unlock", kind, name)
-        granted.join()
-        soon(f"{option}: woken by Java's unlock", released, ours.granted_at)
-        java.tell("lock", kind, name)
-        time.sleep(0.5)
-        released = time.time()
-        ours.release()
-        assert java.hear() == "true"
-        soon(f"{option}: Java woken by our release", released, java.at)
-        java.ask("unlock", kind, name)
-        case(f"{option}: each wakes the other")
+        both_ways(java, "Java", kind, server.url(f"layout=redisson&lock={option}"), flags, option, 0.1)
 
     url = server.url("layout=redisson")
     java.ask("lock", "lock", "twice")

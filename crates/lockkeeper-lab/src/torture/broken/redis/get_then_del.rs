@@ -2,8 +2,8 @@
 
 use std::io;
 
-use super::super::super::raw::{Ending, GiveUp, Grant, RawLock, Style};
-use super::{BASE, Base, Broken, Strike, ending};
+use super::super::super::raw::{Ending, Style};
+use super::{BASE, Base, Broken, OneKey, Strike};
 
 pub(super) const THIS: Broken = Broken {
     name: "get-then-del",
@@ -12,21 +12,13 @@ pub(super) const THIS: Broken = Broken {
     trigger: &[Strike::one("hold-replies", (0, 50), 350)],
     round_ms: 500,
     style: Style { hold_ms: (1, 3), long_one_in: 3, long: super::super::super::raw::Long::Ms(60), rest_ms: (0, 3), ..Style::PLAIN },
-    make: |orders, task| Ok(Box::new(Lock(Base::of(orders, task)?))),
+    make: |orders, task| OneKey::boxed(Base::of(orders, task)?, Base::set_if_free, get_then_del),
     ..BASE
 };
 
-struct Lock(Base);
-
-impl RawLock for Lock {
-    fn acquire(&mut self, name: &str, give_up: &GiveUp) -> io::Result<Option<Grant>> {
-        self.0.set_if_free(name, give_up)
+fn get_then_del(base: &mut Base) -> io::Result<Ending> {
+    if base.wire.ask(&["GET", &base.name])?.text() != Some(base.value.as_str()) {
+        return Ok(Ending::NotOurs);
     }
-
-    fn release(&mut self) -> io::Result<Ending> {
-        if self.0.wire.ask(&["GET", &self.0.name])?.text() != Some(self.0.value.as_str()) {
-            return Ok(Ending::NotOurs);
-        }
-        Ok(ending(&self.0.wire.ask(&["DEL", &self.0.name])?))
-    }
+    base.delete()
 }

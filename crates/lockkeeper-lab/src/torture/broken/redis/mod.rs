@@ -17,7 +17,7 @@ use std::io;
 use std::time::Duration;
 
 use super::super::orders::Orders;
-use super::super::raw::{Ending, GiveUp, Grant};
+use super::super::raw::{Ending, GiveUp, Grant, RawLock};
 use super::super::resp::{Reply, Resp};
 use super::{BASE, Broken, Strike, TTL};
 use crate::history::Writer;
@@ -74,9 +74,46 @@ impl Base {
         Ok(got)
     }
 
+    /// `SETNX name value` until it succeeds; it knows of no deadline.
+    fn set_for_ever(&mut self, name: &str, give_up: &GiveUp) -> io::Result<Option<Grant>> {
+        self.name = name.to_owned();
+        give_up.poll(EVERY, || Ok(self.wire.ask(&["SETNX", name, &self.value])?.is_ok().then(Grant::default)))
+    }
+
+    /// Deletes the key, whosever it is.
+    fn delete(&mut self) -> io::Result<Ending> {
+        Ok(ending(&self.wire.ask(&["DEL", &self.name])?))
+    }
+
     /// Deletes the key if it has our value, in one step.
     fn compare_and_delete(&mut self) -> io::Result<Ending> {
         Ok(ending(&self.wire.ask(&["EVAL", COMPARE_AND_DELETE, "1", &self.name, &self.value])?))
+    }
+}
+
+type Take = fn(&mut Base, &str, &GiveUp) -> io::Result<Option<Grant>>;
+type Free = fn(&mut Base) -> io::Result<Ending>;
+
+/// One key, with ways of its own to take and to free it.
+struct OneKey {
+    base: Base,
+    take: Take,
+    free: Free,
+}
+
+impl OneKey {
+    fn boxed(base: Base, take: Take, free: Free) -> Result<Box<dyn RawLock>, String> {
+        Ok(Box::new(Self { base, take, free }))
+    }
+}
+
+impl RawLock for OneKey {
+    fn acquire(&mut self, name: &str, give_up: &GiveUp) -> io::Result<Option<Grant>> {
+        (self.take)(&mut self.base, name, give_up)
+    }
+
+    fn release(&mut self) -> io::Result<Ending> {
+        (self.free)(&mut self.base)
     }
 }
 

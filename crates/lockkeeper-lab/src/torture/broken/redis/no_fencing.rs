@@ -1,10 +1,8 @@
 //! All of it right, and no token: a write that was checked, and then was late, lands after the next holder's.
 
-use std::io;
-
 use super::super::super::fault::STOP;
-use super::super::super::raw::{Ending, GiveUp, Grant, RawLock, Style};
-use super::{BASE, Base, Broken, Strike};
+use super::super::super::raw::Style;
+use super::{BASE, Base, Broken, OneKey, Strike};
 
 pub(super) const THIS: Broken = Broken {
     name: "no-fencing",
@@ -13,18 +11,6 @@ pub(super) const THIS: Broken = Broken {
     trigger: &[Strike::one(STOP, (0, 100), 500)],
     round_ms: 700,
     style: Style { hold_ms: (1, 3), write_ms: (10, 40), ..Style::PLAIN },
-    make: |orders, task| Ok(Box::new(Lock(Base::of(orders, task)?))),
+    make: |orders, task| OneKey::boxed(Base::of(orders, task)?, Base::set_if_free, Base::compare_and_delete),
     ..BASE
 };
-
-struct Lock(Base);
-
-impl RawLock for Lock {
-    fn acquire(&mut self, name: &str, give_up: &GiveUp) -> io::Result<Option<Grant>> {
-        self.0.set_if_free(name, give_up)
-    }
-
-    fn release(&mut self) -> io::Result<Ending> {
-        self.0.compare_and_delete()
-    }
-}

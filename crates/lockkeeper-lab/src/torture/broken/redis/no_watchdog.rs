@@ -2,27 +2,19 @@
 
 use std::io;
 
-use super::super::super::raw::{Ending, GiveUp, Grant, Long, RawLock, Style};
-use super::{BASE, Base, Broken};
+use super::super::super::raw::{GiveUp, Grant, Long, Style};
+use super::{BASE, Base, Broken, OneKey};
 
 pub(super) const THIS: Broken = Broken {
     name: "no-watchdog",
     what: "nobody renews the lease, and work that takes longer goes on beside the next holder's",
     convicted_by: &["overlap"],
     style: Style { long_one_in: 8, long: Long::Ms(450), ..Style::PLAIN },
-    make: |orders, task| Ok(Box::new(Lock(Base::of(orders, task)?))),
+    make: |orders, task| OneKey::boxed(Base::of(orders, task)?, set_and_forget, Base::compare_and_delete),
     ..BASE
 };
 
-struct Lock(Base);
-
-impl RawLock for Lock {
-    fn acquire(&mut self, name: &str, give_up: &GiveUp) -> io::Result<Option<Grant>> {
-        // It knows of no deadline.
-        Ok(self.0.set_if_free(name, give_up)?.map(|_| Grant::default()))
-    }
-
-    fn release(&mut self) -> io::Result<Ending> {
-        self.0.compare_and_delete()
-    }
+/// It knows of no deadline.
+fn set_and_forget(base: &mut Base, name: &str, give_up: &GiveUp) -> io::Result<Option<Grant>> {
+    Ok(base.set_if_free(name, give_up)?.map(|_| Grant::default()))
 }

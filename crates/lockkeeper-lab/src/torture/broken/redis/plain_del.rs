@@ -1,10 +1,7 @@
 //! `SET name value NX PX ttl`, and `DEL name`: it frees whoever's lock it is by then.
 
-use std::io;
-
 use super::super::super::fault::STOP;
-use super::super::super::raw::{Ending, GiveUp, Grant, RawLock};
-use super::{BASE, Base, Broken, Strike, ending};
+use super::{BASE, Base, Broken, OneKey, Strike};
 
 pub(super) const THIS: Broken = Broken {
     name: "plain-del",
@@ -12,18 +9,6 @@ pub(super) const THIS: Broken = Broken {
     convicted_by: &["foreign-release"],
     trigger: &[Strike::one(STOP, (0, 100), 500)],
     round_ms: 800,
-    make: |orders, task| Ok(Box::new(Lock(Base::of(orders, task)?))),
+    make: |orders, task| OneKey::boxed(Base::of(orders, task)?, Base::set_if_free, Base::delete),
     ..BASE
 };
-
-struct Lock(Base);
-
-impl RawLock for Lock {
-    fn acquire(&mut self, name: &str, give_up: &GiveUp) -> io::Result<Option<Grant>> {
-        self.0.set_if_free(name, give_up)
-    }
-
-    fn release(&mut self) -> io::Result<Ending> {
-        Ok(ending(&self.0.wire.ask(&["DEL", &self.0.name])?))
-    }
-}

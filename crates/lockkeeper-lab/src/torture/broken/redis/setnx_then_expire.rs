@@ -3,8 +3,8 @@
 use std::io;
 
 use super::super::super::fault::KILL;
-use super::super::super::raw::{Ending, GiveUp, Grant, RawLock, Style};
-use super::{BASE, Base, Broken, EVERY, Strike, TTL};
+use super::super::super::raw::{GiveUp, Grant, Style};
+use super::{BASE, Base, Broken, OneKey, Strike, TTL};
 
 pub(super) const THIS: Broken = Broken {
     name: "setnx-then-expire",
@@ -14,23 +14,14 @@ pub(super) const THIS: Broken = Broken {
     round_ms: 1_700,
     clients: 2,
     style: Style { hold_ms: (1, 5), rest_ms: (10, 30), ..Style::PLAIN },
-    make: |orders, task| Ok(Box::new(Lock(Base::of(orders, task)?))),
+    make: |orders, task| OneKey::boxed(Base::of(orders, task)?, set_then_expire, Base::compare_and_delete),
     ..BASE
 };
 
-struct Lock(Base);
-
-impl RawLock for Lock {
-    fn acquire(&mut self, name: &str, give_up: &GiveUp) -> io::Result<Option<Grant>> {
-        self.0.name = name.to_owned();
-        let got = give_up.poll(EVERY, || Ok(self.0.wire.ask(&["SETNX", name, &self.0.value])?.is_ok().then(Grant::default)))?;
-        if got.is_some() {
-            self.0.wire.ask(&["PEXPIRE", name, &TTL.as_millis().to_string()])?;
-        }
-        Ok(got)
+fn set_then_expire(base: &mut Base, name: &str, give_up: &GiveUp) -> io::Result<Option<Grant>> {
+    let got = base.set_for_ever(name, give_up)?;
+    if got.is_some() {
+        base.wire.ask(&["PEXPIRE", name, &TTL.as_millis().to_string()])?;
     }
-
-    fn release(&mut self) -> io::Result<Ending> {
-        self.0.compare_and_delete()
-    }
+    Ok(got)
 }
