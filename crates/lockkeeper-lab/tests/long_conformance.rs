@@ -15,6 +15,10 @@ lockkeeper_lab::conformance!(redisson, redis("redis, layout=redisson", "&layout=
 lockkeeper_lab::conformance!(redisson_fenced, redis("redis, layout=redisson&lock=fenced", "&layout=redisson&lock=fenced").foreign());
 lockkeeper_lab::conformance!(redisson_fair, redis("redis, layout=redisson&lock=fair", "&layout=redisson&lock=fair").foreign());
 lockkeeper_lab::conformance!(redisson_rw, redis("redis, layout=redisson&lock=rw", "&layout=redisson&lock=rw").foreign());
+lockkeeper_lab::conformance!(
+    redisson_simple_semaphore,
+    redis("redis, layout=redisson&semaphore=simple", "&layout=redisson&semaphore=simple").foreign()
+);
 
 lockkeeper_lab::conformance!(zookeeper_curator, zookeeper(single(), "layout=curator"));
 lockkeeper_lab::conformance!(zookeeper_kazoo, zookeeper(single(), "layout=kazoo").electing_by_lock());
