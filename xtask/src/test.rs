@@ -22,7 +22,7 @@ const ADDED: &[Stage] = &[
     Stage {
         name: "models",
         minutes: 6.0,
-        what: "the machines searched exhaustively, and 10 000 seeds of simulation",
+        what: "the machines searched exhaustively, the keeper's threads in many orders, and 10 000 seeds of simulation",
         vital: false,
         run: models,
     },
@@ -128,9 +128,16 @@ fn broken_clients(workshop: &Workshop) -> Outcome {
 const MODELS: &str = "models";
 /// How many schedules of faults are simulated.
 const SEEDS: &str = "10000";
+/// The keeper's threads in every order: a few of them are among the unit tests.
+const SCHEDULES: &str = "keeper::tests::schedules";
+/// How many orders of each are explored, at random and again by priorities.
+const ORDERS: &str = "3000";
 
 fn models(workshop: &Workshop) -> Outcome {
     workshop.run(test_runner(cargo_test().args(["--test", MODELS])).args(["--nocapture", "--test-threads", "2"]))?;
+    let mut schedules = cargo_test();
+    schedules.args(["--lib", SCHEDULES]).env("LOCKKEEPER_SCHEDULES", ORDERS);
+    workshop.run(test_runner(&mut schedules).args(["--nocapture", "--test-threads", "2"]))?;
     workshop.run(&mut simulation(&["--seeds".to_owned(), SEEDS.to_owned()])?)
 }
 

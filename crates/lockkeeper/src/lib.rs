@@ -42,6 +42,7 @@ mod park;
 mod protocol;
 mod rwlock;
 mod semaphore;
+mod sync;
 mod table;
 #[cfg(feature = "test-util")]
 pub mod test_util;

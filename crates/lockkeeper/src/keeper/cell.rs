@@ -1,7 +1,6 @@
 //! What a guard, its clones of `Held` and the keeper know together about one turn.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use crate::clock::Ticks;
 use crate::id::{HoldId, fork_generation};
 use crate::lost::Lost;
 use crate::protocol::line::Seq;
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crate::token::Token;
 
 /// A lease's deadline, shared by the holds it carries.
@@ -123,10 +123,10 @@ impl TurnCell {
         Token::raw(self.token.load(Ordering::Acquire))
     }
 
-    /// An upgrade or downgrade gave another mode and another token.
+    /// An upgrade or downgrade gave another mode and another token. Whoever sees the mode sees its token.
     pub(crate) fn convert(&self, mode: Mode, token: Option<Token>) {
-        self.mode.store(mode_number(mode), Ordering::Release);
         self.token.store(token.map_or(NO_TOKEN, Token::get), Ordering::Release);
+        self.mode.store(mode_number(mode), Ordering::Release);
     }
 
     pub(crate) fn mode(&self) -> Mode {

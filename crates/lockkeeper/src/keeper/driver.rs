@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use super::Keeper;
 use crate::clock::{Clock, Ticks};
 use crate::engine::BoxFuture;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::Mutex;
 
 /// Something to do at a time.
 pub(crate) enum Due {

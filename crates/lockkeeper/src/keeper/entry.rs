@@ -3,7 +3,7 @@
 //! Every step is made under the entry's lock, by whatever thread has something to say: the caller, the engine's waiter,
 //! the keeper. Wakers are woken after the lock is given back.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Poll, Waker};
 
 use tokio::sync::oneshot;
@@ -23,6 +23,7 @@ use crate::id::{ById, ClaimId, HoldId};
 use crate::lost::Lost;
 use crate::name::{Kind, Name};
 use crate::protocol::line::{Ask, Event, Line, Seq};
+use crate::sync::{Mutex, MutexGuard};
 use crate::token::Token;
 
 /// See the module.

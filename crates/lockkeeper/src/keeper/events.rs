@@ -1,8 +1,7 @@
 //! What engines tell unasked, and the net under a lost wake-up (R10).
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use super::Keeper;
@@ -12,6 +11,8 @@ use crate::clock::Ticks;
 use crate::engine::{Answer, Attempt, Event, Which};
 use crate::error::ErrorKind;
 use crate::id::{ById, ClaimId};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// How often all places are re-checked in one message, at least.
 const NET_EVERY: Duration = Duration::from_secs(5);

@@ -2,11 +2,12 @@
 
 use std::cell::RefCell;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
 use super::Keeper;
 use crate::engine::BoxFuture;
+use crate::sync::Mutex;
 
 /// What runs on the keeper's thread once its waker is called.
 struct Parked {

@@ -13,6 +13,7 @@ use crate::lost::Lost;
 use crate::observe::Seen;
 use crate::protocol::lease::{Change, Drift, Leases, deadline};
 use crate::protocol::line::Shape;
+use crate::sync::MutexGuard;
 
 /// How many leases go in one message.
 const BATCH: usize = 1000;
@@ -56,7 +57,7 @@ impl Book {
 }
 
 impl Keeper {
-    fn book(&self) -> std::sync::MutexGuard<'_, Book> {
+    fn book(&self) -> MutexGuard<'_, Book> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

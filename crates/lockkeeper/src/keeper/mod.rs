@@ -22,8 +22,7 @@ mod turns;
 use std::collections::HashMap;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::claim::Identity;
@@ -36,6 +35,8 @@ use crate::name::{Kind, Name};
 use crate::observe::{Observer, Seen};
 use crate::protocol::lease::Drift;
 use crate::protocol::line::Rules;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU8, Ordering};
 use cell::TurnCell;
 use driver::Driver;
 use entry::Entry;

@@ -1,6 +1,8 @@
 //! The keeper on an engine that does what a test tells it.
 
 mod logged;
+mod schedules;
+mod server;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -11,8 +13,8 @@ use tokio::sync::oneshot;
 use crate::claim::{Holder, Mode};
 use crate::clock::{Clock, Ticks};
 use crate::engine::{
-    Answer, Attempt, Change, Claim, ClaimId, Context, Description, End, Engine, Entry, Error, ErrorKind, Event, Grant, HoldId, LeaseId,
-    Line, Number, Place, Query, Released, Renewal, WatchId, Which,
+    Answer, Attempt, Change, Claim, ClaimId, Context, Description, End, Engine, Entry, Error, ErrorKind, Event, Grant, HoldId, Lease,
+    LeaseId, Line, Number, Place, Query, Released, Renewal, WatchId, Which,
 };
 use crate::guarantee::Class;
 use crate::guard::Released as How;
@@ -50,6 +52,15 @@ struct Stub {
 
 fn granted() -> Attempt {
     Attempt::Granted(Grant { number: Number::None, lease: None })
+}
+
+fn granted_with(number: u64, hold: HoldId, ttl: Duration) -> Attempt {
+    let lease = Lease { id: hold.into(), ttl, since: None, confirm: false };
+    Attempt::Granted(Grant { number: Number::Ours(number), lease: Some(lease) })
+}
+
+fn gone() -> Error {
+    Error::new(ErrorKind::Lost, "the hold is gone")
 }
 
 struct Shared(Arc<Stub>);
@@ -268,7 +279,7 @@ async fn r5_nothing_is_kept_of_a_way_back_from_writing_that_its_guard_does_not_w
     answer.send(granted()).unwrap();
     until("the claim is forgotten", || crate::test_util::residue(&locks).claims == 0).await;
     let entries = locks.keeper.all_entries();
-    assert!(entries.len() == 1 && of(&entries[0].state).converting.is_empty());
+    assert!(entries.len() == 1 && entries[0].state.lock().unwrap().converting.is_empty());
     assert_eq!(of(&stub.released).len(), 1, "once");
 }
 
