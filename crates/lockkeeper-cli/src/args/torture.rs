@@ -25,13 +25,13 @@ pub struct Args {
     /// For how long [default: 30; a broken client until it is convicted, 60 at most]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub seconds: Option<Duration>,
-    /// How many client processes [default: 4, or what the client needs; so the next two]
+    /// How many client processes [default: 4; these three: or what the client needs]
     #[arg(long, value_name = "N")]
     pub clients: Option<u32>,
-    /// How many tasks in each
+    /// How many tasks in each [default: 8]
     #[arg(long, value_name = "N")]
     pub tasks: Option<u32>,
-    /// How many names they contend for
+    /// How many names they contend for [default: 8]
     #[arg(long, value_name = "N")]
     pub names: Option<u32>,
     /// Which faults, with commas between [default: all, or those that convict a broken client; none: no fault]

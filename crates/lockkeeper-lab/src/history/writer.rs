@@ -137,6 +137,8 @@ struct Inner {
     grown: u64,
     records: u64,
     names: HashSet<LockId, BuildHasherDefault<Identity>>,
+    /// The lock that was written about last: its name is known, and often it is the next one's, too.
+    last: LockId,
     stopped: Option<StopReason>,
 }
 
@@ -152,7 +154,15 @@ impl Writer {
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(failed)?;
         let header = describe_self(options.role, options.label).map_err(failed)?;
         let step_bytes = options.step_bytes.max(4096).next_multiple_of(RECORD_SIZE);
-        let mut inner = Inner { step: None, at: 0, grown: HEADER_SIZE as u64, records: 0, names: HashSet::default(), stopped: None };
+        let mut inner = Inner {
+            step: None,
+            at: 0,
+            grown: HEADER_SIZE as u64,
+            records: 0,
+            names: HashSet::default(),
+            last: LockId::NONE,
+            stopped: None,
+        };
         let started = file.write_all_at(&header.encode(), 0).and_then(|()| {
             grow(&mut inner, &file, step_bytes, u64::MAX).map_err(|reason| match reason {
                 StopReason::CannotGrow(errno) => errno.into(),
@@ -230,12 +240,14 @@ impl Writer {
             return;
         }
         if let Some((kind, name)) = name
-            && !inner.names.contains(&record.lock)
+            && inner.last != record.lock
         {
-            inner.names.insert(record.lock);
-            for part in introduce(kind, name) {
-                shared.append(&mut inner, part);
+            if inner.names.insert(record.lock) {
+                for part in introduce(kind, name) {
+                    shared.append(&mut inner, part);
+                }
             }
+            inner.last = record.lock;
         }
         shared.append(&mut inner, record);
         let stopped = shared.why_stopped(&inner);

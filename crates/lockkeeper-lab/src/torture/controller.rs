@@ -17,6 +17,7 @@ use super::fault::{ANYWHERE, CROWD, Fault, Hits, KILL, ON_REQUEST, STARVE, STOP}
 use super::liveness::Liveness;
 use super::nemesis::{self, Planned};
 use super::orders::Orders;
+use super::pulse::Pulse;
 use super::verdict::{Outcome, Verdict};
 use super::{Conviction, Options, Subject, picture, resource};
 use crate::check;
@@ -61,7 +62,7 @@ impl Size {
         let usual = match &options.client {
             // A process a task.
             Subject::Exec(_) => [3, 1, 2],
-            client => client.broken().map_or([4; 3], |b| [b.clients, b.tasks, b.names]),
+            client => client.broken().map_or([4, 8, 8], |b| [b.clients, b.tasks, b.names]),
         };
         let [clients, tasks, names] = usual;
         Self { clients: options.clients.unwrap_or(clients), tasks: options.tasks.unwrap_or(tasks), names: options.names.unwrap_or(names) }
@@ -86,6 +87,7 @@ struct Run {
     looked: Instant,
     excuses: Excuses,
     starving: Arc<AtomicBool>,
+    pulse: Pulse,
     scratch: tempfile::TempDir,
     _background: Background,
 }
@@ -108,13 +110,16 @@ impl Run {
         let scratch = scratch.map_err(|e| (69, format!("no directory for the histories: {e}")))?;
         let broken = options.client.broken();
         let time = options.time.unwrap_or(Duration::from_secs(if broken.is_some() { 60 } else { 30 }));
-        let arena = arena::open(&options.url, scratch.path())?;
+        let mut arena = arena::open(&options.url, scratch.path())?;
         let faults: Vec<Fault> = ANYWHERE.into_iter().chain(arena.faults()).collect();
         let chosen = choose(&options.faults, &faults).map_err(wrong)?;
         let plan = match broken.filter(|_| options.faults.is_empty()) {
             Some(broken) => nemesis::rounds(options.seed, time, broken, size.clients, &faults),
             None => nemesis::plan(options.seed, time, size.clients, &chosen),
         };
+        if plan.is_empty() {
+            arena.is_left_alone();
+        }
         let history = |name: &str, role| {
             let path = scratch.path().join(format!("{name}.lkh"));
             Writer::create(path, WriterOptions { role, label: name.to_owned(), ..WriterOptions::default() }).map_err(|e| own(e.to_string()))
@@ -142,6 +147,7 @@ impl Run {
             looked: Instant::now(),
             excuses: Excuses::new(late, about.recovery),
             starving: Arc::default(),
+            pulse: Pulse::start().map_err(own)?,
             scratch,
             _background: background,
         })
@@ -230,7 +236,7 @@ impl Run {
         };
         let dir = self.scratch.path();
         let report = check::check_files(&[dir], options)?;
-        let mut convictions = Liveness::judge(recovery, dir)?;
+        let mut convictions = Liveness::judge(recovery, &self.pulse, dir)?;
         if self.happened.contains_key(CROWD) {
             convictions.extend(cost::judge(&self.samples, dir)?);
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lockkeeper::Class as Promise;
 
-use super::fault::{FORGOTTEN, Fault, LATE};
+use super::fault::{FORGOTTEN, Fault, LATE, SET_BACK, STEP};
 use crate::check::{Class, Violation};
 
 /// See the module.
@@ -58,9 +58,16 @@ impl Excuses {
     /// Whether this is no more than was said beforehand.
     pub(super) fn expects(&self, violation: &Violation) -> bool {
         let class = violation.class;
-        // A number that went back is found by every later one.
-        let stays = matches!(class, Class::TokenOrder | Class::TokenRepeated);
-        let covers = |w: &Window| w.fault.excuses.contains(&class) && violation.at >= w.from && (stays || violation.at <= w.to);
+        // A record that stays keeps its number, whatever the clock does; where it was lost, numbers that follow the clock stay behind
+        // for as long as that has to catch up.
+        let numbers = matches!(class, Class::TokenOrder | Class::TokenRepeated);
+        let forgot =
+            |clock: &Window| self.windows.iter().any(|w| w.fault.excuses == FORGOTTEN && w.from <= violation.at && w.to >= clock.from);
+        let ends = |w: &Window| {
+            let behind = w.fault.excuses == SET_BACK && numbers && forgot(w);
+            w.to.saturating_add(if behind { u64::try_from(STEP.as_nanos()).unwrap_or(0) } else { 0 })
+        };
+        let covers = |w: &Window| w.fault.excuses.contains(&class) && violation.at >= w.from && violation.at <= ends(w);
         self.always.contains(&class) || self.windows.iter().any(covers)
     }
 
@@ -82,6 +89,8 @@ mod tests {
     use super::*;
 
     const FLUSH: Fault = Fault { name: "flush", hits: Hits::Server, excuses: FORGOTTEN, what: "" };
+    const CLOCK: Fault = Fault { name: "clock-back", hits: Hits::Server, excuses: SET_BACK, what: "" };
+    const SECOND: u64 = 1_000_000_000;
 
     fn violation(class: Class, at: u64) -> Violation {
         Violation { class, name: "a".to_owned(), at, sentence: String::new(), records: Vec::new() }
@@ -90,16 +99,36 @@ mod tests {
     #[test]
     fn a_violation_is_expected_within_a_lease_of_its_fault_and_at_no_other_time() {
         let mut excuses = Excuses::new(true, Duration::from_secs(1));
-        let second = 1_000_000_000;
+        let second = SECOND;
         excuses.begin(FLUSH, 10 * second);
         excuses.end(FLUSH, 11 * second);
         let expected = |class, at| excuses.expects(&violation(class, at));
         assert!(!expected(Class::Overlap, 9 * second), "before it");
         assert!(expected(Class::Overlap, 10 * second) && expected(Class::Overlap, 13 * second));
         assert!(!expected(Class::Overlap, 14 * second), "long after it");
-        assert!(!expected(Class::TokenOrder, 10 * second), "not what this fault does");
+        assert!(!expected(Class::SlowRecovery, 10 * second), "not what this fault does");
         assert!(expected(Class::LateEffect, 0), "leases let late writes pass");
         assert!(!Excuses::new(false, Duration::ZERO).expects(&violation(Class::LateEffect, 0)));
+    }
+
+    #[test]
+    fn tokens_that_go_back_are_expected_of_two_holders_and_while_a_clock_is_behind_and_not_to_the_end_of_the_run() {
+        let of = |faults: &[(Fault, u64, u64)]| {
+            let mut excuses = Excuses::new(true, Duration::from_secs(1));
+            for (fault, from, to) in faults {
+                excuses.begin(*fault, from * SECOND);
+                excuses.end(*fault, to * SECOND);
+            }
+            move |at: u64| excuses.expects(&violation(Class::TokenOrder, at * SECOND))
+        };
+        let forgotten = of(&[(FLUSH, 10, 11)]);
+        assert!(!forgotten(9) && forgotten(10) && forgotten(13) && !forgotten(14), "the older holder's turns have the smaller tokens");
+        let stepped = of(&[(CLOCK, 10, 11)]);
+        assert!(stepped(13) && !stepped(14), "a record that stays keeps its number");
+        let both = of(&[(CLOCK, 10, 11), (FLUSH, 12, 13)]);
+        assert!(both(15), "until the clock has caught up, and a lease");
+        assert!(!both(16), "and not to the end of the run");
+        assert!(!of(&[(FLUSH, 5, 6), (CLOCK, 10, 11)])(15), "what was lost long before is numbered by the right clock");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The words for what a nemesis does, and what each of it may lead to.
 
+use std::time::Duration;
+
 use crate::check::Class;
 
 /// Whom a fault hits.
@@ -44,9 +46,26 @@ pub(super) const ANYWHERE: [Fault; 4] = [
     Fault { name: CROWD, hits: Hits::Machine, excuses: &[Class::SlowRecovery], what: "eight more clients stand in line" },
 ];
 
-/// A server that forgot: whoever held before goes on believing it, until its next renewal at the latest.
+/// A server that forgot: whoever held before goes on believing it, until its next renewal at the latest, and passes it on inside its
+/// process with tokens that are smaller than the second holder's.
 pub(super) const FORGOTTEN: &[Class] =
-    &[Class::Overlap, Class::ReadersWithWriter, Class::PermitsExceeded, Class::HoldVanished, Class::ForeignRelease];
+    &[Class::Overlap, Class::ReadersWithWriter, Class::PermitsExceeded, Class::HoldVanished, Class::ForeignRelease, Class::TokenOrder];
+
+/// How far a clock steps: over every lease of a torture.
+pub(super) const STEP: Duration = Duration::from_secs(2);
+
+/// A clock that steps makes leases shorter or longer; and where data is lost as well, numbers that follow the clock go back with
+/// it, until it is past where they were.
+pub(super) const SET_BACK: &[Class] = &[
+    Class::Overlap,
+    Class::ReadersWithWriter,
+    Class::PermitsExceeded,
+    Class::HoldVanished,
+    Class::ForeignRelease,
+    Class::SlowRecovery,
+    Class::TokenOrder,
+    Class::TokenRepeated,
+];
 
 /// Writes that come late, where nobody checks tokens: what leases cannot prevent and tokens can.
 pub(super) const LATE: [Class; 3] = [Class::LateEffect, Class::StaleWriteUnfenced, Class::LostUpdate];

@@ -6,13 +6,17 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::Conviction;
+use super::pulse::Pulse;
 use crate::check::{self, CheckError};
 use crate::history::{Flags, Item, LockId, Merge, Record, Role, State, What};
 
 /// The word for it.
 pub(super) const LIVENESS: &str = "liveness";
-/// How much longer than T is let pass: threads wait for processors, too.
-const SLACK: Duration = Duration::from_millis(700);
+/// How much longer than T is let pass: messages and wake-ups take their time.
+const SLACK: Duration = Duration::from_millis(250);
+/// A hand-off goes through this many threads at most, one after the other, that each may have to wait for a processor: the one that
+/// releases, the one that hears of it, and the one that takes the lock.
+const HOPS: u64 = 3;
 
 #[derive(Default)]
 struct Lock {
@@ -23,7 +27,8 @@ struct Lock {
 }
 
 /// See the module.
-pub(super) struct Liveness {
+pub(super) struct Liveness<'a> {
+    pulse: &'a Pulse,
     bound_ns: u64,
     promised: Duration,
     locks: HashMap<LockId, Lock>,
@@ -33,9 +38,10 @@ pub(super) struct Liveness {
     found: Vec<Conviction>,
 }
 
-impl Liveness {
-    pub(super) fn new(promised: Duration) -> Self {
+impl<'a> Liveness<'a> {
+    pub(super) fn new(promised: Duration, pulse: &'a Pulse) -> Self {
         Self {
+            pulse,
             bound_ns: u64::try_from((promised + SLACK).as_nanos()).unwrap_or(u64::MAX),
             promised,
             locks: HashMap::new(),
@@ -46,8 +52,8 @@ impl Liveness {
         }
     }
 
-    /// Judges the histories in a directory.
-    pub(super) fn judge(promised: Duration, dir: &Path) -> Result<Vec<Conviction>, CheckError> {
+    /// Judges the histories in a directory; `pulse` knows when processors were short.
+    pub(super) fn judge(promised: Duration, pulse: &'a Pulse, dir: &Path) -> Result<Vec<Conviction>, CheckError> {
         let files = check::expand(&[dir])?;
         let mut merge = Merge::open(&files, 0)?;
         let mut pids: HashMap<u64, Vec<u32>> = HashMap::new();
@@ -57,7 +63,7 @@ impl Liveness {
             }
         }
         let running = merge.sources().any(|s| s.header.role == Role::Nemesis && s.header.state == State::Open);
-        let mut judge = Self::new(promised);
+        let mut judge = Self::new(promised, pulse);
         let mut last = 0;
         while let Some(item) = merge.next()? {
             judge.names.extend(merge.new_names().into_iter().map(|(lock, label)| (lock, label.to_string())));
@@ -143,13 +149,14 @@ impl Liveness {
     fn look(&mut self, id: LockId, at: u64) {
         let Some(lock) = self.locks.get_mut(&id).filter(|_| self.faults.is_empty()) else { return };
         let Some(since) = lock.since.map(|since| since.max(self.last_fault_end)) else { return };
-        if at.saturating_sub(since) <= self.bound_ns {
+        let took = at.saturating_sub(since);
+        if took <= self.bound_ns || took <= self.bound_ns.saturating_add(HOPS.saturating_mul(self.pulse.late_ns(since, at))) {
             return;
         }
         let waiting = lock.waiting.len();
         lock.since = Some(at);
         let name = self.names.get(&id).cloned().unwrap_or_default();
-        let (took, promised) = ((at - since) / 1_000_000, self.promised.as_millis());
+        let (took, promised) = (took / 1_000_000, self.promised.as_millis());
         let sentence =
             format!("nobody held {name} and {waiting} waited for it, and nobody got it for {took} ms; promised are {promised} ms");
         self.found.push(Conviction { class: LIVENESS, name, at: since, sentence });
@@ -164,7 +171,8 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     fn tell(events: &[(u64, What, u64)]) -> usize {
-        let mut judge = Liveness::new(Duration::from_secs(1));
+        let pulse = Pulse::steady();
+        let mut judge = Liveness::new(Duration::from_secs(1), &pulse);
         for (at, what, claim) in events {
             let lock = if matches!(what, What::FaultBegin | What::FaultEnd) { LockId(9) } else { LOCK };
             judge.event(0, &Record { at: at * SECOND / 10, ..Record::about(*what, lock, *claim) });
@@ -187,7 +195,8 @@ mod tests {
 
     #[test]
     fn a_death_ends_what_was_held_and_waited_for() {
-        let mut judge = Liveness::new(Duration::from_secs(1));
+        let pulse = Pulse::steady();
+        let mut judge = Liveness::new(Duration::from_secs(1), &pulse);
         for (at, what, claim, file) in [(0, What::AcquireCalled, 1, 0), (0, What::Acquired, 1, 0), (1, What::AcquireCalled, 2, 1)] {
             judge.event(file, &Record { at: at * SECOND, ..Record::about(what, LOCK, claim) });
         }

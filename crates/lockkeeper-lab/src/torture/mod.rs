@@ -20,6 +20,7 @@ mod liveness;
 mod nemesis;
 mod orders;
 pub mod picture;
+mod pulse;
 mod random;
 mod raw;
 mod resource;
@@ -125,9 +126,9 @@ pub struct Options {
     pub time: Option<Duration>,
     /// How many client processes; 4 unless the client has a number of its own, and so with the next two.
     pub clients: Option<u32>,
-    /// How many tasks in each.
+    /// How many tasks in each; 8.
     pub tasks: Option<u32>,
-    /// How many names they contend for.
+    /// How many names they contend for; 8.
     pub names: Option<u32>,
     /// Which faults; empty = all that the arena has, or those that convict a broken client.
     pub faults: Vec<String>,

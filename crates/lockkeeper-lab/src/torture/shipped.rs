@@ -138,7 +138,7 @@ impl Worker {
         if turn.mode.permits().is_none() {
             self.touch(turn, &guard, token).await;
         }
-        if self.random.below(60) == 0 {
+        if self.random.below(150) == 0 {
             tokio::time::sleep(self.random.between(Duration::ZERO, Duration::from_millis(30))).await;
         }
         self.check(turn, &guard);
@@ -168,7 +168,7 @@ impl Worker {
             return;
         }
         // What was checked is true until now; the write may be on its way for longer.
-        if self.random.below(96) == 0 {
+        if self.random.below(200) == 0 {
             tokio::time::sleep(self.random.between(Duration::ZERO, Duration::from_millis(20))).await;
         }
         self.effect(turn, exclusive, token, Some(read)).await;

@@ -39,6 +39,8 @@ pub(super) trait Arena {
     fn url(&mut self, number: u32) -> String;
     /// What it promises.
     fn about(&self) -> About;
+    /// Told before any client starts that no fault will be asked of it.
+    fn is_left_alone(&mut self) {}
     /// The faults it has, besides those that need no control over a server.
     fn faults(&self) -> Vec<Fault> {
         Vec::new()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::fault::{FORGOTTEN, Fault, Hits, SPOIL_COUNTER};
+use super::super::fault::{FORGOTTEN, Fault, Hits, SET_BACK, SPOIL_COUNTER, STEP};
 use super::super::links::{self, Links};
 use super::super::resp::{Reply, Resp};
 use super::super::storm::Storm;
@@ -13,24 +13,10 @@ use crate::servers::redis::RedisServer;
 
 /// Leases are short, so that faults outlast them.
 const TTL: &str = "600ms";
-/// How far a clock steps: over every lease here.
-const STEP: Duration = Duration::from_secs(2);
 
 const fn server(name: &'static str, excuses: &'static [Class], what: &'static str) -> Fault {
     Fault { name, hits: Hits::Server, excuses, what }
 }
-
-/// A clock set back makes leases longer, and together with lost data takes numbers back.
-const SET_BACK: &[Class] = &[
-    Class::Overlap,
-    Class::ReadersWithWriter,
-    Class::PermitsExceeded,
-    Class::HoldVanished,
-    Class::ForeignRelease,
-    Class::SlowRecovery,
-    Class::TokenOrder,
-    Class::TokenRepeated,
-];
 
 const FAULTS: [Fault; 7] = [
     server("stop-server", &[], "the server is stopped as it stands, and goes on later"),
@@ -130,6 +116,10 @@ impl Arena for RedisArena {
 
     fn about(&self) -> About {
         self.about
+    }
+
+    fn is_left_alone(&mut self) {
+        self.links.go_direct();
     }
 
     fn faults(&self) -> Vec<Fault> {

@@ -91,6 +91,10 @@ impl Arena for ZooKeeperArena {
         self.about
     }
 
+    fn is_left_alone(&mut self) {
+        self.links.go_direct();
+    }
+
     fn faults(&self) -> Vec<Fault> {
         let followers: &[Fault] = if self.servers.len() > 1 { &FOLLOWERS } else { &[] };
         FAULTS.iter().chain(&links::FAULTS).chain(followers).copied().collect()

@@ -34,6 +34,7 @@ pub fn page<P: AsRef<Path>>(
         .iter()
         .map(|h| json!([h.lane, h.row, h.asked, h.from, h.to, h.token.to_string(), h.mode, h.deadline, h.end, h.records[0], h.records[1]]))
         .collect();
+    let waits: Vec<_> = timeline.waits.iter().map(|w| json!([w.lane, w.row, w.from, w.to, w.end, w.records[0], w.records[1]])).collect();
     let spans = |all: &[Span]| -> Vec<_> { all.iter().map(|s| json!([s.lane, s.from, s.to, s.text])).collect() };
     let clients: Vec<_> = report.clients.iter().map(|c| c.label.as_str()).collect();
     let convicted = convictions.iter().map(|c| {
@@ -59,6 +60,7 @@ pub fn page<P: AsRef<Path>>(
         "clients": clients,
         "length": timeline.length,
         "holds": holds,
+        "waits": waits,
         "pauses": spans(&timeline.pauses),
         "deaths": spans(&timeline.deaths),
         "faults": spans(&timeline.faults),
@@ -96,12 +98,13 @@ pub fn ascii<P: AsRef<Path>>(paths: &[P], report: &Report, convictions: &[Convic
         paint(name, &mut pauses.chain(deaths));
         for (row, name) in timeline.rows.iter().enumerate() {
             let holds = timeline.holds.iter().filter(|h| h.lane == lane && h.row == row);
-            let marks: Vec<_> = holds.map(|h| (h.from, h.to, if h.mode == "exclusive" { '#' } else { '+' })).collect();
-            paint(&format!("  {name}"), &mut marks.into_iter());
+            let waits = timeline.waits.iter().filter(|w| w.lane == lane && w.row == row).map(|w| (w.from, w.to, '-'));
+            let holds = holds.map(|h| (h.from, h.to, if h.mode == "exclusive" { '#' } else { '+' }));
+            paint(&format!("  {name}"), &mut waits.chain(holds));
         }
     }
     let moments = report.violations.iter().map(|v| v.at).chain(convictions.iter().map(|c| c.at)).map(|at| timeline.since_start(at));
     paint("violations", &mut moments.map(|at| (at, at, '^')));
-    text.push_str("# exclusive  + shared or permits  = stopped  x dead  ! fault  ^ violation\n");
+    text.push_str("# exclusive  + shared or permits  - waited in vain  = stopped  x dead  ! fault  ^ violation\n");
     Ok(text)
 }

@@ -7,8 +7,8 @@ use super::super::fault::STOP;
 use crate::check::CheckError;
 use crate::history::{HoldMode, Item, LockId, Merge, Record, Role, What};
 
-/// How many holds a picture shows; those beyond are left out, oldest kept.
-const HOLDS_MAX: usize = 20_000;
+/// How many holds a picture shows, and how many waits in vain; those beyond are left out, oldest kept.
+const SHOWN_MAX: usize = 20_000;
 
 /// One hold.
 pub(super) struct Held {
@@ -22,6 +22,17 @@ pub(super) struct Held {
     pub(super) deadline: Option<u64>,
     pub(super) end: &'static str,
     /// The file and the record of its grant.
+    pub(super) records: [u64; 2],
+}
+
+/// A wait that ended without a grant.
+pub(super) struct Wait {
+    pub(super) lane: usize,
+    pub(super) row: usize,
+    pub(super) from: u64,
+    pub(super) to: u64,
+    pub(super) end: &'static str,
+    /// The file and the record of its call.
     pub(super) records: [u64; 2],
 }
 
@@ -39,6 +50,7 @@ pub(super) struct Timeline {
     pub(super) lanes: Vec<String>,
     pub(super) rows: Vec<String>,
     pub(super) holds: Vec<Held>,
+    pub(super) waits: Vec<Wait>,
     pub(super) pauses: Vec<Span>,
     pub(super) deaths: Vec<Span>,
     pub(super) faults: Vec<Span>,
@@ -54,6 +66,7 @@ pub(super) struct Timeline {
 }
 
 struct Open {
+    lock: LockId,
     asked: u64,
     granted: Option<Record>,
     index: u64,
@@ -106,7 +119,7 @@ impl Timeline {
         let key = (file, record.claim);
         match record.what {
             What::AcquireCalled => {
-                self.open.insert(key, Open { asked: at, granted: None, index });
+                self.open.insert(key, Open { lock: record.lock, asked: at, granted: None, index });
             }
             What::Acquired => {
                 if let Some(open) = self.open.get_mut(&key) {
@@ -115,9 +128,14 @@ impl Timeline {
             }
             What::ReleaseCalled => self.close(key, at, "released"),
             What::Lost => self.close(key, at, "lost"),
-            What::Busy | What::TimedOut | What::AcquireUnknown | What::AcquireFailed | What::Cancelled => {
+            // Who only tried did not wait.
+            What::Busy => {
                 self.open.remove(&key);
             }
+            What::TimedOut => self.close(key, at, "timed out"),
+            What::AcquireUnknown => self.close(key, at, "ended unknown"),
+            What::AcquireFailed => self.close(key, at, "failed"),
+            What::Cancelled => self.close(key, at, "given up"),
             What::FaultBegin => {
                 self.open_faults.insert((record.lock, record.number), at);
             }
@@ -152,17 +170,22 @@ impl Timeline {
         self.faults.push(Span { lane, from, to, text });
     }
 
+    /// A hold is over, or a wait that came to nothing.
     fn close(&mut self, key: (u32, u64), to: u64, end: &'static str) {
         let Some(open) = self.open.remove(&key) else { return };
-        let (Some(granted), Some(Some(lane))) = (open.granted, self.lane_of_file.get(key.0 as usize).copied()) else { return };
-        if self.holds.len() >= HOLDS_MAX {
+        let Some(Some(lane)) = self.lane_of_file.get(key.0 as usize).copied() else { return };
+        let records = [u64::from(key.0), open.index];
+        let Some(granted) = open.granted else {
+            if self.waits.len() < SHOWN_MAX {
+                let row = self.row(open.lock);
+                self.waits.push(Wait { lane, row, from: open.asked, to, end, records });
+            }
+            return;
+        };
+        if self.holds.len() >= SHOWN_MAX {
             return;
         }
-        let next = self.rows.len();
-        let row = *self.row_of.entry(granted.lock).or_insert(next);
-        if row == next {
-            self.rows.push(self.names.get(&granted.lock).cloned().unwrap_or_default());
-        }
+        let row = self.row(granted.lock);
         let mode = match granted.mode {
             HoldMode::Exclusive => "exclusive",
             HoldMode::Permits => "permits",
@@ -170,8 +193,17 @@ impl Timeline {
         };
         let deadline = (granted.deadline > 0).then(|| self.since_start(granted.deadline));
         let from = self.since_start(granted.at);
-        let records = [u64::from(key.0), open.index];
         self.holds.push(Held { lane, row, asked: open.asked, from, to, token: granted.token, mode, deadline, end, records });
+    }
+
+    /// The row of a lock, a new one for one that was not seen before.
+    fn row(&mut self, lock: LockId) -> usize {
+        let next = self.rows.len();
+        let row = *self.row_of.entry(lock).or_insert(next);
+        if row == next {
+            self.rows.push(self.names.get(&lock).cloned().unwrap_or_default());
+        }
+        row
     }
 
     fn close_all(&mut self, pid: u64, at: u64) {
@@ -192,6 +224,7 @@ impl Timeline {
             self.deaths.push(Span { lane: Some(lane), from, to: length, text: "dead".to_owned() });
         }
         self.holds.sort_by_key(|h| h.from);
+        self.waits.sort_by_key(|w| w.from);
         self.sort_rows();
     }
 
@@ -205,8 +238,8 @@ impl Timeline {
                 *row = new;
             }
         }
-        for hold in &mut self.holds {
-            hold.row = new_row.get(hold.row).copied().unwrap_or(hold.row);
+        for row in self.holds.iter_mut().map(|h| &mut h.row).chain(self.waits.iter_mut().map(|w| &mut w.row)) {
+            *row = new_row.get(*row).copied().unwrap_or(*row);
         }
         self.rows.sort();
     }
@@ -214,4 +247,36 @@ impl Timeline {
 
 fn histories<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<PathBuf>, CheckError> {
     crate::check::expand(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkeeper::{Kind, Mode};
+
+    use super::*;
+    use crate::history::{Writer, WriterOptions};
+
+    #[test]
+    fn waits_that_ended_without_a_grant_are_drawn_and_tries_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("client.lkh");
+        let writer = Writer::create(&path, WriterOptions { label: "client 1".to_owned(), ..WriterOptions::default() }).unwrap();
+        let told = |what, claim| writer.write_for(Kind::Lock, "a", Record::about(what, LockId::NONE, claim).mode(Mode::Exclusive));
+        let ends = [What::TimedOut, What::AcquireUnknown, What::AcquireFailed, What::Cancelled, What::Busy];
+        for (claim, what) in (1..).zip(ends) {
+            told(What::AcquireCalled, claim);
+            told(what, claim);
+        }
+        told(What::AcquireCalled, 6);
+        told(What::Acquired, 6);
+        told(What::ReleaseCalled, 6);
+        told(What::AcquireCalled, 7);
+        writer.finish().unwrap();
+        let timeline = Timeline::read(&[&path]).unwrap();
+        let waits: Vec<_> = timeline.waits.iter().map(|w| (w.lane, w.row, w.end)).collect();
+        assert_eq!(waits, ["timed out", "ended unknown", "failed", "given up", "open"].map(|end| (0, 0, end)));
+        assert!(timeline.waits.iter().all(|w| w.from <= w.to && w.to <= timeline.length));
+        assert_eq!(timeline.holds.iter().map(|h| h.end).collect::<Vec<_>>(), ["released"]);
+        assert_eq!((timeline.lanes, timeline.rows), (vec!["client 1".to_owned()], vec!["a".to_owned()]));
+    }
 }

@@ -1,0 +1,84 @@
+//! How late this machine runs a thread that is due: what a bound on time has to forgive, and no more.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::storm::Storm;
+use crate::history::Writer;
+
+/// How often it beats.
+const EVERY: Duration = Duration::from_millis(10);
+/// What every machine takes to wake a thread.
+const USUAL_NS: u64 = 1_000_000;
+
+/// A thread that is due again and again, and writes down when it came late.
+pub(super) struct Pulse {
+    late: Arc<Mutex<Late>>,
+    _beat: Option<Storm>,
+}
+
+/// When it came, and how late it was.
+#[derive(Default)]
+struct Late(Vec<(u64, u64)>);
+
+impl Late {
+    fn beat(&mut self, last: u64, now: u64) {
+        let late = now.saturating_sub(last).saturating_sub(u64::try_from(EVERY.as_nanos()).unwrap_or(0));
+        if late > USUAL_NS {
+            self.0.push((now, late));
+        }
+    }
+
+    /// How much of a time went by without it.
+    fn within(&self, from: u64, to: u64) -> u64 {
+        let first = self.0.partition_point(|(at, _)| *at <= from);
+        let missed = |(at, late): &(u64, u64)| (*at).min(to).saturating_sub(at.saturating_sub(*late).max(from));
+        self.0.iter().skip(first).take_while(|(at, late)| at.saturating_sub(*late) < to).map(missed).sum()
+    }
+}
+
+impl Pulse {
+    pub(super) fn start() -> Result<Self, String> {
+        let late = Arc::new(Mutex::new(Late::default()));
+        let (told, mut last) = (late.clone(), Writer::now());
+        let beat = move || {
+            let now = Writer::now();
+            told.lock().unwrap_or_else(PoisonError::into_inner).beat(last, now);
+            last = now;
+        };
+        Ok(Self { late, _beat: Some(Storm::begin(EVERY, beat)?) })
+    }
+
+    /// One that never was late.
+    #[cfg(test)]
+    pub(super) fn steady() -> Self {
+        Self { late: Arc::default(), _beat: None }
+    }
+
+    /// For how many nanoseconds of this time a thread that was due did not run.
+    pub(super) fn late_ns(&self, from: u64, to: u64) -> u64 {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner).within(from, to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn what_is_late_counts_for_the_time_in_which_it_was() {
+        let mut late = Late::default();
+        late.beat(0, 10 * MS);
+        late.beat(10 * MS, 21 * MS);
+        assert_eq!(late.within(0, 1_000 * MS), 0, "as usual");
+        late.beat(21 * MS, 81 * MS);
+        late.beat(81 * MS, 191 * MS);
+        assert_eq!(late.within(0, 1_000 * MS), 150 * MS);
+        assert_eq!(late.within(0, 51 * MS), 20 * MS, "it was due at 31 and did not come until 81");
+        assert_eq!(late.within(81 * MS, 91 * MS), 0);
+        assert_eq!(late.within(100 * MS, 110 * MS), 10 * MS);
+        assert_eq!(late.within(200 * MS, 300 * MS), 0);
+    }
+}
