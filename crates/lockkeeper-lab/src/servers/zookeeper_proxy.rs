@@ -56,6 +56,8 @@ struct Shared {
     lose_reply_to: Option<i32>,
     /// The connection is cut instead of passing on a request of this kind.
     cut_before: Option<i32>,
+    /// Transactions that check this node check one that is not there.
+    denied: Option<String>,
     connections: BTreeMap<u64, (TcpStream, TcpStream)>,
     stopped: bool,
 }
@@ -178,6 +180,11 @@ impl Proxy {
         lock(&self.shared).cut_before = Some(operation);
     }
 
+    /// The quorum answers that this node is not there, and the server goes on showing it.
+    pub fn deny(&self, path: &str) {
+        lock(&self.shared).denied = Some(path.to_owned());
+    }
+
     /// Whether what [`Proxy::lose_reply_to`] or [`Proxy::cut_before`] asked for has happened.
     pub fn has_struck(&self) -> bool {
         let state = lock(&self.shared);
@@ -233,7 +240,7 @@ fn wait(shared: &Arc<(Mutex<Shared>, Condvar)>, held: impl Fn(&Shared) -> bool) 
 
 fn requests(shared: &Arc<(Mutex<Shared>, Condvar)>, mut from: TcpStream, mut to: TcpStream, awaited: &Mutex<Option<i32>>) {
     let mut first = true;
-    while let Ok(frame) = frame(&mut from) {
+    while let Ok(mut frame) = frame(&mut from) {
         wait(shared, |s| s.hold_requests);
         // The first frame hands over the session and is no request.
         if !std::mem::replace(&mut first, false) {
@@ -244,6 +251,9 @@ fn requests(shared: &Arc<(Mutex<Shared>, Condvar)>, mut from: TcpStream, mut to:
                 break;
             }
             *state.requests.entry(operation).or_default() += 1;
+            if let Some(path) = state.denied.as_ref().filter(|_| operation == op::MULTI) {
+                deny(&mut frame, path);
+            }
             if state.lose_reply_to == Some(operation) {
                 state.lose_reply_to = None;
                 *awaited.lock().unwrap_or_else(PoisonError::into_inner) = Some(xid);
@@ -256,6 +266,17 @@ fn requests(shared: &Arc<(Mutex<Shared>, Condvar)>, mut from: TcpStream, mut to:
     // What was held back has passed by now, also when the client had left before.
     _ = from.shutdown(Shutdown::Both);
     _ = to.shutdown(Shutdown::Both);
+}
+
+/// Changes the last letter of every mention of a path.
+fn deny(frame: &mut [u8], path: &str) {
+    let mentions: Vec<usize> =
+        (0..frame.len()).filter(|at| frame.get(*at..).is_some_and(|rest| rest.starts_with(path.as_bytes()))).collect();
+    for at in mentions {
+        if let Some(last) = frame.get_mut(at + path.len() - 1) {
+            *last = b'~';
+        }
+    }
 }
 
 fn replies(shared: &Arc<(Mutex<Shared>, Condvar)>, mut from: TcpStream, mut to: TcpStream, awaited: &Mutex<Option<i32>>) {

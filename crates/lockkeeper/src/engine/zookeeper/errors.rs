@@ -24,7 +24,7 @@ pub(super) fn refused(code: Code, path: &str) -> Error {
         Code::QUOTA_EXCEEDED => format!("the quota of {path} is used up: raise it, or delete what is not needed there"),
         Code::NO_NODE => format!("{path} went away again and again while it was being used: does its chroot exist?"),
         Code::BAD_ARGUMENTS => format!("ZooKeeper does not accept the path {path}"),
-        Code::UNIMPLEMENTED => "this ZooKeeper is too old: 3.5 or newer is needed".to_owned(),
+        Code::UNIMPLEMENTED => "this ZooKeeper is too old: 3.6 or newer is needed".to_owned(),
         TOO_MANY => format!("{path} has more than {PLACES_MAX} contenders, which is the limit"),
         OTHER_SHAPE => format!(
             "a semaphore of another shape stands beside {path}, and the two would not see each other: say semaphore=shared to stand in \

@@ -225,6 +225,7 @@ impl Engine for ZooKeeper {
         description.breaks = vec![
             "an ensemble restored from a backup, or set up anew, starts its transaction numbers again: tokens go back".to_owned(),
             "servers that run with forceSync=no can lose acknowledged writes in a power cut".to_owned(),
+            "a server that lost a transaction of its ensemble (ZOOKEEPER-4712, ZOOKEEPER-4785) can miss who stands first".to_owned(),
         ];
         description
     }
@@ -439,7 +440,7 @@ async fn look_at_places(shared: &Shared, claims: &[ClaimId]) {
         let mut state = shared.lock();
         for ((id, name), reply) in places.into_iter().zip(replies) {
             match reply {
-                Err(Code::NO_NODE) => state.step(id, Input::Happened { name, deleted: true }),
+                Err(Code::NO_NODE) => state.step(id, Input::Watched(name, Seen::Gone)),
                 // It looked like a contender before its first child came.
                 Ok(Reply::Data(_, stat)) if stat.is_directory() => state.step(id, Input::Watched(name, Seen::NoContender)),
                 _ => {}

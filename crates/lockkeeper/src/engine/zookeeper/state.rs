@@ -41,8 +41,8 @@ pub(super) enum Ticket {
     /// The nodes of several claims, created in one transaction.
     Together(Vec<ClaimId>),
     Call(Caller),
-    /// The write that proves the session.
-    Beat,
+    /// The write that proves the session, and asks whether these nodes are there that claims wait for.
+    Beat(Vec<(ClaimId, String)>),
     Auth,
 }
 
@@ -111,6 +111,8 @@ pub(super) struct State {
     pub(super) refused: Option<Error>,
     /// The engine is being closed.
     pub(super) closing: bool,
+    /// The server that we are connected to shows what the ensemble does not have: it is left.
+    pub(super) diverges: Option<String>,
     /// Why the last connection failed or ended.
     pub(super) last_failure: String,
     /// What the keeper wants to hear about, by the path below which it happens.
@@ -142,6 +144,7 @@ impl State {
             parked: Vec::new(),
             refused: None,
             closing: false,
+            diverges: None,
             last_failure: "no connection was tried yet".to_owned(),
             observers: HashMap::new(),
             outbox: Outbox::default(),
@@ -215,7 +218,7 @@ impl State {
         self.alive.answered(pending.sent, self.clock.now(), pending.write);
         match pending.ticket {
             Ticket::Nobody => {}
-            Ticket::Beat => self.beating = false,
+            Ticket::Beat(asked) => self.beaten(&asked, &result),
             Ticket::Auth => {
                 if let Err(code) = result {
                     self.refused = Some(super::errors::auth(code));
@@ -229,7 +232,7 @@ impl State {
         if pending.write {
             self.proven();
         }
-        Ok(())
+        self.diverges.take().map_or(Ok(()), Err)
     }
 
     fn happened(&mut self, event: WatchEvent) {
@@ -289,6 +292,7 @@ impl State {
         self.targets.clear();
         self.next_in_line.clear();
         self.beating = false;
+        self.diverges = None;
         for pending in std::mem::take(&mut self.pending) {
             if let Ticket::Call(sender) = pending.ticket {
                 self.outbox.calls.push((sender, Err(Fault::Lost)));
@@ -309,30 +313,6 @@ impl State {
             self.claim_session_ended(id);
         }
         self.outbox.events.push(Event::Ended { which: Which::Lease(session.lease()), why: Lost::SessionEnded });
-    }
-
-    /// Sends the write that proves the session, unless one is on its way.
-    ///
-    /// It checks that a node exists that always does: a transaction of the quorum that changes nothing and wakes nobody.
-    pub(super) fn beat(&mut self) {
-        if self.up && !std::mem::replace(&mut self.beating, true) {
-            let request = self.beat_request();
-            self.send(&request, Ticket::Beat);
-        }
-    }
-
-    /// How long the session lasts for certain.
-    pub(super) fn left(&self) -> std::time::Duration {
-        self.alive.left(self.clock.now(), self.options.drift_per_mille)
-    }
-
-    /// Whether so much is known of the session that a grant may rest on it.
-    pub(super) fn is_proven(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| self.left() >= session.timeout / 8)
-    }
-
-    pub(super) fn beat_request(&self) -> Request {
-        Request::Multi(vec![Request::Check { path: self.options.root(), version: -1 }])
     }
 
     /// Whether the session is to be ended: the engine is closed and nothing is held (what is held stays until the session

@@ -2,6 +2,7 @@
 
 mod answers;
 mod perform;
+mod proof;
 mod replies;
 mod together;
 mod turns;
@@ -42,6 +43,8 @@ pub(super) enum Step {
     Own(String),
     Watch(String),
     Peek(String),
+    /// Reads a node that the quorum does not have.
+    Doubted(String),
     Find {
         prefix: String,
     },
@@ -214,27 +217,6 @@ impl State {
         let lease = Lease { id: session.lease(), ttl: self.left(), since: Some(now), confirm: !self.is_proven() };
         let number = if permits { Number::None } else { Number::Ours(number) };
         Attempt::Granted(Grant { number, lease: Some(lease) })
-    }
-
-    /// It is the claim's turn: it holds as soon as the session is known to last.
-    fn prove(&mut self, id: ClaimId) {
-        if self.is_proven() {
-            return self.step(id, Input::Proven);
-        }
-        tracing::debug!(claim = %id, "its turn came, and the session has to be proven first");
-        self.beat();
-    }
-
-    /// A write was acknowledged: what does it prove?
-    pub(super) fn proven(&mut self) {
-        if !self.is_proven() {
-            return;
-        }
-        let wants = |id: &&ClaimId| self.claims.get(id).is_some_and(|e| e.machine.wants_proof());
-        let waiting: Vec<ClaimId> = self.next_in_line.iter().filter(wants).copied().collect();
-        for id in waiting {
-            self.step(id, Input::Proven);
-        }
     }
 
     pub(super) fn claim_link_up(&mut self, id: ClaimId) {

@@ -1,5 +1,7 @@
 //! What a claim's machine decides, done: one request, or the few that make a directory or take a number.
 
+use std::collections::{BTreeSet, HashMap};
+
 use super::{Build, Step};
 use crate::engine::zookeeper::layout::{Layout, Tag, write_seq};
 use crate::engine::zookeeper::options::Options;
@@ -15,10 +17,10 @@ impl State {
         if let Action::Say(say) = action {
             return self.say(id, say);
         }
-        let Some(entry) = self.claims.get_mut(&id) else { return };
         if !self.up {
             return;
         }
+        let Some(entry) = self.claims.get(&id) else { return };
         let at = |name: &str| format!("{}/{name}", entry.dir);
         let (request, step) = match action {
             Action::Create => {
@@ -41,6 +43,7 @@ impl State {
             Action::List => {
                 let dir = entry.dir.clone();
                 if entry.claim.kind == Kind::Semaphore {
+                    listen(&mut self.targets, &dir, id);
                     let request = Request::GetData { path: dir.clone(), watch: true };
                     self.send(&request, Ticket::Claim(id, Step::Limit));
                 }
@@ -50,8 +53,14 @@ impl State {
                 let data = limit::write(entry.claim.mode);
                 (Request::SetData { path: entry.dir.clone(), data, version: entry.limit.version }, Step::StoreLimit)
             }
-            Action::WatchOwn(name) => (Request::GetData { path: at(&name), watch: true }, Step::Own(name)),
-            Action::Watch(name) => (Request::GetData { path: at(&name), watch: true }, Step::Watch(name)),
+            Action::WatchOwn(name) => {
+                listen(&mut self.targets, &at(&name), id);
+                (Request::GetData { path: at(&name), watch: true }, Step::Own(name))
+            }
+            Action::Watch(name) => {
+                listen(&mut self.targets, &at(&name), id);
+                (Request::GetData { path: at(&name), watch: true }, Step::Watch(name))
+            }
             Action::Peek(name) => (Request::GetData { path: at(&name), watch: false }, Step::Peek(name)),
             Action::Find { writer } => {
                 let prefix = if writer { entry.turn.as_ref().map_or("", |t| t.prefix.as_str()) } else { &entry.prefix };
@@ -174,6 +183,11 @@ impl State {
             self.step(id, Input::Built(result));
         }
     }
+}
+
+/// Who is told about a path: from when the watch is asked for, so that nobody who asked earlier ends it.
+fn listen(targets: &mut HashMap<String, BTreeSet<ClaimId>>, path: &str, id: ClaimId) {
+    targets.entry(path.to_owned()).or_default().insert(id);
 }
 
 /// Where another library keeps the semaphore of the same name.

@@ -40,17 +40,15 @@ impl State {
                     }
                     _ => Err(Code::RUNTIME_INCONSISTENCY),
                 });
-                if seen.is_ok() && entry.machine.nodes().contains(&name.as_str()) {
+                if seen.is_err() {
                     let path = format!("{}/{name}", entry.dir);
-                    self.target(&path, id, true);
+                    self.forget_target(&path, id);
                 }
                 Input::Own(name, seen)
             }
             Step::Limit => {
                 if let Ok(Reply::Data(data, stat)) = result {
                     entry.limit = Limit::read(&data, &stat);
-                    let dir = entry.dir.clone();
-                    self.target(&dir, id, true);
                 }
                 // A directory that is not there is what the list says, too.
                 return;
@@ -59,20 +57,24 @@ impl State {
             Step::Before { node } => return self.number(id, node, result),
             Step::Number { node } => return self.numbered(id, node, result),
             Step::Watch(name) => {
-                let wanted = entry.machine.watched().contains(&name.as_str());
                 let path = format!("{}/{name}", entry.dir);
-                let seen = self.look_at(id, &name, result);
-                if matches!(seen, Seen::Here(_)) {
-                    self.target(&path, id, wanted);
+                if result.is_err() {
+                    self.forget_target(&path, id);
                 }
+                let seen = self.look_at(id, &name, result);
                 Input::Watched(name, seen)
             }
             Step::Peek(name) => {
                 let seen = self.look_at(id, &name, result);
                 Input::Peeked(name, seen)
             }
+            Step::Doubted(name) => return self.doubted(id, name, &result),
             Step::Find { prefix } => {
-                let Some(found) = self.found(id, &prefix, result) else { return };
+                let found = match result {
+                    Ok(Reply::Children(paths)) => self.found(id, &prefix, &paths),
+                    Ok(_) => Err(Code::RUNTIME_INCONSISTENCY),
+                    Err(code) => Err(code),
+                };
                 Input::Found(found)
             }
             Step::Delete(name) => Input::Deleted(name, result.map(|_| ())),
@@ -107,33 +109,19 @@ impl State {
         seen
     }
 
-    /// Remembers who is told about a path; or ends a watch that nobody wants any more.
-    fn target(&mut self, path: &str, id: ClaimId, wanted: bool) {
-        if wanted {
-            self.targets.entry(path.to_owned()).or_default().insert(id);
-        } else if !self.targets.contains_key(path) {
-            self.send(&Request::UnwatchData { path: path.to_owned() }, Ticket::Nobody);
-        }
-    }
-
     /// This session's nodes under a claim's prefix.
-    fn found(&mut self, id: ClaimId, prefix: &str, result: Result<Reply, Code>) -> Option<Vec<Child>> {
-        let entry = self.claims.get(&id)?;
-        let names: Vec<String> = match result {
-            Ok(Reply::Children(paths)) => {
-                let inside = format!("{}/", entry.dir);
-                paths.iter().filter_map(|p| p.strip_prefix(&inside)).map(str::to_owned).collect()
-            }
-            _ => Vec::new(),
-        };
+    fn found(&self, id: ClaimId, prefix: &str, paths: &[String]) -> Result<Vec<Child>, Code> {
+        let entry = self.claims.get(&id).ok_or(Code::NO_NODE)?;
+        let inside = format!("{}/", entry.dir);
+        let names: Vec<&str> = paths.iter().filter_map(|p| p.strip_prefix(&inside)).collect();
         // In a layout without ids, what other claims of ours know as theirs is not this one's.
         let known = |name: &str| {
             let others = self.claims.iter().filter(|(other, e)| **other != id && e.dir == entry.dir);
             others.flat_map(|(_, e)| e.machine.nodes()).any(|n| n == name)
         };
         let carries_ids = self.options.layout.names_carry_ids();
-        let ours = |name: &&String| name.starts_with(prefix) && (carries_ids || !known(name));
-        Some(names.iter().filter(ours).filter_map(|n| Child::read(n)).collect())
+        let ours = |name: &&str| name.starts_with(prefix) && (carries_ids || !known(name));
+        Ok(names.into_iter().filter(ours).filter_map(Child::read).collect())
     }
 
     /// Deletes those of this session's nodes that no claim knows: a create that a slow server passed on after its reply was
@@ -152,15 +140,21 @@ impl State {
         }
     }
 
+    /// A claim does not wait for a path any more: the watch ends with the last who does.
     pub(super) fn drop_target(&mut self, path: &str, id: ClaimId) {
-        let Some(ids) = self.targets.get_mut(path) else { return };
-        ids.remove(&id);
-        if ids.is_empty() {
-            self.targets.remove(path);
-            if self.up {
-                self.send(&Request::UnwatchData { path: path.to_owned() }, Ticket::Nobody);
-            }
+        if self.forget_target(path, id) && self.up {
+            self.send(&Request::UnwatchData { path: path.to_owned() }, Ticket::Nobody);
         }
+    }
+
+    /// Answers whether it was the last who is told about a path.
+    fn forget_target(&mut self, path: &str, id: ClaimId) -> bool {
+        let Some(ids) = self.targets.get_mut(path) else { return false };
+        let last = ids.remove(&id) && ids.is_empty();
+        if last {
+            self.targets.remove(path);
+        }
+        last
     }
 }
 

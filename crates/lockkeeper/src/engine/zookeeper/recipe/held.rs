@@ -276,11 +276,12 @@ impl Contender {
         }
     }
 
-    fn writer_found(&mut self, nodes: Vec<Child>, out: &mut Vec<Action>) {
+    fn writer_found(&mut self, nodes: Result<Vec<Child>, Code>, out: &mut Vec<Action>) {
         let Phase::Held(held) = &mut self.phase else { return };
         if held.way != (Way::Creating { doubt: true }) {
             return;
         }
+        let Ok(nodes) = nodes else { return };
         match first_of(nodes, out) {
             Some(Child { name, seq, .. }) => self.writer_is_there(Node::new(name, seq, None), out),
             None if self.leaving || held.taking_back => {

@@ -432,10 +432,15 @@ impl Contender {
     }
 
     /// What a create whose reply was lost came to.
-    fn found(&mut self, nodes: Vec<Child>, out: &mut Vec<Action>) {
+    fn found(&mut self, nodes: Result<Vec<Child>, Code>, out: &mut Vec<Action>) {
         if self.phase != Phase::Finding {
             return;
         }
+        let Ok(nodes) = nodes else {
+            // Asked again on the next link: to begin anew could mean to wait behind ourselves.
+            self.phase = Phase::Idle;
+            return;
+        };
         self.doubt = false;
         let first = first_of(nodes, out);
         match first {

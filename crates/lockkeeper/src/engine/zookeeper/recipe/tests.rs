@@ -154,3 +154,20 @@ fn great_and_small_claims_for_permits_in_many_long_histories_with_lost_links() {
         [(permits(1), false, LEAVE), (permits(3), false, LEAVE), (permits(2), false, LEAVE), (permits(1), true, LEAVE)];
     wander(&World::new(&all, 3), 3_000);
 }
+
+#[test]
+fn z2_a_create_in_doubt_stays_in_doubt_while_the_server_does_not_say_what_there_is() {
+    let mut machine = Contender::new(Want::Exclusive, false);
+    let mut step = |input| {
+        let mut out = Vec::new();
+        machine.step(input, &mut out);
+        out
+    };
+    assert_eq!(step(Input::LinkUp), [Action::Create, Action::List]);
+    step(Input::LinkDown);
+    assert_eq!(step(Input::LinkUp), [Action::Find { writer: false }]);
+    assert_eq!(step(Input::Found(Err(Code::UNIMPLEMENTED))), [], "no second node behind what may be our own");
+    step(Input::LinkDown);
+    assert_eq!(step(Input::LinkUp), [Action::Find { writer: false }]);
+    assert_eq!(step(Input::Found(Ok(Vec::new()))), [Action::Create, Action::List]);
+}

@@ -109,7 +109,13 @@ impl Contender {
                     self.moved = self.moved.max(mzxid);
                 }
             }
-            Seen::Gone => self.happened(name, true, out),
+            Seen::Gone => {
+                // Whatever it did before it went was not told.
+                if let Phase::Waiting(waiting) = &mut self.phase {
+                    waiting.armed.remove(name);
+                }
+                self.happened(name, true, out);
+            }
             Seen::NoContender => self.ignore(name, out),
         }
     }

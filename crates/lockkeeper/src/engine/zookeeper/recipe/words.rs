@@ -109,8 +109,8 @@ pub(in super::super) enum Input {
     Watched(String, Seen),
     /// Somebody's data was read.
     Peeked(String, Seen),
-    /// This session's nodes that carry the id asked for.
-    Found(Vec<Child>),
+    /// This session's nodes that carry the id asked for; what a server that does not say it has of ours stays in doubt.
+    Found(Result<Vec<Child>, Code>),
     Deleted(String, Result<(), Code>),
     /// Answers [`Action::CreateReader`].
     Made(Result<Node, Code>),

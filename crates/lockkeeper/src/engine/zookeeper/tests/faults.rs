@@ -3,8 +3,6 @@
 use lockkeeper_lab::servers::zookeeper::Ensemble;
 use lockkeeper_lab::servers::zookeeper_proxy::{Proxy, op};
 
-use tokio::sync::oneshot;
-
 use super::*;
 use crate::clock::Ticks;
 use crate::engine::zookeeper::layout::{Layout, Tag};
@@ -38,7 +36,7 @@ async fn end_session(client: &Client) {
 }
 
 /// When the holder itself stops believing in a grant: what the keeper computes from it.
-fn deadline(grant: &Grant) -> Ticks {
+pub(super) fn deadline(grant: &Grant) -> Ticks {
     let lease = grant.lease.unwrap();
     crate::protocol::lease::deadline(lease.since.expect("a grant that is certain"), lease.ttl, crate::protocol::lease::Drift::default())
 }
@@ -74,85 +72,6 @@ fn z1_the_holder_is_out_before_the_next_is_in_when_it_is_cut_off() {
         assert_eq!(one.lost(a.id).await, Lost::SessionEnded);
         assert!(matches!(one.release(&a).await, End::NotOurs));
         assert_eq!(two.children("x").await.len(), 1);
-    });
-}
-
-/// A thread on which a client's driver runs, and that can be stopped as a whole process can.
-struct Stoppable {
-    runtime: tokio::runtime::Handle,
-    end: Option<oneshot::Sender<()>>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Stoppable {
-    fn start() -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let (end, ended) = oneshot::channel();
-        let handle = runtime.handle().clone();
-        let thread = std::thread::spawn(move || _ = runtime.block_on(ended));
-        Self { runtime: handle, end: Some(end), thread: Some(thread) }
-    }
-
-    fn spawner(&self) -> Spawner {
-        let runtime = self.runtime.clone();
-        Spawner::new(move |task| drop(runtime.spawn(task)))
-    }
-
-    /// Stops it until the answer is dropped.
-    async fn stop(&self) -> std::sync::mpsc::Sender<()> {
-        let (go_on, stopped) = std::sync::mpsc::channel::<()>();
-        let (tell, told) = oneshot::channel();
-        self.runtime.spawn(async move {
-            tell.send(()).unwrap();
-            _ = stopped.recv();
-        });
-        told.await.unwrap();
-        go_on
-    }
-}
-
-impl Drop for Stoppable {
-    fn drop(&mut self) {
-        drop(self.end.take());
-        if let Some(thread) = self.thread.take() {
-            thread.join().unwrap();
-        }
-    }
-}
-
-#[test]
-fn z1_what_is_read_after_a_long_pause_is_no_grant_also_for_who_asks_meanwhile() {
-    run(async {
-        let place = Place::new().await;
-        let thread = Stoppable::start();
-        let one = Client::open_with(&place.url("session_timeout=2s"), thread.spawner()).await.unwrap();
-        let [two, three] = place.clients("").await;
-        let (a, b, c) = (claim("x"), claim("x"), claim("x"));
-        two.lock(&b).await;
-        assert!(matches!(one.join(&a).await, Attempt::InLine(_)));
-        until("it knows whom it waits for", || async {
-            matches!(answer(one.engine.recheck(&[a.id])).await[..], [Attempt::InLine(_)]) && one.is_next(&a)
-        })
-        .await;
-        let stopped = thread.stop().await;
-        // Its turn comes while it is stopped, then its session ends, and somebody else has the lock.
-        assert!(matches!(two.release(&b).await, End::Freed));
-        three.lock(&c).await;
-        // The net is cast before anything is read.
-        let (net, again) = (one.engine.recheck(&[a.id]), one.engine.attempt(&a, Line::Join));
-        drop(stopped);
-        for answered in answer(net).await.into_iter().chain([answer(again).await]) {
-            if let Attempt::Granted(grant) = answered {
-                assert!(deadline(&grant) <= one.clock.now(), "{grant:?} while somebody else holds");
-            }
-        }
-        assert!(one.is_quiet_about(a.id));
-        assert!(matches!(three.release(&c).await, End::Freed));
-        one.lock_stubbornly(&a).await;
-        assert!(matches!(one.release(&a).await, End::Freed));
-        for client in [&one, &two, &three] {
-            client.close().await;
-        }
     });
 }
 
@@ -520,13 +439,8 @@ fn events_are_read_for_what_they_are() {
 }
 
 impl Client {
-    /// Whether the claim would be granted by the next event.
-    fn is_next(&self, claim: &Claim) -> bool {
-        self.engine.shared().unwrap().lock().next_in_line.contains(&claim.id)
-    }
-
     /// Asks again while it is not known, as the keeper does.
-    async fn lock_stubbornly(&self, claim: &Claim) {
+    pub(super) async fn lock_stubbornly(&self, claim: &Claim) {
         loop {
             match self.join(claim).await {
                 Attempt::Granted(_) => return,

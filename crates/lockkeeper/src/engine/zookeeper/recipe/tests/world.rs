@@ -254,7 +254,7 @@ impl World {
             Action::Find { writer } => {
                 let tag = if writer { Tag::Write } else { self.own_tag(at) };
                 let mine = self.nodes.iter().filter(|(_, s)| s.owner == at).map(|(n, _)| Self::child(n));
-                Input::Found(mine.filter(|c| c.tag == tag).collect())
+                Input::Found(Ok(mine.filter(|c| c.tag == tag).collect()))
             }
             Action::Delete(name) | Action::Discard(name) => {
                 let there = self.nodes.remove(&name).is_some();

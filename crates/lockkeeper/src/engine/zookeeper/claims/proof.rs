@@ -1,0 +1,108 @@
+//! What only the quorum can prove: that the session lasts, and that those are there whom claims wait for.
+//!
+//! Both go in one transaction that changes nothing and wakes nobody: it checks that nodes exist.
+//!
+//! A server that lost a transaction shows a node that is gone everywhere else, and its deletion is never told there. Faults
+//! of ZooKeeper make such servers when they fail and come back (ZOOKEEPER-4712, ZOOKEEPER-4785, ZOOKEEPER-5010). Who waits for
+//! that node would wait for ever. So if the quorum does not have it and the server, asked after that, still shows it, the
+//! claim looks past it, and the server is left: what it does not show cannot be known.
+
+use crate::engine::zookeeper::proto::{Code, Reply, Request};
+use crate::engine::zookeeper::recipe::{Input, Seen};
+use crate::engine::zookeeper::state::{State, Ticket};
+use crate::id::ClaimId;
+
+use super::Step;
+
+/// How many nodes are asked about at once.
+const ASKED_MAX: usize = 64;
+
+impl State {
+    /// How long the session lasts for certain.
+    pub(in super::super) fn left(&self) -> std::time::Duration {
+        self.alive.left(self.clock.now(), self.options.drift_per_mille)
+    }
+
+    /// Whether so much is known of the session that a grant may rest on it.
+    pub(in super::super) fn is_proven(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| self.left() >= session.timeout / 8)
+    }
+
+    /// It is the claim's turn: it holds as soon as the session is known to last.
+    pub(super) fn prove(&mut self, id: ClaimId) {
+        if self.is_proven() {
+            return self.step(id, Input::Proven);
+        }
+        tracing::debug!(claim = %id, "its turn came, and the session has to be proven first");
+        self.beat();
+    }
+
+    /// A write was acknowledged: what does it prove?
+    pub(in super::super) fn proven(&mut self) {
+        if !self.is_proven() {
+            return;
+        }
+        let wants = |id: &&ClaimId| self.claims.get(id).is_some_and(|e| e.machine.wants_proof());
+        let waiting: Vec<ClaimId> = self.next_in_line.iter().filter(wants).copied().collect();
+        for id in waiting {
+            self.step(id, Input::Proven);
+        }
+    }
+
+    /// Sends the write that proves the session, unless one is on its way.
+    pub(in super::super) fn beat(&mut self) {
+        if !self.up || std::mem::replace(&mut self.beating, true) {
+            return;
+        }
+        let next = self.next_in_line.iter().filter_map(|id| Some((*id, self.claims.get(id)?)));
+        let nodes = next.flat_map(|(id, entry)| entry.machine.watched().into_iter().map(move |name| (id, &entry.dir, name.to_owned())));
+        let (asked, checks): (Vec<_>, Vec<_>) = nodes
+            .take(ASKED_MAX)
+            .map(|(id, dir, name)| {
+                let check = Request::Check { path: format!("{dir}/{name}"), version: -1 };
+                ((id, name), check)
+            })
+            .unzip();
+        let all = [self.beat_check()].into_iter().chain(checks).collect();
+        self.send(&Request::Multi(all), Ticket::Beat(asked));
+    }
+
+    /// What proves the session and nothing else.
+    pub(in super::super) fn beat_request(&self) -> Request {
+        Request::Multi(vec![self.beat_check()])
+    }
+
+    /// A node that always exists.
+    fn beat_check(&self) -> Request {
+        Request::Check { path: self.options.root(), version: -1 }
+    }
+
+    /// The quorum has answered: the first node that it does not have is read again, behind that answer.
+    pub(in super::super) fn beaten(&mut self, asked: &[(ClaimId, String)], result: &Result<Reply, Code>) {
+        self.beating = false;
+        let Ok(Reply::Many(parts)) = result else { return };
+        let gone = parts.iter().skip(1).position(|part| *part == Err(Code::NO_NODE));
+        let Some((id, name)) = gone.and_then(|at| asked.get(at)) else { return };
+        let Some(entry) = self.claims.get(id) else { return };
+        if entry.machine.watched().contains(&name.as_str()) {
+            let request = Request::GetData { path: format!("{}/{name}", entry.dir), watch: false };
+            self.send(&request, Ticket::Claim(*id, Step::Doubted(name.clone())));
+        }
+    }
+
+    /// What the server shows of a node that the quorum does not have.
+    pub(super) fn doubted(&mut self, id: ClaimId, name: String, result: &Result<Reply, Code>) {
+        let Some(entry) = self.claims.get(&id) else { return };
+        match result {
+            // Its end was not told.
+            Err(Code::NO_NODE) => self.step(id, Input::Watched(name, Seen::Gone)),
+            Ok(Reply::Data(..)) => {
+                let path = format!("{}/{name}", entry.dir);
+                tracing::error!(path, "the ZooKeeper server shows a node that its ensemble does not have: its data diverges; it is left");
+                self.diverges = Some(format!("it shows {path}, which its ensemble does not have"));
+                self.step(id, Input::Watched(name, Seen::NoContender));
+            }
+            _ => {}
+        }
+    }
+}

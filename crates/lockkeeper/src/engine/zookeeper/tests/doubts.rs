@@ -1,0 +1,143 @@
+//! News that is old, watches that cross, servers that are wrong.
+
+use lockkeeper_lab::servers::zookeeper_proxy::Proxy;
+use tokio::sync::oneshot;
+
+use super::faults::deadline;
+use super::*;
+
+/// A thread on which a client's driver runs, and that can be stopped as a whole process can.
+struct Stoppable {
+    runtime: tokio::runtime::Handle,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Stoppable {
+    fn start() -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (end, ended) = oneshot::channel();
+        let handle = runtime.handle().clone();
+        let thread = std::thread::spawn(move || _ = runtime.block_on(ended));
+        Self { runtime: handle, end: Some(end), thread: Some(thread) }
+    }
+
+    fn spawner(&self) -> Spawner {
+        let runtime = self.runtime.clone();
+        Spawner::new(move |task| drop(runtime.spawn(task)))
+    }
+
+    /// Stops it until the answer is dropped.
+    async fn stop(&self) -> std::sync::mpsc::Sender<()> {
+        let (go_on, stopped) = std::sync::mpsc::channel::<()>();
+        let (tell, told) = oneshot::channel();
+        self.runtime.spawn(async move {
+            tell.send(()).unwrap();
+            _ = stopped.recv();
+        });
+        told.await.unwrap();
+        go_on
+    }
+}
+
+impl Drop for Stoppable {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+#[test]
+fn z1_what_is_read_after_a_long_pause_is_no_grant_also_for_who_asks_meanwhile() {
+    run(async {
+        let place = Place::new().await;
+        let thread = Stoppable::start();
+        let one = Client::open_with(&place.url("session_timeout=2s"), thread.spawner()).await.unwrap();
+        let [two, three] = place.clients("").await;
+        let (a, b, c) = (claim("x"), claim("x"), claim("x"));
+        two.lock(&b).await;
+        assert!(matches!(one.join(&a).await, Attempt::InLine(_)));
+        until("it knows whom it waits for", || async {
+            matches!(answer(one.engine.recheck(&[a.id])).await[..], [Attempt::InLine(_)]) && one.is_next(&a)
+        })
+        .await;
+        let stopped = thread.stop().await;
+        // Its turn comes while it is stopped, then its session ends, and somebody else has the lock.
+        assert!(matches!(two.release(&b).await, End::Freed));
+        three.lock(&c).await;
+        // The net is cast before anything is read.
+        let (net, again) = (one.engine.recheck(&[a.id]), one.engine.attempt(&a, Line::Join));
+        drop(stopped);
+        for answered in answer(net).await.into_iter().chain([answer(again).await]) {
+            if let Attempt::Granted(grant) = answered {
+                assert!(deadline(&grant) <= one.clock.now(), "{grant:?} while somebody else holds");
+            }
+        }
+        assert!(one.is_quiet_about(a.id));
+        assert!(matches!(three.release(&c).await, End::Freed));
+        one.lock_stubbornly(&a).await;
+        assert!(matches!(one.release(&a).await, End::Freed));
+        for client in [&one, &two, &three] {
+            client.close().await;
+        }
+    });
+}
+
+#[test]
+fn z11_a_server_that_shows_what_its_ensemble_does_not_have_is_left_and_nobody_waits_for_that() {
+    run(async {
+        let place = Place::new().await;
+        let proxy = Proxy::start(place.port).unwrap();
+        let one = Client::open(&place.url_at(proxy.port(), "session_timeout=2s")).await.unwrap();
+        let two = place.client().await;
+        let (a, b) = (claim("x"), claim("x"));
+        two.lock(&b).await;
+        assert!(matches!(one.join(&a).await, Attempt::InLine(_)));
+        let node = two.children("x").await.into_iter().min_by_key(|name| name.rsplit('-').next().map(str::to_owned)).unwrap();
+        let connects = proxy.connects();
+        // From here on it is a node that one server has forgotten to delete.
+        proxy.deny(&two.path(&format!("x/{node}")));
+        one.event(|e| matches!(e, Event::Link { up: false }).then_some(())).await;
+        one.granted(a.id).await;
+        assert!(proxy.connects() > connects, "it went to another server");
+        assert_eq!(two.children("x").await.len(), 2);
+        assert!(matches!(one.release(&a).await, End::Freed));
+    });
+}
+
+#[test]
+fn r10_a_claim_that_leaves_does_not_end_the_watch_that_another_has_just_asked_for() {
+    run(async {
+        let place = Place::new().await;
+        let [one, two] = place.clients("").await;
+        let (held, a, b) = (claim("x"), claim("x"), claim("x"));
+        two.lock(&held).await;
+        assert!(matches!(one.join(&a).await, Attempt::InLine(_)));
+        let joining = one.engine.attempt(&b, Line::Join);
+        // The requests for its watches have just been sent.
+        until_it_waits(&one, &b).await;
+        let leaving = one.engine.withdraw(a.id);
+        assert!(matches!(answer(joining).await, Attempt::InLine(_)));
+        assert!(matches!(answer(leaving).await, End::Freed));
+        until("only two are left", || async { two.children("x").await.len() == 2 && one.is_next(&b) }).await;
+        assert!(matches!(two.release(&held).await, End::Freed));
+        one.granted(b.id).await;
+    });
+}
+
+/// Nothing else runs between the step that makes it wait and this.
+async fn until_it_waits(client: &Client, claim: &Claim) {
+    let waits = || client.engine.shared().unwrap().lock().claims.get(&claim.id).is_some_and(|e| e.machine.waits_for().is_some());
+    while !waits() {
+        tokio::task::yield_now().await;
+    }
+}
+
+impl Client {
+    /// Whether the claim would be granted by the next event.
+    fn is_next(&self, claim: &Claim) -> bool {
+        self.engine.shared().unwrap().lock().next_in_line.contains(&claim.id)
+    }
+}
