@@ -76,6 +76,10 @@ pub fn story(entry: &Entry, engine: &str) -> String {
         let mut more = vec![mode(holder)];
         more.extend(holder.token.map(|t| format!("token {t}")));
         more.extend(holder.expires_in.map(|left| format!("lease ends in {}", spoken(left))));
+        // A key that another program left: it ends by nothing but a forced release.
+        let left_for_ever =
+            engine == "redis" && holder.host.is_none() && holder.mode == Some(Mode::Exclusive) && holder.expires_in.is_none();
+        more.extend(left_for_ever.then(|| "without a time to live".to_owned()));
         more.retain(|m| !m.is_empty());
         text = text + &words.join(" ") + if more.is_empty() { "" } else { ", " } + &more.join(", ") + "\n";
     }

@@ -2,6 +2,7 @@
 
 use super::options::{Address, Layout, RedisOptions};
 use super::pipe::Broken;
+use super::script::Call;
 use crate::error::{Error, ErrorKind};
 
 /// The layout's number that this release writes (R17).
@@ -27,6 +28,39 @@ pub(super) fn unreachable(address: &Address, why: impl std::fmt::Display) -> Err
     )
 }
 
+/// What the error of a script means: as [`server`], and with the keys or commands that it can be about.
+pub(super) fn script(options: &RedisOptions, call: &Call, text: &str) -> Error {
+    const KEYS_NAMED: usize = 4;
+    if text.contains("WRONGTYPE ") && call.keys.len() <= KEYS_NAMED {
+        let which = match call.keys.as_slice() {
+            [key] => format!("the key {key} is"),
+            keys => format!("one of the keys {} is", keys.join(", ")),
+        };
+        return another_type(options, &which);
+    }
+    if text.contains("user executing the script can't") {
+        let why = text.trim_start_matches("ERR ").split(" script: ").next().unwrap_or_default();
+        let commands = call.script.get().commands().collect::<Vec<_>>().join(", ");
+        let message = format!(
+            "Redis at {} does not let {} do that: {}; the script uses {commands}, and {}",
+            options.address,
+            who(options),
+            lower(why),
+            needed(options, "EVALSHA")
+        );
+        return Error::new(ErrorKind::Refused, message);
+    }
+    server(options, "EVALSHA", text)
+}
+
+fn another_type(options: &RedisOptions, which: &str) -> Error {
+    let other = match options.layout {
+        Layout::Native => "namespace",
+        Layout::Redisson | Layout::Plain => "name",
+    };
+    Error::new(ErrorKind::Corrupt, format!("{which} of another type than lockkeeper writes: rename or delete it, or use another {other}"))
+}
+
 /// What an answer that is an error means. `doing` is the command's name, for permissions.
 pub(super) fn server(options: &RedisOptions, doing: &str, text: &str) -> Error {
     let at = &options.address;
@@ -43,7 +77,7 @@ pub(super) fn server(options: &RedisOptions, doing: &str, text: &str) -> Error {
         "ERR" if rest.contains("AUTH") && rest.contains("without any password configured") => refused(format!(
             "Redis at {at} has no password for the default user, but the URL gives one: take it out, or name the user it belongs to"
         )),
-        "NOPERM" => refused(format!("Redis at {at} does not let {} do that: {}; {}", who(options), lower(rest), needed(doing))),
+        "NOPERM" => refused(format!("Redis at {at} does not let {} do that: {}; {}", who(options), lower(rest), needed(options, doing))),
         "READONLY" => refused(format!("Redis at {at} is a read-only replica: give the URL of its primary")),
         "OOM" => refused(format!("Redis at {at} is out of memory (maxmemory): free some or raise the limit")).temporary(true),
         "MISCONF" => refused(format!("Redis at {at} refuses writes because it cannot save to its disk: {}", lower(rest))).temporary(true),
@@ -53,16 +87,7 @@ pub(super) fn server(options: &RedisOptions, doing: &str, text: &str) -> Error {
         "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" => {
             Error::new(ErrorKind::Unreachable, format!("Redis at {at} is not ready: {}", lower(rest)))
         }
-        "WRONGTYPE" => Error::new(
-            ErrorKind::Corrupt,
-            format!(
-                "a key of another type stands where the lock's record belongs: rename or delete it, or use another {}",
-                match options.layout {
-                    Layout::Native => "namespace",
-                    Layout::Redisson | Layout::Plain => "name",
-                }
-            ),
-        ),
+        "WRONGTYPE" => another_type(options, "a key is"),
         "MOVED" | "CLUSTERDOWN" | "CROSSSLOT" | "ASK" => cluster(at),
         _ if rest.contains("unknown command") && !doing.starts_with("EVAL") => Error::new(
             ErrorKind::Unsupported,
@@ -137,10 +162,12 @@ fn who(options: &RedisOptions) -> String {
 }
 
 /// "This user has no permissions to run the 'evalsha' command" names the command; the help says what all is needed.
-fn needed(doing: &str) -> String {
-    format!(
-        "{doing} needs +@scripting, +@read, +@write, +@pubsub, +@connection and +time, and the keys and channels of the namespace (~lockkeeper:* &lockkeeper:*)"
-    )
+fn needed(options: &RedisOptions, doing: &str) -> String {
+    let keys = match options.layout {
+        Layout::Native => format!("the keys and channels of the namespace (~{0}:* &{0}:*)", options.namespace),
+        Layout::Redisson | Layout::Plain => "the names' keys and channels".to_owned(),
+    };
+    format!("{doing} needs +@scripting, +@read, +@write, +@pubsub, +@connection and +time, and {keys}")
 }
 
 fn lower(text: &str) -> String {
@@ -150,6 +177,7 @@ fn lower(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::script::Which;
     use super::*;
     use crate::error::ErrorKind;
 
@@ -164,7 +192,7 @@ mod tests {
             ("OOM command not allowed when used memory > 'maxmemory'.", ErrorKind::Refused, "maxmemory"),
             ("ERR Error running script: -OOM command not allowed when used memory > 'maxmemory'.", ErrorKind::Refused, "maxmemory"),
             ("MISCONF Redis is configured to save RDB snapshots", ErrorKind::Refused, "disk"),
-            ("WRONGTYPE Operation against a key holding the wrong kind of value", ErrorKind::Corrupt, "another type"),
+            ("WRONGTYPE Operation against a key holding the wrong kind of value", ErrorKind::Corrupt, "of another type"),
             ("MOVED 3999 127.0.0.1:6381", ErrorKind::InvalidArgument, "redis+cluster://h:1"),
             ("LOADING Redis is loading the dataset in memory", ErrorKind::Unreachable, "not ready"),
             ("ERR LOCKKEEPER NEWER 2 script: abc, on @user_script:30.", ErrorKind::NewerLayout, "layout 2"),
@@ -178,5 +206,21 @@ mod tests {
             assert_eq!(error.kind(), kind, "{text}: {error}");
             assert!(error.message().contains(says), "{text}: {error}");
         }
+    }
+    #[test]
+    fn the_error_of_a_script_names_its_keys_and_what_its_user_may_lack() {
+        let mut options = RedisOptions::new(Address::Tcp("h".into(), 1));
+        options.user = Some("ann".into());
+        let keys = vec!["lockkeeper:{lock:a}".into(), "lockkeeper:{lock:a}:line".into()];
+        let call = Call { script: Which::Acquire, keys, arguments: Vec::new() };
+        let error = script(&options, &call, "WRONGTYPE Operation against a key holding the wrong kind of value script: abc");
+        assert!(error.kind() == ErrorKind::Corrupt && error.message().contains("lockkeeper:{lock:a}, lockkeeper:{lock:a}:line"), "{error}");
+        let denied = "ERR The user executing the script can't run this command or subcommand script: 4c27, on @user_script:37.";
+        let error = script(&options, &call, denied);
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        for part in ["user ann", "can't run this command", "MGET", "ZADD", "+@write", "~lockkeeper:*"] {
+            assert!(error.message().contains(part), "{part}: {error}");
+        }
+        assert!(!error.message().contains("4c27"), "{error}");
     }
 }

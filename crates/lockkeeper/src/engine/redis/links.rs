@@ -79,7 +79,7 @@ impl Links {
     /// Follows a script to its answer, or to the error that it came to.
     pub(super) async fn run(&self, link: &Link, started: Started, call: &Call, patience: Duration) -> Result<Answered> {
         match link.run(started, call, patience, || true).await {
-            Ok(Answered { value: Value::Error(text), .. }) => Err(errors::server(&self.options, "EVALSHA", &text)),
+            Ok(Answered { value: Value::Error(text), .. }) => Err(errors::script(&self.options, call, &text)),
             Ok(answered) => Ok(answered),
             Err(broken) => Err(self.broken(link, &broken)),
         }
@@ -95,7 +95,7 @@ impl Links {
     pub(super) async fn renewed(&self, started: Started, call: &Call) -> Result<Answered> {
         let within = self.options.request_timeout;
         match self.side.run(started, call, within, || true).await {
-            Ok(Answered { value: Value::Error(text), .. }) => Err(errors::server(&self.options, "EVALSHA", &text)),
+            Ok(Answered { value: Value::Error(text), .. }) => Err(errors::script(&self.options, call, &text)),
             Ok(answered) => Ok(answered),
             Err(Broken::NotSent(_)) => self.run(&self.main, self.main.start(&[call.by_name()]), call, within).await,
             Err(broken) => Err(self.broken(&self.side, &broken)),

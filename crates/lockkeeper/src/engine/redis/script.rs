@@ -1,5 +1,6 @@
 //! The scripts, by their SHA-1: EVALSHA first, the text only when the server does not know it.
 
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use super::resp::Command;
@@ -132,6 +133,12 @@ scripts! {
 }
 
 impl Script {
+    /// The commands that it calls, sorted.
+    pub(super) fn commands(&self) -> impl Iterator<Item = &str> {
+        let called = self.text.split("call('").skip(1).filter_map(|rest| rest.split_once('\'').map(|(command, _)| command));
+        called.filter(|command| command.bytes().all(|b| b.is_ascii_uppercase())).collect::<BTreeSet<_>>().into_iter()
+    }
+
     fn new(parts: &[&str]) -> Self {
         let text = parts.concat();
         let sha = sha1(text.as_bytes());

@@ -113,7 +113,7 @@ impl Asking for Foreign {
         for _ in 0..4 {
             let wanted = || self.state().claims.get(&id).is_some_and(|entry| !entry.leaving);
             let outcome = self.links.main.run(started, &call, patience, wanted).await;
-            match self.said(id, outcome) {
+            match self.said(id, &call, outcome) {
                 Said::Granted(grant) => {
                     self.hush(id);
                     return Attempt::Granted(grant);
@@ -194,13 +194,13 @@ impl Foreign {
         self.state().claims.get(&id).is_none_or(|entry| entry.phase == Phase::Held)
     }
 
-    fn said(&self, id: ClaimId, outcome: std::result::Result<Answered, Broken>) -> Said {
+    fn said(&self, id: ClaimId, call: &Call, outcome: std::result::Result<Answered, Broken>) -> Said {
         let answered = match outcome {
             Ok(answered) => answered,
             Err(broken) => return Said::Refused(self.links.broken(&self.links.main, &broken), matches!(broken, Broken::NotSent(_))),
         };
         if let Value::Error(text) = &answered.value {
-            return Said::Refused(errors::server(&self.links.options, "EVALSHA", text), true);
+            return Said::Refused(errors::script(&self.links.options, call, text), true);
         }
         let items = answered.value.items();
         let garbage = || Said::Refused(errors::garbage(&self.links.options), false);

@@ -86,7 +86,7 @@ impl Asking for Native {
     async fn asked(self: Arc<Self>, id: ClaimId, mut call: Call, mut started: Started, patience: Duration) -> Attempt {
         for _ in 0..LATE_TRIES {
             let outcome = self.links.main.run(started, &call, patience, || self.recipe().wants(id)).await;
-            match self.understand(id, outcome) {
+            match self.understand(id, &call, outcome) {
                 Verdict::Tell(attempt) => return attempt,
                 Verdict::Again => {
                     let now = self.links.context.clock.now();
@@ -120,10 +120,10 @@ impl Native {
     }
 
     /// What an outcome means for a claim.
-    fn understand(&self, id: ClaimId, outcome: std::result::Result<Answered, Broken>) -> Verdict {
+    fn understand(&self, id: ClaimId, call: &Call, outcome: std::result::Result<Answered, Broken>) -> Verdict {
         let now = self.links.context.clock.now();
         let verdict = match outcome {
-            Ok(answered) => self.understand_value(now, id, &answered, &answered.value),
+            Ok(answered) => self.understand_value(now, id, call, &answered),
             Err(broken) => {
                 let error = self.links.broken(&self.links.main, &broken);
                 Verdict::Tell(self.recipe().unanswered(id, matches!(broken, Broken::NotSent(_)), error))
@@ -135,12 +135,12 @@ impl Native {
         verdict
     }
 
-    fn understand_value(&self, now: Ticks, id: ClaimId, answered: &Answered, value: &Value) -> Verdict {
-        if let Value::Error(text) = value {
-            let error = errors::server(&self.links.options, "EVALSHA", text);
+    fn understand_value(&self, now: Ticks, id: ClaimId, call: &Call, answered: &Answered) -> Verdict {
+        if let Value::Error(text) = &answered.value {
+            let error = errors::script(&self.links.options, call, text);
             return Verdict::Tell(self.recipe().unanswered(id, true, error));
         }
-        match Reply::parse(value) {
+        match Reply::parse(&answered.value) {
             Some(reply) => self.recipe().answered(now, answered.before, id, answered.order, reply),
             None => Verdict::Tell(self.recipe().unanswered(id, false, errors::garbage(&self.links.options))),
         }

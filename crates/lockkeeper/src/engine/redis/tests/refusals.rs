@@ -44,6 +44,70 @@ fn a_password_that_is_missing_wrong_or_not_wanted() {
 }
 
 #[test]
+fn a_password_that_is_set_later_is_asked_for_at_the_next_connect_and_nothing_is_lost() {
+    let server = RedisServer::start();
+    let mut options = options(server.port());
+    options.connect_timeout = Duration::from_millis(500);
+    let process = Process::with(options);
+    let (held, _) = process.take("a", Mode::Exclusive);
+    assert_eq!(server.command(&["CONFIG", "SET", "requirepass", "sesame"]), ["OK"]);
+    // Who is connected stays so; the next connection is refused.
+    assert!(matches!(process.look(Kind::Lock, "a").holders.as_slice(), [_]));
+    let mut client = server.client();
+    assert_eq!(client.command(&["AUTH", "sesame"]), ["OK"]);
+    client.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    process.link(false);
+    let claim = process.exclusive("b");
+    let refused = || match process.attempt(&claim) {
+        Attempt::Failed(error) if error.kind() == ErrorKind::Refused => error.message().contains("wants a password"),
+        _ => false,
+    };
+    super::support::until("it is told", refused);
+    assert!(matches!(process.renew(held.id), Renewal::Unknown(_)), "not known, and not lost");
+    assert_eq!(client.command(&["CONFIG", "SET", "requirepass", ""]), ["OK"]);
+    process.link(true);
+    super::support::until("it is renewed", || matches!(process.renew(held.id), Renewal::Extended { .. }));
+    assert!(matches!(process.release(held.id), End::Freed));
+}
+
+#[test]
+fn a_server_whose_clock_is_far_off_is_used_and_named() {
+    use lockkeeper_lab::servers::clock_shim::{ClockShim, Clocks};
+    let shim = ClockShim::new().unwrap();
+    let [(preload, library), (control, file)] = shim.environment();
+    let server = RedisServer::start_in(&[], &[(preload, &library.to_string_lossy()), (control, &file.to_string_lossy())]);
+    shim.step(Clocks::Wall, Duration::from_secs(3600)).unwrap();
+    let process = Process::of(&server);
+    let warnings = process.engine.describe().warnings;
+    assert!(warnings.iter().any(|w| w.id == "clock-offset" && w.text.contains("s ahead of ours")), "{warnings:?}");
+    let (held, _) = process.take("a", Mode::Exclusive);
+    assert!(matches!(process.renew(held.id), Renewal::Extended { .. }));
+    assert!(matches!(process.attempt_try(&process.exclusive("a")), Attempt::Busy(Some(_))));
+    assert!(matches!(process.release(held.id), End::Freed));
+}
+
+#[test]
+fn names_with_braces_are_locks_of_their_own_in_every_layout() {
+    use super::super::options::Layout;
+    let server = RedisServer::start();
+    for layout in [Layout::Native, Layout::Redisson, Layout::Plain] {
+        let mut options = options(server.port());
+        options.layout = layout;
+        let (one, two) = (Process::with(options.clone()), Process::with(options));
+        let names = ["{", "}", "{}", "a{b}c", "}a{", "{a}:line", "a{b"];
+        let held: Vec<_> = names.iter().map(|name| one.take(name, Mode::Exclusive).0.id).collect();
+        for name in names {
+            assert!(matches!(two.attempt_try(&two.exclusive(name)), Attempt::Busy(_)), "{layout:?}: {name}");
+            assert_eq!(two.look(Kind::Lock, name).holders.len(), 1, "{layout:?}: {name}");
+        }
+        for hold in held {
+            assert!(matches!(one.release(hold), End::Freed), "{layout:?}");
+        }
+    }
+    assert_eq!(server.command(&["KEYS", "{*"]), [""; 0]);
+}
+
+#[test]
 fn a_user_without_a_right_is_told_which_command() {
     let server = RedisServer::start();
     let user = |rules: &[&str]| {
@@ -59,6 +123,12 @@ fn a_user_without_a_right_is_told_which_command() {
     let process = Process::with(user(&["~lockkeeper:*", "&lockkeeper:*", "+@all", "-evalsha"]));
     let error = failed(process.attempt(&process.exclusive("a")));
     assert!(error.kind() == ErrorKind::Refused && error.message().contains("'evalsha'"), "{error}");
+    let process = Process::with(user(&["~lockkeeper:*", "&lockkeeper:*", "+@all", "-set"]));
+    let error = failed(process.attempt(&process.exclusive("a")));
+    assert!(
+        error.kind() == ErrorKind::Refused && error.message().contains("the script uses") && error.message().contains(" SET"),
+        "{error}"
+    );
     let process = Process::with(user(&["~other:*", "&lockkeeper:*", "+@all"]));
     let error = failed(process.attempt(&process.exclusive("a")));
     assert!(error.kind() == ErrorKind::Refused, "{error}");
@@ -139,7 +209,7 @@ fn keys_of_another_kind_or_of_a_newer_layout_stop_with_their_name() {
     let process = Process::of(&server);
     server.command(&["RPUSH", "lockkeeper:{lock:list}", "x"]);
     let error = failed(process.attempt(&process.exclusive("list")));
-    assert!(error.kind() == ErrorKind::Corrupt && error.message().contains("another type"), "{error}");
+    assert!(error.kind() == ErrorKind::Corrupt && error.message().contains("lockkeeper:{lock:list}"), "{error}");
     server.command(&["SET", "lockkeeper:{lock:text}", "somebody's"]);
     let error = failed(process.attempt(&process.exclusive("text")));
     assert!(error.kind() == ErrorKind::Corrupt && error.message().contains("lockkeeper:{lock:text}"), "{error}");
