@@ -56,6 +56,27 @@ fn a_signal_that_was_ignored_when_a_torture_started_stays_ignored() {
 }
 
 #[test]
+fn records_that_have_no_room_make_a_torture_too_weak_and_convict_nobody() {
+    let place = place();
+    // A file may not grow beyond one step of a history and a bit.
+    let mut command = place.sh("ulimit -f 2200; exec \"$LK\" torture --seconds 60 --clients 2 --faults none --json");
+    let run = Reaped::spawn(command.env("TMPDIR", place.path("tmp")).stdout(Stdio::piped()).stderr(Stdio::piped()));
+    until_true("the recording of a client has ended", || {
+        let histories = std::fs::read_dir(place.path("tmp")).unwrap().flat_map(|d| std::fs::read_dir(d.unwrap().path()).unwrap());
+        let clients = histories.filter(|f| f.as_ref().unwrap().file_name().to_string_lossy().starts_with("client-"));
+        // The word of the header that says how it ended: 2 is early.
+        clients
+            .map(|f| lockkeeper_lab::history::Reader::open(f.unwrap().path()))
+            .any(|r| r.is_ok_and(|r| matches!(r.header().state, lockkeeper_lab::history::State::Stopped(_))))
+    });
+    run.signal(Signal::SIGTERM);
+    let ran = run.output();
+    let report = json(ran.out.trim());
+    assert_eq!((report["verdict"].as_str(), &report["violations"]), (Some("too-weak"), &serde_json::json!([])), "{ran:?}");
+    assert!(ran.err.contains("recording stopped after"), "{ran:?}");
+}
+
+#[test]
 fn clients_of_a_torture_that_is_killed_are_killed_with_it() {
     let place = place();
     let mut command = torture(&place, &["--seconds", "60", "--clients", "2"]);

@@ -62,6 +62,7 @@ impl Book {
     /// Writes a violation down; the sentence is only made when there is room for it.
     pub fn convict(&mut self, class: Class, lock: LockId, at: u64, records: &[(u32, At)], sentence: impl FnOnce(&Self) -> String) {
         *self.report.found.entry(class).or_insert(0) += 1;
+        self.report.moments.entry(class).or_default().push(at);
         if !self.describes(class) {
             return;
         }

@@ -24,12 +24,10 @@ pub(super) struct Presence {
     permits: u64,
     /// Acquires that wait.
     waiting: u32,
-    /// Until when somebody who is gone may still be there.
+    /// Until when somebody who is gone, or an acquire of which nothing is known, may still be there.
     ghost_until: u64,
     /// A holder whose end is not known; the next exclusive grant proves it.
     ghost_holder: bool,
-    /// An acquire that may have taken effect at any time.
-    unknown: bool,
     last_exclusive: u64,
     /// Holds whose release was called and not answered.
     leaving: Vec<ClaimNo>,
@@ -51,7 +49,7 @@ pub(super) struct WrongBusy {
 impl Presence {
     /// Whether what is there now, or may be, refuses a try under way rightly. `limit` 0 is unknown.
     fn refuses(&self, claim: &Claim, limit: u64, now: u64) -> bool {
-        if self.waiting > 0 || self.ghost_holder || self.unknown || now <= self.ghost_until {
+        if self.waiting > 0 || self.ghost_holder || now <= self.ghost_until {
             return true;
         }
         match claim.mode {
@@ -140,7 +138,6 @@ impl Presence {
     pub fn left(&mut self, no: ClaimNo, until: u64, claims: &mut Claims) {
         self.answered(no, claims);
         self.ghost_until = self.ghost_until.max(until);
-        self.unknown |= until == u64::MAX;
         self.doubts.retain(|doubt| !doubt.waits.contains(&no));
         let now = claims[no].asked.time;
         self.grew(0, now, claims);

@@ -75,6 +75,7 @@ classes! {
     HeldAfterEnd "held-after-end" Broken "A guard said that it holds after it was lost or released.";
     RenewedAfterEnd "renewed-after-end" Broken "A hold was renewed after it had been lost or released.";
     StaleWriteAccepted "stale-write-accepted" Broken "A resource that checks tokens accepted one older than it had seen.";
+    LostUpdateFenced "lost-update-fenced" Broken "A resource that checks tokens accepted a write that was made from a version another write had replaced.";
     StaleWriteUnfenced "stale-write-unfenced" Late "A resource that checks no tokens accepted an operation of an older holder after one of a newer.";
     LostUpdate "lost-update" Late "A write was accepted that was made from a version another write had replaced.";
     LateEffect "late-effect" Late "An operation was accepted from a client whose hold was over, where no token was checked.";

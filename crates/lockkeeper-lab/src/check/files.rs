@@ -5,7 +5,7 @@ use std::{fmt, fs};
 
 use super::checker::Checker;
 use super::report::{Client, Options, Report};
-use crate::history::{EXTENSION, Item, Merge, ReadError};
+use crate::history::{EXTENSION, Item, Merge, ReadError, State};
 
 /// Why files could not be judged.
 #[derive(Debug)]
@@ -76,6 +76,7 @@ pub fn check_files<P: AsRef<Path>>(paths: &[P], options: Options) -> Result<Repo
         checker.client(Client { path: path.clone(), label, pid: header.pid, role: header.role, began });
     }
     let states: Vec<_> = merge.sources().map(|source| source.header.state).collect();
+    let (mut stopped, mut blind_from) = (0, None);
     while let Some(item) = merge.next()? {
         for (lock, label) in merge.new_names() {
             checker.name(lock, label.to_string());
@@ -83,13 +84,17 @@ pub fn check_files<P: AsRef<Path>>(paths: &[P], options: Options) -> Result<Repo
         match item {
             Item::Event(client, index, record) => checker.event(client, index, &record),
             Item::End(client, at) => {
-                if let Some(state) = states.get(client as usize) {
-                    checker.client_ended(client, at, *state);
+                let Some(state) = states.get(client as usize) else { continue };
+                if matches!(state, State::Stopped(_)) {
+                    stopped += 1;
+                    blind_from = Some(blind_from.unwrap_or(u64::MAX).min(at));
                 }
+                checker.client_ended(client, at, *state);
             }
         }
     }
     let mut report = checker.finish();
+    (report.counts.stopped, report.blind_from) = (stopped, blind_from);
     report.counts.names = merge.names().len() as u64;
     (report.counts.torn, report.counts.foreign) = merge.damage();
     report.unix_ns = merge.sources().next().map_or(0, |source| source.header.to_unix_ns());

@@ -48,6 +48,10 @@ pub fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     if counts.torn > 0 {
         writeln!(out, "{} with a record that was being written", many(counts.torn, "history ends", "histories end"))?;
     }
+    if counts.stopped > 0 {
+        let ended = many(counts.stopped, "recording", "recordings");
+        writeln!(out, "{ended} ended early; what is found after that may be for want of its records")?;
+    }
     if counts.foreign > 0 {
         writeln!(out, "{} of kinds this release does not know were passed over", many(counts.foreign, "record", "records"))?;
     }
@@ -134,6 +138,7 @@ pub fn summary_json(report: &Report) -> Value {
         "stale_writes_accepted_unfenced": counts.stale_accepted_unfenced,
         "before_recording": counts.strangers,
         "torn": counts.torn,
+        "stopped": counts.stopped,
         "foreign": counts.foreign,
         "began": rfc3339(report.unix_ns, report.span.0),
         "span_ms": (report.span.1 - report.span.0) / 1_000_000,

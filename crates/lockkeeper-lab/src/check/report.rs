@@ -143,6 +143,8 @@ pub struct Counts {
     pub strangers: u64,
     /// Files that end with a record a kill cut off.
     pub torn: u64,
+    /// Files whose recording ended early: what their processes did afterwards is not known.
+    pub stopped: u64,
     /// Records of kinds that this release does not know.
     pub foreign: u64,
 }
@@ -156,6 +158,10 @@ pub struct Report {
     pub violations: Vec<Violation>,
     /// How often each class was found.
     pub found: BTreeMap<Class, u64>,
+    /// When, also those that are not described.
+    pub moments: BTreeMap<Class, Vec<u64>>,
+    /// Since when the record of somebody is missing.
+    pub blind_from: Option<u64>,
     /// The classes that do not count.
     pub allowed: BTreeSet<Class>,
     /// What was counted.

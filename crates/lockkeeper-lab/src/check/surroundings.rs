@@ -143,7 +143,9 @@ impl Checker {
             });
         }
         if write && record.deadline != record.number {
-            world.book.convict(Class::LostUpdate, id, at.time, &records, |book| {
+            // Who shows no token shows nothing that could be checked.
+            let class = if fenced && record.token != 0 { Class::LostUpdateFenced } else { Class::LostUpdate };
+            world.book.convict(class, id, at.time, &records, |book| {
                 let (who, name, when) = (who(book), book.lock(id), book.time(at.time));
                 format!(
                     "the resource of {name} accepted a write of {who} at {when} that was made from version {}, and replaced version {}",

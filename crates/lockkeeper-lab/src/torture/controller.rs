@@ -130,7 +130,8 @@ impl Run {
         background.block_on(resource::serve(&socket, log.clone())).map_err(|e| own(format!("{}: {e}", socket.display())))?;
         let about = arena.about();
         // What is no lock of ours was promised by nobody to be safe with late writes, or not to be.
-        let late = about.leases && options.client == Subject::Shipped;
+        // Where no fault is, nobody is late.
+        let late = about.leases && options.client == Subject::Shipped && !plan.is_empty();
         Ok(Self {
             options: options.clone(),
             size,
@@ -287,7 +288,10 @@ impl Run {
         };
         match done {
             Ok(()) => *self.happened.entry(fault.name).or_default() += 1,
-            Err(text) => self.say(&format!("{}: {text}", fault.name)),
+            Err(text) => {
+                self.excuses.failed(fault);
+                self.say(&format!("{}: {text}", fault.name));
+            }
         }
     }
 
@@ -363,7 +367,11 @@ impl Run {
 
     fn judge(mut self) -> Result<Verdict, String> {
         let about = self.arena.about();
-        let (report, convictions) = self.findings().map_err(|e| e.to_string())?;
+        let (report, mut convictions) = self.findings().map_err(|e| e.to_string())?;
+        if let Some(at) = report.blind_from {
+            self.excuses.blind_from(at);
+            convictions.retain(|c| c.at < at);
+        }
         let outcome = Outcome {
             about,
             seed: self.options.seed,
@@ -389,6 +397,9 @@ impl Run {
 
     /// Why nothing could be learnt, if so.
     fn weakness(&self, report: &check::Report) -> Option<String> {
+        if report.blind_from.is_some() {
+            return Some("a history ended early, for want of room; what came after that is not judged".to_owned());
+        }
         let wanted = !self.options.faults.iter().any(|f| f == "none");
         if report.counts.holds == 0 {
             return Some("nothing was held".to_owned());

@@ -199,14 +199,29 @@ impl Verdict {
     }
 }
 
-/// Those of one class that were expected, and those that were not. What is not described any more is like those that are.
+/// Those of one class that were expected, and those that were not; also those that are not described any more.
 fn divide(class: Class, count: u64, report: &Report, excuses: &Excuses) -> (Option<Found>, Option<Found>) {
     let described = || report.violations.iter().filter(|v| v.class == class);
-    let bad = described().filter(|v| !excuses.expects(v)).count() as u64;
-    let bad = if bad == 0 { 0 } else { bad + (count - described().count() as u64) };
+    let bad = report.moments.get(&class).map_or(0, |all| all.iter().filter(|at| !excuses.expects_at(class, **at)).count() as u64);
     let found = |count: u64, expected: bool| {
         let first = described().find(|v| excuses.expects(v) == expected).map(|v| v.sentence.clone());
         (count > 0).then(|| Found { class: class.as_str(), count, first })
     };
     (found(count - bad, true), found(bad, false))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_violation_beyond_those_that_are_described_is_judged_by_its_moment_too() {
+        let report = Report { moments: BTreeMap::from([(Class::Overlap, vec![5, 6, 30])]), ..Report::default() };
+        let mut excuses = Excuses::new(false, Duration::ZERO);
+        excuses.blind_from(30);
+        let (expected, bad) = divide(Class::Overlap, 3, &report, &excuses);
+        assert_eq!([expected, bad].map(|found| found.map(|f| (f.count, f.first))), [Some((1, None)), Some((2, None))]);
+    }
 }

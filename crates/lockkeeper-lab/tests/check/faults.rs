@@ -340,6 +340,10 @@ fn c4_a_write_made_from_a_replaced_version_is_a_lost_update() {
         "the resource of stock/1 accepted a write of client 1 at +0.000019 s that was made from version 4, and replaced version 5"
     );
     assert_eq!(records, [(50, 0), (1, 1)]);
+    // Where tokens are checked that is no late client's fault.
+    let checked = |token| with(write(4, 5, fenced()).with(|r| r.token(token)));
+    checked(64).convicts(Class::LostUpdateFenced);
+    checked(0).convicts(Class::LostUpdate);
     with(write(4, 5, Flags::NONE)).is_clean();
     with(logged(20, 1, What::ResourceRead, 0, ACCEPTED).with(|r| r.number(5).deadline(4))).is_clean();
 }

@@ -72,6 +72,19 @@ fn a_history_written_by_the_library_is_judged_clean_with_its_names() {
 }
 
 #[test]
+fn a_recording_that_ended_early_is_counted_with_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    put(dir.path(), "a.lkh", &Header { state: State::Stopped(4), ..header(1) }, &held(1, [10, 20, 30, 40]));
+    put(dir.path(), "b.lkh", &header(2), &held(2, [50, 60, 70, 80]));
+    let report = check_files(&[dir.path()], Options::default()).unwrap();
+    assert_eq!((report.counts.stopped, report.blind_from), (1, Some(40)));
+    let mut out = Vec::new();
+    print(&report, &mut out).unwrap();
+    let out = String::from_utf8(out).unwrap();
+    assert!(out.contains("1 recording ended early; what is found after that may be for want of its records"), "{out}");
+}
+
+#[test]
 fn names_stand_in_sentences_with_their_kind() {
     let dir = tempfile::tempdir().unwrap();
     let writers: Vec<_> = ["a.lkh", "b.lkh"].map(|name| Writer::create(dir.path().join(name), WriterOptions::default()).unwrap()).into();

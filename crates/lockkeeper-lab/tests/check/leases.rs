@@ -34,6 +34,13 @@ fn a_hold_is_over_at_its_deadline() {
 }
 
 #[test]
+fn a_deadline_before_the_first_event_is_told_as_such() {
+    let (sentence, _) =
+        story(&[leased(1, 5_000_000, 5_000_010, 2_999_000)]).and(&check(5_000_020, 5_000_030, true)).convicts(Class::HeldAfterDeadline);
+    assert!(sentence.contains("-0.002001 s"), "{sentence}");
+}
+
+#[test]
 fn a_renewal_moves_the_deadline_both_ways() {
     let with = |deadline: u64, next: u64| {
         story(&[leased(1, 1, 10, 50), hold(2, [2, next, 200, 201])]).and(&renew(20, 30, 1, deadline)).and(&[goes_on()])

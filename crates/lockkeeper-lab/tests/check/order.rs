@@ -140,6 +140,11 @@ fn permits_refuse_when_too_few_are_left() {
     // After the release was answered they are free again.
     let late = tried(&[hold(1, [10, 20, 30, 40]).permits(3, 3)], refused(9, 50, 60, HoldMode::Permits));
     late.convicts(Class::WrongBusy);
+    // Each gives back its own.
+    let ones = [hold(1, [10, 20, 30, 40]).permits(1, 3), hold(2, [10, 21, 31, 41]).permits(2, 3)];
+    let four = hold(3, [10, 32, 33, 42]).permits(3, 3);
+    let all = Hold { weight: 3, limit: 3, times: [50, 0, 0, 0], ..hold(9, [0; 4]).mode(HoldMode::Permits).tried() };
+    tried(&[ones[0], ones[1], four], vec![all.events()[0], event(60, 9, What::Busy)]).convicts(Class::WrongBusy);
     // Without a limit nothing can be said.
     tried(&[], refused(9, 24, 26, HoldMode::Permits)).is_clean();
     // Tries under way may have got theirs.
@@ -253,6 +258,12 @@ fn a_conversion_under_way_may_refuse_in_either_mode() {
     // Released in the middle of it: then it is gone in both.
     let released = [vec![convert(30, What::ConvertCalled, Exclusive)], refused(9, 110, 111, Shared)].concat();
     tried(&[hold(1, [10, 20, 90, 99]).upgradable()], released).convicts(Class::WrongBusy);
+    // Called twice, or by one that holds nothing any more: it counts once, or not at all.
+    let twice =
+        [vec![convert(30, What::ConvertCalled, Exclusive), convert(31, What::ConvertCalled, Exclusive)], refused(9, 110, 111, Shared)];
+    tried(&[hold(1, [10, 20, 90, 99]).upgradable()], twice.concat()).convicts(Class::WrongBusy);
+    let after = [vec![convert(95, What::ConvertCalled, Exclusive)], refused(9, 110, 111, Shared)].concat();
+    tried(&[hold(1, [10, 20, 90, 99]).upgradable()], after).convicts(Class::WrongBusy);
     // Not recorded: it counts from its answer.
     let unsaid = [vec![convert(30, What::Converted, Exclusive)], refused(8, 35, 36, Shared), refused(9, 110, 111, Exclusive)].concat();
     tried(&[hold(1, [10, 20, 90, 99]).upgradable()], unsaid).convicts(Class::WrongBusy);

@@ -152,10 +152,12 @@ fn planted(class: Class, history: &mut History, random: &mut Random) -> Option<(
             let both = [log(at, new), log(at + 1, old)];
             history.others.extend(both);
         }
-        Class::LostUpdate => {
+        Class::LostUpdate | Class::LostUpdateFenced => {
             let (i, _) = pick(history, random, any)?;
             let at = history.turns[i].release_called - 1;
-            let log = History::event(50, at, history.turns[i].about(What::ResourceWrite).flag(Flags::YES).number(7).deadline(6));
+            let (flags, token) = if class == Class::LostUpdate { (Flags::YES, 0) } else { (Flags::YES.and(Flags::FENCED), 5) };
+            let log = history.turns[i].about(What::ResourceWrite).flag(flags).token(token).number(7).deadline(6);
+            let log = History::event(50, at, log);
             history.others.push(log);
         }
         Class::LateEffect => {

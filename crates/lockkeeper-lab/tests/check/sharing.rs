@@ -269,6 +269,11 @@ fn a_hold_without_a_mode_is_exclusive() {
 fn an_acquire_called_before_the_recording_counts_from_its_answer() {
     let early = Hold { times: [0, 20, 40, 50], ..hold(1, [0; 4]) };
     story(&[early, hold(2, [10, 30, 45, 55])]).convicts(Class::Overlap);
+    // What its answer has in the place of a limit is none.
+    let permit =
+        |claim: u64, at: u64| event(at, claim, What::Acquired).with(|r| Record { mode: HoldMode::Permits, weight: 1, number: 1, ..r });
+    let ends = [event(40, 1, What::ReleaseCalled), event(41, 2, What::ReleaseCalled)];
+    Story { events: [permit(1, 20), permit(2, 21), ends[0], ends[1]].to_vec(), ..Story::default() }.is_clean();
     let unsaid = Story { events: vec![event(20, 1, What::Acquired), event(25, 1, What::RenewCalled)], ..Story::default() };
     assert_eq!(unsaid.judge().counts.strangers, 2);
 }
