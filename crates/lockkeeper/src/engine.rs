@@ -321,6 +321,12 @@ pub trait Inlet: Send + Sync {
     /// What becomes readable; it is not read from but by [`Inlet::take`].
     fn socket(&self) -> Option<&Arc<OwnedFd>>;
 
+    /// A thread is going to wait on the socket. False: another one does already, and everybody would wake up for everything.
+    fn watch(&self) -> bool;
+
+    /// The thread that watched does not any more.
+    fn unwatch(&self);
+
     /// Reads what is there, without waiting for more, and deals it out. Never call it with the lock of an entry held.
     /// `patient`: waits while somebody else is reading.
     fn take(&self, patient: bool) -> Took;

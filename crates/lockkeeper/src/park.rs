@@ -33,8 +33,9 @@ struct Seat {
 struct Attending {
     /// How many waits of this thread are under way, one inside the other.
     depth: u32,
-    /// The socket that ended the last sleep.
+    /// The socket ended the last sleep.
     readable: bool,
+    /// What the next sleep is to watch.
     inlet: Option<Arc<dyn Inlet>>,
 }
 
@@ -48,7 +49,14 @@ pub(crate) fn wait<F: IntoFuture>(future: F) -> F::Output {
     struct Leaves;
     impl Drop for Leaves {
         fn drop(&mut self) {
-            ATTENDING.with_borrow_mut(|attending| attending.depth -= 1);
+            let left = ATTENDING.with_borrow_mut(|attending| {
+                attending.depth -= 1;
+                attending.readable = false;
+                attending.inlet.take()
+            });
+            if let Some(inlet) = left {
+                inlet.unwatch();
+            }
         }
     }
     // A wait inside a wait has a seat of its own, or it would take the other's wakes.
@@ -64,7 +72,11 @@ pub(crate) fn wait<F: IntoFuture>(future: F) -> F::Output {
                 break value;
             }
             match ATTENDING.with_borrow_mut(|attending| attending.inlet.take()) {
-                Some(inlet) => seat.poll(&*inlet),
+                Some(inlet) => {
+                    let readable = seat.poll(&*inlet);
+                    inlet.unwatch();
+                    ATTENDING.with_borrow_mut(|attending| attending.readable = readable);
+                }
                 None => seat.park(),
             }
         }
@@ -85,7 +97,14 @@ pub(crate) fn read_or_watch(inlet: Arc<dyn Inlet>) -> bool {
     let took = if readable { inlet.take(true) } else { Took::Nothing };
     match took {
         Took::Something => return true,
-        Took::Nothing => ATTENDING.with_borrow_mut(|attending| attending.inlet = Some(inlet)),
+        // One thread watches, or everybody would wake up for everything; the keeper reads for the others.
+        Took::Nothing if inlet.watch() => {
+            // Of another engine whose answer this thread waits for, too.
+            if let Some(other) = ATTENDING.with_borrow_mut(|attending| attending.inlet.replace(inlet)) {
+                other.unwatch();
+            }
+        }
+        Took::Nothing => {}
         // The keeper finds out why, and tells.
         Took::Over => {}
     }
@@ -104,13 +123,15 @@ impl Seat {
         self.state.store(AWAKE, Ordering::Release);
     }
 
-    /// Until something can be read, or a wake.
-    fn poll(&self, inlet: &dyn Inlet) {
-        let Some(socket) = inlet.socket() else { return self.park() };
-        let Some(event) = self.event() else { return self.park() };
+    /// Until something can be read, or a wake; says whether it was that something can be read.
+    fn poll(&self, inlet: &dyn Inlet) -> bool {
+        let (Some(socket), Some(event)) = (inlet.socket(), self.event()) else {
+            self.park();
+            return false;
+        };
         if self.state.compare_exchange(AWAKE, POLLING, Ordering::AcqRel, Ordering::Acquire).is_err() {
             self.state.store(AWAKE, Ordering::Release);
-            return;
+            return false;
         }
         let mut polled = [PollFd::new(event.as_fd(), PollFlags::POLLIN), PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
         // Interrupted by a signal, it looks again.
@@ -121,7 +142,7 @@ impl Seat {
             // What it counts is of no interest.
             let _ = event.read();
         }
-        ATTENDING.with_borrow_mut(|attending| attending.readable = readable);
+        readable
     }
 
     fn event(&self) -> Option<&EventFd> {

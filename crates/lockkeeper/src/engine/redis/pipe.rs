@@ -10,6 +10,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -54,6 +55,8 @@ struct Shared {
     input: Mutex<Input>,
     /// The socket as callers read it; `None` on TLS, where the driver reads.
     socket: Option<Arc<OwnedFd>>,
+    /// A thread waits on it.
+    watched: AtomicBool,
 }
 
 /// What was read and is not dealt out yet.
@@ -106,7 +109,7 @@ impl Pipe {
             ended: None,
         };
         let input = Input { scratch: vec![0; READ_BYTES], bytes: Vec::new(), read: 0, on_push, last_read: Instant::now(), failed: None };
-        let pipe = Self(Arc::new(Shared { state: Mutex::new(state), input: Mutex::new(input), socket }));
+        let pipe = Self(Arc::new(Shared { state: Mutex::new(state), input: Mutex::new(input), socket, watched: AtomicBool::new(false) }));
         let timer = Box::pin(tokio::time::sleep(reply_within / 4));
         let driver = Driver { pipe: pipe.clone(), reader, writer, reply_within, timer };
         (pipe, driver.run())
@@ -185,6 +188,14 @@ impl Shared {
 impl Inlet for Shared {
     fn socket(&self) -> Option<&Arc<OwnedFd>> {
         self.socket.as_ref()
+    }
+
+    fn watch(&self) -> bool {
+        !self.watched.swap(true, Ordering::AcqRel)
+    }
+
+    fn unwatch(&self) {
+        self.watched.store(false, Ordering::Release);
     }
 
     fn take(&self, patient: bool) -> Took {
