@@ -1,5 +1,6 @@
 //! Carries out what a line decides: asks the engine, tells futures, announces losses.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,11 +15,17 @@ use crate::protocol::line::{Action, Ask, Event, Refusal, Shape};
 /// How long to wait before an unknown release is sent again.
 const RELEASE_AGAIN_AFTER: Duration = Duration::from_millis(250);
 
+thread_local! {
+    /// Room for what a step decides; one a thread, because there may be 100 000 entries.
+    static ACTIONS: Cell<Vec<Action>> = const { Cell::new(Vec::new()) };
+}
+
 impl Entry {
     /// One step of the line, and everything that follows from it.
     pub(super) fn step(self: &Arc<Self>, locked: &mut Locked<'_>, now: Ticks, event: Event) {
         let Some(state) = locked.state.as_deref_mut() else { return };
-        let mut actions = std::mem::take(&mut state.actions);
+        // Nowhere in a thread that is ending.
+        let mut actions = ACTIONS.try_with(Cell::take).unwrap_or_default();
         state.line.step(now, event, &mut actions);
         let mut next = 0;
         while let Some(action) = actions.get_mut(next) {
@@ -32,9 +39,7 @@ impl Entry {
             }
         }
         actions.clear();
-        if let Some(state) = locked.state.as_deref_mut() {
-            state.actions = actions;
-        }
+        let _ = ACTIONS.try_with(|room| room.set(actions));
     }
 
     /// One action; answers the event that an immediate answer of the engine makes.
@@ -205,7 +210,7 @@ impl Entry {
     fn release(self: &Arc<Self>, locked: &mut Locked<'_>, now: Ticks, hold: HoldId, again: Option<Ask>, over: bool) -> Option<Event> {
         let claim = again.as_ref().map(|ask| self.claim(locked, ask));
         let state = locked.state.as_deref_mut()?;
-        let until = match state.leases.remove(&hold) {
+        let until = match state.leases.remove(hold) {
             Some(cell) => {
                 self.keeper.drop_lease(hold);
                 // The server may have counted from later than we did, and an unanswered renewal may have given it a whole lease more.
@@ -217,7 +222,7 @@ impl Entry {
             Answer::Now(released) => {
                 let end = first_end(&released);
                 self.note_end(hold, &end, over);
-                let tell = [state.tell.remove(&hold), state.releasing.remove(&hold).flatten()];
+                let tell = [state.tell.remove(hold), state.releasing.remove(hold).flatten()];
                 for tell in tell.into_iter().flatten() {
                     // Nobody listens any more: then nobody needs the answer.
                     let _ = tell.send(end.clone());
@@ -232,7 +237,9 @@ impl Entry {
             }
             Answer::Later(answer) => {
                 state.released = Some(ReleaseStep::Later);
-                state.releasing.entry(hold).or_default();
+                if !state.releasing.contains(hold) {
+                    state.releasing.insert(hold, None);
+                }
                 if let Some(claim) = &claim {
                     self.keeper.await_event(claim.id, self, claim.ttl);
                 }
@@ -261,7 +268,7 @@ impl Entry {
             };
         }
         self.note_end(hold, &end, over);
-        let tell = self.lock().state.as_deref_mut().map(|s| [s.tell.remove(&hold), s.releasing.remove(&hold).flatten()]);
+        let tell = self.lock().state.as_deref_mut().map(|s| [s.tell.remove(hold), s.releasing.remove(hold).flatten()]);
         for tell in tell.into_iter().flatten().flatten() {
             // Nobody listens any more: then nobody needs the answer.
             let _ = tell.send(end.clone());
@@ -270,7 +277,7 @@ impl Entry {
 
     /// The caller hears of an unknown release at once; the keeper goes on trying behind it.
     fn tell_unknown_early(self: &Arc<Self>, hold: HoldId, end: &End) {
-        let tell = self.lock().state.as_deref_mut().and_then(|s| s.tell.remove(&hold));
+        let tell = self.lock().state.as_deref_mut().and_then(|s| s.tell.remove(hold));
         if let Some(tell) = tell {
             let _ = tell.send(end.clone());
         }

@@ -27,7 +27,7 @@ impl Entry {
         let answer = match answer {
             // Read so late that its lease is over: whether it is still ours is not known, so it is asked again (R1, R4).
             Attempt::Granted(Grant { lease: Some(Lease { since, ttl, .. }), .. })
-                if !state.leases.contains_key(&claim)
+                if !state.leases.contains(claim)
                     && state.line.hold_for(claim) == Some(claim)
                     && deadline(since.unwrap_or(sent), ttl, self.keeper.settings.drift) <= self.keeper.clock.now() =>
             {

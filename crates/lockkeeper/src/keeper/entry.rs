@@ -36,15 +36,15 @@ pub(crate) struct Entry {
 
 pub(super) struct State {
     pub(super) line: Line,
-    pub(super) waiting: Few<Waiting>,
-    pub(super) turns: Few<TurnRecord>,
+    pub(super) waiting: Few<Seq, Waiting>,
+    pub(super) turns: Few<Seq, TurnRecord>,
     pub(super) converting: ById<Seq, Converting>,
     /// Leases of the holds that have one.
-    pub(super) leases: ById<HoldId, Arc<LeaseCell>>,
+    pub(super) leases: Few<HoldId, Arc<LeaseCell>>,
     /// Who waits to hear how a release ended.
-    pub(super) tell: ById<HoldId, oneshot::Sender<End>>,
+    pub(super) tell: Few<HoldId, oneshot::Sender<End>>,
     /// Releases that are under way, and who waits until they are known: whoever closes.
-    pub(super) releasing: ById<HoldId, Option<oneshot::Sender<End>>>,
+    pub(super) releasing: Few<HoldId, Option<oneshot::Sender<End>>>,
     /// What the engine said last about who holds it.
     pub(super) last_holder: Option<Box<Holder>>,
     pub(super) last_ahead: Option<u32>,
@@ -52,7 +52,6 @@ pub(super) struct State {
     pub(super) last_error: Option<Error>,
     /// What became of the release that this very step made.
     pub(super) released: Option<ReleaseStep>,
-    pub(super) actions: Vec<crate::protocol::line::Action>,
     armed: Option<Alarm>,
 }
 
@@ -67,7 +66,7 @@ struct Alarm {
 impl State {
     /// Whether the last renewal of a hold was answered and more than half of its lease is left (R9).
     pub(super) fn is_fresh(&self, hold: HoldId, now: Ticks) -> bool {
-        self.leases.get(&hold).is_none_or(|lease| lease.is_fresh(now))
+        self.leases.get(hold).is_none_or(|lease| lease.is_fresh(now))
     }
 }
 
@@ -161,20 +160,19 @@ impl Drop for Locked<'_> {
 
 impl Entry {
     pub(crate) fn new(keeper: Arc<Keeper>, kind: Kind, name: Name) -> Self {
-        let line = Line::new(keeper.settings.rules.clone(), keeper.facts.hand_off);
+        let line = Line::new(keeper.rules.clone(), keeper.facts.hand_off);
         let state = State {
             line,
             waiting: Few::default(),
             turns: Few::default(),
             converting: ById::default(),
-            leases: ById::default(),
-            tell: ById::default(),
-            releasing: ById::default(),
+            leases: Few::default(),
+            tell: Few::default(),
+            releasing: Few::default(),
             last_holder: None,
             last_ahead: None,
             last_error: None,
             released: None,
-            actions: Vec::new(),
             armed: None,
         };
         Self { keeper, kind, name, state: Mutex::new(state) }
@@ -264,7 +262,7 @@ impl Entry {
         token: Option<Token>,
         request: &Request,
     ) -> Arc<TurnCell> {
-        let lease = if state.leases.is_empty() { None } else { state.leases.get(&hold).cloned() };
+        let lease = state.leases.get(hold).cloned();
         let span = tracing::debug_span!("hold", engine = self.keeper.facts.engine, name = %self.name, token = token.map(Token::get));
         let turn = NewTurn { entry: self.clone(), seq, hold, lease, granted: now, token, mode: request.mode, span };
         let cell = Arc::new(TurnCell::new(turn));
@@ -342,12 +340,12 @@ impl Entry {
         }
         match (ended, soon) {
             (Some(ReleaseStep::Ended(end)), _) => {
-                state.tell.remove(&cell.hold);
+                state.tell.remove(cell.hold);
                 Over::Ended(end)
             }
             (Some(ReleaseStep::Later), Some(receiver)) => Over::Soon(receiver),
             _ => {
-                state.tell.remove(&cell.hold);
+                state.tell.remove(cell.hold);
                 Over::Passed
             }
         }
@@ -414,7 +412,7 @@ impl Entry {
     pub(crate) fn ended(self: &Arc<Self>, hold: HoldId, why: Lost, ours: bool) {
         let now = self.keeper.now();
         let mut locked = self.lock();
-        if !ours && locked.state.as_deref_mut().is_some_and(|state| state.leases.remove(&hold).is_some()) {
+        if !ours && locked.state.as_deref_mut().is_some_and(|state| state.leases.remove(hold).is_some()) {
             // It is not given back, which would end its lease here.
             self.keeper.drop_lease(hold);
         }
@@ -427,7 +425,7 @@ impl Entry {
         let mut locked = self.lock();
         let Some(state) = locked.state.as_deref_mut() else { return Vec::new() };
         let mut open = Vec::new();
-        let under_way: Vec<HoldId> = state.releasing.keys().copied().collect();
+        let under_way: Vec<HoldId> = state.releasing.keys().collect();
         for hold in state.line.holds().into_iter().chain(under_way) {
             let (sender, receiver) = oneshot::channel();
             state.releasing.insert(hold, Some(sender));

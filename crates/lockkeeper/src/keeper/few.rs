@@ -1,60 +1,70 @@
 //! A map for what is mostly one: the single claim or turn of an uncontended name stands beside the table.
 
+use std::hash::Hash;
+
 use crate::id::ById;
 
-/// Values by number.
-pub(super) struct Few<T> {
-    one: Option<(u64, T)>,
-    more: ById<u64, T>,
+/// Values by number or id.
+pub(super) struct Few<K, T> {
+    one: Option<(K, T)>,
+    /// Made by the second one: an empty map would be larger than what it is for.
+    more: Option<Box<ById<K, T>>>,
 }
 
-impl<T> Default for Few<T> {
+impl<K, T> Default for Few<K, T> {
     fn default() -> Self {
-        Self { one: None, more: ById::default() }
+        Self { one: None, more: None }
     }
 }
 
-impl<T> Few<T> {
-    /// Puts a value under a number that is not in use.
-    pub(super) fn insert(&mut self, number: u64, value: T) {
-        if self.one.is_none() {
-            self.one = Some((number, value));
-        } else {
-            self.more.insert(number, value);
+impl<K: Copy + Eq + Hash, T> Few<K, T> {
+    /// Puts a value under a number; answers the one that stood there.
+    pub(super) fn insert(&mut self, number: K, value: T) -> Option<T> {
+        match &mut self.one {
+            Some((one, before)) if *one == number => Some(std::mem::replace(before, value)),
+            None if !self.more.as_ref().is_some_and(|more| more.contains_key(&number)) => {
+                self.one = Some((number, value));
+                None
+            }
+            _ => self.more.get_or_insert_default().insert(number, value),
         }
     }
 
-    pub(super) fn get(&self, number: u64) -> Option<&T> {
+    pub(super) fn get(&self, number: K) -> Option<&T> {
         match &self.one {
             Some((one, value)) if *one == number => Some(value),
-            _ => self.more.get(&number),
+            _ => self.more.as_ref()?.get(&number),
         }
     }
 
-    pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
+    pub(super) fn get_mut(&mut self, number: K) -> Option<&mut T> {
         match &mut self.one {
             Some((one, value)) if *one == number => Some(value),
-            _ => self.more.get_mut(&number),
+            _ => self.more.as_mut()?.get_mut(&number),
         }
     }
 
-    pub(super) fn contains(&self, number: u64) -> bool {
+    pub(super) fn contains(&self, number: K) -> bool {
         self.get(number).is_some()
     }
 
-    pub(super) fn remove(&mut self, number: u64) -> Option<T> {
+    pub(super) fn remove(&mut self, number: K) -> Option<T> {
         match self.one.take_if(|(one, _)| *one == number) {
             Some((_, value)) => Some(value),
-            None => self.more.remove(&number),
+            None => self.more.as_mut()?.remove(&number),
         }
     }
 
+    pub(super) fn keys(&self) -> impl Iterator<Item = K> {
+        self.one.iter().map(|(key, _)| *key).chain(self.more.iter().flat_map(|more| more.keys().copied()))
+    }
+
     pub(super) fn values(&self) -> impl Iterator<Item = &T> {
-        self.one.iter().map(|(_, value)| value).chain(self.more.values())
+        self.one.iter().map(|(_, value)| value).chain(self.more.iter().flat_map(|more| more.values()))
     }
 
     pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.one.iter_mut().map(|(_, value)| value).chain(self.more.values_mut())
+        self.one.iter_mut().map(|(_, value)| value).chain(self.more.iter_mut().flat_map(|more| more.values_mut()))
     }
 }
 
@@ -66,11 +76,13 @@ mod tests {
     fn it_is_a_map_whatever_stands_beside_the_table() {
         let mut few = Few::default();
         for number in 0..3 {
-            few.insert(number, number * 10);
+            assert_eq!(few.insert(number, number * 10), None);
         }
+        assert_eq!((few.insert(2, 2), few.insert(2, 20), few.keys().count()), (Some(20), Some(2), 3));
         assert_eq!(few.remove(0), Some(0));
         assert_eq!((few.get(0), few.get(1), few.contains(2)), (None, Some(&10), true));
-        few.insert(3, 30);
+        assert_eq!((few.insert(2, 2), few.insert(2, 20)), (Some(20), Some(2)));
+        assert_eq!(few.insert(3, 30), None);
         *few.get_mut(2).unwrap() += 1;
         few.values_mut().for_each(|value| *value += 1);
         let mut all: Vec<_> = few.values().copied().collect();

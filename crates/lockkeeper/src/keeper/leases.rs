@@ -25,34 +25,71 @@ pub(super) struct Book {
     drift: Drift,
     machine: Leases,
     kept: ById<LeaseId, Kept>,
-    lease_of: ById<HoldId, LeaseId>,
+    /// The lease of a hold, where it is not the hold's own, which has its id.
+    elsewhere: ById<HoldId, LeaseId>,
     armed: Option<Ticks>,
 }
 
 struct Kept {
     cell: Arc<LeaseCell>,
-    holds: Vec<(HoldId, Weak<Entry>)>,
+    holds: Holds,
+}
+
+/// The holds on a lease: one, unless it is a session's. There may be 100 000.
+enum Holds {
+    One([(HoldId, Weak<Entry>); 1]),
+    Many(Vec<(HoldId, Weak<Entry>)>),
+}
+
+impl Holds {
+    fn push(&mut self, hold: HoldId, entry: Weak<Entry>) {
+        match self {
+            Self::Many(many) if many.is_empty() => *self = Self::One([(hold, entry)]),
+            Self::Many(many) => many.push((hold, entry)),
+            Self::One([(first, of)]) => *self = Self::Many(vec![(*first, of.clone()), (hold, entry)]),
+        }
+    }
+
+    fn remove(&mut self, hold: HoldId) {
+        match self {
+            Self::One([(one, _)]) if *one == hold => *self = Self::Many(Vec::new()),
+            Self::One(_) => {}
+            Self::Many(many) => many.retain(|(one, _)| *one != hold),
+        }
+    }
+
+    fn as_slice(&self) -> &[(HoldId, Weak<Entry>)] {
+        match self {
+            Self::One(one) => one,
+            Self::Many(many) => many,
+        }
+    }
 }
 
 impl Book {
     pub(super) fn new(drift: Drift) -> Self {
-        Self { drift, machine: Leases::new(drift), kept: ById::default(), lease_of: ById::default(), armed: None }
+        Self { drift, machine: Leases::new(drift), kept: ById::default(), elsewhere: ById::default(), armed: None }
     }
 
     /// How many leases are kept.
     #[cfg(feature = "test-util")]
     pub(super) fn len(&self) -> usize {
-        self.kept.len().max(self.lease_of.len()).max(self.machine.len())
+        self.kept.len().max(self.elsewhere.len()).max(self.machine.len())
     }
 
     /// The holds of a lease that is over; nothing of it is kept.
     fn take_out(&mut self, lease: LeaseId) -> Vec<(HoldId, Weak<Entry>)> {
         self.machine.forget(lease);
-        let holds = self.kept.remove(&lease).map(|k| k.holds).unwrap_or_default();
+        let holds = self.kept.remove(&lease).map(|k| k.holds.as_slice().to_vec()).unwrap_or_default();
         for (hold, _) in &holds {
-            self.lease_of.remove(hold);
+            self.elsewhere.remove(hold);
         }
         holds
+    }
+
+    fn lease_of(&self, hold: HoldId) -> Option<LeaseId> {
+        let own = LeaseId::from(hold);
+        if self.kept.contains_key(&own) { Some(own) } else { self.elsewhere.get(&hold).copied() }
     }
 }
 
@@ -74,7 +111,7 @@ impl Keeper {
         let since = lease.since.unwrap_or(sent);
         let cell = {
             let mut book = self.book();
-            let before = book.lease_of.get(&hold).copied();
+            let before = book.lease_of(hold);
             let known = before == Some(lease.id);
             let until = if known {
                 // A repeated answer about the same hold: no second hold on the lease, and never a shorter deadline.
@@ -83,14 +120,18 @@ impl Keeper {
             } else {
                 book.machine.add(lease.id, since, lease.ttl, renew, lease.confirm && renew)
             };
-            let kept =
-                book.kept.entry(lease.id).or_insert_with(|| Kept { cell: Arc::new(LeaseCell::new(until, lease.ttl)), holds: Vec::new() });
+            let kept = book
+                .kept
+                .entry(lease.id)
+                .or_insert_with(|| Kept { cell: Arc::new(LeaseCell::new(until, lease.ttl)), holds: Holds::Many(Vec::new()) });
             if !known {
                 kept.cell.extend(until, lease.ttl);
-                kept.holds.push((hold, Arc::downgrade(entry)));
+                kept.holds.push(hold, Arc::downgrade(entry));
             }
             let cell = kept.cell.clone();
-            book.lease_of.insert(hold, lease.id);
+            if lease.id != LeaseId::from(hold) {
+                book.elsewhere.insert(hold, lease.id);
+            }
             cell
         };
         self.arm_leases();
@@ -100,11 +141,12 @@ impl Keeper {
     /// A hold was given back.
     pub(super) fn drop_lease(&self, hold: HoldId) {
         let mut book = self.book();
-        let Some(lease) = book.lease_of.remove(&hold) else { return };
+        let Some(lease) = book.lease_of(hold) else { return };
+        book.elsewhere.remove(&hold);
         book.machine.drop_hold(lease);
         if let Some(kept) = book.kept.get_mut(&lease) {
-            kept.holds.retain(|(h, _)| *h != hold);
-            if kept.holds.is_empty() {
+            kept.holds.remove(hold);
+            if kept.holds.as_slice().is_empty() {
                 book.kept.remove(&lease);
             }
         }
@@ -209,7 +251,7 @@ impl Keeper {
                         let ttl = book.machine.ttl(lease).unwrap_or_else(|| kept.cell.ttl());
                         kept.cell.extend(until, ttl);
                         if self.settings.observer.is_some() {
-                            told.extend(kept.holds.iter().map(|(hold, entry)| (*hold, entry.clone(), until)));
+                            told.extend(kept.holds.as_slice().iter().map(|(hold, entry)| (*hold, entry.clone(), until)));
                         }
                     }
                     Change::Doubtful(lease) => {

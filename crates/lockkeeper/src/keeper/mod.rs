@@ -90,6 +90,8 @@ pub(crate) struct Keeper {
     pub(crate) clock: Clock,
     pub(crate) who: Arc<Identity>,
     pub(crate) settings: Settings,
+    /// The rules of every line.
+    rules: Arc<Rules>,
     pub(crate) driver: Driver,
     entries: Mutex<HashMap<(Kind, Name), Weak<Entry>>>,
     claims: events::Claims,
@@ -123,6 +125,7 @@ impl Keeper {
             clock,
             who,
             leases: Mutex::new(leases::Book::new(settings.drift)),
+            rules: Arc::new(settings.rules.clone()),
             settings,
             entries: Mutex::default(),
             claims: events::Claims::default(),

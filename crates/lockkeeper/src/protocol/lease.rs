@@ -1,7 +1,9 @@
 //! The leases of one process: when to renew which, and which are over (R1, R4).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
+
+use super::table::Table;
 
 use crate::clock::Ticks;
 use crate::id::LeaseId;
@@ -61,9 +63,43 @@ pub enum Change {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Leases {
     drift: Drift,
-    kept: BTreeMap<LeaseId, Kept>,
-    due: BTreeSet<(Ticks, LeaseId)>,
-    ends: BTreeSet<(Ticks, LeaseId)>,
+    kept: Table<LeaseId, Kept>,
+    due: Calendar,
+    ends: Calendar,
+}
+
+/// Leases by time. What was renewed in one message has one time: then a hundred of them are one node of the tree.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Calendar(BTreeMap<Ticks, Vec<LeaseId>>);
+
+impl Calendar {
+    fn insert(&mut self, at: Ticks, id: LeaseId) {
+        let ids = self.0.entry(at).or_default();
+        if let Err(place) = ids.binary_search(&id) {
+            if ids.is_empty() {
+                ids.reserve_exact(1);
+            }
+            ids.insert(place, id);
+        }
+    }
+
+    fn remove(&mut self, at: Ticks, id: LeaseId) {
+        let Some(ids) = self.0.get_mut(&at) else { return };
+        if let Ok(place) = ids.binary_search(&id) {
+            ids.remove(place);
+        }
+        if ids.is_empty() {
+            self.0.remove(&at);
+        }
+    }
+
+    fn first(&self) -> Option<Ticks> {
+        self.0.first_key_value().map(|(at, _)| *at)
+    }
+
+    fn clear(&mut self) {
+        self.0.clear();
+    }
 }
 
 impl Leases {
@@ -87,8 +123,10 @@ impl Leases {
             return longer;
         }
         self.kept.insert(id, Kept { ttl, deadline, due, renew, holds: 1, answered: true });
-        self.ends.insert((deadline, id));
-        self.due.extend(due.map(|at| (at, id)));
+        self.ends.insert(deadline, id);
+        if let Some(at) = due {
+            self.due.insert(at, id);
+        }
         deadline
     }
 
@@ -105,9 +143,9 @@ impl Leases {
     /// The lease is over or gone.
     pub fn forget(&mut self, id: LeaseId) {
         if let Some(kept) = self.kept.remove(&id) {
-            self.ends.remove(&(kept.deadline, id));
+            self.ends.remove(kept.deadline, id);
             if let Some(at) = kept.due {
-                self.due.remove(&(at, id));
+                self.due.remove(at, id);
             }
         }
     }
@@ -120,32 +158,36 @@ impl Leases {
 
     /// When something is to be done next.
     pub fn next_timer(&self) -> Option<Ticks> {
-        let due = self.due.first().map(|(at, _)| *at);
-        let end = self.ends.first().map(|(at, _)| *at);
-        due.into_iter().chain(end).min()
+        self.due.first().into_iter().chain(self.ends.first()).min()
     }
 
     /// Takes up to `most` leases whose renewal is due now, or soon enough to go in the same message.
     ///
     /// Until their answer comes they are not due again.
     pub fn take_due(&mut self, now: Ticks, most: usize) -> Vec<LeaseId> {
-        if self.due.first().is_none_or(|(at, _)| *at > now) {
+        if self.due.first().is_none_or(|at| at > now) {
             return Vec::new();
         }
         let mut taken = Vec::new();
         while taken.len() < most {
-            let Some(&(at, id)) = self.due.first() else { break };
-            let Some(kept) = self.kept.get_mut(&id) else {
-                self.due.pop_first();
-                continue;
-            };
+            let Some(mut first) = self.due.0.first_entry() else { break };
+            let (at, ids) = (*first.key(), first.get_mut());
+            let room = (most - taken.len()).min(ids.len());
             // One message for all that are due within the next twentieth of their lease.
-            if at > now.plus(kept.ttl / 20) {
+            let soon = |id: &LeaseId| self.kept.get(id).is_none_or(|kept| at <= now.plus(kept.ttl / 20));
+            let count = ids.iter().take(room).take_while(|id| soon(id)).count();
+            for id in ids.drain(..count) {
+                if let Some(kept) = self.kept.get_mut(&id) {
+                    kept.due = None;
+                    taken.push(id);
+                }
+            }
+            if ids.is_empty() {
+                first.remove();
+            }
+            if count < room {
                 break;
             }
-            self.due.pop_first();
-            kept.due = None;
-            taken.push(id);
         }
         taken
     }
@@ -154,12 +196,14 @@ impl Leases {
     pub fn take_all(&mut self) -> Vec<LeaseId> {
         self.due.clear();
         let renewed = self.kept.iter_mut().filter(|(_, kept)| kept.renew);
-        renewed
+        let mut all: Vec<LeaseId> = renewed
             .map(|(id, kept)| {
                 kept.due = None;
                 *id
             })
-            .collect()
+            .collect();
+        all.sort_unstable();
+        all
     }
 
     /// How long a lease lasts from its last renewal.
@@ -191,27 +235,25 @@ impl Leases {
     fn move_to(&mut self, id: LeaseId, until: Ticks, due: Option<Ticks>) {
         let Some(kept) = self.kept.get_mut(&id) else { return };
         if until != kept.deadline {
-            self.ends.remove(&(kept.deadline, id));
-            self.ends.insert((until, id));
+            self.ends.remove(kept.deadline, id);
+            self.ends.insert(until, id);
             kept.deadline = until;
         }
         if let Some(due) = due {
             if let Some(before) = kept.due.replace(due) {
-                self.due.remove(&(before, id));
+                self.due.remove(before, id);
             }
-            self.due.insert((due, id));
+            self.due.insert(due, id);
         }
     }
 
     /// Takes every lease whose deadline has passed.
     pub fn take_over(&mut self, now: Ticks, out: &mut Vec<Change>) {
-        while let Some(&(at, id)) = self.ends.first() {
-            if at > now {
-                return;
+        while let Some(first) = self.ends.0.first_entry().filter(|first| *first.key() <= now) {
+            for id in first.remove() {
+                self.forget(id);
+                out.push(Change::Over(id));
             }
-            self.ends.pop_first();
-            self.forget(id);
-            out.push(Change::Over(id));
         }
     }
 }

@@ -5,3 +5,4 @@
 
 pub mod lease;
 pub mod line;
+pub(crate) mod table;

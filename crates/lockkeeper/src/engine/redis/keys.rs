@@ -52,12 +52,12 @@ impl Keys {
 
 /// The line of a record.
 pub(super) fn line(record: &str) -> String {
-    format!("{record}:line")
+    [record, ":line"].concat()
 }
 
 /// The last number of a record.
 pub(super) fn last(record: &str) -> String {
-    format!("{record}:last")
+    [record, ":last"].concat()
 }
 
 /// Writes text as one word of printable ASCII, in which nothing has a meaning to patterns, hash tags or shells' quotes.

@@ -4,7 +4,7 @@
 //! "in line" is read before "granted"; but the keeper takes the answer a moment after it was read, and so a push that
 //! overtakes its answer on that way waits here for it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use crate::error::{Error, ErrorKind};
 use crate::id::{ClaimId, HoldId, LeaseId};
 use crate::lost::Lost;
 use crate::name::Kind;
+use crate::protocol::table::Table;
 
 /// How long a granted place has to be confirmed, at most (R11).
 const CLAIM_LEASE: Duration = Duration::from_secs(2);
@@ -41,7 +42,7 @@ pub(super) struct Rules {
 pub(super) struct Recipe {
     rules: Rules,
     anchor: Option<Anchor>,
-    claims: BTreeMap<ClaimId, Entry>,
+    claims: Table<ClaimId, Entry>,
     /// When to ask again for a place, because a lease ends then and nobody else may notice (R10).
     asks: BTreeSet<(Ticks, ClaimId)>,
 }
@@ -118,7 +119,7 @@ pub(super) enum Verdict {
 
 impl Recipe {
     pub(super) fn new(rules: Rules) -> Self {
-        Self { rules, anchor: None, claims: BTreeMap::new(), asks: BTreeSet::new() }
+        Self { rules, anchor: None, claims: Table::default(), asks: BTreeSet::new() }
     }
 
     /// Takes the server's time from any answer; `before` was read before its request was sent.

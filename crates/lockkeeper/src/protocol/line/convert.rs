@@ -38,7 +38,7 @@ impl Line {
 
     fn send_convert(&mut self, h: usize, Next { id, to, give_up }: Next, out: &mut Vec<Action>) {
         let hold = &mut self.holds[h];
-        hold.converting = Some(Converting { id, to, give_up, leaving: false, again_at: None, next: None });
+        hold.converting = Some(Box::new(Converting { id, to, give_up, leaving: false, again_at: None, next: None }));
         out.push(Action::Convert { hold: hold.id, id, to, give_up, shape: hold.shape });
     }
 

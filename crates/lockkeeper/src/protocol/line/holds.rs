@@ -26,7 +26,7 @@ pub(super) struct Hold {
     pub(super) turns: Vec<Turn>,
     /// Did anybody take a turn of it yet?
     pub(super) taken: bool,
-    pub(super) converting: Option<Converting>,
+    pub(super) converting: Option<Box<Converting>>,
 }
 
 impl Hold {
@@ -82,6 +82,9 @@ impl Line {
         let hold = &mut self.holds[at];
         let turn = hold.turns_used;
         hold.turns_used = turn.saturating_add(1);
+        if hold.turns.is_empty() {
+            hold.turns.reserve_exact(1);
+        }
         hold.turns.push(Turn { seq, offered_until });
         // Shared turns of one hold stand beside each other, so they show the same token.
         let turn = if hold.shape.mode == Mode::Shared { 0 } else { turn };

@@ -13,6 +13,8 @@ mod queue;
 mod tests;
 mod words;
 
+use std::sync::Arc;
+
 use crate::clock::Ticks;
 use crate::id::{ClaimId, HoldId};
 use crate::lost::Lost;
@@ -24,7 +26,7 @@ pub use words::{Action, Answered, Ask, Event, Refusal, Rules, Seq, Shape};
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Line {
-    rules: Rules,
+    rules: Arc<Rules>,
     /// May holds pass at all? Not in layouts whose counter belongs to others.
     hand_off: bool,
     next_seq: Seq,
@@ -40,9 +42,9 @@ pub struct Line {
 }
 
 impl Line {
-    pub fn new(rules: Rules, hand_off: bool) -> Self {
+    pub fn new(rules: impl Into<Arc<Rules>>, hand_off: bool) -> Self {
         Self {
-            rules,
+            rules: rules.into(),
             hand_off,
             next_seq: 0,
             queue: Queue::default(),

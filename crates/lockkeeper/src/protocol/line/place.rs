@@ -97,6 +97,10 @@ impl Line {
             Answered::Granted(number) => {
                 let Some(standing) = self.standing.take() else { return };
                 let Some(seq) = standing.serves else { return };
+                // One is what there mostly is, of 100 000 names; a push alone would make room for four.
+                if self.holds.is_empty() {
+                    self.holds.reserve_exact(1);
+                }
                 self.holds.push(Hold {
                     id: claim,
                     shape: standing.ask.shape,

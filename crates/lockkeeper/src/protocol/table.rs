@@ -1,0 +1,89 @@
+//! A map by ids of our own, for machines: looked up by hash, and equal, hashed and shown in the order of its keys.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use crate::id::ById;
+
+/// See the module. Nothing may depend on the order in which it is iterated.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Table<K: Eq + Hash, T>(ById<K, T>);
+
+impl<K: Eq + Hash, T> Default for Table<K, T> {
+    fn default() -> Self {
+        Self(ById::default())
+    }
+}
+
+impl<K: Copy + Ord + Hash, T> Table<K, T> {
+    pub(crate) fn insert(&mut self, key: K, value: T) -> Option<T> {
+        self.0.insert(key, value)
+    }
+
+    pub(crate) fn get(&self, key: &K) -> Option<&T> {
+        self.0.get(key)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut T> {
+        self.0.get_mut(key)
+    }
+
+    pub(crate) fn remove(&mut self, key: &K) -> Option<T> {
+        self.0.remove(key)
+    }
+
+    /// In no order.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&K, &mut T)> {
+        self.0.iter_mut()
+    }
+
+    #[cfg(any(test, feature = "test-util"))]
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn sorted(&self) -> Vec<(&K, &T)> {
+        let mut all: Vec<_> = self.0.iter().collect();
+        all.sort_unstable_by_key(|(key, _)| **key);
+        all
+    }
+}
+
+impl<K: Copy + Ord + Hash, T: Hash> Hash for Table<K, T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.sorted().hash(state);
+    }
+}
+
+impl<K: Copy + Ord + Hash + fmt::Debug, T: fmt::Debug> fmt::Debug for Table<K, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.sorted()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hash::DefaultHasher;
+
+    use super::*;
+
+    fn hash(table: &Table<u64, u64>) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        table.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    #[test]
+    fn what_came_in_another_order_is_the_same() {
+        let (mut one, mut two) = (Table::default(), Table::default());
+        for n in 0..100 {
+            one.insert(n, n * n);
+            two.insert(99 - n, (99 - n) * (99 - n));
+        }
+        assert_eq!((hash(&one), format!("{one:?}")), (hash(&two), format!("{two:?}")));
+        assert_eq!(one, two);
+        two.remove(&7);
+        assert_ne!(hash(&one), hash(&two));
+        assert_eq!((two.len(), two.get(&7), two.get(&8)), (99, None, Some(&64)));
+    }
+}
