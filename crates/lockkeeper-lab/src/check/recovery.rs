@@ -16,14 +16,11 @@ pub(super) struct Owed {
 pub(super) struct Faults {
     open: Vec<(u64, u64)>,
     last_end: u64,
-    /// How many began.
-    pub begun: u64,
 }
 
 impl Faults {
     /// A fault of this name hits this process.
     pub fn begin(&mut self, name: u64, target: u64) {
-        self.begun += 1;
         self.open.push((name, target));
     }
 

@@ -4,13 +4,14 @@
 //! between any two; the kernel then frees its bytes. The file may be removed and made anew under everybody.
 
 mod kernel;
+mod searches;
+mod world;
 
 use lockkeeper::Mode;
 use lockkeeper::test_util::machines::bytes::{Grip, Span};
 use lockkeeper::test_util::machines::file::{Action, End, Event, Goal, Recipe};
 use stateright::{Model, Property};
 
-use crate::explore::{convicts, holds};
 use kernel::ByteLocks;
 
 /// What one process does.
@@ -423,74 +424,6 @@ impl Bytes {
     }
 }
 
-impl World {
-    /// Opens what the path leads to, and makes it if that is nothing. A new file's numbers begin with the clock, which is ahead
-    /// of every number that was given.
-    fn open(&mut self) -> u8 {
-        *self.path.get_or_insert_with(|| {
-            self.files.push(File { last: self.greatest, flags: vec![false; self.processes.len()], ..File::default() });
-            u8::try_from(self.files.len() - 1).expect("few files")
-        })
-    }
-
-    fn run(&self, p: u8, mut recipe: Recipe) -> Run {
-        let next = recipe.step(Event::Yes);
-        let process = &self.processes[usize::from(p)];
-        let number = self.files[usize::from(process.file)].last + 2;
-        let others = (0..).zip(&self.processes).filter(|(q, other)| *q != p && other.in_line && other.file == process.file);
-        Run { recipe, next, stands: false, number, behind: others.map(|(q, _)| q).collect() }
-    }
-
-    fn retract(&mut self, p: u8) {
-        let process = &mut self.processes[usize::from(p)];
-        process.in_line = false;
-        let file = &mut self.files[usize::from(process.file)];
-        file.flags[usize::from(p)] = false;
-        file.locks.unlock(p, Span::waiter(p.into()));
-        self.forget_in_line(p);
-    }
-
-    fn forget_in_line(&mut self, p: u8) {
-        for process in &mut self.processes {
-            if let At::Acquires(run) | At::Upgrades(run) = &mut process.at {
-                run.behind.retain(|q| *q != p);
-            }
-        }
-    }
-
-    fn granted(&mut self, p: u8, mode: Mode, number: u64) {
-        let converted = !matches!(self.processes[usize::from(p)].at, At::Acquires(_));
-        self.processes[usize::from(p)].at = At::Holds { mode, number, converted };
-        if self.path != Some(self.processes[usize::from(p)].file) {
-            // Removed by force after its last look: void, and it is told so.
-            return;
-        }
-        // An exclusive one above all earlier ones, a shared one above every earlier exclusive one.
-        if mode == Mode::Exclusive {
-            self.tokens_rise &= number > self.greatest;
-            self.greatest_exclusive = number;
-        } else {
-            self.tokens_rise &= number > self.greatest_exclusive;
-        }
-        self.greatest = self.greatest.max(number);
-    }
-
-    fn holders(&self) -> Vec<(Mode, u8)> {
-        let mode = |p: &Process| match &p.at {
-            At::Holds { mode, .. } | At::Lowers { to: mode, .. } => Some((*mode, p.file)),
-            At::Upgrades(_) => Some((Mode::Upgradable, p.file)),
-            _ => None,
-        };
-        self.processes.iter().filter_map(mode).collect()
-    }
-
-    /// Holders of a file that was removed by force are told so; the others exclude each other.
-    fn excludes(&self, forced: bool) -> bool {
-        let holders: Vec<_> = self.holders().into_iter().filter(|(_, file)| !forced || self.path == Some(*file)).collect();
-        (0..holders.len()).all(|a| (a + 1..holders.len()).all(|b| holders[a].0.shares_with(holders[b].0)))
-    }
-}
-
 const EXCLUSION: &str = "holders exclude each other";
 const TOKENS: &str = "numbers rise";
 const ORDER: &str = "nobody who is not in line overtakes it";
@@ -553,33 +486,4 @@ impl Model for Bytes {
         }
         properties
     }
-}
-
-#[test]
-fn the_byte_plan_keeps_every_rule() {
-    holds("file", "two writers", Bytes::of(&[WRITE, WRITE]).deaths(2));
-    holds("file", "writer and reader", Bytes::of(&[WRITE, READ]).deaths(2));
-    holds("file", "upgrade beside a reader", Bytes::of(&[UPGRADES, READ]).deaths(2));
-    holds("file", "upgrade beside a writer", Bytes::of(&[UPGRADES, WRITE]).deaths(2));
-    holds("file", "two upgrades", Bytes::of(&[UPGRADES, UPGRADES]).deaths(1));
-    holds("file", "downgrade beside a writer", Bytes::of(&[GOES_DOWN, WRITE]).deaths(1));
-    holds("file", "downgrade beside an upgrade", Bytes::of(&[READS_ON, UPGRADES]).deaths(1));
-    holds("file", "a caller leaves", Bytes::of(&[LEAVES, WRITE]).deaths(1));
-    holds("file", "the file is collected", Bytes::of(&[WRITE, READ]).collects());
-    holds("file", "the file is removed by force", Bytes::of(&[WRITE, UPGRADES]).removed());
-    holds("file", "two writers and a try", Bytes::of(&[WRITE, WRITE, TRIES]).deaths(2));
-    holds("file", "writer, readers", Bytes::of(&[WRITE, READ, READ]).deaths(2));
-    holds("file", "upgrade, reader, writer", Bytes::of(&[UPGRADES, READ, WRITE]).deaths(2));
-    holds("file", "upgrade, upgrade, downgrade", Bytes::of(&[UPGRADES, UPGRADES, GOES_DOWN]).deaths(1));
-    holds("file", "collected under three", Bytes::of(&[LEAVES, READ, UPGRADES]).collects().deaths(1));
-}
-
-#[test]
-fn every_known_flaw_of_a_file_lock_is_found() {
-    convicts("file", "no look at the path", EXCLUSION, Bytes::of(&[WRITE, WRITE]).collects().flaw(Flaw::NoCheck));
-    convicts("file", "no look at the line", ORDER, Bytes::of(&[WRITE, READ, READ]).flaw(Flaw::SkipsTheLine));
-    convicts("file", "no upgrade byte", EXCLUSION, Bytes::of(&[UPGRADES, UPGRADES]).flaw(Flaw::NoUpgradeByte));
-    convicts("file", "an upgrade lets go first", EXCLUSION, Bytes::of(&[UPGRADES, WRITE]).flaw(Flaw::UpgradeLetsGo));
-    convicts("file", "the number is worked out too early", TOKENS, Bytes::of(&[WRITE, WRITE]).flaw(Flaw::NumberTooEarly));
-    convicts("file", "locks outlive their process", END, Bytes::of(&[WRITE, WRITE]).deaths(1).flaw(Flaw::LocksOutliveTheirProcess));
 }

@@ -6,15 +6,16 @@
 
 mod process;
 pub mod register;
+mod searches;
+mod world;
 
 use std::marker::PhantomData;
 
 use lockkeeper::Mode;
 use stateright::{Model, Property};
 
-use crate::explore::{convicts, holds};
 use process::{Process, Sent, Task};
-use register::{Answer, Call, Push, Register, Server};
+use register::{Answer, Call, Push, Server};
 
 /// What one task does.
 #[derive(Clone, Copy, Debug)]
@@ -331,63 +332,6 @@ impl<S: Server> Line<S> {
     }
 }
 
-impl<S: Server> World<S> {
-    fn remove(&mut self, message: &Message) {
-        let at = self.network.iter().position(|m| m == message).expect("it is under way");
-        self.network.remove(at);
-    }
-
-    /// Nobody waits for the answer any more; the call may still arrive.
-    fn give_up(&mut self, process: u8, number: u8) {
-        let mine = |m: &Message| matches!(m, Message::Call { process: p, number: n, .. } | Message::Reply { process: p, number: n, .. } if (*p, *n) == (process, number));
-        if let Some(at) = self.network.iter().position(mine)
-            && let Message::Call { process, call, .. } = self.network.remove(at)
-        {
-            self.network.push(Message::Late { process, call });
-            self.network.sort();
-        }
-    }
-
-    fn die(&mut self, p: u8) {
-        let process = &mut self.processes[usize::from(p)];
-        let tasks = process.tasks.len();
-        *process = Process::new(tasks);
-        process.alive = false;
-        for message in std::mem::take(&mut self.network) {
-            match message {
-                Message::Call { process, call, .. } if process == p => self.network.push(Message::Late { process, call }),
-                Message::Reply { process, .. } if process == p => {}
-                Message::Push(push) if push.process == p => {}
-                other => self.network.push(other),
-            }
-        }
-        self.network.sort();
-    }
-
-    /// Once everybody is done, nothing of the living is left: neither on the server nor in memory.
-    fn is_clean(&self) -> Result<(), &'static str> {
-        let alive = |p: u8| self.processes[usize::from(p)].alive;
-        if self.server.owners(self.now + self.jumped).into_iter().any(alive) {
-            return Err("something is left on the server");
-        }
-        if self.processes.iter().any(|p| p.alive && p.residue()) {
-            return Err("something is left in memory");
-        }
-        Ok(())
-    }
-
-    /// Every turn that believes in its hold has it.
-    fn believing_is_holding(&self) -> bool {
-        let server_now = self.now + self.jumped;
-        self.processes.iter().filter(|p| p.alive).all(|process| {
-            process.tasks.iter().filter(|task| process.believes(self.now, task)).all(|task| {
-                let Task::Has { hold, .. } = task else { return true };
-                self.server.has(server_now, *hold)
-            })
-        })
-    }
-}
-
 pub const BELIEF: &str = "who believes to hold the lock holds it";
 pub const TOKENS: &str = "tokens rise";
 pub const END: &str = "everybody comes to an end, and nothing is left";
@@ -488,37 +432,4 @@ impl<S: Server> Model for Line<S> {
 fn believers<S: Server>(world: &World<S>) -> usize {
     let has = |p: &Process| p.tasks.iter().filter(|task| p.believes(world.now, task)).count();
     world.processes.iter().filter(|p| p.alive).map(has).sum()
-}
-
-#[test]
-fn the_local_line_keeps_every_rule() {
-    holds("line", "a lease is renewed, and lost", Line::<Register>::of(&[&[LOCK]]).until(8).silences(2));
-    holds("line", "turns of one hold", Line::<Register>::of(&[&[LOCK, LOCK]]).until(4));
-    holds("line", "two processes", Line::<Register>::of(&[&[LOCK], &[LOCK]]).until(3));
-    holds("line", "two processes, hand-off", Line::<Register>::of(&[&[LOCK, LOCK], &[LOCK]]).until(1));
-    holds("line", "an answer stays out", Line::<Register>::of(&[&[LOCK], &[LOCK]]).until(2).silences(1));
-    holds("line", "a push is lost", Line::<Register>::of(&[&[LOCK], &[LOCK]]).until(3).lost_pushes(1));
-    holds("line", "a process dies", Line::<Register>::of(&[&[LOCK], &[LOCK]]).until(3).deaths(1));
-    holds("line", "a future is dropped at any await", Line::<Register>::of(&[&[FICKLE], &[LOCK]]).until(3));
-    holds("line", "dropped, and no answer", Line::<Register>::of(&[&[FICKLE]]).until(3).silences(2));
-    holds("line", "a future is not polled", Line::<Register>::of(&[&[SLEEPER, LOCK], &[LOCK]]).until(1));
-    holds("line", "readers", Line::<Register>::of(&[&[READ, READ], &[LOCK]]).until(1));
-    holds("line", "tries and time limits", Line::<Register>::of(&[&[TRY, HURRIED], &[LOCK]]).until(1));
-}
-
-#[test]
-fn every_known_flaw_of_a_lock_client_is_found() {
-    let two = || Line::<Register>::of(&[&[LOCK], &[LOCK]]);
-    convicts("line", "deadline counted from the reply", BELIEF, two().until(8).flaw(Flaw::DeadlineFromReply));
-    convicts("line", "a push read late is a grant", BELIEF, two().held().until(6).flaw(Flaw::LatePushIsAGrant));
-    convicts("line", "the server's clock jumps by a lease", BELIEF, two().flaw(Flaw::ServerClockJumps));
-    convicts("line", "release by name", BELIEF, two().held().silences(1).flaw(Flaw::ReleaseByName));
-    convicts("line", "unknown is taken for no", END, two().silences(1).flaw(Flaw::UnknownIsNo));
-    convicts("line", "leaves without a word", END, Line::<Register>::of(&[&[FICKLE], &[LOCK]]).flaw(Flaw::LeavesWithoutAWord));
-    let one = Line::<Register>::of(&[&[LOCK]]).until(9).silences(2);
-    convicts("line", "a request that comes late locks", END, one.flaw(Flaw::LateRequestsLock));
-    convicts("line", "the watchdog outlives the unlock", END, two().flaw(Flaw::WatchdogOutlivesUnlock));
-    convicts("line", "and its renewal revives the record", END, two().flaw(Flaw::RenewalRevives));
-    convicts("line", "one token for all turns", TOKENS, Line::<Register>::of(&[&[LOCK, LOCK]]).flaw(Flaw::OneTokenForAllTurns));
-    convicts("line", "wakes only by push", END, two().lost_pushes(1).flaw(Flaw::WakesOnlyByPush));
 }

@@ -1,0 +1,38 @@
+//! What is searched: every rule, and every known flaw.
+
+use super::register::Register;
+use super::{BELIEF, END, FICKLE, Flaw, HURRIED, LOCK, Line, READ, SLEEPER, TOKENS, TRY};
+use crate::explore::{convicts, holds};
+
+#[test]
+fn the_local_line_keeps_every_rule() {
+    holds("line", "a lease is renewed, and lost", Line::<Register>::of(&[&[LOCK]]).until(8).silences(2));
+    holds("line", "turns of one hold", Line::<Register>::of(&[&[LOCK, LOCK]]).until(4));
+    holds("line", "two processes", Line::<Register>::of(&[&[LOCK], &[LOCK]]).until(3));
+    holds("line", "two processes, hand-off", Line::<Register>::of(&[&[LOCK, LOCK], &[LOCK]]).until(1));
+    holds("line", "an answer stays out", Line::<Register>::of(&[&[LOCK], &[LOCK]]).until(2).silences(1));
+    holds("line", "a push is lost", Line::<Register>::of(&[&[LOCK], &[LOCK]]).until(3).lost_pushes(1));
+    holds("line", "a process dies", Line::<Register>::of(&[&[LOCK], &[LOCK]]).until(3).deaths(1));
+    holds("line", "a future is dropped at any await", Line::<Register>::of(&[&[FICKLE], &[LOCK]]).until(3));
+    holds("line", "dropped, and no answer", Line::<Register>::of(&[&[FICKLE]]).until(3).silences(2));
+    holds("line", "a future is not polled", Line::<Register>::of(&[&[SLEEPER, LOCK], &[LOCK]]).until(1));
+    holds("line", "readers", Line::<Register>::of(&[&[READ, READ], &[LOCK]]).until(1));
+    holds("line", "tries and time limits", Line::<Register>::of(&[&[TRY, HURRIED], &[LOCK]]).until(1));
+}
+
+#[test]
+fn every_known_flaw_of_a_lock_client_is_found() {
+    let two = || Line::<Register>::of(&[&[LOCK], &[LOCK]]);
+    convicts("line", "deadline counted from the reply", BELIEF, two().until(8).flaw(Flaw::DeadlineFromReply));
+    convicts("line", "a push read late is a grant", BELIEF, two().held().until(6).flaw(Flaw::LatePushIsAGrant));
+    convicts("line", "the server's clock jumps by a lease", BELIEF, two().flaw(Flaw::ServerClockJumps));
+    convicts("line", "release by name", BELIEF, two().held().silences(1).flaw(Flaw::ReleaseByName));
+    convicts("line", "unknown is taken for no", END, two().silences(1).flaw(Flaw::UnknownIsNo));
+    convicts("line", "leaves without a word", END, Line::<Register>::of(&[&[FICKLE], &[LOCK]]).flaw(Flaw::LeavesWithoutAWord));
+    let one = Line::<Register>::of(&[&[LOCK]]).until(9).silences(2);
+    convicts("line", "a request that comes late locks", END, one.flaw(Flaw::LateRequestsLock));
+    convicts("line", "the watchdog outlives the unlock", END, two().flaw(Flaw::WatchdogOutlivesUnlock));
+    convicts("line", "and its renewal revives the record", END, two().flaw(Flaw::RenewalRevives));
+    convicts("line", "one token for all turns", TOKENS, Line::<Register>::of(&[&[LOCK, LOCK]]).flaw(Flaw::OneTokenForAllTurns));
+    convicts("line", "wakes only by push", END, two().lost_pushes(1).flaw(Flaw::WakesOnlyByPush));
+}
