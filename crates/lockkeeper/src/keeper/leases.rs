@@ -118,7 +118,7 @@ impl Keeper {
                 let until = deadline(since, lease.ttl, book.drift);
                 book.kept.get(&lease.id).map_or(until, |k| k.cell.deadline().max(until))
             } else {
-                book.machine.add(lease.id, since, lease.ttl, renew, lease.confirm && renew)
+                book.machine.add(lease.id, since, lease.ttl, renew, lease.confirm)
             };
             let kept = book
                 .kept

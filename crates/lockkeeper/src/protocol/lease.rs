@@ -42,6 +42,8 @@ struct Kept {
     /// When the next renewal is due; `None` for a fixed lease, and while one is under way.
     due: Option<Ticks>,
     renew: bool,
+    /// What it has is a claim lease until a renewal was answered: a fixed lease is renewed that one time (R11).
+    unconfirmed: bool,
     /// Counts the holds on it; a session's lease carries many.
     holds: u32,
     /// The last renewal was answered.
@@ -107,22 +109,23 @@ impl Leases {
         Self { drift, ..Self::default() }
     }
 
-    /// A hold came with this lease; answers the deadline.
+    /// A hold came with this lease; answers the deadline. `at_once`: it is whole from a renewal that was answered, also a fixed one.
     pub fn add(&mut self, id: LeaseId, since: Ticks, ttl: Duration, renew: bool, at_once: bool) -> Ticks {
         let deadline = deadline(since, ttl, self.drift);
-        let due = renew.then(|| if at_once { since } else { since.plus(ttl / 3) });
+        let due = (renew || at_once).then(|| if at_once { since } else { since.plus(ttl / 3) });
         if let Some(kept) = self.kept.get_mut(&id) {
             // A session's lease: one more hold. An older grant never shortens what a renewal has given.
             kept.holds += 1;
             let had_renewal = kept.renew;
             kept.renew |= renew;
+            kept.unconfirmed |= at_once;
             let longer = kept.deadline.max(deadline);
             // Nobody wanted it renewed so far: from now on somebody does.
             let begins = if !had_renewal { due } else { None };
             self.move_to(id, longer, begins);
             return longer;
         }
-        self.kept.insert(id, Kept { ttl, deadline, due, renew, holds: 1, answered: true });
+        self.kept.insert(id, Kept { ttl, deadline, due, renew, unconfirmed: at_once, holds: 1, answered: true });
         self.ends.insert(deadline, id);
         if let Some(at) = due {
             self.due.insert(at, id);
@@ -192,10 +195,10 @@ impl Leases {
         taken
     }
 
-    /// Takes every lease that is renewed at all, due or not: the caller renews them at once. A fixed lease stays as it is.
+    /// Takes every lease that is renewed at all, due or not: the caller renews them at once. A fixed lease that is whole stays as it is.
     pub fn take_all(&mut self) -> Vec<LeaseId> {
         self.due.clear();
-        let renewed = self.kept.iter_mut().filter(|(_, kept)| kept.renew);
+        let renewed = self.kept.iter_mut().filter(|(_, kept)| kept.renew || kept.unconfirmed);
         let mut all: Vec<LeaseId> = renewed
             .map(|(id, kept)| {
                 kept.due = None;
@@ -215,7 +218,7 @@ impl Leases {
     pub fn renewed(&mut self, id: LeaseId, since: Ticks, ttl: Duration, out: &mut Vec<Change>) {
         let Some(kept) = self.kept.get_mut(&id) else { return };
         kept.ttl = ttl;
-        kept.answered = true;
+        (kept.answered, kept.unconfirmed) = (true, false);
         let until = kept.deadline.max(deadline(since, ttl, self.drift));
         let due = kept.renew.then(|| since.plus(ttl / 3));
         self.move_to(id, until, due);
@@ -227,7 +230,7 @@ impl Leases {
         let Some(kept) = self.kept.get_mut(&id) else { return };
         kept.answered = false;
         let soon = (kept.ttl / 12).max(Duration::from_millis(20));
-        let (until, due) = (kept.deadline, kept.renew.then(|| now.plus(soon)));
+        let (until, due) = (kept.deadline, (kept.renew || kept.unconfirmed).then(|| now.plus(soon)));
         self.move_to(id, until, due);
         out.push(Change::Doubtful(id));
     }
@@ -349,6 +352,22 @@ mod tests {
         leases.add(id(2), at(3), TTL, true, false);
         assert_eq!(leases.take_due(at(13), 9), [id(2)]);
         assert_eq!(leases.take_all(), [id(2)]);
+    }
+
+    #[test]
+    fn a_fixed_lease_that_waits_for_its_confirmation_is_renewed_once_until_that_is_answered() {
+        let mut leases = Leases::new(Drift::default());
+        leases.add(id(1), at(100), Duration::from_secs(2), false, true);
+        let mut out = Vec::new();
+        assert_eq!(leases.take_due(at(100), 9), [id(1)], "a pushed grant has its claim lease, and no more");
+        leases.unanswered(id(1), at(100), &mut out);
+        assert_eq!(leases.take_due(at(101), 9), [id(1)]);
+        assert_eq!(leases.take_all(), [id(1)], "after a reconnect, too");
+        leases.renewed(id(1), at(101), TTL, &mut out);
+        assert_eq!(out.last(), Some(&Change::Extended(id(1), at(128))));
+        assert_eq!((leases.take_due(at(127), 9), leases.take_all()), (vec![], vec![]), "from then on it is fixed");
+        leases.take_over(at(128), &mut out);
+        assert_eq!(out.last(), Some(&Change::Over(id(1))));
     }
 
     #[test]

@@ -195,6 +195,7 @@ table! { $
         time {
             r16_g11_a_turn_that_is_held_too_long_ends;
             r16_a_fixed_lease_ends_at_its_time Leases;
+            r16_a_fixed_lease_that_was_waited_for_lasts_its_whole_time Leases;
             r16_a_lease_that_ran_out_is_followed_by_its_delay Leases Delay;
             r1_a_lease_is_renewed_for_as_long_as_the_guard_lives Leases;
             a_timeout_ends_in_time;

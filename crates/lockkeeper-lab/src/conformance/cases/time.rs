@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lockkeeper::{ErrorKind, Lost, Released};
+use lockkeeper::{ErrorKind, Kind, Lost, Released};
 
 use crate::conformance::trial::{Trial, within};
 
@@ -36,6 +36,25 @@ pub(super) async fn r16_a_fixed_lease_ends_at_its_time(t: Arc<Trial>) {
     assert!(matches!(guard.release().await, Released::AlreadyLost(Lost::Expired)));
     next.check().expect("the newer grant stands");
     assert!(next.release().await.is_clean());
+}
+
+pub(super) async fn r16_a_fixed_lease_that_was_waited_for_lasts_its_whole_time(t: Arc<Trial>) {
+    let name = t.name("a");
+    let (one, two) = (t.open().await, t.open().await);
+    let ttl = Duration::from_millis(1500);
+    let held = one.mutex(&name).lock().await.expect("it is free");
+    let waiting = tokio::spawn(two.mutex(&name).lock().ttl(ttl).no_renew().into_future());
+    t.until_waiting(&one, Kind::Lock, &name, 1).await;
+    assert!(held.release().await.is_clean());
+    let guard = within(SOON, "it is granted", waiting).await.expect("no panic").expect("it is granted");
+    // Whoever is granted a place by word alone has at most a third of it until that is confirmed.
+    let granted = Instant::now();
+    while granted.elapsed() < ttl * 2 / 3 {
+        guard.check().expect("it was asked for this long");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(within(SOON, "the loss is announced", guard.lost()).await, Lost::Expired);
+    assert!(granted.elapsed() < ttl + Duration::from_millis(500), "{:?}: it is fixed", granted.elapsed());
 }
 
 pub(super) async fn r16_a_lease_that_ran_out_is_followed_by_its_delay(t: Arc<Trial>) {

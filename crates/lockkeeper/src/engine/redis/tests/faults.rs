@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::proxy::{Fault, Proxy, Way};
 use super::server::RedisServer;
 use super::support::{Process, granted, number, options, until};
-use crate::claim::Mode;
+use crate::claim::{Claim, Mode};
 use crate::engine::{Attempt, End, Event, Renewal};
 use crate::error::ErrorKind;
 use crate::name::Kind;

@@ -6,6 +6,7 @@ use super::server::RedisServer;
 use super::support::{Process, granted, number};
 use crate::claim::{Claim, Mode};
 use crate::engine::{Attempt, Change, End, Event, Number, Query, Renewal, WatchId};
+use crate::error::ErrorKind;
 use crate::id::ClaimId;
 use crate::lost::Lost;
 use crate::name::{Kind, Name};

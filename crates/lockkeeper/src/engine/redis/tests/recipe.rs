@@ -9,6 +9,7 @@ use super::super::reply::{Push, Reply};
 use crate::claim::{Claim, Identity, Mode};
 use crate::clock::Ticks;
 use crate::engine::{Attempt, Event, Line, Number};
+use crate::error::{Error, ErrorKind};
 use crate::id::ClaimId;
 use crate::name::{Kind, Name};
 
@@ -18,11 +19,14 @@ fn at(ms: u64) -> Ticks {
     Ticks(ms * 1_000_000)
 }
 
-/// A recipe with one claim that stands in line, and is asked about once more.
-fn rechecking() -> (Recipe, ClaimId) {
+fn recipe() -> Recipe {
     let rules =
         Rules { keys: Keys::new("lockkeeper", 0), channel: "channel".into(), drift_permille: 100, request_timeout: Duration::from_secs(2) };
-    let claim = Claim {
+    Recipe::new(rules)
+}
+
+fn claim() -> Claim {
+    Claim {
         id: ClaimId::fresh(),
         kind: Kind::Lock,
         name: Name::new("a").unwrap(),
@@ -34,8 +38,12 @@ fn rechecking() -> (Recipe, ClaimId) {
         give_up: None,
         who: Arc::new(Identity { host: "host".into(), pid: 1, started: 0, program: "test".into(), label: None }),
         value: None,
-    };
-    let mut recipe = Recipe::new(rules);
+    }
+}
+
+/// A recipe with one claim that stands in line, and is asked about once more.
+fn rechecking() -> (Recipe, ClaimId) {
+    let (mut recipe, claim) = (recipe(), claim());
     recipe.ask(at(0), &claim, Line::Join, None);
     let verdict = recipe.answered(at(1), at(0), claim.id, 1, in_line());
     assert!(matches!(verdict, Verdict::Tell(Attempt::InLine(_))), "{verdict:?}");

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use super::super::options::{Address, RedisOptions, Tls};
 use super::server::RedisServer;
-use super::support::{Process, options};
+use super::support::{Process, number, options};
 use crate::claim::Mode;
-use crate::engine::{Attempt, End, Renewal};
+use crate::engine::{Attempt, Change, End, Query, Renewal, WatchId};
 use crate::error::{Error, ErrorKind};
 use crate::guarantee::Class;
-use crate::name::Kind;
+use crate::name::{Kind, Name};
 use crate::url::Secret;
 
 fn refused(options: RedisOptions) -> Error {
