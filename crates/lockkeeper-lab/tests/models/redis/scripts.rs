@@ -12,6 +12,7 @@ pub struct Holder {
     pub number: u64,
     pub ttl: u64,
     pub until: u64,
+    /// Claims rise from each conversion of a hold to the next, as their times do.
     pub conversion: Option<u16>,
 }
 
@@ -390,6 +391,9 @@ impl Run<'_> {
         let Some(holder) = self.lock.holder(hold).filter(|h| h.until > self.now).cloned() else { return Reply::Gone };
         if holder.conversion == Some(place.claim) {
             return self.held(hold).unwrap_or(Reply::Gone);
+        }
+        if holder.conversion.is_some_and(|last| place.claim < last) {
+            return Reply::Late;
         }
         self.end_what_is_over();
         if place.mode == 'x' {

@@ -61,6 +61,9 @@ struct Held {
     ttl: Duration,
     /// A request for it may still be on its way over a connection that broke: until then its release leaves word.
     refuse_us: u64,
+    /// When the last conversion was first asked for: each is younger than the one before it, whatever the clocks say, and the
+    /// server refuses an older one that arrives late.
+    converting_us: u64,
     /// The last conversion that was granted: until the next one it may still be taken back.
     converted: Option<ClaimId>,
 }
@@ -132,7 +135,11 @@ impl Recipe {
     pub(super) fn ask(&mut self, now: Ticks, claim: &Claim, how: Line, hold: Option<HoldId>) -> Call {
         if !matches!(self.claims.get(&claim.id), Some(Entry::Asking(_))) {
             let known = matches!(self.claims.get(&claim.id), Some(Entry::Held(_)));
-            let since_us = self.server_us(now);
+            let mut since_us = self.server_us(now);
+            if let Some(Entry::Held(held)) = hold.and_then(|hold| self.claims.get_mut(&hold)) {
+                since_us = since_us.max(held.converting_us + 1);
+                held.converting_us = since_us;
+            }
             let asking = Asking {
                 record: self.rules.keys.record(claim.kind, &claim.name).into(),
                 kind: claim.kind,
@@ -431,6 +438,7 @@ impl Recipe {
                 kind: asking.kind,
                 ttl: asking.place.ttl,
                 refuse_us: asking.refuse_us(),
+                converting_us: 0,
                 converted: None,
             };
             self.claims.insert(id, Entry::Held(held));

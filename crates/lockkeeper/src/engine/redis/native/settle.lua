@@ -3,6 +3,7 @@
 --
 -- record  one holder: a string, whose time to live is the lease and the delay after it:
 --             1 claim mode count number ttl_ms delay_ms since_us channel conversion who
+--             conversion: the since_us of the last one that was granted, which rises from each conversion of a hold to the next
 --         several: a hash, a field a claim: deadline_us and the same text; and '=': version used upgradable earliest_us
 -- line    a sorted set. A place: score = joining number (0: an upgrade),
 --             1 claim mode count ttl_ms delay_ms since_us channel hold who
@@ -223,7 +224,7 @@ local function upgrade(place, lease)
     call('DEL', record)
     many = nil
   end
-  holder.mode, holder.conversion, holder.number, holder.ttl = 'x', place.claim, next_number(), place.ttl
+  holder.mode, holder.conversion, holder.number, holder.ttl = 'x', place.since, next_number(), place.ttl
   one, left, changed = holder, lease or rest, true
   call('SET', record, holder_text(holder), 'PX', left + holder.delay)
   return holder

@@ -11,7 +11,7 @@ if place.hold == '-' then
     remove(place.claim)
     outcome = 'D'
   end
-elseif one and one.claim == place.hold and one.conversion == place.claim and one.mode == 'x' then
+elseif one and one.claim == place.hold and one.conversion == place.since and one.mode == 'x' then
   -- An upgrade that nobody wants any more: the hold is upgradable as before.
   one.mode, one.conversion = 'u', '-'
   call('SET', record, holder_text(one), 'PX', left + one.delay)

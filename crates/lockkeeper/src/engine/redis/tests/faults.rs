@@ -281,3 +281,34 @@ fn d8_a_subscriber_that_the_output_limit_cuts_off_listens_again_and_misses_nothi
     }
     assert!(matches!(process.renew(waiting.id), Renewal::Extended { .. }));
 }
+
+#[test]
+fn g6_a_downgrade_that_arrives_after_a_later_upgrade_takes_nothing_back() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let mut options = options(proxy.port());
+    // So long that the late copy is in time by the server's clock.
+    options.request_timeout = Duration::from_secs(15);
+    let (one, two) = (Process::with(options), Process::of(&server));
+    let (up, _) = one.take("a", Mode::Upgradable);
+    let convert = |claim: &Claim| one.wait(one.engine.convert(up.id, claim));
+    granted(convert(&one.exclusive("a")));
+    proxy.hold_present(Way::Up);
+    let down = one.claim("a", Mode::Upgradable);
+    let asked = one.engine.convert(up.id, &down);
+    until("the request is on its way", || proxy.held(Way::Up) > 0);
+    proxy.cut_client();
+    assert!(matches!(one.wait(asked), Attempt::Unknown(_)));
+    one.link(true);
+    granted(convert(&down));
+    granted(convert(&one.exclusive("a")));
+    let asked_before = server.command_counts().get("evalsha").copied().unwrap_or(0);
+    proxy.heal();
+    until("the late request has arrived", || server.command_counts().get("evalsha").copied().unwrap_or(0) > asked_before);
+    let reader = two.attempt_try(&two.claim("a", Mode::Shared));
+    assert!(matches!(reader, Attempt::Busy(_)), "the writer believes that it is alone: {reader:?}");
+    assert!(matches!(one.renew(up.id), Renewal::Extended { .. }));
+    // What it asks for from now on is younger still.
+    granted(convert(&one.claim("a", Mode::Upgradable)));
+    granted(two.attempt_try(&two.claim("a", Mode::Shared)));
+}
