@@ -12,10 +12,10 @@ end
 -- Settling is right whatever comes of the rest; nothing is granted to us before all can be.
 for i = 1, names do
   local place = open(i)
-  local differs = limit_differs(place.mode, tonumber(ARGV[i * 13 - 9]))
-  if differs then return {'M', text(now), differs[3], text(i)} end
   local holder = one and one.claim == place.claim and left > 0 or one_of(place.claim)
   if not holder then
+    local differs = limit_differs(place)
+    if differs then return {'M', text(now), differs[3], text(i)} end
     settle()
     finish()
     if queue or not fits(place) then
@@ -26,7 +26,6 @@ for i = 1, names do
 end
 for i = 1, names do
   local place = open(i)
-  limit_differs(place.mode, tonumber(ARGV[i * 13 - 9]))
   replies[i] = stand(place, 'try')
   finish()
 end

@@ -10,7 +10,6 @@ refuse(ARGV[1], tonumber(ARGV[2]))
 if ARGV[3] then
   local place = place_at(3)
   if now > tonumber(ARGV[13]) then again = {'T', text(now)} end
-  again = again or limit_differs(place.mode, tonumber(ARGV[6]))
   -- Whoever waits is served whether or not somebody stands again.
   if again then settle() else again = stand(place, ARGV[14]) end
 else

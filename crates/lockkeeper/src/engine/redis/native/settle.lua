@@ -325,6 +325,20 @@ local function live(place)
   call('PEXPIRE', line, LIVES_US / 1000 + 5000)
 end
 
+-- The limit that is stored is the one that counts; the first to come stores its own. Whoever stands already is spared when
+-- it changes, unless there will never be enough.
+local function limit_differs(place)
+  if place.mode ~= 'p' then return nil end
+  if stored == 0 then stored, dirty = place.limit, true end
+  if stored == place.limit then return nil end
+  if marked and call('ZSCORE', line, place.member) then
+    if place.count <= stored then return nil end
+    call('ZREM', line, place.member, 's' .. place.claim)
+    changed = true
+  end
+  return {'M', text(now), text(stored)}
+end
+
 -- Asks for the lock: granted, standing in line, or busy. The second time it does what the first did (R3).
 local function stand(place, how)
   me = place
@@ -341,7 +355,9 @@ local function stand(place, how)
     outlive(now + (holder.ttl + holder.delay) * 1000)
     return granted_reply(holder)
   end
+  local differs = limit_differs(place)
   settle()
+  if differs then return differs end
   if granted then return granted_reply(granted) end
   if how == 'check' then return {'X', text(now)} end
   local score = marked and call('ZSCORE', line, place.member)
@@ -363,18 +379,10 @@ local function stand(place, how)
   return in_line(score)
 end
 
--- The limit that is stored is the one that counts; the first to come stores its own.
-local function limit_differs(mode, limit)
-  if mode ~= 'p' then return nil end
-  if stored == 0 then stored, dirty = limit, true end
-  if stored ~= limit then return {'M', text(now), text(stored)} end
-  return nil
-end
-
 -- The place that arguments from `at` on describe.
 local function place_at(at)
-  return {claim = ARGV[at], mode = ARGV[at + 1], count = tonumber(ARGV[at + 2]), ttl = tonumber(ARGV[at + 4]), delay = tonumber(ARGV[at + 5]),
-    since = ARGV[at + 6], channel = ARGV[at + 7], hold = ARGV[at + 8], who = ARGV[at + 9],
+  return {claim = ARGV[at], mode = ARGV[at + 1], count = tonumber(ARGV[at + 2]), limit = tonumber(ARGV[at + 3]), ttl = tonumber(ARGV[at + 4]),
+    delay = tonumber(ARGV[at + 5]), since = ARGV[at + 6], channel = ARGV[at + 7], hold = ARGV[at + 8], who = ARGV[at + 9],
     member = '1 ' .. ARGV[at] .. ' ' .. ARGV[at + 1] .. ' ' .. ARGV[at + 2] .. ' ' .. ARGV[at + 4] .. ' ' .. ARGV[at + 5] .. ' ' .. ARGV[at + 6]
       .. ' ' .. ARGV[at + 7] .. ' ' .. ARGV[at + 8] .. ' ' .. ARGV[at + 9]}
 end

@@ -211,3 +211,40 @@ fn watchers_hear_of_what_they_watch_and_of_nothing_else() {
     two.engine.unwatch(WatchId(1));
     two.engine.unwatch(WatchId(2));
 }
+
+#[test]
+fn a_limit_that_changes_takes_neither_places_nor_permits_away() {
+    let server = RedisServer::start();
+    let (one, two) = (Process::of(&server), Process::of(&server));
+    let mode = Mode::Permits { count: 2, limit: 2 };
+    let (held, _) = one.take("gpu", mode);
+    let waiting = two.queue("gpu", mode);
+    assert!(one.change(&Change::Resize(name("gpu"), 3)));
+    let answers = two.wait(two.engine.recheck(&[waiting.id]));
+    assert!(matches!(answers[..], [Attempt::InLine(_)]), "{answers:?}");
+    // The answer to an acquire was lost, and it is sent again.
+    granted(one.attempt(&held));
+    let refused = one.attempt(&one.claim("gpu", mode));
+    assert!(
+        matches!(&refused, Attempt::Failed(error) if error.kind() == ErrorKind::LimitMismatch),
+        "only newcomers have to know: {refused:?}"
+    );
+    assert!(matches!(one.release(held.id), End::Freed));
+    two.granted(waiting.id);
+}
+
+#[test]
+fn a_place_that_asks_for_more_than_a_new_limit_is_refused_and_keeps_nobody_waiting() {
+    let server = RedisServer::start();
+    let (one, two, three) = (Process::of(&server), Process::of(&server), Process::of(&server));
+    let permits = |count| Mode::Permits { count, limit: 2 };
+    let (held, _) = one.take("gpu", permits(2));
+    let great = two.queue("gpu", permits(2));
+    let small = three.queue("gpu", permits(1));
+    assert!(one.change(&Change::Resize(name("gpu"), 1)));
+    assert!(matches!(one.release(held.id), End::Freed));
+    let answers = two.wait(two.engine.recheck(&[great.id]));
+    assert!(matches!(&answers[..], [Attempt::Failed(error)] if error.kind() == ErrorKind::LimitMismatch), "{answers:?}");
+    three.granted(small.id);
+    assert_eq!(one.look(Kind::Semaphore, "gpu").waiters, []);
+}
