@@ -80,6 +80,8 @@ struct Asking {
     phase: Phase,
     /// A send whose outcome is not known: nothing may be called certain from then on.
     doubtful: bool,
+    /// It stood in line once: no request that failed makes it certain that it does not.
+    stood: bool,
     /// How many requests are on their way.
     in_flight: u32,
     sent_before: bool,
@@ -150,6 +152,7 @@ impl Recipe {
                 give_up: claim.give_up,
                 phase: Phase::Asked,
                 doubtful: false,
+                stood: false,
                 in_flight: 0,
                 sent_before: known,
                 leaving: false,
@@ -219,30 +222,36 @@ impl Recipe {
                     self.hold(id);
                     return Verdict::Tell(Attempt::Granted(grant));
                 }
-                asking.phase = Phase::InLine;
+                (asking.phase, asking.stood) = (Phase::InLine, true);
                 let holder = shown(&holder, rest);
                 self.ask_when(now, id, ahead, rest);
                 Verdict::Tell(Attempt::InLine(Standing { ahead: Some(ahead), holder }))
             }
             Reply::Busy { rest, holder, .. } => {
                 let holder = shown(&holder, rest);
-                self.forget(id);
+                self.refused(now, id);
                 Verdict::Tell(Attempt::Busy(holder))
             }
             Reply::Late { .. } if asking.leaving || asking.give_up.is_some_and(|at| at <= now) => {
+                let (certain, leaving) = (!asking.doubtful && !asking.stood, asking.leaving);
+                let error = Error::new(ErrorKind::TimedOut, "the request arrived after its time was over");
+                if !certain && !leaving {
+                    // What an earlier request did is there: whoever asked has to leave.
+                    return Verdict::Tell(Attempt::Unknown(error));
+                }
                 self.forget_unless_leaving(id);
-                Verdict::Tell(Attempt::Failed(Error::new(ErrorKind::TimedOut, "the request arrived after its time was over")))
+                Verdict::Tell(Attempt::Failed(error))
             }
             Reply::Late { .. } => Verdict::Again,
             Reply::OtherLimit { stored, .. } => {
-                self.forget(id);
+                self.refused(now, id);
                 let text = format!(
                     "the semaphore has {stored} permits and it was asked for with {limit}: use {stored}, or change the limit with resize"
                 );
                 Verdict::Tell(Attempt::Failed(Error::new(ErrorKind::LimitMismatch, text)))
             }
             Reply::Full { .. } => {
-                self.forget(id);
+                self.refused(now, id);
                 let text = "16384 places stand in line for this name already: ask later, or with try_lock";
                 Verdict::Tell(Attempt::Failed(Error::new(ErrorKind::Refused, text).temporary(true)))
             }
@@ -262,11 +271,8 @@ impl Recipe {
         let Some(Entry::Asking(asking)) = self.claims.get_mut(&id) else { return Attempt::Failed(error) };
         asking.in_flight = asking.in_flight.saturating_sub(1);
         asking.doubtful |= !certain;
-        if asking.doubtful || asking.leaving {
-            return Attempt::Unknown(error);
-        }
         // A place that was there before this request is still there.
-        if asking.phase == Phase::InLine {
+        if asking.doubtful || asking.leaving || asking.stood {
             return Attempt::Unknown(error);
         }
         self.forget(id);
@@ -442,6 +448,16 @@ impl Recipe {
                 converted: None,
             };
             self.claims.insert(id, Entry::Held(held));
+        }
+    }
+
+    /// It has nothing, and its caller is told so. While a copy of its request may still be on its way it stays known, so that
+    /// [`Recipe::withdraw`] leaves word of it.
+    fn refused(&mut self, now: Ticks, id: ClaimId) {
+        let server_us = self.server_us(now);
+        let copy = matches!(self.claims.get(&id), Some(Entry::Asking(asking)) if asking.refuse_us() > server_us);
+        if !copy {
+            self.forget(id);
         }
     }
 

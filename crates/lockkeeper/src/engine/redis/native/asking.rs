@@ -10,7 +10,7 @@ use super::Native;
 use crate::claim::Claim;
 use crate::clock::Ticks;
 use crate::engine::redis::errors;
-use crate::engine::redis::opened::Asking;
+use crate::engine::redis::opened::{Asking, Opened as _, Parting as _};
 use crate::engine::redis::pipe::Broken;
 use crate::engine::redis::recipe::Verdict;
 use crate::engine::redis::reply::Reply;
@@ -87,7 +87,10 @@ impl Asking for Native {
         for _ in 0..LATE_TRIES {
             let outcome = self.links.main.run(started, &call, patience, || self.recipe().wants(id)).await;
             match self.understand(id, &call, outcome) {
-                Verdict::Tell(attempt) => return attempt,
+                Verdict::Tell(attempt) => {
+                    self.leave_if_refused(id, &attempt);
+                    return attempt;
+                }
                 Verdict::Again => {
                     let now = self.links.context.clock.now();
                     let Some(next) = self.recipe().again(now, id) else { break };
@@ -116,6 +119,17 @@ impl Native {
             }
             Attempt::Failed(error) => self.links.context.events.send(Event::Failed { claim: id, error }),
             Attempt::Busy(_) => {}
+        }
+    }
+
+    /// A claim that was refused, while a copy of its request may still be on its way: that one must find that its caller has left.
+    pub(super) fn leave_if_refused(self: &Arc<Self>, id: ClaimId, attempt: &Attempt) {
+        if !matches!(attempt, Attempt::Busy(_) | Attempt::Failed(_)) || !self.recipe().wants(id) {
+            return;
+        }
+        if let Some((call, started)) = self.leave(id) {
+            let native = self.clone();
+            self.links.context.spawner.spawn(async move { _ = native.ended(id, &call, started).await });
         }
     }
 
@@ -189,6 +203,10 @@ impl Native {
                 ),
                 None => recipe.unanswered(claim.id, false, errors::garbage(&self.links.options)),
             });
+        }
+        drop(recipe);
+        for (claim, attempt) in claims.iter().zip(&attempts) {
+            self.leave_if_refused(claim.id, attempt);
         }
         attempts
     }

@@ -98,7 +98,10 @@ impl Native {
                 Reply::parse(&reply).map(|reply| self.recipe().answered(now, before, claim.id, order, reply))
             });
             match verdict {
-                Some(Verdict::Tell(attempt)) => attempt,
+                Some(Verdict::Tell(attempt)) => {
+                    self.leave_if_refused(claim.id, &attempt);
+                    attempt
+                }
                 _ => {
                     let error = Error::new(ErrorKind::Unknown, "it is not known whether the next claim stands in line").name(&claim.name);
                     self.recipe().unanswered(claim.id, false, error)

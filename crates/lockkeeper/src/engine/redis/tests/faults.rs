@@ -312,3 +312,31 @@ fn g6_a_downgrade_that_arrives_after_a_later_upgrade_takes_nothing_back() {
     granted(convert(&one.claim("a", Mode::Upgradable)));
     granted(two.attempt_try(&two.claim("a", Mode::Shared)));
 }
+
+#[test]
+fn r3_a_try_whose_first_copy_is_still_on_its_way_and_that_is_busy_locks_nothing_later() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let mut options = options(proxy.port());
+    options.request_timeout = Duration::from_secs(15);
+    let (one, two) = (Process::with(options), Process::of(&server));
+    let (held, _) = one.take("a", Mode::Exclusive);
+    one.release(held.id);
+    proxy.hold_present(Way::Up);
+    let claim = one.exclusive("a");
+    let asked = one.engine.attempt(&claim, crate::engine::Line::Try);
+    until("the request is on its way", || proxy.held(Way::Up) > 0);
+    proxy.cut_client();
+    assert!(matches!(one.wait(asked), Attempt::Unknown(_)));
+    one.link(true);
+    let (theirs, _) = two.take("a", Mode::Exclusive);
+    let attempt = one.attempt_try(&claim);
+    assert!(matches!(attempt, Attempt::Busy(_)), "{attempt:?}");
+    // Its caller has gone by now.
+    until("word of it was left", || server.command(&["ZCARD", "lockkeeper:{lock:a}:line"]) == ["1"]);
+    assert!(matches!(two.release(theirs.id), End::Freed));
+    let asked_before = server.command_counts().get("evalsha").copied().unwrap_or(0);
+    proxy.heal();
+    until("the late request has arrived", || server.command_counts().get("evalsha").copied().unwrap_or(0) > asked_before);
+    assert_eq!(server.command(&["EXISTS", RECORD]), ["0"], "it must find that its caller has left");
+}

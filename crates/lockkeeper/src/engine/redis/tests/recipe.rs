@@ -80,3 +80,31 @@ fn r10_a_check_that_crosses_a_pushed_grant_never_says_that_it_is_gone() {
     assert!(matches!(verdict, Verdict::Tell(Attempt::Unknown(_))), "{verdict:?}");
     assert!(recipe.renewal(id.into()).is_some(), "it is held");
 }
+
+#[test]
+fn a_place_that_stood_once_is_never_called_gone_by_a_request_that_failed() {
+    let refused = || Error::new(ErrorKind::Refused, "the server is loading");
+    for fault in ["refused", "late"] {
+        let (mut recipe, mut claim) = (recipe(), claim());
+        recipe.ask(at(0), &claim, Line::Join, None);
+        assert!(matches!(recipe.answered(at(1), at(0), claim.id, 1, in_line()), Verdict::Tell(Attempt::InLine(_))));
+        // The keeper asks for it once more, and that comes to nothing.
+        claim.give_up = Some(at(5000));
+        recipe.ask(at(4000), &claim, Line::Join, None);
+        let attempt = if fault == "refused" {
+            recipe.unanswered(claim.id, true, refused())
+        } else {
+            match recipe.answered(at(5001), at(4000), claim.id, 2, Reply::Late { now_us: 6_000_000 }) {
+                Verdict::Tell(attempt) => attempt,
+                Verdict::Again => panic!("its time is over"),
+            }
+        };
+        assert!(matches!(attempt, Attempt::Unknown(_)), "{fault}: {attempt:?}");
+        assert!(recipe.withdraw(claim.id).is_some(), "{fault}: it still has to leave the line");
+    }
+    // What was refused the first time never stood.
+    let (mut recipe, claim) = (recipe(), claim());
+    recipe.ask(at(0), &claim, Line::Join, None);
+    assert!(matches!(recipe.unanswered(claim.id, true, refused()), Attempt::Failed(_)));
+    assert!(recipe.withdraw(claim.id).is_none());
+}
