@@ -15,7 +15,7 @@ if #taken > 0 then
   end
   call('DEL', record)
   one, many, dirty, changed = nil, nil, true, true
-  for _, holder in ipairs(taken) do call('PUBLISH', holder.channel, 'taken ' .. holder.claim) end
+  for _, holder in ipairs(taken) do tell(holder.channel, 'taken ' .. holder.claim) end
 end
 settle()
 finish()

@@ -29,6 +29,6 @@ else
   if count == 0 then done = '1' end
 end
 if watchers and (string.find(watchers, '\n' .. KEYS[1] .. '\n', 1, true) or string.find(watchers, '\n*\n', 1, true)) then
-  redis.call('PUBLISH', KEYS[4], KEYS[1])
+  redis.pcall('PUBLISH', KEYS[4], KEYS[1])
 end
 return {'D', text(now), done}

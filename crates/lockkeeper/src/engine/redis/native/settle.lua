@@ -22,6 +22,9 @@ local marked               -- the line holds something: places or withdrawals
 local dirty, changed       -- `last` has to be written; watchers have to be told
 local me, granted          -- the claim that this call is about, and what it got
 
+-- A word to others is a hint: a user who may not send it loses the speed and not the lock. Redis does not undo half a script.
+local function tell(channel, word) redis.pcall('PUBLISH', channel, word) end
+
 local function fail(code, detail) error('LOCKKEEPER ' .. code .. ' ' .. detail, 0) end
 
 local function tick() return math.floor((now - 1767225600000000) / 16) end
@@ -47,7 +50,7 @@ local function place_of(member)
   local version, claim, mode, count, ttl, delay, since, channel, hold, who =
     string.match(member, '^(%d+) (%x+) (%a) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (%S+)$')
   if not version then return nil end
-  if version ~= '1' then fail('NEWER', version) end
+  if version ~= '1' then return nil, version end
   return {member = member, claim = claim, mode = mode, count = tonumber(count), ttl = tonumber(ttl), delay = tonumber(delay),
     since = since, channel = channel, hold = hold, who = who}
 end
@@ -243,7 +246,13 @@ local function settle()
       marked = call('ZCARD', line) > 0
       return
     end
-    local place = place_of(head)
+    local place, newer = place_of(head)
+    if newer then
+      -- What is done already stays done; whoever has changed nothing yet is told.
+      if not changed then fail('NEWER', newer) end
+      queue = true
+      return
+    end
     local alive = place and call('ZSCORE', line, 's' .. place.claim)
     local can, never = false, true
     -- A sign of life from the future: the clock was set back (D2), and nobody would notice that the place is dead.
@@ -255,7 +264,7 @@ local function settle()
     elseif not can then
       queue = true
       -- Who is first now has to know when the one before it must have confirmed: that one may be dead.
-      if told then call('PUBLISH', place.channel, 'first ' .. place.claim .. ' ' .. blocker()) end
+      if told then tell(place.channel, 'first ' .. place.claim .. ' ' .. blocker()) end
       return
     else
       call('ZREM', line, head, 's' .. place.claim)
@@ -274,7 +283,7 @@ local function settle()
         granted = holder
       else
         told = true
-        call('PUBLISH', place.channel, 'granted ' .. place.claim .. ' ' .. text(holder.number) .. ' ' .. text(now) .. ' ' .. text(lease))
+        tell(place.channel, 'granted ' .. place.claim .. ' ' .. text(holder.number) .. ' ' .. text(now) .. ' ' .. text(lease))
       end
     end
   end
@@ -284,7 +293,7 @@ end
 local function finish()
   local marks = marked and 'w' or ''
   if dirty or marks ~= flags then call('SET', last, '1:' .. text(stored) .. ':' .. marks, 'EX', KEEP_S) end
-  if changed and watched then call('PUBLISH', KEYS[#KEYS], record) end
+  if changed and watched then tell(KEYS[#KEYS], record) end
 end
 
 -- Who is waited for, and until when at most, in milliseconds.

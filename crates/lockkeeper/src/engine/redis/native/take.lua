@@ -37,7 +37,7 @@ if ARGV[13] == '1' and ARGV[12] ~= 'check' and not got[1] then
     if redis.call('SET', KEYS[1], holder, 'PX', ARGV[5] + ARGV[6], 'NX') then
       if had then redis.call('SET', KEYS[3], kept, 'EX', 604800) end
       if got[3] and (string.find(got[3], '\n' .. KEYS[1] .. '\n', 1, true) or string.find(got[3], '\n*\n', 1, true)) then
-        redis.call('PUBLISH', KEYS[4], KEYS[1])
+        redis.pcall('PUBLISH', KEYS[4], KEYS[1])
       end
       return {'G', text(now), text(number), ARGV[5]}
     end

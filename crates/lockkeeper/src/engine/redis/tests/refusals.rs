@@ -143,6 +143,52 @@ fn a_user_without_a_right_is_told_which_command() {
 }
 
 #[test]
+fn a_user_who_may_not_publish_locks_and_frees_all_the_same() {
+    let server = RedisServer::start();
+    let user = |name: &str, rules: &[&str]| {
+        let mut words = vec!["ACL", "SETUSER", name, "reset", "on", ">pw", "~lockkeeper:*", "+@all"];
+        words.extend(rules);
+        assert_eq!(server.command(&words), ["OK"]);
+        let mut options = options(server.port());
+        (options.user, options.password) = (Some(name.into()), Some(Secret::new("pw")));
+        Process::with(options)
+    };
+    let watcher = Process::of(&server);
+    watcher.wait(watcher.engine.watch(WatchId(1), &Query::Prefix(String::new()))).unwrap();
+    let process = user("ann", &["&lockkeeper:process:*"]);
+    let (held, _) = process.take("a", Mode::Exclusive);
+    assert!(matches!(process.release(held.id), End::Freed), "nobody hears of it, and that is all");
+    assert!(process.change(&Change::LatchSet(Name::new("b").unwrap(), 1)));
+    let process = user("bob", &["&lockkeeper:*", "-publish"]);
+    let (held, first) = process.take("a", Mode::Exclusive);
+    let waiting = watcher.queue("a", Mode::Exclusive);
+    server.command(&["DEL", "lockkeeper:{lock:a}:last"]);
+    assert!(matches!(process.release(held.id), End::Freed));
+    assert_eq!(server.command(&["EXISTS", "lockkeeper:{lock:a}:last"]), ["1"], "numbers rise on");
+    // Untold, it finds out when it asks.
+    let answers = watcher.wait(watcher.engine.recheck(&[waiting.id]));
+    let [Attempt::Granted(grant)] = &answers[..] else { panic!("{answers:?}") };
+    assert!(number(grant) > number(&first));
+    assert!(process.change(&Change::Force(Kind::Lock, Name::new("a").unwrap())));
+}
+
+#[test]
+fn a_place_of_a_newer_layout_behind_one_of_ours_stops_nobody_halfway() {
+    let server = RedisServer::start();
+    let (one, two) = (Process::of(&server), Process::of(&server));
+    let (held, _) = one.take("a", Mode::Exclusive);
+    let waiting = two.queue("a", Mode::Exclusive);
+    let newer = "2 ab x 1 30000 0 5 channel - who";
+    server.command(&["ZADD", "lockkeeper:{lock:a}:line", "7", newer]);
+    assert!(matches!(one.release(held.id), End::Freed));
+    two.granted(waiting.id);
+    assert!(matches!(two.release(waiting.id), End::Freed));
+    let error = failed(one.attempt(&one.exclusive("a")));
+    assert_eq!(error.kind(), ErrorKind::NewerLayout, "{error}");
+    assert_eq!(server.command(&["EXISTS", "lockkeeper:{lock:a}"]), ["0"]);
+}
+
+#[test]
 fn a_replica_a_cluster_node_and_a_sentinel_are_named_for_what_they_are() {
     let primary = RedisServer::start();
     let replica = RedisServer::start_with(&["--replicaof", "127.0.0.1", &primary.port().to_string()]);
