@@ -2,6 +2,10 @@
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local function text(number) return string.format('%.0f', number) end
+-- The number outlives the longest hold (R7), and a limit the use of its permits.
+local function keep(last, since)
+  if now - since > 86400000000 then redis.call('EXPIRE', last, 604800) end
+end
 local function renew(record, last, claim, ttl)
   local value = redis.pcall('GET', record)
   if type(value) == 'string' then
@@ -10,8 +14,7 @@ local function renew(record, last, claim, ttl)
     -- Inside its delay the lease is over, although the record is there.
     if delay ~= '0' and redis.call('PTTL', record) <= tonumber(delay) then return 'X' end
     redis.call('PEXPIRE', record, ttl + delay)
-    -- The number outlives the longest hold (R7).
-    if now - since > 86400000000 then redis.call('EXPIRE', last, 604800) end
+    keep(last, since)
     return 'D'
   end
   if not value then return 'X' end
@@ -19,13 +22,14 @@ local function renew(record, last, claim, ttl)
   if type(value) == 'table' then return value.err end
   if not value then return 'X' end
   local deadline, rest = string.match(value, '^(%d+) (.*)$')
-  local delay = rest and string.match(rest, '^1 %x+ %a %d+ %d+ %d+ (%d+) ')
+  local delay, since = string.match(rest or '', '^1 %x+ %a %d+ %d+ %d+ (%d+) (%d+) ')
   if not delay then return 'LOCKKEEPER CORRUPT ' .. record end
   if tonumber(deadline) <= now then return 'X' end
   -- First the time to live: in a full server the first write of a script must not be one that needs memory.
   local ms = ttl + delay
   redis.call('PEXPIRE', record, math.max(ms, redis.call('PTTL', record)))
   redis.call('HSET', record, claim, text(now + ttl * 1000) .. ' ' .. rest)
+  keep(last, since)
   return 'D'
 end
 local replies = {}

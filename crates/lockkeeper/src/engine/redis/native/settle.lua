@@ -171,7 +171,8 @@ local function put(place, lease)
   local holder = {claim = place.claim, mode = place.mode, count = place.count, number = 0, ttl = place.ttl, delay = place.delay,
     since = text(now), channel = place.channel, conversion = '-', who = place.who}
   if place.mode ~= 'p' then holder.number = next_number() end
-  changed = true
+  -- Permits have no number, but their limit is to be kept for as long as they are used.
+  changed, dirty = true, true
   if not one and not many then
     call('SET', record, holder_text(holder), 'PX', lease + holder.delay)
     one, left = holder, lease

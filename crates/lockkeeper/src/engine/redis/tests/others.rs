@@ -248,3 +248,27 @@ fn a_place_that_asks_for_more_than_a_new_limit_is_refused_and_keeps_nobody_waiti
     three.granted(small.id);
     assert_eq!(one.look(Kind::Semaphore, "gpu").waiters, []);
 }
+
+#[test]
+fn a_semaphores_limit_is_kept_for_as_long_as_it_is_used() {
+    let server = RedisServer::start();
+    let process = Process::of(&server);
+    let mode = Mode::Permits { count: 1, limit: 5 };
+    let last = "lockkeeper:{semaphore:gpu}:last";
+    let record = "lockkeeper:{semaphore:gpu}";
+    let kept_long = || server.command(&["TTL", last])[0].parse::<u64>().unwrap() > 100;
+    let first = process.take("gpu", mode).0;
+    process.take("gpu", mode);
+    // Somebody is always there, and comes and goes.
+    server.command(&["EXPIRE", last, "100"]);
+    process.take("gpu", mode);
+    assert!(kept_long());
+    // The same permits are held for weeks.
+    let field = server.command(&["HGET", record, &first.id.to_string()]).remove(0);
+    let mut words: Vec<&str> = field.split(' ').collect();
+    words[8] = "1767225600000000";
+    server.command(&["HSET", record, &first.id.to_string(), &words.join(" ")]);
+    server.command(&["EXPIRE", last, "100"]);
+    assert!(matches!(process.renew(first.id), Renewal::Extended { .. }));
+    assert!(kept_long());
+}
