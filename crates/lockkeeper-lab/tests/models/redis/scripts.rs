@@ -315,6 +315,8 @@ impl Run<'_> {
 
     fn refuse(&mut self, claim: u16, until: u64) {
         if until > self.now && self.slip != Some(Slip::LeavesNoWord) {
+            let now = self.now;
+            self.lock.words.retain(|_, until| *until > now);
             self.keep_line(until, false);
             self.lock.words.insert(claim, until);
         }

@@ -316,6 +316,7 @@ end
 -- A request of this claim may still be on its way over a connection that broke: it must find that its caller has left.
 local function refuse(claim, until_us)
   if until_us <= now then return end
+  call('ZREMRANGEBYSCORE', line, TIMES, now)
   call('ZADD', line, text(until_us), 'w' .. claim)
   local ms = math.ceil((until_us - now) / 1000)
   if call('PTTL', line) < ms then call('PEXPIRE', line, ms) end

@@ -188,3 +188,31 @@ fn an_upgrade_that_is_withdrawn_after_it_was_granted_leaves_the_hold_as_it_was()
     two.take("a", Mode::Shared);
     assert!(matches!(one.renew(up.id), Renewal::Extended { .. }));
 }
+
+#[test]
+fn words_of_those_who_left_are_cleared_away_also_while_somebody_waits() {
+    let server = RedisServer::start();
+    let mut short = super::support::options(server.port());
+    short.request_timeout = Duration::from_millis(200);
+    let (one, two) = (Process::with(short), Process::of(&server));
+    two.take("a", Mode::Exclusive);
+    two.queue("a", Mode::Exclusive);
+    let leave = |times: usize| {
+        for _ in 0..times {
+            let claim = one.exclusive("a");
+            // Withdrawn before its answer is there.
+            let asked = one.engine.attempt(&claim, crate::engine::Line::Join);
+            one.wait(one.engine.withdraw(claim.id));
+            drop(one.wait(asked));
+        }
+    };
+    let words = || {
+        let members = server.command(&["ZRANGE", "lockkeeper:{lock:a}:line", "0", "-1"]);
+        members.iter().filter(|member| member.starts_with('w')).count()
+    };
+    leave(5);
+    assert_eq!(words(), 5);
+    std::thread::sleep(Duration::from_millis(300));
+    leave(1);
+    assert_eq!(words(), 1, "the others are over");
+}
