@@ -270,6 +270,8 @@ impl Recipe {
     pub(super) fn unanswered(&mut self, id: ClaimId, certain: bool, error: Error) -> Attempt {
         let Some(Entry::Asking(asking)) = self.claims.get_mut(&id) else { return Attempt::Failed(error) };
         asking.in_flight = asking.in_flight.saturating_sub(1);
+        // The next connection counts what it reads from the beginning.
+        asking.pushed = None;
         asking.doubtful |= !certain;
         // A place that was there before this request is still there.
         if asking.doubtful || asking.leaving || asking.stood {

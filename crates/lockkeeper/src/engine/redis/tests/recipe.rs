@@ -108,3 +108,17 @@ fn a_place_that_stood_once_is_never_called_gone_by_a_request_that_failed() {
     assert!(matches!(recipe.unanswered(claim.id, true, refused()), Attempt::Failed(_)));
     assert!(recipe.withdraw(claim.id).is_none());
 }
+
+#[test]
+fn a_push_is_forgotten_with_the_connection_that_brought_it() {
+    let (mut recipe, claim) = (recipe(), claim());
+    recipe.ask(at(0), &claim, Line::Join, None);
+    let push = Push::Granted { claim: claim.id.0, number: 7, now_us: 2_000_000, lease: Duration::from_secs(2) };
+    assert!(recipe.pushed(at(1), 5000, &push).is_none(), "its answer comes first");
+    let broken = Error::new(ErrorKind::Unknown, "the connection broke");
+    assert!(matches!(recipe.unanswered(claim.id, false, broken), Attempt::Unknown(_)));
+    // The next connection counts from the beginning.
+    assert!(recipe.again(at(2), claim.id).is_some());
+    let verdict = recipe.answered(at(3), at(2), claim.id, 12, in_line());
+    assert!(matches!(verdict, Verdict::Tell(Attempt::InLine(_))), "{verdict:?}");
+}
