@@ -358,6 +358,8 @@ impl Run<'_> {
         if self.lock.words.contains_key(&place.claim) {
             return Reply::Late;
         }
+        // What is left of a delay is no part of this model.
+        self.end_what_is_over();
         if let Some(reply) = self.held(place.claim) {
             return reply;
         }

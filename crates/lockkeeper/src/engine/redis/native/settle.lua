@@ -354,14 +354,20 @@ end
 local function stand(place, how)
   me = place
   if marked and call('ZSCORE', line, 'w' .. place.claim) then return {'T', text(now)} end
+  end_what_is_over()
+  local holder, deadline = one_of(place.claim)
+  if one and one.claim == place.claim and left <= 0 or holder and deadline <= now then
+    -- It was granted, took no notice in time, and its delay goes on: after that it stands again.
+    settle()
+    if how ~= 'try' then return in_line(0) end
+    local rest, shown = blocker()
+    return {'B', text(now), rest, shown}
+  end
   if one and one.claim == place.claim then
-    if left <= 0 then return {'X', text(now)} end
     call('PEXPIRE', record, one.ttl + one.delay)
     return granted_reply(one)
   end
-  local holder, deadline = one_of(place.claim)
   if holder then
-    if deadline <= now then return {'X', text(now)} end
     call('HSET', record, place.claim, text(now + holder.ttl * 1000) .. ' ' .. holder_text(holder))
     outlive(now + (holder.ttl + holder.delay) * 1000)
     return granted_reply(holder)

@@ -272,3 +272,35 @@ fn a_semaphores_limit_is_kept_for_as_long_as_it_is_used() {
     assert!(matches!(process.renew(first.id), Renewal::Extended { .. }));
     assert!(kept_long());
 }
+
+#[test]
+fn r16_a_pushed_grant_that_lapsed_into_its_delay_is_waited_for_again() {
+    let server = RedisServer::start();
+    let (one, two) = (Process::of(&server), Process::of(&server));
+    for other_readers in [false, true] {
+        let mode = if other_readers { Mode::Shared } else { Mode::Exclusive };
+        let (held, _) = one.take("a", Mode::Exclusive);
+        let mut claim = two.claim("a", mode);
+        (claim.ttl, claim.lock_delay) = (Duration::from_millis(900), Duration::from_millis(1500));
+        two.queue_claim(&claim);
+        let reader = other_readers.then(|| one.queue("a", Mode::Shared));
+        assert!(matches!(one.release(held.id), End::Freed));
+        let first = two.granted(claim.id);
+        if let Some(reader) = &reader {
+            one.granted(reader.id);
+            assert!(matches!(one.renew(reader.id), Renewal::Extended { .. }));
+        }
+        // The claim lease is 300 ms, and nobody confirms it.
+        std::thread::sleep(Duration::from_millis(400));
+        let attempt = two.attempt(&claim);
+        assert!(matches!(attempt, Attempt::InLine(_)), "it never held, so it cannot have lost: {attempt:?}");
+        let attempt = two.attempt_try(&two.claim("a", Mode::Exclusive));
+        assert!(matches!(attempt, Attempt::Busy(_)), "{attempt:?}");
+        assert!(number(&two.granted(claim.id)) > number(&first));
+        assert!(matches!(two.release(claim.id), End::Freed));
+        if let Some(reader) = reader {
+            assert!(matches!(one.release(reader.id), End::Freed));
+        }
+        assert_eq!(server.command(&["EXISTS", "lockkeeper:{lock:a}"]), ["0"]);
+    }
+}
