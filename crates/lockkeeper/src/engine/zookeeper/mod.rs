@@ -426,9 +426,8 @@ async fn look_at_places(shared: &Shared, claims: &[ClaimId]) {
     let (places, reads): (Vec<_>, Vec<_>) = {
         let state = shared.lock();
         let waiting = claims.iter().filter_map(|id| {
-            let entry = state.claims.get(id)?;
-            let (before, _) = entry.machine.waits_for()?;
-            Some(((*id, before.to_owned()), Request::GetData { path: format!("{}/{before}", entry.dir), watch: false }))
+            let (id, entry, before) = state.waits(*id)?;
+            Some(((id, before.to_owned()), Request::GetData { path: format!("{}/{before}", entry.dir), watch: false }))
         });
         waiting.unzip()
     };

@@ -82,6 +82,7 @@ impl State {
     /// Tells what a conversion came to: as the answer, or as an event to whom it was told that it has to wait.
     pub(super) fn turned(&mut self, hold: ClaimId, answer: &Attempt) {
         let Some(turn) = self.claims.get_mut(&hold).and_then(|e| e.turn.as_mut()) else { return };
+        turn.answers.retain(|sender| !sender.is_closed());
         if turn.answers.is_empty() && turn.ends.is_empty() {
             match answer {
                 Attempt::Granted(grant) => self.outbox.events.push(Event::Granted { claim: turn.id, grant: grant.clone() }),
@@ -98,6 +99,7 @@ impl State {
         let Some(entry) = self.claims.get_mut(&id) else { return };
         entry.place = None;
         let mut answers = std::mem::take(&mut entry.answers);
+        answers.retain(|sender| !sender.is_closed());
         if answers.is_empty() {
             self.outbox.events.push(Event::Granted { claim: id, grant });
             return;

@@ -49,13 +49,15 @@ pub(super) enum Step {
         prefix: String,
     },
     Delete(String),
+    /// Creates a node with a known name beside another.
+    Guard,
     /// Reads the directory, in order to change it without changing what it says.
     Before {
-        node: String,
+        nodes: Vec<String>,
     },
     /// Takes a new number.
     Number {
-        node: String,
+        nodes: Vec<String>,
     },
     /// Looks whether one of the directories is there.
     Ancestor(usize),
@@ -195,8 +197,7 @@ impl State {
 
     /// How a claim or a conversion stands.
     pub(super) fn stands(&self, id: ClaimId) -> Attempt {
-        let turn = || self.claims.get(self.turns.get(&id)?)?.turn.as_ref();
-        match self.claims.get(&id).map(|e| e.machine.held()).or_else(|| turn().map(|t| t.number)) {
+        match self.claims.get(&id).map(|e| e.machine.held()).or_else(|| self.turn_stands(id)) {
             Some(Some(number)) => self.grant(id, number),
             Some(None) => Attempt::InLine(Place::default()),
             None => Attempt::Failed(Error::new(ErrorKind::Lost, "nothing of it is there any more")),

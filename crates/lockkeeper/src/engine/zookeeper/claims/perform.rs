@@ -39,7 +39,15 @@ impl State {
                 let (path, data, acl) = (at(&name), entry.data.clone(), self.options.acl.clone());
                 (Request::Create { path, data, acl, how: Create::Ephemeral }, Step::CreateReader(Node::new(name, seq, None)))
             }
-            Action::Number(node) => (Request::GetData { path: entry.dir.clone(), watch: false }, Step::Before { node }),
+            Action::Guard { node, behind } => {
+                let (path, data, acl) = (at(&node), entry.data.clone(), self.options.acl.clone());
+                let check = Request::Check { path: at(&behind), version: -1 };
+                (Request::Multi(vec![check, Request::Create { path, data, acl, how: Create::Ephemeral }]), Step::Guard)
+            }
+            Action::Number { node, before } => {
+                let nodes = [node].into_iter().chain(before).collect();
+                (Request::GetData { path: entry.dir.clone(), watch: false }, Step::Before { nodes })
+            }
             Action::List => {
                 let dir = entry.dir.clone();
                 if entry.claim.kind == Kind::Semaphore {
@@ -78,37 +86,32 @@ impl State {
         self.send(&request, Ticket::Claim(id, step));
     }
 
-    /// The directory was read: change it and our node, and leave both as they are.
-    pub(super) fn number(&mut self, id: ClaimId, node: String, result: Result<Reply, Code>) {
+    /// The directory was read: change it and our nodes, and leave all as they are.
+    pub(super) fn number(&mut self, id: ClaimId, nodes: Vec<String>, result: Result<Reply, Code>) {
         let Some(entry) = self.claims.get(&id) else { return };
         let (data, version) = match result {
             Ok(Reply::Data(data, stat)) => (data, stat.version),
             Ok(_) => return self.step(id, Input::Numbered(Err(Code::RUNTIME_INCONSISTENCY))),
             Err(code) => return self.step(id, Input::Numbered(Err(code))),
         };
-        let ours = Request::SetData { path: format!("{}/{node}", entry.dir), data: entry.data.clone(), version: -1 };
+        let ours = |node| Request::SetData { path: format!("{}/{node}", entry.dir), data: entry.data.clone(), version: -1 };
         let directory = Request::SetData { path: entry.dir.clone(), data, version };
-        self.send(&Request::Multi(vec![ours, directory]), Ticket::Claim(id, Step::Number { node }));
+        let all = nodes.iter().map(ours).chain([directory]).collect();
+        self.send(&Request::Multi(all), Ticket::Claim(id, Step::Number { nodes }));
     }
 
-    pub(super) fn numbered(&mut self, id: ClaimId, node: String, result: Result<Reply, Code>) {
+    pub(super) fn numbered(&mut self, id: ClaimId, nodes: Vec<String>, result: Result<Reply, Code>) {
         let Some(entry) = self.claims.get(&id) else { return };
-        let replies = match result {
-            Ok(Reply::Many(replies)) => replies,
-            Ok(_) => return self.step(id, Input::Numbered(Err(Code::RUNTIME_INCONSISTENCY))),
-            Err(code) => return self.step(id, Input::Numbered(Err(code))),
-        };
-        let refused = replies.iter().filter_map(|r| r.as_ref().err()).find(|c| **c != Code(0) && **c != Code::RUNTIME_INCONSISTENCY);
-        match (refused, replies.first()) {
+        let numbered = together(result).and_then(|replies| match replies.first() {
+            Some(Ok(Reply::Stat(stat))) => Ok(stat.mzxid),
+            _ => Err(Code::RUNTIME_INCONSISTENCY),
+        });
+        if numbered == Err(Code::BAD_VERSION) {
             // Somebody else changed the directory in between.
-            (Some(&Code::BAD_VERSION), _) => {
-                let request = Request::GetData { path: entry.dir.clone(), watch: false };
-                self.send(&request, Ticket::Claim(id, Step::Before { node }));
-            }
-            (Some(code), _) => self.step(id, Input::Numbered(Err(*code))),
-            (None, Some(Ok(Reply::Stat(stat)))) => self.step(id, Input::Numbered(Ok(stat.mzxid))),
-            (None, _) => self.step(id, Input::Numbered(Err(Code::RUNTIME_INCONSISTENCY))),
+            let request = Request::GetData { path: entry.dir.clone(), watch: false };
+            return self.send(&request, Ticket::Claim(id, Step::Before { nodes }));
         }
+        self.step(id, Input::Numbered(numbered));
     }
 
     fn build(&mut self, id: ClaimId) {
@@ -188,6 +191,16 @@ impl State {
 /// Who is told about a path: from when the watch is asked for, so that nobody who asked earlier ends it.
 fn listen(targets: &mut HashMap<String, BTreeSet<ClaimId>>, path: &str, id: ClaimId) {
     targets.entry(path.to_owned()).or_default().insert(id);
+}
+
+/// What the parts of a transaction came to. What hindered one hindered all; those beside it say less.
+pub(super) fn together(result: Result<Reply, Code>) -> Result<Vec<Result<Reply, Code>>, Code> {
+    let Reply::Many(replies) = result? else { return Err(Code::RUNTIME_INCONSISTENCY) };
+    let hindered = replies.iter().filter_map(|r| r.as_ref().err()).find(|c| **c != Code(0) && **c != Code::RUNTIME_INCONSISTENCY);
+    match hindered {
+        Some(code) => Err(*code),
+        None => Ok(replies),
+    }
 }
 
 /// Where another library keeps the semaphore of the same name.

@@ -1,5 +1,6 @@
 //! Replies to a claim's requests, as its machine understands them.
 
+use super::perform::together;
 use super::{Entry, REVOKE, Step, contenders};
 use crate::engine::zookeeper::layout::{Child, parse_seq};
 use crate::engine::zookeeper::limit::Limit;
@@ -54,8 +55,9 @@ impl State {
                 return;
             }
             Step::StoreLimit => Input::LimitStored(result.map(|_| ())),
-            Step::Before { node } => return self.number(id, node, result),
-            Step::Number { node } => return self.numbered(id, node, result),
+            Step::Guard => Input::Guarded(together(result).map(|_| ())),
+            Step::Before { nodes } => return self.number(id, nodes, result),
+            Step::Number { nodes } => return self.numbered(id, nodes, result),
             Step::Watch(name) => {
                 let path = format!("{}/{name}", entry.dir);
                 if result.is_err() {

@@ -5,7 +5,7 @@
 
 use tokio::sync::oneshot;
 
-use super::want_of;
+use super::{perform, want_of};
 use crate::claim::Claim;
 use crate::engine::Attempt;
 use crate::engine::zookeeper::layout::parse_seq;
@@ -39,19 +39,12 @@ impl State {
     }
 
     pub(in super::super) fn created_together(&mut self, ids: &[ClaimId], result: Result<Reply, Code>) {
-        let replies = match result {
-            Ok(Reply::Many(replies)) => replies,
-            Ok(_) => Vec::new(),
-            Err(code) => ids.iter().map(|_| Err(code)).collect(),
-        };
-        // What hindered one hindered all; those beside it say less.
-        let hindered =
-            replies.iter().filter_map(|r| r.as_ref().err()).find(|c| **c != Code(0) && **c != Code::RUNTIME_INCONSISTENCY).copied();
+        let replies = perform::together(result);
         for (at, id) in ids.iter().enumerate() {
-            let node = match (hindered, replies.get(at)) {
-                (Some(code), _) => Err(code),
-                (None, Some(Ok(Reply::Created { path, .. }))) => self.named(*id, path).ok_or(Code::RUNTIME_INCONSISTENCY),
-                (None, _) => Err(Code::RUNTIME_INCONSISTENCY),
+            let node = match replies.as_ref().map(|replies| replies.get(at)) {
+                Err(code) => Err(*code),
+                Ok(Some(Ok(Reply::Created { path, .. }))) => self.named(*id, path).ok_or(Code::RUNTIME_INCONSISTENCY),
+                Ok(_) => Err(Code::RUNTIME_INCONSISTENCY),
             };
             self.step(*id, Input::Created(node));
         }

@@ -2,7 +2,7 @@
 
 use tokio::sync::oneshot;
 
-use super::TurnEntry;
+use super::{Entry, TurnEntry};
 use crate::claim::Mode;
 use crate::engine::zookeeper::layout::Tag;
 use crate::engine::zookeeper::recipe::{Input, Turn};
@@ -56,6 +56,22 @@ impl State {
             self.turn_ended(before, &Attempt::Busy(None), &End::Freed);
         }
         self.step(hold, Input::Turn(way));
+    }
+
+    /// Whom a claim or a conversion waits for, and whose claim that is.
+    pub(in super::super) fn waits(&self, id: ClaimId) -> Option<(ClaimId, &Entry, &str)> {
+        if let Some(entry) = self.claims.get(&id) {
+            return Some((id, entry, entry.machine.waits_for()?.0));
+        }
+        let hold = *self.turns.get(&id)?;
+        let entry = self.claims.get(&hold)?;
+        Some((hold, entry, entry.machine.watched().first().copied()?))
+    }
+
+    /// What a conversion came to, so far; `None` when there is none.
+    pub(super) fn turn_stands(&self, id: ClaimId) -> Option<Option<i64>> {
+        let entry = self.claims.get(self.turns.get(&id)?)?;
+        entry.turn.iter().chain(&entry.later).find(|turn| turn.id == id).map(|turn| turn.number)
     }
 
     /// Takes a conversion back, or out of the line of those that are still to come.

@@ -2,12 +2,14 @@
 //!
 //! *Upgrade*: the upgradable reader's node stays, which keeps every writer out that stands behind it, and a writer's node is
 //! created beside it, which keeps new readers out. When the readers that came in before are gone, the hold is exclusive.
+//! Readers between the two that wait for another writer would come in when that one leaves: for them a writer's node with
+//! the number of our reader's is created, in one transaction with the check that the other writer still keeps them out.
 //! *Downgrade*: a reader's node with the number of our node is created before that goes, as Curator does it.
 //!
 //! One conversion at a time: the next is asked for when the one before has come to something.
 
-use super::words::{Action, Input, Listing, Node, OwnSeen, Say, Seen, Turn};
-use super::{Contender, Phase, Then, first_of};
+use super::words::{Action, Input, Node, OwnSeen, Say, Seen, Turn};
+use super::{Contender, Phase, Then};
 use crate::engine::zookeeper::layout::{Child, Tag};
 use crate::engine::zookeeper::proto::Code;
 
@@ -17,30 +19,38 @@ pub(super) struct Held {
     pub(super) node: Node,
     pub(super) number: i64,
     /// The writer's node beside our reader's.
-    writer: Option<Node>,
-    way: Way,
+    pub(super) writer: Option<Node>,
+    /// The writer's node with our reader's number, once it was asked for.
+    pub(super) guard: Option<Node>,
+    /// That is there.
+    pub(super) guarded: bool,
+    pub(super) way: Way,
     /// Nodes that a conversion left over; gone when nobody says otherwise.
     leftovers: Vec<String>,
     /// Tell when the last leftover is gone.
-    taking_back: bool,
+    pub(super) taking_back: bool,
     /// It is lost with this node, which was told; what is still being created is deleted as soon as it is known.
     lost: Option<String>,
 }
 
 /// How far a conversion is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Way {
+pub(super) enum Way {
     Steady,
-    /// The writer's node is being created; `doubt`: its answer was lost.
-    Creating {
-        doubt: bool,
-    },
+    /// The writer's node is being created.
+    Creating,
     /// Who reads beside us?
     Looking,
     /// Until this reader is gone.
     Waiting {
         reader: String,
     },
+    /// No reader is left before this writer; is it one?
+    Checking {
+        writer: String,
+    },
+    /// The guard is being created.
+    Guarding,
     /// The new number is on its way; then it is exclusive, or upgradable again.
     Numbering {
         turn: Turn,
@@ -62,21 +72,32 @@ fn tag(node: &Node) -> Option<Tag> {
 
 impl Held {
     pub(super) fn new(node: Node, number: i64) -> Self {
-        Self { node, number, writer: None, way: Way::Steady, leftovers: Vec::new(), taking_back: false, lost: None }
+        Self {
+            node,
+            number,
+            writer: None,
+            guard: None,
+            guarded: false,
+            way: Way::Steady,
+            leftovers: Vec::new(),
+            taking_back: false,
+            lost: None,
+        }
     }
 
     pub(super) fn nodes(&self) -> Vec<&str> {
         let reader = if let Way::Replacing { reader } = &self.way { Some(&reader.name) } else { None };
-        let writer = self.writer.as_ref().map(|n| &n.name);
-        [Some(&self.node.name), writer, reader].into_iter().flatten().chain(&self.leftovers).map(String::as_str).collect()
+        let beside = self.writer.iter().chain(&self.guard).map(|n| &n.name);
+        [&self.node.name].into_iter().chain(beside).chain(reader).chain(&self.leftovers).map(String::as_str).collect()
     }
 
     pub(super) fn knows_its_nodes(&self) -> bool {
-        !matches!(self.way, Way::Creating { .. } | Way::Making { .. })
+        !matches!(self.way, Way::Creating | Way::Making { .. })
     }
 
     pub(super) fn rests_on(&self) -> Vec<&str> {
-        [Some(&self.node), self.writer.as_ref()].into_iter().flatten().map(|n| n.name.as_str()).collect()
+        let beside = self.writer.iter().chain(self.guard.as_ref().filter(|_| self.guarded));
+        [&self.node].into_iter().chain(beside).map(|n| n.name.as_str()).collect()
     }
 
     pub(super) fn watched(&self) -> Option<&str> {
@@ -85,7 +106,8 @@ impl Held {
 
     fn node_called(&mut self, name: &str) -> Option<&mut Node> {
         let reader = if let Way::Replacing { reader } = &mut self.way { Some(reader) } else { None };
-        [Some(&mut self.node), self.writer.as_mut(), reader].into_iter().flatten().find(|n| n.name == name)
+        let guard = self.guard.as_mut().filter(|_| self.guarded);
+        [Some(&mut self.node), self.writer.as_mut(), guard, reader].into_iter().flatten().find(|n| n.name == name)
     }
 
     /// Tells that a conversion is taken back, once nothing of it is left.
@@ -105,9 +127,24 @@ impl Held {
     }
 
     /// Gets rid of a node.
-    fn leave_over(&mut self, name: String, out: &mut Vec<Action>) {
+    pub(super) fn leave_over(&mut self, name: String, out: &mut Vec<Action>) {
         out.push(Action::Delete(name.clone()));
         self.leftovers.push(name);
+    }
+
+    /// Gets rid of the writer's nodes; answers whether there were any.
+    fn stop_writing(&mut self, out: &mut Vec<Action>) -> bool {
+        self.guarded = false;
+        let nodes: Vec<Node> = self.writer.take().into_iter().chain(self.guard.take()).collect();
+        let any = !nodes.is_empty();
+        nodes.into_iter().for_each(|node| self.leave_over(node.name, out));
+        any
+    }
+
+    /// Takes the number under which it is exclusive.
+    pub(super) fn number_up(&mut self, out: &mut Vec<Action>) {
+        self.way = Way::Numbering { turn: Turn::Up };
+        out.push(Action::Number { node: self.node.name.clone(), before: None });
     }
 }
 
@@ -123,6 +160,9 @@ impl Contender {
             Input::Own(name, seen) => self.held_seen(&name, seen, out),
             Input::Happened { name, deleted } => self.held_happened(&name, deleted, out),
             Input::Watched(name, Seen::Gone) => self.held_happened(&name, true, out),
+            Input::Watched(name, Seen::NoContender) => self.look_past(&name, out),
+            Input::Peeked(name, seen) => self.checked(&name, seen, out),
+            Input::Guarded(result) => self.guarded(result, out),
             Input::Turn(turn) => self.turn(turn, out),
             Input::TakeBack => self.take_back(out),
             Input::Created(result) => self.writer_created(result, out),
@@ -136,7 +176,7 @@ impl Contender {
                     held.taken_back(out);
                 }
             }
-            Input::Watched(..) | Input::Peeked(..) | Input::Built(_) | Input::Proven | Input::LimitStored(_) | Input::LimitChanged => {}
+            Input::Watched(..) | Input::Built(_) | Input::Proven | Input::LimitStored(_) | Input::LimitChanged => {}
         }
     }
 
@@ -144,12 +184,10 @@ impl Contender {
         self.lists = 0;
         let Phase::Held(held) = &mut self.phase else { return };
         held.node.armed = false;
-        if let Some(writer) = &mut held.writer {
-            writer.armed = false;
-        }
+        held.writer.iter_mut().chain(&mut held.guard).for_each(|node| node.armed = false);
         held.way = match std::mem::replace(&mut held.way, Way::Steady) {
-            Way::Creating { .. } => Way::Creating { doubt: true },
-            Way::Waiting { .. } => Way::Looking,
+            // Whether the guard is there is what the list says.
+            Way::Waiting { .. } | Way::Checking { .. } | Way::Guarding => Way::Looking,
             // The answer to either may be lost, and both can be done again.
             Way::Replacing { reader } => Way::Making { upgradable: tag(&reader) == Some(Tag::Upgradable) },
             other => other,
@@ -159,22 +197,21 @@ impl Contender {
     /// Looks after what the connection that broke left open; everything that is repeated has the effect of once.
     fn held_link_up(&mut self, out: &mut Vec<Action>) {
         let Phase::Held(held) = &mut self.phase else { return };
-        out.push(Action::WatchOwn(held.node.name.clone()));
-        out.extend(held.writer.iter().map(|writer| Action::WatchOwn(writer.name.clone())));
+        out.extend(held.rests_on().into_iter().map(|name| Action::WatchOwn(name.to_owned())));
         out.extend(held.leftovers.iter().cloned().map(Action::Delete));
         match &held.way {
-            Way::Steady | Way::Waiting { .. } | Way::Replacing { .. } => {}
-            Way::Creating { .. } => out.push(Action::Find { writer: true }),
+            Way::Steady | Way::Waiting { .. } | Way::Checking { .. } | Way::Guarding | Way::Replacing { .. } => {}
+            Way::Creating => out.push(Action::Find { writer: true }),
             Way::Looking => self.list(out),
-            Way::Numbering { .. } => out.push(Action::Number(held.node.name.clone())),
+            Way::Numbering { .. } => out.push(Action::Number { node: held.node.name.clone(), before: None }),
             Way::Making { upgradable } => out.push(Action::CreateReader { seq: held.node.seq, upgradable: *upgradable }),
         }
     }
 
-    fn held_leave(&mut self, out: &mut Vec<Action>) {
+    pub(super) fn held_leave(&mut self, out: &mut Vec<Action>) {
         self.leaving = true;
         let Phase::Held(held) = &self.phase else { return };
-        if matches!(held.way, Way::Creating { .. } | Way::Making { .. }) {
+        if !held.knows_its_nodes() {
             // Whatever is being created is deleted as soon as it is known.
             return;
         }
@@ -241,107 +278,17 @@ impl Contender {
         match turn {
             Turn::Up if held.writer.is_some() => out.push(Action::Say(Say::Turned { number: held.number })),
             Turn::Up => {
-                held.way = Way::Creating { doubt: false };
+                held.way = Way::Creating;
                 out.push(Action::CreateWriter);
             }
             Turn::Back if tag(&held.node).is_some_and(Tag::is_shared) => {
                 held.way = Way::Numbering { turn };
-                out.push(Action::Number(held.node.name.clone()));
+                out.push(Action::Number { node: held.node.name.clone(), before: None });
             }
             Turn::Back | Turn::Down => {
                 let upgradable = turn == Turn::Back;
                 held.way = Way::Making { upgradable };
                 out.push(Action::CreateReader { seq: held.node.seq, upgradable });
-            }
-        }
-    }
-
-    fn writer_created(&mut self, result: Result<Node, Code>, out: &mut Vec<Action>) {
-        let Phase::Held(held) = &mut self.phase else { return };
-        if !matches!(held.way, Way::Creating { .. }) {
-            return;
-        }
-        match result {
-            Ok(writer) => self.writer_is_there(writer, out),
-            Err(code) => {
-                held.way = Way::Steady;
-                if self.leaving {
-                    self.held_leave(out);
-                } else if std::mem::take(&mut held.taking_back) {
-                    out.push(Action::Say(Say::TakenBack));
-                } else {
-                    out.push(Action::Say(Say::TurnRefused(code)));
-                }
-            }
-        }
-    }
-
-    fn writer_found(&mut self, nodes: Result<Vec<Child>, Code>, out: &mut Vec<Action>) {
-        let Phase::Held(held) = &mut self.phase else { return };
-        if held.way != (Way::Creating { doubt: true }) {
-            return;
-        }
-        let Ok(nodes) = nodes else { return };
-        match first_of(nodes, out) {
-            Some(Child { name, seq, .. }) => self.writer_is_there(Node::new(name, seq, None), out),
-            None if self.leaving || held.taking_back => {
-                held.way = Way::Steady;
-                if std::mem::take(&mut held.taking_back) {
-                    out.push(Action::Say(Say::TakenBack));
-                }
-                if self.leaving {
-                    self.held_leave(out);
-                }
-            }
-            None => {
-                held.way = Way::Creating { doubt: false };
-                out.push(Action::CreateWriter);
-            }
-        }
-    }
-
-    fn writer_is_there(&mut self, writer: Node, out: &mut Vec<Action>) {
-        let Phase::Held(held) = &mut self.phase else { return };
-        let name = writer.name.clone();
-        held.way = Way::Steady;
-        if held.taking_back {
-            held.leave_over(name, out);
-        } else {
-            out.push(Action::WatchOwn(name));
-            held.writer = Some(writer);
-            held.way = Way::Looking;
-        }
-        if self.leaving {
-            self.held_leave(out);
-        } else if matches!(&self.phase, Phase::Held(held) if held.way == Way::Looking) {
-            self.list(out);
-        }
-    }
-
-    /// Who reads beside us? Those that came before any writer: later ones wait.
-    fn readers_listed(&mut self, result: Result<Listing, Code>, out: &mut Vec<Action>) {
-        self.lists = self.lists.saturating_sub(1);
-        let Phase::Held(held) = &mut self.phase else { return };
-        let (Way::Looking, Some(writer), 0) = (&held.way, &held.writer, self.lists) else { return };
-        let Ok(listing) = result else {
-            // The directory cannot be looked at any more: what happened to our own nodes will be told.
-            return;
-        };
-        let seq = writer.seq;
-        let first_writer = listing.children.iter().filter(|c| !c.tag.is_shared()).map(|c| c.seq);
-        let bound = first_writer.fold(seq, |first, other| if first.wrapping_sub(other) > 0 { other } else { first });
-        let own = &held.node.name;
-        let reads = |c: &&Child| c.tag.is_shared() && c.is_before(bound) && c.name != *own && !self.ignored.contains(&c.name);
-        let nearest = listing.children.iter().filter(reads).min_by_key(|c| bound.wrapping_sub(c.seq));
-        match nearest {
-            Some(reader) => {
-                out.push(Action::Watch(reader.name.clone()));
-                held.way = Way::Waiting { reader: reader.name.clone() };
-                out.push(Action::Say(Say::TurnWaits));
-            }
-            None => {
-                held.way = Way::Numbering { turn: Turn::Up };
-                out.push(Action::Number(held.node.name.clone()));
             }
         }
     }
@@ -354,7 +301,8 @@ impl Contender {
         match result {
             Ok(reader) => {
                 out.push(Action::WatchOwn(reader.name.clone()));
-                out.push(Action::Number(reader.name.clone()));
+                // Whoever waits for the node before must hear that its end is not ours.
+                out.push(Action::Number { node: reader.name.clone(), before: Some(held.node.name.clone()) });
                 held.way = Way::Replacing { reader };
             }
             Err(code) => {
@@ -380,18 +328,14 @@ impl Contender {
         };
         match std::mem::replace(&mut held.way, Way::Steady) {
             Way::Numbering { turn } => {
-                if turn == Turn::Back
-                    && let Some(writer) = held.writer.take()
-                {
-                    held.leave_over(writer.name, out);
+                if turn == Turn::Back {
+                    held.stop_writing(out);
                 }
             }
             Way::Replacing { reader } => {
                 let before = std::mem::replace(&mut held.node, reader);
                 held.leave_over(before.name, out);
-                if let Some(writer) = held.writer.take() {
-                    held.leave_over(writer.name, out);
-                }
+                held.stop_writing(out);
             }
             other => {
                 held.way = other;
@@ -403,14 +347,10 @@ impl Contender {
     }
 
     /// The server does not give a new number: everything stays as it was.
-    fn not_turned(&mut self, code: Code, out: &mut Vec<Action>) {
+    pub(super) fn not_turned(&mut self, code: Code, out: &mut Vec<Action>) {
         let Phase::Held(held) = &mut self.phase else { return };
         match std::mem::replace(&mut held.way, Way::Steady) {
-            Way::Numbering { turn: Turn::Up } => {
-                if let Some(writer) = held.writer.take() {
-                    held.leave_over(writer.name, out);
-                }
-            }
+            Way::Looking | Way::Guarding | Way::Numbering { turn: Turn::Up } => _ = held.stop_writing(out),
             Way::Replacing { reader } => held.leave_over(reader.name, out),
             _ => {}
         }
@@ -421,17 +361,14 @@ impl Contender {
         let Phase::Held(held) = &mut self.phase else { return };
         match &held.way {
             // It is deleted as soon as it is known; and a way down leads to no more than there was, so it is gone to its end.
-            Way::Creating { .. } | Way::Making { .. } | Way::Replacing { .. } | Way::Numbering { turn: Turn::Back | Turn::Down } => {
+            Way::Creating | Way::Making { .. } | Way::Replacing { .. } | Way::Numbering { turn: Turn::Back | Turn::Down } => {
                 held.taking_back = true;
             }
-            Way::Steady | Way::Looking | Way::Waiting { .. } | Way::Numbering { turn: Turn::Up } => {
+            Way::Steady | Way::Looking | Way::Waiting { .. } | Way::Checking { .. } | Way::Guarding | Way::Numbering { turn: Turn::Up } => {
                 held.way = Way::Steady;
-                match held.writer.take() {
-                    Some(writer) => {
-                        held.taking_back = true;
-                        held.leave_over(writer.name, out);
-                    }
-                    None => out.push(Action::Say(Say::TakenBack)),
+                held.taking_back = held.stop_writing(out);
+                if !held.taking_back {
+                    out.push(Action::Say(Say::TakenBack));
                 }
             }
         }

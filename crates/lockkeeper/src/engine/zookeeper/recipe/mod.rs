@@ -2,7 +2,7 @@
 //!
 //! A contender is an ephemeral node with a number. Whoever has nobody before it that it cannot share with, holds. The
 //! create and the list go out in one flight: the server answers a session in order, so the list shows everything with a
-//! smaller number, and nothing smaller can come later. From then on a waiter's set of nodes before it only shrinks, and
+//! smaller number, and nothing smaller can come later but what a hold that is converted leaves. From then on a waiter's set of nodes before it only shrinks, and
 //! when it is known to be one node, that node's deletion *is* the grant: nothing is read between the event and it.
 //!
 //! The watch on the own node is set before any other watch, and events come in the order in which things happened. So a
@@ -10,12 +10,13 @@
 //!
 //! A hold's number is the transaction that created its node, which rises along the line. Only a hold that was converted
 //! takes a later one. It then changes its node and the directory, so that everybody behind it sees (on the node that is
-//! watched, or with the next list) that numbers have moved on, and takes a later one, too, when its turn comes.
+//! watched, or with the next list) that numbers have moved on, lists before it holds, and takes a later one, too.
 
 mod held;
 mod leaving;
 mod look;
 mod permits;
+mod upgrading;
 mod waiting;
 mod words;
 
@@ -228,7 +229,7 @@ impl Contender {
             Input::TakeBack => out.push(Action::Say(Say::TakenBack)),
             Input::LimitStored(result) => self.limit_stored(result, out),
             Input::LimitChanged => self.limit_changed(out),
-            Input::Made(_) => {}
+            Input::Made(_) | Input::Guarded(_) => {}
         }
     }
 
@@ -381,7 +382,7 @@ impl Contender {
         match node.czxid {
             Some(czxid) if self.moved <= czxid => self.grant(node, czxid, out),
             Some(_) => {
-                out.push(Action::Number(node.name.clone()));
+                out.push(Action::Number { node: node.name.clone(), before: None });
                 self.phase = Phase::Numbering(node);
             }
             // The create's answer said it, or that to our own node's read, which was sent before the list.

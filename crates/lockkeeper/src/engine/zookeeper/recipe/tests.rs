@@ -50,6 +50,9 @@ fn wander(world: &World, walks: u64) {
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;
+            // Faults are rare, so that they are spread over the whole history.
+            let usual: Vec<_> = moves.iter().copied().filter(|(_, what)| !what.is_fault()).collect();
+            let moves = if usual.is_empty() || random >> 60 == 0 { moves } else { usual };
             let (at, what) = moves[(random % moves.len() as u64) as usize];
             world.make(at, what);
         }
@@ -100,6 +103,63 @@ fn an_upgrade_beside_a_reader_and_before_a_writer_in_every_history() {
     explore(World::new(&[(Want::Upgradable, false, up), (Want::Exclusive, false, LEAVE)], 0));
     let up = &[Input::Turn(Turn::Up), Input::Leave];
     explore(World::new(&[(Want::Upgradable, false, up), (Want::Shared, false, LEAVE)], 0));
+    explore(World::new(&[(Want::Upgradable, false, up), (Want::Upgradable, false, LEAVE)], 0));
+}
+
+#[test]
+fn an_upgrade_before_a_writer_that_leaves_and_a_reader_behind_it_in_many_histories() {
+    let up = &[Input::Turn(Turn::Up), Input::Leave];
+    let up_and_back = &[Input::Turn(Turn::Up), Input::Turn(Turn::Back), Input::Turn(Turn::Up), Input::Leave];
+    let up_and_taken_back = &[Input::Turn(Turn::Up), Input::TakeBack, Input::Turn(Turn::Up), Input::Leave];
+    for script in [up as &[Input], up_and_back, up_and_taken_back] {
+        let world = World::new(&[(Want::Upgradable, false, script), (Want::Exclusive, false, LEAVE), (Want::Shared, false, LEAVE)], 0);
+        for world in [world.clone(), world.with_kazoos_names()] {
+            wander(&world.clone().with_withdrawals(1), 3_000);
+            wander(&world.with_cuts(2).with_withdrawals(1).with_ends(1), 3_000);
+        }
+    }
+}
+
+#[test]
+fn a_writer_waits_for_one_that_becomes_a_reader_in_every_history() {
+    let down = &[Input::Turn(Turn::Down), Input::Leave];
+    explore(World::new(&[(Want::Upgradable, false, down), (Want::Exclusive, false, LEAVE)], 0));
+    // With Curator's names it is known that a reader may stay behind the writer.
+    explore(World::new(&[(Want::Exclusive, false, down), (Want::Exclusive, false, LEAVE)], 0).with_kazoos_names());
+    let up_and_down = &[Input::Turn(Turn::Up), Input::Turn(Turn::Down), Input::Leave];
+    let world = World::new(&[(Want::Upgradable, false, up_and_down), (Want::Exclusive, false, LEAVE), (Want::Shared, false, LEAVE)], 2);
+    wander(&world.clone().with_withdrawals(1).with_kazoos_names(), 3_000);
+    wander(&world.with_withdrawals(1), 3_000);
+}
+
+#[test]
+fn a_conversion_asked_for_while_the_link_is_down_in_every_history() {
+    let up = &[Input::Turn(Turn::Up), Input::Leave];
+    explore(World::new(&[(Want::Upgradable, false, up)], 2));
+    let down = &[Input::Turn(Turn::Down), Input::Leave];
+    explore(World::new(&[(Want::Upgradable, false, down)], 2));
+    let taken_back = &[Input::Turn(Turn::Up), Input::TakeBack, Input::Leave];
+    explore(World::new(&[(Want::Upgradable, false, taken_back)], 2));
+}
+
+#[test]
+fn an_upgrade_that_may_not_look_is_refused_and_leaves_nothing() {
+    let mut machine = Contender::new(Want::Upgradable, false);
+    let mut step = |input| {
+        let mut out = Vec::new();
+        machine.step(input, &mut out);
+        out
+    };
+    let (reader, writer) = ("_c_A-__READ__0000000000".to_owned(), "_c_a-__WRIT__0000000001".to_owned());
+    let children = vec![Child::read(&reader).unwrap()];
+    step(Input::LinkUp);
+    step(Input::Created(Ok(Node::new(reader, 0, Some(2)))));
+    step(Input::Listed(Ok(Listing { children, mzxid: 1, limit: None })));
+    assert_eq!(step(Input::Proven), [Action::Say(Say::Granted { number: 2 })]);
+    assert_eq!(step(Input::Turn(Turn::Up)), [Action::CreateWriter]);
+    step(Input::Created(Ok(Node::new(writer.clone(), 1, Some(3)))));
+    let refused = step(Input::Listed(Err(Code::NO_AUTH)));
+    assert_eq!(refused, [Action::Delete(writer), Action::Say(Say::TurnRefused(Code::NO_AUTH))]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::words::{Action, Node, Say, Seen};
-use super::{Contender, Phase, Then};
+use super::{Contender, Phase, Then, Want};
 use crate::engine::zookeeper::layout::{Child, Tag};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -83,7 +83,10 @@ impl Contender {
         } else if waiting.before.name == name {
             // Gone before it was watched: then its number may have moved on without our seeing it.
             let seen_all = waiting.node.armed && waiting.armed.contains(name);
-            let certain = waiting.last && seen_all && waiting.before.tag != Tag::Write;
+            // A hold that is converted leaves a node of its number behind, which the one that went says before it goes; and
+            // one that could be shared with may have become a writer.
+            let none_stayed = waiting.node.czxid.is_some_and(|czxid| self.moved <= czxid) && waiting.before.tag != Tag::Write;
+            let certain = waiting.last && seen_all && none_stayed && self.want != Want::Shared;
             if certain && self.lists == 0 {
                 let node = waiting.node.clone();
                 self.our_turn(node, out);

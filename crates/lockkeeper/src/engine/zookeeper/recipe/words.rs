@@ -114,6 +114,8 @@ pub(in super::super) enum Input {
     Deleted(String, Result<(), Code>),
     /// Answers [`Action::CreateReader`].
     Made(Result<Node, Code>),
+    /// Answers [`Action::Guard`].
+    Guarded(Result<(), Code>),
     /// Answers [`Action::Number`].
     Numbered(Result<i64, Code>),
     /// Answers [`Action::Prove`]: the session lasts for a while from now.
@@ -166,9 +168,18 @@ pub(in super::super) enum Action {
     Delete(String),
     /// Delete a second node of ours, made by a create whose reply was lost; nobody waits for the answer.
     Discard(String),
+    /// Create a writer's node with the number of our reader's, if this one is there.
+    Guard {
+        node: String,
+        behind: String,
+    },
     /// Change our node and the directory in one transaction, without changing what they say: its number is above every
-    /// number before, and whoever stands behind us learns that numbers have moved on.
-    Number(String),
+    /// number before, and whoever stands behind us learns that numbers have moved on. So does whoever watches the node
+    /// that it replaces.
+    Number {
+        node: String,
+        before: Option<String>,
+    },
     /// Find out whether the session lasts: it is our turn, if it does.
     Prove,
     /// Tell what it came to.

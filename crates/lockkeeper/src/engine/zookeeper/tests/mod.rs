@@ -1,5 +1,6 @@
 //! The engine against real servers: driven through the engine's contract, with an event sink and a runtime of the test's.
 
+mod conversions;
 mod doubts;
 mod faults;
 mod input;

@@ -32,6 +32,10 @@ struct Client {
     /// What it still is to do: it asks for another way to hold, or leaves.
     script: Vec<Input>,
     converts: bool,
+    /// How often it asked to write; the names of a conversion's nodes are its own.
+    turns: u8,
+    /// It has asked for something that has not come to anything.
+    turning: bool,
     holds: Option<Want>,
     number: i64,
     answered: bool,
@@ -49,6 +53,10 @@ pub(super) struct World {
     clients: Vec<Client>,
     cuts_left: u8,
     ends_left: u8,
+    /// How often somebody leaves who waits.
+    withdrawals_left: u8,
+    /// Names are kazoo's, in which a writer looks like a mutex.
+    kazoo: bool,
     /// Numbers under which somebody held, in the order in which they did.
     exclusive: i64,
     any: i64,
@@ -78,6 +86,8 @@ impl World {
             over: false,
             script: script.iter().rev().cloned().collect(),
             converts: script.iter().any(|input| matches!(input, Input::Turn(_))),
+            turns: 0,
+            turning: false,
             holds: None,
             number: 0,
             answered: false,
@@ -92,6 +102,8 @@ impl World {
             clients: clients.collect(),
             cuts_left: cuts,
             ends_left: 0,
+            withdrawals_left: 0,
+            kazoo: false,
             exclusive: 0,
             any: 0,
             flaw: None,
@@ -102,8 +114,20 @@ impl World {
         world
     }
 
+    pub(super) fn with_cuts(self, cuts_left: u8) -> Self {
+        Self { cuts_left, ..self }
+    }
+
     pub(super) fn with_ends(self, ends_left: u8) -> Self {
         Self { ends_left, ..self }
+    }
+
+    pub(super) fn with_withdrawals(self, withdrawals_left: u8) -> Self {
+        Self { withdrawals_left, ..self }
+    }
+
+    pub(super) fn with_kazoos_names(self) -> Self {
+        Self { kazoo: true, ..self }
     }
 
     pub(super) fn with_flaw(self, flaw: Flaw) -> Self {
@@ -125,18 +149,27 @@ impl World {
 
     fn said(&mut self, at: usize, say: Say) {
         let want = self.clients[at].machine.want;
+        if matches!(say, Say::Turned { .. } | Say::TakenBack) {
+            self.clients[at].turning = false;
+        }
         match say {
             Say::Granted { number } => {
                 self.clients[at].answered = true;
                 self.holds(at, want, number);
             }
+            // Its time was over before its session was.
+            Say::Turned { .. } if self.clients[at].over => {}
             Say::Turned { number } => {
                 let rests = self.clients[at].machine.rests_on();
                 let to = match rests.first().map(|name| Self::child(name).tag) {
-                    Some(Tag::Upgradable) if rests.len() == 2 => Want::Exclusive,
+                    Some(Tag::Upgradable) if rests.len() > 1 => Want::Exclusive,
                     Some(Tag::Upgradable) => Want::Upgradable,
                     _ => Want::Shared,
                 };
+                if self.clients[at].holds == Some(to) && self.clients[at].number == number {
+                    // It was told again.
+                    return;
+                }
                 self.clients[at].holds = None;
                 self.holds(at, to, number);
             }
@@ -188,15 +221,19 @@ impl World {
 
     fn create(&mut self, at: usize, tag: Tag, seq: Option<i32>) -> Result<Node, Code> {
         self.zxid += 1;
-        let guid = if tag == Tag::Upgradable { LETTERS[at].to_uppercase() } else { LETTERS[at].to_owned() };
+        let turn = if tag == Tag::Write && seq.is_none() { self.clients[at].turns.to_string() } else { String::new() };
+        let guid = if tag == Tag::Upgradable { LETTERS[at].to_uppercase() } else { LETTERS[at].to_owned() } + &turn;
         let word = match tag {
+            Tag::Lock | Tag::Write if self.kazoo => "__lock__",
             Tag::Lock => "-lock-",
             Tag::Write => "-__WRIT__",
+            _ if self.kazoo => "__rlock__",
             _ => "-__READ__",
         };
         let number = seq.unwrap_or(self.next_seq);
         let name = match tag {
             Tag::Permits(count) => format!("{guid}-permits-{count}-{}", write_seq(number)),
+            _ if self.kazoo => format!("{guid}{word}{}", write_seq(number)),
             _ => format!("_c_{guid}{word}{}", write_seq(number)),
         };
         if self.nodes.contains_key(&name) {
@@ -225,6 +262,16 @@ impl World {
         let reply = match action {
             Action::Create => Input::Created(self.create(at, self.own_tag(at), None)),
             Action::CreateWriter => Input::Created(self.create(at, Tag::Write, None)),
+            Action::Guard { node, behind } => Input::Guarded(match (self.nodes.contains_key(&behind), self.nodes.contains_key(&node)) {
+                (false, _) => Err(Code::NO_NODE),
+                (true, true) => Err(Code::NODE_EXISTS),
+                (true, false) => {
+                    self.zxid += 1;
+                    self.next_seq = self.next_seq.wrapping_add(1);
+                    self.nodes.insert(node, Stored { owner: at, czxid: self.zxid, mzxid: self.zxid });
+                    Ok(())
+                }
+            }),
             Action::CreateReader { seq, upgradable } => {
                 Input::Made(self.create(at, if upgradable { Tag::Upgradable } else { Tag::Read }, Some(seq)))
             }
@@ -252,9 +299,9 @@ impl World {
                 Input::Peeked(name, seen)
             }
             Action::Find { writer } => {
-                let tag = if writer { Tag::Write } else { self.own_tag(at) };
                 let mine = self.nodes.iter().filter(|(_, s)| s.owner == at).map(|(n, _)| Self::child(n));
-                Input::Found(Ok(mine.filter(|c| c.tag == tag).collect()))
+                let shared = !writer && matches!(self.own_tag(at), Tag::Read | Tag::Upgradable);
+                Input::Found(Ok(mine.filter(|c| c.tag.is_shared() == shared).collect()))
             }
             Action::Delete(name) | Action::Discard(name) => {
                 let there = self.nodes.remove(&name).is_some();
@@ -264,17 +311,18 @@ impl World {
                 }
                 Input::Deleted(name, there.then_some(()).ok_or(Code::NO_NODE))
             }
-            Action::Number(name) => {
-                self.zxid += 1;
-                let zxid = self.zxid;
-                match self.nodes.get_mut(&name) {
-                    Some(stored) => {
-                        stored.mzxid = zxid;
-                        self.dir_mzxid = zxid;
+            Action::Number { node, before } => {
+                let names: Vec<String> = [Some(node), before].into_iter().flatten().collect();
+                if names.iter().all(|name| self.nodes.contains_key(name)) {
+                    self.zxid += 1;
+                    self.dir_mzxid = self.zxid;
+                    for name in names {
+                        self.nodes.entry(name.clone()).and_modify(|stored| stored.mzxid = self.zxid);
                         self.fire(&name, false);
-                        Input::Numbered(Ok(zxid))
                     }
-                    None => Input::Numbered(Err(Code::NO_NODE)),
+                    Input::Numbered(Ok(self.zxid))
+                } else {
+                    Input::Numbered(Err(Code::NO_NODE))
                 }
             }
             Action::StoreLimit => {
@@ -293,6 +341,12 @@ impl World {
     pub(super) fn moves(&self) -> Vec<(usize, Move)> {
         let mut moves = Vec::new();
         for (at, client) in self.clients.iter().enumerate() {
+            // Conversions are made one after the other.
+            let next = client.script.last().filter(|next| !client.turning || !matches!(next, Input::Turn(_)));
+            let can_go_on = client.holds.is_some() && next.is_some();
+            if can_go_on {
+                moves.push((at, Move::Script));
+            }
             if !client.connected {
                 moves.push((at, Move::Connect));
                 continue;
@@ -305,14 +359,14 @@ impl World {
             if !client.down.is_empty() {
                 moves.push((at, Move::Hear));
             }
-            if self.cuts_left > 0 && !client.over && (!client.up.is_empty() || !client.down.is_empty()) {
+            if self.cuts_left > 0 && !client.over && (can_go_on || !client.up.is_empty() || !client.down.is_empty()) {
                 moves.push((at, Move::Cut));
             }
             if self.ends_left > 0 && !client.over {
                 moves.push((at, Move::End));
             }
-            if client.holds.is_some() && !client.script.is_empty() {
-                moves.push((at, Move::Script));
+            if self.withdrawals_left > 0 && client.machine.waits_for().is_some() {
+                moves.push((at, Move::Withdraw));
             }
         }
         moves
@@ -368,11 +422,18 @@ impl World {
                     self.step(at, Input::SessionEnded);
                 }
             }
+            Move::Withdraw => {
+                self.withdrawals_left -= 1;
+                self.clients[at].script.clear();
+                self.step(at, Input::Leave);
+            }
             Move::Script => {
                 if let Some(input) = self.clients[at].script.pop() {
                     if input == Input::Leave {
                         self.clients[at].holds = None;
                     }
+                    self.clients[at].turning |= matches!(input, Input::Turn(_) | Input::TakeBack);
+                    self.clients[at].turns += u8::from(input == Input::Turn(Turn::Up));
                     self.step(at, input);
                 }
             }
@@ -382,7 +443,8 @@ impl World {
     /// Nothing can happen any more: everybody must have come to an end.
     pub(super) fn at_rest(&self) {
         for (at, client) in self.clients.iter().enumerate() {
-            assert!(client.answered, "{at} waits for ever: {self:#?}");
+            let turning = client.turning && client.holds.is_some();
+            assert!(client.answered && !turning, "{at} waits for ever: {self:#?}");
         }
         let left: Vec<_> = self.nodes.iter().filter(|(_, s)| self.clients[s.owner].holds.is_none()).collect();
         assert!(left.is_empty(), "a ghost: {left:?} in {self:#?}");
@@ -399,5 +461,13 @@ pub(super) enum Move {
     End,
     /// The client hears that its session is over.
     HearEnd,
+    /// Who waits has no time left.
+    Withdraw,
     Script,
+}
+
+impl Move {
+    pub(super) fn is_fault(self) -> bool {
+        matches!(self, Self::Cut | Self::End | Self::Withdraw)
+    }
 }
