@@ -34,6 +34,15 @@ impl Layout {
         !matches!(self, Self::Plain { .. })
     }
 
+    /// Reads the name of a child; what begins as ours do goes on with the number, sign and all.
+    pub(super) fn child(&self, name: &str) -> Option<Child> {
+        let prefix = if let Self::Plain { prefix } = self { name.strip_prefix(prefix.as_str()) } else { None };
+        match prefix.and_then(parse_seq) {
+            Some(seq) => Some(Child { name: name.to_owned(), seq, tag: Tag::Lock }),
+            None => Child::read(name),
+        }
+    }
+
     /// What a node of ours is called up to its number.
     pub(super) fn prefix(&self, tag: Tag, id: ClaimId) -> String {
         let mut hex = id.to_string();
@@ -263,6 +272,18 @@ mod tests {
         }
         assert_eq!((write_seq(-5).as_str(), write_seq(i32::MIN).as_str()), ("-000000005", "-2147483648"), "as Java does");
         assert!(!at(7).is_before(7));
+    }
+
+    #[test]
+    fn z6_our_own_prefix_is_no_part_of_the_number() {
+        for prefix in ["Lock", "Lock-", "", "n__rlock__"] {
+            let layout = Layout::Plain { prefix: prefix.to_owned() };
+            for seq in [0, 7, i32::MAX, i32::MIN, i32::MIN + 1, -1_000_000_001, -1_000_000_000, -999_999_999, -5] {
+                let read = layout.child(&format!("{prefix}{}", write_seq(seq))).map(|c| (c.seq, c.tag));
+                assert_eq!(read, Some((seq, Tag::Lock)), "{prefix}{}", write_seq(seq));
+            }
+        }
+        assert_eq!(Layout::Plain { prefix: "Lock".to_owned() }.child("a__rlock__0000000001").unwrap().tag, Tag::Read);
     }
 
     #[test]

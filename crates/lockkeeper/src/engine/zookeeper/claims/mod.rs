@@ -329,6 +329,6 @@ pub(super) fn contenders(layout: &Layout, kind: Kind, names: &[String]) -> Resul
         Tag::Lease | Tag::Permits(_) => kind == Kind::Semaphore,
         _ => !election && kind != Kind::Semaphore,
     };
-    let all: Vec<Child> = names.iter().filter_map(|name| Child::read(name)).filter(counts).collect();
+    let all: Vec<Child> = names.iter().filter_map(|name| layout.child(name)).filter(counts).collect();
     if all.len() > PLACES_MAX { Err(TOO_MANY) } else { Ok(all) }
 }

@@ -93,7 +93,7 @@ impl State {
         let (seen, holder) = match result {
             Ok(Reply::Data(_, stat)) if stat.is_directory() => (Seen::NoContender, None),
             Ok(Reply::Data(data, stat)) => {
-                let holder = Child::read(name).map(|child| Box::new(record::holder(entry.claim.kind, &child, &data, &stat)));
+                let holder = self.options.layout.child(name).map(|child| Box::new(record::holder(entry.claim.kind, &child, &data, &stat)));
                 (Seen::Here(stat.mzxid), holder)
             }
             Err(Code::NO_NODE) => (Seen::Gone, None),
@@ -115,7 +115,7 @@ impl State {
     fn found(&self, id: ClaimId, prefix: &str, paths: &[String]) -> Result<Vec<Child>, Code> {
         let entry = self.claims.get(&id).ok_or(Code::NO_NODE)?;
         let inside = format!("{}/", entry.dir);
-        let names: Vec<&str> = paths.iter().filter_map(|p| p.strip_prefix(&inside)).collect();
+        let names: Vec<&str> = paths.iter().filter_map(|p| p.strip_prefix(&inside)).filter(|name| !name.contains('/')).collect();
         // In a layout without ids, what other claims of ours know as theirs is not this one's.
         let known = |name: &str| {
             let others = self.claims.iter().filter(|(other, e)| **other != id && e.dir == entry.dir);
@@ -123,7 +123,7 @@ impl State {
         };
         let carries_ids = self.options.layout.names_carry_ids();
         let ours = |name: &&str| name.starts_with(prefix) && (carries_ids || !known(name));
-        Ok(names.into_iter().filter(ours).filter_map(Child::read).collect())
+        Ok(names.into_iter().filter(ours).filter_map(|name| self.options.layout.child(name)).collect())
     }
 
     /// Deletes those of this session's nodes that no claim knows: a create that a slow server passed on after its reply was

@@ -97,6 +97,22 @@ fn z2_a_create_whose_reply_is_lost_is_found_again() {
 }
 
 #[test]
+fn z2_a_lost_create_leaves_the_locks_below_its_name_alone() {
+    run(async {
+        let place = Place::new().await;
+        let proxy = Proxy::start(place.port).unwrap();
+        let one = Client::open(&place.url_at(proxy.port(), "layout=plain&prefix=")).await.unwrap();
+        let (below, a) = (claim("stock/sku-42"), claim("stock"));
+        one.lock(&below).await;
+        proxy.lose_reply_to(op::CREATE);
+        one.lock(&a).await;
+        assert!(proxy.has_struck());
+        assert!(matches!(one.release(&below).await, End::Freed), "its node is its own");
+        assert!(matches!(one.release(&a).await, End::Freed));
+    });
+}
+
+#[test]
 fn a_create_that_never_arrived_is_sent_again() {
     run(async {
         let place = Place::new().await;
