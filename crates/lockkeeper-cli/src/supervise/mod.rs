@@ -57,7 +57,7 @@ impl std::fmt::Display for Why {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Lost(lost) => lost.fmt(f),
-            Self::RunningOut => f.write_str("its lease is about to run out, and no renewal was answered"),
+            Self::RunningOut => f.write_str("its lease is about to run out, and it could not be renewed"),
             Self::Alone => f.write_str("the guardian that renewed it is gone"),
         }
     }

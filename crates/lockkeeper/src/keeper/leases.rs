@@ -234,6 +234,7 @@ impl Keeper {
         let now = self.clock.now();
         let mut gone = Vec::new();
         let mut told = Vec::new();
+        let mut why = None;
         {
             let mut changes = Vec::new();
             let mut book = self.book();
@@ -241,7 +242,12 @@ impl Keeper {
                 match renewals.get(at) {
                     Some(Renewal::Extended { ttl, since }) => book.machine.renewed(*lease, since.unwrap_or(sent), *ttl, &mut changes),
                     Some(Renewal::Gone(why)) => gone.push((*lease, *why)),
-                    Some(Renewal::Unknown(_)) | None => book.machine.unanswered(*lease, now, &mut changes),
+                    unknown => {
+                        if let Some(Renewal::Unknown(error)) = unknown {
+                            why = Some(error);
+                        }
+                        book.machine.unanswered(*lease, now, &mut changes);
+                    }
                 }
             }
             for change in changes {
@@ -258,7 +264,14 @@ impl Keeper {
                         if let Some(kept) = book.kept.get(&lease) {
                             kept.cell.doubt();
                             let left = kept.cell.deadline().since(now);
-                            tracing::warn!(engine = self.facts.engine, ?lease, ?left, "a renewal was not answered; it is sent again");
+                            let why = why.map(tracing::field::display);
+                            tracing::warn!(
+                                engine = self.facts.engine,
+                                ?lease,
+                                ?left,
+                                why,
+                                "a lease was not renewed; it is asked for again"
+                            );
                         }
                     }
                     Change::Over(_) => {}

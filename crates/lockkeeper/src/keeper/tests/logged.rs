@@ -5,6 +5,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Level, Metadata, Subscriber};
 
 use super::*;
+use crate::engine::Lease;
 
 /// Keeps what is logged, a line each: a level and the fields of an event, the name and the fields of a span, or what it
 /// learns later.
@@ -106,4 +107,19 @@ async fn an_acquisition_is_logged_with_engine_name_token_wait_and_what_woke_it()
     ] {
         assert!(has(words), "{words:?} in {said:#?}");
     }
+}
+
+#[tokio::test]
+async fn a_lease_that_was_not_renewed_is_logged_with_the_reason() {
+    let stub = Stub { leases: true, ..Stub::default() };
+    let lease = Lease { id: LeaseId(7), ttl: Duration::from_secs(30), since: None, confirm: false };
+    of(&stub.attempts).push_back(Attempt::Granted(Grant { number: Number::None, lease: Some(lease) }));
+    let (locks, stub, _clock) = open(stub).await;
+    let _guard = locks.mutex("stock").lock().await.unwrap();
+    let log = Log::from(Level::WARN);
+    let _logged = tracing::subscriber::set_default(log.clone());
+    // The link is back: everything is renewed, and the answers are lost.
+    stub.context.get().unwrap().events.send(Event::Link { up: true });
+    let said = log.take();
+    assert!(said.iter().any(|line| line.contains("was not renewed") && line.contains("the reply was lost")), "{said:?}");
 }
