@@ -400,10 +400,10 @@ impl Run<'_> {
             return Reply::Late;
         }
         self.end_what_is_over();
+        if holder.mode == 's' && place.mode != 's' {
+            return Reply::NotUpgradable;
+        }
         if place.mode == 'x' {
-            if holder.mode == 's' {
-                return Reply::NotUpgradable;
-            }
             if self.fits(&place).0 {
                 self.lock.line.retain(|s| s.place != place);
                 return self.upgrade(place, Some(place.ttl));
