@@ -1,13 +1,19 @@
 //! A Redis server of a test's own: on a free port, in a directory of its own, gone with the value.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
+use tempfile::TempDir;
 
 /// How long a server may take to answer its first PING.
 const START_WITHIN: Duration = Duration::from_secs(10);
@@ -15,7 +21,7 @@ const START_WITHIN: Duration = Duration::from_secs(10);
 /// A running server.
 pub struct RedisServer {
     child: Option<Child>,
-    dir: PathBuf,
+    dir: TempDir,
     port: u16,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
@@ -35,7 +41,7 @@ impl RedisServer {
 
     /// The same with variables in its environment, for a preloaded clock.
     pub fn start_in(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
-        let mut server = Self::new(arguments, environment);
+        let mut server = Self::new(arguments, environment).expect("a directory and a port");
         server.run(true).expect("a server of this test's own");
         server
     }
@@ -45,30 +51,32 @@ impl RedisServer {
     /// # Errors
     /// When redis-server is not installed, or does not start.
     pub fn try_start_in(arguments: &[&str], environment: &[(&str, &str)]) -> Result<Self, String> {
-        let mut server = Self::new(arguments, environment);
+        let mut server = Self::new(arguments, environment)?;
         server.ends_with_us = true;
         server.run(true)?;
         Ok(server)
     }
 
-    fn new(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
-        Self {
+    fn new(arguments: &[&str], environment: &[(&str, &str)]) -> Result<Self, String> {
+        let ours = fs::Permissions::from_mode(0o700);
+        let dir = tempfile::Builder::new().prefix("lockkeeper-redis-").permissions(ours).tempdir();
+        Ok(Self {
             child: None,
-            dir: fresh_dir(),
-            port: free_port(),
+            dir: dir.map_err(|e| format!("no directory for redis-server: {e}"))?,
+            port: a_port()?,
             arguments: arguments.iter().map(|a| (*a).to_owned()).collect(),
             environment: environment.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
             ends_with_us: false,
-        }
+        })
     }
 
     /// Starts a Sentinel that watches nothing.
     pub fn start_sentinel() -> Self {
-        let mut server = Self::new(&[], &[]);
-        let config = server.dir.join("sentinel.conf");
+        let mut server = Self::new(&[], &[]).expect("a directory and a port");
+        let config = server.dir().join("sentinel.conf");
         std::fs::write(
             &config,
-            format!("port {}\nbind 127.0.0.1\nunixsocket {}\ndir {}\n", server.port, server.socket().display(), server.dir.display()),
+            format!("port {}\nbind 127.0.0.1\nunixsocket {}\ndir {}\n", server.port, server.socket().display(), server.dir().display()),
         )
         .expect("the temporary directory can be written");
         let mut command = Command::new("redis-server");
@@ -87,8 +95,8 @@ impl RedisServer {
             }
             let child = command
                 .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
-                .args(["--unixsocket", &self.socket().to_string_lossy(), "--dir", &self.dir.to_string_lossy(), "--daemonize", "no"])
-                .args(["--logfile", &self.dir.join("log").to_string_lossy()])
+                .args(["--unixsocket", &self.socket().to_string_lossy(), "--dir", &self.dir().to_string_lossy(), "--daemonize", "no"])
+                .args(["--logfile", &self.dir().join("log").to_string_lossy()])
                 .args(&self.arguments)
                 .envs(self.environment.iter().map(|(k, v)| (k.as_str(), v.as_str())))
                 .stdin(Stdio::null())
@@ -102,10 +110,10 @@ impl RedisServer {
             }
             self.kill();
             if anywhere {
-                self.port = free_port();
+                self.port = a_port()?;
             }
         }
-        let log = std::fs::read_to_string(self.dir.join("log")).unwrap_or_default();
+        let log = std::fs::read_to_string(self.dir().join("log")).unwrap_or_default();
         Err(format!("redis-server does not start: {}", log.lines().last().unwrap_or("it says nothing")))
     }
 
@@ -137,12 +145,12 @@ impl RedisServer {
 
     /// Its unix socket.
     pub fn socket(&self) -> PathBuf {
-        self.dir.join("socket")
+        self.dir().join("socket")
     }
 
     /// Its own directory.
     pub fn dir(&self) -> &Path {
-        &self.dir
+        self.dir.path()
     }
 
     /// Its URL.
@@ -180,17 +188,42 @@ impl RedisServer {
 
     /// Stops it from running without ending it.
     pub fn stop(&self) {
-        self.signal("-STOP");
+        self.try_stop().expect("it runs");
     }
 
     /// Lets a stopped one run on.
     pub fn go_on(&self) {
-        self.signal("-CONT");
+        self.try_go_on().expect("it runs");
     }
 
-    fn signal(&self, signal: &str) {
-        let done = Command::new("kill").args([signal, &self.pid().to_string()]).status().expect("kill(1) is there");
-        assert!(done.success(), "cannot send {signal}");
+    /// [`RedisServer::stop`] for a program that says to its user why it cannot go on.
+    ///
+    /// # Errors
+    /// When it does not run, so that there is nobody to stop.
+    pub fn try_stop(&self) -> Result<(), String> {
+        self.signal(Signal::SIGSTOP)
+    }
+
+    /// [`RedisServer::go_on`] for a program that says to its user why it cannot go on.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn try_go_on(&self) -> Result<(), String> {
+        self.signal(Signal::SIGCONT)
+    }
+
+    /// [`RedisServer::kill`] for a program to which it matters whether there was somebody to kill.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn try_kill(&mut self) -> Result<(), String> {
+        self.signal(Signal::SIGKILL)?;
+        self.kill();
+        Ok(())
+    }
+
+    fn signal(&self, signal: Signal) -> Result<(), String> {
+        signal_server(self.child.as_ref(), signal).map_err(|e| format!("redis-server: {e}"))
     }
 
     /// Runs one command and gives its answer, aggregates flattened into lines.
@@ -217,9 +250,8 @@ impl RedisServer {
 
 impl Drop for RedisServer {
     fn drop(&mut self) {
+        // Its directory goes after it.
         self.kill();
-        // A directory that stays behind harms nobody.
-        let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 
@@ -286,15 +318,88 @@ pub fn end_with_us(command: &mut Command) {
     }
 }
 
-/// A port that is free at this moment.
-pub fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port is free");
-    listener.local_addr().expect("it is bound").port()
+/// Signals a server's process, and nobody where there is none: what a fault did not hit did not happen.
+///
+/// # Errors
+/// When it does not run, or the signal cannot be sent.
+pub fn signal_server(child: Option<&Child>, signal: Signal) -> std::io::Result<()> {
+    let pid = child.and_then(|child| i32::try_from(child.id()).ok()).map(Pid::from_raw);
+    // One that has ended and was not waited for yet keeps its number, and hears nothing.
+    let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    let running = |pid: &Pid| matches!(waitid(Id::Pid(*pid), look), Ok(WaitStatus::StillAlive));
+    let gone = || std::io::Error::new(std::io::ErrorKind::NotFound, "the server does not run");
+    kill(pid.filter(running).ok_or_else(gone)?, signal).map_err(Into::into)
 }
 
-fn fresh_dir() -> PathBuf {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let dir = std::env::temp_dir().join(format!("lockkeeper-redis-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
-    std::fs::create_dir_all(&dir).expect("the temporary directory can be written");
-    dir
+/// A port that is free at this moment.
+pub fn free_port() -> u16 {
+    a_port().expect("a port is free")
+}
+
+fn a_port() -> Result<u16, String> {
+    let address = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
+    address.map(|address| address.port()).map_err(|e| format!("no port for redis-server: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(pid: u32) -> char {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+    }
+
+    fn until(what: &str, is: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !is() {
+            assert!(begun.elapsed() < Duration::from_secs(10), "{what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn a_signal_hits_the_server_and_nobody_when_it_does_not_run() {
+        let mut server = RedisServer::start();
+        let pid = server.pid();
+        server.try_stop().unwrap();
+        until("it is stopped", || state(pid) == 'T');
+        server.try_go_on().unwrap();
+        until("it runs", || state(pid) != 'T');
+        server.try_kill().unwrap();
+        // Its process number is nobody's now; 0 would be everybody of our own process group, and this test with it.
+        assert_eq!(server.pid(), 0);
+        for done in [server.try_stop(), server.try_go_on(), server.try_kill()] {
+            assert!(done.unwrap_err().contains("does not run"));
+        }
+    }
+
+    #[test]
+    fn a_server_that_ended_by_itself_is_nobody_to_signal() {
+        let server = RedisServer::start();
+        server.client().send(&["SHUTDOWN", "NOSAVE"]);
+        until("it has ended", || state(server.pid()) == 'Z');
+        assert!(server.try_stop().unwrap_err().contains("does not run"));
+    }
+
+    #[test]
+    fn a_restart_that_fails_leaves_nobody_to_signal() {
+        let mut server = RedisServer::start();
+        server.kill();
+        server.arguments = vec!["--no-such-option".to_owned()];
+        assert!(server.try_restart().is_err());
+        assert!(server.try_stop().is_err());
+    }
+
+    #[test]
+    fn a_server_works_in_a_directory_of_its_own_that_nobody_else_can_enter_or_foresee() {
+        // Where somebody else may have been first.
+        let foreseen = std::env::temp_dir().join(format!("lockkeeper-redis-{}-0", std::process::id()));
+        let server = RedisServer::start();
+        assert_ne!(server.dir(), foreseen);
+        assert_eq!(std::fs::metadata(server.dir()).unwrap().permissions().mode() & 0o077, 0);
+        let dir = server.dir().to_owned();
+        drop(server);
+        assert!(!dir.exists());
+    }
 }

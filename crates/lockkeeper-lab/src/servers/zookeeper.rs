@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use super::free_port;
@@ -225,14 +224,13 @@ impl Server {
     }
 
     fn signal(&self, signal: Signal) -> io::Result<()> {
-        let pid = self.pid().and_then(|pid| i32::try_from(pid).ok());
-        pid.map_or(Ok(()), |pid| kill(Pid::from_raw(pid), signal).map_err(io::Error::from))
+        super::redis::signal_server(self.child.as_ref(), signal)
     }
 
     /// Stops its process as it stands (SIGSTOP).
     ///
     /// # Errors
-    /// When the signal cannot be sent.
+    /// When it does not run, or the signal cannot be sent.
     pub fn pause(&self) -> io::Result<()> {
         self.signal(Signal::SIGSTOP)
     }
@@ -240,7 +238,7 @@ impl Server {
     /// Lets its process go on (SIGCONT).
     ///
     /// # Errors
-    /// When the signal cannot be sent.
+    /// When it does not run, or the signal cannot be sent.
     pub fn resume(&self) -> io::Result<()> {
         self.signal(Signal::SIGCONT)
     }

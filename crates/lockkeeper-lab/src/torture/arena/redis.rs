@@ -135,9 +135,9 @@ impl Arena for RedisArena {
 
     fn strike(&mut self, fault: &'static str, client: u32) -> Result<(), String> {
         match fault {
-            "stop-server" => self.server.stop(),
+            "stop-server" => return self.server.try_stop(),
             "kill-server" => {
-                self.server.kill();
+                self.server.try_kill()?;
                 self.links.cut_all();
             }
             "flush" => return self.again(Duration::from_millis(25), &["FLUSHALL"]),
@@ -157,7 +157,7 @@ impl Arena for RedisArena {
 
     fn mend(&mut self, fault: &'static str, client: u32) -> Result<(), String> {
         match fault {
-            "stop-server" => self.server.go_on(),
+            "stop-server" => return self.server.try_go_on(),
             "kill-server" => return self.server.try_restart(),
             "flush" | "script-flush" => self.storm = None,
             "evict" | "out-of-memory" => return self.memory("noeviction", "0"),
