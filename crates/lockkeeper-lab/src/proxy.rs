@@ -2,6 +2,7 @@
 //!
 //! It counts RESP replies where a fault is about one of them ("hold the reply of the next command"), and bytes everywhere else.
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +40,8 @@ struct State {
     down: Fault,
     refuse: bool,
     accepted: u64,
-    connections: Vec<(TcpStream, TcpStream)>,
+    /// Those of which both sides are there, by the order in which they were made.
+    connections: BTreeMap<u64, (TcpStream, TcpStream)>,
     /// Bytes that went through, up and down.
     passed: [u64; 2],
     /// Bytes that are being held, up and down.
@@ -143,7 +145,7 @@ impl Proxy {
 
     /// Cuts every connection now; what was held is lost.
     pub fn cut(&self) {
-        for (client, server) in self.shared.lock().connections.drain(..) {
+        for (client, server) in std::mem::take(&mut self.shared.lock().connections).into_values() {
             // A connection that is gone already is cut.
             let _ = client.shutdown(Shutdown::Both);
             let _ = server.shutdown(Shutdown::Both);
@@ -153,7 +155,7 @@ impl Proxy {
 
     /// Cuts the client's side of every connection; what is on its way to the server still arrives there, once it is let through.
     pub fn cut_client(&self) {
-        for (client, _) in &self.shared.lock().connections {
+        for (client, _) in self.shared.lock().connections.values() {
             // A connection that is gone already is cut.
             let _ = client.shutdown(Shutdown::Both);
         }
@@ -193,9 +195,10 @@ fn connect(shared: &Arc<Shared>, client: TcpStream, server: TcpStream) {
     let (Some(kept), Some((c, s))) = (copies(), copies()) else { return };
     let id = {
         let mut state = shared.lock();
-        state.connections.push(kept);
         state.accepted += 1;
-        state.accepted
+        let id = state.accepted;
+        state.connections.insert(id, kept);
+        id
     };
     let (ours, theirs) = (shared.clone(), shared.clone());
     std::thread::spawn(move || pump(&ours, id, Way::Up, client, server));
@@ -218,6 +221,8 @@ fn pump(shared: &Shared, id: u64, way: Way, mut from: TcpStream, mut to: TcpStre
     // The other side learns of the end; one that is gone knows.
     let _ = to.shutdown(Shutdown::Both);
     let _ = from.shutdown(Shutdown::Both);
+    // There is nothing left to cut, and its descriptors are others'.
+    shared.lock().connections.remove(&id);
 }
 
 struct Passed {
@@ -288,6 +293,25 @@ mod tests {
         let mut answer = [0u8];
         stream.read_exact(&mut answer).ok()?;
         Some(answer[0])
+    }
+
+    #[test]
+    fn a_connection_that_ended_keeps_no_descriptor_and_one_that_is_there_can_still_be_cut() {
+        let proxy = Proxy::to(counting_server());
+        let mut stays = TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();
+        assert_eq!(ask(&mut stays, 1), Some(2));
+        for _ in 0..20 {
+            let mut stream = TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();
+            assert_eq!(ask(&mut stream, 1), Some(2));
+        }
+        let begun = Instant::now();
+        while proxy.shared.lock().connections.len() > 1 {
+            assert!(begun.elapsed() < Duration::from_secs(10), "{} are kept", proxy.shared.lock().connections.len());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(ask(&mut stays, 3), Some(4));
+        proxy.cut();
+        assert_eq!(ask(&mut stays, 5), None);
     }
 
     #[test]
