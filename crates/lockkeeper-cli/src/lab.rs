@@ -82,6 +82,7 @@ pub fn torture(global: &Global, args: Torture) -> Result<u8, Failure> {
         faults: args.faults,
         seed: args.replay.unwrap_or(args.seed),
         report: args.report,
+        write: crate::run::report::deliver_page,
         json: global.json,
         ascii: args.ascii,
         progress: !global.quiet && std::io::stderr().is_terminal(),

@@ -27,10 +27,7 @@ fn a_signal_ends_a_torture_with_its_code_a_partial_report_and_nothing_left() {
         let mut command = torture(&place, &["--seconds", "60", "--clients", "3", "--json"]);
         let run = Reaped::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
         let clients = until("its clients are there", || Some(children(run.pid())).filter(|c| c.len() == 3));
-        until_true("they have begun", || {
-            let histories = std::fs::read_dir(place.path("tmp")).unwrap().flat_map(|d| std::fs::read_dir(d.unwrap().path()).unwrap());
-            histories.filter(|f| f.as_ref().unwrap().file_name().to_string_lossy().starts_with("client-")).count() >= 3
-        });
+        until_true("they have begun", || histories(&place) >= 3);
         run.signal(signal);
         let pid = run.pid();
         let ran = run.output();
@@ -40,6 +37,81 @@ fn a_signal_ends_a_torture_with_its_code_a_partial_report_and_nothing_left() {
         assert!(clients.iter().all(|client| !is_alive(*client)) && children(pid).is_empty());
         assert_eq!(std::fs::read_dir(place.path("tmp")).unwrap().count(), 0);
     }
+}
+
+const SHORT: [&str; 7] = ["--seconds", "2", "--clients", "2", "--faults", "none", "--json"];
+
+fn histories(place: &Place) -> usize {
+    let inside = std::fs::read_dir(place.path("tmp")).unwrap().flat_map(|dir| std::fs::read_dir(dir.unwrap().path()).unwrap());
+    inside.filter(|file| file.as_ref().unwrap().file_name().to_string_lossy().starts_with("client-")).count()
+}
+
+#[test]
+fn a_client_that_ends_by_itself_is_a_conviction_and_its_end_is_known_at_once() {
+    let place = place();
+    let mut command = torture(&place, &["--seconds", "4", "--clients", "3", "--faults", "none", "--json"]);
+    let run = Reaped::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let clients = until("its clients are there", || Some(children(run.pid())).filter(|c| c.len() == 3));
+    until_true("they have begun", || histories(&place) >= 3);
+    for client in clients.iter().take(2) {
+        common::kill(*client, Signal::SIGABRT);
+    }
+    until_true("they are buried while the others work", || children(run.pid()).len() == 1);
+    let ran = run.output();
+    assert_eq!(ran.code, 1, "{ran:?}");
+    let report = json(ran.out.trim());
+    assert_eq!(report["verdict"], "violations", "{report}");
+    let found = report["violations"].as_array().unwrap().iter().find(|v| v["class"] == "crash").unwrap();
+    assert!(found["count"] == 2 && found["first"].as_str().unwrap().contains("signal: 6"), "{found}");
+    assert_eq!(ran.err.lines().filter(|line| line.contains("ended by itself")).count(), 2, "{ran:?}");
+    assert!(histories(&place) >= 3, "what convicts it is kept");
+}
+
+#[test]
+fn a_picture_goes_where_links_lead_and_into_pipes_and_descriptors_as_they_are() {
+    let place = place();
+    let (link, pipe) = (place.text("link.html"), place.text("pipe"));
+    std::os::unix::fs::symlink("real.html", &link).unwrap();
+    let ran = finish(torture(&place, &SHORT).args(["--report", &link]));
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(place.path("link.html").is_symlink() && place.read("real.html").contains("<svg"));
+
+    nix::unistd::mkfifo(pipe.as_str(), nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+    let (from, to) = (pipe.clone(), std::sync::mpsc::channel());
+    std::thread::spawn(move || to.0.send(std::fs::read_to_string(from).unwrap()));
+    assert_eq!(finish(torture(&place, &SHORT).args(["--report", &pipe])).code, 0);
+    assert!(std::os::unix::fs::FileTypeExt::is_fifo(&std::fs::symlink_metadata(&pipe).unwrap().file_type()));
+    assert!(to.1.recv_timeout(common::PATIENCE).unwrap().contains("<svg"));
+
+    let ran = finish(torture(&place, &SHORT).args(["--report", "/dev/fd/1"]));
+    let (verdict, page) = ran.out.split_once('\n').unwrap();
+    assert_eq!((ran.code, json(verdict)["verdict"].as_str()), (0, Some("clean")), "{ran:?}");
+    assert!(page.contains("<svg"), "the verdict first, then the page");
+    assert_eq!(std::fs::read_dir(place.path("tmp")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_picture_that_cannot_be_written_takes_nothing_of_the_verdict_away() {
+    let place = place();
+    // Through a link: nothing but the link could be replaced.
+    let full = place.text("full.html");
+    std::os::unix::fs::symlink("/dev/full", &full).unwrap();
+    let ran = finish(torture(&place, &SHORT).args(["--report", &full]));
+    assert_eq!((ran.code, json(ran.out.trim())["verdict"].as_str()), (0, Some("clean")), "{ran:?}");
+    assert!(ran.err.lines().count() == 1 && ran.err.contains("--report") && ran.err.contains("no space left"), "{}", ran.err);
+    assert_eq!(histories(&place), 0);
+    let ran = finish(&mut torture(&place, &["--client", "broken:unlink-on-release", "--json", "--report", &full]));
+    assert_eq!((ran.code, json(ran.out.trim())["verdict"].as_str()), (1, Some("violations")), "{ran:?}");
+    assert!(histories(&place) > 0, "the histories are kept");
+}
+
+#[test]
+fn more_clients_than_the_soft_limit_of_descriptors_has_room_for_can_work() {
+    let place = place();
+    let mut command = place.sh("ulimit -Sn 64; exec \"$LK\" torture --seconds 2 --clients 6 --tasks 16 --faults none --json");
+    let ran = finish(command.env("TMPDIR", place.path("tmp")));
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{ran:?}");
+    assert_eq!(json(ran.out.trim())["verdict"], "clean", "{ran:?}");
 }
 
 #[test]
@@ -129,6 +201,8 @@ fn what_is_tortured_was_named_or_is_refused_in_one_line() {
         (vec!["--faults", "earthquake"], ("X", ""), 64, "earthquake"),
         (vec!["--clients", "0"], ("X", ""), 64, "at least one client"),
         (vec!["--report", "/nowhere/at/all.html"], ("X", ""), 64, "--report"),
+        (vec!["--client", "broken:plain-del", "file:auto"], ("X", ""), 64, "needs redis:auto"),
+        (vec!["--client", "broken:flock-upgrade", "redis:auto"], ("X", ""), 64, "needs file:auto"),
     ] {
         let ran = finish(torture(&place, &arguments).env(env.0, env.1));
         assert_eq!((ran.code, ran.out.as_str(), ran.err.lines().count()), (code, "", 1), "{arguments:?} {env:?}: {ran:?}");

@@ -33,13 +33,20 @@ pub fn check(file: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Writes a report. A regular file appears whole or not at all, where a link leads to; a pipe, a device, or a descriptor
-/// that our caller opened is written to as it is.
+/// Writes a report.
 ///
 /// # Errors
 /// What the system says.
 pub fn write(file: &Path, report: &Report) -> io::Result<()> {
-    let text = line(report) + "\n";
+    write_text(file, &(line(report) + "\n"))
+}
+
+/// Writes a file that the user named. A regular file appears whole or not at all, where a link leads to; a pipe, a device, or
+/// a descriptor that our caller opened is written to as it is.
+///
+/// # Errors
+/// What the system says.
+fn write_text(file: &Path, text: &str) -> io::Result<()> {
     if let Some(fd) = descriptor(file).filter(|fd| !is_closed(*fd)) {
         // SAFETY: it is open, and nobody of ours closes it meanwhile.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
@@ -121,8 +128,20 @@ pub fn deliver(file: Option<&Path>, report: &Report) {
     if let Some(file) = file
         && let Err(error) = write(file, report)
     {
-        _ = writeln!(io::stderr(), "lockkeeper: --report {} could not be written: {}", quoted(file.as_os_str()), os_words(&error));
+        _ = writeln!(io::stderr(), "lockkeeper: {}", not_written(file, &error));
     }
+}
+
+/// Writes a page of another subcommand's as [`write`] does a report.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn deliver_page(file: &Path, text: &str) -> Result<(), String> {
+    write_text(file, text).map_err(|error| not_written(file, &error))
+}
+
+fn not_written(file: &Path, error: &io::Error) -> String {
+    format!("--report {} could not be written: {}", quoted(file.as_os_str()), os_words(error))
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,7 +10,7 @@ use super::arena::{self, Arena};
 use super::background::Background;
 use super::broken::Broken;
 use super::cost::{self, Sample};
-use super::crew::Crew;
+use super::crew::{self, CRASH, Crew};
 use super::excuse::Excuses;
 use super::fault::{ANYWHERE, CROWD, Fault, Hits, KILL, ON_REQUEST, STARVE, STOP};
 use super::liveness::Liveness;
@@ -28,6 +27,8 @@ use crate::interrupt;
 const DETAILS: usize = 5_000;
 /// How often a broken client's histories are looked at while it runs.
 const LOOK_EVERY: Duration = Duration::from_millis(700);
+/// How often clients are looked after.
+const LOOK_AFTER_CLIENTS: Duration = Duration::from_millis(20);
 /// Clients of a crowd are numbered from here on, and this many.
 const CROWD_FROM: u32 = 1_000;
 const CROWD_SIZE: u32 = 8;
@@ -39,13 +40,15 @@ const CROWD_SIZE: u32 = 8;
 /// An exit code and why: 64 wrong use, 69 an engine or a directory that cannot be used, 125 our own failure.
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<u8, (u8, String)> {
     let _watch = interrupt::Watch::new();
-    let judged = Run::prepare(options).and_then(|mut run| {
-        run.go();
-        run.judge().map_err(|text| (125, text))
-    });
-    let verdict = judged?;
+    let mut run = Run::prepare(options)?;
+    run.go();
+    let verdict = run.judge().map_err(|text| (125, text))?;
     // Whoever reads may have gone; the exit code says it all the same.
-    let _ = if options.json { writeln!(out, "{}", verdict.json()) } else { verdict.print(out) };
+    let _ = if options.json { writeln!(out, "{}", verdict.json()) } else { verdict.print(out) }.and_then(|()| out.flush());
+    // A picture that cannot be drawn takes nothing of the verdict away.
+    if let Err(text) = run.draw(&verdict) {
+        run.say(&text);
+    }
     Ok(interrupt::caught().map_or(verdict.exit_code(), |signal| u8::try_from(128 + signal).unwrap_or(130)))
 }
 
@@ -87,6 +90,8 @@ struct Run {
     looked: Instant,
     excuses: Excuses,
     starving: Arc<AtomicBool>,
+    /// Of clients that ended otherwise than they were told to.
+    crashes: Vec<Conviction>,
     pulse: Pulse,
     scratch: tempfile::TempDir,
     _background: Background,
@@ -106,9 +111,13 @@ impl Run {
         if size.clients == 0 || size.tasks == 0 || size.names == 0 {
             return Err(wrong("at least one client, one task and one name are needed".to_owned()));
         }
+        let broken = options.client.broken();
+        if let Some(broken) = broken {
+            broken.fits(&options.url).map_err(wrong)?;
+        }
+        crew::raise_descriptors();
         let scratch = tempfile::Builder::new().prefix("lockkeeper-torture-").tempdir();
         let scratch = scratch.map_err(|e| (69, format!("no directory for the histories: {e}")))?;
-        let broken = options.client.broken();
         let time = options.time.unwrap_or(Duration::from_secs(if broken.is_some() { 60 } else { 30 }));
         let mut arena = arena::open(&options.url, scratch.path())?;
         let faults: Vec<Fault> = ANYWHERE.into_iter().chain(arena.faults()).collect();
@@ -148,6 +157,7 @@ impl Run {
             looked: Instant::now(),
             excuses: Excuses::new(late, about.recovery),
             starving: Arc::default(),
+            crashes: Vec::new(),
             pulse: Pulse::start().map_err(own)?,
             scratch,
             _background: background,
@@ -198,6 +208,7 @@ impl Run {
             if interrupt::caught().is_some() {
                 return false;
             }
+            self.notice_ends();
             if self.looked.elapsed() > LOOK_EVERY && self.is_convicted() {
                 return false;
             }
@@ -209,7 +220,7 @@ impl Run {
                 let faults: u64 = self.happened.values().sum();
                 eprint!("\r\x1b[K{:>5.1} s of {:.0} s, {faults} faults", began.elapsed().as_secs_f64(), self.time.as_secs_f64());
             }
-            std::thread::sleep(left.min(Duration::from_millis(100)));
+            std::thread::sleep(left.min(LOOK_AFTER_CLIENTS));
         }
     }
 
@@ -241,6 +252,7 @@ impl Run {
         if self.happened.contains_key(CROWD) {
             convictions.extend(cost::judge(&self.samples, dir)?);
         }
+        convictions.extend_from_slice(&self.crashes);
         Ok((report, convictions))
     }
 
@@ -248,13 +260,12 @@ impl Run {
     fn start(&mut self, number: u32) {
         let start = self.started;
         self.started += 1;
-        let label = if number < CROWD_FROM { format!("client {number}") } else { format!("crowd {}", number - CROWD_FROM) };
         let orders = Orders {
             subject: self.options.client.clone(),
             url: self.arena.url(number),
             history: self.scratch.path().join(format!("client-{number}-{start}.lkh")),
             socket: self.scratch.path().join("resource"),
-            label,
+            label: label(number),
             tasks: self.size.tasks,
             names: self.size.names,
             seed: self.options.seed.wrapping_add(u64::from(start) << 20),
@@ -324,16 +335,31 @@ impl Run {
         }
     }
 
+    /// Convicts clients that ended by themselves. Whether their locks went with them is for the checker, which hears of it now.
+    fn notice_ends(&mut self) {
+        for (number, pid, how) in self.crew.ended() {
+            self.convict(number, pid, &how);
+        }
+    }
+
+    fn convict(&mut self, number: u32, pid: u64, how: &str) {
+        self.nemesis.write(Record::new(What::Exit).number(pid));
+        let sentence = format!("{} (process {pid}) {how}", label(number));
+        self.say(&sentence);
+        self.crashes.push(Conviction { class: CRASH, name: String::new(), at: Writer::now(), sentence });
+    }
+
     /// Lets clients finish, and makes those finish who do not.
     fn dismiss(&mut self, numbers: &[u32]) {
+        self.notice_ends();
         numbers.iter().for_each(|number| self.crew.dismiss(*number));
         let nemesis = &self.nemesis;
         let mut before_kill = |pid| nemesis.write_text(KILL, Record::new(What::Kill).number(pid));
         let ended = self.crew.wait(numbers, &mut before_kill);
         for (number, pid, how) in ended {
-            self.nemesis.write(Record::new(What::Exit).number(pid));
-            if let Err(text) = how {
-                self.say(&format!("client {number} {text}"));
+            match how {
+                Ok(()) => self.nemesis.write(Record::new(What::Exit).number(pid)),
+                Err(how) => self.convict(number, pid, &how),
             }
         }
     }
@@ -365,9 +391,12 @@ impl Run {
         eprintln!("lockkeeper: torture: {text}");
     }
 
-    fn judge(mut self) -> Result<Verdict, String> {
+    fn judge(&mut self) -> Result<Verdict, String> {
         let about = self.arena.about();
-        let (report, mut convictions) = self.findings().map_err(|e| e.to_string())?;
+        let (report, mut convictions) = self.findings().map_err(|e| {
+            self.scratch.disable_cleanup(true);
+            format!("{e}; histories kept in {}", self.scratch.path().display())
+        })?;
         if let Some(at) = report.blind_from {
             self.excuses.blind_from(at);
             convictions.retain(|c| c.at < at);
@@ -384,15 +413,23 @@ impl Run {
             convictions,
         };
         let verdict = Verdict::new(outcome, &self.excuses);
+        if !verdict.has_violations() {
+            return Ok(verdict);
+        }
+        self.scratch.disable_cleanup(true);
+        Ok(verdict.kept_in(self.scratch.path().to_owned()))
+    }
+
+    fn draw(&self, verdict: &Verdict) -> Result<(), String> {
+        let engine = self.arena.about().engine;
         if let Some(path) = &self.options.report {
-            let page =
-                picture::page(&[self.scratch.path()], verdict.report(), verdict.convictions(), &|v| self.excuses.expects(v), about.engine);
-            write_whole(path, &page.map_err(|e| e.to_string())?)?;
+            let page = picture::page(&[self.scratch.path()], verdict.report(), verdict.convictions(), &|v| self.excuses.expects(v), engine);
+            (self.options.write)(path, &page.map_err(|e| e.to_string())?)?;
         }
         if self.options.ascii {
             eprint!("{}", picture::ascii(&[self.scratch.path()], verdict.report(), verdict.convictions(), 100).map_err(|e| e.to_string())?);
         }
-        Ok(if verdict.has_violations() { verdict.kept_in(self.scratch.keep()) } else { verdict })
+        Ok(())
     }
 
     /// Why nothing could be learnt, if so.
@@ -445,8 +482,7 @@ fn starve(on: &Arc<AtomicBool>) -> Result<(), String> {
     Ok(())
 }
 
-/// A report is there whole or not at all.
-fn write_whole(path: &Path, text: &str) -> Result<(), String> {
-    let beside = path.with_extension("html.tmp");
-    std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path)).map_err(|e| format!("{}: {e}", path.display()))
+/// What a client is called.
+fn label(number: u32) -> String {
+    if number < CROWD_FROM { format!("client {number}") } else { format!("crowd {}", number - CROWD_FROM) }
 }

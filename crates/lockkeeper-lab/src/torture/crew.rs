@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use super::CLIENT_WORD;
 use super::orders::Orders;
 
+/// The word for an end that nobody asked for, and for none where one was asked for.
+pub(super) const CRASH: &str = "crash";
 /// How long clients may take to finish once they are told to.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -29,9 +32,22 @@ impl Member {
     }
 }
 
+/// Lets this process and those that it starts open as many files as it may: the resource has one for every task, the links have
+/// several for every connection.
+pub(super) fn raise_descriptors() {
+    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // What cannot be raised is enough for most; what is not says so when it is reached.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
+    }
+}
+
 /// See the module. Dropping it kills everybody.
 #[derive(Default)]
-pub(super) struct Crew(BTreeMap<u32, Member>);
+pub(super) struct Crew {
+    members: BTreeMap<u32, Member>,
+    /// Those that were dead already when they were to be killed.
+    dead: Vec<(u32, u64, String)>,
+}
 
 impl Crew {
     /// Starts a client.
@@ -46,37 +62,53 @@ impl Crew {
             // One that died at once is found dead at its next fault, or at the end.
             let _ = writeln!(stdin, "{told}").and_then(|()| stdin.flush());
         }
-        self.0.insert(number, Member { child, orders: stdin, stopped: false });
+        self.members.insert(number, Member { child, orders: stdin, stopped: false });
         Ok(())
     }
 
     /// Its process; 0 when it is gone.
     pub(super) fn pid(&self, number: u32) -> u64 {
-        self.0.get(&number).map_or(0, |m| u64::from(m.child.id()))
+        self.members.get(&number).map_or(0, |m| u64::from(m.child.id()))
     }
 
     /// Who is there.
     pub(super) fn numbers(&self) -> Vec<u32> {
-        self.0.keys().copied().collect()
+        self.members.keys().copied().collect()
     }
 
     /// Stops it as it stands, or lets it go on.
     pub(super) fn stop(&mut self, number: u32, stop: bool) -> Result<(), String> {
-        let member = self.0.get_mut(&number).ok_or("the client is gone")?;
+        let member = self.members.get_mut(&number).ok_or("the client is gone")?;
         member.stopped = stop;
         member.signal(if stop { Signal::SIGSTOP } else { Signal::SIGCONT })
     }
 
     /// Kills it, and everything that it started.
     pub(super) fn kill(&mut self, number: u32) -> Result<(), String> {
-        let mut member = self.0.remove(&number).ok_or("the client is gone")?;
+        let mut member = self.members.remove(&number).ok_or("the client is gone")?;
         member.signal(Signal::SIGKILL)?;
-        member.child.wait().map_err(|e| e.to_string()).map(|_| ())
+        let status = member.child.wait().map_err(|e| e.to_string())?;
+        if status.signal() == Some(Signal::SIGKILL as i32) {
+            return Ok(());
+        }
+        self.dead.push((number, u64::from(member.child.id()), by_itself(status)));
+        Err("the client had ended before".to_owned())
+    }
+
+    /// Takes out those that ended by themselves since the last time: who, its process, and how.
+    pub(super) fn ended(&mut self) -> Vec<(u32, u64, String)> {
+        let mut ended = std::mem::take(&mut self.dead);
+        self.members.retain(|number, member| {
+            let status = member.child.try_wait().ok().flatten();
+            ended.extend(status.map(|status| (*number, u64::from(member.child.id()), by_itself(status))));
+            status.is_none()
+        });
+        ended
     }
 
     /// Tells one that its work is over.
     pub(super) fn dismiss(&mut self, number: u32) {
-        let Some(member) = self.0.get_mut(&number) else { return };
+        let Some(member) = self.members.get_mut(&number) else { return };
         if member.stopped {
             // It may have died meanwhile; then there is nobody to wake.
             let _ = member.signal(Signal::SIGCONT);
@@ -89,7 +121,7 @@ impl Crew {
         let until = Instant::now() + PATIENCE;
         let mut ended = Vec::new();
         for number in numbers {
-            let Some(mut member) = self.0.remove(number) else { continue };
+            let Some(mut member) = self.members.remove(number) else { continue };
             while Instant::now() < until && member.child.try_wait().is_ok_and(|ended| ended.is_none()) {
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -99,13 +131,17 @@ impl Crew {
                 _ => {
                     before_kill(u64::from(member.child.id()));
                     end(&mut member);
-                    Err("does not end and is killed".to_owned())
+                    Err(format!("was told to end, does not within {} s, and is killed", PATIENCE.as_secs()))
                 }
             };
             ended.push((*number, u64::from(member.child.id()), how));
         }
         ended
     }
+}
+
+fn by_itself(status: ExitStatus) -> String {
+    format!("ended by itself with {status}")
 }
 
 fn end(member: &mut Member) {
@@ -116,6 +152,6 @@ fn end(member: &mut Member) {
 
 impl Drop for Crew {
     fn drop(&mut self) {
-        self.0.values_mut().for_each(end);
+        self.members.values_mut().for_each(end);
     }
 }

@@ -34,7 +34,7 @@ pub use controller::run;
 pub use random::Random;
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -101,11 +101,11 @@ pub fn list_clients(out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// What the checker of histories does not judge: `liveness`, a lock that nobody gets, and `cost`, hand-offs that cost the server
-/// the more, the more wait.
+/// What the checker of histories does not judge: `liveness`, a lock that nobody gets, `cost`, hand-offs that cost the server
+/// the more, the more wait, and `crash`, a client that ended by itself, or did not end when it was told to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conviction {
-    /// One of the two words.
+    /// One of the three words.
     pub class: &'static str,
     /// Of which lock; empty for all.
     pub name: String,
@@ -136,6 +136,8 @@ pub struct Options {
     pub seed: u64,
     /// Where the picture goes.
     pub report: Option<PathBuf>,
+    /// How a file is written that the user named; a failure is a sentence for that user.
+    pub write: fn(&Path, &str) -> Result<(), String>,
     /// One JSON line at the end instead of words.
     pub json: bool,
     /// Draw the picture for a terminal as well.
@@ -156,6 +158,7 @@ impl Default for Options {
             faults: Vec::new(),
             seed: 1,
             report: None,
+            write: |file, text| std::fs::write(file, text).map_err(|e| format!("{}: {e}", file.display())),
             json: false,
             ascii: false,
             progress: false,

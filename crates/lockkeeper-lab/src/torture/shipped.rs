@@ -21,8 +21,8 @@ pub(super) fn run(orders: Orders, ended: Ended) -> Result<(), String> {
 async fn work(orders: Orders, ended: Ended) -> Result<(), Box<dyn std::error::Error>> {
     let options = WriterOptions { label: orders.label.clone(), ..WriterOptions::default() };
     let writer = Writer::create(&orders.history, options)?;
-    let locks = open(&orders.url).await?;
-    let mut tasks = Vec::new();
+    let Some(locks) = open(&orders.url, &ended).await? else { return Ok(()) };
+    let mut tasks = tokio::task::JoinSet::new();
     for number in 0..orders.tasks {
         let access = Access::open(&orders.socket).await?;
         let worker = Worker {
@@ -33,26 +33,35 @@ async fn work(orders: Orders, ended: Ended) -> Result<(), Box<dyn std::error::Er
             names: orders.names,
             ended: ended.clone(),
         };
-        tasks.push(tokio::spawn(worker.run()));
+        tasks.spawn(worker.run());
     }
-    for task in tasks {
-        task.await?;
+    // Whoever panics ends this client at once, and not when it is told to.
+    while let Some(done) = tasks.join_next().await {
+        done?;
     }
     let _ = locks.close().await;
     writer.finish()?;
     Ok(())
 }
 
-/// A server may be down at the very moment when a client is started.
-async fn open(url: &str) -> lockkeeper::Result<Locks> {
-    let mut tries = 0;
-    loop {
+/// A server may be down at the very moment when a client is started, and stay down until it is to end.
+async fn open(url: &str, ended: &Ended) -> lockkeeper::Result<Option<Locks>> {
+    while !ended.is_set() {
         match Locks::open(url).await {
-            Err(error) if error.is_temporary() && tries < 50 => {
-                tries += 1;
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-            opened => return opened,
+            Err(error) if error.is_temporary() => tokio::time::sleep(Duration::from_millis(100)).await,
+            opened => return opened.map(Some),
+        }
+    }
+    Ok(None)
+}
+
+/// When a lease ends, 0 for never. A pause between the clocks would make it later than it is, or too early: then it is read again.
+fn deadline(remaining: impl Fn() -> Option<Duration>) -> u64 {
+    loop {
+        let now = Writer::now();
+        let Some(left) = remaining() else { return 0 };
+        if Writer::now() - now < 1_000_000 {
+            return now.saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX / 2));
         }
     }
 }
@@ -133,7 +142,7 @@ impl Worker {
 
     async fn hold(&mut self, turn: &Turn, guard: Guard) {
         let token = guard.token().map_or(0, |t| t.get());
-        let deadline = guard.remaining().map_or(0, |left| Writer::now() + u64::try_from(left.as_nanos()).unwrap_or(u64::MAX / 2));
+        let deadline = deadline(|| guard.remaining());
         self.note(turn, What::Acquired, |r| r.mode(turn.mode).token(token).deadline(deadline));
         if turn.mode.permits().is_none() {
             self.touch(turn, &guard, token).await;
@@ -191,5 +200,28 @@ impl Worker {
         let holds = !guard.is_lost();
         self.note(turn, What::Checked, |r| if holds { r.number(number).flag(Flags::YES) } else { r.number(number) });
         holds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_deadline_is_recorded_as_it_is_whatever_pause_comes_between_the_clocks() {
+        let is = Writer::now() + 1_000_000_000;
+        let pauses = Cell::new(2_u32);
+        let recorded = deadline(|| {
+            let left = Duration::from_nanos(is - Writer::now());
+            if pauses.replace(pauses.get().saturating_sub(1)) > 0 {
+                // Stopped here, with what remains in hand.
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Some(left)
+        });
+        assert!(recorded <= is && is - recorded < 1_000_000, "{recorded} {is}");
+        assert_eq!(deadline(|| None), 0);
     }
 }

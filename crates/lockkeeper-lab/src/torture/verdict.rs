@@ -10,6 +10,7 @@ use super::Conviction;
 use super::arena::About;
 use super::broken::Broken;
 use super::cost::COST;
+use super::crew::CRASH;
 use super::excuse::Excuses;
 use super::liveness::LIVENESS;
 use crate::check::{Class, Report};
@@ -77,7 +78,7 @@ impl Verdict {
             violations.extend(bad);
             expected.extend(fine);
         }
-        for class in [LIVENESS, COST] {
+        for class in [LIVENESS, COST, CRASH] {
             let mut found = of.convictions.iter().filter(|c| c.class == class);
             let count = found.clone().count() as u64;
             violations.extend(found.next().map(|first| Found { class, count, first: Some(first.sentence.clone()) }));
@@ -112,11 +113,9 @@ impl Verdict {
     }
 
     fn word(&self) -> &'static str {
-        if self.of.report.counts.holds == 0 {
-            "too-weak"
-        } else if self.has_violations() {
+        if self.has_violations() {
             "violations"
-        } else if self.of.weak.is_some() {
+        } else if self.of.report.counts.holds == 0 || self.of.weak.is_some() {
             "too-weak"
         } else {
             "clean"
@@ -223,5 +222,35 @@ mod tests {
         excuses.blind_from(30);
         let (expected, bad) = divide(Class::Overlap, 3, &report, &excuses);
         assert_eq!([expected, bad].map(|found| found.map(|f| (f.count, f.first))), [Some((1, None)), Some((2, None))]);
+    }
+
+    fn verdict(convictions: Vec<Conviction>) -> Verdict {
+        let about = About { engine: "file", class: lockkeeper::Class::Fenced, leases: false, recovery: Duration::ZERO };
+        let outcome = Outcome {
+            about,
+            seed: 1,
+            subject: None,
+            broken: None,
+            faults: BTreeMap::new(),
+            left_out: Vec::new(),
+            report: Report::default(),
+            convictions,
+            weak: Some("nothing was held".to_owned()),
+        };
+        Verdict::new(outcome, &Excuses::new(false, Duration::ZERO))
+    }
+
+    #[test]
+    fn a_conviction_counts_also_where_nothing_was_ever_held() {
+        for class in [LIVENESS, COST, CRASH] {
+            let found = Conviction { class, name: String::new(), at: 1, sentence: "it is wrong".to_owned() };
+            let convicted = verdict(vec![found]);
+            let mut text = Vec::new();
+            convicted.print(&mut text).unwrap();
+            let text = String::from_utf8(text).unwrap();
+            assert_eq!((convicted.word(), convicted.exit_code()), ("violations", 1));
+            assert!(text.contains(&format!("NOT expected: {class} × 1: it is wrong")) && text.contains("VIOLATIONS"), "{text}");
+        }
+        assert_eq!((verdict(Vec::new()).word(), verdict(Vec::new()).exit_code()), ("too-weak", 2));
     }
 }

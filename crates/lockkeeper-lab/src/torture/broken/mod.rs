@@ -38,6 +38,23 @@ pub(super) struct Broken {
     pub(super) make: Make,
 }
 
+impl Broken {
+    /// Refuses what it is not made for: there it would be tortured for nothing. The URL may hold a secret, and is not repeated.
+    pub(super) fn fits(&self, url: &str) -> Result<(), String> {
+        let start = |url: &'static str| url.split('?').next().unwrap_or(url);
+        let auto = start(self.url);
+        let (fits, else_at) = match auto {
+            "redis:auto" => (redis::port(url).is_some(), "a server at redis://127.0.0.1:PORT, in its database 0"),
+            "zk:auto" => (zookeeper::port(url).is_some(), "a server at zk://127.0.0.1:PORT"),
+            _ => (url.starts_with("file://"), "file:///path/of/a/directory"),
+        };
+        if fits || url.split('?').next() == Some(auto) {
+            return Ok(());
+        }
+        Err(format!("broken:{} cannot be tortured there: it needs {auto}, or {else_at}", self.name))
+    }
+}
+
 /// A fault inside a round: somewhere in `at_ms`, for so long.
 pub(super) struct Strike {
     pub(super) fault: &'static str,
@@ -82,4 +99,30 @@ pub(super) fn all() -> impl Iterator<Item = &'static Broken> {
 /// The one of that name.
 pub(super) fn find(name: &str) -> Option<&'static Broken> {
     all().find(|b| b.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broken_client_is_refused_where_it_cannot_work() {
+        let fits = |name: &str, url: &str| find(name).unwrap().fits(url);
+        for (name, there, not_there) in [
+            ("plain-del", ["redis:auto", "redis:auto?ttl=1s", "redis://127.0.0.1:6379"], ["file:auto", "zk://127.0.0.1:2181", "redis:"]),
+            ("plain-del", ["redis://localhost:1/", "redis://127.0.0.1:1/0", "redis://127.0.0.1:1?db=0"], ["redis://127.0.0.1:1/5"; 3]),
+            ("watch-all-herd", ["zk:auto", "zk:auto?nodes=3", "zk://localhost:2181"], ["redis:auto", "file:auto", "zk://far:2181"]),
+            ("flock-upgrade", ["file:auto", "file:///tmp", "file:///tmp?x=y"], ["redis:auto", "zk:auto", "redis://127.0.0.1:1"]),
+        ] {
+            for url in there {
+                assert_eq!(fits(name, url), Ok(()), "{name} {url}");
+            }
+            for url in not_there {
+                assert!(fits(name, url).unwrap_err().contains(find(name).unwrap().url.split('?').next().unwrap()), "{name} {url}");
+            }
+        }
+        assert!(all().all(|client| client.fits(client.url).is_ok()));
+        let refused = fits("plain-del", "redis://:secret@127.0.0.1:1?db=3").unwrap_err();
+        assert!(fits("plain-del", "redis://127.0.0.1:1?db=3").is_err() && !refused.contains("secret"), "{refused}");
+    }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::super::super::fault::STOP;
 use super::super::super::raw::{Ending, GiveUp, Grant, RawLock, Style};
 use super::super::super::resp::{Reply, Resp};
-use super::{BASE, Base, Broken, PATIENCE, Strike, TTL, lease, port};
+use super::{BASE, Base, Broken, Strike, TTL, lease, wire};
 use crate::history::Writer;
 
 pub(super) const THIS: Broken = Broken {
@@ -16,7 +16,7 @@ pub(super) const THIS: Broken = Broken {
     trigger: &[Strike::one(STOP, (0, 100), 500)],
     round_ms: 800,
     style: Style { hold_ms: (40, 80), ..Style::PLAIN },
-    make: |orders, task| Ok(Box::new(Lock { base: Base::of(orders, task)?, ear: Resp::to(port(&orders.url)?, PATIENCE), listens: false })),
+    make: |orders, task| Ok(Box::new(Lock { base: Base::of(orders, task)?, ear: wire(&orders.url)?, listens: false })),
     ..BASE
 };
 

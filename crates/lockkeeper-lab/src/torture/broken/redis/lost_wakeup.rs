@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::super::raw::{Ending, GiveUp, Grant, RawLock, Style};
 use super::super::super::resp::Resp;
-use super::{BASE, Base, Broken, PATIENCE, Strike, port};
+use super::{BASE, Base, Broken, Strike, wire};
 
 pub(super) const THIS: Broken = Broken {
     name: "lost-wakeup",
@@ -21,7 +21,7 @@ pub(super) const THIS: Broken = Broken {
     round_ms: 2_100,
     clients: 2,
     style: Style { hold_ms: (800, 1_400), rest_ms: (1_100, 1_300), ..Style::PLAIN },
-    make: |orders, task| Ok(Box::new(Lock { base: Base::of(orders, task)?, ear: Resp::to(port(&orders.url)?, PATIENCE), listens: false })),
+    make: |orders, task| Ok(Box::new(Lock { base: Base::of(orders, task)?, ear: wire(&orders.url)?, listens: false })),
     ..BASE
 };
 

@@ -56,7 +56,7 @@ struct Base {
 impl Base {
     fn of(orders: &Orders, task: u32) -> Result<Self, String> {
         let value = format!("{}:{}:{task}", orders.label, std::process::id());
-        Ok(Self { wire: Resp::to(port(&orders.url)?, PATIENCE), name: String::new(), value, deadline: 0 })
+        Ok(Self { wire: wire(&orders.url)?, name: String::new(), value, deadline: 0 })
     }
 
     /// `SET name value NX PX ttl` until it succeeds; believed in from before the request on.
@@ -135,8 +135,18 @@ fn lease() -> u64 {
     whole_lease() / 10 * 9
 }
 
-fn port(url: &str) -> Result<u16, String> {
-    let address = url.strip_prefix("redis://").and_then(|rest| rest.split(['/', '?']).next());
-    let port = address.and_then(|a| a.strip_prefix("127.0.0.1:").or_else(|| a.strip_prefix("localhost:")));
-    port.and_then(|p| p.parse().ok()).ok_or_else(|| format!("{url}: this client needs redis:auto, or a server at redis://127.0.0.1:PORT"))
+fn wire(url: &str) -> Result<Resp, String> {
+    Ok(Resp::to(port(url).ok_or("this server cannot be reached")?, PATIENCE))
+}
+
+/// These clients know nothing of databases: one with a number would be another than that they work in.
+pub(super) fn port(url: &str) -> Option<u16> {
+    let rest = url.strip_prefix("redis://")?;
+    let (address, options) = rest.split_once('?').unwrap_or((rest, ""));
+    let (address, database) = address.split_once('/').unwrap_or((address, ""));
+    let elsewhere = options.split('&').any(|option| option.starts_with("db=") && option != "db=0");
+    if elsewhere || !matches!(database, "" | "0") {
+        return None;
+    }
+    address.strip_prefix("127.0.0.1:").or_else(|| address.strip_prefix("localhost:"))?.parse().ok()
 }

@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::super::super::fault::KILL;
 use super::super::super::raw::{Ending, GiveUp, Grant, RawLock};
-use super::super::super::resp::Resp;
-use super::{BASE, Base, Broken, PATIENCE, Strike, TTL, port};
+use super::{BASE, Base, Broken, Strike, TTL, wire};
 
 pub(super) const THIS: Broken = Broken {
     name: "watchdog-outlives-unlock",
@@ -17,7 +16,7 @@ pub(super) const THIS: Broken = Broken {
     round_ms: 400,
     make: |orders, task| {
         let names: Arc<Mutex<BTreeSet<String>>> = Arc::default();
-        let (renewed, mut wire) = (names.clone(), Resp::to(port(&orders.url)?, PATIENCE));
+        let (renewed, mut wire) = (names.clone(), wire(&orders.url)?);
         let work = move || {
             loop {
                 let names: Vec<String> = renewed.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();

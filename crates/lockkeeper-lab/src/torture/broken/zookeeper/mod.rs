@@ -21,6 +21,12 @@ const SESSION: Duration = Duration::from_millis(600);
 /// The arena for them.
 const ARENA: &str = "zk:auto?session_timeout=600ms";
 
+/// Of the first server.
+pub(super) fn port(url: &str) -> Option<u16> {
+    let address = url.strip_prefix("zk://")?.split(['/', '?', ',']).next()?;
+    address.strip_prefix("127.0.0.1:").or_else(|| address.strip_prefix("localhost:"))?.parse().ok()
+}
+
 /// One thread's session and its place in line.
 struct Base {
     port: u16,
@@ -35,9 +41,7 @@ struct Base {
 
 impl Base {
     fn of(orders: &Orders, task: u32) -> Result<Self, String> {
-        let address = orders.url.strip_prefix("zk://").and_then(|rest| rest.split(['/', '?', ',']).next());
-        let port = address.and_then(|a| a.strip_prefix("127.0.0.1:").or_else(|| a.strip_prefix("localhost:"))).and_then(|p| p.parse().ok());
-        let port = port.ok_or_else(|| format!("{}: this client needs zk:auto, or a server at zk://127.0.0.1:PORT", orders.url))?;
+        let port = port(&orders.url).ok_or("this server cannot be reached")?;
         let id = format!("{:08x}-{task:02x}-lock-", std::process::id());
         Ok(Self { port, session: None, id, directory: String::new(), node: String::new() })
     }
