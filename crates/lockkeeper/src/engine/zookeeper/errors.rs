@@ -8,6 +8,8 @@ use crate::error::{Error, ErrorKind};
 pub(super) const TOO_MANY: Code = Code(1);
 /// A semaphore of the other shape stands beside the directory; not one of the server's codes.
 pub(super) const OTHER_SHAPE: Code = Code(2);
+/// A semaphore's limit was written by a newer layout; not one of the server's codes.
+pub(super) const NEWER_LIMIT: Code = Code(3);
 /// How many contenders a directory may have.
 pub(super) const PLACES_MAX: usize = 16_384;
 
@@ -30,10 +32,12 @@ pub(super) fn refused(code: Code, path: &str) -> Error {
             "a semaphore of another shape stands beside {path}, and the two would not see each other: say semaphore=shared to stand in \
              line with Curator's, semaphore=own for lockkeeper's alone, or delete the other one's directory if nobody uses it"
         ),
+        NEWER_LIMIT => format!("the semaphore at {path} was written by a newer layout than this release knows: upgrade it"),
         Code::THROTTLED => "ZooKeeper is overloaded and drops requests: try again later".to_owned(),
         other => format!("ZooKeeper answered {} ({}) at {path}", other.word(), other.0),
     };
-    Error::new(ErrorKind::Refused, text).temporary(code == Code::THROTTLED)
+    let kind = if code == NEWER_LIMIT { ErrorKind::NewerLayout } else { ErrorKind::Refused };
+    Error::new(kind, text).temporary(code == Code::THROTTLED)
 }
 
 /// The semaphore has another limit than it was asked with.

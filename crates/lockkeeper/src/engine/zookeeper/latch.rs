@@ -106,8 +106,20 @@ fn set_data(path: &str, record: Option<&Record>, version: i32) -> Request {
 pub(super) async fn set(shared: &Shared, name: &Name, count: u64) -> Result<bool> {
     let path = path::directory(&shared.options.chroot, &shared.options.layout, name)?;
     let record = Record { count, set: ClaimId::fresh(), by: Vec::new() };
+    // What was there when a request was sent whose answer is lost.
+    let mut lost: Option<Option<i32>> = None;
+    let mut there = None;
     for _ in 0..TRIES {
-        let request = match look(shared, &path).await {
+        let found = look(shared, &path).await;
+        if let Ok(found) = &found {
+            there = found.as_ref().map(|(_, version)| *version);
+        }
+        let request = match found {
+            Err(Fault::Lost) if lost.is_some() => return Err(errors::unanswered()),
+            // Either never set, or set and counted down to the end since. Only an unchanged node says which.
+            Ok(Some((Latch::Open, _)) | None) if lost.is_some_and(|before| before.is_none() || before != there) => {
+                return Err(errors::unanswered());
+            }
             // A lost answer of ours: it happened.
             Ok(Some((Latch::Closed(there), _))) if there.set == record.set => return Ok(true),
             Ok(Some((Latch::Open, version))) => set_data(&path, Some(&record), version),
@@ -120,7 +132,8 @@ pub(super) async fn set(shared: &Shared, name: &Name, count: u64) -> Result<bool
         };
         match ask(shared, request).await {
             Ok(_) => return Ok(true),
-            Err(Fault::Code(Code::NODE_EXISTS | Code::BAD_VERSION) | Fault::Lost) => {}
+            Err(Fault::Lost) => lost = Some(there),
+            Err(Fault::Code(Code::NODE_EXISTS | Code::BAD_VERSION)) => {}
             Err(Fault::Code(Code::NO_NODE)) => parents(shared, &path).await?,
             Err(fault) => return Err(failed(shared, fault, &path)),
         }
@@ -147,8 +160,10 @@ pub(super) async fn parents(shared: &Shared, path: &str) -> Result<()> {
 pub(super) async fn count_down(shared: &Shared, name: &Name, id: ClaimId) -> Result<bool> {
     let path = path::directory(&shared.options.chroot, &shared.options.layout, name)?;
     let mut which = None;
+    let mut lost = false;
     for _ in 0..TRIES {
         let (latch, version) = match look(shared, &path).await {
+            Err(Fault::Lost) if lost => return Err(errors::unanswered()),
             Ok(Some(found)) => found,
             Ok(None) => return Ok(true),
             Err(fault) => return Err(failed(shared, fault, &path)),
@@ -180,7 +195,8 @@ pub(super) async fn count_down(shared: &Shared, name: &Name, id: ClaimId) -> Res
         }
         match answer {
             Ok(_) => return Ok(opens),
-            Err(Fault::Code(Code::BAD_VERSION | Code::NO_NODE) | Fault::Lost) => {}
+            Err(Fault::Lost) => lost = true,
+            Err(Fault::Code(Code::BAD_VERSION | Code::NO_NODE)) => {}
             Err(fault) => return Err(failed(shared, fault, &path)),
         }
     }

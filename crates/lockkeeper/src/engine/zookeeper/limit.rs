@@ -11,7 +11,8 @@ use crate::claim::Mode;
 use crate::error::Result;
 use crate::name::{Kind, Name};
 
-const HEAD: &str = "lockkeeper-semaphore/1 ";
+const HEAD: &str = "lockkeeper-semaphore/";
+const VERSION: u32 = 1;
 /// How often a change is tried against others that change it too.
 const TRIES: u32 = 1_000;
 
@@ -20,14 +21,20 @@ const TRIES: u32 = 1_000;
 pub(super) struct Limit {
     /// Nothing where others made the directory, or nobody has said it yet.
     pub(super) stored: Option<u16>,
+    /// Written by a release with this greater layout.
+    pub(super) newer: Option<u32>,
     /// Of the directory's data.
     pub(super) version: i32,
 }
 
 impl Limit {
     pub(super) fn read(data: &[u8], stat: &Stat) -> Self {
-        let text = std::str::from_utf8(data).ok().and_then(|text| text.strip_prefix(HEAD));
-        Self { stored: text.and_then(|t| t.parse().ok()).filter(|limit| *limit > 0), version: stat.version }
+        let text = std::str::from_utf8(data).ok().and_then(|text| text.strip_prefix(HEAD)?.split_once(' '));
+        let Some((Ok(layout), text)) = text.map(|(layout, text)| (layout.parse::<u32>(), text)) else {
+            return Self { version: stat.version, ..Self::default() };
+        };
+        let stored = text.parse().ok().filter(|limit| layout == VERSION && *limit > 0);
+        Self { stored, newer: (layout > VERSION).then_some(layout), version: stat.version }
     }
 }
 
@@ -37,7 +44,7 @@ pub(super) fn write(mode: Mode) -> Vec<u8> {
 }
 
 fn data(limit: u16) -> Vec<u8> {
-    format!("{HEAD}{limit}").into_bytes()
+    format!("{HEAD}{VERSION} {limit}").into_bytes()
 }
 
 /// Stores a limit for everybody; answers whether that changed anything. Permits that are out stay out.
@@ -48,6 +55,9 @@ pub(super) async fn resize(shared: &Shared, name: &Name, limit: u16) -> Result<b
         let request = match ask(shared, Request::GetData { path: path.clone(), watch: false }).await {
             Ok(Reply::Data(stored, stat)) => {
                 let stored = Limit::read(&stored, &stat);
+                if stored.newer.is_some() {
+                    return Err(errors::refused(errors::NEWER_LIMIT, &path));
+                }
                 if stored.stored == Some(limit) {
                     // By our own request whose answer was lost, or by somebody else's.
                     return Ok(sent);
@@ -58,6 +68,8 @@ pub(super) async fn resize(shared: &Shared, name: &Name, limit: u16) -> Result<b
             Err(Fault::Code(Code::NO_NODE)) => {
                 Request::Create { path: path.clone(), data: data(limit), acl: shared.options.acl.clone(), how: Create::Persistent }
             }
+            // It was sent before, and nobody says what became of that.
+            Err(Fault::Lost) if sent => return Err(errors::unanswered()),
             Err(fault) => return Err(failed(shared, fault, &path)),
         };
         sent = true;
@@ -79,6 +91,8 @@ mod tests {
     fn a_limit_reads_back_and_garbage_is_none() {
         let read = |data: &[u8]| Limit::read(data, &Stat::default()).stored;
         assert_eq!(read(&write(Mode::Permits { count: 2, limit: 65_535 })), Some(65_535));
+        let newer = Limit::read(b"lockkeeper-semaphore/2 8 x", &Stat::default());
+        assert_eq!((newer.stored, newer.newer), (None, Some(2)));
         for garbage in [&b""[..], b"8", b"10.0.0.7", b"lockkeeper-semaphore/1 0", b"lockkeeper-semaphore/1 65536", b"\xff"] {
             assert_eq!(read(garbage), None, "{garbage:?}");
         }

@@ -394,8 +394,28 @@ async fn renew(shared: &Shared, leases: &[LeaseId]) -> Vec<Renewal> {
     leases.iter().map(one).collect()
 }
 
+/// How many claims are asked about in one message: at the longest names that is less than a server takes.
+const ASKED_AT_ONCE: usize = 256;
+
 /// Asks the quorum whether the holds' nodes are there, and looks whether the nodes that places wait for still are.
 async fn recheck(shared: &Shared, claims: &[ClaimId]) -> Vec<Attempt> {
+    let mut waits = false;
+    for part in claims.chunks(ASKED_AT_ONCE) {
+        if !look_at_holds(shared, part).await {
+            return claims.iter().map(|_| Attempt::Unknown(errors::unanswered())).collect();
+        }
+        waits |= look_at_places(shared, part).await;
+    }
+    // Nor is a place waited for behind a node of our own that nobody here knows.
+    if waits && let Ok(Reply::Children(paths)) = read::ask(shared, Request::GetEphemerals { prefix: shared.options.root() }).await {
+        shared.lock().drop_leftovers(&paths);
+    }
+    let state = shared.lock();
+    claims.iter().map(|id| state.stands(*id)).collect()
+}
+
+/// Whether the quorum has answered.
+async fn look_at_holds(shared: &Shared, claims: &[ClaimId]) -> bool {
     loop {
         let (nodes, checks): (Vec<_>, Vec<_>) = {
             let state = shared.lock();
@@ -405,24 +425,21 @@ async fn recheck(shared: &Shared, claims: &[ClaimId]) -> Vec<Attempt> {
             nodes.map(|(id, dir, name)| ((id, name.clone()), Request::Check { path: format!("{dir}/{name}"), version: -1 })).unzip()
         };
         if nodes.is_empty() {
-            break;
+            return true;
         }
         let replies = match read::ask(shared, Request::Multi(checks)).await {
             Ok(Reply::Many(replies)) => replies,
-            Ok(_) => break,
-            Err(_) => return claims.iter().map(|_| Attempt::Unknown(errors::unanswered())).collect(),
+            Ok(_) => return true,
+            Err(_) => return false,
         };
         let gone = replies.iter().position(|r| *r == Err(Code::NO_NODE));
-        let Some((id, name)) = gone.and_then(|at| nodes.get(at)) else { break };
+        let Some((id, name)) = gone.and_then(|at| nodes.get(at)) else { return true };
         shared.lock().step(*id, Input::Own(name.clone(), Err(Code::NO_NODE)));
     }
-    look_at_places(shared, claims).await;
-    let state = shared.lock();
-    claims.iter().map(|id| state.stands(*id)).collect()
 }
 
-/// The net under a lost wake-up: one message for all places, and one for our nodes that nobody here knows.
-async fn look_at_places(shared: &Shared, claims: &[ClaimId]) {
+/// The net under a lost wake-up; answers whether there are any places.
+async fn look_at_places(shared: &Shared, claims: &[ClaimId]) -> bool {
     let (places, reads): (Vec<_>, Vec<_>) = {
         let state = shared.lock();
         let waiting = claims.iter().filter_map(|id| {
@@ -432,22 +449,17 @@ async fn look_at_places(shared: &Shared, claims: &[ClaimId]) {
         waiting.unzip()
     };
     if places.is_empty() {
-        return;
+        return false;
     }
-    let Ok(Reply::Many(replies)) = read::ask(shared, Request::MultiRead(reads)).await else { return };
-    {
-        let mut state = shared.lock();
-        for ((id, name), reply) in places.into_iter().zip(replies) {
-            match reply {
-                Err(Code::NO_NODE) => state.step(id, Input::Watched(name, Seen::Gone)),
-                // It looked like a contender before its first child came.
-                Ok(Reply::Data(_, stat)) if stat.is_directory() => state.step(id, Input::Watched(name, Seen::NoContender)),
-                _ => {}
-            }
+    let Ok(Reply::Many(replies)) = read::ask(shared, Request::MultiRead(reads)).await else { return true };
+    let mut state = shared.lock();
+    for ((id, name), reply) in places.into_iter().zip(replies) {
+        match reply {
+            Err(Code::NO_NODE) => state.step(id, Input::Watched(name, Seen::Gone)),
+            // It looked like a contender before its first child came.
+            Ok(Reply::Data(_, stat)) if stat.is_directory() => state.step(id, Input::Watched(name, Seen::NoContender)),
+            _ => {}
         }
     }
-    // Nor is a place waited for behind a node of our own that nobody here knows.
-    if let Ok(Reply::Children(paths)) = read::ask(shared, Request::GetEphemerals { prefix: shared.options.root() }).await {
-        shared.lock().drop_leftovers(&paths);
-    }
+    true
 }

@@ -149,7 +149,12 @@ pub(super) async fn drive(shared: Arc<Shared>, ready: oneshot::Sender<Result<()>
         tracing::info!(%why, "the connection to ZooKeeper is gone");
         let mut state = shared.lock_as_driver();
         state.disconnected();
-        if state.closing || state.refused.is_some() {
+        if let Some(error) = state.refused.clone() {
+            // The session runs out by itself, and with it what is held; whoever waits is told now.
+            state.refuse_waiting(&error);
+            break;
+        }
+        if state.closing {
             break;
         }
         state.last_failure = why;
@@ -295,6 +300,7 @@ impl Serve {
             if !state.next_in_line.is_empty() && left < self.timeout * 3 / 8 && now.since(state.alive.last_write()) >= self.timeout / 12 {
                 state.beat();
             }
+            state.search(now);
             let quiet = now.since(state.last_sent);
             let every = self.timeout / 6;
             if quiet >= every {

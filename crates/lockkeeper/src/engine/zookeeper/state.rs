@@ -40,6 +40,8 @@ pub(super) enum Ticket {
     Claim(ClaimId, Step),
     /// The nodes of several claims, created in one transaction.
     Together(Vec<ClaimId>),
+    /// The paths of all nodes of this session.
+    Search,
     Call(Caller),
     /// The write that proves the session, and asks whether these nodes are there that claims wait for.
     Beat(Vec<(ClaimId, String)>),
@@ -101,6 +103,9 @@ pub(super) struct State {
     pub(super) targets: HashMap<String, BTreeSet<ClaimId>>,
     /// Claims that are next in line, or whose turn it is: they need a session that is proven.
     pub(super) next_in_line: BTreeSet<ClaimId>,
+    /// When nodes of ours are looked for that nobody here knows: a create or a delete was lost with the link, and a slow
+    /// server may still pass it on.
+    pub(super) search_at: Option<Ticks>,
     /// Claims whose node the server does not let us delete.
     pub(super) stuck: BTreeSet<ClaimId>,
     /// Whether the server makes containers.
@@ -139,6 +144,7 @@ impl State {
             turns: HashMap::new(),
             targets: HashMap::new(),
             next_in_line: BTreeSet::new(),
+            search_at: None,
             stuck: BTreeSet::new(),
             containers: true,
             parked: Vec::new(),
@@ -215,7 +221,9 @@ impl State {
         {
             return Err("the session is over, or moved to another connection".to_owned());
         }
-        self.alive.answered(pending.sent, self.clock.now(), pending.write);
+        // A refusal may be the word of the server that we are connected to alone; one of a transaction's part is the quorum's.
+        let write = pending.write && result.is_ok();
+        self.alive.answered(pending.sent, self.clock.now(), write);
         match pending.ticket {
             Ticket::Nobody => {}
             Ticket::Beat(asked) => self.beaten(&asked, &result),
@@ -228,8 +236,13 @@ impl State {
             Ticket::Call(sender) => self.outbox.calls.push((sender, result.map_err(Fault::Code))),
             Ticket::Claim(id, step) => self.claim_reply(id, step, result),
             Ticket::Together(ids) => self.created_together(&ids, result),
+            Ticket::Search => {
+                if let Ok(Reply::Children(paths)) = result {
+                    self.drop_leftovers(&paths);
+                }
+            }
         }
-        if pending.write {
+        if write {
             self.proven();
         }
         self.diverges.take().map_or(Ok(()), Err)
@@ -294,6 +307,10 @@ impl State {
         self.beating = false;
         self.diverges = None;
         for pending in std::mem::take(&mut self.pending) {
+            if pending.write && !matches!(pending.ticket, Ticket::Beat(_) | Ticket::Call(_)) {
+                let later = self.session.as_ref().map_or(std::time::Duration::ZERO, |s| s.timeout / 2);
+                self.search_at = Some(self.clock.now().plus(later));
+            }
             if let Ticket::Call(sender) = pending.ticket {
                 self.outbox.calls.push((sender, Err(Fault::Lost)));
             }
@@ -313,6 +330,14 @@ impl State {
             self.claim_session_ended(id);
         }
         self.outbox.events.push(Event::Ended { which: Which::Lease(session.lease()), why: Lost::SessionEnded });
+    }
+
+    /// Looks for nodes of ours that nobody here knows, when it is time to.
+    pub(super) fn search(&mut self, now: Ticks) {
+        if self.up && self.search_at.is_some_and(|at| at <= now) {
+            self.search_at = None;
+            self.send(&Request::GetEphemerals { prefix: self.options.root() }, Ticket::Search);
+        }
     }
 
     /// Whether the session is to be ended: the engine is closed and nothing is held (what is held stays until the session

@@ -99,6 +99,7 @@ impl State {
         let Some(entry) = self.claims.get_mut(&id) else { return };
         entry.place = None;
         let mut answers = std::mem::take(&mut entry.answers);
+        // Whoever has given up waiting for the answer hears of it by an event.
         answers.retain(|sender| !sender.is_closed());
         if answers.is_empty() {
             self.outbox.events.push(Event::Granted { claim: id, grant });
@@ -127,11 +128,8 @@ impl State {
     /// The claim is over: nothing of it is left.
     pub(super) fn finish(&mut self, id: ClaimId, answer: Attempt) {
         let Some(mut entry) = self.claims.remove(&id) else { return };
-        if entry.claim.kind == Kind::Semaphore
-            && let Some(ids) = self.targets.get_mut(&entry.dir)
-        {
-            // The watch stays: the next claim asks for it again.
-            ids.remove(&id);
+        if entry.claim.kind == Kind::Semaphore {
+            self.drop_target(&entry.dir, id);
         }
         self.next_in_line.remove(&id);
         self.stuck.remove(&id);

@@ -95,6 +95,13 @@ pub(super) struct Entry {
     limit: Limit,
 }
 
+impl Entry {
+    /// Whether there is a grant to tell as soon as the session is proven.
+    fn wants_proof(&self) -> bool {
+        self.machine.wants_proof() || (self.machine.held().is_some() && !self.answers.is_empty())
+    }
+}
+
 /// A conversion of a hold, under way or made last.
 struct TurnEntry {
     id: ClaimId,
@@ -130,17 +137,17 @@ impl State {
             }
             return receiver;
         };
+        // A place that was lent to another caller is wanted for as long as that one waits.
+        entry.claim.give_up = claim.give_up;
         let held = entry.machine.held();
         let waits = entry.machine.waits_for().is_some();
         if entry.machine.is_leaving() {
             self.outbox.attempts.push((sender, Attempt::Unknown(Error::new(ErrorKind::Unknown, "the claim is being withdrawn"))));
-        } else if let Some(number) = held {
-            let answer = self.grant(id, number);
-            self.outbox.attempts.push((sender, answer));
-            if !self.is_proven() {
-                // Whoever asks does not renew yet.
-                self.beat();
-            }
+        } else if held.is_some() {
+            // Whoever asks does not renew yet: then the session is proven first.
+            entry.answers.push(sender);
+            self.next_in_line.insert(id);
+            self.prove(id);
         } else if waits && entry.place.is_none() {
             self.outbox.attempts.push((sender, Attempt::InLine(Place::default())));
         } else {
@@ -193,6 +200,14 @@ impl State {
             self.claims.remove(&id);
         }
         unsent
+    }
+
+    /// The ensemble will not have us any more: whoever does not hold gets nothing.
+    pub(super) fn refuse_waiting(&mut self, error: &Error) {
+        let waiting: Vec<ClaimId> = self.claims.iter().filter(|(_, e)| e.machine.held().is_none()).map(|(id, _)| *id).collect();
+        for id in waiting {
+            self.finish(id, Attempt::Failed(error.clone()));
+        }
     }
 
     /// How a claim or a conversion stands.
@@ -269,7 +284,7 @@ impl State {
         let after = entry.machine.watched();
         let dropped: Vec<String> =
             before.into_iter().filter(|n| !after.contains(&n.as_str())).map(|n| format!("{}/{n}", entry.dir)).collect();
-        let next = entry.machine.wants_proof() || entry.machine.waits_for().is_some_and(|(_, last)| last);
+        let next = entry.wants_proof() || entry.machine.waits_for().is_some_and(|(_, last)| last);
         for path in dropped {
             self.drop_target(&path, id);
         }

@@ -189,7 +189,7 @@ impl State {
 }
 
 /// Who is told about a path: from when the watch is asked for, so that nobody who asked earlier ends it.
-fn listen(targets: &mut HashMap<String, BTreeSet<ClaimId>>, path: &str, id: ClaimId) {
+pub(super) fn listen(targets: &mut HashMap<String, BTreeSet<ClaimId>>, path: &str, id: ClaimId) {
     targets.entry(path.to_owned()).or_default().insert(id);
 }
 

@@ -8,11 +8,11 @@
 //! claim looks past it, and the server is left: what it does not show cannot be known.
 
 use crate::engine::zookeeper::proto::{Code, Reply, Request};
-use crate::engine::zookeeper::recipe::{Input, Seen};
+use crate::engine::zookeeper::recipe::{Input, Say, Seen};
 use crate::engine::zookeeper::state::{State, Ticket};
 use crate::id::ClaimId;
 
-use super::Step;
+use super::{Entry, Step};
 
 /// How many nodes are asked about at once.
 const ASKED_MAX: usize = 64;
@@ -28,10 +28,10 @@ impl State {
         self.session.as_ref().is_some_and(|session| self.left() >= session.timeout / 8)
     }
 
-    /// It is the claim's turn: it holds as soon as the session is known to last.
+    /// It is the claim's turn, or somebody asks about a hold: that is told as soon as the session is known to last.
     pub(super) fn prove(&mut self, id: ClaimId) {
         if self.is_proven() {
-            return self.step(id, Input::Proven);
+            return self.tell_proven(id);
         }
         tracing::debug!(claim = %id, "its turn came, and the session has to be proven first");
         self.beat();
@@ -42,11 +42,18 @@ impl State {
         if !self.is_proven() {
             return;
         }
-        let wants = |id: &&ClaimId| self.claims.get(id).is_some_and(|e| e.machine.wants_proof());
+        let wants = |id: &&ClaimId| self.claims.get(id).is_some_and(Entry::wants_proof);
         let waiting: Vec<ClaimId> = self.next_in_line.iter().filter(wants).copied().collect();
         for id in waiting {
-            self.step(id, Input::Proven);
+            self.tell_proven(id);
         }
+    }
+
+    fn tell_proven(&mut self, id: ClaimId) {
+        let Some(entry) = self.claims.get(&id) else { return };
+        let Some(number) = entry.machine.held() else { return self.step(id, Input::Proven) };
+        self.next_in_line.remove(&id);
+        self.say(id, Say::Granted { number });
     }
 
     /// Sends the write that proves the session, unless one is on its way.

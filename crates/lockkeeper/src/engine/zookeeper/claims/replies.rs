@@ -1,7 +1,10 @@
 //! Replies to a claim's requests, as its machine understands them.
 
-use super::perform::together;
+use std::collections::HashSet;
+
+use super::perform::{listen, together};
 use super::{Entry, REVOKE, Step, contenders};
+use crate::engine::zookeeper::errors::NEWER_LIMIT;
 use crate::engine::zookeeper::layout::{Child, parse_seq};
 use crate::engine::zookeeper::limit::Limit;
 use crate::engine::zookeeper::proto::{Code, Reply, Request};
@@ -28,6 +31,7 @@ impl State {
                 Err(code) => Err(code),
             }),
             Step::List => Input::Listed(result.and_then(|reply| match reply {
+                Reply::Listing(..) if entry.limit.newer.is_some() => Err(NEWER_LIMIT),
                 Reply::Listing(names, stat) => {
                     let children = contenders(&self.options.layout, entry.claim.kind, &names)?;
                     Ok(Listing { children, mzxid: stat.mzxid, limit: entry.limit.stored })
@@ -50,6 +54,9 @@ impl State {
             Step::Limit => {
                 if let Ok(Reply::Data(data, stat)) = result {
                     entry.limit = Limit::read(&data, &stat);
+                    // An earlier event may have used up who was to be told.
+                    let dir = entry.dir.clone();
+                    listen(&mut self.targets, &dir, id);
                 }
                 // A directory that is not there is what the list says, too.
                 return;
@@ -132,13 +139,19 @@ impl State {
         if !self.up || !self.options.layout.names_carry_ids() {
             return;
         }
-        for path in paths {
-            let Some((dir, name)) = path.rsplit_once('/') else { continue };
-            let known = |e: &Entry| e.dir == dir && (!e.machine.knows_its_nodes() || e.machine.nodes().contains(&name));
-            if Child::read(name).is_some() && !self.claims.values().any(known) {
-                tracing::warn!(path, "a node of this session that no claim knows is deleted");
-                self.send(&Request::Delete { path: path.clone(), version: -1 }, Ticket::Nobody);
-            }
+        // A create whose answer is on its way may have made any of a directory.
+        let open = self.claims.values().filter(|e| !e.machine.knows_its_nodes()).map(|e| e.dir.as_str());
+        let open: HashSet<&str> = open.collect();
+        let known = self.claims.values().flat_map(|e| e.machine.nodes().into_iter().map(|name| (e.dir.as_str(), name)));
+        let known: HashSet<(&str, &str)> = known.collect();
+        let is_left = |path: &&String| {
+            path.rsplit_once('/')
+                .is_some_and(|(dir, name)| Child::read(name).is_some() && !open.contains(dir) && !known.contains(&(dir, name)))
+        };
+        let left: Vec<String> = paths.iter().filter(is_left).cloned().collect();
+        for path in left {
+            tracing::warn!(path, "a node of this session that no claim knows is deleted");
+            self.send(&Request::Delete { path, version: -1 }, Ticket::Nobody);
         }
     }
 

@@ -61,10 +61,12 @@ impl Contender {
     }
 
     pub(super) fn happened(&mut self, name: &str, deleted: bool, out: &mut Vec<Action>) {
-        if self.phase.node().is_some_and(|node| node.name == name) {
+        if let Some(node) = self.phase.node_mut().filter(|node| node.name == name) {
             if deleted {
                 self.create(out);
             } else {
+                // Until it is watched again it could go without our seeing that.
+                node.armed = false;
                 out.push(Action::WatchOwn(name.to_owned()));
             }
             return;

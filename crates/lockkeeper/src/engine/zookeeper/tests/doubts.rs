@@ -127,6 +127,36 @@ fn r10_a_claim_that_leaves_does_not_end_the_watch_that_another_has_just_asked_fo
     });
 }
 
+#[test]
+fn r4_a_grant_whose_caller_has_gone_is_told_by_an_event() {
+    run(async {
+        let place = Place::new().await;
+        let proxy = Proxy::start(place.port).unwrap();
+        let one = Client::open(&place.url_at(proxy.port(), "request_timeout=300ms&session_timeout=10s")).await.unwrap();
+        let a = claim("x");
+        proxy.hold_replies(true);
+        assert!(matches!(one.join(&a).await, Attempt::Unknown(_)));
+        proxy.hold_replies(false);
+        one.granted(a.id).await;
+        assert!(matches!(one.release(&a).await, End::Freed));
+    });
+}
+
+#[test]
+fn r4_who_asks_late_about_a_hold_is_told_as_soon_as_the_session_is_proven() {
+    run(async {
+        let place = Place::new().await;
+        let one = place.client_with("session_timeout=2s&request_timeout=10s").await;
+        let a = claim("x");
+        one.lock(&a).await;
+        // As if the answer had not arrived: nobody renews.
+        until("nothing is proven any more", || async { one.engine.shared().unwrap().lock().left().is_zero() }).await;
+        let Attempt::Granted(again) = one.join(&a).await else { panic!("it holds") };
+        assert!(deadline(&again) > one.clock.now(), "{again:?}");
+        assert!(matches!(one.release(&a).await, End::Freed));
+    });
+}
+
 /// Nothing else runs between the step that makes it wait and this.
 async fn until_it_waits(client: &Client, claim: &Claim) {
     let waits = || client.engine.shared().unwrap().lock().claims.get(&claim.id).is_some_and(|e| e.machine.waits_for().is_some());
