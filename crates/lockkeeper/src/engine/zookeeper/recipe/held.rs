@@ -49,8 +49,10 @@ pub(super) enum Way {
     Checking {
         writer: String,
     },
-    /// The guard is being created.
-    Guarding,
+    /// The guard is being created, if this writer is there.
+    Guarding {
+        behind: String,
+    },
     /// The new number is on its way; then it is exclusive, or upgradable again.
     Numbering {
         turn: Turn,
@@ -187,7 +189,7 @@ impl Contender {
         held.writer.iter_mut().chain(&mut held.guard).for_each(|node| node.armed = false);
         held.way = match std::mem::replace(&mut held.way, Way::Steady) {
             // Whether the guard is there is what the list says.
-            Way::Waiting { .. } | Way::Checking { .. } | Way::Guarding => Way::Looking,
+            Way::Waiting { .. } | Way::Checking { .. } | Way::Guarding { .. } => Way::Looking,
             // The answer to either may be lost, and both can be done again.
             Way::Replacing { reader } => Way::Making { upgradable: tag(&reader) == Some(Tag::Upgradable) },
             other => other,
@@ -200,7 +202,7 @@ impl Contender {
         out.extend(held.rests_on().into_iter().map(|name| Action::WatchOwn(name.to_owned())));
         out.extend(held.leftovers.iter().cloned().map(Action::Delete));
         match &held.way {
-            Way::Steady | Way::Waiting { .. } | Way::Checking { .. } | Way::Guarding | Way::Replacing { .. } => {}
+            Way::Steady | Way::Waiting { .. } | Way::Checking { .. } | Way::Guarding { .. } | Way::Replacing { .. } => {}
             Way::Creating => out.push(Action::Find { writer: true }),
             Way::Looking => self.list(out),
             Way::Numbering { .. } => out.push(Action::Number { node: held.node.name.clone(), before: None }),
@@ -350,7 +352,7 @@ impl Contender {
     pub(super) fn not_turned(&mut self, code: Code, out: &mut Vec<Action>) {
         let Phase::Held(held) = &mut self.phase else { return };
         match std::mem::replace(&mut held.way, Way::Steady) {
-            Way::Looking | Way::Guarding | Way::Numbering { turn: Turn::Up } => _ = held.stop_writing(out),
+            Way::Looking | Way::Guarding { .. } | Way::Numbering { turn: Turn::Up } => _ = held.stop_writing(out),
             Way::Replacing { reader } => held.leave_over(reader.name, out),
             _ => {}
         }
@@ -364,7 +366,12 @@ impl Contender {
             Way::Creating | Way::Making { .. } | Way::Replacing { .. } | Way::Numbering { turn: Turn::Back | Turn::Down } => {
                 held.taking_back = true;
             }
-            Way::Steady | Way::Looking | Way::Waiting { .. } | Way::Checking { .. } | Way::Guarding | Way::Numbering { turn: Turn::Up } => {
+            Way::Steady
+            | Way::Looking
+            | Way::Waiting { .. }
+            | Way::Checking { .. }
+            | Way::Guarding { .. }
+            | Way::Numbering { turn: Turn::Up } => {
                 held.way = Way::Steady;
                 held.taking_back = held.stop_writing(out);
                 if !held.taking_back {

@@ -163,6 +163,34 @@ fn an_upgrade_that_may_not_look_is_refused_and_leaves_nothing() {
 }
 
 #[test]
+fn an_upgrade_looks_past_a_writer_that_its_server_shows_and_the_quorum_does_not_have() {
+    let mut machine = Contender::new(Want::Upgradable, false);
+    let mut step = |input| {
+        let mut out = Vec::new();
+        machine.step(input, &mut out);
+        out
+    };
+    let [own, other, reads, writer, guard] =
+        ["A-__READ__0000000000", "b-lock-0000000001", "c-__READ__0000000002", "a-__WRIT__0000000003", "a-__WRIT__0000000000"]
+            .map(|name| format!("_c_{name}"));
+    let list = |names: &[&String]| {
+        let children = names.iter().map(|name| Child::read(name).unwrap()).collect();
+        Input::Listed(Ok(Listing { children, mzxid: 1, limit: None }))
+    };
+    step(Input::LinkUp);
+    step(Input::Created(Ok(Node::new(own.clone(), 0, Some(2)))));
+    step(list(&[&own]));
+    step(Input::Proven);
+    step(Input::Turn(Turn::Up));
+    step(Input::Created(Ok(Node::new(writer.clone(), 3, Some(5)))));
+    let all = [&own, &other, &reads, &writer];
+    assert_eq!(step(list(&all)), [Action::Peek(other.clone())]);
+    assert_eq!(step(Input::Peeked(other.clone(), Seen::Here(3))), [Action::Guard { node: guard, behind: other.clone() }]);
+    assert_eq!(step(Input::Guarded(Err(Code::NO_NODE))), [Action::List]);
+    assert_eq!(step(list(&all)), [Action::Watch(reads.clone()), Action::Say(Say::TurnWaits)]);
+}
+
+#[test]
 fn a_writer_that_becomes_upgradable_and_writes_again_in_every_history() {
     let down_and_up = &[Input::Turn(Turn::Back), Input::Turn(Turn::Up), Input::Leave];
     explore(World::new(&[(Want::Exclusive, false, down_and_up), (Want::Shared, false, LEAVE)], 0));

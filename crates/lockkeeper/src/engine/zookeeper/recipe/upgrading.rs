@@ -118,7 +118,7 @@ impl Contender {
                 let guard = format!("{stem}{}", write_seq(held.node.seq));
                 out.push(Action::Guard { node: guard.clone(), behind: name.to_owned() });
                 held.guard = Some(Node::new(guard, held.node.seq, None));
-                held.way = Way::Guarding;
+                held.way = Way::Guarding { behind: name.to_owned() };
             }
             Seen::Gone => {
                 held.way = Way::Looking;
@@ -131,7 +131,7 @@ impl Contender {
     /// The guard is there, or the writer that it was to stand in for is not there any more.
     pub(super) fn guarded(&mut self, result: Result<(), Code>, out: &mut Vec<Action>) {
         let Phase::Held(held) = &mut self.phase else { return };
-        let (Way::Guarding | Way::Looking, Some(guard)) = (&held.way, &held.guard) else { return };
+        let (Way::Guarding { .. } | Way::Looking, Some(guard)) = (&held.way, &held.guard) else { return };
         match result {
             // There already: by our own request, whose answer was lost. The name is nobody else's.
             Ok(()) | Err(Code::NODE_EXISTS) => {
@@ -140,7 +140,10 @@ impl Contender {
                 held.number_up(out);
             }
             Err(Code::NO_NODE) => {
-                held.way = Way::Looking;
+                // Gone, whatever this server shows: names are used once.
+                if let Way::Guarding { behind } = std::mem::replace(&mut held.way, Way::Looking) {
+                    self.ignored.insert(behind);
+                }
                 self.list(out);
             }
             Err(code) => self.not_turned(code, out),
