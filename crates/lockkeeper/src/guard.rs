@@ -315,7 +315,9 @@ impl Held {
     ///
     /// An `Instant` stands still in suspend and the lease does not: [`Held::is_lost`] is what decides.
     pub fn deadline(&self) -> Option<Instant> {
-        self.remaining().and_then(|left| Instant::now().checked_add(left))
+        // Read first: a pause in between must not make the deadline later than it is.
+        let now = Instant::now();
+        self.remaining().and_then(|left| now.checked_add(left))
     }
 
     /// Runs work, and drops it when the lock is lost.

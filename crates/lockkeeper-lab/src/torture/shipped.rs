@@ -1,5 +1,6 @@
 //! A client of the shipped library: tasks that acquire, touch the resource, check, release, abandon, and write down everything.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lockkeeper::{ErrorKind, Guard, Kind, Locks, Mode, Released};
@@ -80,6 +81,8 @@ struct Turn {
     name: String,
     claim: u64,
     mode: Mode,
+    /// When its lease ends, as it was recorded last.
+    until: AtomicU64,
 }
 
 impl Worker {
@@ -101,7 +104,7 @@ impl Worker {
             _ => Mode::Permits { count: 1 + u16::try_from(self.random.below(2)).unwrap_or(0), limit: PERMITS },
         };
         let kind = if mode.permits().is_some() { Kind::Semaphore } else { Kind::Lock };
-        let turn = Turn { kind, name: format!("torture/{number}"), claim: fresh_claim(), mode };
+        let turn = Turn { kind, name: format!("torture/{number}"), claim: fresh_claim(), mode, until: AtomicU64::new(0) };
         let tries = self.random.below(8) == 0;
         let impatient = self.random.below(10) == 0;
         let patience = if impatient { self.random.between(Duration::ZERO, Duration::from_millis(20)) } else { Duration::from_secs(60) };
@@ -142,8 +145,9 @@ impl Worker {
 
     async fn hold(&mut self, turn: &Turn, guard: Guard) {
         let token = guard.token().map_or(0, |t| t.get());
-        let deadline = deadline(|| guard.remaining());
-        self.note(turn, What::Acquired, |r| r.mode(turn.mode).token(token).deadline(deadline));
+        let until = deadline(|| guard.remaining());
+        turn.until.store(until, Ordering::Relaxed);
+        self.note(turn, What::Acquired, |r| r.mode(turn.mode).token(token).deadline(until));
         if turn.mode.permits().is_none() {
             self.touch(turn, &guard, token).await;
         }
@@ -194,10 +198,19 @@ impl Worker {
         Some(answer)
     }
 
+    /// The lease may have been renewed since its deadline was recorded.
+    fn note_renewal(&self, turn: &Turn, guard: &Guard) {
+        let until = deadline(|| guard.remaining());
+        if !guard.is_lost() && until > turn.until.swap(until, Ordering::Relaxed).saturating_add(1_000_000) {
+            self.note(turn, What::Renewed, |r| r.deadline(until));
+        }
+    }
+
     fn check(&self, turn: &Turn, guard: &Guard) -> bool {
         let number = fresh_claim();
         self.note(turn, What::CheckCalled, |r| r.number(number));
         let holds = !guard.is_lost();
+        self.note_renewal(turn, guard);
         self.note(turn, What::Checked, |r| if holds { r.number(number).flag(Flags::YES) } else { r.number(number) });
         holds
     }
