@@ -85,7 +85,8 @@ impl RedisFence {
 
 /// The key that holds the tokens seen of a key of data.
 pub(crate) fn fence_key(key: &str) -> String {
-    if key.contains('{') { format!("{key}:fence") } else { format!("{{{key}}}:fence") }
+    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
+    if tag.is_some_and(|tag| !tag.is_empty()) { format!("{key}:fence") } else { format!("{{{key}}}:fence") }
 }
 
 /// A script with its keys and arguments, for any client of Redis or Valkey.
@@ -127,7 +128,7 @@ mod tests {
 
     #[test]
     fn both_keys_are_in_one_slot() {
-        for (key, fence) in [("a", "{a}:fence"), ("a{b}c", "a{b}c:fence")] {
+        for (key, fence) in [("a", "{a}:fence"), ("a{b}c", "a{b}c:fence"), ("a{b", "{a{b}:fence")] {
             assert_eq!(RedisFence::of(key).read(Token::raw(1).unwrap()).keys, [key, fence]);
         }
     }

@@ -152,7 +152,8 @@ impl Asking for Foreign {
                     let mut state = self.state();
                     let Some(entry) = state.claims.get_mut(&id) else { return Attempt::Failed(error) };
                     entry.doubtful |= !certain;
-                    if entry.doubtful || entry.listening {
+                    // Who waits goes on waiting over a server that is away for a while.
+                    if entry.doubtful || entry.listening || entry.waited {
                         return Attempt::Unknown(error);
                     }
                     drop(state);

@@ -76,6 +76,35 @@ fn plain_waits_for_a_foreign_lock_and_is_woken_by_its_release() {
 }
 
 #[test]
+fn plain_goes_on_waiting_while_the_server_is_away() {
+    let mut server = RedisServer::start();
+    let mut options = plain(&server);
+    options.connect_timeout = Duration::from_millis(200);
+    let process = Process::with(options);
+    server.command(&["SET", "a", "theirs", "NX", "PX", "30000"]);
+    let waiting = process.queue("a", Mode::Exclusive);
+    server.kill();
+    process.link(false);
+    let away = process.attempt(&waiting);
+    assert!(matches!(away, Attempt::Unknown(_)), "{away:?}");
+    server.restart();
+    process.link(true);
+    granted(process.attempt_until(&waiting));
+}
+
+#[test]
+fn permits_that_are_out_stay_out_when_their_counter_is_gone() {
+    let server = RedisServer::start();
+    let process = Process::with(redisson(&server, RedissonLock::Plain));
+    let permits = |count| process.claim("s", Mode::Permits { count, limit: 2 });
+    granted(process.attempt_try(&permits(1)));
+    server.command(&["DEL", "s"]);
+    granted(process.attempt_try(&permits(1)));
+    let third = process.attempt_try(&permits(1));
+    assert!(matches!(third, Attempt::Busy(_)), "{third:?}");
+}
+
+#[test]
 fn plain_looks_again_when_a_foreign_lease_ends() {
     let server = RedisServer::start();
     let process = Process::with(plain(&server));
