@@ -187,19 +187,12 @@ fn entry(kind: Kind, name: &Name, now_us: u64, found: &Value) -> Entry {
     if kind == Kind::Latch {
         return entry;
     }
-    // Places and their signs of life stand in one set; the order is that of joining.
-    let pairs = places.pairs();
-    let lives = |claim: &str| {
-        let sign = format!("s{claim}");
-        pairs.iter().any(|(member, until)| {
-            member.text() == Some(&sign) && until.text().and_then(|u| u.parse::<f64>().ok()).is_some_and(|u| u > now_us as f64)
-        })
-    };
-    for (member, _) in &pairs {
-        let Some(text) = member.text().filter(|m| m.starts_with("1 ")) else { continue };
+    // In the order of joining, each with the end of its sign of life.
+    for (place, until) in places.pairs() {
+        let lives = until.text().and_then(|u| u.parse::<f64>().ok()).is_some_and(|u| u > now_us as f64);
+        let Some(text) = place.text().filter(|_| lives) else { continue };
         let ahead = u32::try_from(entry.waiters.len()).unwrap_or(u32::MAX);
-        let claim = text.split(' ').nth(1).unwrap_or_default();
-        entry.waiters.extend(record::waiter(text, limit, ahead).filter(|_| lives(claim)));
+        entry.waiters.extend(record::waiter(text, limit, ahead));
     }
     entry
 }

@@ -9,8 +9,16 @@ for i = 1, #KEYS, 3 do
   elseif kind == 'hash' then
     value = redis.call('HGETALL', KEYS[i])
   end
-  local places = redis.pcall('ZRANGE', KEYS[i + 1], 0, tonumber(ARGV[1]) - 1, 'WITHSCORES')
-  if places.err then places = {} end
+  -- Places stand before all signs of life: each is told with its own.
+  local members = redis.pcall('ZRANGE', KEYS[i + 1], 0, tonumber(ARGV[1]) - 1)
+  local places = {}
+  for n = 1, members.err and 0 or #members do
+    local claim = members[n]:match('^1 (%S+)')
+    if claim then
+      places[#places + 1] = members[n]
+      places[#places + 1] = redis.call('ZSCORE', KEYS[i + 1], 's' .. claim) or '0'
+    end
+  end
   reply[#reply + 1] = {kind, value, left, places, redis.call('MGET', KEYS[i + 2])[1]}
 end
 return reply

@@ -30,6 +30,19 @@ fn a_release_grants_to_the_head_of_the_line_and_tells_its_process() {
 }
 
 #[test]
+fn everybody_in_a_long_line_is_shown() {
+    const WAITERS: u32 = 700;
+    let server = RedisServer::start();
+    let (one, two) = (Process::of(&server), Process::of(&server));
+    one.take("a", Mode::Exclusive);
+    for _ in 0..WAITERS {
+        two.queue("a", Mode::Exclusive);
+    }
+    let seen = one.look(Kind::Lock, "a");
+    assert_eq!(seen.waiters.iter().map(|w| w.ahead).collect::<Vec<_>>(), (0..WAITERS).map(Some).collect::<Vec<_>>());
+}
+
+#[test]
 fn d10_a_dead_waiter_costs_one_claim_lease() {
     let server = RedisServer::start();
     let (one, dead, three) = (Process::of(&server), Process::of(&server), Process::of(&server));
