@@ -14,6 +14,9 @@ use crate::clock::Ticks;
 use crate::engine::{Context, End, Event, WatchId};
 use crate::error::{Error, Result};
 
+/// For how long a renewal waits for the second connection to come up before the first one carries it: short beside any lease.
+const SIDE_PATIENCE: Duration = Duration::from_millis(200);
+
 /// What an open engine talks over.
 pub(super) struct Links {
     pub(super) options: Arc<RedisOptions>,
@@ -94,7 +97,7 @@ impl Links {
     /// Follows renewals that were started on the second connection; where there is none to be had, the first one carries them.
     pub(super) async fn renewed(&self, started: Started, call: &Call) -> Result<Answered> {
         let within = self.options.request_timeout;
-        match self.side.run(started, call, within, || true).await {
+        match self.side.run(started, call, SIDE_PATIENCE.min(within), || true).await {
             Ok(Answered { value: Value::Error(text), .. }) => Err(errors::script(&self.options, call, &text)),
             Ok(answered) => Ok(answered),
             Err(Broken::NotSent(_)) => self.run(&self.main, self.main.start(&[call.by_name()]), call, within).await,

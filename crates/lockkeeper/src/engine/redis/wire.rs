@@ -112,6 +112,10 @@ impl Link {
         let facts = either(hello, &mut driver).await.unwrap_or_else(|why| Err(self.no_welcome(&why)))?;
         {
             let mut state = self.lock();
+            if state.closed {
+                // Closed while it connected: nobody would end it any more.
+                return Err(errors::unreachable(&self.options.address, "the engine was closed"));
+            }
             state.facts = Some(facts);
             state.pipe = Some(pipe.clone());
             state.why = None;

@@ -230,15 +230,18 @@ fn a_connection_that_swallows_everything_is_found_out_and_remade() {
 }
 
 #[test]
-fn a_renewal_goes_over_the_first_connection_when_there_is_no_second() {
+fn a_renewal_goes_over_the_first_connection_at_once_when_there_is_no_second() {
     let server = RedisServer::start();
     let process = Process::of(&server);
     let (held, _) = process.take("a", Mode::Exclusive);
     let clients = server.command(&["CLIENT", "LIST"]).join("\n").lines().filter(|l| l.contains("name=lockkeeper")).count();
     assert_eq!(clients, 1);
     server.command(&["CONFIG", "SET", "maxclients", "1"]);
+    let before = Instant::now();
     let renewal = process.renew(held.id);
     assert!(matches!(renewal, Renewal::Extended { .. }), "{renewal:?}");
+    // A lease of two seconds must live through it.
+    assert!(before.elapsed() < Duration::from_millis(600), "{:?}", before.elapsed());
 }
 
 #[test]
