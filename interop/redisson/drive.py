@@ -14,6 +14,30 @@ with Server() as server:
     for option, (kind, flags) in types.items():
         both_ways(java, "Java", kind, server.url(f"layout=redisson&lock={option}"), flags, option, 0.1)
 
+    url = server.url("layout=redisson&lock=fair")
+    others = [Java("Peer", str(server.port)) for _ in range(2)]
+    java.ask("lock", "fair", "order")
+    others[0].tell("lock", "fair", "order")
+    time.sleep(0.5)
+    ours = Holder(url, "order")
+    granted = in_background(ours)
+    time.sleep(0.5)
+    others[1].tell("lock", "fair", "order")
+    time.sleep(0.5)
+    java.ask("unlock", "fair", "order")
+    assert others[0].hear() == "true"
+    time.sleep(1)
+    assert ours.granted_at is None
+    others[0].ask("unlock", "fair", "order")
+    granted.join()
+    ours.release()
+    assert others[1].hear() == "true"
+    assert ours.granted_at is not None, "ours came before the one behind it"
+    others[1].ask("unlock", "fair", "order")
+    for other in others:
+        other.end()
+    case("fair: first come, first served, whoever it is")
+
     url = server.url("layout=redisson")
     java.ask("lock", "lock", "twice")
     java.ask("lock", "lock", "twice")

@@ -60,8 +60,8 @@ impl Redisson {
 
     fn fair(&self, claim: &Claim) -> Terms {
         let (raw, owner, ttl) = (claim.name.as_str(), self.owner(claim.id), lease(claim.ttl));
-        let (queue, deadlines) = (prefixed("redisson_lock_queue", raw), prefixed("redisson_lock_timeout", raw));
-        let (keys, channel) = ([raw, &queue, &deadlines], prefixed("redisson_lock__channel", raw));
+        let ([queue, deadlines, lives], channel) = (&fair_line(raw), prefixed("redisson_lock__channel", raw));
+        let keys = [raw, queue, deadlines, lives];
         let mut terms = Terms::new(
             call(Which::FairAcquire, &keys, &[&owner, &ttl, FAIR_WAIT_MS]),
             2,
@@ -137,6 +137,12 @@ fn braced(raw: &str) -> String {
     if raw.contains('{') { raw.to_owned() } else { format!("{{{raw}}}") }
 }
 
+/// The keys of an RFairLock's queue: the queue, the deadlines, and our signs of life, which Redisson does not read.
+fn fair_line(raw: &str) -> [String; 3] {
+    let lives = format!("{}:lockkeeper:lives", braced(raw));
+    [prefixed("redisson_lock_queue", raw), prefixed("redisson_lock_timeout", raw), lives]
+}
+
 /// The latch's channel has braces always, and no colon.
 fn latch_channel(raw: &str) -> String {
     format!("redisson_countdownlatch__channel__{{{raw}}}")
@@ -181,8 +187,8 @@ impl Dialect for Redisson {
         let raw = name.as_str();
         match kind {
             Kind::Lock if self.lock == RedissonLock::Fair => {
-                let (queue, deadlines) = (prefixed("redisson_lock_queue", raw), prefixed("redisson_lock_timeout", raw));
-                Ok(call(Which::FairInspect, &[raw, &queue, &deadlines], &[]))
+                let [queue, deadlines, lives] = &fair_line(raw);
+                Ok(call(Which::FairInspect, &[raw, queue, deadlines, lives], &[]))
             }
             Kind::Lock => Ok(call(Which::HashInspect, &[raw], &[])),
             Kind::Semaphore => Ok(call(Which::PermitsInspect, &[raw, &self.permits_key(raw)], &[self.whole()])),
@@ -196,7 +202,9 @@ impl Dialect for Redisson {
             return Err(unsupported(format!("layout=redisson cannot take a {kind} away")));
         }
         let payload = if self.lock == RedissonLock::ReadWrite { "1" } else { "0" };
-        Ok(call(Which::HashForce, &[name.as_str()], &[&self.lock_channel(name.as_str()), payload]))
+        let (raw, [queue, ..]) = (name.as_str(), &fair_line(name.as_str()));
+        let keys: &[&str] = if self.lock == RedissonLock::Fair { &[raw, queue] } else { &[raw] };
+        Ok(call(Which::HashForce, keys, &[&self.lock_channel(raw), payload]))
     }
 
     fn latch(&self, name: &Name, step: LatchStep) -> Result<Call> {

@@ -121,9 +121,9 @@ scripts! {
     ReadRenew = "redisson/read_renew";
     WriteAcquire = "foreign/now" "redisson/owner" "redisson/write";
     WriteRelease = "redisson/write_release";
-    FairAcquire = "foreign/now" "redisson/owner" "redisson/fair";
-    FairRelease = "redisson/fair_release";
-    FairInspect = "redisson/fair_inspect";
+    FairAcquire = "foreign/now" "redisson/owner" "redisson/fair_line" "redisson/fair";
+    FairRelease = "redisson/time" "redisson/fair_line" "redisson/fair_release";
+    FairInspect = "redisson/time" "redisson/fair_line" "redisson/fair_inspect";
     PermitsAcquire = "foreign/now" "redisson/bytes" "redisson/permits";
     PermitsRelease = "redisson/bytes" "redisson/permits_release";
     PermitsRenew = "redisson/bytes" "redisson/permits_renew";

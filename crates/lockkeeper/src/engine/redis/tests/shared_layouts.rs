@@ -222,7 +222,58 @@ fn rfairlock_keeps_its_order_and_skips_the_dead() {
     assert!(matches!(one.attempt(&second), Attempt::InLine(_)), "not its turn");
     granted(two.attempt(&first));
     assert!(matches!(one.withdraw(second.id), End::Freed));
-    assert_eq!(server.command(&["EXISTS", "redisson_lock_queue:{q}", "redisson_lock_timeout:{q}"]), ["0"]);
+    assert_eq!(server.command(&["EXISTS", "redisson_lock_queue:{q}", "redisson_lock_timeout:{q}", "{q}:lockkeeper:lives"]), ["0"]);
+}
+
+/// A Java client joins an RFairLock's line: five minutes behind whoever is last.
+const JAVA_JOINS: &str = "local last = redis.call('lindex', KEYS[2], -1); local now = redis.call('time')[1] * 1000 + redis.call('pttl', KEYS[1]); \
+    redis.call('zadd', KEYS[3], (last and redis.call('zscore', KEYS[3], last) or now) + 300000, ARGV[1]); return redis.call('rpush', KEYS[2], ARGV[1]);";
+/// The head of the line is Java's, and acquires.
+const JAVA_ACQUIRES: &str = "redis.call('zrem', KEYS[3], redis.call('lindex', KEYS[2], 0)); \
+    for _, place in ipairs(redis.call('zrange', KEYS[3], 0, -1)) do redis.call('zincrby', KEYS[3], -300000, place); end; \
+    redis.call('hset', KEYS[1], redis.call('lpop', KEYS[2]), 1); return redis.call('pexpire', KEYS[1], 30000);";
+/// What Java does before anything else: it skips whoever's time is over. Says who comes next.
+const JAVA_SKIPS: &str = "while true do local head = redis.call('lindex', KEYS[2], 0); \
+    if not head or tonumber(redis.call('zscore', KEYS[3], head)) > redis.call('time')[1] * 1000 then return head; end; \
+    redis.call('lpop', KEYS[2]); redis.call('zrem', KEYS[3], head); end";
+
+#[test]
+fn rfairlock_keeps_our_place_when_java_clients_before_it_acquire_and_theirs_when_we_do() {
+    let server = RedisServer::start();
+    let java = |script, who: &str| server.command(&["EVAL", script, "3", "q", "redisson_lock_queue:{q}", "redisson_lock_timeout:{q}", who]);
+    let process = Process::with(redisson(&server, RedissonLock::Fair));
+    let (held, _) = process.take("q", Mode::Exclusive);
+    for who in ["java:1", "java:2"] {
+        java(JAVA_JOINS, who);
+    }
+    let ours = process.queue("q", Mode::Exclusive);
+    java(JAVA_JOINS, "java:3");
+    process.release(held.id);
+    for who in ["java:1", "java:2"] {
+        assert_eq!(java(JAVA_SKIPS, ""), [who]);
+        java(JAVA_ACQUIRES, "");
+        assert!(matches!(process.attempt(&ours), Attempt::InLine(_)));
+        assert_eq!(server.command(&["LRANGE", "redisson_lock_queue:{q}", "-2", "-1"])[1], "java:3", "nobody lost a place");
+        server.command(&["DEL", "q"]);
+    }
+    assert_ne!(java(JAVA_SKIPS, ""), ["java:3"], "Java sees that we live");
+    granted(process.attempt(&ours));
+    assert_eq!(java(JAVA_SKIPS, ""), ["java:3"]);
+    process.release(ours.id);
+    java(JAVA_ACQUIRES, "");
+    assert_eq!(server.command(&["EXISTS", "redisson_lock_queue:{q}", "redisson_lock_timeout:{q}", "{q}:lockkeeper:lives"]), ["0"]);
+}
+
+#[test]
+fn a_forced_release_of_an_rfairlock_wakes_the_head_of_its_line() {
+    let server = RedisServer::start();
+    let (one, two) = (Process::with(redisson(&server, RedissonLock::Fair)), Process::with(redisson(&server, RedissonLock::Fair)));
+    one.take("q", Mode::Exclusive);
+    let waiting = two.queue("q", Mode::Exclusive);
+    assert!(one.change(&Change::Force(Kind::Lock, Name::new("q").unwrap())));
+    let waited = woken(&two, waiting.id);
+    assert!(waited < Duration::from_secs(1), "{waited:?}");
+    granted(two.attempt(&waiting));
 }
 
 #[test]
