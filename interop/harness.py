@@ -1,6 +1,7 @@
 """What the drivers share: a Redis server of their own, and lockkeeper's example `hold` beside it."""
 
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -12,9 +13,12 @@ PATIENCE = 20.0
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """One that no outgoing connection takes before the server has it."""
+    while True:
+        port = random.randrange(10_000, 32_000)
+        with socket.socket() as s:
+            if s.connect_ex(("127.0.0.1", port)) != 0:
+                return port
 
 
 class Server:

@@ -10,9 +10,4 @@ pub mod zookeeper;
 pub mod zookeeper_client;
 pub mod zookeeper_proxy;
 
-use std::net::{Ipv4Addr, TcpListener};
-
-/// A port of the loopback that nobody listened on a moment ago.
-pub(crate) fn free_port() -> std::io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
-}
+pub(crate) use self::redis::port::free_port;

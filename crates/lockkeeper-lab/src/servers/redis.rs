@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
@@ -14,6 +14,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use tempfile::TempDir;
+
+#[path = "port.rs"]
+pub(crate) mod port;
 
 /// How long a server may take to answer its first PING.
 const START_WITHIN: Duration = Duration::from_secs(10);
@@ -337,8 +340,7 @@ pub fn free_port() -> u16 {
 }
 
 fn a_port() -> Result<u16, String> {
-    let address = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
-    address.map(|address| address.port()).map_err(|e| format!("no port for redis-server: {e}"))
+    port::free_port().map_err(|e| format!("no port for redis-server: {e}"))
 }
 
 #[cfg(test)]
