@@ -53,7 +53,6 @@ impl<T: Send + 'static> Answer<T> {
     }
 
     /// Waits for it.
-    #[cfg(any(test, feature = "redis"))]
     pub(crate) async fn get(self) -> T {
         match self {
             Self::Now(value) => value,

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use super::Keeper;
 use crate::engine::BoxFuture;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, MutexGuard};
 
 /// What runs on the keeper's thread once its waker is called.
 struct Parked {
@@ -52,34 +52,49 @@ pub(super) fn going_on_here<T>(act: impl FnOnce() -> T) -> Option<T> {
 }
 
 impl Parked {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes out what is parked, and leaves this in its place. While it is polled, whoever polls it hears of the wake.
+    fn take(&self, meanwhile: State) -> Option<BoxFuture<()>> {
+        let mut state = self.lock();
+        match std::mem::replace(&mut *state, meanwhile) {
+            State::Waiting(task) => Some(task),
+            State::Polling | State::Woken => {
+                *state = State::Woken;
+                None
+            }
+            State::Over => {
+                *state = State::Over;
+                None
+            }
+        }
+    }
+
+    /// Parks what was polled and is not done; it goes to the keeper when the wake came meanwhile.
+    fn park(&self, keeper: &Arc<Keeper>, task: BoxFuture<()>) {
+        let mut state = self.lock();
+        if matches!(*state, State::Polling) {
+            *state = State::Waiting(task);
+        } else {
+            *state = State::Over;
+            drop(state);
+            keeper.run(task);
+        }
+    }
+
     fn go_on_here(self: Arc<Self>) {
         let Some(keeper) = self.keeper.upgrade() else { return };
-        let mut task = {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            match std::mem::replace(&mut *state, State::Polling) {
-                State::Waiting(task) => task,
-                // Whoever takes the first look hands it to the keeper.
-                State::Polling | State::Woken => {
-                    *state = State::Woken;
-                    return;
-                }
-                State::Over => {
-                    *state = State::Over;
-                    return;
-                }
-            }
-        };
+        let Some(mut task) = self.take(State::Polling) else { return };
         let waker = Waker::from(self.clone());
         let polled = keeper.driver.within(&keeper, &mut || task.as_mut().poll(&mut Context::from_waker(&waker)));
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        match polled {
-            Some(Poll::Ready(())) => *state = State::Over,
-            Some(Poll::Pending) if matches!(*state, State::Polling) => *state = State::Waiting(task),
-            _ => {
-                *state = State::Over;
-                drop(state);
-                keeper.run(task);
-            }
+        if let Some(Poll::Pending) = polled {
+            return self.park(&keeper, task);
+        }
+        *self.lock() = State::Over;
+        if polled.is_none() {
+            keeper.run(task);
         }
     }
 }
@@ -90,17 +105,7 @@ impl Wake for Parked {
         if matches!(later, Ok(Some(()))) {
             return;
         }
-        let task = {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            match std::mem::replace(&mut *state, State::Over) {
-                State::Waiting(task) => task,
-                State::Polling | State::Woken => {
-                    *state = State::Woken;
-                    return;
-                }
-                State::Over => return,
-            }
-        };
+        let Some(task) = self.take(State::Over) else { return };
         if let Some(keeper) = self.keeper.upgrade() {
             keeper.run(task);
         }
@@ -131,11 +136,6 @@ impl Keeper {
             Poll::Ready(value) => return self.run(then(value)),
             Poll::Pending => Box::pin(async move { then(answer.await).await }),
         };
-        let mut state = parked.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(*state, State::Woken) {
-            drop(state);
-            return self.run(task);
-        }
-        *state = State::Waiting(task);
+        parked.park(self, task);
     }
 }

@@ -322,10 +322,7 @@ impl Keeper {
                 if !entry.is_converting(claim) {
                     // Which grant stands is asked, and not only whether: this one may have run out and the claim been granted
                     // anew, with a greater number (R7).
-                    let answers = match keeper.engine.recheck(&[claim]) {
-                        Answer::Now(answers) => answers,
-                        Answer::Later(answer) => answer.await,
-                    };
+                    let answers = keeper.engine.recheck(&[claim]).get().await;
                     match answers.into_iter().next() {
                         Some(Attempt::Granted(Grant { number, lease: Some(lease) })) => {
                             let lease = Lease { since: Some(lease.since.unwrap_or(sent)), confirm: true, ..lease };
@@ -336,10 +333,7 @@ impl Keeper {
                         Some(answer) => return entry.answered(claim, sent, answer),
                     }
                 }
-                let answers = match keeper.engine.renew(&[lease.id]) {
-                    Answer::Now(answers) => answers,
-                    Answer::Later(answer) => answer.await,
-                };
+                let answers = keeper.engine.renew(&[lease.id]).get().await;
                 match answers.first() {
                     Some(Renewal::Extended { ttl, since }) => {
                         let lease = Lease { ttl: *ttl, since: Some(since.unwrap_or(sent)), confirm: false, ..lease };
