@@ -126,8 +126,8 @@ scripts! {
     FairInspect = "redisson/time" "redisson/fair_line" "redisson/fair_inspect";
     PermitsAcquire = "foreign/now" "redisson/bytes" "redisson/permits";
     PermitsRelease = "redisson/bytes" "redisson/permits_release";
-    PermitsRenew = "redisson/bytes" "redisson/permits_renew";
-    PermitsInspect = "redisson/bytes" "redisson/permits_inspect";
+    PermitsRenew = "redisson/time" "redisson/bytes" "redisson/permits_renew";
+    PermitsInspect = "redisson/time" "redisson/bytes" "redisson/permits_inspect";
     PermitsResize = "redisson/permits_resize";
     CountDown = "redisson/latch";
 }

@@ -1,10 +1,7 @@
 //! Asking for a lock, waiting for a wake-up, asking again.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-
-use tokio::time::sleep;
 
 use super::glance::shown;
 use super::{Entry, Foreign, LOOK, Phase};
@@ -17,7 +14,7 @@ use crate::engine::redis::opened::{Asking, Parting};
 use crate::engine::redis::pipe::Broken;
 use crate::engine::redis::resp::Value;
 use crate::engine::redis::script::Call;
-use crate::engine::redis::wire::{Answered, Started, either};
+use crate::engine::redis::wire::{Answered, Started};
 use crate::engine::{Answer, Attempt, Event, Grant, Lease, Line, Place};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ClaimId, HoldId};
@@ -61,11 +58,7 @@ impl Asking for Foreign {
             for claim in due {
                 self.links.context.events.send(Event::Wake { claim });
             }
-            let changed = pin!(self.looks_changed.notified());
-            match next {
-                Some(at) => _ = either(sleep(at.since(self.links.context.clock.now())), changed).await,
-                None => changed.await,
-            }
+            self.links.sleep_until(next, &self.looks_changed).await;
         }
     }
 

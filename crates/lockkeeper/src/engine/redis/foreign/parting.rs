@@ -53,6 +53,7 @@ impl Parting for Foreign {
             order.into_iter().map(|at| pick(at).unwrap_or(Renewal::Gone(Lost::TakenAway))).collect()
         })
     }
+
     fn leave(&self, id: ClaimId) -> Option<(Call, Started)> {
         let mut state = self.state();
         let entry = state.claims.get_mut(&id)?;

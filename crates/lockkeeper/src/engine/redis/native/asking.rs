@@ -1,10 +1,7 @@
 //! Asking for a lock, and for several together, and following a request to its answer.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-
-use tokio::time::sleep;
 
 use super::Native;
 use crate::claim::Claim;
@@ -16,7 +13,7 @@ use crate::engine::redis::recipe::Verdict;
 use crate::engine::redis::reply::Reply;
 use crate::engine::redis::resp::Value;
 use crate::engine::redis::script::{Call, Which};
-use crate::engine::redis::wire::{Answered, Started, either};
+use crate::engine::redis::wire::{Answered, Started};
 use crate::engine::{Answer, Attempt, Event, Line};
 use crate::error::{Error, ErrorKind};
 use crate::id::{ClaimId, HoldId};
@@ -44,11 +41,7 @@ impl Asking for Native {
                 let inner = self.clone();
                 self.links.context.spawner.spawn(async move { inner.ask_for(id).await });
             }
-            let changed = pin!(self.asks_changed.notified());
-            match next {
-                Some(at) => _ = either(pin!(sleep(at.since(self.links.context.clock.now()))), changed).await,
-                None => changed.await,
-            }
+            self.links.sleep_until(next, &self.asks_changed).await;
         }
     }
 

@@ -1,6 +1,4 @@
 -- Who has permits. KEYS: counter, permits. ARGV: whole, as in permits.lua
-local time = redis.call('TIME')
-local ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local all, holders, known = redis.call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES'), {}, {}
 for i = 1, #all, 2 do
   if tonumber(all[i + 1]) > ms then

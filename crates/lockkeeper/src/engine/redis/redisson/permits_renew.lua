@@ -1,6 +1,4 @@
 -- Semaphores, one hold a call. KEYS: permits. ARGV: ttl_ms id count
-local time = redis.call('TIME')
-local ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local ids = permits_of(ARGV[2], tonumber(ARGV[3]))
 -- They end together, and only what is over is cleared away, so that the first speaks for all.
 local score = redis.call('ZSCORE', KEYS[1], ids[1])
