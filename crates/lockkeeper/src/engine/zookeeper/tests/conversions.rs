@@ -226,11 +226,10 @@ fn r5_an_upgrade_that_is_taken_back_leaves_the_hold_as_it_was() {
 #[test]
 fn an_upgrade_lives_through_lost_replies() {
     run(async {
-        use lockkeeper_lab::servers::zookeeper_proxy::{Proxy, op};
+        use lockkeeper_lab::servers::zookeeper_proxy::op;
         let place = Place::new().await;
         for lost in [op::CREATE, op::MULTI, op::GET_DATA, op::DELETE] {
-            let proxy = Proxy::start(place.port).unwrap();
-            let one = Client::open(&place.url_at(proxy.port(), "")).await.unwrap();
+            let (proxy, one) = place.client_behind_a_proxy("").await;
             let up = upgradable("x");
             let before = number(&one.lock(&up).await);
             proxy.lose_reply_to(lost);

@@ -1,6 +1,5 @@
 //! News that is old, watches that cross, servers that are wrong.
 
-use lockkeeper_lab::servers::zookeeper_proxy::Proxy;
 use tokio::sync::oneshot;
 
 use super::faults::deadline;
@@ -89,8 +88,7 @@ fn z1_what_is_read_after_a_long_pause_is_no_grant_also_for_who_asks_meanwhile() 
 fn z11_a_server_that_shows_what_its_ensemble_does_not_have_is_left_and_nobody_waits_for_that() {
     run(async {
         let place = Place::new().await;
-        let proxy = Proxy::start(place.port).unwrap();
-        let one = Client::open(&place.url_at(proxy.port(), "session_timeout=2s")).await.unwrap();
+        let (proxy, one) = place.client_behind_a_proxy("session_timeout=2s").await;
         let two = place.client().await;
         let (a, b) = (claim("x"), claim("x"));
         two.lock(&b).await;
@@ -131,8 +129,7 @@ fn r10_a_claim_that_leaves_does_not_end_the_watch_that_another_has_just_asked_fo
 fn r4_a_grant_whose_caller_has_gone_is_told_by_an_event() {
     run(async {
         let place = Place::new().await;
-        let proxy = Proxy::start(place.port).unwrap();
-        let one = Client::open(&place.url_at(proxy.port(), "request_timeout=300ms&session_timeout=10s")).await.unwrap();
+        let (proxy, one) = place.client_behind_a_proxy("request_timeout=300ms&session_timeout=10s").await;
         let a = claim("x");
         proxy.hold_replies(true);
         assert!(matches!(one.join(&a).await, Attempt::Unknown(_)));

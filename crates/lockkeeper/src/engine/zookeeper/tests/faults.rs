@@ -49,8 +49,7 @@ fn lease(grant: &Grant) -> LeaseId {
 fn z1_the_holder_is_out_before_the_next_is_in_when_it_is_cut_off() {
     run(async {
         let place = Place::new().await;
-        let proxy = Proxy::start(place.port).unwrap();
-        let one = Client::open(&place.url_at(proxy.port(), "session_timeout=2s")).await.unwrap();
+        let (proxy, one) = place.client_behind_a_proxy("session_timeout=2s").await;
         let two = place.client().await;
         let (a, b) = (claim("x"), claim("x"));
         let first = one.lock(&a).await;
@@ -80,8 +79,7 @@ fn z2_a_create_whose_reply_is_lost_is_found_again() {
     run(async {
         let place = Place::new().await;
         for layout in LAYOUTS {
-            let proxy = Proxy::start(place.port).unwrap();
-            let one = Client::open(&place.url_at(proxy.port(), layout)).await.unwrap();
+            let (proxy, one) = place.client_behind_a_proxy(layout).await;
             let name = layout.replace('=', "-");
             one.lock(&claim(&format!("{name}/warm"))).await;
             proxy.lose_reply_to(op::CREATE);
@@ -100,8 +98,7 @@ fn z2_a_create_whose_reply_is_lost_is_found_again() {
 fn z2_a_lost_create_leaves_the_locks_below_its_name_alone() {
     run(async {
         let place = Place::new().await;
-        let proxy = Proxy::start(place.port).unwrap();
-        let one = Client::open(&place.url_at(proxy.port(), "layout=plain&prefix=")).await.unwrap();
+        let (proxy, one) = place.client_behind_a_proxy("layout=plain&prefix=").await;
         let (below, a) = (claim("stock/sku-42"), claim("stock"));
         one.lock(&below).await;
         proxy.lose_reply_to(op::CREATE);
@@ -117,8 +114,7 @@ fn a_create_that_never_arrived_is_sent_again() {
     run(async {
         let place = Place::new().await;
         for layout in LAYOUTS {
-            let proxy = Proxy::start(place.port).unwrap();
-            let one = Client::open(&place.url_at(proxy.port(), layout)).await.unwrap();
+            let (proxy, one) = place.client_behind_a_proxy(layout).await;
             proxy.cut_before(op::CREATE);
             let a = claim(&layout.replace('=', "-"));
             one.lock(&a).await;
@@ -134,8 +130,7 @@ fn a_withdrawal_while_the_create_is_in_doubt_leaves_nothing() {
         let place = Place::new().await;
         let two = place.client().await;
         for layout in LAYOUTS {
-            let proxy = Proxy::start(place.port).unwrap();
-            let one = Client::open(&place.url_at(proxy.port(), layout)).await.unwrap();
+            let (proxy, one) = place.client_behind_a_proxy(layout).await;
             let name = layout.replace('=', "-");
             one.release(&{
                 let warm = claim(&name);
@@ -158,8 +153,7 @@ fn a_withdrawal_while_the_create_is_in_doubt_leaves_nothing() {
 fn g7_a_delete_whose_reply_is_lost_was_a_release() {
     run(async {
         let place = Place::new().await;
-        let proxy = Proxy::start(place.port).unwrap();
-        let one = Client::open(&place.url_at(proxy.port(), "")).await.unwrap();
+        let (proxy, one) = place.client_behind_a_proxy("").await;
         let two = place.client().await;
         let (a, b) = (claim("x"), claim("x"));
         one.lock(&a).await;
@@ -175,8 +169,7 @@ fn g7_a_delete_whose_reply_is_lost_was_a_release() {
 fn g6_a_request_that_is_held_up_locks_for_nobody_who_has_left() {
     run(async {
         let place = Place::new().await;
-        let proxy = Proxy::start(place.port).unwrap();
-        let one = Client::open(&place.url_at(proxy.port(), "request_timeout=300ms")).await.unwrap();
+        let (proxy, one) = place.client_behind_a_proxy("request_timeout=300ms").await;
         let two = place.client().await;
         proxy.hold_requests(true);
         let a = claim("x");
@@ -275,8 +268,7 @@ fn r10_the_net_deletes_nodes_of_the_session_that_no_claim_knows() {
 fn a_hold_taken_away_while_the_link_was_down_is_told() {
     run(async {
         let place = Place::new().await;
-        let proxy = Proxy::start(place.port).unwrap();
-        let one = Client::open(&place.url_at(proxy.port(), "")).await.unwrap();
+        let (proxy, one) = place.client_behind_a_proxy("").await;
         let two = place.client().await;
         let a = claim("x");
         one.lock(&a).await;
@@ -356,8 +348,7 @@ fn z9_a_flapping_link_ends_in_neither_a_hang_nor_a_ghost() {
 fn z10_what_an_old_connection_still_had_to_say_is_not_heard() {
     run(async {
         let place = Place::new().await;
-        let proxy = Proxy::start(place.port).unwrap();
-        let one = Client::open(&place.url_at(proxy.port(), "")).await.unwrap();
+        let (proxy, one) = place.client_behind_a_proxy("").await;
         let two = place.client().await;
         // The create is held back on its way; the client loses the connection and goes on over another one.
         proxy.hold_requests(true);

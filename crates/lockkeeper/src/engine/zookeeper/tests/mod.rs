@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use lockkeeper_lab::servers::zookeeper::{Server, Settings};
+use lockkeeper_lab::servers::zookeeper_proxy::Proxy;
 use tokio::sync::Notify;
 
 use super::options::Options;
@@ -90,6 +91,12 @@ impl Place {
 
     async fn client_with(&self, options: &str) -> Client {
         Client::open(&self.url(options)).await.unwrap()
+    }
+
+    async fn client_behind_a_proxy(&self, options: &str) -> (Proxy, Client) {
+        let proxy = Proxy::start(self.port).unwrap();
+        let client = Client::open(&self.url_at(proxy.port(), options)).await.unwrap();
+        (proxy, client)
     }
 
     async fn clients<const N: usize>(&self, options: &str) -> [Client; N] {

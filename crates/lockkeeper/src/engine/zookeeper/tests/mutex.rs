@@ -165,8 +165,7 @@ fn r5_a_waiter_that_leaves_takes_its_watches_along() {
 fn an_uncontended_cycle_is_two_writes_and_two_reads() {
     run(async {
         let place = Place::new().await;
-        let proxy = Proxy::start(place.port).unwrap();
-        let one = Client::open(&place.url_at(proxy.port(), "")).await.unwrap();
+        let (proxy, one) = place.client_behind_a_proxy("").await;
         one.lock(&claim("x")).await;
         let held = claim("y");
         one.lock(&held).await;
@@ -308,8 +307,7 @@ fn a_hand_off_in_a_line_of_a_thousand_costs_what_it_costs_in_a_short_one() {
         let place = Place::new().await;
         let mut counted = Vec::new();
         for length in [20, 1_000] {
-            let proxy = Proxy::start(place.port).unwrap();
-            let client = Client::open(&place.url_at(proxy.port(), "request_timeout=20s")).await.unwrap();
+            let (proxy, client) = place.client_behind_a_proxy("request_timeout=20s").await;
             let name = format!("x{length}");
             let claims: Vec<Claim> = (0..length).map(|_| claim(&name)).collect();
             client.lock(&claims[0]).await;

@@ -225,10 +225,9 @@ fn a_lock_is_taken_away_from_whoever_holds_it() {
 #[test]
 fn several_locks_are_created_in_one_transaction_and_taken_all_or_none() {
     run(async {
-        use lockkeeper_lab::servers::zookeeper_proxy::{Proxy, op};
+        use lockkeeper_lab::servers::zookeeper_proxy::op;
         let place = Place::new().await;
-        let proxy = Proxy::start(place.port).unwrap();
-        let one = Client::open(&place.url_at(proxy.port(), "")).await.unwrap();
+        let (proxy, one) = place.client_behind_a_proxy("").await;
         let two = place.client().await;
         let all = || [claim("a"), claim("b"), reader("c"), claim_in(Kind::Semaphore, "d", Mode::Permits { count: 2, limit: 3 })];
         let attempt = |claims: [Claim; 4]| {

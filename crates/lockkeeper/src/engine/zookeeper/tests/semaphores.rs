@@ -111,8 +111,7 @@ fn z2_a_permit_whose_reply_is_lost_is_found_again() {
     run(async {
         let place = Place::new().await;
         for lost in [op::CREATE, op::DELETE, op::LIST, op::GET_DATA] {
-            let proxy = Proxy::start(place.port).unwrap();
-            let one = Client::open(&place.url_at(proxy.port(), "")).await.unwrap();
+            let (proxy, one) = place.client_behind_a_proxy("").await;
             let warm = permits("x", 1, 2);
             one.lock(&warm).await;
             proxy.lose_reply_to(lost);
