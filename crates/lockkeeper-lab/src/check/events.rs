@@ -286,6 +286,8 @@ impl Checker {
             claim.deadline = deadline;
             claim.granted = at;
             lock.occupancy.enter(no, at.time, world.claims);
+        } else {
+            claim.deadline = claim.deadline.max(deadline);
         }
     }
 
@@ -310,6 +312,10 @@ impl Checker {
     fn answered(&mut self, no: ClaimNo, at: At, record: &Record) {
         let Some(call) = self.calls.end(record.claim, record.number) else { return };
         let Some(over) = call.over.filter(|_| record.flags.has(Flags::YES)) else { return };
+        // Its renewal became known while it was asked: then the deadline that was known before says nothing.
+        if matches!(over, Over::Deadline(_)) && self.claims[no].deadline >= call.called.time {
+            return;
+        }
         let doubt = Doubt { called: call.called, answered: at, effect: record.what == What::EffectDone };
         // A renewal under way may have been answered already; then its record says so soon.
         if matches!(over, Over::Deadline(_)) && !self.claims[no].renewing.never() {

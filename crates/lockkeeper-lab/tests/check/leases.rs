@@ -232,6 +232,20 @@ fn a_renewal_under_way_may_have_moved_the_deadline_before_its_record() {
 }
 
 #[test]
+fn a_renewal_that_becomes_known_while_a_check_is_answered_counts_for_it() {
+    let with = |called: u64, deadline: u64| {
+        let known = event(65, 1, What::Renewed).with(|r| r.deadline(deadline));
+        story(&[leased(1, 1, 10, 50)]).and(&[check(called, 70, true), vec![known]].concat())
+    };
+    with(60, 100).is_clean();
+    with(60, 60).is_clean();
+    with(60, 59).convicts(Class::HeldAfterDeadline);
+    let known = event(75, 1, What::Renewed).with(|r| r.deadline(100));
+    let late = story(&[leased(1, 1, 10, 50)]).and(&[check(60, 70, true), vec![known]].concat());
+    late.convicts(Class::HeldAfterDeadline);
+}
+
+#[test]
 fn r2_a_guard_must_not_say_that_it_holds_after_it_was_lost_or_released() {
     let lost = |called| story(&[leased(1, 1, 10, 50_000)]).and(&[check(called, 45_000, true), vec![event(40_000, 1, What::Lost)]].concat());
     lost(39_000).is_clean();
