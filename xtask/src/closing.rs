@@ -1,5 +1,6 @@
 //! Passes a test runner's output through, and keeps its closing lines.
 
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write, stdout};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -13,12 +14,51 @@ const TICK: Duration = Duration::from_millis(200);
 /// How long its output may stay open after it ended.
 const LINGER: Duration = Duration::from_secs(5);
 
+/// How many lines are kept of what a command said last, and of each runner's failures.
+const KEPT: usize = 40;
+
 /// How a command ended, and the closing lines of the test runners in it.
 pub struct Ended {
     /// `None` where it had to be ended by us.
     pub status: Option<ExitStatus>,
     /// `test result: …`, untouched.
     pub closing: Vec<String>,
+    /// What there is to say of a failure: each runner's part on its failed tests, or else the last lines.
+    pub why: Vec<String>,
+}
+
+/// What is kept of a command's output, line by line.
+#[derive(Default)]
+struct Kept {
+    closing: Vec<String>,
+    failures: Vec<String>,
+    last: VecDeque<String>,
+    /// Lines that the present runner's part on its failures may still have; `None` outside of one.
+    room: Option<usize>,
+}
+
+impl Kept {
+    fn take(&mut self, line: String) {
+        let text = plain(&line);
+        if text.starts_with("test result: ") {
+            self.room = None;
+            self.closing.push(line.clone());
+        } else if text == "failures:" && self.room.is_none() {
+            self.room = Some(KEPT);
+        } else if let Some(room) = self.room.filter(|room| *room > 0 && !text.is_empty()) {
+            self.room = Some(room - 1);
+            self.failures.push(line.clone());
+        }
+        if self.last.len() == KEPT {
+            self.last.pop_front();
+        }
+        self.last.push_back(line);
+    }
+
+    fn ended(self, status: Option<ExitStatus>) -> Ended {
+        let why = if self.failures.is_empty() { self.last.into() } else { self.failures };
+        Ended { status, closing: self.closing, why }
+    }
 }
 
 /// What the closing lines add up to.
@@ -49,11 +89,11 @@ fn run_into(ours: impl Write + Send + 'static, command: &mut Command, limit: Dur
         thread::spawn(move || relay(output, ours, |line| _ = sender.send(line)));
     }
     let until = Instant::now() + limit;
-    let mut closing = Vec::new();
+    let mut kept = Kept::default();
     let mut ended = None;
     loop {
         match lines.recv_timeout(TICK) {
-            Ok(line) => closing.push(line),
+            Ok(line) => kept.take(line),
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {}
         }
@@ -69,11 +109,11 @@ fn run_into(ours: impl Write + Send + 'static, command: &mut Command, limit: Dur
             end();
             _ = child.kill();
             _ = child.wait();
-            return Ok(Ended { status: None, closing });
+            return Ok(kept.ended(None));
         }
     }
     let status = child.wait().map_err(|error| fail(command, error))?;
-    Ok(Ended { status: Some(status), closing })
+    Ok(kept.ended(Some(status)))
 }
 
 fn relay(output: impl Read, mut ours: impl Write, mut keep: impl FnMut(String)) {
@@ -82,10 +122,7 @@ fn relay(output: impl Read, mut ours: impl Write, mut keep: impl FnMut(String)) 
     while reader.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
         // Our own output may be closed; the tests go on.
         _ = ours.write_all(&line);
-        let text = String::from_utf8_lossy(&line);
-        if plain(&text).starts_with("test result: ") {
-            keep(text.trim_end().to_owned());
-        }
+        keep(String::from_utf8_lossy(&line).trim_end().to_owned());
         line.clear();
     }
 }
@@ -144,6 +181,16 @@ mod tests {
         assert_eq!(ended.closing.len(), 2);
         assert!(ended.closing[0].ends_with("finished in 0.01s"));
         assert_eq!(sum(&ended.closing), Sum { passed: 4, failed: 2, ignored: 1 });
+    }
+
+    #[test]
+    fn what_failed_is_kept_for_the_end_and_is_short() {
+        let ended = quiet("seq 100; echo 'torn apart'; exit 1", Duration::from_secs(60));
+        assert_eq!((ended.why.len(), ended.why.last().map(String::as_str)), (KEPT, Some("torn apart")));
+        let runner = "echo failures:; echo '---- a::test stdout ----'; echo 'left: 1'; seq 100; echo failures:; echo '    a::test'; echo 'test result: FAILED. 0 passed'";
+        let ended = quiet(&format!("{runner}; {runner}; echo after; exit 1"), Duration::from_secs(60));
+        assert_eq!((ended.why.len(), ended.closing.len()), (2 * KEPT, 2));
+        assert_eq!(ended.why[..2], ["---- a::test stdout ----", "left: 1"]);
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub struct Workshop {
     pub sandbox: Sandbox,
     /// The closing lines of every test runner.
     closing: RefCell<Vec<String>>,
+    /// What failed commands said last.
+    why: RefCell<Vec<String>>,
     /// When the stage that runs has to be ended.
     limit: RefCell<Instant>,
 }
@@ -41,7 +43,7 @@ impl Workshop {
     /// The sandbox cannot be made.
     pub fn new() -> Result<Self, String> {
         let sandbox = Sandbox::new().map_err(|error| format!("no temporary directory: {error}"))?;
-        Ok(Self { sandbox, closing: RefCell::default(), limit: RefCell::new(Instant::now()) })
+        Ok(Self { sandbox, closing: RefCell::default(), why: RefCell::default(), limit: RefCell::new(Instant::now()) })
     }
 
     /// Runs our own code in the sandbox, keeps the closing lines, and refuses whatever is left behind.
@@ -53,6 +55,11 @@ impl Workshop {
         let left = self.limit.borrow().saturating_duration_since(Instant::now());
         let ended = closing::run(command, left, || self.sandbox.kill_all())?;
         self.closing.borrow_mut().extend(ended.closing);
+        if !ended.status.is_some_and(|status| status.success()) {
+            let mut why = self.why.borrow_mut();
+            why.push(format!("--- {}", show(command)));
+            why.extend(ended.why);
+        }
         let Some(status) = ended.status else {
             return Err(format!("{} did not end; the test that it printed last hangs", show(command)));
         };
@@ -105,7 +112,12 @@ pub fn run_all(stages: &[&Stage]) -> Outcome {
         }
         rows.push(Row { name: stage.name, share: stage.minutes, took: Some(took), outcome });
     }
-    report(&rows, &workshop.closing.into_inner())
+    let outcome = report(&rows, &workshop.closing.into_inner());
+    // Once more at the end, where it is seen: the output is long.
+    for line in workshop.why.into_inner() {
+        println!("{line}");
+    }
+    outcome
 }
 
 fn report(rows: &[Row], closing: &[String]) -> Outcome {
