@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::arena::{self, Arena};
+use super::arena::{self, Arena, Mended};
 use super::background::Background;
 use super::broken::Broken;
 use super::cost::{self, Sample};
@@ -17,6 +17,7 @@ use super::liveness::Liveness;
 use super::nemesis::{self, Planned};
 use super::orders::Orders;
 use super::pulse::Pulse;
+use super::timetable::{Step, Timetable};
 use super::verdict::{Outcome, Verdict};
 use super::{Conviction, Options, Subject, picture, resource};
 use crate::check;
@@ -80,6 +81,8 @@ struct Run {
     /// What hand-offs cost: sampled where a span begins and where it ends.
     samples: Vec<(Sample, Sample)>,
     plan: Vec<Planned>,
+    /// Faults of the plan for which no time was left.
+    left_out: usize,
     // Clients end before their servers.
     crew: Crew,
     arena: Box<dyn Arena>,
@@ -95,12 +98,6 @@ struct Run {
     pulse: Pulse,
     scratch: tempfile::TempDir,
     _background: Background,
-}
-
-/// What is to be done at a time.
-enum Step {
-    Begin(Planned),
-    End(Planned),
 }
 
 impl Run {
@@ -148,6 +145,7 @@ impl Run {
             broken,
             samples: Vec::new(),
             plan,
+            left_out: 0,
             crew: Crew::default(),
             arena,
             started: 0,
@@ -168,32 +166,29 @@ impl Run {
         for number in 0..self.size.clients {
             self.start(number);
         }
-        let mut steps: Vec<(Duration, Step)> = Vec::new();
-        for planned in std::mem::take(&mut self.plan) {
-            steps.push((planned.from, Step::Begin(planned)));
-            steps.push((planned.to, Step::End(planned)));
-        }
-        steps.sort_by_key(|(at, _)| *at);
+        let mut table = Timetable::new(std::mem::take(&mut self.plan), self.time);
         let began = Instant::now();
         self.sample(0);
         let mut open: Vec<(Planned, u64)> = Vec::new();
-        for (at, step) in steps {
-            if !self.wait_until(began, at) {
+        while let Some(due) = table.due() {
+            if !self.wait_until(began, due) {
                 break;
             }
-            match step {
-                Step::Begin(planned) => {
+            match table.take(began.elapsed()) {
+                Some(Step::Begin(planned)) => {
                     let target = self.target(&planned);
                     self.begin(&planned, target);
                     open.push((planned, target));
                 }
-                Step::End(planned) => {
+                Some(Step::End(planned)) => {
                     let Some(at) = open.iter().position(|(p, _)| *p == planned) else { continue };
                     let (_, target) = open.swap_remove(at);
                     self.end(&planned, target);
                 }
+                None => break,
             }
         }
+        self.left_out = table.left_out();
         // An interrupt leaves nothing stopped, held or starved.
         for (planned, target) in open {
             self.end(&planned, target);
@@ -310,24 +305,33 @@ impl Run {
     fn end(&mut self, planned: &Planned, target: u64) {
         let fault = planned.fault;
         let done = match fault.name {
-            STOP => self.crew.stop(planned.client, false),
+            STOP => self.crew.stop(planned.client, false).map(|()| Mended::Ended),
             KILL => {
                 self.start(planned.client);
-                Ok(())
+                Ok(Mended::Ended)
             }
             STARVE => {
                 self.starving.store(false, Ordering::Release);
-                Ok(())
+                Ok(Mended::Ended)
             }
             CROWD => {
                 self.sample(0);
                 self.dismiss(&(CROWD_FROM..CROWD_FROM + CROWD_SIZE).collect::<Vec<_>>());
-                Ok(())
+                Ok(Mended::Ended)
             }
             name => self.arena.mend(name, planned.client),
         };
-        if let Err(text) = done {
-            self.say(&format!("{}: {text}", fault.name));
+        match done {
+            Ok(Mended::Ended) => {}
+            Ok(Mended::HitNobody(why)) => {
+                self.excuses.failed(fault);
+                if let Some(count) = self.happened.get_mut(fault.name) {
+                    *count = count.saturating_sub(1);
+                }
+                self.happened.retain(|_, count| *count > 0);
+                self.say(&format!("{} is not counted: {why}", fault.name));
+            }
+            Err(text) => self.say(&format!("{}: {text}", fault.name)),
         }
         self.excuses.end(fault, Writer::now());
         if fault.name != KILL {
@@ -408,7 +412,7 @@ impl Run {
             broken: self.broken,
             weak: self.weakness(&report),
             faults: std::mem::take(&mut self.happened),
-            left_out: self.arena.left_out(),
+            left_out: self.left_out(),
             report,
             convictions,
         };
@@ -418,6 +422,11 @@ impl Run {
         }
         self.scratch.disable_cleanup(true);
         Ok(verdict.kept_in(self.scratch.path().to_owned()))
+    }
+
+    fn left_out(&self) -> Vec<String> {
+        let late = || format!("{} faults at the end of the schedule: what came before took longer than planned", self.left_out);
+        self.arena.left_out().into_iter().chain((self.left_out > 0).then(late)).collect()
     }
 
     fn draw(&self, verdict: &Verdict) -> Result<(), String> {

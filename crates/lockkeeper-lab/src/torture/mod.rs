@@ -27,6 +27,7 @@ mod resource;
 mod resp;
 mod shipped;
 mod storm;
+mod timetable;
 mod verdict;
 
 pub use client::client_main;

@@ -1,5 +1,6 @@
 //! What is tortured: how clients reach it, what can be done to it, and what it promises.
 
+mod clock;
 mod file;
 mod given;
 mod redis;
@@ -33,6 +34,15 @@ impl About {
     }
 }
 
+/// What became of a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mended {
+    /// It is over.
+    Ended,
+    /// It turned out that it had hit nobody.
+    HitNobody(&'static str),
+}
+
 /// See the module. Dropping it stops its servers.
 pub(super) trait Arena {
     /// How client `number` reaches it.
@@ -50,7 +60,7 @@ pub(super) trait Arena {
         Err(format!("nothing here knows how to begin {fault}"))
     }
     /// Ends a fault.
-    fn mend(&mut self, fault: &'static str, _client: u32) -> Result<(), String> {
+    fn mend(&mut self, fault: &'static str, _client: u32) -> Result<Mended, String> {
         Err(format!("nothing here knows how to end {fault}"))
     }
     /// How many requests the server has answered, where it can be asked.

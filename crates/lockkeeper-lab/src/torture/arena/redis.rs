@@ -6,9 +6,10 @@ use super::super::fault::{FORGOTTEN, Fault, Hits, SET_BACK, SPOIL_COUNTER, STEP}
 use super::super::links::{self, Links};
 use super::super::resp::{Reply, Resp};
 use super::super::storm::Storm;
-use super::{About, Arena, has, take};
+use super::clock::ServerClock;
+use super::{About, Arena, Mended, has, take};
 use crate::check::Class;
-use crate::servers::clock_shim::{ClockShim, Clocks};
+use crate::servers::clock_shim::ClockShim;
 use crate::servers::redis::RedisServer;
 
 /// Leases are short, so that faults outlast them.
@@ -46,7 +47,8 @@ pub(super) struct RedisArena {
     links: Links,
     storm: Option<Storm>,
     server: RedisServer,
-    clock: Result<ClockShim, String>,
+    clock: Result<ServerClock, String>,
+    evicted: u64,
 }
 
 impl RedisArena {
@@ -69,23 +71,26 @@ impl RedisArena {
         let disk: &[&str] = if durable { &["--appendonly", "yes", "--appendfsync", "always"] } else { &[] };
         let server = RedisServer::try_start_in(disk, &environment).map_err(|text| (69, text))?;
         let about = About::of(&format!("{}?{options}", server.url()))?;
-        Ok(Self { about, options, durable, links: Links::to(vec![server.port()]), storm: None, server, clock })
-    }
-
-    fn admin(&self) -> Resp {
-        Resp::to(self.server.port(), Duration::from_secs(5))
+        let clock = clock.and_then(|shim| {
+            // Some are linked so that they see the true time whatever is preloaded.
+            let (mut clock, mut admin) = (ServerClock::new(shim), admin(&server));
+            clock.step(&mut admin, STEP, true)?;
+            clock.step(&mut admin, STEP, false).map(|()| clock)
+        });
+        Ok(Self { about, options, durable, links: Links::to(vec![server.port()]), storm: None, server, clock, evicted: 0 })
     }
 
     fn ask(&self, words: &[&str]) -> Result<Reply, String> {
-        match self.admin().ask(words).map_err(|e| e.to_string())? {
+        match admin(&self.server).ask(words).map_err(|e| e.to_string())? {
             Reply::Error(text) => Err(text),
             reply => Ok(reply),
         }
     }
 
-    /// Does something again and again until the fault ends.
+    /// Does something, and then again and again until the fault ends.
     fn again(&mut self, every: Duration, words: &'static [&'static str]) -> Result<(), String> {
-        let mut admin = self.admin();
+        self.ask(words)?;
+        let mut admin = admin(&self.server);
         let act = move || {
             // A server that is stopped or gone as well is hit the next time.
             let _ = admin.ask(words);
@@ -95,17 +100,41 @@ impl RedisArena {
     }
 
     fn counters(&self, text: &str) -> Result<(), String> {
-        let script = "for _, key in ipairs(redis.call('KEYS', '*:token')) do redis.call('SET', key, ARGV[1]) end";
-        self.ask(&["EVAL", script, "0", text]).map(|_| ())
+        let script =
+            "local all = redis.call('KEYS', '*:token') for _, key in ipairs(all) do redis.call('SET', key, ARGV[1]) end return #all";
+        match self.ask(&["EVAL", script, "0", text])? {
+            Reply::Number(0) => Err("the server has no key that ends in :token".to_owned()),
+            _ => Ok(()),
+        }
     }
 
     fn memory(&self, policy: &str, limit: &str) -> Result<(), String> {
         self.ask(&["CONFIG", "SET", "maxmemory-policy", policy, "maxmemory", limit]).map(|_| ())
     }
 
-    fn clock(&self, change: impl FnOnce(&ClockShim) -> std::io::Result<()>) -> Result<(), String> {
-        change(self.clock.as_ref()?).map_err(|e| e.to_string())
+    fn clock(&mut self) -> Result<(&mut ServerClock, Resp), String> {
+        let admin = admin(&self.server);
+        self.clock.as_mut().map(|clock| (clock, admin)).map_err(|why| why.clone())
     }
+
+    fn step(&mut self, forward: bool) -> Result<(), String> {
+        self.clock().and_then(|(clock, mut admin)| clock.step(&mut admin, STEP, forward))
+    }
+
+    fn run_wrong(&mut self, fast: bool) -> Result<(), String> {
+        self.clock().and_then(|(clock, mut admin)| clock.run_wrong(&mut admin, fast))
+    }
+
+    /// A number that `INFO stats` tells.
+    fn stat(&self, name: &str) -> Option<u64> {
+        let info = self.ask(&["INFO", "stats"]).ok()?;
+        let line = info.text()?.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        line.trim().parse().ok()
+    }
+}
+
+fn admin(server: &RedisServer) -> Resp {
+    Resp::to(server.port(), Duration::from_secs(5))
 }
 
 impl Arena for RedisArena {
@@ -142,38 +171,88 @@ impl Arena for RedisArena {
             }
             "flush" => return self.again(Duration::from_millis(25), &["FLUSHALL"]),
             "script-flush" => return self.again(Duration::from_millis(5), &["SCRIPT", "FLUSH"]),
-            "evict" => return self.memory("allkeys-random", "1"),
+            "evict" => {
+                self.evicted = self.stat("evicted_keys").unwrap_or(0);
+                return self.memory("allkeys-random", "1");
+            }
             "out-of-memory" => return self.memory("noeviction", "1"),
             SPOIL_COUNTER => return self.counters("unreadable"),
-            "clock-forward" => return self.clock(|clock| clock.step(Clocks::Wall, STEP)),
-            "clock-back" => return self.clock(|clock| clock.step_back(Clocks::Wall, STEP)),
-            "clock-slow" => return self.clock(|clock| clock.run_at(Clocks::Wall, -80_000)),
-            "clock-fast" => return self.clock(|clock| clock.run_at(Clocks::Wall, 80_000)),
+            "clock-forward" => return self.step(true),
+            "clock-back" => return self.step(false),
+            "clock-slow" => return self.run_wrong(false),
+            "clock-fast" => return self.run_wrong(true),
             fault if self.links.strike(fault, client) => {}
             fault => return Err(format!("redis has no fault {fault}")),
         }
         Ok(())
     }
 
-    fn mend(&mut self, fault: &'static str, client: u32) -> Result<(), String> {
+    fn mend(&mut self, fault: &'static str, client: u32) -> Result<Mended, String> {
         match fault {
-            "stop-server" => return self.server.try_go_on(),
-            "kill-server" => return self.server.try_restart(),
+            "stop-server" => self.server.try_go_on()?,
+            "kill-server" => self.server.try_restart()?,
             "flush" | "script-flush" => self.storm = None,
-            "evict" | "out-of-memory" => return self.memory("noeviction", "0"),
-            SPOIL_COUNTER => return self.counters("1000000000"),
-            "clock-forward" => return self.clock(|clock| clock.step_back(Clocks::Wall, STEP)),
-            "clock-back" => return self.clock(|clock| clock.step(Clocks::Wall, STEP)),
-            // Right again from where they are: a step would be another fault.
-            "clock-slow" | "clock-fast" => return self.clock(|clock| clock.run_at(Clocks::Wall, 0)),
+            "evict" => {
+                self.memory("noeviction", "0")?;
+                if self.stat("evicted_keys").is_some_and(|now| now == self.evicted) {
+                    return Ok(Mended::HitNobody("the server threw nothing away"));
+                }
+            }
+            "out-of-memory" => self.memory("noeviction", "0")?,
+            SPOIL_COUNTER => self.counters("1000000000")?,
+            "clock-forward" => self.clock()?.0.step_back(STEP, true)?,
+            "clock-back" => self.clock()?.0.step_back(STEP, false)?,
+            "clock-slow" | "clock-fast" => {
+                let (clock, mut admin) = self.clock()?;
+                if !clock.run_right(&mut admin)? {
+                    return Ok(Mended::HitNobody("the server's clock ran right"));
+                }
+            }
             fault if self.links.mend(fault, client) => {}
             fault => return Err(format!("redis has no fault {fault}")),
         }
-        Ok(())
+        Ok(Mended::Ended)
     }
 
     fn calls(&mut self) -> Option<u64> {
-        let info = self.ask(&["INFO", "stats"]).ok()?;
-        info.text()?.lines().find_map(|line| line.strip_prefix("total_commands_processed:"))?.trim().parse().ok()
+        self.stat("total_commands_processed")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_counts_as_a_fault_when_it_went_wrong_and_not_when_it_was_only_told_to() {
+        let mut arena = RedisArena::start("").unwrap();
+        let lasts = |arena: &mut RedisArena, fault: &'static str| {
+            arena.strike(fault, 0)?;
+            std::thread::sleep(Duration::from_millis(150));
+            arena.mend(fault, 0)
+        };
+        for fault in ["clock-forward", "clock-back", "clock-slow", "clock-fast"] {
+            assert_eq!(lasts(&mut arena, fault), Ok(Mended::Ended), "{fault}");
+        }
+        // Another server's clock is moved, and ours runs right.
+        arena.clock = Ok(ServerClock::new(ClockShim::new().unwrap()));
+        for fault in ["clock-forward", "clock-back"] {
+            assert!(lasts(&mut arena, fault).is_err_and(|why| why.contains("did not step")), "{fault}");
+        }
+        for fault in ["clock-slow", "clock-fast"] {
+            assert_eq!(lasts(&mut arena, fault), Ok(Mended::HitNobody("the server's clock ran right")), "{fault}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_threw_nothing_away_or_does_not_answer_was_not_hit() {
+        let mut arena = RedisArena::start("").unwrap();
+        arena.strike("evict", 0).unwrap();
+        assert_eq!(arena.mend("evict", 0), Ok(Mended::HitNobody("the server threw nothing away")));
+        assert!(arena.strike(SPOIL_COUNTER, 0).is_err());
+        arena.server.kill();
+        for fault in ["flush", "script-flush", "evict", "clock-slow"] {
+            assert!(arena.strike(fault, 0).is_err(), "{fault}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::fault::{Fault, Hits};
 use super::super::links::{self, Links};
-use super::{About, Arena, has, take};
+use super::{About, Arena, Mended, has, take};
 use crate::servers::zookeeper::{Ensemble, Server, Settings};
 
 /// Sessions are short, so that faults outlast them.
@@ -114,9 +114,9 @@ impl Arena for ZooKeeperArena {
         .map_err(|e| e.to_string())
     }
 
-    fn mend(&mut self, fault: &'static str, client: u32) -> Result<(), String> {
+    fn mend(&mut self, fault: &'static str, client: u32) -> Result<Mended, String> {
         if self.links.mend(fault, client) {
-            return Ok(());
+            return Ok(Mended::Ended);
         }
         let server = self.hit()?;
         match fault {
@@ -124,6 +124,7 @@ impl Arena for ZooKeeperArena {
             "kill-server" | "kill-follower" => server.restart(),
             _ => return Err(format!("zookeeper has no fault {fault}")),
         }
+        .map(|()| Mended::Ended)
         .map_err(|e| e.to_string())
     }
 

@@ -1,0 +1,105 @@
+//! The clock of a Redis server of the run's own: moved by a preloaded library, and looked at, so that only a clock that really
+//! went wrong counts as a fault.
+
+use std::time::Duration;
+
+use super::super::resp::{Reply, Resp};
+use crate::history::Writer;
+use crate::servers::clock_shim::{ClockShim, Clocks};
+
+/// How wrong a clock runs, in parts per million: within the drift allowance.
+const RATE: i32 = 80_000;
+
+/// By how many nanoseconds the server's time of day is ahead of our steady clock: the truth lies between the two.
+#[derive(Clone, Copy, Debug)]
+struct Ahead {
+    least: i64,
+    most: i64,
+    at: u64,
+}
+
+impl Ahead {
+    fn of(server: &mut Resp) -> Result<Self, String> {
+        let before = Writer::now();
+        let reply = server.ask(&["TIME"]).map_err(|e| format!("the server does not say its time: {e}"))?;
+        let after = Writer::now();
+        let told = told(&reply).ok_or("the server does not say its time")?;
+        let ahead = |at: u64| told.saturating_sub(i64::try_from(at).unwrap_or(i64::MAX));
+        Ok(Self { least: ahead(after), most: ahead(before), at: after })
+    }
+
+    /// What the clock gained between two readings: at least, and at most.
+    fn gained(self, later: Self) -> (i64, i64) {
+        (later.least.saturating_sub(self.most), later.most.saturating_sub(self.least))
+    }
+}
+
+/// In nanoseconds since 1970.
+fn told(reply: &Reply) -> Option<i64> {
+    let Reply::List(parts) = reply else { return None };
+    let mut numbers = parts.iter().map(|part| part.text()?.parse::<i64>().ok());
+    let (seconds, us) = (numbers.next()??, numbers.next()??);
+    seconds.checked_mul(1_000_000_000)?.checked_add(us.checked_mul(1_000)?)
+}
+
+/// See the module.
+pub(super) struct ServerClock {
+    shim: ClockShim,
+    /// Where it stood when it began to run wrong, and by how much it should gain.
+    wrong_since: Option<(Ahead, i32)>,
+}
+
+impl ServerClock {
+    pub(super) fn new(shim: ClockShim) -> Self {
+        Self { shim, wrong_since: None }
+    }
+
+    /// Steps forward or back, and looks whether it did. One that did not is where it was.
+    pub(super) fn step(&mut self, server: &mut Resp, by: Duration, forward: bool) -> Result<(), String> {
+        let before = Ahead::of(server)?;
+        self.shift(by, forward)?;
+        let half = i64::try_from(by.as_nanos() / 2).unwrap_or(i64::MAX);
+        let why = match Ahead::of(server) {
+            Ok(after) => {
+                let (least, most) = before.gained(after);
+                let stepped = if forward { least > half } else { most < -half };
+                if stepped {
+                    return Ok(());
+                }
+                "the server's clock did not step".to_owned()
+            }
+            Err(why) => why,
+        };
+        self.shift(by, !forward)?;
+        Err(why)
+    }
+
+    /// Back to where it would be.
+    pub(super) fn step_back(&self, by: Duration, was_forward: bool) -> Result<(), String> {
+        self.shift(by, !was_forward)
+    }
+
+    /// Gains or loses from now on.
+    pub(super) fn run_wrong(&mut self, server: &mut Resp, fast: bool) -> Result<(), String> {
+        let rate = if fast { RATE } else { -RATE };
+        self.wrong_since = Some((Ahead::of(server)?, rate));
+        self.shim.run_at(Clocks::Wall, rate).map_err(|e| e.to_string())
+    }
+
+    /// Right again from where it is: a step would be another fault. Whether it had run wrong.
+    pub(super) fn run_right(&mut self, server: &mut Resp) -> Result<bool, String> {
+        let since = self.wrong_since.take();
+        let now = Ahead::of(server);
+        self.shim.run_at(Clocks::Wall, 0).map_err(|e| e.to_string())?;
+        let (Some((before, rate)), now) = (since, now?) else { return Ok(false) };
+        let passed = i64::try_from(now.at.saturating_sub(before.at)).unwrap_or(i64::MAX);
+        let half = passed / 2_000_000 * i64::from(rate);
+        let (least, most) = before.gained(now);
+        Ok(if rate > 0 { most >= half } else { least <= half })
+    }
+
+    fn shift(&self, by: Duration, forward: bool) -> Result<(), String> {
+        let shift = if forward { ClockShim::step } else { ClockShim::step_back };
+        shift(&self.shim, Clocks::Wall, by).map_err(|e| e.to_string())
+    }
+}
