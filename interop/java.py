@@ -1,6 +1,7 @@
 """A Java program that does what it is told, a line at a time, and answers each line with the time in ms."""
 
 import os
+import select
 import subprocess
 
 
@@ -19,6 +20,9 @@ class Java:
         assert not answer.startswith("error"), answer
         self.at = int(at_ms) / 1000
         return answer
+
+    def has_said_something(self):
+        return bool(select.select([self.process.stdout], [], [], 0)[0])
 
     def ask(self, *words):
         self.tell(*words)

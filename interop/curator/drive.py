@@ -13,6 +13,42 @@ def peer(server):
     return Java("Peer", server.address, str(int(SESSION * 1000)))
 
 
+class OurPermit:
+    """One of ours that waits for a permit."""
+
+    def __init__(self, url, name):
+        self.holder = Holder(url, name, "--permits", "1/1")
+        self.granted = in_background(self.holder)
+
+    def has_it(self):
+        return self.holder.granted_at is not None
+
+    def wait(self):
+        self.granted.join()
+
+    def give_back(self):
+        self.holder.release()
+
+
+class CuratorsPermit:
+    """One of Curator's that waits for a permit."""
+
+    def __init__(self, java, name):
+        self.java, self.name, self.has = java, name, False
+        java.tell("permit", "15", name, "1")
+        time.sleep(0.5)
+
+    def has_it(self):
+        return self.has or self.java.has_said_something()
+
+    def wait(self):
+        assert self.java.hear() == "true"
+        self.has = True
+
+    def give_back(self):
+        self.java.ask("release", "", self.name)
+
+
 with ZooKeeper() as server:
     java, url = peer(server), server.url("layout=curator")
     for kind, flags in {"mutex": (), "write": ("-w",)}.items():
@@ -78,6 +114,21 @@ with ZooKeeper() as server:
     waiting.release()
     java.ask("release", "", "gpu")
     case("permits are counted together, and wake each other")
+
+    for order in ["CO", "OC", "COCO", "OOCC"]:
+        name, peers, waiters = f"line-{order}", [java, second], []
+        holder = Holder(shared, name, "--permits", "1/1").wait_granted()
+        for side in order:
+            waiters.append(CuratorsPermit(peers.pop(), name) if side == "C" else OurPermit(shared, name))
+        give_back = holder.release
+        for at, waiter in enumerate(waiters):
+            assert not any(later.has_it() for later in waiters[at:]), f"{order}: one permit, and more than one has it"
+            give_back()
+            waiter.wait()
+            give_back = waiter.give_back
+        give_back()
+        assert attempt(shared, name, "--permits", "1/1") == 0, f"{order}: something was left"
+    case("waiters of both on one semaphore: each in its turn, whoever came first")
 
     java.ask("close", "", "barrier")
     waiting = Holder(url, "barrier", "--wait")

@@ -1,10 +1,10 @@
-//! Holds a lock until standard input is closed: `hold URL NAME [-n] [-s | -w | --permits N/MAX | --elect ID | --latch | --wait | --all NAME]`.
+//! Holds a lock until standard input is closed: `hold URL NAME [-n] [--until-asked] [-s | -w | --permits N/MAX | --elect ID | --latch | --wait | --all NAME | --double N | --ask]`.
 //!
-//! `-s` reads and `-w` writes through the rw-lock, `--elect` leads, `--latch` keeps a latch closed, `--wait` waits until one is open, `--all` holds a second name with the first. Without arguments it does so in memory. One line says that it was granted. Exit 75 when `-n` found it taken. The drivers under `interop/` use it.
+//! `-s` reads and `-w` writes through the rw-lock, `--elect` leads, `--latch` keeps a latch closed, `--wait` waits until one is open, `--all` holds a second name with the first, `--double` is inside a double barrier of N members, `--ask` asks the holder to let go, `--until-asked` holds until somebody asks for that. Without arguments it does so in memory. One line says that it was granted. Exit 75 when `-n` found it taken. The drivers under `interop/` use it.
 
 use std::process::ExitCode;
 
-use lockkeeper::{AllGuard, ErrorKind, Guard, Latch, Locks, Result, WriteGuard};
+use lockkeeper::{AllGuard, ErrorKind, Guard, Held, Inside, Kind, Latch, Locks, Result, WriteGuard};
 
 enum Mode {
     Exclusive,
@@ -15,6 +15,8 @@ enum Mode {
     Latch,
     Wait,
     All(String),
+    Double(u32),
+    Ask,
 }
 
 /// What is held.
@@ -23,6 +25,7 @@ enum Grip {
     Writer(WriteGuard),
     Closed(Latch),
     All(AllGuard),
+    Inside(Inside),
     Nothing,
 }
 
@@ -31,9 +34,17 @@ impl Grip {
         match self {
             Self::Guard(guard) => guard.token().ok(),
             Self::Writer(guard) => guard.token().ok(),
-            Self::Closed(_) | Self::All(_) | Self::Nothing => None,
+            Self::Closed(_) | Self::All(_) | Self::Inside(_) | Self::Nothing => None,
         }
         .map(|token| token.to_string())
+    }
+
+    fn held(&self) -> Option<Held> {
+        match self {
+            Self::Guard(guard) => Some(guard.held()),
+            Self::Writer(guard) => Some(guard.held()),
+            Self::Closed(_) | Self::All(_) | Self::Inside(_) | Self::Nothing => None,
+        }
     }
 
     async fn give_back(self) -> Result<()> {
@@ -42,6 +53,7 @@ impl Grip {
             Self::Writer(guard) => _ = guard.release().await,
             Self::Closed(latch) => _ = latch.count_down().await?,
             Self::All(guard) => _ = guard.release().await,
+            Self::Inside(inside) => inside.leave().await?,
             Self::Nothing => {}
         }
         Ok(())
@@ -69,6 +81,8 @@ async fn take(locks: &Locks, name: &str, mode: &Mode, now: bool) -> Result<Optio
                 Err(error) => Err(error),
             };
         }
+        (Mode::Double(members), _) => return Ok(Some(Grip::Inside(locks.double_barrier(name, *members).enter().await?))),
+        (Mode::Ask, _) => return Ok(locks.ask(Kind::Lock, name).await?.then_some(Grip::Nothing)),
         (Mode::Elect(id), _) => Some(locks.election(name).stand(id).await?),
         (Mode::Exclusive, true) => locks.mutex(name).try_lock().await?,
         (Mode::Exclusive, false) => Some(locks.mutex(name).lock().await?),
@@ -80,13 +94,18 @@ async fn take(locks: &Locks, name: &str, mode: &Mode, now: bool) -> Result<Optio
     Ok(guard.map(Grip::Guard))
 }
 
-async fn run(url: &str, name: &str, mode: &Mode, now: bool) -> Result<u8> {
+async fn run(url: &str, name: &str, mode: &Mode, now: bool, until_asked: bool) -> Result<u8> {
     let locks = Locks::open(url).await?;
     let Some(held) = take(&locks, name, mode, now).await? else { return Ok(75) };
     println!("granted {}", held.token().unwrap_or_else(|| "-".to_owned()));
-    let end = tokio::task::spawn_blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
-    // Whatever the input ends with, it has ended.
-    let _ = end.await;
+    if let Some(held) = held.held().filter(|_| until_asked) {
+        held.asked().await;
+        println!("asked");
+    } else {
+        let end = tokio::task::spawn_blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
+        // Whatever the input ends with, it has ended.
+        let _ = end.await;
+    }
     held.give_back().await?;
     let _ = locks.close().await;
     Ok(0)
@@ -105,14 +124,18 @@ async fn main() -> ExitCode {
         words = ["memory:", "example", "-n"].map(str::to_owned).to_vec();
     }
     let [url, name, options @ ..] = words.as_slice() else {
-        eprintln!("usage: hold URL NAME [-n] [-s | -w | --permits N/MAX | --elect ID | --latch | --wait | --all NAME]");
+        eprintln!(
+            "usage: hold URL NAME [-n] [--until-asked] [-s | -w | --permits N/MAX | --elect ID | --latch | --wait | --all NAME | --double N | --ask]"
+        );
         return ExitCode::from(64);
     };
-    let (mut mode, mut now) = (Mode::Exclusive, false);
+    let (mut mode, mut now, mut until_asked) = (Mode::Exclusive, false, false);
     let mut options = options.iter();
     while let Some(option) = options.next() {
         match option.as_str() {
             "-n" => now = true,
+            "--until-asked" => until_asked = true,
+            "--ask" => mode = Mode::Ask,
             "-s" => mode = Mode::Shared,
             "-w" => mode = Mode::Write,
             "--latch" => mode = Mode::Latch,
@@ -125,6 +148,10 @@ async fn main() -> ExitCode {
                 Some(second) => mode = Mode::All(second.clone()),
                 None => return ExitCode::from(64),
             },
+            "--double" => match options.next().and_then(|text| text.parse().ok()) {
+                Some(members) => mode = Mode::Double(members),
+                None => return ExitCode::from(64),
+            },
             "--permits" => match options.next().and_then(|text| permits(text)) {
                 Some(permits) => mode = permits,
                 None => return ExitCode::from(64),
@@ -132,7 +159,7 @@ async fn main() -> ExitCode {
             _ => return ExitCode::from(64),
         }
     }
-    match run(url, name, &mode, now).await {
+    match run(url, name, &mode, now, until_asked).await {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             eprintln!("{error}");

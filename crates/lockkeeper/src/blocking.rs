@@ -66,6 +66,11 @@ impl Locks {
         Election(self.0.election(name))
     }
 
+    /// A double barrier.
+    pub fn double_barrier(&self, name: impl AsRef<str>, members: u32) -> DoubleBarrier {
+        DoubleBarrier(self.0.double_barrier(name, members))
+    }
+
     /// A latch.
     pub fn latch(&self, name: impl AsRef<str>) -> Latch {
         Latch(self.0.latch(name))
@@ -156,6 +161,15 @@ pub struct Semaphore(crate::Semaphore);
 /// An election for threads.
 #[derive(Clone, Debug)]
 pub struct Election(crate::Election);
+
+/// A double barrier for threads.
+#[derive(Clone, Debug)]
+pub struct DoubleBarrier(crate::DoubleBarrier);
+
+/// A member that is in. Dropping it goes without waiting for the others.
+#[must_use = "dropping it goes at once"]
+#[derive(Debug)]
+pub struct Inside(crate::Inside);
 
 /// A latch for threads.
 #[derive(Clone, Debug)]
@@ -285,6 +299,33 @@ impl Latch {
         wait(match timeout {
             Some(time) => self.0.wait().timeout(time),
             None => self.0.wait(),
+        })
+    }
+}
+
+impl DoubleBarrier {
+    /// Comes in, and waits until as many members have as the barrier was made for, for at most `timeout`.
+    ///
+    /// # Errors
+    /// As [`DoubleBarrier::enter`](crate::DoubleBarrier::enter).
+    pub fn enter(&self, timeout: Option<Duration>) -> Result<Inside> {
+        wait(match timeout {
+            Some(time) => self.0.enter().timeout(time),
+            None => self.0.enter(),
+        })
+        .map(Inside)
+    }
+}
+
+impl Inside {
+    /// Has finished, and waits until all members have, for at most `timeout`.
+    ///
+    /// # Errors
+    /// As [`Inside::leave`](crate::Inside::leave).
+    pub fn leave(self, timeout: Option<Duration>) -> Result<()> {
+        wait(match timeout {
+            Some(time) => self.0.leave().timeout(time),
+            None => self.0.leave(),
         })
     }
 }

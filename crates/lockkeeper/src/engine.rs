@@ -195,6 +195,17 @@ pub enum Change {
     Resize(Name, u16),
 }
 
+/// A step of a barrier's member. Each may be asked for twice (R3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Membership {
+    /// Comes in, unless it is in; answers whether so many are, or were a moment ago.
+    Enter(u32),
+    /// Has finished; answers whether all members have gone. `Lost` when it was not counted any more.
+    Leave,
+    /// Goes without waiting for anybody.
+    Withdraw,
+}
+
 /// What an [`Event::Ended`] is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Which {
@@ -381,6 +392,20 @@ pub trait Engine: Send + Sync + 'static {
     /// `None` where it cannot; the keeper then asks one after the other in byte order. With no claims it only says whether it can.
     fn attempt_all(&self, claims: &[Claim]) -> Option<Answer<Vec<Attempt>>> {
         let _ = claims;
+        None
+    }
+
+    /// A step of a member of the name's double barrier. [`Event::Changed`] of a watch on the latch of that name tells when to ask
+    /// again. `None` where the engine has no barriers.
+    fn barrier(&self, name: &Name, member: ClaimId, step: Membership) -> Option<Answer<Result<bool>>> {
+        let _ = (name, member, step);
+        None
+    }
+
+    /// Asks whoever holds a name to let go, which they see as [`Event::Asked`]; answers whether somebody holds it. `None` where
+    /// the engine cannot.
+    fn ask(&self, kind: Kind, name: &Name) -> Option<Answer<Result<bool>>> {
+        let _ = (kind, name);
         None
     }
 

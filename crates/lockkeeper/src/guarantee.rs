@@ -73,6 +73,10 @@ pub struct Can {
     pub election: bool,
     /// Latches.
     pub latch: bool,
+    /// Double barriers.
+    pub barrier: bool,
+    /// Asking a holder to let go.
+    pub ask: bool,
     /// Listing of names.
     pub list: bool,
     /// Forced release.
@@ -99,6 +103,8 @@ impl Can {
         permits: true,
         election: true,
         latch: true,
+        barrier: true,
+        ask: true,
         list: true,
         force: true,
         delay: true,
@@ -147,7 +153,8 @@ pub struct Description {
 }
 
 impl Description {
-    /// A description with the strongest defaults; engines then take away what they cannot do.
+    /// A description with the strongest defaults; engines then take away what they cannot do. What the methods of an engine begin
+    /// without, barriers and asking, is taken away already.
     pub fn new(engine: &'static str, layout: &'static str, class: Class) -> Self {
         Self {
             engine,
@@ -162,7 +169,7 @@ impl Description {
             hand_off: true,
             immediate: false,
             early: false,
-            can: Can::ALL,
+            can: Can { barrier: false, ask: false, ..Can::ALL },
             breaks: Vec::new(),
             warnings: Vec::new(),
         }

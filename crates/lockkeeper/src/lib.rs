@@ -11,6 +11,7 @@
 //! `keeper/leases.rs` renews, `keeper/events.rs` hears the engine, `keeper/driver.rs` is the thread behind it all.
 
 mod acquire;
+mod barrier;
 pub mod blocking;
 mod claim;
 mod clock;
@@ -52,6 +53,7 @@ mod watch;
 mod who;
 
 pub use acquire::{Acquire, Acquired, TryAcquire, TryAcquired};
+pub use barrier::{DoubleBarrier, Enter, Inside, Leave};
 pub use claim::{Claim, Entry, Holder, Identity, Mode, Waiter};
 pub use clock::{Clock, Ticks};
 pub use election::{Election, Leader, Observe};

@@ -100,6 +100,11 @@ impl Locks {
         crate::Latch(Base::new(&self.keeper, Kind::Latch, name.as_ref()))
     }
 
+    /// A double barrier of this many members, 1 to 1024. No I/O.
+    pub fn double_barrier(&self, name: impl AsRef<str>, members: u32) -> crate::DoubleBarrier {
+        crate::DoubleBarrier { base: Base::new(&self.keeper, Kind::Latch, name.as_ref()), members }
+    }
+
     /// Several locks at once, at most 64: all or nothing. One atomic try where the engine can, else one after the other in
     /// the byte order of their names, so that two callers never wait for each other.
     pub fn all(&self, locks: impl IntoIterator<Item = crate::Acquire>) -> crate::All {
@@ -161,6 +166,33 @@ impl Locks {
             return Err(Error::new(ErrorKind::Unsupported, text).name(&name).engine(self.keeper.facts.engine));
         }
         self.write(&Change::Force(kind, name)).await
+    }
+
+    /// Asks whoever holds a lock to let go, which they hear by [`Held::asked`](crate::Held::asked); answers whether somebody holds
+    /// it. Whether they do it is theirs to decide.
+    ///
+    /// # Errors
+    /// `Unsupported` where holders cannot be asked; `InvalidName`, `Unreachable`, `Refused`, `Closed`.
+    ///
+    /// # Cancel safety
+    /// Once polled it happens, also when it is dropped.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// # let locks = lockkeeper::Locks::open("zk://localhost").await?;
+    /// if locks.ask(lockkeeper::Kind::Lock, "stock/sku-42").await? {
+    ///     // Somebody holds it, and knows that others need it.
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn ask(&self, kind: Kind, name: impl AsRef<str>) -> Result<bool> {
+        let name = Name::new(name)?;
+        self.keeper.check_open()?;
+        let asked = self.keeper.engine.ask(kind, &name).ok_or_else(|| {
+            let text = "this engine cannot ask a holder to let go";
+            Error::new(ErrorKind::Unsupported, text).name(&name).engine(self.keeper.facts.engine)
+        })?;
+        self.keeper.answer(asked).await?.map_err(|error| error.engine(self.keeper.facts.engine))
     }
 
     pub(crate) async fn read(&self, query: &Query) -> Result<Vec<Entry>> {

@@ -36,6 +36,12 @@ impl Watch {
         Ok(watch)
     }
 
+    /// Waits until something may have changed since the last hint.
+    pub(crate) async fn hint(&mut self) -> Result<()> {
+        self.keeper.within(LOOK_EVERY, self.changed.notified()).await;
+        self.keeper.check_open()
+    }
+
     /// The state now at the first call, and after that whenever it has changed.
     ///
     /// # Errors

@@ -103,6 +103,8 @@ pub(super) const NOTHING: Can = Can {
     permits: false,
     election: false,
     latch: false,
+    barrier: false,
+    ask: false,
     list: false,
     force: false,
     delay: false,

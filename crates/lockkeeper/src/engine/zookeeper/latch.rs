@@ -1,6 +1,10 @@
 //! Latches: one node that is there, with its count, for as long as the latch is closed. Curator's and kazoo's barriers are
 //! latches of one: closed while the node exists.
+//!
+//! Where the node is there already, as the directory of a lock, it may be one that the server deletes once it is empty. So a
+//! closed latch has a child there, created and deleted in one transaction with the count.
 
+use super::claims::together;
 use super::errors;
 use super::layout::Layout;
 use super::path;
@@ -16,6 +20,8 @@ const HEAD: &str = "lockkeeper-latch/";
 const VERSION: u32 = 1;
 /// How many counts down are remembered, so that one that is sent twice counts once.
 const REMEMBERED: usize = 64;
+/// Keeps the directory of a lock there while the latch is closed; it ends in no number, and so stands in nobody's line.
+const KEEPS: &str = "lockkeeper-latch";
 /// How often a change is tried against others that change it too.
 const TRIES: u32 = 1_000;
 
@@ -98,6 +104,11 @@ async fn look(shared: &Shared, path: &str) -> Result<Option<(Latch, i32)>, Fault
     }
 }
 
+/// What keeps the latch's node there.
+fn keeper(path: &str) -> String {
+    format!("{path}/{KEEPS}")
+}
+
 fn set_data(path: &str, record: Option<&Record>, version: i32) -> Request {
     Request::SetData { path: path.to_owned(), data: record.map(Record::write).unwrap_or_default(), version }
 }
@@ -109,6 +120,8 @@ pub(super) async fn set(shared: &Shared, name: &Name, count: u64) -> Result<bool
     // What was there when a request was sent whose answer is lost.
     let mut lost: Option<Option<i32>> = None;
     let mut there = None;
+    // Somebody emptied the node, and left what keeps it.
+    let mut kept = false;
     for _ in 0..TRIES {
         let found = look(shared, &path).await;
         if let Ok(found) = &found {
@@ -122,7 +135,12 @@ pub(super) async fn set(shared: &Shared, name: &Name, count: u64) -> Result<bool
             }
             // A lost answer of ours: it happened.
             Ok(Some((Latch::Closed(there), _))) if there.set == record.set => return Ok(true),
-            Ok(Some((Latch::Open, version))) => set_data(&path, Some(&record), version),
+            Ok(Some((Latch::Open, version))) if kept => set_data(&path, Some(&record), version),
+            Ok(Some((Latch::Open, version))) => {
+                let (path_kept, acl) = (keeper(&path), shared.options.acl.clone());
+                let keeps = Request::Create { path: path_kept, data: Vec::new(), acl, how: Create::Persistent };
+                Request::Multi(vec![set_data(&path, Some(&record), version), keeps])
+            }
             Ok(Some(_)) => return Ok(false),
             Ok(None) => {
                 let acl = shared.options.acl.clone();
@@ -130,15 +148,27 @@ pub(super) async fn set(shared: &Shared, name: &Name, count: u64) -> Result<bool
             }
             Err(fault) => return Err(failed(shared, fault, &path)),
         };
-        match ask(shared, request).await {
-            Ok(_) => return Ok(true),
+        let both = matches!(request, Request::Multi(_));
+        match done(ask(shared, request).await) {
+            Ok(()) => return Ok(true),
             Err(Fault::Lost) => lost = Some(there),
+            Err(Fault::Code(Code::NODE_EXISTS)) if both => kept = true,
+            // It went away in between.
+            Err(Fault::Code(Code::NO_NODE)) if both => {}
             Err(Fault::Code(Code::NODE_EXISTS | Code::BAD_VERSION)) => {}
             Err(Fault::Code(Code::NO_NODE)) => parents(shared, &path).await?,
             Err(fault) => return Err(failed(shared, fault, &path)),
         }
     }
     Err(errors::unanswered())
+}
+
+/// What became of one request, or of several of which all are done or none.
+pub(super) fn done(answer: Result<Reply, Fault>) -> Result<(), Fault> {
+    match answer? {
+        Reply::Many(parts) => together(Ok(Reply::Many(parts))).map(|_| ()).map_err(Fault::Code),
+        _ => Ok(()),
+    }
 }
 
 /// Makes what is missing above a path.
@@ -188,13 +218,17 @@ pub(super) async fn count_down(shared: &Shared, name: &Name, id: ClaimId) -> Res
         }
         let opens = record.count == 0;
         let request = if opens { Request::Delete { path: path.clone(), version } } else { set_data(&path, Some(&record), version) };
-        let mut answer = ask(shared, request).await;
+        let mut answer = done(ask(shared, request).await);
         if matches!(answer, Err(Fault::Code(Code::NOT_EMPTY))) {
             // A lock of the same name stands there: the directory stays, the latch goes.
-            answer = ask(shared, set_data(&path, None, version)).await;
+            let keeps = Request::Delete { path: keeper(&path), version: -1 };
+            answer = done(ask(shared, Request::Multi(vec![set_data(&path, None, version), keeps])).await);
+            if matches!(answer, Err(Fault::Code(Code::NO_NODE))) {
+                answer = done(ask(shared, set_data(&path, None, version)).await);
+            }
         }
         match answer {
-            Ok(_) => return Ok(opens),
+            Ok(()) => return Ok(opens),
             Err(Fault::Lost) => lost = true,
             Err(Fault::Code(Code::BAD_VERSION | Code::NO_NODE)) => {}
             Err(fault) => return Err(failed(shared, fault, &path)),

@@ -7,13 +7,15 @@
 //! | `alive` | what the server's answers prove about the session: a pure machine |
 //! | `jute`, `proto`, `wire` | the protocol: encoding, messages, one connection |
 //! | `state`, `claims`, `observe`, `session` | the session: what it knows, its claims, its observers, its driver |
-//! | `read`, `latch`, `limit`, `write` | who holds and who waits; latches; a semaphore's limit; what a holder writes |
+//! | `read`, `latch`, `barrier`, `limit`, `write`, `ask` | who holds and who waits; latches; barriers; a semaphore's limit; what a holder writes; asking it to let go |
 //!
 //! The protocol is spoken here, and not through a client library, because the recipes need what libraries hide: replies,
 //! events and the loss of the link in the one order in which they came; the session's id at every reconnect; nothing that
 //! is sent later than its caller waits; no thread of somebody else's.
 
 mod alive;
+mod ask;
+mod barrier;
 mod claims;
 mod errors;
 mod jute;
@@ -45,13 +47,13 @@ use self::proto::{Code, Reply, Request};
 use self::recipe::{Input, Seen};
 use self::session::{Shared, drive};
 use self::state::Fault;
-use super::{Answer, Attempt, Change, Claim, Context, End, Engine, Line, Query, Released, Renewal, WatchId, Write};
+use super::{Answer, Attempt, Change, Claim, Context, End, Engine, Line, Membership, Query, Released, Renewal, WatchId, Write};
 use crate::claim::{Entry, Mode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guarantee::{Can, Class, Description};
 use crate::id::{ClaimId, HoldId, LeaseId};
 use crate::lost::Lost;
-use crate::name::Kind;
+use crate::name::{Kind, Name};
 
 /// The engine; does nothing until it is opened.
 pub(crate) struct ZooKeeper {
@@ -80,7 +82,7 @@ impl ZooKeeper {
     fn can(&self) -> Can {
         let mut can = Can { delay: false, ..Can::ALL };
         if matches!(self.options.layout, Layout::Plain { .. }) {
-            can = Can { shared: false, upgrade: false, election: false, latch: false, ..can };
+            can = Can { shared: false, upgrade: false, election: false, latch: false, barrier: false, ..can };
         }
         can
     }
@@ -351,6 +353,22 @@ impl Engine for ZooKeeper {
         Some(match self.together(claims) {
             Ok(answers) => Answer::later(answers),
             Err(error) => Answer::Now(claims.iter().map(|_| Attempt::Failed(error.clone())).collect()),
+        })
+    }
+
+    fn barrier(&self, name: &Name, member: ClaimId, step: Membership) -> Option<Answer<Result<bool>>> {
+        let name = name.clone();
+        self.can().barrier.then(|| match self.shared() {
+            Ok(shared) => Answer::later(async move { barrier::step(&shared, &name, member, step).await }),
+            Err(error) => Answer::Now(Err(error)),
+        })
+    }
+
+    fn ask(&self, kind: Kind, name: &Name) -> Option<Answer<Result<bool>>> {
+        let name = name.clone();
+        Some(match self.shared() {
+            Ok(shared) => Answer::later(async move { ask::ask_holders(&shared, kind, &name).await }),
+            Err(error) => Answer::Now(Err(error)),
         })
     }
 

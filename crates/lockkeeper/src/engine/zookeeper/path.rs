@@ -25,6 +25,12 @@ pub(super) fn of_kind(options: &Options, kind: Kind, name: &Name) -> Result<Stri
     Ok(if kind == Kind::Semaphore { format!("{dir}/{}", options.permits_in()) } else { dir })
 }
 
+/// Where those wait who want a permit of another library's semaphore, whose permits are in `dir`.
+pub(super) fn gate(options: &Options, kind: Kind, dir: &str) -> Option<String> {
+    let gated = kind == Kind::Semaphore && options.shared_permits;
+    gated.then(|| format!("{}locks", dir.strip_suffix(options.permits_in()).unwrap_or(dir)))
+}
+
 /// The path of what a holder writes.
 pub(super) fn of_data(options: &Options, text: &str) -> Result<String> {
     match refusal(&options.chroot, &Layout::Curator, text) {

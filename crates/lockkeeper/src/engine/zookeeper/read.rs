@@ -62,7 +62,11 @@ pub(super) async fn read(shared: &Shared, query: &Query) -> Result<Vec<Entry>> {
             if *kind == Kind::Latch {
                 return Ok(vec![latch(shared, name.clone(), &found)?]);
             }
-            Ok(vec![entry(shared, *kind, name.clone(), &dir, &found).await?.0])
+            let mut entry = entry(shared, *kind, name.clone(), &dir, &found).await?.0;
+            if let Some(gate) = path::gate(&shared.options, *kind, &dir) {
+                at_gate(shared, &gate, &mut entry).await?;
+            }
+            Ok(vec![entry])
         }
         Query::Prefix(prefix) => list(shared, prefix).await,
     }
@@ -188,6 +192,25 @@ async fn entry(shared: &Shared, kind: Kind, name: Name, dir: &str, found: &Found
     Ok((entry, directories))
 }
 
+/// Those who wait at a semaphore's gate. The first of them may wait among the permits already, or have got its own.
+async fn at_gate(shared: &Shared, gate: &str, entry: &mut Entry) -> Result<()> {
+    let Some(found) = look(shared, gate).await? else { return Ok(()) };
+    let mut children = contenders(&shared.options.layout, Kind::Lock, &found.names).map_err(|code| errors::refused(code, gate))?;
+    in_order(&mut children);
+    let seen = usize::from(!entry.waiters.is_empty()).min(children.len());
+    for part in children.get(seen..).unwrap_or_default().chunks(READ_AT_ONCE) {
+        for (child, data, stat) in data_of(shared, gate, part).await? {
+            let claim = record::Record::read(&data).claim;
+            if claim.is_some() && entry.holders.iter().any(|h| h.claim == claim) {
+                continue;
+            }
+            let ahead = u32::try_from(entry.waiters.len()).unwrap_or(u32::MAX);
+            entry.waiters.push(record::waiter(Kind::Semaphore, child, &data, &stat, ahead));
+        }
+    }
+    Ok(())
+}
+
 /// The data of many nodes, in one message; those that went away in between are left out.
 async fn data_of<'a>(shared: &Shared, dir: &str, children: &'a [Child]) -> Result<Vec<(&'a Child, Vec<u8>, Stat)>> {
     let reads = children.iter().map(|c| Request::GetData { path: format!("{dir}/{}", c.name), watch: false });
@@ -205,18 +228,22 @@ async fn data_of<'a>(shared: &Shared, dir: &str, children: &'a [Child]) -> Resul
         .collect())
 }
 
-/// Takes a name away from whoever holds it: deletes the holders' nodes. Answers whether there were any.
-pub(super) async fn force(shared: &Shared, kind: Kind, name: &Name) -> Result<bool> {
+/// The paths of the holders' nodes.
+pub(super) async fn holding(shared: &Shared, kind: Kind, name: &Name) -> Result<Vec<String>> {
     let dir = path::of_kind(&shared.options, kind, name)?;
-    let Some(found) = look(shared, &dir).await? else { return Ok(false) };
+    let Some(found) = look(shared, &dir).await? else { return Ok(Vec::new()) };
     let mut children = contenders(&shared.options.layout, kind, &found.names).map_err(|code| errors::refused(code, &dir).name(name))?;
     in_order(&mut children);
     let holding = data_of(shared, &dir, children.get(..READ_AT_ONCE).unwrap_or(&children)).await?;
     let mut room = Room::new(kind, &found);
     let holding = holding.into_iter().filter(|(_, _, stat)| !stat.is_directory()).map(|(child, ..)| child);
+    Ok(holding.take_while(|child| room.holds(child)).map(|child| format!("{dir}/{}", child.name)).collect())
+}
+
+/// Takes a name away from whoever holds it: deletes the holders' nodes. Answers whether there were any.
+pub(super) async fn force(shared: &Shared, kind: Kind, name: &Name) -> Result<bool> {
     let mut taken = false;
-    for child in holding.take_while(|child| room.holds(child)) {
-        let path = format!("{dir}/{}", child.name);
+    for path in holding(shared, kind, name).await? {
         match ask(shared, Request::Delete { path: path.clone(), version: -1 }).await {
             Ok(_) => taken = true,
             Err(Fault::Code(Code::NO_NODE)) => {}

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::alive::Alive;
+use super::barrier::Member;
 use super::claims::{Entry, Step};
 use super::options::Options;
 use super::proto::{Code, Happened, Reply, ReplyHeader, Request, SessionKey, Shape, WatchEvent, xid};
@@ -122,6 +123,8 @@ pub(super) struct State {
     pub(super) last_failure: String,
     /// What the keeper wants to hear about, by the path below which it happens.
     pub(super) observers: HashMap<WatchId, String>,
+    /// The members of barriers.
+    pub(super) members: HashMap<ClaimId, Member>,
     pub(super) outbox: Outbox,
 }
 
@@ -153,6 +156,7 @@ impl State {
             diverges: None,
             last_failure: "no connection was tried yet".to_owned(),
             observers: HashMap::new(),
+            members: HashMap::new(),
             outbox: Outbox::default(),
         }
     }
@@ -344,7 +348,7 @@ impl State {
     /// times out), or every node that is left is one that the server does not let us delete.
     pub(super) fn must_end_session(&self) -> bool {
         if self.closing {
-            return self.claims.values().all(|e| e.machine.held().is_none());
+            return self.claims.values().all(|e| e.machine.held().is_none() || e.is_gate());
         }
         !self.stuck.is_empty() && self.claims.len() == self.stuck.len()
     }

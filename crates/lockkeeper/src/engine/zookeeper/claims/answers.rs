@@ -12,11 +12,17 @@ use crate::name::Kind;
 impl State {
     pub(super) fn say(&mut self, id: ClaimId, say: Say) {
         let Some(entry) = self.claims.get_mut(&id) else { return };
+        if let Some(of) = entry.gate_of {
+            return self.gate_says(id, of, say);
+        }
         match say {
             Say::Granted { number } => {
                 let answer = self.grant(id, number);
                 match answer {
-                    Attempt::Granted(grant) => self.granted(id, grant),
+                    Attempt::Granted(grant) => {
+                        self.granted(id, grant);
+                        self.leave_gate(id);
+                    }
                     refused => {
                         self.tell(id, refused);
                         self.step(id, Input::Leave);
@@ -127,6 +133,10 @@ impl State {
 
     /// The claim is over: nothing of it is left.
     pub(super) fn finish(&mut self, id: ClaimId, answer: Attempt) {
+        if let Some(of) = self.claims.get(&id).and_then(|e| e.gate_of) {
+            return self.gate_over(id, of);
+        }
+        self.leave_gate(id);
         let Some(mut entry) = self.claims.remove(&id) else { return };
         if entry.claim.kind == Kind::Semaphore {
             self.drop_target(&entry.dir, id);

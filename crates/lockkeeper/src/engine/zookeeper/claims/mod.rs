@@ -1,6 +1,7 @@
 //! Runs each claim's [`Contender`]: its actions become requests, what it says becomes answers and events.
 
 mod answers;
+mod gate;
 mod perform;
 mod proof;
 mod replies;
@@ -11,6 +12,8 @@ use std::collections::VecDeque;
 
 use tokio::sync::oneshot;
 
+use self::gate::Gate;
+pub(super) use self::perform::together;
 use super::errors::{PLACES_MAX, TOO_MANY};
 use super::layout::{Child, Layout, Tag};
 use super::limit::Limit;
@@ -63,6 +66,8 @@ pub(super) enum Step {
     Ancestor(usize),
     /// Looks whether a semaphore of the other shape is there.
     OtherShape,
+    /// Looks who stands at the gate.
+    Gate,
     /// Makes one of them.
     Made {
         path: String,
@@ -93,9 +98,38 @@ pub(super) struct Entry {
     later: VecDeque<TurnEntry>,
     /// A semaphore's limit, as it was read last.
     limit: Limit,
+    gate: Gate,
+    /// It stands at the gate for this claim.
+    gate_of: Option<ClaimId>,
 }
 
 impl Entry {
+    fn new(options: &Options, claim: &Claim, dir: String, machine: Contender, answers: Vec<oneshot::Sender<Attempt>>) -> Self {
+        Self {
+            claim: claim.clone(),
+            machine,
+            dir,
+            prefix: options.layout.prefix(tag_of(options, claim), claim.id),
+            data: record::write(claim),
+            incarnation: 0,
+            answers,
+            ends: Vec::new(),
+            place: None,
+            holder: None,
+            build: Build::default(),
+            turn: None,
+            later: VecDeque::new(),
+            limit: Limit::default(),
+            gate: Gate::Open,
+            gate_of: None,
+        }
+    }
+
+    /// Whether it stands at a gate for another claim, and is nobody's hold.
+    pub(super) fn is_gate(&self) -> bool {
+        self.gate_of.is_some()
+    }
+
     /// Whether there is a grant to tell as soon as the session is proven.
     fn wants_proof(&self) -> bool {
         self.machine.wants_proof() || (self.machine.held().is_some() && !self.answers.is_empty())
@@ -130,17 +164,19 @@ impl State {
     pub(super) fn attempt(&mut self, claim: &Claim, dir: String, only_try: bool) -> oneshot::Receiver<Attempt> {
         let (sender, receiver) = oneshot::channel();
         let id = claim.id;
-        let Some(entry) = self.claims.get_mut(&id) else {
+        if !self.claims.contains_key(&id) {
             self.enter(claim, dir, only_try, sender);
             if self.up {
-                self.step(id, Input::LinkUp);
+                self.go_on(id);
             }
             return receiver;
-        };
+        }
+        let at = self.waits_at(id);
+        let waits = self.claims.get(&at).is_some_and(|e| e.machine.waits_for().is_some());
+        let Some(entry) = self.claims.get_mut(&id) else { return receiver };
         // A place that was lent to another caller is wanted for as long as that one waits.
         entry.claim.give_up = claim.give_up;
         let held = entry.machine.held();
-        let waits = entry.machine.waits_for().is_some();
         if entry.machine.is_leaving() {
             self.outbox.attempts.push((sender, Attempt::Unknown(Error::new(ErrorKind::Unknown, "the claim is being withdrawn"))));
         } else if held.is_some() {
@@ -157,22 +193,9 @@ impl State {
     }
 
     fn enter(&mut self, claim: &Claim, dir: String, only_try: bool, sender: oneshot::Sender<Attempt>) {
-        let entry = Entry {
-            claim: claim.clone(),
-            machine: Contender::new(want_of(claim.mode), only_try),
-            dir,
-            prefix: self.options.layout.prefix(tag_of(&self.options, claim), claim.id),
-            data: record::write(claim),
-            incarnation: 0,
-            answers: vec![sender],
-            ends: Vec::new(),
-            place: None,
-            holder: None,
-            build: Build::default(),
-            turn: None,
-            later: VecDeque::new(),
-            limit: Limit::default(),
-        };
+        let machine = Contender::new(want_of(claim.mode), only_try);
+        let mut entry = Entry::new(&self.options, claim, dir, machine, vec![sender]);
+        entry.gate = Gate::of(&self.options, claim, only_try);
         self.claims.insert(claim.id, entry);
     }
 
@@ -186,7 +209,9 @@ impl State {
         match self.claims.get_mut(&id) {
             Some(entry) => {
                 entry.ends.push(sender);
-                self.step(id, Input::Leave);
+                if !self.leaves_at_gate(id) {
+                    self.step(id, Input::Leave);
+                }
             }
             None => self.outbox.ends.push((sender, End::NotOurs)),
         }
@@ -195,16 +220,17 @@ impl State {
 
     /// Its caller's time is over while nothing of it was ever sent.
     pub(super) fn forget_unsent(&mut self, id: ClaimId) -> bool {
-        let unsent = !self.up && self.claims.get(&id).is_some_and(|e| e.machine.left_nothing());
+        let unsent = !self.up && self.claims.contains_key(&id) && self.left_nothing(id);
         if unsent {
-            self.claims.remove(&id);
+            self.forget(id);
         }
         unsent
     }
 
     /// The ensemble will not have us any more: whoever does not hold gets nothing.
     pub(super) fn refuse_waiting(&mut self, error: &Error) {
-        let waiting: Vec<ClaimId> = self.claims.iter().filter(|(_, e)| e.machine.held().is_none()).map(|(id, _)| *id).collect();
+        let waiting: Vec<ClaimId> =
+            self.claims.iter().filter(|(_, e)| e.machine.held().is_none() && !e.is_gate()).map(|(id, _)| *id).collect();
         for id in waiting {
             self.finish(id, Attempt::Failed(error.clone()));
         }
@@ -237,14 +263,13 @@ impl State {
 
     pub(super) fn claim_link_up(&mut self, id: ClaimId) {
         let now = self.clock.now();
-        let Some(entry) = self.claims.get_mut(&id) else { return };
+        let Some(entry) = self.claims.get(&id) else { return };
         let late = entry.claim.give_up.is_some_and(|at| at <= now);
-        if late && entry.machine.left_nothing() {
+        if late && self.left_nothing(id) {
             // A request that was held up must not lock for a caller who has left (R3).
-            let text = "ZooKeeper could not be reached within the caller's time";
-            return self.finish(id, Attempt::Failed(Error::new(ErrorKind::TimedOut, text)));
+            return self.finish(id, gate::late());
         }
-        self.step(id, Input::LinkUp);
+        self.go_on(id);
     }
 
     pub(super) fn claim_link_down(&mut self, id: ClaimId) {

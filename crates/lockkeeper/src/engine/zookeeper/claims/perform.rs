@@ -194,7 +194,7 @@ pub(super) fn listen(targets: &mut HashMap<String, BTreeSet<ClaimId>>, path: &st
 }
 
 /// What the parts of a transaction came to. What hindered one hindered all; those beside it say less.
-pub(super) fn together(result: Result<Reply, Code>) -> Result<Vec<Result<Reply, Code>>, Code> {
+pub(in super::super) fn together(result: Result<Reply, Code>) -> Result<Vec<Result<Reply, Code>>, Code> {
     let Reply::Many(replies) = result? else { return Err(Code::RUNTIME_INCONSISTENCY) };
     let hindered = replies.iter().filter_map(|r| r.as_ref().err()).find(|c| **c != Code(0) && **c != Code::RUNTIME_INCONSISTENCY);
     match hindered {

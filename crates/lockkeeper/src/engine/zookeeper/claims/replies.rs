@@ -89,6 +89,7 @@ impl State {
             Step::Delete(name) => Input::Deleted(name, result.map(|_| ())),
             Step::Ancestor(at) => return self.ancestor(id, Some(at), result),
             Step::OtherShape => return self.ancestor(id, None, result),
+            Step::Gate => return self.looked_at_gate(id, result),
             Step::Made { path, container } => return self.made(id, path, container, result),
         };
         self.step(id, input);

@@ -5,6 +5,7 @@
 
 use tokio::sync::oneshot;
 
+use super::gate::Gate;
 use super::{perform, want_of};
 use crate::claim::Claim;
 use crate::engine::Attempt;
@@ -17,7 +18,8 @@ use crate::id::ClaimId;
 impl State {
     /// Tries several claims; `dirs` are theirs.
     pub(in super::super) fn attempt_together(&mut self, claims: &[Claim], dirs: Vec<String>) -> Vec<oneshot::Receiver<Attempt>> {
-        let together = self.up && claims.iter().all(|claim| !self.claims.contains_key(&claim.id));
+        let together = self.up
+            && claims.iter().all(|claim| !self.claims.contains_key(&claim.id) && Gate::of(&self.options, claim, true) == Gate::Open);
         if !together {
             return claims.iter().zip(dirs).map(|(claim, dir)| self.attempt(claim, dir, true)).collect();
         }

@@ -60,6 +60,7 @@ impl State {
 
     /// Whom a claim or a conversion waits for, and whose claim that is.
     pub(in super::super) fn waits(&self, id: ClaimId) -> Option<(ClaimId, &Entry, &str)> {
+        let id = self.waits_at(id);
         if let Some(entry) = self.claims.get(&id) {
             return Some((id, entry, entry.machine.waits_for()?.0));
         }

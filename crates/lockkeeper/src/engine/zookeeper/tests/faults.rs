@@ -13,7 +13,7 @@ use crate::id::LeaseId;
 const LAYOUTS: [&str; 3] = ["layout=curator", "layout=kazoo", "layout=plain"];
 
 /// Ends a client's session behind its back, as an operator or another program with its password could.
-async fn end_session(client: &Client) {
+pub(super) async fn end_session(client: &Client) {
     let options = client.engine.options.clone();
     let shared = client.engine.shared().unwrap();
     let key = shared.lock().session.as_ref().unwrap().key.clone();

@@ -1,8 +1,10 @@
 //! The engine against real servers: driven through the engine's contract, with an event sink and a runtime of the test's.
 
+mod barriers;
 mod conversions;
 mod doubts;
 mod faults;
+mod gates;
 mod input;
 mod mutex;
 mod others;
@@ -12,7 +14,7 @@ mod tls;
 mod writes;
 
 use std::collections::VecDeque;
-use std::future::Future;
+use std::future::{Future, IntoFuture};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};

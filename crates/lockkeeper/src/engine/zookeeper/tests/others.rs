@@ -267,3 +267,51 @@ fn several_locks_are_created_in_one_transaction_and_taken_all_or_none() {
         assert_eq!(two.children("a").await.len(), 1, "found again, and no ghost");
     });
 }
+
+#[test]
+fn a_latch_beside_a_lock_stays_closed_when_the_locks_directory_is_reaped() {
+    run(async {
+        let properties = vec!["znode.container.checkIntervalMs=200".to_owned()];
+        let server = Server::start(Settings { properties, ..Settings::default() }).unwrap();
+        let place = Place::on(Arc::new(server)).await;
+        let one = place.client().await;
+        for at in ["x", "other"] {
+            let used = claim(at);
+            one.lock(&used).await;
+            one.release(&used).await;
+        }
+        assert!(change(&one, Change::LatchSet(name("x"), 2)).await.unwrap());
+        let there = |at: &'static str| {
+            let one = &one;
+            async move { one.ask(Request::Exists { path: one.path(at), watch: false }).await.is_ok() }
+        };
+        until("the other directory is reaped", || async { !there("other").await }).await;
+        assert_eq!(one.read(Kind::Latch, "x").await.count, Some(2));
+        let beside = claim("x");
+        one.lock(&beside).await;
+        one.release(&beside).await;
+        assert!(!change(&one, Change::LatchCountDown(name("x"), ClaimId::fresh())).await.unwrap());
+        assert!(change(&one, Change::LatchCountDown(name("x"), ClaimId::fresh())).await.unwrap());
+        assert_eq!(one.read(Kind::Latch, "x").await.count.unwrap_or(0), 0);
+        until("the directory is reaped once the latch is open", || async { !there("x").await }).await;
+        assert!(change(&one, Change::LatchSet(name("x"), 1)).await.unwrap(), "and it is closed anew");
+    });
+}
+
+#[test]
+fn a_latch_is_closed_also_where_somebody_emptied_its_node() {
+    run(async {
+        let place = Place::new().await;
+        let one = place.client().await;
+        let held = claim("x");
+        one.lock(&held).await;
+        assert!(change(&one, Change::LatchSet(name("x"), 1)).await.unwrap());
+        one.ask(Request::SetData { path: one.path("x"), data: Vec::new(), version: -1 }).await.unwrap();
+        assert_eq!(one.read(Kind::Latch, "x").await.count, Some(0));
+        assert!(change(&one, Change::LatchSet(name("x"), 1)).await.unwrap());
+        one.delete(&one.path("x/lockkeeper-latch")).await;
+        assert!(change(&one, Change::LatchCountDown(name("x"), ClaimId::fresh())).await.unwrap());
+        one.release(&held).await;
+        assert!(one.children("x").await.is_empty());
+    });
+}

@@ -1,0 +1,204 @@
+//! Double barriers: a node for each member, and one more, `ready`, as soon as enough have come in; in Curator's and kazoo's
+//! shape, step by step.
+//!
+//! Whoever leaves deletes its node and waits until nobody's is there. Only the first of them, by name, keeps its own until it
+//! is the last: Curator's wait for its end.
+
+use super::errors;
+use super::latch::{done, parents};
+use super::layout::Layout;
+use super::path;
+use super::proto::{Code, Create, Reply, Request};
+use super::read::{ask, catch_up, failed};
+use super::session::Shared;
+use super::state::Fault;
+use crate::engine::Membership;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::ClaimId;
+use crate::name::Name;
+
+/// Says that enough have come in.
+const READY: &str = "ready";
+/// How often a step is tried against others.
+const TRIES: u32 = 1_000;
+
+/// A member that has come in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Member {
+    /// The session with which it lives.
+    session: i64,
+    /// It has finished: that its node is gone is as it should be.
+    leaves: bool,
+}
+
+/// What a member's node is called. Its last letter is none of a number's, so that nobody takes it for a contender.
+fn node(layout: &Layout, id: ClaimId) -> String {
+    let mut hex = id.to_string();
+    let last = hex.pop().and_then(|c| c.to_digit(16)).unwrap_or(0);
+    hex.push(char::from_digit(10 + last % 6, 16).unwrap_or('a'));
+    if *layout == Layout::Kazoo {
+        return hex;
+    }
+    let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default();
+    [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)].join("-")
+}
+
+/// Whether a child is a member's, of Curator's shape or kazoo's.
+fn is_member(name: &str) -> bool {
+    let hex = name.bytes().filter(u8::is_ascii_hexdigit).count();
+    let dashes = name.bytes().filter(|b| *b == b'-').count();
+    hex == 32 && hex + dashes == name.len() && (dashes == 0 || dashes == 4)
+}
+
+/// See [`Engine::barrier`](crate::engine::Engine::barrier).
+pub(super) async fn step(shared: &Shared, name: &Name, id: ClaimId, step: Membership) -> Result<bool> {
+    let dir = path::directory(&shared.options.chroot, &shared.options.layout, name)?;
+    let ours = node(&shared.options.layout, id);
+    match step {
+        Membership::Enter(members) => enter(shared, &dir, &ours, id, members).await,
+        Membership::Leave => leave(shared, &dir, &ours, id).await,
+        Membership::Withdraw => withdraw(shared, &dir, &ours, id).await,
+    }
+}
+
+/// Who is there, in order, and whether it is said that all are.
+async fn look(shared: &Shared, dir: &str) -> Result<(Vec<String>, bool), Fault> {
+    catch_up(shared);
+    match ask(shared, Request::GetChildren { path: dir.to_owned() }).await {
+        Ok(Reply::Children(mut names)) => {
+            let ready = names.iter().any(|name| name == READY);
+            names.retain(|name| is_member(name));
+            names.sort_unstable();
+            Ok((names, ready))
+        }
+        Ok(_) => Err(Fault::Code(Code::RUNTIME_INCONSISTENCY)),
+        Err(Fault::Code(Code::NO_NODE)) => Ok((Vec::new(), false)),
+        Err(fault) => Err(fault),
+    }
+}
+
+fn create(shared: &Shared, path: String, how: Create) -> Request {
+    let data = format!("lockkeeper pid={}", std::process::id()).into_bytes();
+    Request::Create { path, data, acl: shared.options.acl.clone(), how }
+}
+
+fn session(shared: &Shared) -> i64 {
+    shared.lock().session.as_ref().map_or(0, |session| session.key.id)
+}
+
+async fn enter(shared: &Shared, dir: &str, ours: &str, id: ClaimId, members: u32) -> Result<bool> {
+    let (path, ready_path) = (format!("{dir}/{ours}"), format!("{dir}/{READY}"));
+    for _ in 0..TRIES {
+        let (names, ready) = look(shared, dir).await.map_err(|fault| failed(shared, fault, dir))?;
+        let session = session(shared);
+        if !names.iter().any(|name| name == ours) {
+            let comes = create(shared, path.clone(), Create::Ephemeral);
+            // Nobody is in: what is said there was left by members that died.
+            let stale = ready && names.is_empty();
+            let request =
+                if stale { Request::Multi(vec![Request::Delete { path: ready_path.clone(), version: -1 }, comes]) } else { comes };
+            shared.lock().members.insert(id, Member { session, leaves: false });
+            match done(ask(shared, request).await) {
+                Ok(()) | Err(Fault::Code(Code::NODE_EXISTS)) => {}
+                // Also when somebody else took away what was stale.
+                Err(Fault::Code(Code::NO_NODE)) => parents(shared, &path).await?,
+                Err(fault) => return Err(failed(shared, fault, &path)),
+            }
+            continue;
+        }
+        match ask(shared, Request::Exists { path: path.clone(), watch: false }).await {
+            Ok(Reply::Stat(stat)) if stat.ephemeral_owner == session => {}
+            // Of a session that is over, or will be: it must not count for us.
+            Ok(_) => {
+                _ = ask(shared, Request::Delete { path: path.clone(), version: -1 }).await;
+                continue;
+            }
+            Err(Fault::Code(Code::NO_NODE)) => continue,
+            Err(fault) => return Err(failed(shared, fault, &path)),
+        }
+        if ready {
+            return Ok(true);
+        }
+        if names.len() < usize::try_from(members).unwrap_or(usize::MAX) {
+            return Ok(false);
+        }
+        match ask(shared, create(shared, ready_path.clone(), Create::Persistent)).await {
+            Ok(_) | Err(Fault::Code(Code::NODE_EXISTS)) => return Ok(true),
+            Err(Fault::Code(Code::NO_NODE)) => {}
+            Err(fault) => return Err(failed(shared, fault, &ready_path)),
+        }
+    }
+    Err(errors::unanswered())
+}
+
+async fn leave(shared: &Shared, dir: &str, ours: &str, id: ClaimId) -> Result<bool> {
+    let path = format!("{dir}/{ours}");
+    for _ in 0..TRIES {
+        let (names, _) = look(shared, dir).await.map_err(|fault| failed(shared, fault, dir))?;
+        let now = session(shared);
+        let member = shared.lock().members.get(&id).copied().filter(|member| member.session == now);
+        let at = names.iter().position(|name| name == ours);
+        match (at, member) {
+            (_, None) => return Err(lost()),
+            (None, Some(member)) if !member.leaves => return Err(lost()),
+            (None, _) if names.is_empty() => {
+                shared.lock().members.remove(&id);
+                let ready = format!("{dir}/{READY}");
+                return match ask(shared, Request::Delete { path: ready.clone(), version: -1 }).await {
+                    // Without an answer the next round's first member sees to it.
+                    Ok(_) | Err(Fault::Code(Code::NO_NODE) | Fault::Lost) => Ok(true),
+                    Err(fault) => Err(failed(shared, fault, &ready)),
+                };
+            }
+            (None, _) => return Ok(false),
+            (Some(0), _) if names.len() > 1 => return Ok(false),
+            (Some(_), _) => {}
+        }
+        if let Some(member) = shared.lock().members.get_mut(&id) {
+            member.leaves = true;
+        }
+        match ask(shared, Request::Delete { path: path.clone(), version: -1 }).await {
+            Ok(_) | Err(Fault::Code(Code::NO_NODE)) => {}
+            Err(fault) => return Err(failed(shared, fault, &path)),
+        }
+    }
+    Err(errors::unanswered())
+}
+
+/// Deletes the member's node until it is known to be gone, or its session is.
+async fn withdraw(shared: &Shared, dir: &str, ours: &str, id: ClaimId) -> Result<bool> {
+    let path = format!("{dir}/{ours}");
+    let Some(member) = shared.lock().members.remove(&id) else { return Ok(true) };
+    while session(shared) == member.session {
+        match ask(shared, Request::Delete { path: path.clone(), version: -1 }).await {
+            Ok(_) | Err(Fault::Code(Code::NO_NODE)) => return Ok(true),
+            Err(Fault::Lost) => {}
+            Err(fault) => return Err(failed(shared, fault, &path)),
+        }
+    }
+    Ok(true)
+}
+
+fn lost() -> Error {
+    Error::new(ErrorKind::Lost, "the member's node is gone: the others did not count it any more")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_told_from_everything_else_in_the_directory() {
+        for id in [0u128, 0x9999_9999_9999, u128::MAX] {
+            for layout in [Layout::Curator, Layout::Kazoo] {
+                let name = node(&layout, ClaimId(id));
+                assert!(is_member(&name) && super::super::layout::Child::read(&name).is_none(), "{name}");
+            }
+        }
+        assert!(is_member("7b2d0f4e-1111-2222-3333-444455556666"), "Curator's");
+        assert!(is_member("7b2d0f4e111122223333444455556666"), "kazoo's");
+        for other in ["ready", "_c_7b2d0f4e-1111-2222-3333-444455556666-lock-0000000007", "lockkeeper-latch", ""] {
+            assert!(!is_member(other), "{other}");
+        }
+    }
+}

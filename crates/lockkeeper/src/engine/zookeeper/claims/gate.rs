@@ -1,0 +1,194 @@
+//! The gate of a semaphore whose shape is Curator's: a mutex beside the permits. Whoever has it is the only one that waits
+//! with a node among them, as Curator counts every node there; all others wait for the gate.
+//!
+//! A claim that goes through a gate has a second one for it, which nobody outside knows. A try does not stand at the gate:
+//! it looks whether anybody does, and if not, whether a permit is free.
+
+use super::{Contender, Entry, Step, Want, contenders};
+use crate::claim::{Claim, Mode};
+use crate::engine::zookeeper::options::Options;
+use crate::engine::zookeeper::proto::{Code, Reply, Request};
+use crate::engine::zookeeper::recipe::{Input, Say};
+use crate::engine::zookeeper::state::{State, Ticket};
+use crate::engine::zookeeper::{errors, path};
+use crate::engine::{Attempt, Place};
+use crate::error::{Error, ErrorKind};
+use crate::id::ClaimId;
+use crate::name::Kind;
+
+/// How far a claim is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gate {
+    /// There is none, or it is behind us.
+    Open,
+    /// A try has to look whether somebody stands there.
+    Look,
+    /// To be asked for with the next link.
+    Wanted,
+    /// This claim of ours stands there.
+    Waits(ClaimId),
+    /// It has it, and our node waits among the permits.
+    Passed(ClaimId),
+}
+
+impl Gate {
+    pub(super) fn of(options: &Options, claim: &Claim, only_try: bool) -> Self {
+        match (claim.kind == Kind::Semaphore && options.shared_permits, only_try) {
+            (false, _) => Self::Open,
+            (true, true) => Self::Look,
+            (true, false) => Self::Wanted,
+        }
+    }
+
+    /// The claim that stands for it.
+    fn claim(self) -> Option<ClaimId> {
+        if let Self::Waits(gate) | Self::Passed(gate) = self { Some(gate) } else { None }
+    }
+}
+
+impl State {
+    /// The link is up: the claim begins, or goes on.
+    pub(super) fn go_on(&mut self, id: ClaimId) {
+        let Some(entry) = self.claims.get(&id) else { return };
+        match entry.gate {
+            Gate::Open | Gate::Passed(_) => self.step(id, Input::LinkUp),
+            Gate::Look => {
+                let Some(path) = path::gate(&self.options, entry.claim.kind, &entry.dir) else { return };
+                self.send(&Request::List { path }, Ticket::Claim(id, Step::Gate));
+            }
+            Gate::Wanted => self.stand_at_gate(id),
+            // It has a link of its own.
+            Gate::Waits(_) => {}
+        }
+    }
+
+    fn stand_at_gate(&mut self, id: ClaimId) {
+        let Some(entry) = self.claims.get_mut(&id) else { return };
+        let Some(dir) = path::gate(&self.options, entry.claim.kind, &entry.dir) else { return };
+        let gate = ClaimId::fresh();
+        entry.gate = Gate::Waits(gate);
+        let claim = Claim { id: gate, kind: Kind::Lock, mode: Mode::Exclusive, rw: false, give_up: None, ..entry.claim.clone() };
+        let data = entry.data.clone();
+        let mut entry = Entry::new(&self.options, &claim, dir, Contender::new(Want::Exclusive, false), Vec::new());
+        // Who stands there is the one that wants the permit.
+        entry.data = data;
+        entry.gate_of = Some(id);
+        self.claims.insert(gate, entry);
+        self.step(gate, Input::LinkUp);
+    }
+
+    /// A try has looked who stands at the gate.
+    pub(super) fn looked_at_gate(&mut self, id: ClaimId, result: Result<Reply, Code>) {
+        let Some(entry) = self.claims.get_mut(&id) else { return };
+        let standing = match result {
+            Ok(Reply::Listing(names, _)) => contenders(&self.options.layout, Kind::Lock, &names).map(|all| !all.is_empty()),
+            Ok(_) => Err(Code::RUNTIME_INCONSISTENCY),
+            Err(Code::NO_NODE) => Ok(false),
+            Err(code) => Err(code),
+        };
+        match standing {
+            Ok(true) => self.finish(id, Attempt::Busy(None)),
+            Ok(false) => {
+                entry.gate = Gate::Open;
+                self.step(id, Input::LinkUp);
+            }
+            Err(code) => {
+                let error = errors::refused(code, &entry.dir);
+                self.finish(id, Attempt::Failed(error));
+            }
+        }
+    }
+
+    /// What the claim at a gate says.
+    pub(super) fn gate_says(&mut self, gate: ClaimId, id: ClaimId, say: Say) {
+        let Some(entry) = self.claims.get_mut(&id).filter(|e| e.gate.claim() == Some(gate)) else { return };
+        match say {
+            Say::Granted { .. } => {
+                entry.gate = Gate::Passed(gate);
+                self.step(id, Input::LinkUp);
+            }
+            Say::InLine { ahead, .. } => {
+                for sender in std::mem::take(&mut entry.answers) {
+                    self.outbox.attempts.push((sender, Attempt::InLine(Place { ahead: Some(ahead), holder: None })));
+                }
+            }
+            Say::Refused(code) => {
+                entry.gate = Gate::Open;
+                let dir = self.claims.get(&gate).map_or("", |e| e.dir.as_str());
+                let error = errors::refused(code, dir);
+                self.finish(id, Attempt::Failed(error));
+            }
+            // Somebody's hand took it away: the node among the permits stays in its line.
+            Say::Lost => entry.gate = Gate::Open,
+            Say::Stuck(_) => _ = self.stuck.insert(gate),
+            _ => {}
+        }
+    }
+
+    /// The claim at a gate is over.
+    pub(super) fn gate_over(&mut self, gate: ClaimId, id: ClaimId) {
+        self.claims.remove(&gate);
+        self.next_in_line.remove(&gate);
+        self.stuck.remove(&gate);
+        let Some(entry) = self.claims.get_mut(&id).filter(|e| e.gate.claim() == Some(gate)) else { return };
+        if entry.ends.is_empty() {
+            // It went with its session: the next one begins at the gate.
+            entry.gate = Gate::Wanted;
+        } else {
+            entry.gate = Gate::Open;
+            self.step(id, Input::Leave);
+        }
+    }
+
+    /// The claim does not need its gate any more.
+    pub(super) fn leave_gate(&mut self, id: ClaimId) {
+        if let Some(entry) = self.claims.get_mut(&id)
+            && let Some(gate) = std::mem::replace(&mut entry.gate, Gate::Open).claim()
+        {
+            self.step(gate, Input::Leave);
+        }
+    }
+
+    /// The claim leaves; while it stands at its gate, that one first. Answers whether it did.
+    pub(super) fn leaves_at_gate(&mut self, id: ClaimId) -> bool {
+        let gate = self.claims.get(&id).map(|e| e.gate);
+        match gate {
+            Some(Gate::Waits(gate)) => {
+                self.step(gate, Input::Leave);
+                true
+            }
+            Some(Gate::Passed(_)) => {
+                self.leave_gate(id);
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether nothing of the claim may be there: neither at its gate nor behind it.
+    pub(super) fn left_nothing(&self, id: ClaimId) -> bool {
+        let Some(entry) = self.claims.get(&id) else { return true };
+        let gate = entry.gate.claim().and_then(|gate| self.claims.get(&gate));
+        entry.machine.left_nothing() && gate.is_none_or(|gate| gate.machine.left_nothing())
+    }
+
+    /// Forgets a claim of which nothing is left, and what stands at its gate.
+    pub(super) fn forget(&mut self, id: ClaimId) {
+        if let Some(gate) = self.claims.remove(&id).and_then(|entry| entry.gate.claim()) {
+            self.claims.remove(&gate);
+        }
+    }
+
+    /// Which claim says whom a claim waits for: the one at its gate, as long as that one waits.
+    pub(super) fn waits_at(&self, id: ClaimId) -> ClaimId {
+        match self.claims.get(&id).map(|e| e.gate) {
+            Some(Gate::Waits(gate)) => gate,
+            _ => id,
+        }
+    }
+}
+
+/// Its caller's time is over.
+pub(super) fn late() -> Attempt {
+    Attempt::Failed(Error::new(ErrorKind::TimedOut, "ZooKeeper could not be reached within the caller's time"))
+}
