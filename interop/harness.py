@@ -2,6 +2,7 @@
 
 import os
 import random
+import select
 import shutil
 import socket
 import subprocess
@@ -44,6 +45,32 @@ class Server:
 
     def url(self, options):
         return f"redis://127.0.0.1:{self.port}?{options}"
+
+
+def example(name):
+    """One of the library's examples, built beside `hold`."""
+    return os.path.join(os.path.dirname(HOLD), name)
+
+
+class Program:
+    """One that does what it is told, a line at a time, and answers each line."""
+
+    def __init__(self, words, **options):
+        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
+
+    def tell(self, *words):
+        self.process.stdin.write("\t".join(words) + "\n")
+        self.process.stdin.flush()
+
+    def hear(self):
+        return self.process.stdout.readline().rstrip("\n")
+
+    def has_said_something(self):
+        return bool(select.select([self.process.stdout], [], [], 0)[0])
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait(PATIENCE)
 
 
 class Holder:

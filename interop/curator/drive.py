@@ -4,13 +4,21 @@ import time
 
 from background import in_background
 from both_ways import both_ways
-from harness import Holder, attempt, case, done, soon
+from harness import PATIENCE, Holder, Program, attempt, case, done, example, soon
 from java import Java
 from zookeeper import SESSION, ZooKeeper
 
 
 def peer(server):
     return Java("Peer", server.address, str(int(SESSION * 1000)))
+
+
+class Converting(Program):
+    """A hold of ours on a read-write lock that becomes another on demand."""
+
+    def __init__(self, url, name, begins):
+        super().__init__([example("convert"), url, name, begins])
+        assert self.hear() == {"write": "writing"}.get(begins, begins)
 
 
 class OurPermit:
@@ -143,6 +151,87 @@ with ZooKeeper() as server:
     closed.release()
     assert java.hear() == "true"
     case("Curator's barrier is a latch of one, and a latch is its barrier")
+
+    for at in range(3):
+        name, last_out = f"double-{at}", None
+        java.tell("enter", "", name, "3")
+        ours = Holder(url, name, "--double", "3")
+        entering = in_background(ours)
+        assert ours.granted_at is None and not java.has_said_something(), "two of three are in"
+        assert second.ask("enter", "", name, "3") == "true"
+        assert java.hear() == "true"
+        entering.join()
+        leaving = ["java", "second", "ours"]
+        leaving = leaving[at:] + leaving[:at]
+        for member in leaving:
+            {"java": java, "second": second}[member].tell("exit", "", name) if member != "ours" else ours.process.stdin.close()
+            if member != leaving[-1]:
+                time.sleep(0.3)
+                # Curator's own members may go before the last one has finished: theirs ask only for the first by name.
+                assert ours.process.poll() is None, "somebody has not finished"
+        assert java.hear() == "true" and second.hear() == "true" and ours.process.wait(PATIENCE) == 0
+        ours.process.stdout.close()
+    java.tell("enter", "", "died", "2")
+    ours = Holder(url, "died", "--double", "2").wait_granted()
+    assert java.hear() == "true"
+    java.tell("exit", "", "died")
+    killed = time.time()
+    ours.process.kill()
+    ours.process.wait()
+    assert java.hear() == "true"
+    soon("our member killed: Curator's goes", killed, java.at, SESSION * 7 / 4 + 1)
+    case("a double barrier: nobody begins before all are in, nobody of ours goes before all have finished")
+
+    ours = Holder(url, "asked", "--until-asked").wait_granted()
+    java.ask("revoke", "mutex", "asked")
+    assert ours.process.wait(PATIENCE) == 0, "ours hears Curator, and lets go"
+    java.ask("revocable", "", "asked")
+    java.ask("lock", "mutex", "asked")
+    assert attempt(url, "asked", "--ask") == 0
+    assert java.ask("asked", "", "asked") == "true", "Curator hears ours"
+    java.ask("unlock", "mutex", "asked")
+    assert attempt(url, "asked", "--ask") == 75, "nobody holds it"
+    case("each asks the other's holder to let go, and is heard")
+
+    upgradable = Converting(url, "convert", "upgradable")
+    assert java.ask("try", "read", "convert") == "true"
+    upgradable.tell("up")
+    time.sleep(0.3)
+    assert not upgradable.has_said_something(), "Curator reads"
+    assert second.ask("try", "read", "convert") == "false", "an upgrade that waits keeps new readers out"
+    java.ask("unlock", "read", "convert")
+    assert upgradable.hear() == "writing"
+    assert java.ask("try", "read", "convert") == java.ask("try", "write", "convert") == "false"
+    java.tell("lock", "write", "convert")
+    time.sleep(0.5)
+    upgradable.tell("back")
+    assert upgradable.hear() == "upgradable"
+    upgradable.tell("up")
+    assert upgradable.hear() == "writing", "before a writer that waits"
+    upgradable.tell("back")
+    assert upgradable.hear() == "upgradable"
+    upgradable.tell("down")
+    assert upgradable.hear() == "reading"
+    time.sleep(0.3)
+    assert not java.has_said_something(), "we still read"
+    upgradable.end()
+    assert java.hear() == "true"
+    java.ask("unlock", "write", "convert")
+    writer = Converting(url, "convert", "write")
+    java.tell("lock", "write", "convert")
+    time.sleep(0.5)
+    second.tell("lock", "read", "convert")
+    time.sleep(0.5)
+    writer.tell("down")
+    assert writer.hear() == "reading"
+    time.sleep(0.3)
+    assert not java.has_said_something() and not second.has_said_something(), "a writer waits for us, and a reader for it"
+    writer.end()
+    assert java.hear() == "true" and not second.has_said_something()
+    java.ask("unlock", "write", "convert")
+    assert second.hear() == "true"
+    second.ask("unlock", "read", "convert")
+    case("upgrades and downgrades beside Curator's readers and writers that hold and wait")
 
     ours = Holder(url, "leader", "--elect", "rust").wait_granted()
     java.ask("stand", "java", "leader")

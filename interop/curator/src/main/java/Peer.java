@@ -4,10 +4,12 @@ import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.barriers.DistributedBarrier;
+import org.apache.curator.framework.recipes.barriers.DistributedDoubleBarrier;
 import org.apache.curator.framework.recipes.leader.LeaderLatch;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
@@ -22,6 +24,8 @@ public class Peer {
     private static final Map<String, InterProcessReadWriteLock> PAIRS = new HashMap<>();
     private static final Map<String, Lease> LEASES = new HashMap<>();
     private static final Map<String, LeaderLatch> LATCHES = new HashMap<>();
+    private static final Map<String, DistributedDoubleBarrier> DOUBLES = new HashMap<>();
+    private static final Semaphore ASKED = new Semaphore(0);
     private static CuratorFramework client;
 
     public static void main(String[] args) throws Exception {
@@ -59,6 +63,14 @@ public class Peer {
             case "lock": return String.valueOf(lock(kind, name).acquire(15, TimeUnit.SECONDS));
             case "unlock": lock(kind, name).release(); return "done";
             case "revoke": Revoker.attemptRevoke(client, lock(kind, name).getParticipantNodes().iterator().next()); return "done";
+            case "revocable": LOCKS.put(name, new InterProcessMutex(client, "/" + name)); LOCKS.get(name).makeRevocable(l -> ASKED.release()); return "done";
+            case "asked": return String.valueOf(ASKED.tryAcquire(15, TimeUnit.SECONDS));
+            case "enter": {
+                DistributedDoubleBarrier barrier = new DistributedDoubleBarrier(client, "/" + name, Integer.parseInt(words[3]));
+                DOUBLES.put(name, barrier);
+                return String.valueOf(barrier.enter(15, TimeUnit.SECONDS));
+            }
+            case "exit": return String.valueOf(DOUBLES.remove(name).leave(15, TimeUnit.SECONDS));
             case "permit": {
                 int limit = Integer.parseInt(words[3]);
                 Lease lease = new InterProcessSemaphoreV2(client, "/" + name, limit).acquire(Integer.parseInt(kind), TimeUnit.SECONDS);
