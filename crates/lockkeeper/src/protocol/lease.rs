@@ -221,6 +221,12 @@ impl Leases {
         (kept.answered, kept.unconfirmed) = (true, false);
         let until = kept.deadline.max(deadline(since, ttl, self.drift));
         let due = kept.renew.then(|| since.plus(ttl / 3));
+        // A fixed lease is whole now: what was due for it is not any more.
+        if due.is_none()
+            && let Some(before) = kept.due.take()
+        {
+            self.due.remove(before, id);
+        }
         self.move_to(id, until, due);
         out.push(Change::Extended(id, until));
     }
@@ -366,6 +372,12 @@ mod tests {
         leases.renewed(id(1), at(101), TTL, &mut out);
         assert_eq!(out.last(), Some(&Change::Extended(id(1), at(128))));
         assert_eq!((leases.take_due(at(127), 9), leases.take_all()), (vec![], vec![]), "from then on it is fixed");
+        // The same where the answer comes late, and the next try was due already.
+        leases.add(id(2), at(101), Duration::from_secs(2), false, true);
+        leases.unanswered(id(2), at(101), &mut out);
+        leases.renewed(id(2), at(101), TTL, &mut out);
+        assert_eq!((leases.take_due(at(127), 9), leases.next_timer()), (vec![], Some(at(128))));
+        leases.forget(id(2));
         leases.take_over(at(128), &mut out);
         assert_eq!(out.last(), Some(&Change::Over(id(1))));
     }

@@ -172,11 +172,10 @@ fn the_model_of_the_scripts_answers_every_call_as_a_server_does() {
             let place = places[dice.below(5) as usize];
             let patience = if dice.chance(100) { now - 1_000_000 } else { now + 2_000_000 };
             let refuse = if dice.chance(300) { now + 1_500_000 } else { 0 };
-            let how = *[How::Join, How::Join, How::Try, How::Check].get(dice.below(4) as usize).expect("one of four");
+            let how = *[How::Join, How::Join, How::Try].get(dice.below(3) as usize).expect("one of three");
             let how_word = match how {
                 How::Join => "join",
                 How::Try => "try",
-                How::Check => "check",
             };
             let convert = {
                 let hold = places[dice.below(5) as usize].claim;
@@ -232,9 +231,8 @@ fn the_model_of_the_scripts_answers_every_call_as_a_server_does() {
                     (format!("withdraw {place:?} refuse {refuse}"), vec![done(answer[0] == "D")], vec![done(found)])
                 }
                 7..=8 => {
-                    let how = if how == How::Check { How::Join } else { how };
                     let mut words = place_words(&convert);
-                    words.extend([patience.to_string(), if how == How::Try { "try" } else { "join" }.to_owned(), "0".to_owned()]);
+                    words.extend([patience.to_string(), how_word.to_owned(), "0".to_owned()]);
                     let real = Server::reply(&server.call(CONVERT, &words));
                     let (said, _) = model.convert(server.now, UNITS, None, convert, how, patience);
                     (format!("convert {convert:?} {how:?}"), vec![real], vec![said])
@@ -271,7 +269,10 @@ fn the_model_of_the_scripts_answers_every_call_as_a_server_does() {
             assert!(same, "the server holds {holders:?}; {}", told());
             let expected: Vec<u16> = model.line.iter().map(|s| s.place.claim).collect();
             assert_eq!(line, expected, "{}", told());
-            assert_eq!(words, model.words.keys().copied().collect::<Vec<_>>(), "{}", told());
+            // The last of them goes with its key, and reading takes time.
+            let due = model.words.iter().filter(|(_, until)| **until > after + NEAR_US).map(|(claim, _)| claim);
+            let same = words.iter().all(|word| model.words.contains_key(word)) && due.into_iter().all(|claim| words.contains(claim));
+            assert!(same, "the server has words of {words:?}; {}", told());
         }
     }
     println!("scripts: {calls} calls, answered alike by redis-server and the model, keys alike after each: {met:?}");

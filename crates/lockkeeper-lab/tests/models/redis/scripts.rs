@@ -59,7 +59,6 @@ pub enum Told {
 pub enum How {
     Join,
     Try,
-    Check,
 }
 
 /// What a script can get wrong.
@@ -366,9 +365,6 @@ impl Run<'_> {
         self.settle();
         if let Some(granted) = self.granted.take() {
             return granted;
-        }
-        if how == How::Check {
-            return Reply::Gone;
         }
         if let Some(score) = self.lock.line.iter().find(|s| s.place == place).map(|s| s.score) {
             self.live(place.claim);

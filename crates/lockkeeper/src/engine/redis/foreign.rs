@@ -55,6 +55,11 @@ struct Entry {
     phase: Phase,
     /// A request went out whose outcome is not known.
     doubtful: bool,
+    /// How many requests are not answered, and which connection the last of them went over.
+    in_flight: u32,
+    asked_over: u64,
+    /// Until when the server takes a request of its that is still on its way.
+    in_time_until: Ticks,
     /// It is being given back: nothing of it is asked again, or it would arrive behind its own release.
     leaving: bool,
     /// It has been told to wait before.

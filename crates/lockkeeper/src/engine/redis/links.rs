@@ -12,7 +12,7 @@ use super::options::RedisOptions;
 use super::pipe::{Broken, OnPush};
 use super::resp::Value;
 use super::script::Call;
-use super::wire::{Answered, Link, Parting, Started, either};
+use super::wire::{Answered, Counted, Link, Started, either};
 use crate::clock::Ticks;
 use crate::engine::{Context, End, Event, WatchId};
 use crate::error::{Error, Result};
@@ -30,7 +30,7 @@ pub(super) struct Links {
     side: Arc<Link>,
     closed: AtomicBool,
     /// How many withdrawals and releases are not answered.
-    parting: AtomicUsize,
+    parting: Arc<AtomicUsize>,
 }
 
 impl Links {
@@ -39,7 +39,7 @@ impl Links {
         let label = client_name(&context.who.program, context.who.pid);
         let main = Link::new(options.clone(), context.clock.clone(), label.clone(), on_push);
         let side = Link::new(options.clone(), context.clock.clone(), format!("{label}:renewals"), Arc::new(|_, _| {}));
-        Self { options, context, main, side, closed: AtomicBool::new(false), parting: AtomicUsize::new(0) }
+        Self { options, context, main, side, closed: AtomicBool::new(false), parting: Arc::default() }
     }
 
     /// The first connection, and the tasks that keep both going. `heard` is told the server's clock, with our reading from
@@ -108,9 +108,14 @@ impl Links {
         }
     }
 
+    /// What is not over when the connections are to end is waited for.
+    pub(super) fn parting(&self) -> Counted {
+        Counted::new(&self.parting)
+    }
+
     /// Follows a withdrawal or a release to its end.
     pub(super) async fn ended(&self, started: Started, call: &Call) -> (End, Option<Answered>) {
-        let _parting = Parting::new(&self.parting);
+        let _parting = self.parting();
         match self.run(&self.main, started, call, self.options.connect_timeout).await {
             Ok(answered) => {
                 let end = match answered.value.items().first().and_then(Value::text) {
@@ -151,7 +156,7 @@ impl Links {
     /// Ends both connections, once places and holds that are being left are gone: a server that does not know the script yet
     /// needs a second message.
     pub(super) async fn close(&self) {
-        self.main.settled(&self.parting, self.options.request_timeout).await;
+        self.main.settled(&self.parting, self.options.request_timeout * 5 / 4).await;
         self.main.close();
         self.side.close();
     }

@@ -19,6 +19,9 @@ use crate::id::{ClaimId, HoldId, LeaseId};
 /// How many leases one script call renews: a longer call would make the others wait.
 pub(super) const RENEWALS_PER_CALL: usize = 100;
 
+/// How many claims one message asks about: the last of more would be asked when its time is over by the server's clock.
+const RECHECKED_AT_ONCE: usize = 500;
+
 /// One server, written to in one layout.
 pub(super) struct Server<O: Opened> {
     options: Arc<RedisOptions>,
@@ -42,7 +45,7 @@ pub(super) trait Opened: Asking + Parting + Telling {
     fn closing(&self);
 
     /// Follows a withdrawal or a release to its end.
-    fn ended(&self, id: ClaimId, call: &Call, started: Started) -> impl Future<Output = (End, Option<Answered>)> + Send {
+    fn ended(self: &Arc<Self>, id: ClaimId, call: &Call, started: Started) -> impl Future<Output = (End, Option<Answered>)> + Send {
         async move {
             let (end, answered) = self.links().ended(started, call).await;
             if !matches!(end, End::Unknown(_)) {
@@ -82,12 +85,12 @@ pub(super) trait Parting: Send + Sync + Sized + 'static {
     fn renew(self: &Arc<Self>, leases: &[LeaseId]) -> Answer<Vec<Renewal>>;
 
     /// The last message about a claim: what it was granted is given back, its place is left. `None`: there is nothing of it.
-    fn leave(&self, id: ClaimId) -> Option<(Call, Started)>;
+    fn leave(self: &Arc<Self>, id: ClaimId) -> Option<(Call, Started)>;
 
     fn release(self: &Arc<Self>, holds: &[HoldId], again: Option<&Claim>) -> Answer<Released>;
 
     /// It is over, and the server knows.
-    fn forget(&self, id: ClaimId);
+    fn forget(self: &Arc<Self>, id: ClaimId);
 }
 
 /// How a layout tells who holds what, and changes what is no lock.
@@ -213,13 +216,27 @@ impl<O: Opened> Engine for Server<O> {
 
 /// Asks about claims that stand in line, and about holds by renewing them.
 fn recheck<O: Opened>(opened: &Arc<O>, claims: &[ClaimId]) -> Answer<Vec<Attempt>> {
+    let opened = opened.clone();
+    let (first, rest) = claims.split_at(claims.len().min(RECHECKED_AT_ONCE));
+    let (first, rest) = (recheck_some(&opened, first), rest.to_vec());
+    Answer::later(async move {
+        let mut attempts = first.await;
+        for some in rest.chunks(RECHECKED_AT_ONCE) {
+            attempts.extend(recheck_some(&opened, some).await);
+        }
+        attempts
+    })
+}
+
+/// Sends one message, and follows it to its answers.
+fn recheck_some<O: Opened>(opened: &Arc<O>, claims: &[ClaimId]) -> impl Future<Output = Vec<Attempt>> + Send + 'static {
     let calls: Vec<(ClaimId, Option<Call>)> = claims.iter().map(|id| (*id, opened.again(*id))).collect();
     let commands: Vec<_> = calls.iter().filter_map(|(_, call)| call.as_ref().map(Call::by_name)).collect();
     let mut answers = opened.links().main.start(&commands).each();
     let held: Vec<LeaseId> = calls.iter().filter(|(_, call)| call.is_none()).map(|(id, _)| (*id).into()).collect();
     let renewals = if held.is_empty() { Answer::Now(Vec::new()) } else { opened.renew(&held) };
     let opened = opened.clone();
-    Answer::later(async move {
+    async move {
         let patience = opened.links().options.request_timeout;
         let mut renewals = renewals.get().await.into_iter();
         let mut attempts = Vec::with_capacity(calls.len());
@@ -233,7 +250,7 @@ fn recheck<O: Opened>(opened: &Arc<O>, claims: &[ClaimId]) -> Answer<Vec<Attempt
             });
         }
         attempts
-    })
+    }
 }
 
 /// What the renewal of a hold says about it.

@@ -57,6 +57,8 @@ struct Shared {
     socket: Option<Arc<OwnedFd>>,
     /// A thread waits on it.
     watched: AtomicBool,
+    /// The driver came while a caller read: that one calls it when it is done.
+    missed: AtomicBool,
 }
 
 /// What was read and is not dealt out yet.
@@ -65,7 +67,6 @@ struct Input {
     bytes: Vec<u8>,
     read: u64,
     on_push: OnPush,
-    last_read: Instant,
     /// Why nothing can be read any more; found by a caller, told by the driver.
     failed: Option<String>,
 }
@@ -83,6 +84,8 @@ struct State {
     /// The driver's timer is set for long, because nothing was sent for a while.
     dozing: bool,
     sent_since_tick: bool,
+    /// When the last reply came.
+    answered: Instant,
     ended: Option<String>,
 }
 
@@ -106,10 +109,12 @@ impl Pipe {
             driver: None,
             dozing: false,
             sent_since_tick: false,
+            answered: Instant::now(),
             ended: None,
         };
-        let input = Input { scratch: vec![0; READ_BYTES], bytes: Vec::new(), read: 0, on_push, last_read: Instant::now(), failed: None };
-        let pipe = Self(Arc::new(Shared { state: Mutex::new(state), input: Mutex::new(input), socket, watched: AtomicBool::new(false) }));
+        let input = Input { scratch: vec![0; READ_BYTES], bytes: Vec::new(), read: 0, on_push, failed: None };
+        let (watched, missed) = (AtomicBool::new(false), AtomicBool::new(false));
+        let pipe = Self(Arc::new(Shared { state: Mutex::new(state), input: Mutex::new(input), socket, watched, missed }));
         let timer = Box::pin(tokio::time::sleep(reply_within / 4));
         let driver = Driver { pipe: pipe.clone(), reader, writer, reply_within, timer };
         (pipe, driver.run())
@@ -183,6 +188,64 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Reads what has come, and deals it out in the calling thread.
+    fn read(&self, socket: &OwnedFd, input: &mut Input) -> Took {
+        if input.failed.is_some() || self.lock().ended.is_some() {
+            return Took::Over;
+        }
+        let mut took = Took::Nothing;
+        loop {
+            match nix::unistd::read(socket, &mut input.scratch) {
+                // The driver finds the end of the stream by itself.
+                Ok(0) => return Took::Over,
+                Ok(length) => {
+                    took = Took::Something;
+                    if let Err(why) = input.took(length, self) {
+                        input.failed = Some(why);
+                        return took;
+                    }
+                    // A short read was the last for now.
+                    if length < input.scratch.len() {
+                        return took;
+                    }
+                }
+                Err(nix::errno::Errno::EINTR) => {}
+                Err(nix::errno::Errno::EAGAIN) => return took,
+                Err(error) => {
+                    input.failed = Some(format!("receiving failed: {}", io::Error::from(error)));
+                    return Took::Over;
+                }
+            }
+        }
+    }
+
+    /// The reader's place, for the driver: it waits for nobody, because a caller that reads runs code of others, and the keeper's
+    /// thread has leases to renew. `None`: whoever reads calls it afterwards.
+    fn input_for_driver(&self, waker: &Waker) -> Option<MutexGuard<'_, Input>> {
+        for _ in 0..2 {
+            match self.input.try_lock() {
+                Ok(input) => return Some(input),
+                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+                // Once more after it was noted: the one who reads may just have looked for the note.
+                Err(TryLockError::WouldBlock) => {
+                    self.lock().driver = Some(waker.clone());
+                    self.missed.store(true, Ordering::SeqCst);
+                }
+            }
+        }
+        None
+    }
+
+    /// Calls the driver, if it came while a caller read.
+    fn make_up(&self) {
+        if self.missed.load(Ordering::SeqCst) && self.missed.swap(false, Ordering::SeqCst) {
+            let driver = self.lock().driver.take();
+            if let Some(driver) = driver {
+                driver.wake();
+            }
+        }
+    }
 }
 
 impl Inlet for Shared {
@@ -206,40 +269,16 @@ impl Inlet for Shared {
             Err(TryLockError::WouldBlock) if patient => self.input.lock().unwrap_or_else(PoisonError::into_inner),
             Err(TryLockError::WouldBlock) => return Took::Nothing,
         };
-        if input.failed.is_some() || self.lock().ended.is_some() {
-            return Took::Over;
-        }
-        let mut took = Took::Nothing;
-        loop {
-            match nix::unistd::read(&**socket, &mut input.scratch) {
-                // The driver finds the end of the stream by itself.
-                Ok(0) => return Took::Over,
-                Ok(length) => {
-                    took = Took::Something;
-                    if let Err(why) = input.took(length, self) {
-                        input.failed = Some(why);
-                        return took;
-                    }
-                    // A short read was the last for now.
-                    if length < input.scratch.len() {
-                        return took;
-                    }
-                }
-                Err(nix::errno::Errno::EINTR) => {}
-                Err(nix::errno::Errno::EAGAIN) => return took,
-                Err(error) => {
-                    input.failed = Some(format!("receiving failed: {}", io::Error::from(error)));
-                    return Took::Over;
-                }
-            }
-        }
+        let took = self.read(socket, &mut input);
+        drop(input);
+        self.make_up();
+        took
     }
 }
 
 impl Input {
     /// Deals out what is complete, now that so many bytes more stand in the scratch buffer.
     fn took(&mut self, length: usize, shared: &Shared) -> Result<(), String> {
-        self.last_read = Instant::now();
         self.bytes.extend_from_slice(self.scratch.get(..length).unwrap_or_default());
         let mut at = 0;
         let done = loop {
@@ -269,7 +308,11 @@ impl Input {
             }
             value => value,
         };
-        let waiting = shared.lock().waiting.pop_front();
+        let waiting = {
+            let mut state = shared.lock();
+            state.answered = Instant::now();
+            state.waiting.pop_front()
+        };
         match waiting {
             Some(Waiting { reply, .. }) => {
                 if let Some(reply) = reply {
@@ -375,7 +418,7 @@ impl Driver {
 
     /// Reads once and deals out what is complete.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), String>> {
-        let mut input = self.pipe.0.input.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(mut input) = self.pipe.0.input_for_driver(cx.waker()) else { return Poll::Pending };
         if let Some(why) = input.failed.take() {
             return Poll::Ready(Err(why));
         }
@@ -390,11 +433,10 @@ impl Driver {
         Poll::Ready(input.took(length, &self.pipe.0))
     }
 
-    fn last_read(&self) -> Instant {
-        self.pipe.0.input.lock().unwrap_or_else(PoisonError::into_inner).last_read
-    }
-
     /// Ends the connection when a reply is overdue; asks for a sign of life when it was idle for long.
+    ///
+    /// A message of many commands has one time, and its last reply may be due long after it; so the next reply counts from the one
+    /// before it.
     ///
     /// One timer ticks four times in the time that a reply may take, and only while something is sent: a timer for each
     /// request would cost more than the request's own bookkeeping.
@@ -402,20 +444,21 @@ impl Driver {
         let tick = self.reply_within / 4;
         while self.timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
-            let last_read = self.last_read();
             let mut state = self.pipe.lock();
-            let oldest = state.waiting.front().map(|w| w.since);
+            let answered = state.answered;
+            let oldest = state.waiting.front().map(|w| w.since.max(answered));
             if oldest.is_some_and(|since| now >= since + self.reply_within) {
                 return Poll::Ready(format!("the server did not answer within {:?}", self.reply_within));
             }
             let quiet = !std::mem::take(&mut state.sent_since_tick) && oldest.is_none();
             state.dozing = quiet;
-            drop(state);
-            if quiet && now >= last_read + IDLE_PING {
-                self.pipe.0.input.lock().unwrap_or_else(PoisonError::into_inner).last_read = now;
+            if quiet && now >= answered + IDLE_PING {
+                state.answered = now;
+                drop(state);
                 self.pipe.queue(&[Command::new(["PING"])], || None);
             } else {
-                self.timer.as_mut().reset(if quiet { last_read.max(now) + IDLE_PING } else { now + tick });
+                drop(state);
+                self.timer.as_mut().reset(if quiet { answered.max(now) + IDLE_PING } else { now + tick });
             }
         }
         // Woken out of its doze, by the first command for a while.

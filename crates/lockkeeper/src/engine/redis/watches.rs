@@ -42,16 +42,15 @@ impl Watches {
         !std::mem::replace(&mut self.lock().kept, true)
     }
 
-    /// Stops watching: what it was, and whether nobody watches any more.
-    pub(super) fn remove(&self, watch: WatchId) -> (Option<Query>, bool) {
+    /// Stops watching, and tells what it was; `last` is called when nobody watches any more, and before anybody can again.
+    pub(super) fn remove(&self, watch: WatchId, last: impl FnOnce()) -> Option<Query> {
         let mut state = self.lock();
         let gone = state.by_id.remove(&watch);
-        let none_left = state.by_id.is_empty();
-        drop(state);
-        if none_left {
+        if state.by_id.is_empty() {
+            last();
             self.stopped.notify_one();
         }
-        (gone, none_left)
+        gone
     }
 
     pub(super) fn close(&self) {

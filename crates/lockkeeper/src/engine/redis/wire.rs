@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -44,6 +44,8 @@ pub(super) struct Link {
     ended: Notify,
     on_push: OnPush,
     born: u32,
+    /// How often it was connected.
+    made: AtomicU64,
 }
 
 struct State {
@@ -71,6 +73,7 @@ impl Link {
             ended: Notify::new(),
             on_push,
             born: fork_generation(),
+            made: AtomicU64::new(0),
         })
     }
 
@@ -81,6 +84,11 @@ impl Link {
     /// From the next connect on, hears when a key that it read is changed by somebody else.
     pub(super) fn track(&self) {
         self.lock().tracks = true;
+    }
+
+    /// Tells the connection that there is now from earlier ones.
+    pub(super) fn made(&self) -> u64 {
+        self.made.load(Ordering::Acquire)
     }
 
     /// What the server said about itself when it was last connected.
@@ -118,6 +126,7 @@ impl Link {
             }
             state.facts = Some(facts);
             state.pipe = Some(pipe.clone());
+            self.made.fetch_add(1, Ordering::AcqRel);
             state.why = None;
             // What was asked to be heard in the meantime.
             let missed: Vec<Command> =
@@ -258,23 +267,20 @@ impl Link {
 
     /// Listens to a channel from now on, over every reconnect.
     pub(super) fn subscribe(&self, channel: &str) -> Option<oneshot::Receiver<Outcome>> {
-        let pipe = {
-            let mut state = self.lock();
-            if !state.channels.insert(channel.to_owned()) {
-                return None;
-            }
-            state.pipe.clone()?
-        };
-        pipe.send(&[Command::new(["SUBSCRIBE", channel])]).pop()
+        // Sent with the state locked, so that what the server hears last is what stands there.
+        let mut state = self.lock();
+        if !state.channels.insert(channel.to_owned()) {
+            return None;
+        }
+        state.pipe.as_ref()?.send(&[Command::new(["SUBSCRIBE", channel])]).pop()
     }
 
     /// Stops listening to a channel.
     pub(super) fn unsubscribe(&self, channel: &str) {
         let mut state = self.lock();
         if state.channels.remove(channel)
-            && let Some(pipe) = state.pipe.clone()
+            && let Some(pipe) = &state.pipe
         {
-            drop(state);
             drop(pipe.send(&[Command::new(["UNSUBSCRIBE", channel])]));
         }
     }
@@ -391,17 +397,17 @@ impl Link {
     }
 }
 
-/// Counts one withdrawal or release for as long as it is not answered.
-pub(super) struct Parting<'a>(&'a AtomicUsize);
+/// Counts one withdrawal or release for as long as it is not over.
+pub(super) struct Counted(Arc<AtomicUsize>);
 
-impl<'a> Parting<'a> {
-    pub(super) fn new(count: &'a AtomicUsize) -> Self {
+impl Counted {
+    pub(super) fn new(count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::AcqRel);
-        Self(count)
+        Self(count.clone())
     }
 }
 
-impl Drop for Parting<'_> {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }

@@ -79,6 +79,9 @@ impl Asking for Foreign {
                 give_up: None,
                 phase: Phase::Asked,
                 doubtful: false,
+                in_flight: 0,
+                asked_over: 0,
+                in_time_until: Ticks::default(),
                 leaving: false,
                 waited: false,
                 listening: false,
@@ -136,9 +139,18 @@ impl Asking for Foreign {
                 }
                 Said::Late => {
                     let now = self.links.context.clock.now();
-                    if self.state().claims.get(&id).is_none_or(|e| e.give_up.is_some_and(|at| at <= now)) {
+                    let (over, stands) = match self.state().claims.get(&id) {
+                        Some(entry) => (entry.give_up.is_some_and(|at| at <= now), entry.waited && entry.terms.has_line),
+                        None => (true, false),
+                    };
+                    let error = || Error::new(ErrorKind::TimedOut, "the request arrived after its time was over");
+                    if over && stands {
+                        // Its place is there: whoever asked has to leave.
+                        return Attempt::Unknown(error());
+                    }
+                    if over {
                         self.forget(id);
-                        return Attempt::Failed(Error::new(ErrorKind::TimedOut, "the request arrived after its time was over"));
+                        return Attempt::Failed(error());
                     }
                 }
                 Said::Refused(error, certain) => {
@@ -172,6 +184,9 @@ impl Foreign {
         let entry = state.claims.get_mut(&id).filter(|entry| !entry.leaving)?;
         let give_up = entry.give_up.map_or(until, |at| at.min(until));
         let not_after_us = anchor.map_or((1 << 53) - 1, |a| a.server_us_at(give_up));
+        entry.in_flight += 1;
+        entry.asked_over = self.links.main.made();
+        entry.in_time_until = entry.in_time_until.max(give_up);
         entry.phase = Phase::Asked;
         entry.look_at = None;
         Some(entry.terms.ask(
@@ -189,6 +204,10 @@ impl Foreign {
     }
 
     fn said(&self, id: ClaimId, call: &Call, outcome: std::result::Result<Answered, Broken>) -> Said {
+        if let Some(entry) = self.state().claims.get_mut(&id) {
+            entry.in_flight = entry.in_flight.saturating_sub(1);
+            entry.doubtful |= matches!(outcome, Err(Broken::Unknown(_)));
+        }
         let answered = match outcome {
             Ok(answered) => answered,
             Err(broken) => return Said::Refused(self.links.broken(&self.links.main, &broken), matches!(broken, Broken::NotSent(_))),
@@ -254,7 +273,7 @@ impl Foreign {
             entry.listening = true;
             let Some(channel) = entry.terms.channel.clone() else { return Ok(()) };
             *state.channels.entry(channel.clone()).or_default() += 1;
-            drop(state);
+            // The count and what the server is told change together: somebody may stop listening at this moment.
             self.links.main.subscribe(&channel)
         };
         match subscribed {
@@ -286,13 +305,13 @@ impl Foreign {
         *count -= 1;
         if *count == 0 {
             state.channels.remove(channel);
-            drop(state);
             self.links.main.unsubscribe(channel);
         }
     }
 
     pub(super) fn hear_channel(&self, channel: &str) {
-        *self.state().channels.entry(channel.to_owned()).or_default() += 1;
+        let mut state = self.state();
+        *state.channels.entry(channel.to_owned()).or_default() += 1;
         drop(self.links.main.subscribe(channel));
     }
 }

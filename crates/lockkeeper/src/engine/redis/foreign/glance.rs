@@ -65,7 +65,7 @@ impl Telling for Foreign {
     }
 
     fn unwatch(&self, watch: WatchId) {
-        if let (Some(Query::One(kind, name)), _) = self.watches.remove(watch)
+        if let Some(Query::One(kind, name)) = self.watches.remove(watch, || ())
             && let Some(channel) = self.dialect.channel(kind, &name)
         {
             self.hush_channel(&channel);

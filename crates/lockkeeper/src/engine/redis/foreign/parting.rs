@@ -3,16 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::sleep;
+
 use super::{Foreign, Phase};
 use crate::claim::Claim;
+use crate::clock::Ticks;
+use crate::engine::redis::dialect::Terms;
 use crate::engine::redis::errors;
 use crate::engine::redis::opened::{Asking, Opened, Parting, RENEWALS_PER_CALL};
 use crate::engine::redis::resp::Value;
 use crate::engine::redis::script::Call;
-use crate::engine::redis::wire::{Answered, Started};
+use crate::engine::redis::wire::{Answered, Counted, Started};
 use crate::engine::{Answer, End, Line, Released, Renewal};
 use crate::id::{ClaimId, HoldId, LeaseId};
 use crate::lost::Lost;
+
+/// The part of a request's time by which our clock and the server's may differ over it.
+const LATER: u32 = 8;
 
 impl Parting for Foreign {
     /// Renews leases: those whose scripts are the same go together.
@@ -54,7 +61,7 @@ impl Parting for Foreign {
         })
     }
 
-    fn leave(&self, id: ClaimId) -> Option<(Call, Started)> {
+    fn leave(self: &Arc<Self>, id: ClaimId) -> Option<(Call, Started)> {
         let mut state = self.state();
         let entry = state.claims.get_mut(&id)?;
         let nothing_there = entry.phase == Phase::Waiting && !entry.doubtful && !entry.terms.has_line;
@@ -91,15 +98,37 @@ impl Parting for Foreign {
         })
     }
 
-    fn forget(&self, id: ClaimId) {
+    fn forget(self: &Arc<Self>, id: ClaimId) {
         self.hush(id);
-        self.state().claims.remove(&id);
+        let Some(entry) = self.state().claims.remove(&id) else { return };
+        let in_doubt = entry.doubtful || entry.in_flight > 0 && entry.asked_over != self.links.main.made();
+        let over = entry.in_time_until.plus(self.links.options.request_timeout / LATER);
+        if in_doubt && self.links.context.clock.now() < over {
+            let parting = self.links.parting();
+            self.links.context.spawner.spawn(self.clone().free_what_came_late(parting, entry.terms, entry.ttl, over));
+        }
     }
 }
 
 impl Foreign {
+    /// A copy of a request of somebody who left may arrive over a connection that broke, and these layouts have no place for a word
+    /// that would stop it: what it took is given back once no copy is in time any more (G6).
+    async fn free_what_came_late(self: Arc<Self>, _parting: Counted, terms: Arc<Terms>, ttl: Duration, over: Ticks) {
+        let clock = &self.links.context.clock;
+        let until = over.plus(ttl);
+        let mut next = over;
+        while clock.now() < until {
+            sleep(next.since(clock.now())).await;
+            let started = self.links.main.start(&[terms.release.by_name()]);
+            if !matches!(self.links.ended(started, &terms.release).await.0, End::Unknown(_)) {
+                return;
+            }
+            next = clock.now().plus(self.links.options.request_timeout / LATER);
+        }
+    }
+
     /// Renews the holds of one call.
-    async fn renewed(&self, leases: Vec<(LeaseId, Duration)>, call: Call, started: Started) -> Vec<Renewal> {
+    async fn renewed(self: &Arc<Self>, leases: Vec<(LeaseId, Duration)>, call: Call, started: Started) -> Vec<Renewal> {
         let (since, value) = match self.links.renewed(started, &call).await {
             Ok(Answered { before, value, .. }) => (before, value),
             Err(error) => return leases.iter().map(|_| Renewal::Unknown(error.clone())).collect(),

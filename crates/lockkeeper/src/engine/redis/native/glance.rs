@@ -71,9 +71,7 @@ impl Telling for Native {
     }
 
     fn unwatch(&self, watch: WatchId) {
-        if let (_, true) = self.watches.remove(watch) {
-            self.links.main.unsubscribe(&self.keys.watch());
-        }
+        self.watches.remove(watch, || self.links.main.unsubscribe(&self.keys.watch()));
     }
 }
 

@@ -43,7 +43,7 @@ impl Parting for Native {
         })
     }
 
-    fn leave(&self, id: ClaimId) -> Option<(Call, Started)> {
+    fn leave(self: &Arc<Self>, id: ClaimId) -> Option<(Call, Started)> {
         let call = self.recipe().withdraw(id)?;
         let started = self.links.main.start(&[call.by_name()]);
         Some((call, started))
@@ -68,7 +68,7 @@ impl Parting for Native {
         Answer::later(self.clone().released(calls, started, again.cloned()))
     }
 
-    fn forget(&self, id: ClaimId) {
+    fn forget(self: &Arc<Self>, id: ClaimId) {
         self.recipe().forget(id);
     }
 }

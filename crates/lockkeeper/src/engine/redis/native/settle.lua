@@ -376,7 +376,6 @@ local function stand(place, how)
   settle()
   if differs then return differs end
   if granted then return granted_reply(granted) end
-  if how == 'check' then return {'X', text(now)} end
   local score = marked and call('ZSCORE', line, place.member)
   if score then
     live(place)

@@ -7,7 +7,7 @@ local function text(number) return string.format('%.0f', number) end
 -- A request that was delayed in the network must not lock for a caller who has left (R3).
 if now > tonumber(ARGV[11]) then return {'T', text(now)} end
 local got = redis.call('MGET', KEYS[1], KEYS[3], KEYS[4])
-if ARGV[13] == '1' and ARGV[12] ~= 'check' and not got[1] then
+if ARGV[13] == '1' and not got[1] then
   local stored, flags = 0, ''
   if got[2] then
     local version, number, marks = string.match(got[2], '^(%d+):(%d+):(%a*)$')

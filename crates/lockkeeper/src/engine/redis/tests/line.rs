@@ -147,6 +147,19 @@ fn a_check_of_many_places_is_one_message_and_their_sign_of_life() {
 }
 
 #[test]
+fn a_check_of_more_places_than_one_message_carries_asks_about_each() {
+    let server = RedisServer::start();
+    let (one, two) = (Process::of(&server), Process::of(&server));
+    one.take("a", Mode::Exclusive);
+    let waiting: Vec<_> = (0..1100).map(|_| two.queue("a", Mode::Exclusive).id).collect();
+    let answers = two.wait(two.engine.recheck(&waiting));
+    assert_eq!(answers.len(), waiting.len());
+    for (n, answer) in answers.iter().enumerate() {
+        assert!(matches!(answer, Attempt::InLine(place) if place.ahead == Some(n as u32)), "place {n}: {answer:?}");
+    }
+}
+
+#[test]
 fn an_upgradable_hold_beside_readers_stays_the_only_one_when_it_is_made_upgradable_again() {
     let server = RedisServer::start();
     let (one, two, three) = (Process::of(&server), Process::of(&server), Process::of(&server));

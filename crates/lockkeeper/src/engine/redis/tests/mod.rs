@@ -14,6 +14,7 @@ mod keeper;
 mod line;
 mod mutex;
 mod others;
+mod pipe;
 mod recipe;
 mod refusals;
 mod shared_layouts;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::super::keys::Keys;
 use super::super::recipe::{Recipe, Rules, Verdict};
 use super::super::reply::{Push, Reply};
+use super::super::script::Call;
 use crate::claim::{Claim, Identity, Mode};
 use crate::clock::Ticks;
 use crate::engine::{Attempt, Event, Line, Number};
@@ -107,6 +108,22 @@ fn a_place_that_stood_once_is_never_called_gone_by_a_request_that_failed() {
     recipe.ask(at(0), &claim, Line::Join, None);
     assert!(matches!(recipe.unanswered(claim.id, true, refused()), Attempt::Failed(_)));
     assert!(recipe.withdraw(claim.id).is_none());
+}
+
+#[test]
+fn a_copy_of_a_patient_request_stays_refused_also_when_a_later_one_was_in_a_hurry() {
+    let (mut recipe, mut claim) = (recipe(), claim());
+    recipe.heard(1_000_000, at(0));
+    let in_time_until = |call: &Call| call.arguments[10].parse::<u64>().unwrap();
+    let patient = recipe.ask(at(0), &claim, Line::Join, None);
+    recipe.unanswered(claim.id, false, Error::new(ErrorKind::Unknown, "the connection broke"));
+    claim.give_up = Some(at(100));
+    let hasty = recipe.ask(at(50), &claim, Line::Join, None);
+    assert!(in_time_until(&hasty) < in_time_until(&patient));
+    recipe.unanswered(claim.id, false, Error::new(ErrorKind::Unknown, "the connection broke"));
+    let leaving = recipe.withdraw(claim.id).unwrap();
+    let refused_until = leaving.arguments[10].parse::<u64>().unwrap();
+    assert!(refused_until > in_time_until(&patient), "{refused_until}");
 }
 
 #[test]

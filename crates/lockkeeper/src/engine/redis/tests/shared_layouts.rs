@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::options::{Layout, RedisOptions, RedissonLock, ValueFormat};
+use super::super::options::{Address, Layout, RedisOptions, RedissonLock, ValueFormat};
+use super::proxy::{Proxy, Way};
 use super::server::RedisServer;
-use super::support::{Process, granted, options};
+use super::support::{Process, granted, options, until};
 use crate::claim::Mode;
-use crate::engine::{Attempt, Change, End, Event, Number, Query, Renewal, WatchId};
+use crate::engine::{Attempt, Change, End, Event, Line, Number, Query, Renewal, WatchId};
 use crate::error::ErrorKind;
 use crate::id::ClaimId;
 use crate::name::{Kind, Name};
@@ -384,6 +385,64 @@ fn rsemaphore_is_counted_with_java_and_our_permits_end_with_their_holder() {
     granted(two.attempt_until(&next));
     let refused = two.wait(two.engine.write(&Change::Resize(Name::new("s").unwrap(), 9)));
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unsupported, "nobody knows how many there are");
+}
+
+#[test]
+fn g6_what_a_late_request_takes_for_nobody_is_given_back_once_no_copy_is_in_time_any_more() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    for mut options in [plain(&server), redisson(&server, RedissonLock::Plain), redisson(&server, RedissonLock::Fair)] {
+        options.address = Address::Tcp("127.0.0.1".into(), proxy.port());
+        let patience = options.request_timeout;
+        let process = Process::with(options);
+        // The server learns the scripts, so that the fault meets the call that it is meant for.
+        let (warm, _) = process.take("warm", Mode::Exclusive);
+        assert!(matches!(process.release(warm.id), End::Freed));
+        proxy.hold_present(Way::Up);
+        let (asked_at, claim) = (Instant::now(), process.exclusive("a"));
+        let asked = process.engine.attempt(&claim, Line::Join);
+        until("the request is on its way", || proxy.held(Way::Up) > 0);
+        proxy.cut_client();
+        assert!(matches!(process.wait(asked), Attempt::Unknown(_)));
+        process.link(true);
+        assert!(matches!(process.withdraw(claim.id), End::NotOurs));
+        proxy.heal();
+        until("the late request has arrived, and locks for nobody", || server.command(&["EXISTS", "a"]) == ["1"]);
+        until("it is free", || server.command(&["EXISTS", "a"]) == ["0"]);
+        let (took, at_most) = (asked_at.elapsed(), patience + patience / 4);
+        assert!(took < at_most + Duration::from_secs(1), "free after {took:?}, not within {at_most:?}");
+        // Nothing of it comes later: whoever takes it from now on has it.
+        let (held, _) = process.take("a", Mode::Exclusive);
+        assert!(matches!(process.renew(held.id), Renewal::Extended { .. }));
+        assert!(matches!(process.release(held.id), End::Freed));
+    }
+}
+
+#[test]
+fn whoever_begins_to_listen_while_another_stops_is_heard() {
+    let server = RedisServer::start();
+    for process in [Process::with(redisson(&server, RedissonLock::Plain)), Process::of(&server)] {
+        let query = Query::One(Kind::Lock, Name::new("a").unwrap());
+        let watch = |n| assert!(process.wait(process.engine.watch(WatchId(n), &query)).is_ok());
+        watch(0);
+        for n in 0..300 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| process.engine.unwatch(WatchId(n)));
+                scope.spawn(|| watch(n + 1));
+            });
+            // Behind both on the same connection.
+            let claim = process.exclusive("b");
+            granted(process.attempt(&claim));
+            assert!(matches!(process.release(claim.id), End::Freed));
+            let channels = server.command(&["PUBSUB", "CHANNELS", "*"]);
+            assert!(
+                channels.iter().any(|c| c == "redisson_lock__channel:{a}" || c.starts_with("lockkeeper:watch")),
+                "round {n}: {channels:?}"
+            );
+        }
+        process.engine.unwatch(WatchId(300));
+        until("nobody listens", || !server.command(&["PUBSUB", "CHANNELS", "*"]).iter().any(|c| c.contains("{a}") || c.contains("watch")));
+    }
 }
 
 #[test]

@@ -1,0 +1,238 @@
+//! What answers and pushes mean.
+
+use std::time::Duration;
+
+use super::super::record;
+use super::super::reply::{Push, Reply};
+use super::{Entry, Held, Phase, Recipe};
+use crate::clock::Ticks;
+use crate::engine::{Attempt, Event, Grant, Lease, Number, Place as Standing, Which as What};
+use crate::error::{Error, ErrorKind};
+use crate::id::{ClaimId, HoldId, LeaseId};
+use crate::lost::Lost;
+use crate::name::Kind;
+
+/// What an answer comes to.
+#[derive(Debug)]
+pub(in crate::engine::redis) enum Verdict {
+    /// Tell the keeper.
+    Tell(Attempt),
+    /// It came too late by the server's clock, which we know better now: send it again.
+    Again,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Pushed {
+    order: u64,
+    grant_number: u64,
+    lease: Lease2,
+}
+
+/// A pushed lease: how long, and since when at the earliest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Lease2 {
+    ttl: Duration,
+    since: Option<Ticks>,
+}
+
+impl Recipe {
+    /// What the answer to a request means; it was number `order` of everything that was read.
+    pub(in crate::engine::redis) fn answered(&mut self, now: Ticks, before: Ticks, id: ClaimId, order: u64, reply: Reply) -> Verdict {
+        self.heard(reply.now_us(), before);
+        let asking = match self.claims.get_mut(&id) {
+            Some(Entry::Asking(asking)) => asking,
+            Some(Entry::Held(held)) => return Verdict::Tell(crossed(id, held.kind, before, &reply)),
+            None => return Verdict::Tell(Attempt::Busy(None)),
+        };
+        asking.in_flight = asking.in_flight.saturating_sub(1);
+        let pushed = asking.pushed.take().filter(|p| p.order > order);
+        let (kind, limit, hold) = (asking.kind, asking.limit, asking.hold);
+        let shown = |holder: &str, rest: Duration| record::holder(holder, kind, limit, Some(rest)).map(Box::new);
+        match reply {
+            Reply::Granted { number, ttl, .. } => {
+                let lease = Lease { id: lease_of(id, hold), ttl, since: Some(before), confirm: false };
+                self.hold(id);
+                Verdict::Tell(Attempt::Granted(Grant { number: number_of(kind, number), lease: Some(lease) }))
+            }
+            Reply::InLine { ahead, rest, holder, .. } => {
+                if let Some(pushed) = pushed
+                    && let Some(grant) = grant_of(now, id, hold, kind, &pushed)
+                {
+                    self.hold(id);
+                    return Verdict::Tell(Attempt::Granted(grant));
+                }
+                (asking.phase, asking.stood) = (Phase::InLine, true);
+                let holder = shown(&holder, rest);
+                self.ask_when(now, id, ahead, rest);
+                Verdict::Tell(Attempt::InLine(Standing { ahead: Some(ahead), holder }))
+            }
+            Reply::Busy { rest, holder, .. } => {
+                let holder = shown(&holder, rest);
+                self.refused(now, id);
+                Verdict::Tell(Attempt::Busy(holder))
+            }
+            Reply::Late { .. } if asking.leaving || asking.give_up.is_some_and(|at| at <= now) => {
+                let (certain, leaving) = (!asking.doubtful && !asking.stood, asking.leaving);
+                let error = Error::new(ErrorKind::TimedOut, "the request arrived after its time was over");
+                if !certain && !leaving {
+                    // What an earlier request did is there: whoever asked has to leave.
+                    return Verdict::Tell(Attempt::Unknown(error));
+                }
+                self.forget_unless_leaving(id);
+                Verdict::Tell(Attempt::Failed(error))
+            }
+            Reply::Late { .. } => Verdict::Again,
+            Reply::OtherLimit { stored, .. } => {
+                self.refused(now, id);
+                let text = format!(
+                    "the semaphore has {stored} permits and it was asked for with {limit}: use {stored}, or change the limit with resize"
+                );
+                Verdict::Tell(Attempt::Failed(Error::new(ErrorKind::LimitMismatch, text)))
+            }
+            Reply::Full { .. } => {
+                self.refused(now, id);
+                let text = "16384 places stand in line for this name already: ask later, or with try_lock";
+                Verdict::Tell(Attempt::Failed(Error::new(ErrorKind::Refused, text).temporary(true)))
+            }
+            Reply::Gone { .. } => {
+                self.forget(id);
+                Verdict::Tell(Attempt::Failed(Error::new(ErrorKind::Lost, "the hold is not ours any more")))
+            }
+            Reply::NotUpgradable { .. } => {
+                self.forget(id);
+                Verdict::Tell(Attempt::Failed(Error::new(ErrorKind::WouldDeadlock, "only an upgradable hold upgrades")))
+            }
+        }
+    }
+
+    /// A request whose answer did not come: `certain` when it was not sent, or was refused as a whole.
+    pub(in crate::engine::redis) fn unanswered(&mut self, id: ClaimId, certain: bool, error: Error) -> Attempt {
+        let Some(Entry::Asking(asking)) = self.claims.get_mut(&id) else { return Attempt::Failed(error) };
+        asking.in_flight = asking.in_flight.saturating_sub(1);
+        // The next connection counts what it reads from the beginning.
+        asking.pushed = None;
+        asking.doubtful |= !certain;
+        // A place that was there before this request is still there.
+        if asking.doubtful || asking.leaving || asking.stood {
+            return Attempt::Unknown(error);
+        }
+        self.forget(id);
+        Attempt::Failed(error)
+    }
+
+    /// What a push means to the keeper.
+    pub(in crate::engine::redis) fn pushed(&mut self, now: Ticks, order: u64, push: &Push) -> Option<Event> {
+        match push {
+            Push::Granted { claim, number, now_us, lease } => {
+                let id = ClaimId(*claim);
+                let since = self.anchor.map(|a| a.since(*now_us, now, self.rules.drift_permille));
+                let Some(Entry::Asking(asking)) = self.claims.get_mut(&id) else { return None };
+                if asking.leaving {
+                    return None;
+                }
+                let pushed = Pushed { order, grant_number: *number, lease: Lease2 { ttl: *lease, since } };
+                if asking.phase == Phase::Asked {
+                    asking.pushed = Some(pushed);
+                    return None;
+                }
+                let (hold, kind) = (asking.hold, asking.kind);
+                let Some(grant) = grant_of(now, id, hold, kind, &pushed) else {
+                    // Read so late that it may have passed on: no grant, only a reason to ask (R1).
+                    return Some(Event::Wake { claim: id });
+                };
+                self.hold(id);
+                Some(Event::Granted { claim: id, grant })
+            }
+            Push::First { claim, rest } => {
+                self.ask_when(now, ClaimId(*claim), 0, *rest);
+                None
+            }
+            Push::Taken { claim } => {
+                let id = ClaimId(*claim);
+                matches!(self.claims.get(&id), Some(Entry::Held(_))).then(|| {
+                    self.forget(id);
+                    Event::Ended { which: What::Hold(id), why: Lost::TakenAway }
+                })
+            }
+        }
+    }
+
+    fn hold(&mut self, id: ClaimId) {
+        let Some(Entry::Asking(asking)) = self.claims.get(&id) else { return };
+        if asking.leaving {
+            return;
+        }
+        self.asks.remove(&(asking.ask_at.unwrap_or_default(), id));
+        if let Some(hold) = asking.hold {
+            // Its caller may have left meanwhile, and the hold is to be as it was: so it stays known.
+            if let Some(Entry::Asking(asking)) = self.claims.get_mut(&id) {
+                asking.ask_at = None;
+            }
+            let before = match self.claims.get_mut(&hold) {
+                Some(Entry::Held(held)) => held.converted.replace(id),
+                _ => None,
+            };
+            if let Some(before) = before.filter(|before| *before != id) {
+                self.claims.remove(&before);
+            }
+        } else {
+            let held = Held {
+                record: asking.record.clone(),
+                kind: asking.kind,
+                ttl: asking.place.ttl,
+                refuse_us: asking.refuse_us(),
+                converting_us: 0,
+                converted: None,
+            };
+            self.claims.insert(id, Entry::Held(held));
+        }
+    }
+
+    /// It has nothing, and its caller is told so. While a copy of its request may still be on its way it stays known, so that
+    /// [`Recipe::withdraw`] leaves word of it.
+    fn refused(&mut self, now: Ticks, id: ClaimId) {
+        let server_us = self.server_us(now);
+        let copy = matches!(self.claims.get(&id), Some(Entry::Asking(asking)) if asking.refuse_us() > server_us);
+        if !copy {
+            self.forget(id);
+        }
+    }
+
+    fn forget_unless_leaving(&mut self, id: ClaimId) {
+        if self.wants(id) {
+            self.forget(id);
+        }
+    }
+}
+
+fn lease_of(id: ClaimId, hold: Option<HoldId>) -> LeaseId {
+    hold.unwrap_or(id).into()
+}
+
+fn number_of(kind: Kind, number: u64) -> Number {
+    if kind == Kind::Semaphore { Number::None } else { Number::Ours(number) }
+}
+
+/// What an answer says that comes when its claim is held already, because a push or another answer was faster.
+fn crossed(id: ClaimId, kind: Kind, before: Ticks, reply: &Reply) -> Attempt {
+    match *reply {
+        Reply::Granted { number, ttl, .. } => {
+            let lease = Lease { id: id.into(), ttl, since: Some(before), confirm: false };
+            Attempt::Granted(Grant { number: number_of(kind, number), lease: Some(lease) })
+        }
+        // It was in line when the server answered; the grant came behind.
+        Reply::InLine { ahead, .. } => Attempt::InLine(Standing { ahead: Some(ahead), holder: None }),
+        // The hold's own lease decides.
+        _ => Attempt::Unknown(Error::new(ErrorKind::Unknown, "it was granted while it was asked about")),
+    }
+}
+
+/// The grant that a push means; `None` when its lease may be over already.
+fn grant_of(now: Ticks, id: ClaimId, hold: Option<HoldId>, kind: Kind, pushed: &Pushed) -> Option<Grant> {
+    let Lease2 { ttl, since } = pushed.lease;
+    if since.is_some_and(|since| since.plus(ttl) <= now) {
+        return None;
+    }
+    let lease = Lease { id: lease_of(id, hold), ttl, since, confirm: true };
+    Some(Grant { number: number_of(kind, pushed.grant_number), lease: Some(lease) })
+}
