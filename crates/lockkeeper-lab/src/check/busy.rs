@@ -28,7 +28,6 @@ pub(super) struct Presence {
     ghost_until: u64,
     /// A holder whose end is not known; the next exclusive grant proves it.
     ghost_holder: bool,
-    last_exclusive: u64,
     /// Holds whose release was called and not answered.
     leaving: Vec<ClaimNo>,
     /// Tries under way, and those of them that nothing excuses yet.
@@ -98,7 +97,6 @@ impl Presence {
         let mode = claims[no].mode;
         if mode == HoldMode::Exclusive {
             self.ghost_holder = false;
-            self.last_exclusive = now;
             for other in std::mem::take(&mut self.leaving) {
                 self.count(other, false, claims);
             }
@@ -167,7 +165,7 @@ impl Presence {
         if claims[no].mode == HoldMode::Permits {
             self.ghost_until = self.ghost_until.max(until);
         } else {
-            self.ghost_holder |= claims[no].release_called.never() || self.last_exclusive < claims[no].release_called.time;
+            self.ghost_holder = true;
         }
         self.grew(0, now, claims);
     }

@@ -243,6 +243,31 @@ mod tests {
     }
 
     #[test]
+    fn ids_are_spread_over_all_bits_and_none_meets_another() {
+        let of = |write: &dyn Fn(&mut Mixed)| {
+            let mut mixed = Mixed::default();
+            write(&mut mixed);
+            mixed.finish()
+        };
+        let counted: Vec<u64> = (0..4096).map(|id| of(&|mixed| mixed.write_u64(id))).collect();
+        for bits in [0..12, 26..38, 52..64] {
+            let mask = (1 << 12) - 1;
+            let places: std::collections::HashSet<_> = counted.iter().map(|hash| hash >> bits.start & mask).collect();
+            // As many as random numbers would hit: 63 of 100.
+            assert!(places.len() > 2200, "{bits:?}: {} places of 4096", places.len());
+        }
+        let twice = |one, two| {
+            of(&|mixed| {
+                mixed.write_u64(one);
+                mixed.write_u64(two);
+            })
+        };
+        assert!(twice(1, 2) != twice(2, 1) && twice(1, 2) != twice(1, 3) && twice(1, 2) != twice(3, 2));
+        assert_ne!(of(&|mixed| mixed.write(b"ab")), of(&|mixed| mixed.write(b"ac")));
+        assert_ne!(of(&|mixed| mixed.write(b"ab")), 0);
+    }
+
+    #[test]
     fn open_claims_are_those_of_the_client_that_are_not_over() {
         let mut claims = Claims::default();
         let all: Vec<_> = [(1, 7), (2, 7), (3, 8)].map(|(id, client)| claims.add(client, 0, 0, &record(id))).into();

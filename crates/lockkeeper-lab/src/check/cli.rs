@@ -158,9 +158,9 @@ mod tests {
     #[test]
     fn options_reach_the_checker() {
         let args =
-            ["--recovery=31s", "--skew", "5ms", "--linger", "1s", "--allow", "overlap", "--details", "3", "--json", "a", "--", "--b", "-"];
+            ["--recovery=31s", "--skew", "5ms", "--linger", "1s", "--allow", "overlap", "--details", "3", "--json", "a", "-", "--", "--b"];
         let Ok(Asked::Check { files, options, json }) = parse(args.iter().map(OsString::from)) else { panic!("a check") };
-        assert_eq!(files, ["a", "--b", "-"].map(PathBuf::from));
+        assert_eq!(files, ["a", "-", "--b"].map(PathBuf::from));
         assert_eq!((options.recovery, options.skew), (Some(Duration::from_secs(31)), Duration::from_millis(5)));
         assert_eq!((options.linger, options.details, json), (Duration::from_secs(1), 3, true));
         assert_eq!(options.allow.into_iter().collect::<Vec<_>>(), [Class::Overlap]);

@@ -318,7 +318,7 @@ impl Checker {
         }
         let doubt = Doubt { called: call.called, answered: at, effect: record.what == What::EffectDone };
         // A renewal under way may have been answered already; then its record says so soon.
-        if matches!(over, Over::Deadline(_)) && !self.claims[no].renewing.never() {
+        if over == Over::Deadline && !self.claims[no].renewing.never() {
             self.claims[no].doubts.push(doubt);
         } else {
             self.convict_late(no, doubt);

@@ -9,9 +9,9 @@ use super::claims::{At, Claim, Mixed};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Over {
     /// Its deadline had passed.
-    Deadline(u64),
+    Deadline,
     /// It had been lost, or released.
-    End(At),
+    End,
 }
 
 /// An answer that was wrong, unless the renewal that was under way had succeeded already.
@@ -26,14 +26,11 @@ pub(super) struct Doubt {
 ///
 /// A check may still say yes while the release is on its way; an effect may not, hence `strict`.
 pub(super) fn over_at(claim: &Claim, now: u64, strict: bool) -> Option<Over> {
-    let mut end = claim.ended();
-    if strict && !claim.release_called.never() && (end.never() || claim.release_called.time < end.time) {
-        end = claim.release_called;
+    let before = |end: At| !end.never() && end.time < now;
+    if before(claim.ended()) || strict && before(claim.release_called) {
+        return Some(Over::End);
     }
-    if !end.never() && end.time < now {
-        return Some(Over::End(end));
-    }
-    (claim.deadline < now).then_some(Over::Deadline(claim.deadline))
+    (claim.deadline < now).then_some(Over::Deadline)
 }
 
 /// A call of a check or an effect that was not answered yet.

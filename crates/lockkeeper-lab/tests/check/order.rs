@@ -83,7 +83,7 @@ fn r2_a_lost_hold_is_not_entered_again() {
 }
 
 /// A try of the given claim that is refused.
-fn refused(claim: u64, from: u64, to: u64, mode: HoldMode) -> Vec<Event> {
+pub fn refused(claim: u64, from: u64, to: u64, mode: HoldMode) -> Vec<Event> {
     let try_only = Hold { times: [from, 0, 0, 0], weight: 1, limit: 3, ..hold(claim, [0; 4]).mode(mode).tried() };
     vec![try_only.events()[0], event(to, claim, What::Busy)]
 }

@@ -18,6 +18,9 @@ fn two_exclusive_holds_at_once_are_an_overlap_with_both_grants_named() {
         story(&[hold(1, [10, 20_000, 50_000, 60_000]), hold(2, [15, 40_000, 70_000, 80_000])]).convicts(Class::Overlap);
     assert_eq!(sentence, "client 2 got stock/1 exclusive at +0.000039 s while client 1 held it exclusive since +0.000019 s");
     assert_eq!(records, [(2, 1), (1, 1)]);
+    // Moments count from the first event.
+    let (sentence, _) = story(&[hold(1, [10, 10, 50_000, 60_000]), hold(2, [15, 40_000, 70_000, 80_000])]).convicts(Class::Overlap);
+    assert!(sentence.ends_with("exclusive since +0.000000 s"), "{sentence}");
 }
 
 #[test]
@@ -284,6 +287,9 @@ fn what_contradicts_itself_is_counted_and_changes_nothing() {
     let report = story(&[hold(1, [10, 11, 20, 21]), hold(2, [10, 22, 30, 31])]).and(&twice).judge();
     assert!(report.is_clean(), "{:?}", report.violations);
     assert_eq!((report.counts.strangers, report.counts.holds, report.counts.busy), (3, 2, 0));
+    // A name that is told says nothing about claims.
+    let named = story(&[hold(1, [10, 11, 20, 21])]).and(&[event(12, 9, What::Name)]).judge();
+    assert_eq!((named.counts.strangers, named.counts.events), (0, 5));
     let after_end = [event(25, 1, What::ReleaseCalled), event(26, 1, What::Lost), event(27, 1, What::InLine)];
     story(&[hold(1, [10, 11, 20, 21]), hold(2, [10, 22, 30, 31])]).and(&after_end).is_clean();
 }
