@@ -34,6 +34,15 @@ fn a_conversion_to_what_it_is_already_begins_no_new_hold() {
 }
 
 #[test]
+fn the_token_of_a_reentrant_hold_counts_until_its_last_guard_goes() {
+    let outer = hold(1, [1, 10, 90, 91]).owner(7).token(100);
+    let inner = Hold { client: 1, times: [12, 15, 20, 21], ..hold(5, [0; 4]).owner(7).token(100) };
+    let other = hold(2, [25, 30, 40, 41]).token(99);
+    // No order while it is held; there is another class for that.
+    story(&[outer, inner, other]).convicts(Class::Overlap);
+}
+
+#[test]
 fn what_is_known_of_a_limit_that_is_being_changed_comes_from_grants() {
     // The first grant does not say it.
     let holds = [hold(1, [5, 10, 11, 12]).permits(1, 0), hold(2, [22, 25, 30, 31]).permits(3, 3)];
