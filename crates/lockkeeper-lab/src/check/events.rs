@@ -313,7 +313,7 @@ impl Checker {
         let Some(call) = self.calls.end(record.claim, record.number) else { return };
         let Some(over) = call.over.filter(|_| record.flags.has(Flags::YES)) else { return };
         // Its renewal became known while it was asked: then the deadline that was known before says nothing.
-        if matches!(over, Over::Deadline(_)) && self.claims[no].deadline >= call.called.time {
+        if over == Over::Deadline && self.claims[no].deadline >= call.called.time {
             return;
         }
         let doubt = Doubt { called: call.called, answered: at, effect: record.what == What::EffectDone };
