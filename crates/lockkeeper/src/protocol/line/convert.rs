@@ -82,6 +82,7 @@ impl Line {
                 hold.number = number;
                 hold.granted = now;
                 hold.turns_used = 1;
+                hold.converted = Some(c.id);
                 hold.converting = None;
                 out.push(Action::Converted { seq, mode: hold.shape.mode, token: hold.token(0) });
                 self.advance(now, out);

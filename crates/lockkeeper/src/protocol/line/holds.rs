@@ -6,7 +6,7 @@ use super::words::{Action, Ask, Refusal, Seq, Shape};
 use crate::claim::Mode;
 use crate::clock::Ticks;
 use crate::engine::Number;
-use crate::id::HoldId;
+use crate::id::{ClaimId, HoldId};
 use crate::lost::Lost;
 use crate::token::Token;
 
@@ -27,6 +27,8 @@ pub(super) struct Hold {
     /// Did anybody take a turn of it yet?
     pub(super) taken: bool,
     pub(super) converting: Option<Box<Converting>>,
+    /// The conversion that gave it its mode: the engine may answer that twice.
+    pub(super) converted: Option<ClaimId>,
 }
 
 impl Hold {

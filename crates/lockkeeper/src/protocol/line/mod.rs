@@ -68,10 +68,10 @@ impl Line {
         self.standing.as_ref().filter(|s| s.phase == Phase::InLine).map(|s| s.ask.id)
     }
 
-    /// Whether this line knows the id: as a hold, a conversion or a place.
+    /// Whether this line knows the id: as a hold, a conversion under way or done, or a place.
     pub fn knows(&self, id: ClaimId) -> bool {
-        self.standing.as_ref().is_some_and(|s| s.ask.id == id)
-            || self.holds.iter().any(|h| h.id == id || h.converting.as_ref().is_some_and(|c| c.id == id))
+        let of_hold = |h: &Hold| h.id == id || h.converted == Some(id) || h.converting.as_ref().is_some_and(|c| c.id == id);
+        self.standing.as_ref().is_some_and(|s| s.ask.id == id) || self.holds.iter().any(of_hold)
     }
 
     /// Whether somebody waits for this claim, or for the conversion of that id.

@@ -79,7 +79,8 @@ impl Line {
             return self.convert_answered(now, h, answer, out);
         }
         let Some(standing) = self.standing.as_mut().filter(|s| s.ask.id == claim) else {
-            // A grant for a claim that nobody here remembers: give it back, unless it is the hold we know (a repeated answer).
+            // A grant for a claim that nobody here remembers: give it back, unless it is a hold that we have, or has
+            // converted one (a repeated answer).
             match answer {
                 _ if self.knows(claim) => {}
                 Answered::Granted(_) => out.push(Action::Release { hold: claim, again: None, over: true }),
@@ -110,6 +111,7 @@ impl Line {
                     turns: std::mem::take(&mut self.spare),
                     taken: false,
                     converting: None,
+                    converted: None,
                 });
                 let at = self.holds.len() - 1;
                 self.add_turn(now, at, seq, out);

@@ -7,6 +7,8 @@ use crate::claim::Mode;
 use crate::engine::Number;
 use crate::token::Token;
 
+mod conversions;
+
 const MS: u64 = 1_000_000;
 
 struct Bench {
@@ -343,48 +345,6 @@ fn a_timeout_leaves_the_line_and_the_place_goes_to_the_next() {
     assert!(out.contains(&Action::Refuse { seq: one, why: Refusal::TimedOut }));
     assert!(out.contains(&Action::Refuse { seq: two, why: Refusal::TimedOut }));
     assert_eq!(b.granted(one, 4), [offer(three, one, Token::of(4, 0))]);
-}
-
-#[test]
-fn an_upgrade_gives_a_new_token_and_a_dropped_one_changes_nothing() {
-    let mut b = Bench::new();
-    let one = b.held(Mode::Upgradable);
-    let (reader, out) = b.ask(Mode::Shared, |_| ());
-    assert_eq!(attempts(&out), [reader], "a reader beside the upgradable hold");
-    b.granted(reader, 20);
-    let convert = |id| Event::Convert { seq: one, id: ClaimId(id), to: Mode::Exclusive, give_up: None };
-    assert!(matches!(b.step(convert(500))[..], [Action::Convert { .. }]));
-    let (late, out) = b.ask(Mode::Shared, |_| ());
-    assert_eq!(out, [], "no reader enters while an upgrade waits");
-    assert_eq!(b.step(Event::CancelConvert { seq: one }), [Action::Withdraw(ClaimId(500))]);
-    let out = b.step(Event::Withdrawn { claim: ClaimId(500), known: true });
-    assert_eq!(out, [offer(late, reader, Token::of(20, 0))]);
-    b.step(convert(501));
-    let out = b.step(Event::Answered { claim: ClaimId(501), answer: Answered::Granted(Number::Ours(40)) });
-    assert_eq!(out, [Action::Converted { seq: one, mode: Mode::Exclusive, token: Token::of(40, 0) }]);
-}
-
-#[test]
-fn an_upgrade_asked_for_while_the_one_before_is_being_left_waits_until_that_is_undone() {
-    let mut b = Bench::new();
-    let one = b.held(Mode::Upgradable);
-    let convert = |id, give_up| Event::Convert { seq: one, id: ClaimId(id), to: Mode::Exclusive, give_up };
-    b.step(convert(500, None));
-    assert_eq!(b.step(Event::CancelConvert { seq: one }), [Action::Withdraw(ClaimId(500))]);
-    assert_eq!(b.step(convert(501, None)), [], "the engine may not have undone the first");
-    assert_eq!(b.step(Event::CancelConvert { seq: one }), [], "what was not sent need not be withdrawn");
-    let late = Ticks(b.now + 100 * MS);
-    assert_eq!(b.step(convert(502, Some(late))), []);
-    b.now += 100 * MS;
-    assert_eq!(b.step(Event::Timer), [Action::RefuseConvert { seq: one, why: Refusal::TimedOut }]);
-    assert_eq!(b.step(convert(503, None)), []);
-    assert_eq!(b.step(Event::Withdrawn { claim: ClaimId(500), known: false }), []);
-    b.now += 250 * MS;
-    assert_eq!(b.step(Event::Timer), [Action::Withdraw(ClaimId(500))], "an unknown withdrawal is repeated");
-    let out = b.step(Event::Withdrawn { claim: ClaimId(500), known: true });
-    assert!(matches!(out[..], [Action::Convert { id: ClaimId(503), .. }]), "{out:?}");
-    let out = b.step(Event::Answered { claim: ClaimId(503), answer: Answered::Granted(Number::Ours(40)) });
-    assert_eq!(out, [Action::Converted { seq: one, mode: Mode::Exclusive, token: Token::of(40, 0) }]);
 }
 
 #[test]
