@@ -83,6 +83,7 @@ pub fn torture(global: &Global, args: Torture) -> Result<u8, Failure> {
         seed: args.replay.unwrap_or(args.seed),
         report: args.report,
         write: crate::run::report::deliver_page,
+        quote: |word| crate::text::quoted(std::ffi::OsStr::new(word)),
         json: global.json,
         ascii: args.ascii,
         progress: !global.quiet && std::io::stderr().is_terminal(),

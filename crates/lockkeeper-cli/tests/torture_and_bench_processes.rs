@@ -259,3 +259,27 @@ fn no_url_stands_in_the_argument_list_of_a_process_that_we_start() {
 fn arguments_of(pid: i32) -> String {
     String::from_utf8_lossy(&std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default()).replace('\0', " ")
 }
+
+/// The number before a word of the report.
+fn number(report: &str, word: &str) -> u64 {
+    let before = report.split(word).next().unwrap();
+    before.split_whitespace().next_back().unwrap().parse().unwrap_or_else(|_| panic!("{word}: {report}"))
+}
+
+#[test]
+fn clients_hand_on_convert_renew_give_up_and_leave_and_the_report_counts_it_and_says_how_to_replay() {
+    for (engine, renews) in [("file:auto", false), ("redis:auto", true)] {
+        let place = place();
+        let ran = finish(&mut torture(&place, &[engine, "--seconds", "5", "--clients", "2", "--faults", "none", "--seed", "5"]));
+        assert_eq!(ran.code, 0, "{ran:?}");
+        let count = |word| number(&ran.out, word);
+        assert!(count("handed on,") > 0 && count("converted,") > 0, "{ran:?}");
+        assert_eq!(count("renewals,") > 0, renews, "{ran:?}");
+        for word in ["refused ", "timed out ", "left "] {
+            let after: String = ran.out.split(word).nth(1).unwrap().chars().take_while(char::is_ascii_digit).collect();
+            assert!(after.parse::<u64>().unwrap() > 0, "{word}: {ran:?}");
+        }
+        let again = format!("lockkeeper torture {engine} --seconds 5 --clients 2 --tasks 8 --names 8 --faults none --replay 5");
+        assert!(ran.out.lines().any(|line| line.trim() == format!("the same schedule: {again}")), "{ran:?}");
+    }
+}

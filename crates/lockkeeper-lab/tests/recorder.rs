@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lockkeeper::{Clock, Kind, Locks, Owner};
 use lockkeeper_lab::check::{Class, Options, Report, check_files};
-use lockkeeper_lab::history::{Reader, Record, Recorder, What, Writer, WriterOptions};
+use lockkeeper_lab::history::{Reader, Record, Recorder, What, Writer, WriterOptions, asked};
 
 async fn recorded(path: &Path, url: &str) -> (Locks, Writer) {
     let writer = Writer::create(path, WriterOptions::default()).unwrap();
@@ -206,4 +206,34 @@ fn deadlines_are_on_the_clock_of_the_history() {
     let all: Vec<_> = records(&path).into_iter().filter(|r| r.deadline != 0 && r.what != What::Name).collect();
     let left: Vec<_> = all.iter().map(|r| (r.what, (r.deadline - r.at).div_ceil(1_000_000_000))).collect();
     assert_eq!(left, [(What::Acquired, 30), (What::Acquired, 30), (What::Renewed, 100)]);
+}
+
+#[tokio::test]
+async fn an_acquire_says_under_which_claim_it_is_recorded_and_for_which_owner() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.lkh");
+    let (locks, writer) = recorded(&path, "memory:").await;
+    let (stock, me) = (locks.mutex("stock"), Owner::new());
+    let (outer, claim) = asked(42, stock.lock().owner(&me)).await;
+    let outer = outer.unwrap();
+    // Entered again: nothing is asked for.
+    let (inner, none) = asked(42, stock.lock().owner(&me)).await;
+    drop(inner.unwrap());
+    let (busy, refused) = asked(0, stock.try_lock()).await;
+    assert!(busy.unwrap().is_none());
+    // One waits while another asks in the same thread; each has its own.
+    let waits = async { asked(7, stock.lock()).await };
+    let asks = async {
+        let (read, claim) = asked(8, locks.rwlock("catalog").read()).await;
+        drop((read.unwrap(), outer));
+        claim
+    };
+    let ((waited, second), other) = tokio::join!(waits, asks);
+    drop(waited.unwrap());
+    let _ = locks.close().await;
+    writer.finish().unwrap();
+    let called: Vec<_> = records(&path).into_iter().filter(|r| r.what == What::AcquireCalled).map(|r| (r.claim, r.owner)).collect();
+    assert_eq!(called, [(claim, 42), (refused, 0), (second, 7), (other, 8)]);
+    assert!(none == 0 && called.iter().all(|(claim, _)| *claim != 0));
+    judge(&path);
 }

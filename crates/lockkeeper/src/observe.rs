@@ -105,7 +105,7 @@ pub enum Seen {
     Released {
         /// The hold.
         hold: HoldId,
-        /// `freed`, `not-ours` or `unknown`.
+        /// `freed`, `not-ours`, or `unknown`: it was not answered, or found nothing when it was repeated.
         end: &'static str,
     },
     /// The turn was lost.

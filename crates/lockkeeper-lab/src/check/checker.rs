@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
+use std::time::Duration;
 
 use super::book::Book;
 use super::claims::{At, Claims, Mixed};
@@ -25,13 +26,15 @@ pub struct Checker {
     pub(super) calls: Calls,
     pub(super) dead: Vec<bool>,
     pub(super) linger_ns: u64,
+    pub(super) withdraw_ns: u64,
     started: bool,
 }
 
 impl Checker {
     /// A checker that has seen nothing.
     pub fn new(options: Options) -> Self {
-        let linger_ns = u64::try_from(options.linger.as_nanos()).unwrap_or(u64::MAX);
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let (linger_ns, withdraw_ns) = (ns(options.linger), ns(options.withdraw));
         Self {
             claims: Claims::default(),
             locks: Vec::new(),
@@ -41,6 +44,7 @@ impl Checker {
             calls: Calls::default(),
             dead: Vec::new(),
             linger_ns,
+            withdraw_ns,
             started: false,
         }
     }

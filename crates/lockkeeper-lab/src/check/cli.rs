@@ -71,7 +71,10 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, String> {
         match name {
             "--recovery" => options.recovery = Some(duration(&value()?)?),
             "--skew" => options.skew = duration(&value()?)?,
-            "--linger" => options.linger = duration(&value()?)?,
+            "--linger" => {
+                options.linger = duration(&value()?)?;
+                options.withdraw = options.linger;
+            }
             "--allow" => {
                 let word = value()?;
                 let class = Class::from_word(&word).ok_or_else(|| format!("no class is called {word:?}; --classes lists them"))?;

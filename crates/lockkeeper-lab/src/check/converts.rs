@@ -40,6 +40,7 @@ impl Checker {
             return;
         }
         world.book.report.counts.holds += 1;
+        world.book.report.counts.converted += 1;
         let (now, other) = (claim.mode, std::mem::take(&mut claim.converting));
         claim.weakened = false;
         if other != HoldMode::None {

@@ -156,13 +156,14 @@ impl Checker {
             self.book.report.counts.strangers += 1;
             return;
         }
-        let linger = self.linger_ns;
+        let (withdraw, unknown) = (self.withdraw_ns, self.unknown_until(at.time));
         let (lock, mut world) = self.split(self.claims[no].lock);
         let counts = &mut world.book.report.counts;
         match what {
             What::Busy => counts.busy += 1,
             What::TimedOut => counts.timed_out += 1,
             What::AcquireUnknown => counts.unknown += 1,
+            What::Cancelled => counts.cancelled += 1,
             _ => {}
         }
         lock.line.leave(world.claims[no].ticket);
@@ -175,8 +176,8 @@ impl Checker {
         match what {
             What::Busy => lock.presence.busy(no, at, world.claims, &mut convict),
             What::AcquireFailed => lock.presence.failed(no, at.time, world.claims, &mut convict),
-            What::AcquireUnknown => lock.presence.left(no, u64::MAX, world.claims),
-            _ => lock.presence.left(no, at.time.saturating_add(linger), world.claims),
+            What::AcquireUnknown => lock.presence.left(no, unknown, world.claims),
+            _ => lock.presence.left(no, at.time.saturating_add(withdraw), world.claims),
         }
         lock.wrong_busy(wrong, &mut world);
         world.claims.close(no);
@@ -241,7 +242,11 @@ impl Checker {
         }
         if claim.phase == Phase::Held {
             match what {
-                What::ReleaseUnknown => lock.presence.vanished(no, at.time, u64::MAX, world.claims),
+                What::ReleaseUnknown => {
+                    let claim = &world.claims[no];
+                    let until = if claim.deadline == u64::MAX { u64::MAX } else { Self::ghost(claim, at.time, linger) };
+                    lock.presence.vanished(no, at.time, until, world.claims);
+                }
                 What::ReleasedLost => {
                     let until = Self::ghost(&world.claims[no], at.time, linger);
                     lock.presence.vanished(no, at.time, until, world.claims);
@@ -250,6 +255,13 @@ impl Checker {
             }
             world.claims.close(no);
         }
+    }
+
+    /// Until when an acquire of which nobody knows whether it happened may be in the engine: as that of a dead process, where the time
+    /// for that is known.
+    fn unknown_until(&self, now: u64) -> u64 {
+        let promised = self.book.report.recovery_promised_ns.unwrap_or(u64::MAX);
+        now.saturating_add(promised).saturating_add(self.linger_ns)
     }
 
     /// Until when a hold of somebody who is gone may still be in the engine.

@@ -129,12 +129,25 @@ impl Lock {
             self.judge_permits(no, world);
             return;
         }
-        let Some(rival) = self.occupancy.rival(no, world.claims).map(|rival| &world.claims[rival]) else { return };
+        let Some(rival) = self.occupancy.rival(no, world.claims) else { return };
+        self.judge_token_beside(no, world);
+        let (claim, rival) = (&world.claims[no], &world.claims[rival]);
         let class = if claim.mode == rival.mode { Class::Overlap } else { Class::ReadersWithWriter };
         let records = [(claim.client, claim.granted), (rival.client, rival.granted)];
         world.book.convict(class, self.id, claim.granted.time, &records, |book| {
             let (lock, at) = (book.lock(self.id), book.time(claim.granted.time));
             format!("{} got {lock} {} at {at} while {}", book.client(claim.client), claim.mode.as_str(), book.hold(rival))
+        });
+    }
+
+    /// Two that hold at one moment where one may are told apart by their tokens, and by nothing else.
+    fn judge_token_beside(&self, no: ClaimNo, world: &mut World) {
+        let Some(twin) = self.occupancy.twin(no, world.claims) else { return };
+        let (claim, twin) = (&world.claims[no], &world.claims[twin]);
+        let records = [(claim.client, claim.granted), (twin.client, twin.granted)];
+        world.book.convict(Class::TokenRepeated, self.id, claim.granted.time, &records, |book| {
+            let (name, lock, at) = (book.client(claim.client), book.lock(self.id), book.time(claim.granted.time));
+            format!("{name} got {lock} with token {} at {at}, the same that another has while {}", claim.token, book.hold(twin))
         });
     }
 
@@ -214,7 +227,7 @@ impl Lock {
     pub fn waited_in_vain(&mut self, no: ClaimNo, at: At, world: &mut World) {
         let Some(owed) = self.owed.filter(|_| world.faults.quiet()) else { return };
         let base = world.faults.base(owed, world.claims[no].asked.time);
-        if self.too_slow(at.time.saturating_sub(base), world) {
+        if self.too_slow(base, at.time, world) {
             self.owed = None;
             self.convict_recovery(no, at, owed, base, "and gave up", world);
         }
@@ -227,14 +240,17 @@ impl Lock {
         let base = world.faults.base(owed, first);
         let took = at.time.saturating_sub(base);
         world.book.report.recovery.push(took);
-        if self.too_slow(took, world) {
+        if self.too_slow(base, at.time, world) {
             self.convict_recovery(no, at, owed, base, "until it was granted", world);
         }
     }
 
-    fn too_slow(&self, took: u64, world: &World) -> bool {
-        let slack = u64::try_from(world.book.options.recovery_slack.as_nanos()).unwrap_or(u64::MAX);
-        world.book.report.recovery_promised_ns.is_some_and(|promised| took > promised.saturating_add(slack))
+    fn too_slow(&self, base: u64, now: u64, world: &World) -> bool {
+        let Some(promised) = world.book.report.recovery_promised_ns else { return false };
+        let options = &world.book.options;
+        let bound = promised.saturating_add(u64::try_from(options.recovery_slack.as_nanos()).unwrap_or(u64::MAX));
+        let took = now.saturating_sub(base);
+        took > bound && took > bound.saturating_add(options.late.ns(base, now))
     }
 
     fn convict_recovery(&self, no: ClaimNo, at: At, owed: Owed, base: u64, end: &str, world: &mut World) {

@@ -122,6 +122,17 @@ impl Occupancy {
         None
     }
 
+    /// An active hold that must not be there together with this one, and has the same token.
+    pub fn twin(&self, no: ClaimNo, claims: &Claims) -> Option<ClaimNo> {
+        let claim = &claims[no];
+        let is_twin = |other: &&ClaimNo| {
+            let other_claim = &claims[**other];
+            **other != no && other_claim.token == claim.token && (claim.owner == 0 || other_claim.owner != claim.owner)
+        };
+        let mut rivals = excluded_by(claim.mode).iter().flat_map(|list| &self.lists[*list]);
+        rivals.find(is_twin).copied().filter(|_| claim.token != 0)
+    }
+
     /// How many permits are held.
     pub fn permits(&self) -> u64 {
         self.permits

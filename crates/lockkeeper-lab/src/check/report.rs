@@ -1,7 +1,9 @@
 //! What the checker found.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::class::Class;
@@ -15,9 +17,12 @@ pub struct Options {
     pub recovery: Option<Duration>,
     /// How much longer than T is let pass.
     pub recovery_slack: Duration,
-    /// How long the place of a claim that gave up, or died, may stay in the engine: a try refused meanwhile was refused
-    /// rightly.
+    /// What is let pass beside that, because the machine was late itself.
+    pub late: Late,
+    /// How long the place of a claim whose process died may stay in the engine: a try refused meanwhile was refused rightly.
     pub linger: Duration,
+    /// The same for one that gave up while its process lived on, and withdraws it.
+    pub withdraw: Duration,
     /// How far the clock of any machine may be from the true time, when the files come from several.
     pub skew: Duration,
     /// Classes that are counted and shown, but do not make a history unclean.
@@ -27,16 +32,44 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Nothing promised, nothing allowed; 100 ms of slack, 20 s of lingering, no skew, 20 descriptions a class.
+    /// Nothing promised, nothing allowed; 100 ms of slack, 20 s of lingering and withdrawing, no skew, 20 descriptions a class.
     fn default() -> Self {
         Self {
             recovery: None,
             recovery_slack: Duration::from_millis(100),
+            late: Late::never(),
             linger: Duration::from_secs(20),
+            withdraw: Duration::from_secs(20),
             skew: Duration::ZERO,
             allow: BTreeSet::new(),
             details: 20,
         }
+    }
+}
+
+/// For how much of a time, from one moment to another, the machine was late; in nanoseconds.
+#[derive(Clone)]
+pub struct Late(Arc<dyn Fn(u64, u64) -> u64 + Send + Sync>);
+
+impl Late {
+    /// A machine that was never late.
+    pub fn never() -> Self {
+        Self::told_by(|_, _| 0)
+    }
+
+    /// One whose lateness was measured.
+    pub fn told_by(told: impl Fn(u64, u64) -> u64 + Send + Sync + 'static) -> Self {
+        Self(Arc::new(told))
+    }
+
+    pub(super) fn ns(&self, from: u64, to: u64) -> u64 {
+        (self.0)(from, to)
+    }
+}
+
+impl fmt::Debug for Late {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Late")
     }
 }
 
@@ -117,6 +150,10 @@ pub struct Counts {
     pub holds: u64,
     /// Of those, turns handed on inside a process.
     pub handed: u64,
+    /// Of those, conversions.
+    pub converted: u64,
+    /// Acquires that their callers left.
+    pub cancelled: u64,
     /// Tries that were refused.
     pub busy: u64,
     /// Acquires that ran into their time limit.

@@ -5,6 +5,7 @@
 //! written down), `map` (the growing file), [`Writer`], [`Reader`], [`Merge`]. The layout is described in
 //! `docs/history.md`.
 
+mod asking;
 mod header;
 mod map;
 mod merge;
@@ -14,6 +15,7 @@ mod record;
 mod recorder;
 mod writer;
 
+pub use asking::asked;
 pub use header::{BadHeader, HEADER_SIZE, Header, LAYOUT, Role, State};
 pub use merge::{Item, Merge, Source};
 pub use name::{Label, LockId, NameTable, NameTaken};

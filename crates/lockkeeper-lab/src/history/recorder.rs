@@ -14,7 +14,7 @@ use super::writer::Writer;
 /// [`Builder::observer`](lockkeeper::Builder::observer). Each `Locks` gets a recorder of its own; they may share a writer.
 ///
 /// Not seen here, because the library does not tell: places in the engine's line (`enq_ok`), and checks and effects, which
-/// whoever makes them writes down with [`Writer::write_for`].
+/// whoever makes them writes down with [`Writer::write_for`], under the number that [`asked`](super::asked) answers.
 pub struct Recorder {
     writer: Writer,
     state: Mutex<State>,
@@ -78,7 +78,8 @@ impl Observer for Recorder {
             Seen::Asked { claim, mode, trying } => {
                 let id = self.writer.unique();
                 state.ids.insert((lock, *claim), Known { id, hold: 0 });
-                write(about(What::AcquireCalled, id).mode(*mode).flag(if *trying { Flags::TRY } else { Flags::NONE }));
+                let called = Record { owner: super::asking::note(id), ..about(What::AcquireCalled, id) };
+                write(called.mode(*mode).flag(if *trying { Flags::TRY } else { Flags::NONE }));
             }
             Seen::Got { claim, hold, mode, token, deadline } => {
                 // Asked for together with other names, it is told of here for the first time.

@@ -13,7 +13,7 @@ use super::cost::{self, Sample};
 use super::crew::{self, CRASH, Crew};
 use super::excuse::Excuses;
 use super::fault::{ANYWHERE, CROWD, Fault, Hits, KILL, ON_REQUEST, STARVE, STOP};
-use super::liveness::Liveness;
+use super::liveness::{Liveness, SLACK};
 use super::nemesis::{self, Planned};
 use super::orders::Orders;
 use super::pulse::Pulse;
@@ -26,6 +26,8 @@ use crate::interrupt;
 
 /// How many descriptions of a class are kept, so that each can be held against the faults of its moment.
 const DETAILS: usize = 5_000;
+/// How long one who gave up may take to withdraw its place, a request that goes unanswered included, where no fault is in its way.
+const WITHDRAW: Duration = Duration::from_secs(3);
 /// How often a broken client's histories are looked at while it runs.
 const LOOK_EVERY: Duration = Duration::from_millis(700);
 /// How often clients are looked after.
@@ -93,6 +95,8 @@ struct Run {
     looked: Instant,
     excuses: Excuses,
     starving: Arc<AtomicBool>,
+    /// How long the longest fault lasted until it was mended.
+    longest: Duration,
     /// Of clients that ended otherwise than they were told to.
     crashes: Vec<Conviction>,
     pulse: Pulse,
@@ -155,6 +159,7 @@ impl Run {
             looked: Instant::now(),
             excuses: Excuses::new(late, about.recovery),
             starving: Arc::default(),
+            longest: Duration::ZERO,
             crashes: Vec::new(),
             pulse: Pulse::start().map_err(own)?,
             scratch,
@@ -169,7 +174,7 @@ impl Run {
         let mut table = Timetable::new(std::mem::take(&mut self.plan), self.time);
         let began = Instant::now();
         self.sample(0);
-        let mut open: Vec<(Planned, u64)> = Vec::new();
+        let mut open: Vec<(Planned, u64, Instant)> = Vec::new();
         while let Some(due) = table.due() {
             if !self.wait_until(began, due) {
                 break;
@@ -178,20 +183,22 @@ impl Run {
                 Some(Step::Begin(planned)) => {
                     let target = self.target(&planned);
                     self.begin(&planned, target);
-                    open.push((planned, target));
+                    open.push((planned, target, Instant::now()));
                 }
                 Some(Step::End(planned)) => {
-                    let Some(at) = open.iter().position(|(p, _)| *p == planned) else { continue };
-                    let (_, target) = open.swap_remove(at);
+                    let Some(at) = open.iter().position(|(p, ..)| *p == planned) else { continue };
+                    let (_, target, since) = open.swap_remove(at);
                     self.end(&planned, target);
+                    self.longest = self.longest.max(since.elapsed());
                 }
                 None => break,
             }
         }
         self.left_out = table.left_out();
         // An interrupt leaves nothing stopped, held or starved.
-        for (planned, target) in open {
+        for (planned, target, since) in open {
             self.end(&planned, target);
+            self.longest = self.longest.max(since.elapsed());
         }
         self.wait_until(began, self.time);
         self.finish();
@@ -236,7 +243,10 @@ impl Run {
         let recovery = self.arena.about().recovery;
         let options = check::Options {
             recovery: Some(recovery),
-            recovery_slack: Duration::from_millis(500),
+            recovery_slack: SLACK,
+            late: self.pulse.late(),
+            linger: self.arena.linger() + self.longest,
+            withdraw: self.longest + WITHDRAW,
             allow: self.excuses.always(),
             details: DETAILS,
             ..check::Options::default()
@@ -408,6 +418,7 @@ impl Run {
         let outcome = Outcome {
             about,
             seed: self.options.seed,
+            replay: self.options.replay(self.time, [self.size.clients, self.size.tasks, self.size.names]),
             subject: self.options.client.word(),
             broken: self.broken,
             weak: self.weakness(&report),
@@ -430,13 +441,12 @@ impl Run {
     }
 
     fn draw(&self, verdict: &Verdict) -> Result<(), String> {
-        let engine = self.arena.about().engine;
+        let (histories, told) = ([self.scratch.path()], verdict.told(self.arena.about().engine, &self.excuses));
         if let Some(path) = &self.options.report {
-            let page = picture::page(&[self.scratch.path()], verdict.report(), verdict.convictions(), &|v| self.excuses.expects(v), engine);
-            (self.options.write)(path, &page.map_err(|e| e.to_string())?)?;
+            (self.options.write)(path, &picture::page(&histories, &told).map_err(|e| e.to_string())?)?;
         }
         if self.options.ascii {
-            eprint!("{}", picture::ascii(&[self.scratch.path()], verdict.report(), verdict.convictions(), 100).map_err(|e| e.to_string())?);
+            eprint!("{}", picture::ascii(&histories, &told, 100).map_err(|e| e.to_string())?);
         }
         Ok(())
     }

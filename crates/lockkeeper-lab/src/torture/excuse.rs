@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use lockkeeper::Class as Promise;
 
+use super::Conviction;
 use super::fault::{FORGOTTEN, Fault, LATE, SET_BACK, STEP};
+use super::liveness::LIVENESS;
 use crate::check::{Class, Violation};
 
 /// See the module.
@@ -84,11 +86,17 @@ impl Excuses {
         let numbers = matches!(class, Class::TokenOrder | Class::TokenRepeated);
         let forgot = |clock: &Window| self.windows.iter().any(|w| w.fault.excuses == FORGOTTEN && w.from <= at && w.to >= clock.from);
         let ends = |w: &Window| {
-            let behind = w.fault.excuses == SET_BACK && numbers && forgot(w);
+            // What was granted while the clock was ahead of the true time is kept for longer once it is right again.
+            let behind = w.fault.excuses == SET_BACK && (numbers && forgot(w) || class == Class::SlowRecovery);
             w.to.saturating_add(if behind { u64::try_from(STEP.as_nanos()).unwrap_or(0) } else { 0 })
         };
         let covers = |w: &Window| w.fault.excuses.contains(&class) && at >= w.from && at <= ends(w);
         self.always.contains(&class) || self.windows.iter().any(covers)
+    }
+
+    /// The same for what the checker does not judge: a lock that nobody gets is a slow recovery.
+    pub(super) fn expects_conviction(&self, conviction: &Conviction) -> bool {
+        conviction.class == LIVENESS && self.expects_at(Class::SlowRecovery, conviction.at)
     }
 
     /// An engine of class EFFICIENCY has to show what one fault can do to it: why it was too weak a try, if it did not.
@@ -150,6 +158,22 @@ mod tests {
         assert!(both(15), "until the clock has caught up, and a lease");
         assert!(!both(16), "and not to the end of the run");
         assert!(!of(&[(FLUSH, 5, 6), (CLOCK, 10, 11)])(15), "what was lost long before is numbered by the right clock");
+    }
+
+    #[test]
+    fn a_lock_that_nobody_gets_is_expected_while_a_clock_was_wrong_and_what_it_granted_lasts() {
+        let mut excuses = Excuses::new(true, Duration::from_secs(1));
+        excuses.begin(CLOCK, 10 * SECOND);
+        excuses.end(CLOCK, 11 * SECOND);
+        let found = |class, at: u64| Conviction { class, name: String::new(), at: at * SECOND, sentence: String::new() };
+        let expected = |class, at| excuses.expects_conviction(&found(class, at));
+        // Its end, a lease and a second, and the step by which leases that were granted meanwhile are longer.
+        assert!(!expected(LIVENESS, 9) && expected(LIVENESS, 10) && expected(LIVENESS, 15) && !expected(LIVENESS, 16));
+        assert!(!expected("crash", 12) && !expected("cost", 12));
+        assert!(!excuses.expects(&violation(Class::Overlap, 14 * SECOND)), "two holders only until a lease after it");
+        let mut forgetful = Excuses::new(true, Duration::from_secs(1));
+        forgetful.begin(FLUSH, 10 * SECOND);
+        assert!(!forgetful.expects_conviction(&found(LIVENESS, 12)));
     }
 
     #[test]

@@ -13,10 +13,7 @@ use crate::history::{Flags, Item, LockId, Merge, Record, Role, State, What};
 /// The word for it.
 pub(super) const LIVENESS: &str = "liveness";
 /// How much longer than T is let pass: messages and wake-ups take their time.
-const SLACK: Duration = Duration::from_millis(250);
-/// A hand-off goes through this many threads at most, one after the other, that each may have to wait for a processor: the one that
-/// releases, the one that hears of it, and the one that takes the lock.
-const HOPS: u64 = 3;
+pub(super) const SLACK: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
 struct Lock {
@@ -150,7 +147,7 @@ impl<'a> Liveness<'a> {
         let Some(lock) = self.locks.get_mut(&id).filter(|_| self.faults.is_empty()) else { return };
         let Some(since) = lock.since.map(|since| since.max(self.last_fault_end)) else { return };
         let took = at.saturating_sub(since);
-        if took <= self.bound_ns || took <= self.bound_ns.saturating_add(HOPS.saturating_mul(self.pulse.late_ns(since, at))) {
+        if took <= self.bound_ns || took <= self.bound_ns.saturating_add(self.pulse.forgiven_ns(since, at)) {
             return;
         }
         let waiting = lock.waiting.len();

@@ -3,7 +3,7 @@
 //! The controller ([`run`]) starts what is tortured (`arena`), a resource with a fenced and an unfenced register a lock
 //! (`resource`), client processes (`crew`, and inside of them `client`) that run the shipped library (`shipped`), and a nemesis
 //! that draws faults from a seed (`nemesis`, `fault`, `links`). Everybody records a history; [`crate::check`] judges it; what a
-//! fault is documented to do is expected (`excuse`), all else is not (`verdict`); [`picture`] draws it.
+//! fault is documented to do is expected (`excuse`), all else is not (`verdict`); `picture` draws it.
 
 mod arena;
 mod background;
@@ -19,7 +19,7 @@ mod links;
 mod liveness;
 mod nemesis;
 mod orders;
-pub mod picture;
+mod picture;
 mod pulse;
 mod random;
 mod raw;
@@ -84,6 +84,12 @@ impl Subject {
         }
     }
 
+    /// What [`Subject::parse`] reads.
+    fn argument(&self) -> Option<String> {
+        let word = self.word()?;
+        Some(if let Self::Exec(_) = self { format!("exec:{word}") } else { word })
+    }
+
     fn broken(&self) -> Option<&'static broken::Broken> {
         if let Self::Broken(name) = self { broken::find(name) } else { None }
     }
@@ -139,12 +145,33 @@ pub struct Options {
     pub report: Option<PathBuf>,
     /// How a file is written that the user named; a failure is a sentence for that user.
     pub write: fn(&Path, &str) -> Result<(), String>,
+    /// How a word is written so that a shell reads it as one.
+    pub quote: fn(&str) -> String,
     /// One JSON line at the end instead of words.
     pub json: bool,
     /// Draw the picture for a terminal as well.
     pub ascii: bool,
     /// Show progress on stderr.
     pub progress: bool,
+}
+
+impl Options {
+    /// The command that plays the same schedule again. A URL that was given may hold a secret, and is not repeated.
+    fn replay(&self, time: Duration, [clients, tasks, names]: [u32; 3]) -> String {
+        let mut words = vec!["lockkeeper".to_owned(), "torture".to_owned()];
+        let ours = self.url.split('?').next().is_some_and(|start| start.ends_with(":auto"));
+        words.push(if ours { (self.quote)(&self.url) } else { "URL".to_owned() });
+        if let Some(client) = self.client.argument() {
+            words.extend(["--client".to_owned(), (self.quote)(&client)]);
+        }
+        let seconds = time.as_secs_f64();
+        words.push(format!("--seconds {seconds} --clients {clients} --tasks {tasks} --names {names}"));
+        if !self.faults.is_empty() {
+            words.extend(["--faults".to_owned(), (self.quote)(&self.faults.join(","))]);
+        }
+        words.push(format!("--replay {}", self.seed));
+        words.join(" ")
+    }
 }
 
 impl Default for Options {
@@ -160,9 +187,33 @@ impl Default for Options {
             seed: 1,
             report: None,
             write: |file, text| std::fs::write(file, text).map_err(|e| format!("{}: {e}", file.display())),
+            quote: str::to_owned,
             json: false,
             ascii: false,
             progress: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_that_replays_a_run_has_everything_that_the_schedule_hangs_on_and_no_secret() {
+        let quote = |word: &str| if word.contains(['?', ' ']) { format!("'{word}'") } else { word.to_owned() };
+        let run = |url: &str, client: &str, faults: &[&str]| {
+            let faults = faults.iter().map(|f| (*f).to_owned()).collect();
+            let options =
+                Options { url: url.to_owned(), client: Subject::parse(client).unwrap(), faults, seed: 7, quote, ..Options::default() };
+            options.replay(Duration::from_millis(2_500), [3, 1, 2])
+        };
+        let same = "--seconds 2.5 --clients 3 --tasks 1 --names 2";
+        assert_eq!(run("redis:auto", "lockkeeper", &[]), format!("lockkeeper torture redis:auto {same} --replay 7"));
+        assert_eq!(
+            run("redis:auto?durable=true", "exec:./my lock", &["flush", "stop-client"]),
+            format!("lockkeeper torture 'redis:auto?durable=true' --client 'exec:./my lock' {same} --faults flush,stop-client --replay 7")
+        );
+        assert_eq!(run("redis://:secret@h", "lockkeeper", &["none"]), format!("lockkeeper torture URL {same} --faults none --replay 7"));
     }
 }

@@ -4,10 +4,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::storm::Storm;
+use crate::check;
 use crate::history::Writer;
 
 /// How often it beats.
 const EVERY: Duration = Duration::from_millis(10);
+/// A hand-off goes through this many threads at most, one after the other, that each may have to wait for a processor: the one that
+/// releases, the one that hears of it, and the one that takes the lock.
+const HOPS: u64 = 3;
 /// What every machine takes to wake a thread.
 const USUAL_NS: u64 = 1_000_000;
 
@@ -55,9 +59,15 @@ impl Pulse {
         Self { late: Arc::default(), _beat: None }
     }
 
-    /// For how many nanoseconds of this time a thread that was due did not run.
-    pub(super) fn late_ns(&self, from: u64, to: u64) -> u64 {
-        self.late.lock().unwrap_or_else(PoisonError::into_inner).within(from, to)
+    /// How much a hand-off between these moments may be late because threads that were due did not run.
+    pub(super) fn forgiven_ns(&self, from: u64, to: u64) -> u64 {
+        HOPS.saturating_mul(self.late.lock().unwrap_or_else(PoisonError::into_inner).within(from, to))
+    }
+
+    /// The same for the checker.
+    pub(super) fn late(&self) -> check::Late {
+        let pulse = Self { late: self.late.clone(), _beat: None };
+        check::Late::told_by(move |from, to| pulse.forgiven_ns(from, to))
     }
 }
 

@@ -1,14 +1,15 @@
 //! A client of the shipped library: tasks that acquire, touch the resource, check, release, abandon, and write down everything.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lockkeeper::{ErrorKind, Guard, Kind, Locks, Mode, Released};
+use lockkeeper::{ErrorKind, Guard, Kind, Locks, Mode, Owner, Released, UpgradableGuard, WriteGuard};
 
 use super::Random;
 use super::orders::{Ended, Orders, fresh_claim};
 use super::resource::{Access, Ask, Versions};
-use crate::history::{Flags, LockId, Record, What, Writer, WriterOptions};
+use crate::history::{Flags, LockId, Record, Recorder, What, Writer, WriterOptions, asked};
 
 /// How many permits the semaphores have.
 const PERMITS: u16 = 3;
@@ -22,7 +23,7 @@ pub(super) fn run(orders: Orders, ended: Ended) -> Result<(), String> {
 async fn work(orders: Orders, ended: Ended) -> Result<(), Box<dyn std::error::Error>> {
     let options = WriterOptions { label: orders.label.clone(), ..WriterOptions::default() };
     let writer = Writer::create(&orders.history, options)?;
-    let Some(locks) = open(&orders.url, &ended).await? else { return Ok(()) };
+    let Some(locks) = open(&orders.url, &writer, &ended).await? else { return Ok(()) };
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..orders.tasks {
         let access = Access::open(&orders.socket).await?;
@@ -32,6 +33,10 @@ async fn work(orders: Orders, ended: Ended) -> Result<(), Box<dyn std::error::Er
             access,
             random: Random::new(orders.seed, u64::from(number) + 1),
             names: orders.names,
+            upgrades: locks.describe().can.upgrade,
+            recovery: orders.recovery,
+            me: Owner::new(),
+            me_number: fresh_claim(),
             ended: ended.clone(),
         };
         tasks.spawn(worker.run());
@@ -46,9 +51,9 @@ async fn work(orders: Orders, ended: Ended) -> Result<(), Box<dyn std::error::Er
 }
 
 /// A server may be down at the very moment when a client is started, and stay down until it is to end.
-async fn open(url: &str, ended: &Ended) -> lockkeeper::Result<Option<Locks>> {
+async fn open(url: &str, writer: &Writer, ended: &Ended) -> lockkeeper::Result<Option<Locks>> {
     while !ended.is_set() {
-        match Locks::open(url).await {
+        match Locks::builder().observer(Arc::new(Recorder::new(writer.clone()))).open(url).await {
             Err(error) if error.is_temporary() => tokio::time::sleep(Duration::from_millis(100)).await,
             opened => return opened.map(Some),
         }
@@ -73,14 +78,55 @@ struct Worker {
     access: Access,
     random: Random,
     names: u32,
+    /// Whether there is an upgradable mode.
+    upgrades: bool,
+    /// T: how long a dead holder's lease lasts; zero where there are none.
+    recovery: Duration,
+    me: Owner,
+    me_number: u64,
     ended: Ended,
 }
 
+/// What is done with a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Alone.
+    Alone,
+    /// Alone, and entered again by its owner.
+    Again,
+    /// Alone, and then as one of the readers.
+    Down,
+    /// As a reader.
+    Read,
+    /// As the reader that becomes the writer, and a reader again.
+    Up,
+    /// So many permits.
+    Permits(u16),
+}
+
+/// A guard of some kind.
+enum Grip {
+    Plain(Guard),
+    Writer(WriteGuard),
+    Upgradable(UpgradableGuard),
+}
+
+impl std::ops::Deref for Grip {
+    type Target = Guard;
+    fn deref(&self) -> &Guard {
+        match self {
+            Self::Plain(guard) => guard,
+            Self::Writer(guard) => guard,
+            Self::Upgradable(guard) => guard,
+        }
+    }
+}
+
 struct Turn {
-    kind: Kind,
     name: String,
+    way: Way,
+    /// As the recorder numbers it.
     claim: u64,
-    mode: Mode,
     /// When its lease ends, as it was recorded last.
     until: AtomicU64,
 }
@@ -92,99 +138,163 @@ impl Worker {
         }
     }
 
+    /// The recorder writes down what the library does; this is for what only its user sees.
     fn note(&self, turn: &Turn, what: What, change: impl FnOnce(Record) -> Record) {
-        self.writer.write_for(turn.kind, &turn.name, change(Record::about(what, LockId::NONE, turn.claim)));
+        self.writer.write_for(Kind::Lock, &turn.name, change(Record::about(what, LockId::NONE, turn.claim)));
+    }
+
+    fn way(&mut self) -> Way {
+        match self.random.below(20) {
+            0..=9 => Way::Alone,
+            10 => Way::Again,
+            11 if self.upgrades => Way::Down,
+            12 if self.upgrades => Way::Up,
+            11..=15 => Way::Read,
+            _ => Way::Permits(1 + u16::try_from(self.random.below(2)).unwrap_or(0)),
+        }
     }
 
     async fn one(&mut self) {
         let number = self.random.below(u64::from(self.names));
-        let mode = match self.random.below(10) {
-            0..=5 => Mode::Exclusive,
-            6 | 7 => Mode::Shared,
-            _ => Mode::Permits { count: 1 + u16::try_from(self.random.below(2)).unwrap_or(0), limit: PERMITS },
-        };
-        let kind = if mode.permits().is_some() { Kind::Semaphore } else { Kind::Lock };
-        let turn = Turn { kind, name: format!("torture/{number}"), claim: fresh_claim(), mode, until: AtomicU64::new(0) };
+        let way = self.way();
+        let mut turn = Turn { name: format!("torture/{number}"), way, claim: 0, until: AtomicU64::new(0) };
         let tries = self.random.below(8) == 0;
-        let impatient = self.random.below(10) == 0;
-        let patience = if impatient { self.random.between(Duration::ZERO, Duration::from_millis(20)) } else { Duration::from_secs(60) };
-        self.note(&turn, What::AcquireCalled, |r| {
-            let r = r.mode(mode).number(u64::from(PERMITS));
-            if tries { r.flag(Flags::TRY) } else { r }
-        });
-        let lock = self.locks.rwlock(&turn.name);
-        let acquired: lockkeeper::Result<Option<Guard>> = match mode {
-            Mode::Permits { count, .. } => {
-                let permits = self.locks.semaphore(&turn.name, PERMITS);
-                if tries { permits.try_acquire(count).await } else { permits.acquire(count).timeout(patience).await.map(Some) }
-            }
-            Mode::Shared if tries => lock.try_read().await,
-            Mode::Shared => lock.read().timeout(patience).await.map(Some),
-            _ if tries => self.locks.mutex(&turn.name).try_lock().await,
-            _ => self.locks.mutex(&turn.name).lock().timeout(patience).await.map(Some),
-        };
+        // Nobody knows how long the place of one who gave up stays. On every other name all are patient, so that a refusal can be judged.
+        let gives_up = self.random.below(10) == 0 && (number % 2 == 1 || self.names == 1);
+        let short = self.random.between(Duration::ZERO, Duration::from_millis(20));
+        let leaves = gives_up && self.random.below(2) == 0;
+        let patience = if gives_up && !leaves { short } else { Duration::from_secs(60) };
+        let acquiring = self.acquire(&turn, tries, patience);
+        let acquired = if leaves { tokio::time::timeout(short, acquiring).await } else { Ok(acquiring.await) };
         match acquired {
-            Ok(Some(guard)) => self.hold(&turn, guard).await,
-            Ok(None) => {
-                self.note(&turn, What::Busy, |r| r);
-                tokio::time::sleep(Duration::from_millis(1)).await;
+            Ok((Ok(Some(grip)), claim)) => {
+                turn.claim = claim;
+                self.hold(&turn, grip).await;
             }
-            Err(error) => {
-                let what = match error.kind() {
-                    ErrorKind::TimedOut => What::TimedOut,
-                    ErrorKind::Unknown => What::AcquireUnknown,
-                    _ => What::AcquireFailed,
-                };
-                self.note(&turn, what, |r| r);
-                if what != What::TimedOut {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                }
-            }
+            Ok((Ok(None), _)) => tokio::time::sleep(Duration::from_millis(1)).await,
+            Ok((Err(error), _)) if error.kind() != ErrorKind::TimedOut => tokio::time::sleep(Duration::from_millis(20)).await,
+            // It gave up, or left.
+            Ok((Err(_), _)) | Err(_) => {}
         }
     }
 
-    async fn hold(&mut self, turn: &Turn, guard: Guard) {
-        let token = guard.token().map_or(0, |t| t.get());
-        let until = deadline(|| guard.remaining());
-        turn.until.store(until, Ordering::Relaxed);
-        self.note(turn, What::Acquired, |r| r.mode(turn.mode).token(token).deadline(until));
-        if turn.mode.permits().is_none() {
-            self.touch(turn, &guard, token).await;
+    /// The guard, and the number of its claim.
+    async fn acquire(&self, turn: &Turn, tries: bool, patience: Duration) -> Acquired {
+        let (mutex, lock) = (self.locks.mutex(&turn.name), self.locks.rwlock(&turn.name));
+        match turn.way {
+            Way::Alone if tries => tried(mutex.try_lock(), Grip::Plain).await,
+            Way::Alone => waited(0, mutex.lock().timeout(patience), Grip::Plain).await,
+            Way::Again => waited(self.me_number, mutex.lock().owner(&self.me).timeout(patience), Grip::Plain).await,
+            Way::Down if tries => tried(lock.try_write(), Grip::Writer).await,
+            Way::Down => waited(0, lock.write().timeout(patience), Grip::Writer).await,
+            Way::Read if tries => tried(lock.try_read(), Grip::Plain).await,
+            Way::Read => waited(0, lock.read().timeout(patience), Grip::Plain).await,
+            Way::Up => waited(0, lock.upgradable().timeout(patience), Grip::Upgradable).await,
+            Way::Permits(count) if tries => tried(self.locks.semaphore(&turn.name, PERMITS).try_acquire(count), Grip::Plain).await,
+            Way::Permits(count) => waited(0, self.locks.semaphore(&turn.name, PERMITS).acquire(count).timeout(patience), Grip::Plain).await,
         }
-        if self.random.below(150) == 0 {
+    }
+
+    async fn hold(&mut self, turn: &Turn, grip: Grip) {
+        turn.until.store(deadline(|| grip.remaining()), Ordering::Relaxed);
+        if let Way::Permits(_) = turn.way {
+            self.stay(turn, &grip).await;
+            return self.end(turn, grip).await;
+        }
+        let exclusive = matches!(turn.way, Way::Alone | Way::Again | Way::Down);
+        let read = self.touch(turn, &grip, exclusive).await;
+        self.stay(turn, &grip).await;
+        match (turn.way, grip) {
+            (Way::Up, Grip::Upgradable(mut guard)) => {
+                if let (Ok(writing), Some(read)) = (guard.upgrade().timeout(Duration::from_secs(5)).await, read) {
+                    let token = token(&writing);
+                    if self.check(turn, &writing) {
+                        self.effect(turn, true, token, Some(read)).await;
+                    }
+                }
+                self.end(turn, Grip::Upgradable(guard)).await;
+            }
+            (Way::Down, Grip::Writer(guard)) => {
+                // One that fails gives the lock back.
+                if let Ok(guard) = guard.downgrade().await {
+                    let token = token(&guard);
+                    if self.check(turn, &guard) {
+                        self.effect(turn, false, token, None).await;
+                    }
+                    self.end(turn, Grip::Plain(guard)).await;
+                }
+            }
+            (Way::Again, grip) => {
+                self.enter_again(turn).await;
+                self.end(turn, grip).await;
+            }
+            (_, grip) => self.end(turn, grip).await,
+        }
+    }
+
+    /// Some stay for longer: a few until their lease was renewed.
+    async fn stay(&mut self, turn: &Turn, guard: &Guard) {
+        if !self.recovery.is_zero() && self.random.below(500) == 0 {
+            let time = self.random.between(self.recovery / 2, self.recovery * 2);
+            // Whoever learns that it is over goes, as a user would.
+            let _ = tokio::time::timeout(time, guard.lost()).await;
+        } else if self.random.below(150) == 0 {
             tokio::time::sleep(self.random.between(Duration::ZERO, Duration::from_millis(30))).await;
         }
-        self.check(turn, &guard);
-        self.note(turn, What::ReleaseCalled, |r| r);
-        if self.random.below(4) == 0 {
-            drop(guard);
-            self.note(turn, What::ReleaseUnknown, |r| r);
-            return;
-        }
+        self.check(turn, guard);
+    }
+
+    /// The same owner once more, inside of its own turn. The library tells nobody of it: it costs a count.
+    async fn enter_again(&self, turn: &Turn) {
+        let inner = Turn { name: turn.name.clone(), way: turn.way, claim: self.writer.unique(), until: AtomicU64::new(0) };
+        let owned = |r: Record| Record { owner: self.me_number, ..r }.mode(Mode::Exclusive);
+        self.note(&inner, What::AcquireCalled, owned);
+        let guard = match self.locks.mutex(&turn.name).lock().owner(&self.me).await {
+            Ok(guard) => guard,
+            // What is lost is not entered again, and the next turn under this owner is none inside of this one.
+            Err(_) => return self.note(&inner, What::AcquireFailed, |r| r),
+        };
+        let (token, until) = (token(&guard), deadline(|| guard.remaining()));
+        self.note(&inner, What::Acquired, |r| owned(r).token(token).deadline(until));
+        tokio::task::yield_now().await;
+        self.note(&inner, What::ReleaseCalled, |r| r);
         let what = match guard.release().await {
             Released::Clean => What::Released,
             Released::AlreadyLost(_) => What::ReleasedLost,
             Released::NotOurs => What::ReleasedNotOwner,
             _ => What::ReleaseUnknown,
         };
-        self.note(turn, what, |r| r);
+        self.note(&inner, what, |r| r);
+    }
+
+    /// One in four is dropped.
+    async fn end(&mut self, turn: &Turn, grip: Grip) {
+        self.check(turn, &grip);
+        if self.random.below(4) == 0 {
+            return drop(grip);
+        }
+        let _ = match grip {
+            Grip::Plain(guard) => guard.release().await,
+            Grip::Writer(guard) => guard.release().await,
+            Grip::Upgradable(guard) => guard.release().await,
+        };
     }
 
     /// Reads both registers and, as a writer, writes them from what was read.
-    async fn touch(&mut self, turn: &Turn, guard: &Guard, token: u64) {
-        let exclusive = turn.mode == Mode::Exclusive;
-        let Some(read) = self.effect(turn, exclusive, token, None).await else { return };
+    async fn touch(&mut self, turn: &Turn, guard: &Guard, exclusive: bool) -> Option<Versions> {
+        let token = token(guard);
+        let read = self.effect(turn, exclusive, token, None).await?;
         if self.random.below(32) == 0 {
             tokio::time::sleep(self.random.between(Duration::ZERO, Duration::from_millis(4))).await;
         }
         if !exclusive || !self.check(turn, guard) {
-            return;
+            return Some(read);
         }
         // What was checked is true until now; the write may be on its way for longer.
         if self.random.below(200) == 0 {
             tokio::time::sleep(self.random.between(Duration::ZERO, Duration::from_millis(20))).await;
         }
-        self.effect(turn, exclusive, token, Some(read)).await;
+        self.effect(turn, exclusive, token, Some(read)).await
     }
 
     async fn effect(&mut self, turn: &Turn, exclusive: bool, token: u64, write: Option<Versions>) -> Option<Versions> {
@@ -198,22 +308,40 @@ impl Worker {
         Some(answer)
     }
 
-    /// The lease may have been renewed since its deadline was recorded.
-    fn note_renewal(&self, turn: &Turn, guard: &Guard) {
-        let until = deadline(|| guard.remaining());
-        if !guard.is_lost() && until > turn.until.swap(until, Ordering::Relaxed).saturating_add(1_000_000) {
-            self.note(turn, What::Renewed, |r| r.deadline(until));
-        }
-    }
-
     fn check(&self, turn: &Turn, guard: &Guard) -> bool {
         let number = fresh_claim();
-        self.note(turn, What::CheckCalled, |r| r.number(number));
+        let kind = if matches!(turn.way, Way::Permits(_)) { Kind::Semaphore } else { Kind::Lock };
+        let note = |what, change: &dyn Fn(Record) -> Record| {
+            self.writer.write_for(kind, &turn.name, change(Record::about(what, LockId::NONE, turn.claim)));
+        };
+        note(What::CheckCalled, &|r| r.number(number));
         let holds = !guard.is_lost();
-        self.note_renewal(turn, guard);
-        self.note(turn, What::Checked, |r| if holds { r.number(number).flag(Flags::YES) } else { r.number(number) });
+        // A renewal that was answered just now may be known to the guard, and not written down yet.
+        let until = deadline(|| guard.remaining());
+        if !guard.is_lost() && until > turn.until.swap(until, Ordering::Relaxed).saturating_add(1_000_000) {
+            note(What::Renewed, &|r| r.deadline(until));
+        }
+        note(What::Checked, &|r| if holds { r.number(number).flag(Flags::YES) } else { r.number(number) });
         holds
     }
+}
+
+/// What an acquire came to, and the number of its claim.
+type Acquired = (lockkeeper::Result<Option<Grip>>, u64);
+
+async fn waited<G>(owner: u64, acquire: impl IntoFuture<Output = lockkeeper::Result<G>>, grip: fn(G) -> Grip) -> Acquired {
+    let (acquired, claim) = asked(owner, acquire).await;
+    (acquired.map(|guard| Some(grip(guard))), claim)
+}
+
+async fn tried<G>(acquire: impl IntoFuture<Output = lockkeeper::Result<Option<G>>>, grip: fn(G) -> Grip) -> Acquired {
+    let (acquired, claim) = asked(0, acquire).await;
+    (acquired.map(|guard| guard.map(grip)), claim)
+}
+
+/// 0 for none, and for one that is lost.
+fn token(guard: &Guard) -> u64 {
+    guard.token().map_or(0, |token| token.get())
 }
 
 #[cfg(test)]

@@ -13,7 +13,8 @@ use super::cost::COST;
 use super::crew::CRASH;
 use super::excuse::Excuses;
 use super::liveness::LIVENESS;
-use crate::check::{Class, Report};
+use super::picture::Told;
+use crate::check::{Class, Counts, Report};
 
 /// The last line, its keys in the order of docs/json.md.
 #[derive(Serialize)]
@@ -28,6 +29,7 @@ struct Object<'a> {
     stale_writes_accepted: u64,
     recovery_ms: Recovery,
     seed: u64,
+    replay: &'a str,
 }
 
 /// What was found of one class.
@@ -50,6 +52,8 @@ struct Recovery {
 pub(super) struct Outcome {
     pub(super) about: About,
     pub(super) seed: u64,
+    /// The command that plays the same schedule again.
+    pub(super) replay: String,
     /// Whose lock, if it is not this library's.
     pub(super) subject: Option<String>,
     pub(super) broken: Option<&'static Broken>,
@@ -79,19 +83,18 @@ impl Verdict {
             expected.extend(fine);
         }
         for class in [LIVENESS, COST, CRASH] {
-            let mut found = of.convictions.iter().filter(|c| c.class == class);
-            let count = found.clone().count() as u64;
-            violations.extend(found.next().map(|first| Found { class, count, first: Some(first.sentence.clone()) }));
+            for (all, fine) in [(&mut expected, true), (&mut violations, false)] {
+                let mut found = of.convictions.iter().filter(|c| c.class == class && excuses.expects_conviction(c) == fine);
+                let count = found.clone().count() as u64;
+                all.extend(found.next().map(|first| Found { class, count, first: Some(first.sentence.clone()) }));
+            }
         }
         Self { of, violations, expected, kept: None }
     }
 
-    pub(super) fn report(&self) -> &Report {
-        &self.of.report
-    }
-
-    pub(super) fn convictions(&self) -> &[Conviction] {
-        &self.of.convictions
+    /// For its picture.
+    pub(super) fn told<'a>(&'a self, engine: &'a str, excuses: &'a Excuses) -> Told<'a> {
+        Told { engine, verdict: self.word(), report: &self.of.report, convictions: &self.of.convictions, excuses }
     }
 
     /// The first violation of the class that convicts this client: when, after the first event, and in which words.
@@ -144,6 +147,7 @@ impl Verdict {
             stale_writes_accepted: self.of.report.counts.stale_accepted,
             recovery_ms: Recovery { p50: ms(recovery.p50()), max: ms(recovery.max()), promised: ms(self.of.report.recovery_promised_ns) },
             seed: self.of.seed,
+            replay: &self.of.replay,
         };
         // Numbers and plain words: there is nothing that could not be written.
         serde_json::to_string(&object).unwrap_or_default()
@@ -160,6 +164,11 @@ impl Verdict {
         for (fault, times) in &self.of.faults {
             writeln!(out, "  {fault:<20} {times:>6} ×")?;
         }
+        let Counts { handed, converted, renewed, busy, timed_out, cancelled, lost, .. } = counts;
+        writeln!(
+            out,
+            "  {handed} handed on, {converted} converted, {renewed} renewals, {lost} lost; refused {busy}, timed out {timed_out}, left {cancelled}"
+        )?;
         for left in &self.of.left_out {
             writeln!(out, "  left out: {left}")?;
         }
@@ -182,6 +191,7 @@ impl Verdict {
                 writeln!(out, "  {how}: {class} × {count}: {}", first.as_deref().unwrap_or_default())?;
             }
         }
+        writeln!(out, "  the same schedule: {}", self.of.replay)?;
         if let Some(kept) = &self.kept {
             writeln!(out, "  histories kept in {}", kept.display())?;
         }
@@ -229,6 +239,7 @@ mod tests {
         let outcome = Outcome {
             about,
             seed: 1,
+            replay: "lockkeeper torture".to_owned(),
             subject: None,
             broken: None,
             faults: BTreeMap::new(),

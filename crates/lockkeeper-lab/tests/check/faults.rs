@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper_lab::check::{Class, Options};
+use lockkeeper_lab::check::{Class, Late, Options};
 use lockkeeper_lab::history::{Flags, HoldMode, LockId, Record, What};
 
 use super::story::{Event, Hold, Story, event, hold, story};
@@ -218,6 +218,24 @@ fn a_free_lock_somebody_waits_for_is_owed_when_the_faults_are_over() {
         .watched();
     let (sentence, _) = dead.convicts(Class::SlowRecovery);
     assert!(sentence.contains("client 1 died holding it"), "{sentence}");
+}
+
+#[test]
+fn a_machine_that_was_late_is_forgiven_for_as_long_as_it_was() {
+    let killed = |granted: u64, late: u64| {
+        let told = move |o: &mut Options| {
+            promised(o);
+            o.late = Late::told_by(move |from, to| if (from, to) == (1_000, granted) { late } else { 0 });
+        };
+        story(&[hold(1, [1, 10, 0, 0]), hold(2, [500, granted, 2_000, 2_001])])
+            .and(&[nemesis(1_000, What::Kill, 1)])
+            .options(told)
+            .watched()
+    };
+    killed(1_100, 0).is_clean();
+    killed(1_101, 0).convicts(Class::SlowRecovery);
+    killed(1_140, 40).is_clean();
+    killed(1_141, 40).convicts(Class::SlowRecovery);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper_lab::check::Class;
+use lockkeeper_lab::check::{Class, Options};
 use lockkeeper_lab::history::{Flags, HoldMode, Record, What};
 
 use super::story::{Event, Hold, Story, event, hold, story};
@@ -199,24 +199,26 @@ fn a_refused_try_excuses_no_other_and_a_granted_one_does() {
 fn what_is_not_known_may_be_there() {
     const X: HoldMode = HoldMode::Exclusive;
     let asks = Hold { times: [10, 0, 0, 0], ..hold(1, [0; 4]) };
-    let ends = |what| {
-        tried(&[asks], [refused(9, 1_000, 1_001, X), vec![event(20, 1, what)]].concat()).options(|o| o.linger = Duration::from_nanos(100))
-    };
+    // One who gave up withdraws its place, however long those of the dead stay.
+    let withdrawn = |o: &mut Options| o.withdraw = Duration::from_nanos(100);
+    let ends = |what| tried(&[asks], [refused(9, 1_000, 1_001, X), vec![event(20, 1, what)]].concat()).options(withdrawn);
     ends(What::AcquireUnknown).is_clean();
+    let within = |o: &mut Options| (o.recovery, o.linger) = (Some(Duration::from_nanos(900)), Duration::from_nanos(79));
+    let bounded = ends(What::AcquireUnknown).options(within);
+    bounded.clone().options(|o| o.linger = Duration::from_nanos(80)).is_clean();
+    bounded.convicts(Class::WrongBusy);
     ends(What::TimedOut).convicts(Class::WrongBusy);
     ends(What::Cancelled).convicts(Class::WrongBusy);
     ends(What::AcquireFailed).convicts(Class::WrongBusy);
     // For as long as a place lingers.
-    let near = |what, from| {
-        tried(&[asks], [refused(9, from, from + 1, X), vec![event(20, 1, what)]].concat()).options(|o| o.linger = Duration::from_nanos(100))
-    };
+    let near = |what, from| tried(&[asks], [refused(9, from, from + 1, X), vec![event(20, 1, what)]].concat()).options(withdrawn);
     near(What::TimedOut, 120).is_clean();
     near(What::Cancelled, 120).is_clean();
     near(What::TimedOut, 121).convicts(Class::WrongBusy);
     near(What::AcquireFailed, 30).convicts(Class::WrongBusy);
     // A try that was dropped excuses those that were under way with it.
     let dropped = [asks.tried().events(), vec![event(20, 1, What::Cancelled)], refused(9, 12, 15, X)].concat();
-    tried(&[], dropped).options(|o| o.linger = Duration::ZERO).is_clean();
+    tried(&[], dropped).options(|o| o.withdraw = Duration::ZERO).is_clean();
 }
 
 #[test]
@@ -343,4 +345,25 @@ fn inversions_are_counted_without_a_witness_once_enough_are_described() {
     let report = story(&holds).and(&places).options(|o| o.details = 2).judge();
     assert_eq!((report.count(Class::FifoInversion), report.violations.len()), (5, 2));
     assert!(report.violations.iter().all(|v| v.records.len() == 3));
+}
+
+#[test]
+fn two_that_hold_at_one_moment_have_different_tokens() {
+    let (a, b) = (hold(1, [1, 10, 40, 41]).token(100), hold(2, [1, 20, 30, 31]));
+    assert_eq!(story(&[a, b.token(101)]).found(), [(Class::Overlap, 1)]);
+    let both = story(&[a, b.token(100)]);
+    assert_eq!(both.found(), [(Class::Overlap, 1), (Class::TokenRepeated, 1)]);
+    let report = both.judge();
+    let twin = report.violations.iter().find(|v| v.class == Class::TokenRepeated).map(|v| v.sentence.as_str());
+    let sentence =
+        "client 2 got stock/1 with token 100 at +0.000000 s, the same that another has while client 1 held it exclusive since +0.000000 s";
+    assert_eq!(twin, Some(sentence));
+    // A third, and a reader beside a writer.
+    let (c, reader) = (hold(3, [1, 22, 28, 29]).token(100), b.shared().token(100));
+    assert_eq!(story(&[a, b.token(101), c]).found(), [(Class::Overlap, 2), (Class::TokenRepeated, 1)]);
+    assert_eq!(story(&[a, reader]).found(), [(Class::ReadersWithWriter, 1), (Class::TokenRepeated, 1)]);
+    // Readers share one, and so do the turns of an owner; none is no token.
+    story(&[a.shared(), reader]).is_clean();
+    story(&[a.owner(5), b.owner(5).token(100)]).is_clean();
+    assert_eq!(story(&[a.token(0), b.token(0)]).found(), [(Class::Overlap, 1)]);
 }

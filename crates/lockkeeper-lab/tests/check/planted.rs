@@ -229,7 +229,7 @@ fn judged(history: &History, class: Class) -> lockkeeper_lab::check::Report {
     story.watched = class == Class::SlowRecovery;
     story.options.recovery = Some(std::time::Duration::from_nanos(1_000));
     story.options.recovery_slack = std::time::Duration::ZERO;
-    story.options.linger = std::time::Duration::ZERO;
+    (story.options.linger, story.options.withdraw) = (std::time::Duration::ZERO, std::time::Duration::ZERO);
     story.judge()
 }
 

@@ -40,7 +40,7 @@ fn build(drafts: &[Draft], limit: u64, tokens: bool) -> Small {
         _ => HoldMode::Permits,
     };
     let mut small = Small { shapes: Vec::new(), ops: Vec::new(), story: Story::default() };
-    small.story.options = Options { linger: std::time::Duration::ZERO, ..Options::default() };
+    small.story.options = Options { linger: std::time::Duration::ZERO, withdraw: std::time::Duration::ZERO, ..Options::default() };
     for (index, d) in drafts.iter().enumerate() {
         let mut time = d.start;
         let mut next = |by: u64| {

@@ -259,7 +259,9 @@ impl Entry {
 
     /// Repeats an unknown release until its lease would be over (R4); then tells whoever waits.
     async fn release_until_known(self: &Arc<Self>, hold: HoldId, mut end: End, until: Ticks, over: bool) {
+        let mut known = true;
         while matches!(end, End::Unknown(_)) && self.keeper.clock.now() < until && !self.keeper.is_closed_for_good() {
+            known = false;
             self.tell_unknown_early(hold, &end);
             self.keeper.driver.sleep(&self.keeper, RELEASE_AGAIN_AFTER).await;
             end = match self.keeper.engine.release(&[hold], None) {
@@ -267,7 +269,11 @@ impl Entry {
                 Answer::Later(answer) => first_end(&answer.await),
             };
         }
-        self.note_end(hold, &end, over);
+        if !known && matches!(end, End::NotOurs) {
+            self.note_gone(hold);
+        } else {
+            self.note_end(hold, &end, over);
+        }
         let tell = self.lock().state.as_deref_mut().map(|s| [s.tell.remove(hold), s.releasing.remove(hold).flatten()]);
         for tell in tell.into_iter().flatten().flatten() {
             // Nobody listens any more: then nobody needs the answer.
@@ -281,6 +287,12 @@ impl Entry {
         if let Some(tell) = tell {
             let _ = tell.send(end.clone());
         }
+    }
+
+    /// A release that was repeated found nothing: the one before it, which nobody answered, may have freed it, and is no illegal one.
+    fn note_gone(&self, hold: HoldId) {
+        tracing::debug!(engine = self.keeper.facts.engine, name = %self.name, %hold, "released, as far as is known");
+        self.keeper.observe(self, Seen::Released { hold, end: "unknown" });
     }
 
     /// `over`: it was known before that nobody here has it any more.

@@ -1,6 +1,7 @@
 //! Kernel locks in a directory of the run's own. There is no server to hit.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::{About, Arena};
 
@@ -25,5 +26,9 @@ impl Arena for FileArena {
     }
     fn about(&self) -> About {
         self.about
+    }
+    fn linger(&self) -> Duration {
+        // The kernel takes from the dead at once whatever they had.
+        Duration::from_secs(1)
     }
 }

@@ -34,6 +34,9 @@ impl About {
     }
 }
 
+/// Where nothing better is known: longer than any place lives without a sign of life.
+const LINGER: Duration = Duration::from_secs(20);
+
 /// What became of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mended {
@@ -66,6 +69,10 @@ pub(super) trait Arena {
     /// How many requests the server has answered, where it can be asked.
     fn calls(&mut self) -> Option<u64> {
         None
+    }
+    /// How long the place of somebody who died may stay in the engine.
+    fn linger(&self) -> Duration {
+        LINGER
     }
     /// Faults that this machine does not allow, and why.
     fn left_out(&self) -> Vec<String> {

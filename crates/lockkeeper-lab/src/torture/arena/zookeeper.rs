@@ -91,6 +91,11 @@ impl Arena for ZooKeeperArena {
         self.about
     }
 
+    fn linger(&self) -> Duration {
+        // A leader gives every session its whole time again when it begins.
+        self.about.recovery * 2 + Duration::from_secs(1)
+    }
+
     fn is_left_alone(&mut self) {
         self.links.go_direct();
     }

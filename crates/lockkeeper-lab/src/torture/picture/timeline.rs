@@ -7,8 +7,11 @@ use super::super::fault::STOP;
 use crate::check::CheckError;
 use crate::history::{HoldMode, Item, LockId, Merge, Record, Role, What};
 
-/// How many holds a picture shows, and how many waits in vain; those beyond are left out, oldest kept.
+/// How many holds a picture shows, and how many waits in vain: the oldest, and as many again of those near to a moment that is
+/// pointed at.
 const SHOWN_MAX: usize = 20_000;
+/// What is near.
+const NEAR_NS: u64 = 50_000_000;
 
 /// One hold.
 pub(super) struct Held {
@@ -63,8 +66,13 @@ pub(super) struct Timeline {
     open: HashMap<(u32, u64), Open>,
     open_faults: HashMap<(LockId, u64), u64>,
     killed: HashMap<usize, u64>,
+    /// What is pointed at, in order.
+    moments: Vec<u64>,
+    /// Of holds and of waits, how many were kept because they are near to that.
+    near: [usize; 2],
 }
 
+#[derive(Clone)]
 struct Open {
     lock: LockId,
     asked: u64,
@@ -73,10 +81,12 @@ struct Open {
 }
 
 impl Timeline {
-    pub(super) fn read<P: AsRef<Path>>(paths: &[P]) -> Result<Self, CheckError> {
+    /// Reads the histories; `moments`, on their clock, are those that are pointed at.
+    pub(super) fn read<P: AsRef<Path>>(paths: &[P], mut moments: Vec<u64>) -> Result<Self, CheckError> {
         let files = histories(paths)?;
         let mut merge = Merge::open(&files, 0)?;
-        let mut timeline = Self::default();
+        moments.sort_unstable();
+        let mut timeline = Self { moments, ..Self::default() };
         for source in merge.sources() {
             let header = &source.header;
             let lane = (header.role == Role::Client).then(|| timeline.lane(&header.label));
@@ -124,6 +134,20 @@ impl Timeline {
             What::Acquired => {
                 if let Some(open) = self.open.get_mut(&key) {
                     (open.granted, open.index) = (Some(*record), index);
+                }
+            }
+            // The same hold goes on in another mode, with another token.
+            What::Converted => {
+                if let Some(open) = self.open.get(&key).filter(|open| open.granted.is_some()).cloned() {
+                    self.close(key, at, "converted");
+                    let deadline = open.granted.map_or(0, |granted| granted.deadline);
+                    let granted = Record { deadline: if record.deadline > 0 { record.deadline } else { deadline }, ..*record };
+                    self.open.insert(key, Open { asked: at, granted: Some(granted), index, ..open });
+                }
+            }
+            What::Renewed => {
+                if let Some(granted) = self.open.get_mut(&key).and_then(|open| open.granted.as_mut()) {
+                    granted.deadline = granted.deadline.max(record.deadline);
                 }
             }
             What::ReleaseCalled => self.close(key, at, "released"),
@@ -176,13 +200,14 @@ impl Timeline {
         let Some(Some(lane)) = self.lane_of_file.get(key.0 as usize).copied() else { return };
         let records = [u64::from(key.0), open.index];
         let Some(granted) = open.granted else {
-            if self.waits.len() < SHOWN_MAX {
+            if self.has_room(1, self.waits.len(), open.asked, to) {
                 let row = self.row(open.lock);
                 self.waits.push(Wait { lane, row, from: open.asked, to, end, records });
             }
             return;
         };
-        if self.holds.len() >= SHOWN_MAX {
+        let from = self.since_start(granted.at);
+        if !self.has_room(0, self.holds.len(), from, to) {
             return;
         }
         let row = self.row(granted.lock);
@@ -192,8 +217,20 @@ impl Timeline {
             _ => "shared",
         };
         let deadline = (granted.deadline > 0).then(|| self.since_start(granted.deadline));
-        let from = self.since_start(granted.at);
         self.holds.push(Held { lane, row, asked: open.asked, from, to, token: granted.token, mode, deadline, end, records });
+    }
+
+    /// Whether one more from then to then is shown, of `all` that are.
+    fn has_room(&mut self, which: usize, all: usize, from: u64, to: u64) -> bool {
+        let [from, to] = [from, to].map(|us| self.start_ns.saturating_add(us.saturating_mul(1_000)));
+        let next = self.moments.partition_point(|at| at.saturating_add(NEAR_NS) < from);
+        let near = self.moments.get(next).is_some_and(|at| *at <= to.saturating_add(NEAR_NS));
+        let Some(kept) = self.near.get_mut(which) else { return false };
+        if near && *kept < SHOWN_MAX {
+            *kept += 1;
+            return true;
+        }
+        all - *kept < SHOWN_MAX
     }
 
     /// The row of a lock, a new one for one that was not seen before.
@@ -272,11 +309,50 @@ mod tests {
         told(What::ReleaseCalled, 6);
         told(What::AcquireCalled, 7);
         writer.finish().unwrap();
-        let timeline = Timeline::read(&[&path]).unwrap();
+        let timeline = Timeline::read(&[&path], Vec::new()).unwrap();
         let waits: Vec<_> = timeline.waits.iter().map(|w| (w.lane, w.row, w.end)).collect();
         assert_eq!(waits, ["timed out", "ended unknown", "failed", "given up", "open"].map(|end| (0, 0, end)));
         assert!(timeline.waits.iter().all(|w| w.from <= w.to && w.to <= timeline.length));
         assert_eq!(timeline.holds.iter().map(|h| h.end).collect::<Vec<_>>(), ["released"]);
         assert_eq!((timeline.lanes, timeline.rows), (vec!["client 1".to_owned()], vec!["a".to_owned()]));
+    }
+    #[test]
+    fn what_is_near_a_moment_that_is_pointed_at_is_drawn_however_late_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("client.lkh");
+        let writer = Writer::create(&path, WriterOptions::default()).unwrap();
+        let hold = |claim| {
+            for what in [What::AcquireCalled, What::Acquired, What::ReleaseCalled] {
+                writer.write_for(Kind::Lock, "a", Record::about(what, LockId::NONE, claim).mode(Mode::Exclusive).token(claim));
+            }
+        };
+        let last = SHOWN_MAX as u64 + 20;
+        (1..last).for_each(hold);
+        // Out of the reach of what comes before it.
+        std::thread::sleep(std::time::Duration::from_nanos(3 * NEAR_NS));
+        hold(last);
+        let moment = Writer::now();
+        writer.finish().unwrap();
+        let shown = |moments| Timeline::read(&[&path], moments).unwrap().holds.iter().map(|h| h.token).collect::<Vec<_>>();
+        let oldest: Vec<u64> = (1..=SHOWN_MAX as u64).collect();
+        assert!(shown(Vec::new()) == oldest);
+        assert!(shown(vec![moment]).split_last() == Some((&last, &oldest[..])));
+    }
+
+    #[test]
+    fn a_hold_that_is_converted_is_drawn_in_each_of_its_modes_with_each_of_its_tokens() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("client.lkh");
+        let writer = Writer::create(&path, WriterOptions::default()).unwrap();
+        let tell = |what, mode, token| writer.write_for(Kind::Lock, "a", Record::about(what, LockId::NONE, 1).mode(mode).token(token));
+        tell(What::AcquireCalled, Mode::Upgradable, 0);
+        tell(What::Acquired, Mode::Upgradable, 7);
+        tell(What::ConvertCalled, Mode::Exclusive, 0);
+        tell(What::Converted, Mode::Exclusive, 8);
+        tell(What::ReleaseCalled, Mode::Exclusive, 0);
+        writer.finish().unwrap();
+        let timeline = Timeline::read(&[&path], Vec::new()).unwrap();
+        let bars: Vec<_> = timeline.holds.iter().map(|h| (h.mode, h.token, h.end)).collect();
+        assert_eq!(bars, [("shared", 7, "converted"), ("exclusive", 8, "released")]);
     }
 }
