@@ -6,6 +6,7 @@ from background import in_background
 from both_ways import both_ways
 from harness import PATIENCE, Holder, Program, attempt, case, done, example, soon
 from java import Java
+from permits import OurPermit
 from zookeeper import SESSION, ZooKeeper
 
 
@@ -19,23 +20,6 @@ class Converting(Program):
     def __init__(self, url, name, begins):
         super().__init__([example("convert"), url, name, begins])
         assert self.hear() == {"write": "writing"}.get(begins, begins)
-
-
-class OurPermit:
-    """One of ours that waits for a permit."""
-
-    def __init__(self, url, name):
-        self.holder = Holder(url, name, "--permits", "1/1")
-        self.granted = in_background(self.holder)
-
-    def has_it(self):
-        return self.holder.granted_at is not None
-
-    def wait(self):
-        self.granted.join()
-
-    def give_back(self):
-        self.holder.release()
 
 
 class CuratorsPermit:

@@ -1,4 +1,4 @@
-"""kazoo and lockkeeper with layout=kazoo: lock, read-write, election, barrier, both ways."""
+"""kazoo and lockkeeper with layout=kazoo: lock, read-write, semaphore, election, barriers, both ways."""
 
 import multiprocessing
 import threading
@@ -8,7 +8,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import LockTimeout
 
 from background import in_background
-from harness import Holder, attempt, case, done, soon, wait
+from harness import PATIENCE, Holder, attempt, case, done, soon, wait
+from permits import OurPermit
 from zookeeper import SESSION, ZooKeeper
 
 
@@ -30,6 +31,48 @@ def hold_for_ever(address, name, held):
     connect(address).Lock(name).acquire()
     held.set()
     time.sleep(3600)
+
+
+def hold_permit_for_ever(address, name, held):
+    connect(address).Semaphore(name, max_leases=1).acquire()
+    held.set()
+    time.sleep(3600)
+
+
+def in_thread(work):
+    """Does it beside us; what is answered waits for its end, and says when that was."""
+    ended = []
+    thread = threading.Thread(target=lambda: (work(), ended.append(time.monotonic())))
+    thread.start()
+
+    def end():
+        thread.join(PATIENCE)
+        assert ended, "it did not end well"
+        return ended[0]
+
+    return end
+
+
+class KazoosPermit:
+    """One of kazoo's that waits for a permit."""
+
+    def __init__(self, client, name):
+        self.semaphore, self.has = client.Semaphore(f"/{name}", max_leases=1), False
+        self.got = in_thread(self.acquire)
+        time.sleep(0.5)
+
+    def acquire(self):
+        assert self.semaphore.acquire(timeout=15)
+        self.has = True
+
+    def has_it(self):
+        return self.has
+
+    def wait(self):
+        self.got()
+
+    def give_back(self):
+        self.semaphore.release()
 
 
 def both_ways(url, name, flags, theirs):
@@ -108,6 +151,87 @@ with ZooKeeper() as server:
     closed.release()
     assert barrier.wait(5)
     case("kazoo's barrier is a latch of one, and a latch is its barrier")
+
+    shared = server.url("layout=kazoo&semaphore=shared")
+    ours = Holder(shared, "gpu", "--permits", "1/2").wait_granted()
+    theirs = client.Semaphore("/gpu", max_leases=2)
+    assert theirs.acquire(blocking=False)
+    assert attempt(shared, "gpu", "--permits", "1/2") == 75
+    assert not client.Semaphore("/gpu", max_leases=2).acquire(blocking=False)
+    assert sorted(client.Semaphore("/gpu", max_leases=2).lease_holders())[0] == "", "kazoo's holder said nothing"
+    waiting = Holder(shared, "gpu", "--permits", "1/2")
+    waits = in_background(waiting)
+    assert waiting.granted_at is None
+    released = time.monotonic()
+    theirs.release()
+    waits.join()
+    soon("a permit that kazoo gave back", released, waiting.granted_at)
+    got = in_thread(lambda: theirs.acquire(timeout=15))
+    time.sleep(0.5)
+    released = ours.release()
+    soon("kazoo has the permit that we gave back", released, got(), 2.0)
+    theirs.release()
+    waiting.release()
+    try:
+        client.Semaphore("/gpu", max_leases=3).acquire(blocking=False)
+        raise AssertionError("kazoo took another limit")
+    except ValueError:
+        pass
+    client.Semaphore("/by-kazoo", max_leases=2).acquire()
+    assert attempt(shared, "by-kazoo", "--permits", "1/2") == 0, "one is free"
+    case("Semaphore: permits are counted together, and wake each other")
+
+    for order in ["KO", "OK", "KOKO", "OOKK"]:
+        name, waiters = f"line-{order}", []
+        holder = Holder(shared, name, "--permits", "1/1").wait_granted()
+        for side in order:
+            waiters.append(KazoosPermit(client, name) if side == "K" else OurPermit(shared, name))
+        give_back = holder.release
+        for at, waiter in enumerate(waiters):
+            assert not any(later.has_it() for later in waiters[at:]), f"{order}: one permit, and more than one has it"
+            give_back()
+            waiter.wait()
+            give_back = waiter.give_back
+        give_back()
+        assert attempt(shared, name, "--permits", "1/1") == 0, f"{order}: something was left"
+    case("waiters of both on one semaphore: each in its turn, whoever came first")
+
+    for at in range(2):
+        name = f"double-{at}"
+        theirs = client.DoubleBarrier(f"/{name}", 2)
+        entered = in_thread(theirs.enter)
+        ours = Holder(url, name, "--double", "2").wait_granted()
+        entered()
+        if at == 0:
+            ours.process.stdin.close()
+            time.sleep(0.3)
+            assert ours.process.poll() is None, "kazoo has not finished"
+            theirs.leave()
+            assert ours.process.wait(PATIENCE) == 0
+        else:
+            left = in_thread(theirs.leave)
+            time.sleep(0.3)
+            ours.release()
+            left()
+    case("DoubleBarrier: both begin together and go together")
+
+    held = multiprocessing.Event()
+    process = multiprocessing.Process(target=hold_permit_for_ever, args=(server.address, "/dead-permit", held))
+    process.start()
+    assert held.wait(20)
+    ours = Holder(shared, "dead-permit", "--permits", "1/1")
+    granted = in_background(ours)
+    killed = time.monotonic()
+    process.kill()
+    process.join()
+    granted.join()
+    soon("kazoo's holder of a permit killed: ours has it", killed, ours.granted_at, SESSION * 7 / 4 + 1)
+    ours.process.kill()
+    ours.process.wait()
+    killed = time.monotonic()
+    client.Semaphore("/dead-permit", max_leases=1).acquire(timeout=15)
+    soon("our holder of a permit killed: kazoo has it", killed, time.monotonic(), SESSION * 7 / 4 + 2)
+    case("a killed holder's permit is passed once its session is over")
 
     held = multiprocessing.Event()
     process = multiprocessing.Process(target=hold_for_ever, args=(server.address, "/dead", held))

@@ -6,7 +6,6 @@
 
 use super::errors;
 use super::latch::{done, parents};
-use super::layout::Layout;
 use super::path;
 use super::proto::{Code, Create, Reply, Request};
 use super::read::{ask, catch_up, failed};
@@ -31,18 +30,6 @@ pub(super) struct Member {
     leaves: bool,
 }
 
-/// What a member's node is called. Its last letter is none of a number's, so that nobody takes it for a contender.
-fn node(layout: &Layout, id: ClaimId) -> String {
-    let mut hex = id.to_string();
-    let last = hex.pop().and_then(|c| c.to_digit(16)).unwrap_or(0);
-    hex.push(char::from_digit(10 + last % 6, 16).unwrap_or('a'));
-    if *layout == Layout::Kazoo {
-        return hex;
-    }
-    let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default();
-    [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)].join("-")
-}
-
 /// Whether a child is a member's, of Curator's shape or kazoo's.
 fn is_member(name: &str) -> bool {
     let hex = name.bytes().filter(u8::is_ascii_hexdigit).count();
@@ -53,7 +40,7 @@ fn is_member(name: &str) -> bool {
 /// See [`Engine::barrier`](crate::engine::Engine::barrier).
 pub(super) async fn step(shared: &Shared, name: &Name, id: ClaimId, step: Membership) -> Result<bool> {
     let dir = path::directory(&shared.options.chroot, &shared.options.layout, name)?;
-    let ours = node(&shared.options.layout, id);
+    let ours = shared.options.layout.bare(id);
     match step {
         Membership::Enter(members) => enter(shared, &dir, &ours, id, members).await,
         Membership::Leave => leave(shared, &dir, &ours, id).await,
@@ -186,13 +173,14 @@ fn lost() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::zookeeper::layout::{Child, Layout};
 
     #[test]
     fn members_are_told_from_everything_else_in_the_directory() {
         for id in [0u128, 0x9999_9999_9999, u128::MAX] {
             for layout in [Layout::Curator, Layout::Kazoo] {
-                let name = node(&layout, ClaimId(id));
-                assert!(is_member(&name) && super::super::layout::Child::read(&name).is_none(), "{name}");
+                let name = layout.bare(ClaimId(id));
+                assert!(is_member(&name) && Child::read(&name).is_none(), "{name}");
             }
         }
         assert!(is_member("7b2d0f4e-1111-2222-3333-444455556666"), "Curator's");

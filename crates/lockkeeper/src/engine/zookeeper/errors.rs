@@ -30,7 +30,7 @@ pub(super) fn refused(code: Code, path: &str) -> Error {
         TOO_MANY => format!("{path} has more than {PLACES_MAX} contenders, which is the limit"),
         OTHER_SHAPE => format!(
             "a semaphore of another shape stands beside {path}, and the two would not see each other: say semaphore=shared to stand in \
-             line with Curator's, semaphore=own for lockkeeper's alone, or delete the other one's directory if nobody uses it"
+             line with those of Curator or kazoo, semaphore=own for lockkeeper's alone, or delete the other one's directory if nobody uses it"
         ),
         NEWER_LIMIT => format!("the semaphore at {path} was written by a newer layout than this release knows: upgrade it"),
         Code::THROTTLED => "ZooKeeper is overloaded and drops requests: try again later".to_owned(),

@@ -43,6 +43,14 @@ impl Layout {
         }
     }
 
+    /// What a node of ours is called that stands in no line: its last letter is none of a number's.
+    pub(super) fn bare(&self, id: ClaimId) -> String {
+        let mut hex = id.to_string();
+        let last = hex.pop().and_then(|c| c.to_digit(16)).unwrap_or(0);
+        hex.push(char::from_digit(10 + last % 6, 16).unwrap_or('a'));
+        if *self == Self::Curator { with_dashes(&hex) } else { hex }
+    }
+
     /// What a node of ours is called up to its number.
     pub(super) fn prefix(&self, tag: Tag, id: ClaimId) -> String {
         let mut hex = id.to_string();
@@ -54,10 +62,12 @@ impl Layout {
         if let Tag::Permits(count) = tag {
             return format!("{hex}-permits-{count}-");
         }
+        if tag == Tag::Lease && *self == Self::Kazoo {
+            return self.bare(id);
+        }
         match self {
             Self::Curator => {
-                let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default();
-                let uuid = [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)].join("-");
+                let uuid = with_dashes(&hex);
                 let word = match tag {
                     Tag::Lock => "lock-",
                     Tag::Write => "__WRIT__",
@@ -149,6 +159,12 @@ impl Child {
     pub(super) fn is_before(&self, seq: i32) -> bool {
         seq.wrapping_sub(self.seq) > 0
     }
+}
+
+/// An id as Java writes it.
+fn with_dashes(hex: &str) -> String {
+    let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default();
+    [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)].join("-")
 }
 
 /// A number as Java's `%010d` writes it.

@@ -1,7 +1,8 @@
-//! How many permits a semaphore has: the data of the directory in which they stand.
+//! How many permits a semaphore has: the data of the directory in which they stand. kazoo writes the bare number.
 
 use super::errors;
 use super::latch::parents;
+use super::options::Options;
 use super::path;
 use super::proto::{Code, Create, Reply, Request, Stat};
 use super::read::{ask, failed};
@@ -28,7 +29,11 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    pub(super) fn read(data: &[u8], stat: &Stat) -> Self {
+    pub(super) fn read(options: &Options, data: &[u8], stat: &Stat) -> Self {
+        if options.counts_leases() {
+            let stored = std::str::from_utf8(data).ok().and_then(|text| text.trim().parse().ok());
+            return Self { stored, newer: None, version: stat.version };
+        }
         let text = std::str::from_utf8(data).ok().and_then(|text| text.strip_prefix(HEAD)?.split_once(' '));
         let Some((Ok(layout), text)) = text.map(|(layout, text)| (layout.parse::<u32>(), text)) else {
             return Self { version: stat.version, ..Self::default() };
@@ -39,12 +44,12 @@ impl Limit {
 }
 
 /// The data of a claim's directory.
-pub(super) fn write(mode: Mode) -> Vec<u8> {
-    if let Mode::Permits { limit, .. } = mode { data(limit) } else { Vec::new() }
+pub(super) fn write(options: &Options, mode: Mode) -> Vec<u8> {
+    if let Mode::Permits { limit, .. } = mode { data(options, limit) } else { Vec::new() }
 }
 
-fn data(limit: u16) -> Vec<u8> {
-    format!("{HEAD}{VERSION} {limit}").into_bytes()
+fn data(options: &Options, limit: u16) -> Vec<u8> {
+    if options.counts_leases() { limit.to_string() } else { format!("{HEAD}{VERSION} {limit}") }.into_bytes()
 }
 
 /// Stores a limit for everybody; answers whether that changed anything. Permits that are out stay out.
@@ -54,7 +59,7 @@ pub(super) async fn resize(shared: &Shared, name: &Name, limit: u16) -> Result<b
     for _ in 0..TRIES {
         let request = match ask(shared, Request::GetData { path: path.clone(), watch: false }).await {
             Ok(Reply::Data(stored, stat)) => {
-                let stored = Limit::read(&stored, &stat);
+                let stored = Limit::read(&shared.options, &stored, &stat);
                 if stored.newer.is_some() {
                     return Err(errors::refused(errors::NEWER_LIMIT, &path));
                 }
@@ -62,12 +67,15 @@ pub(super) async fn resize(shared: &Shared, name: &Name, limit: u16) -> Result<b
                     // By our own request whose answer was lost, or by somebody else's.
                     return Ok(sent);
                 }
-                Request::SetData { path: path.clone(), data: data(limit), version: stored.version }
+                Request::SetData { path: path.clone(), data: data(&shared.options, limit), version: stored.version }
             }
             Ok(_) => return Err(errors::refused(Code::RUNTIME_INCONSISTENCY, &path)),
-            Err(Fault::Code(Code::NO_NODE)) => {
-                Request::Create { path: path.clone(), data: data(limit), acl: shared.options.acl.clone(), how: Create::Persistent }
-            }
+            Err(Fault::Code(Code::NO_NODE)) => Request::Create {
+                path: path.clone(),
+                data: data(&shared.options, limit),
+                acl: shared.options.acl.clone(),
+                how: Create::Persistent,
+            },
             // It was sent before, and nobody says what became of that.
             Err(Fault::Lost) if sent => return Err(errors::unanswered()),
             Err(fault) => return Err(failed(shared, fault, &path)),
@@ -89,12 +97,16 @@ mod tests {
 
     #[test]
     fn a_limit_reads_back_and_garbage_is_none() {
-        let read = |data: &[u8]| Limit::read(data, &Stat::default()).stored;
-        assert_eq!(read(&write(Mode::Permits { count: 2, limit: 65_535 })), Some(65_535));
-        let newer = Limit::read(b"lockkeeper-semaphore/2 8 x", &Stat::default());
+        let options = Options::new(Vec::new());
+        let read = |data: &[u8]| Limit::read(&options, data, &Stat::default()).stored;
+        assert_eq!(read(&write(&options, Mode::Permits { count: 2, limit: 65_535 })), Some(65_535));
+        let newer = Limit::read(&options, b"lockkeeper-semaphore/2 8 x", &Stat::default());
         assert_eq!((newer.stored, newer.newer), (None, Some(2)));
         for garbage in [&b""[..], b"8", b"10.0.0.7", b"lockkeeper-semaphore/1 0", b"lockkeeper-semaphore/1 65536", b"\xff"] {
             assert_eq!(read(garbage), None, "{garbage:?}");
         }
+        let kazoo = Options { layout: crate::engine::zookeeper::options::Layout::Kazoo, shared_permits: true, ..options };
+        assert_eq!(Limit::read(&kazoo, &write(&kazoo, Mode::Permits { count: 1, limit: 8 }), &Stat::default()).stored, Some(8));
+        assert_eq!(Limit::read(&kazoo, b"", &Stat::default()).stored, None);
     }
 }

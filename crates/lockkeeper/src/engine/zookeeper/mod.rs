@@ -96,7 +96,8 @@ impl ZooKeeper {
             (Kind::Election, _) => (!can.election).then_some("elections"),
             (Kind::Lock, Mode::Upgradable) => (!can.upgrade).then_some("upgradable locks"),
             (Kind::Semaphore, Mode::Permits { count, .. }) if self.options.shared_permits && count > 1 => {
-                let text = "Curator's semaphores give one permit at a time: ask for one, or leave semaphore=shared out of the URL";
+                let text =
+                    "the semaphores of Curator and kazoo give one permit at a time: ask for one, or leave semaphore=shared out of the URL";
                 return Err(Error::new(ErrorKind::Unsupported, text).name(&claim.name));
             }
             (Kind::Semaphore, Mode::Permits { .. }) => None,

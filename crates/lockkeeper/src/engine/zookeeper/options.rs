@@ -95,8 +95,8 @@ impl Options {
         }
         options.shared_permits = match (url.take("semaphore").as_deref(), &options.layout) {
             (None | Some("own"), _) => false,
-            (Some("shared"), Layout::Curator) => true,
-            (Some("shared"), _) => return Err(invalid("semaphore=shared goes with layout=curator only")),
+            (Some("shared"), Layout::Curator | Layout::Kazoo) => true,
+            (Some("shared"), _) => return Err(invalid("semaphore=shared goes with layout=curator and layout=kazoo only")),
             (Some(other), _) => return Err(invalid(format!("semaphore={other} is neither own nor shared"))),
         };
         let times = [
@@ -123,9 +123,9 @@ impl Options {
         all.join(",")
     }
 
-    /// What the directory of a semaphore's permits is called, below its name.
-    pub(super) fn permits_in(&self) -> &'static str {
-        if self.shared_permits { "leases" } else { "permits" }
+    /// Whether semaphores are kazoo's: permits without numbers in the directory of the name itself.
+    pub(super) fn counts_leases(&self) -> bool {
+        self.shared_permits && self.layout == Layout::Kazoo
     }
 
     /// The path that stands for everything of ours.
@@ -226,7 +226,7 @@ mod tests {
             "zk://a?layout=native",
             "zk://a?prefix=x",
             "zk://a?semaphore=mine",
-            "zk://a?layout=kazoo&semaphore=shared",
+            "zk://a?layout=plain&semaphore=shared",
             "zk://a?layout=plain&prefix=a/b",
             "zk://a?auth=bob",
             "zk://a?acl=x",

@@ -22,13 +22,21 @@ pub(super) fn directory(chroot: &str, layout: &Layout, name: &Name) -> Result<St
 /// The directory in which claims of this kind stand.
 pub(super) fn of_kind(options: &Options, kind: Kind, name: &Name) -> Result<String> {
     let dir = directory(&options.chroot, &options.layout, name)?;
-    Ok(if kind == Kind::Semaphore { format!("{dir}/{}", options.permits_in()) } else { dir })
+    Ok(match kind {
+        Kind::Semaphore if options.counts_leases() => dir,
+        Kind::Semaphore if options.shared_permits => format!("{dir}/leases"),
+        Kind::Semaphore => format!("{dir}/permits"),
+        _ => dir,
+    })
 }
 
 /// Where those wait who want a permit of another library's semaphore, whose permits are in `dir`.
 pub(super) fn gate(options: &Options, kind: Kind, dir: &str) -> Option<String> {
-    let gated = kind == Kind::Semaphore && options.shared_permits;
-    gated.then(|| format!("{}locks", dir.strip_suffix(options.permits_in()).unwrap_or(dir)))
+    match dir.strip_suffix("leases") {
+        _ if kind != Kind::Semaphore || !options.shared_permits => None,
+        Some(name) if !options.counts_leases() => Some(format!("{name}locks")),
+        _ => Some(format!("{dir}-__lock__")),
+    }
 }
 
 /// The path of what a holder writes.

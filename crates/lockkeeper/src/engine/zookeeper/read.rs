@@ -7,6 +7,7 @@ use super::errors;
 use super::latch::Latch;
 use super::layout::{Child, Layout, Tag};
 use super::limit::Limit;
+use super::options::Options;
 use super::path;
 use super::proto::{Code, Reply, Request, Stat};
 use super::record;
@@ -129,9 +130,13 @@ async fn list(shared: &Shared, prefix: &str) -> Result<Vec<Entry>> {
         if let Some(name) = path::name_of(&options.chroot, &dir).filter(|n| n.as_str().starts_with(prefix)) {
             let latched = latch(shared, name.clone(), &found_here);
             found.extend(latched.into_iter().filter(|l| l.count > Some(0) && found_here.data.starts_with(b"lockkeeper-latch/")));
-            for kind in kinds_of(&options.layout, names) {
+            let mut kinds = kinds_of(&options.layout, names);
+            if options.counts_leases() && Limit::read(options, &found_here.data, &found_here.stat).stored.is_some() {
+                kinds.insert(Kind::Semaphore);
+            }
+            for kind in kinds {
                 let mut name = name.clone();
-                if kind == Kind::Semaphore {
+                if kind == Kind::Semaphore && !options.counts_leases() {
                     let above = name.as_str().strip_suffix("/permits").or_else(|| name.as_str().strip_suffix("/leases"));
                     match above.filter(|above| above.starts_with(prefix)).map(Name::new) {
                         Some(Ok(above)) => name = above,
@@ -156,10 +161,10 @@ async fn list(shared: &Shared, prefix: &str) -> Result<Vec<Entry>> {
 
 /// What stands in one directory, and which children only look like contenders.
 async fn entry(shared: &Shared, kind: Kind, name: Name, dir: &str, found: &Found) -> Result<(Entry, Vec<String>)> {
-    let mut children = contenders(&shared.options.layout, kind, &found.names).map_err(|code| errors::refused(code, dir).name(&name))?;
+    let mut children = contenders(&shared.options, kind, &found.names).map_err(|code| errors::refused(code, dir).name(&name))?;
     in_order(&mut children);
     let mut entry = Entry::new(kind, name);
-    let mut room = Room::new(kind, found);
+    let mut room = Room::new(&shared.options, kind, found);
     entry.limit = room.limit();
     let mut directories = Vec::new();
     let mut ahead = 0u32;
@@ -195,7 +200,7 @@ async fn entry(shared: &Shared, kind: Kind, name: Name, dir: &str, found: &Found
 /// Those who wait at a semaphore's gate. The first of them may wait among the permits already, or have got its own.
 async fn at_gate(shared: &Shared, gate: &str, entry: &mut Entry) -> Result<()> {
     let Some(found) = look(shared, gate).await? else { return Ok(()) };
-    let mut children = contenders(&shared.options.layout, Kind::Lock, &found.names).map_err(|code| errors::refused(code, gate))?;
+    let mut children = contenders(&shared.options, Kind::Lock, &found.names).map_err(|code| errors::refused(code, gate))?;
     in_order(&mut children);
     let seen = usize::from(!entry.waiters.is_empty()).min(children.len());
     for part in children.get(seen..).unwrap_or_default().chunks(READ_AT_ONCE) {
@@ -232,10 +237,10 @@ async fn data_of<'a>(shared: &Shared, dir: &str, children: &'a [Child]) -> Resul
 pub(super) async fn holding(shared: &Shared, kind: Kind, name: &Name) -> Result<Vec<String>> {
     let dir = path::of_kind(&shared.options, kind, name)?;
     let Some(found) = look(shared, &dir).await? else { return Ok(Vec::new()) };
-    let mut children = contenders(&shared.options.layout, kind, &found.names).map_err(|code| errors::refused(code, &dir).name(name))?;
+    let mut children = contenders(&shared.options, kind, &found.names).map_err(|code| errors::refused(code, &dir).name(name))?;
     in_order(&mut children);
     let holding = data_of(shared, &dir, children.get(..READ_AT_ONCE).unwrap_or(&children)).await?;
-    let mut room = Room::new(kind, &found);
+    let mut room = Room::new(&shared.options, kind, &found);
     let holding = holding.into_iter().filter(|(_, _, stat)| !stat.is_directory()).map(|(child, ..)| child);
     Ok(holding.take_while(|child| room.holds(child)).map(|child| format!("{dir}/{}", child.name)).collect())
 }
@@ -262,9 +267,9 @@ enum Room {
 }
 
 impl Room {
-    fn new(kind: Kind, found: &Found) -> Self {
+    fn new(options: &Options, kind: Kind, found: &Found) -> Self {
         if kind == Kind::Semaphore {
-            Self::Permits { limit: Limit::read(&found.data, &found.stat).stored, taken: 0 }
+            Self::Permits { limit: Limit::read(options, &found.data, &found.stat).stored, taken: 0 }
         } else {
             Self::Lock { readers_so_far: None }
         }

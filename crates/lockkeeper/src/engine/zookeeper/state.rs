@@ -256,7 +256,9 @@ impl State {
         if event.happened == Happened::Other {
             return;
         }
-        self.observed(&event);
+        if event.happened != Happened::Children {
+            self.observed(&event);
+        }
         // The watch is used up, whoever set it.
         for id in self.targets.remove(&event.path).unwrap_or_default() {
             self.claim_event(id, &event);

@@ -1,8 +1,9 @@
-//! The gate of a semaphore whose shape is Curator's: a mutex beside the permits. Whoever has it is the only one that waits
-//! with a node among them, as Curator counts every node there; all others wait for the gate.
+//! The gate of a semaphore whose shape is Curator's or kazoo's: a mutex beside the permits. Curator counts every node among
+//! these, so whoever has the gate is the only one that waits there with a node; kazoo creates one only with the gate, once
+//! few enough are there. All others wait for the gate.
 //!
 //! A claim that goes through a gate has a second one for it, which nobody outside knows. A try does not stand at the gate:
-//! it looks whether anybody does, and if not, whether a permit is free.
+//! it looks whether anybody does, and if not, whether a permit is free. With kazoo it takes the gate, or not.
 
 use super::{Contender, Entry, Step, Want, contenders};
 use crate::claim::{Claim, Mode};
@@ -33,10 +34,10 @@ pub(super) enum Gate {
 
 impl Gate {
     pub(super) fn of(options: &Options, claim: &Claim, only_try: bool) -> Self {
-        match (claim.kind == Kind::Semaphore && options.shared_permits, only_try) {
-            (false, _) => Self::Open,
-            (true, true) => Self::Look,
-            (true, false) => Self::Wanted,
+        match claim.kind == Kind::Semaphore && options.shared_permits {
+            false => Self::Open,
+            true if only_try && !options.counts_leases() => Self::Look,
+            true => Self::Wanted,
         }
     }
 
@@ -66,10 +67,11 @@ impl State {
         let Some(entry) = self.claims.get_mut(&id) else { return };
         let Some(dir) = path::gate(&self.options, entry.claim.kind, &entry.dir) else { return };
         let gate = ClaimId::fresh();
+        let only_try = entry.only_try;
         entry.gate = Gate::Waits(gate);
         let claim = Claim { id: gate, kind: Kind::Lock, mode: Mode::Exclusive, rw: false, give_up: None, ..entry.claim.clone() };
         let data = entry.data.clone();
-        let mut entry = Entry::new(&self.options, &claim, dir, Contender::new(Want::Exclusive, false), Vec::new());
+        let mut entry = Entry::new(&self.options, &claim, dir, Contender::new(Want::Exclusive, only_try), Vec::new());
         // Who stands there is the one that wants the permit.
         entry.data = data;
         entry.gate_of = Some(id);
@@ -81,7 +83,7 @@ impl State {
     pub(super) fn looked_at_gate(&mut self, id: ClaimId, result: Result<Reply, Code>) {
         let Some(entry) = self.claims.get_mut(&id) else { return };
         let standing = match result {
-            Ok(Reply::Listing(names, _)) => contenders(&self.options.layout, Kind::Lock, &names).map(|all| !all.is_empty()),
+            Ok(Reply::Listing(names, _)) => contenders(&self.options, Kind::Lock, &names).map(|all| !all.is_empty()),
             Ok(_) => Err(Code::RUNTIME_INCONSISTENCY),
             Err(Code::NO_NODE) => Ok(false),
             Err(code) => Err(code),
@@ -112,13 +114,21 @@ impl State {
                     self.outbox.attempts.push((sender, Attempt::InLine(Place { ahead: Some(ahead), holder: None })));
                 }
             }
+            Say::Busy => {
+                entry.gate = Gate::Open;
+                self.finish(id, Attempt::Busy(None));
+            }
             Say::Refused(code) => {
                 entry.gate = Gate::Open;
                 let dir = self.claims.get(&gate).map_or("", |e| e.dir.as_str());
                 let error = errors::refused(code, dir);
                 self.finish(id, Attempt::Failed(error));
             }
-            // Somebody's hand took it away: the node among the permits stays in its line.
+            // Somebody's hand took it away. What has no node yet must not count without it; a node among the permits stays there.
+            Say::Lost if self.options.counts_leases() => {
+                self.step(id, Input::LinkDown);
+                self.stand_at_gate(id);
+            }
             Say::Lost => entry.gate = Gate::Open,
             Say::Stuck(_) => _ = self.stuck.insert(gate),
             _ => {}
@@ -138,6 +148,13 @@ impl State {
             entry.gate = Gate::Open;
             self.step(id, Input::Leave);
         }
+    }
+
+    /// The node of the gate that a claim has passed.
+    pub(super) fn gate_node(&self, id: ClaimId) -> Option<String> {
+        let Gate::Passed(gate) = self.claims.get(&id)?.gate else { return None };
+        let gate = self.claims.get(&gate)?;
+        Some(format!("{}/{}", gate.dir, gate.machine.nodes().first()?))
     }
 
     /// The claim does not need its gate any more.

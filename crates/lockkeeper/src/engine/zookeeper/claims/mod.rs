@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use self::gate::Gate;
 pub(super) use self::perform::together;
-use super::errors::{PLACES_MAX, TOO_MANY};
+use super::errors::{OTHER_SHAPE, PLACES_MAX, TOO_MANY};
 use super::layout::{Child, Layout, Tag};
 use super::limit::Limit;
 use super::options::Options;
@@ -35,6 +35,8 @@ pub(super) const REVOKE: &[u8] = b"__REVOKE__";
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Create,
+    /// Creates a permit that has no number.
+    CreateLease,
     /// Creates the writer's node of an upgrade.
     CreateWriter,
     /// Creates the reader's node of a downgrade.
@@ -99,6 +101,7 @@ pub(super) struct Entry {
     /// A semaphore's limit, as it was read last.
     limit: Limit,
     gate: Gate,
+    only_try: bool,
     /// It stands at the gate for this claim.
     gate_of: Option<ClaimId>,
 }
@@ -121,6 +124,7 @@ impl Entry {
             later: VecDeque::new(),
             limit: Limit::default(),
             gate: Gate::Open,
+            only_try: false,
             gate_of: None,
         }
     }
@@ -193,9 +197,10 @@ impl State {
     }
 
     fn enter(&mut self, claim: &Claim, dir: String, only_try: bool, sender: oneshot::Sender<Attempt>) {
-        let machine = Contender::new(want_of(claim.mode), only_try);
+        let machine = Contender::new(want_of(&self.options, claim.mode), only_try);
         let mut entry = Entry::new(&self.options, claim, dir, machine, vec![sender]);
         entry.gate = Gate::of(&self.options, claim, only_try);
+        entry.only_try = only_try;
         self.claims.insert(claim.id, entry);
     }
 
@@ -338,8 +343,9 @@ impl State {
     }
 }
 
-fn want_of(mode: Mode) -> Want {
+fn want_of(options: &Options, mode: Mode) -> Want {
     match mode {
+        Mode::Permits { limit, .. } if options.counts_leases() => Want::Lease { limit },
         Mode::Shared => Want::Shared,
         Mode::Upgradable => Want::Upgradable,
         Mode::Permits { count, limit } => Want::Permits { count, limit },
@@ -361,14 +367,27 @@ fn tag_of(options: &Options, claim: &Claim) -> Tag {
     }
 }
 
+/// Any child of a semaphore of kazoo's is a permit.
+fn lease(name: &str) -> Child {
+    Child { name: name.to_owned(), seq: 0, tag: Tag::Lease }
+}
+
 /// The children that stand in the line of this kind.
-pub(super) fn contenders(layout: &Layout, kind: Kind, names: &[String]) -> Result<Vec<Child>, Code> {
-    let election = kind == Kind::Election && *layout == Layout::Curator;
+pub(super) fn contenders(options: &Options, kind: Kind, names: &[String]) -> Result<Vec<Child>, Code> {
+    let election = kind == Kind::Election && options.layout == Layout::Curator;
     let counts = |child: &Child| match child.tag {
         Tag::Latch => election,
         Tag::Lease | Tag::Permits(_) => kind == Kind::Semaphore,
         _ => !election && kind != Kind::Semaphore,
     };
-    let all: Vec<Child> = names.iter().filter_map(|name| layout.child(name)).filter(counts).collect();
+    let all: Vec<Child> = if kind == Kind::Semaphore && options.counts_leases() {
+        // That of a semaphore of our own.
+        if names.iter().any(|name| name == "permits") {
+            return Err(OTHER_SHAPE);
+        }
+        names.iter().map(|name| lease(name)).collect()
+    } else {
+        names.iter().filter_map(|name| options.layout.child(name)).filter(counts).collect()
+    };
     if all.len() > PLACES_MAX { Err(TOO_MANY) } else { Ok(all) }
 }

@@ -27,6 +27,17 @@ impl State {
                 let (path, data, acl) = (at(&entry.prefix), entry.data.clone(), self.options.acl.clone());
                 (Request::Create { path, data, acl, how: Create::EphemeralSequential }, Step::Create)
             }
+            Action::CreateLease => {
+                let Some(gate) = self.gate_node(id) else { return self.step(id, Input::Created(Err(Code::NO_NODE))) };
+                let (path, data, acl) = (at(&entry.prefix), entry.data.clone(), self.options.acl.clone());
+                let mut all = vec![Request::Check { path: gate, version: -1 }];
+                all.push(Request::Create { path, data, acl, how: Create::Ephemeral });
+                if entry.limit.stored.is_none() {
+                    let data = limit::write(&self.options, entry.claim.mode);
+                    all.push(Request::SetData { path: entry.dir.clone(), data, version: entry.limit.version });
+                }
+                (Request::Multi(all), Step::CreateLease)
+            }
             Action::CreateWriter => {
                 let prefix = entry.turn.as_ref().map_or("", |t| t.prefix.as_str());
                 let (path, data, acl) = (at(prefix), entry.data.clone(), self.options.acl.clone());
@@ -50,15 +61,18 @@ impl State {
             }
             Action::List => {
                 let dir = entry.dir.clone();
-                if entry.claim.kind == Kind::Semaphore {
+                if entry.claim.kind != Kind::Semaphore {
+                    (Request::List { path: dir }, Step::List)
+                } else {
                     listen(&mut self.targets, &dir, id);
                     let request = Request::GetData { path: dir.clone(), watch: true };
                     self.send(&request, Ticket::Claim(id, Step::Limit));
+                    let list = if self.options.counts_leases() { Request::ListAndWatch { path: dir } } else { Request::List { path: dir } };
+                    (list, Step::List)
                 }
-                (Request::List { path: dir }, Step::List)
             }
             Action::StoreLimit => {
-                let data = limit::write(entry.claim.mode);
+                let data = limit::write(&self.options, entry.claim.mode);
                 (Request::SetData { path: entry.dir.clone(), data, version: entry.limit.version }, Step::StoreLimit)
             }
             Action::WatchOwn(name) => {
@@ -163,7 +177,7 @@ impl State {
         let Some(entry) = self.claims.get(&id) else { return };
         let how = if container { Create::Container } else { Create::Persistent };
         let limited = entry.claim.kind == Kind::Semaphore && entry.dir == path;
-        let data = if limited { limit::write(entry.claim.mode) } else { Vec::new() };
+        let data = if limited { limit::write(&self.options, entry.claim.mode) } else { Vec::new() };
         let request = Request::Create { path: path.clone(), data, acl: self.options.acl.clone(), how };
         self.send(&request, Ticket::Claim(id, Step::Made { path, container }));
     }
@@ -209,6 +223,7 @@ fn other_shape(options: &Options, dir: &str) -> Option<String> {
     match options.layout {
         Layout::Curator if options.shared_permits => Some(format!("{name}/permits")),
         Layout::Curator => Some(format!("{name}/leases")),
+        Layout::Kazoo if options.shared_permits => Some(format!("{dir}/permits")),
         Layout::Kazoo => Some(format!("{name}-__lock__")),
         Layout::Plain { .. } => None,
     }

@@ -21,6 +21,7 @@ impl State {
         let owner = self.session.as_ref().map_or(0, |s| s.key.id);
         let input = match step {
             Step::Create => Input::Created(created(entry, &entry.prefix, owner, result)),
+            Step::CreateLease => Input::Created(together(result).map(|_| Node::new(entry.prefix.clone(), 0, None))),
             Step::CreateWriter => {
                 let prefix = entry.turn.as_ref().map_or("", |t| t.prefix.as_str());
                 Input::Created(created(entry, prefix, owner, result))
@@ -33,7 +34,7 @@ impl State {
             Step::List => Input::Listed(result.and_then(|reply| match reply {
                 Reply::Listing(..) if entry.limit.newer.is_some() => Err(NEWER_LIMIT),
                 Reply::Listing(names, stat) => {
-                    let children = contenders(&self.options.layout, entry.claim.kind, &names)?;
+                    let children = contenders(&self.options, entry.claim.kind, &names)?;
                     Ok(Listing { children, mzxid: stat.mzxid, limit: entry.limit.stored })
                 }
                 _ => Err(Code::RUNTIME_INCONSISTENCY),
@@ -53,7 +54,7 @@ impl State {
             }
             Step::Limit => {
                 if let Ok(Reply::Data(data, stat)) = result {
-                    entry.limit = Limit::read(&data, &stat);
+                    entry.limit = Limit::read(&self.options, &data, &stat);
                     // An earlier event may have used up who was to be told.
                     let dir = entry.dir.clone();
                     listen(&mut self.targets, &dir, id);
@@ -101,7 +102,8 @@ impl State {
         let (seen, holder) = match result {
             Ok(Reply::Data(_, stat)) if stat.is_directory() => (Seen::NoContender, None),
             Ok(Reply::Data(data, stat)) => {
-                let holder = self.options.layout.child(name).map(|child| Box::new(record::holder(entry.claim.kind, &child, &data, &stat)));
+                let child = contenders(&self.options, entry.claim.kind, &[name.to_owned()]).ok().and_then(|mut all| all.pop());
+                let holder = child.map(|child| Box::new(record::holder(entry.claim.kind, &child, &data, &stat)));
                 (Seen::Here(stat.mzxid), holder)
             }
             Err(Code::NO_NODE) => (Seen::Gone, None),
@@ -131,7 +133,8 @@ impl State {
         };
         let carries_ids = self.options.layout.names_carry_ids();
         let ours = |name: &&str| name.starts_with(prefix) && (carries_ids || !known(name));
-        Ok(names.into_iter().filter(ours).filter_map(|name| self.options.layout.child(name)).collect())
+        let names: Vec<String> = names.into_iter().filter(ours).map(str::to_owned).collect();
+        contenders(&self.options, entry.claim.kind, &names)
     }
 
     /// Deletes those of this session's nodes that no claim knows: a create that a slow server passed on after its reply was

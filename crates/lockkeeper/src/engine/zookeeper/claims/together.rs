@@ -30,7 +30,7 @@ impl State {
             answers.push(receiver);
             self.enter(claim, dir, true, sender);
             if let Some(entry) = self.claims.get_mut(&claim.id) {
-                entry.machine = Contender::created_together(want_of(claim.mode));
+                entry.machine = Contender::created_together(want_of(&self.options, claim.mode));
                 let path = format!("{}/{}", entry.dir, entry.prefix);
                 let (data, acl) = (entry.data.clone(), self.options.acl.clone());
                 creates.push(Request::Create { path, data, acl, how: Create::EphemeralSequential });

@@ -92,7 +92,9 @@ pub(in super::super) enum Happened {
     Created,
     Deleted,
     Changed,
-    /// Something else about it: session states and children are not asked for.
+    /// Children of it came or went.
+    Children,
+    /// Something else: session states are not asked for.
     Other,
 }
 
@@ -110,6 +112,7 @@ impl WatchEvent {
             1 => Happened::Created,
             2 => Happened::Deleted,
             3 => Happened::Changed,
+            4 => Happened::Children,
             _ => Happened::Other,
         };
         let _state = from.get_i32()?;

@@ -43,6 +43,10 @@ pub(in super::super) enum Request {
     List {
         path: String,
     },
+    /// The same, and tells once when children come or go.
+    ListAndWatch {
+        path: String,
+    },
     Sync {
         path: String,
     },
@@ -87,7 +91,7 @@ impl Request {
             Self::GetData { .. } => opcode::GET_DATA,
             Self::SetData { .. } => opcode::SET_DATA,
             Self::GetChildren { .. } => opcode::GET_CHILDREN,
-            Self::List { .. } => opcode::LIST,
+            Self::List { .. } | Self::ListAndWatch { .. } => opcode::LIST,
             Self::Sync { .. } => opcode::SYNC,
             Self::Check { .. } => opcode::CHECK,
             Self::Multi(_) => opcode::MULTI,
@@ -111,6 +115,7 @@ impl Request {
             | Self::SetData { path, .. }
             | Self::GetChildren { path }
             | Self::List { path }
+            | Self::ListAndWatch { path }
             | Self::Sync { path }
             | Self::Check { path, .. }
             | Self::WatchBelow { path }
@@ -132,7 +137,7 @@ impl Request {
             Self::Exists { .. } | Self::SetData { .. } => Shape::Stat,
             Self::GetData { .. } => Shape::Data,
             Self::GetChildren { .. } => Shape::Children,
-            Self::List { .. } => Shape::Listing,
+            Self::List { .. } | Self::ListAndWatch { .. } => Shape::Listing,
             Self::Multi(_) | Self::MultiRead(_) => Shape::Many,
             Self::GetEphemerals { .. } => Shape::Children,
             _ => Shape::Nothing,
@@ -181,6 +186,10 @@ impl Request {
             Self::GetChildren { path } | Self::List { path } => {
                 out.put_str(path);
                 out.put_bool(false);
+            }
+            Self::ListAndWatch { path } => {
+                out.put_str(path);
+                out.put_bool(true);
             }
             Self::Sync { path } | Self::GetEphemerals { prefix: path } => out.put_str(path),
             Self::Multi(all) | Self::MultiRead(all) => {

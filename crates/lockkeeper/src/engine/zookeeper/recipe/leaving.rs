@@ -80,7 +80,7 @@ impl Contender {
         }
         match &mut self.phase {
             Phase::Idle if self.doubt => {}
-            Phase::Idle | Phase::Looking | Phase::Peeking | Phase::Building => self.over(Say::Left { ours: true }, out),
+            Phase::Idle | Phase::Looking | Phase::Full(_) | Phase::Peeking | Phase::Building => self.over(Say::Left { ours: true }, out),
             // On its way out already; now somebody waits to hear that it is.
             Phase::Deleting(deleting) => {
                 deleting.then = Then::Left;

@@ -9,6 +9,9 @@ impl Contender {
         if let Want::Permits { count, limit } = self.want {
             return self.looked_for_permits(listing, count, limit, out);
         }
+        if let Some(limit) = self.counts() {
+            return self.counted(listing, limit, out);
+        }
         let others = listing.children.iter().filter(|c| self.want.excludes(c.tag) && !self.ignored.contains(&c.name));
         let first = others.reduce(|first, c| if c.is_before(first.seq) { c } else { first });
         match first {

@@ -13,6 +13,7 @@
 //! watched, or with the next list) that numbers have moved on, lists before it holds, and takes a later one, too.
 
 mod held;
+mod leases;
 mod leaving;
 mod look;
 mod permits;
@@ -42,6 +43,8 @@ enum Phase {
     /// A try that is busy asks who holds it.
     Peeking,
     Creating,
+    /// All permits are out, this one among them; the directory is watched.
+    Full(String),
     Building,
     Finding,
     /// The node is there; the list that shows who is before it is under way.
@@ -162,6 +165,7 @@ impl Contender {
         match &self.phase {
             Phase::Waiting(w) => Some((&w.before.name, w.last)),
             Phase::Queueing(q) => q.waits_for(),
+            Phase::Full(first) => Some((first, false)),
             _ => None,
         }
     }
@@ -169,7 +173,7 @@ impl Contender {
     /// Whether anything of ours may be there.
     pub(super) fn left_nothing(&self) -> bool {
         match self.phase {
-            Phase::Idle | Phase::Looking | Phase::Peeking | Phase::Building => !self.doubt,
+            Phase::Idle | Phase::Looking | Phase::Full(_) | Phase::Peeking | Phase::Building => !self.doubt,
             Phase::Over => true,
             _ => false,
         }
@@ -260,7 +264,7 @@ impl Contender {
                 self.doubt = true;
                 Phase::Idle
             }
-            Phase::Looking | Phase::Peeking | Phase::Building => Phase::Idle,
+            Phase::Looking | Phase::Full(_) | Phase::Peeking | Phase::Building => Phase::Idle,
             Phase::Waiting(Waiting { node, .. })
             | Phase::Queueing(Queueing { node, .. })
             | Phase::Listing(node)
@@ -287,7 +291,7 @@ impl Contender {
     }
 
     fn begin(&mut self, out: &mut Vec<Action>) {
-        if self.only_try {
+        if self.only_try || self.counts().is_some() {
             self.phase = Phase::Looking;
             self.list(out);
         } else {
@@ -296,6 +300,9 @@ impl Contender {
     }
 
     fn create(&mut self, out: &mut Vec<Action>) {
+        if self.counts().is_some() {
+            return self.begin(out);
+        }
         self.phase = Phase::Creating;
         // Whatever moved on before is below the number of a node that is created now.
         self.moved = 0;
@@ -314,7 +321,7 @@ impl Contender {
     }
 
     fn created(&mut self, result: Result<Node, Code>, out: &mut Vec<Action>) {
-        if self.phase != Phase::Creating {
+        if self.phase != Phase::Creating && !(self.phase == Phase::Looking && self.counts().is_some()) {
             return;
         }
         match result {
@@ -328,6 +335,8 @@ impl Contender {
                 self.phase = Phase::Listing(node);
             }
             Err(_) if self.leaving => self.over(Say::Left { ours: true }, out),
+            // Somebody said the limit meanwhile.
+            Err(Code::BAD_VERSION) if self.counts().is_some() => self.begin(out),
             Err(Code::NO_NODE) if self.builds < BUILDS_MAX => {
                 self.builds += 1;
                 self.phase = Phase::Building;
@@ -353,13 +362,22 @@ impl Contender {
             return;
         }
         match (&self.phase, result) {
+            (Phase::Full(_), Ok(listing)) => self.looked(&listing, out),
+            (Phase::Full(_), Err(_)) => self.begin(out),
             (Phase::Looking, Ok(listing)) => self.looked(&listing, out),
+            (Phase::Looking, Err(Code::NO_NODE)) if self.counts().is_some() => self.created(Err(Code::NO_NODE), out),
             // Nobody ever stood there.
             (Phase::Looking, Err(Code::NO_NODE)) => self.create(out),
             (Phase::Looking, Err(code)) => self.over(Say::Refused(code), out),
             (Phase::Listing(node) | Phase::Queueing(Queueing { node, .. }), Ok(listing)) if self.want.permits().is_some() => {
                 let node = node.clone();
                 self.decide_permits(node, listing, out);
+            }
+            (Phase::Listing(node), Ok(listing)) if self.counts().is_some() => {
+                let node = node.clone();
+                // It is ours, if nobody took it away meanwhile.
+                let there = listing.children.iter().any(|c| c.name == node.name);
+                if there { self.our_turn(node, out) } else { self.begin(out) }
             }
             (Phase::Listing(node) | Phase::Waiting(Waiting { node, .. }), Ok(listing)) => {
                 let node = node.clone();

@@ -164,7 +164,7 @@ impl Contender {
     }
 
     pub(super) fn limit_changed(&mut self, out: &mut Vec<Action>) {
-        if matches!(self.phase, Phase::Queueing(_) | Phase::Listing(_)) {
+        if matches!(self.phase, Phase::Full(_) | Phase::Queueing(_) | Phase::Listing(_)) {
             self.list(out);
         }
     }

@@ -74,6 +74,9 @@ impl Contender {
         if let Phase::Queueing(_) = self.phase {
             return self.ahead_happened(name, deleted, out);
         }
+        if matches!(self.phase, Phase::Full(_)) && self.lists == 0 {
+            return self.list(out);
+        }
         let Phase::Waiting(waiting) = &mut self.phase else { return };
         if !deleted {
             if waiting.before.name == name || waiting.next.as_deref() == Some(name) {

@@ -15,6 +15,10 @@ pub(in super::super) enum Want {
         count: u16,
         limit: u16,
     },
+    /// One permit of a semaphore whose permits are counted, and stand in no line.
+    Lease {
+        limit: u16,
+    },
 }
 
 impl Want {
@@ -25,7 +29,7 @@ impl Want {
 
     pub(super) fn excludes(self, tag: Tag) -> bool {
         match self {
-            Self::Exclusive | Self::Permits { .. } => true,
+            Self::Exclusive | Self::Permits { .. } | Self::Lease { .. } => true,
             Self::Shared => !tag.is_shared(),
             Self::Upgradable => !tag.is_shared() || tag == Tag::Upgradable,
         }
@@ -142,6 +146,8 @@ pub(in super::super) enum Input {
 pub(in super::super) enum Action {
     /// Create our node.
     Create,
+    /// Create our permit, if the gate is ours.
+    CreateLease,
     /// Create the writer's node beside our reader's.
     CreateWriter,
     /// Create a reader's node with the number of our node.

@@ -433,9 +433,14 @@ fn z4_a_follower_that_lags_behind_shows_nobody_a_free_lock() {
 fn events_are_read_for_what_they_are() {
     let mut body = Vec::new();
     use crate::engine::zookeeper::jute::Put;
-    for (number, happened) in
-        [(1, Happened::Created), (2, Happened::Deleted), (3, Happened::Changed), (4, Happened::Other), (-1, Happened::Other)]
-    {
+    for (number, happened) in [
+        (1, Happened::Created),
+        (2, Happened::Deleted),
+        (3, Happened::Changed),
+        (4, Happened::Children),
+        (5, Happened::Other),
+        (-1, Happened::Other),
+    ] {
         body.clear();
         body.put_i32(number);
         body.put_i32(3);

@@ -6,6 +6,7 @@ mod doubts;
 mod faults;
 mod gates;
 mod input;
+mod leases;
 mod mutex;
 mod others;
 mod partition;

@@ -191,7 +191,9 @@ fn r12_two_shapes_of_one_semaphore_never_stand_beside_each_other_silently() {
         let place = Place::new().await;
         let own = place.client().await;
         let curator = place.client_with("semaphore=shared").await;
-        for (at, (first, second)) in [(&own, &curator), (&curator, &own)].into_iter().enumerate() {
+        let (beside, kazoo) = (place.client_with("layout=kazoo").await, place.client_with("layout=kazoo&semaphore=shared").await);
+        let pairs = [(&own, &curator), (&curator, &own), (&beside, &kazoo), (&kazoo, &beside)];
+        for (at, (first, second)) in pairs.into_iter().enumerate() {
             let at = format!("x{at}");
             first.lock(&permits(&at, 1, 2)).await;
             let error = failed(second.join(&permits(&at, 1, 2)).await);

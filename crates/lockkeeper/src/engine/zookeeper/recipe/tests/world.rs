@@ -252,6 +252,7 @@ impl World {
             Want::Shared => Tag::Read,
             Want::Upgradable => Tag::Upgradable,
             Want::Permits { count, .. } => Tag::Permits(count),
+            Want::Lease { .. } => Tag::Lease,
         }
     }
 
@@ -261,6 +262,8 @@ impl World {
         let here = |world: &Self, name: &str| world.nodes.get(name).map(|s| s.mzxid);
         let reply = match action {
             Action::Create => Input::Created(self.create(at, self.own_tag(at), None)),
+            // It takes a gate, which no world has.
+            Action::CreateLease => Input::Created(Err(Code::NO_NODE)),
             Action::CreateWriter => Input::Created(self.create(at, Tag::Write, None)),
             Action::Guard { node, behind } => Input::Guarded(match (self.nodes.contains_key(&behind), self.nodes.contains_key(&node)) {
                 (false, _) => Err(Code::NO_NODE),
