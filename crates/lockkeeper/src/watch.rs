@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::claim::Entry;
-use crate::engine::{Query, WatchId};
+use crate::engine::{Answer, Query, WatchId};
 use crate::error::Result;
 use crate::keeper::Keeper;
 
@@ -31,7 +31,20 @@ impl Watch {
         let changed = Arc::new(Notify::new());
         keeper.add_watch(id, changed.clone());
         let watch = Self { keeper, id, query, changed, last: None };
-        let started = watch.keeper.engine.watch(id, &watch.query);
+        let started = match watch.keeper.engine.watch(id, &watch.query) {
+            Answer::Later(started) => {
+                let keeper = watch.keeper.clone();
+                Answer::later(async move {
+                    let started = started.await;
+                    // Its caller left before it had begun, so that there was nothing to end yet (R5).
+                    if !keeper.has_watch(id) {
+                        keeper.engine.unwatch(id);
+                    }
+                    started
+                })
+            }
+            now => now,
+        };
         watch.keeper.answer(started).await?.map_err(|e| e.engine(watch.keeper.facts.engine))?;
         Ok(watch)
     }

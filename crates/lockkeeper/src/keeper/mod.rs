@@ -250,6 +250,10 @@ impl Keeper {
         self.watches.lock().unwrap_or_else(PoisonError::into_inner).insert(id, changed);
     }
 
+    pub(crate) fn has_watch(&self, id: WatchId) -> bool {
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&id)
+    }
+
     pub(crate) fn remove_watch(&self, id: WatchId) {
         if self.is_forked() {
             return;

@@ -237,7 +237,8 @@ fn recheck_some<O: Opened>(opened: &Arc<O>, claims: &[ClaimId]) -> impl Future<O
     let renewals = if held.is_empty() { Answer::Now(Vec::new()) } else { opened.renew(&held) };
     let opened = opened.clone();
     async move {
-        let patience = opened.links().options.request_timeout;
+        // What cannot be sent now is not waited for: the next link asks again, and so does the net.
+        let patience = Duration::ZERO;
         let mut renewals = renewals.get().await.into_iter();
         let mut attempts = Vec::with_capacity(calls.len());
         for (id, call) in calls {

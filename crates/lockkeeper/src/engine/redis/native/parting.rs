@@ -5,13 +5,13 @@ use std::sync::Arc;
 use super::Native;
 use crate::claim::Claim;
 use crate::engine::redis::errors;
-use crate::engine::redis::opened::{Opened, Parting, RENEWALS_PER_CALL};
+use crate::engine::redis::opened::{Asking, Opened, Parting, RENEWALS_PER_CALL};
 use crate::engine::redis::recipe::Verdict;
 use crate::engine::redis::reply::Reply;
 use crate::engine::redis::resp::Value;
 use crate::engine::redis::script::{Call, Which};
 use crate::engine::redis::wire::Started;
-use crate::engine::{Answer, End, Released, Renewal};
+use crate::engine::{Answer, End, Line, Released, Renewal};
 use crate::error::{Error, ErrorKind};
 use crate::id::{ClaimId, HoldId, LeaseId};
 use crate::lost::Lost;
@@ -61,10 +61,14 @@ impl Parting for Native {
             calls.push(call.map(|call| (*hold, call)));
         }
         let commands: Vec<_> = calls.iter().flatten().map(|(_, call)| call.by_name()).collect();
-        let started = self.links.main.start(&commands);
-        if commands.is_empty() && again.is_none() {
-            return Answer::Now(Released { ends: holds.iter().map(|_| End::NotOurs).collect(), again: None });
+        if commands.is_empty() {
+            // They were over already, and nothing carries the next claim.
+            let ends = holds.iter().map(|_| End::NotOurs).collect();
+            let Some(claim) = again else { return Answer::Now(Released { ends, again: None }) };
+            let asked = self.ask(claim, Line::Join, None);
+            return Answer::later(async move { Released { ends, again: Some(asked.get().await) } });
         }
+        let started = self.links.main.start(&commands);
         Answer::later(self.clone().released(calls, started, again.cloned()))
     }
 

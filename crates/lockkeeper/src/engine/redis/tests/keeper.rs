@@ -167,3 +167,20 @@ fn r10_a_waiting_thread_hears_of_its_grant_without_the_keeper() {
     drop(go_on);
     assert!(second.release().is_clean());
 }
+
+#[test]
+fn r5_a_watch_whose_caller_left_before_it_began_is_ended() {
+    let server = RedisServer::start();
+    let subscribers = || server.command(&["PUBSUB", "NUMSUB", "lockkeeper:watch:0"])[1].clone();
+    run(async {
+        let locks = Locks::open(&server.url()).await.unwrap();
+        let latch = locks.latch("import");
+        latch.set(1).await.unwrap();
+        for _ in 0..20 {
+            let error = latch.wait().timeout(Duration::ZERO).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+        }
+        super::support::until("nobody watches", || subscribers() == "0");
+        assert!(locks.close().await.unknown.is_empty());
+    });
+}

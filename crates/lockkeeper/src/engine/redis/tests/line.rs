@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use super::proxy::Proxy;
 use super::server::RedisServer;
-use super::support::{Process, granted, number};
+use super::support::{Process, granted, number, options};
 use crate::claim::Mode;
 use crate::engine::{Attempt, End, Renewal};
 use crate::error::ErrorKind;
+use crate::id::ClaimId;
 use crate::name::Kind;
 
 #[test]
@@ -241,4 +243,37 @@ fn words_of_those_who_left_are_cleared_away_also_while_somebody_waits() {
     std::thread::sleep(Duration::from_millis(300));
     leave(1);
     assert_eq!(words(), 1, "the others are over");
+}
+
+#[test]
+fn a_check_of_places_does_not_wait_for_a_server_that_is_away() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let (one, two) = (Process::of(&server), Process::with(options(proxy.port())));
+    let names: Vec<String> = (0..20).map(|n| format!("name-{n}")).collect();
+    let places: Vec<ClaimId> = names
+        .iter()
+        .map(|name| {
+            one.take(name, Mode::Exclusive);
+            two.queue(name, Mode::Exclusive).id
+        })
+        .collect();
+    proxy.refuse(true);
+    proxy.cut();
+    two.link(false);
+    // One after the other would be 20 times the time of a request.
+    let began = Instant::now();
+    let answers = two.wait(two.engine.recheck(&places));
+    assert!(answers.iter().all(|answer| matches!(answer, Attempt::Unknown(_))), "{answers:?}");
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+}
+
+#[test]
+fn what_stands_in_for_a_hold_that_was_over_is_asked_for_all_the_same() {
+    let server = RedisServer::start();
+    let one = Process::of(&server);
+    let (gone, next) = (one.exclusive("a"), one.exclusive("a"));
+    let released = one.release_again(gone.id, &next);
+    assert!(matches!(released.ends[..], [End::NotOurs]), "{:?}", released.ends);
+    assert!(matches!(released.again, Some(Attempt::Granted(_))), "{:?}", released.again);
 }

@@ -349,6 +349,9 @@ fn a_limit_is_what_is_free_and_what_is_out_and_java_sees_it_change() {
     assert_eq!(ear.read(), ["message", "redisson_sc:{s}", "4"]);
     assert!(process.change(&Change::Resize(Name::new("s").unwrap(), 0)));
     assert_eq!(server.command(&["GET", "s"]), ["-1"], "what is out stays out");
+    server.command(&["DEL", "s"]);
+    assert!(process.change(&Change::Resize(Name::new("s").unwrap(), 2)));
+    assert_eq!(server.command(&["GET", "s"]), ["1"], "also when the counter is gone");
 }
 
 #[test]
