@@ -188,6 +188,7 @@ fn rfc3339(unix_ns: i64, at: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::report::Counts;
     use super::*;
 
     #[test]
@@ -200,6 +201,18 @@ mod tests {
         assert_eq!(at(1_767_225_599), "2025-12-31T23:59:59.000001Z");
         assert_eq!(at(4_107_542_400), "2100-03-01T00:00:00.000001Z");
         assert_eq!(rfc3339(-1_000, 0), "1969-12-31T23:59:59.999999Z");
+    }
+
+    #[test]
+    fn records_that_were_passed_over_are_told_when_there_are_some() {
+        let told = |foreign| {
+            let mut out = Vec::new();
+            let report = Report { counts: Counts { foreign, ..Counts::default() }, ..Report::default() };
+            print(&report, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert!(told(2).contains("\n2 records of kinds this release does not know were passed over\n"), "{}", told(2));
+        assert!(!told(0).contains("kinds"), "{}", told(0));
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub(super) struct Tokens {
 impl Tokens {
     /// A hold ended at `at`, so that holds beginning now come after it. One of zero length has no certain order.
     pub fn ended(&mut self, claim: &Claim, at: u64) {
-        if claim.token == 0 || claim.mode == HoldMode::Permits || claim.granted.time >= at {
+        if claim.mode == HoldMode::Permits || claim.granted.time >= at {
             return;
         }
         let mark = Mark {

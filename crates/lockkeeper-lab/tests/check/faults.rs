@@ -239,6 +239,31 @@ fn a_machine_that_was_late_is_forgiven_for_as_long_as_it_was() {
 }
 
 #[test]
+fn nothing_is_owed_while_a_fault_goes_on_or_to_those_who_wait_no_more() {
+    let both = |first: u64| {
+        let begin = [fault(100, What::FaultBegin, "restart"), fault(200, What::FaultBegin, "partition")];
+        [begin, [fault(first, What::FaultEnd, "restart"), fault(1_000, What::FaultEnd, "partition")]].concat()
+    };
+    let late = hold(3, [5_000, 5_200, 5_300, 5_301]);
+    let gives_up = [hold(2, [300, 0, 0, 0]).events(), vec![event(700, 2, What::TimedOut)]].concat();
+    story(&[late]).and(&both(500)).and(&gives_up).options(promised).watched().is_clean();
+    // Who died waiting waits no more.
+    let dies = [hold(2, [300, 0, 0, 0]).events(), vec![nemesis(700, What::Kill, 2)]].concat();
+    story(&[late]).and(&both(500)).and(&dies).options(promised).watched().is_clean();
+}
+
+#[test]
+fn a_recording_that_ends_while_a_dead_holders_lock_is_waited_for_tells_how_long() {
+    let dead = [hold(1, [1, 10, 0, 0]).events(), vec![event(990, 1, What::CheckCalled), nemesis(990, What::Kill, 1)]].concat();
+    let waits = [hold(2, [500, 0, 0, 0]).events(), vec![event(1_500, 2, What::InLine)]].concat();
+    let both = story(&[]).and(&dead).and(&waits).options(promised);
+    let (sentence, _) = both.convicts(Class::SlowRecovery);
+    assert!(sentence.contains("and gave up"), "{sentence}");
+    // One that was killed did not give up.
+    both.and(&[nemesis(1_500, What::Kill, 2)]).is_clean();
+}
+
+#[test]
 fn the_dead_may_still_be_in_the_engine() {
     let tried = |from| [Hold { times: [from, 0, 0, 0], ..hold(9, [0; 4]).tried() }.events(), vec![event(from + 1, 9, What::Busy)]].concat();
     let linger = |o: &mut Options| o.linger = Duration::from_nanos(100);

@@ -55,6 +55,7 @@ fn shared_tokens_lie_between_the_exclusive_ones() {
 #[test]
 fn permits_have_no_order() {
     story(&[hold(1, [1, 2, 3, 4]).permits(1, 1).token(100), hold(2, [5, 6, 7, 8]).permits(1, 1).token(50)]).is_clean();
+    story(&[hold(1, [1, 2, 3, 4]).permits(1, 1).token(100), hold(2, [5, 6, 7, 8]).token(50)]).is_clean();
 }
 
 #[test]
