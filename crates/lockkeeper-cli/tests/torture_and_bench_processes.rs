@@ -283,3 +283,38 @@ fn clients_hand_on_convert_renew_give_up_and_leave_and_the_report_counts_it_and_
         assert!(ran.out.lines().any(|line| line.trim() == format!("the same schedule: {again}")), "{ran:?}");
     }
 }
+
+/// How many holds are recorded so far.
+fn held(place: &Place) -> usize {
+    let files = std::fs::read_dir(place.path("tmp")).unwrap().flat_map(|dir| std::fs::read_dir(dir.unwrap().path()).into_iter().flatten());
+    let readers = files.filter_map(|file| lockkeeper_lab::history::Reader::open(file.unwrap().path()).ok());
+    let acquired = |mut reader: lockkeeper_lab::history::Reader| {
+        std::iter::from_fn(move || reader.next().ok().flatten())
+            .filter(|(_, record)| record.what == lockkeeper_lab::history::What::Acquired)
+            .count()
+    };
+    readers.map(acquired).sum()
+}
+
+#[test]
+fn a_server_that_ends_for_good_ends_the_torture_with_one_line_and_what_was_seen_until_then() {
+    let place = place();
+    let report = place.text("report.html");
+    let mut command =
+        torture(&place, &["redis:auto", "--seconds", "60", "--clients", "2", "--faults", "none", "--json", "--report", &report]);
+    let run = Reaped::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let all = until("its server and its clients are there", || Some(children(run.pid())).filter(|all| all.len() == 3));
+    until_true("clients hold", || histories(&place) >= 2 && held(&place) > 20);
+    let server = all.iter().find(|pid| arguments_of(**pid).contains("redis-server")).unwrap();
+    common::kill(*server, Signal::SIGKILL);
+    let begun = std::time::Instant::now();
+    let ran = run.output();
+    assert!(begun.elapsed() < std::time::Duration::from_secs(30), "it waits for nobody: {:?}", begun.elapsed());
+    let verdict = json(ran.out.trim());
+    assert_eq!((ran.code, verdict["verdict"].as_str()), (2, Some("too-weak")), "{ran:?}");
+    assert!(verdict["holds"].as_u64().unwrap() > 0 && verdict["violations"] == serde_json::json!([]), "{verdict}");
+    let lines: Vec<_> = ran.err.lines().filter(|line| line.contains("ended by itself")).collect();
+    assert!(lines.len() == 1 && lines[0].contains("redis-server") && lines[0].contains("signal: 9"), "{ran:?}");
+    assert!(place.read("report.html").contains("<svg") && all.iter().all(|pid| !is_alive(*pid)));
+    assert_eq!(std::fs::read_dir(place.path("tmp")).unwrap().count(), 0);
+}

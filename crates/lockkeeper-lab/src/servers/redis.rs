@@ -116,8 +116,7 @@ impl RedisServer {
                 self.port = a_port()?;
             }
         }
-        let log = std::fs::read_to_string(self.dir().join("log")).unwrap_or_default();
-        Err(format!("redis-server does not start: {}", log.lines().last().unwrap_or("it says nothing")))
+        Err(format!("redis-server does not start: {}", self.last_words()))
     }
 
     fn answers(&mut self) -> bool {
@@ -223,6 +222,17 @@ impl RedisServer {
         self.signal(Signal::SIGKILL)?;
         self.kill();
         Ok(())
+    }
+
+    /// How it ended by itself; `None` while it runs, and where it was killed on purpose.
+    pub fn ended(&mut self) -> Option<std::process::ExitStatus> {
+        self.child.as_mut()?.try_wait().ok().flatten()
+    }
+
+    /// What it said last in its log.
+    pub fn last_words(&self) -> String {
+        let log = fs::read_to_string(self.dir().join("log")).unwrap_or_default();
+        log.lines().last().unwrap_or("it says nothing").to_owned()
     }
 
     fn signal(&self, signal: Signal) -> Result<(), String> {

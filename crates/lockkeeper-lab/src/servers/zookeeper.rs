@@ -255,6 +255,11 @@ impl Server {
         Ok(())
     }
 
+    /// How it ended by itself; `None` while it runs, and where it was killed on purpose.
+    pub fn ended(&mut self) -> Option<std::process::ExitStatus> {
+        self.child.as_mut()?.try_wait().ok().flatten()
+    }
+
     /// Starts it again on the same port, with the data that it left.
     ///
     /// # Errors

@@ -97,6 +97,9 @@ struct Run {
     starving: Arc<AtomicBool>,
     /// How long the longest fault lasted until it was mended.
     longest: Duration,
+    /// When what is tortured was seen to be there, and why it is gone.
+    there: u64,
+    gone: Option<String>,
     /// Of clients that ended otherwise than they were told to.
     crashes: Vec<Conviction>,
     pulse: Pulse,
@@ -160,6 +163,8 @@ impl Run {
             excuses: Excuses::new(late, about.recovery),
             starving: Arc::default(),
             longest: Duration::ZERO,
+            there: Writer::now(),
+            gone: None,
             crashes: Vec::new(),
             pulse: Pulse::start().map_err(own)?,
             scratch,
@@ -211,6 +216,9 @@ impl Run {
                 return false;
             }
             self.notice_ends();
+            if self.is_lost() {
+                return false;
+            }
             if self.looked.elapsed() > LOOK_EVERY && self.is_convicted() {
                 return false;
             }
@@ -349,6 +357,21 @@ impl Run {
         }
     }
 
+    /// Whether what is tortured has gone for good: then there is nothing more to learn.
+    fn is_lost(&mut self) -> bool {
+        let now = Writer::now();
+        if self.gone.is_none() {
+            match self.arena.lost() {
+                None => self.there = now,
+                Some(why) => {
+                    self.say(&format!("{why}; this torture ends here"));
+                    self.gone = Some(why);
+                }
+            }
+        }
+        self.gone.is_some()
+    }
+
     /// Convicts clients that ended by themselves. Whether their locks went with them is for the checker, which hears of it now.
     fn notice_ends(&mut self) {
         for (number, pid, how) in self.crew.ended() {
@@ -411,7 +434,8 @@ impl Run {
             self.scratch.disable_cleanup(true);
             format!("{e}; histories kept in {}", self.scratch.path().display())
         })?;
-        if let Some(at) = report.blind_from {
+        let gone = self.gone.as_ref().map(|_| self.there);
+        if let Some(at) = report.blind_from.into_iter().chain(gone).min() {
             self.excuses.blind_from(at);
             convictions.retain(|c| c.at < at);
         }
@@ -455,6 +479,9 @@ impl Run {
     fn weakness(&self, report: &check::Report) -> Option<String> {
         if report.blind_from.is_some() {
             return Some("a history ended early, for want of room; what came after that is not judged".to_owned());
+        }
+        if let Some(why) = &self.gone {
+            return Some(format!("{why}; what came after that is not judged"));
         }
         let wanted = !self.options.faults.iter().any(|f| f == "none");
         if report.counts.holds == 0 {

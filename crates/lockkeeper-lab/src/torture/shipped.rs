@@ -14,6 +14,9 @@ use crate::history::{Flags, LockId, Record, Recorder, What, Writer, WriterOption
 /// How many permits the semaphores have.
 const PERMITS: u16 = 3;
 
+/// How long one who waits may still get it once the work is to end.
+const AFTER_THE_END: Duration = Duration::from_secs(3);
+
 /// Runs until it is told to end.
 pub(super) fn run(orders: Orders, ended: Ended) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
@@ -165,7 +168,7 @@ impl Worker {
         let leaves = gives_up && self.random.below(2) == 0;
         let patience = if gives_up && !leaves { short } else { Duration::from_secs(60) };
         let acquiring = self.acquire(&turn, tries, patience);
-        let acquired = if leaves { tokio::time::timeout(short, acquiring).await } else { Ok(acquiring.await) };
+        let acquired = if leaves { tokio::time::timeout(short, acquiring).await } else { until_the_end(&self.ended, acquiring).await };
         match acquired {
             Ok((Ok(Some(grip)), claim)) => {
                 turn.claim = claim;
@@ -323,6 +326,21 @@ impl Worker {
         }
         note(What::Checked, &|r| if holds { r.number(number).flag(Flags::YES) } else { r.number(number) });
         holds
+    }
+}
+
+/// Nobody waits for long once the work is to end: what would grant it may have gone for good.
+async fn until_the_end<T>(ended: &Ended, work: impl Future<Output = T>) -> Result<T, tokio::time::error::Elapsed> {
+    let end = async {
+        while !ended.is_set() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        tokio::time::timeout(AFTER_THE_END, std::future::pending()).await
+    };
+    tokio::select! {
+        biased;
+        done = work => Ok(done),
+        elapsed = end => elapsed,
     }
 }
 

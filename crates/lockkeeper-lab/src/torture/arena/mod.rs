@@ -1,6 +1,7 @@
 //! What is tortured: how clients reach it, what can be done to it, and what it promises.
 
 mod clock;
+mod disk;
 mod file;
 mod given;
 mod redis;
@@ -66,6 +67,10 @@ pub(super) trait Arena {
     fn mend(&mut self, fault: &'static str, _client: u32) -> Result<Mended, String> {
         Err(format!("nothing here knows how to end {fault}"))
     }
+    /// Why there is nothing to torture any more: a server that no fault has ended has ended.
+    fn lost(&mut self) -> Option<String> {
+        None
+    }
     /// How many requests the server has answered, where it can be asked.
     fn calls(&mut self) -> Option<u64> {
         None
@@ -86,7 +91,7 @@ pub(super) fn open(url: &str, dir: &Path) -> Result<Box<dyn Arena>, (u8, String)
     let wrong = |text| (64, text);
     match start {
         "file:auto" => Ok(Box::new(file::FileArena::new(dir, options)?)),
-        "redis:auto" => Ok(Box::new(redis::RedisArena::start(options)?)),
+        "redis:auto" => Ok(Box::new(redis::RedisArena::start(options, dir)?)),
         "zk:auto" => Ok(Box::new(zookeeper::ZooKeeperArena::start(options)?)),
         url if url.ends_with(":auto") => Err(wrong(format!("{url}: torture starts its own server for file:auto, redis:auto and zk:auto"))),
         _ => Ok(Box::new(given::Given::open(url)?)),

@@ -1,5 +1,6 @@
 //! A Redis server of the run's own, behind a proxy for each client.
 
+use std::path::Path;
 use std::time::Duration;
 
 use super::super::fault::{FORGOTTEN, Fault, Hits, SET_BACK, SPOIL_COUNTER, STEP};
@@ -7,6 +8,7 @@ use super::super::links::{self, Links};
 use super::super::resp::{Reply, Resp};
 use super::super::storm::Storm;
 use super::clock::ServerClock;
+use super::disk::Disk;
 use super::{About, Arena, Mended, has, take};
 use crate::check::Class;
 use crate::servers::clock_shim::ClockShim;
@@ -30,6 +32,8 @@ const FAULTS: [Fault; 7] = [
 ];
 /// With everything on disk before it is answered.
 const DURABLE: [Fault; 1] = [server("kill-server", &[], "the server is killed, and started again with its data")];
+/// With its data on a disk of its own. What was answered was on it before.
+const FULL: Fault = server("disk-full", &[], "the server's disk is full, and it ends; then there is room, and it is started again");
 /// With nothing on disk.
 const FORGETFUL: [Fault; 1] = [server("kill-server", FORGOTTEN, "the server is killed, and started again without its data")];
 /// Only for locks that keep a counter of their own beside the lock's key.
@@ -49,10 +53,15 @@ pub(super) struct RedisArena {
     server: RedisServer,
     clock: Result<ServerClock, String>,
     evicted: u64,
+    /// Where its data is, if that can get full.
+    disk: Result<Disk, String>,
+    /// A fault is under way that ends it.
+    down: bool,
 }
 
 impl RedisArena {
-    pub(super) fn start(options: &str) -> Result<Self, (u8, String)> {
+    /// `dir` is for its data, if that can get full.
+    pub(super) fn start(options: &str, dir: &Path) -> Result<Self, (u8, String)> {
         let (durable, mut options) = take(options, "durable");
         let durable = match durable {
             None | Some("false") => false,
@@ -68,8 +77,11 @@ impl RedisArena {
             .map(|clock| clock.environment().into_iter().map(|(name, path)| (name, path.to_string_lossy().into_owned())).collect())
             .unwrap_or_default();
         let environment: Vec<(&str, &str)> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        let disk: &[&str] = if durable { &["--appendonly", "yes", "--appendfsync", "always"] } else { &[] };
-        let server = RedisServer::try_start_in(disk, &environment).map_err(|text| (69, text))?;
+        let disk = if durable { Disk::new(dir.join("redis-data")) } else { Err("its server keeps nothing on disk".to_owned()) };
+        let mut arguments = if durable { vec!["--appendonly", "yes", "--appendfsync", "always"] } else { Vec::new() };
+        let data = disk.as_ref().ok().map(|disk| disk.path().to_string_lossy().into_owned());
+        arguments.extend(data.iter().flat_map(|path| ["--dir", path]));
+        let server = RedisServer::try_start_in(&arguments, &environment).map_err(|text| (69, text))?;
         let about = About::of(&format!("{}?{options}", server.url()))?;
         let clock = clock.and_then(|shim| {
             // Some are linked so that they see the true time whatever is preloaded.
@@ -77,7 +89,18 @@ impl RedisArena {
             clock.step(&mut admin, STEP, true)?;
             clock.step(&mut admin, STEP, false).map(|()| clock)
         });
-        Ok(Self { about, options, durable, links: Links::to(vec![server.port()]), storm: None, server, clock, evicted: 0 })
+        Ok(Self {
+            about,
+            options,
+            durable,
+            links: Links::to(vec![server.port()]),
+            storm: None,
+            server,
+            clock,
+            evicted: 0,
+            disk,
+            down: false,
+        })
     }
 
     fn ask(&self, words: &[&str]) -> Result<Reply, String> {
@@ -154,12 +177,20 @@ impl Arena for RedisArena {
     fn faults(&self) -> Vec<Fault> {
         let disk = if self.durable { DURABLE } else { FORGETFUL };
         let steps: &[Fault] = if self.clock.is_ok() { &STEPS } else { &[] };
+        let full = self.disk.is_ok().then_some(&FULL);
         let rates = |fault: &&Fault| self.clock.is_ok() || !fault.name.starts_with("clock-");
-        FAULTS.iter().filter(rates).chain(&links::FAULTS).chain(&disk).chain(steps).chain([&SPOIL]).copied().collect()
+        FAULTS.iter().filter(rates).chain(&links::FAULTS).chain(&disk).chain(steps).chain(full).chain([&SPOIL]).copied().collect()
     }
 
     fn left_out(&self) -> Vec<String> {
-        self.clock.as_ref().err().map(|why| format!("clock-forward, clock-back, clock-slow, clock-fast: {why}")).into_iter().collect()
+        let clock = self.clock.as_ref().err().map(|why| format!("clock-forward, clock-back, clock-slow, clock-fast: {why}"));
+        let disk = self.disk.as_ref().err().filter(|_| self.durable).map(|why| format!("disk-full: {why}"));
+        clock.into_iter().chain(disk).collect()
+    }
+
+    fn lost(&mut self) -> Option<String> {
+        let status = self.server.ended().filter(|_| !self.down)?;
+        Some(format!("redis-server ended by itself with {status}; it said last: {}", self.server.last_words()))
     }
 
     fn strike(&mut self, fault: &'static str, client: u32) -> Result<(), String> {
@@ -167,7 +198,12 @@ impl Arena for RedisArena {
             "stop-server" => return self.server.try_stop(),
             "kill-server" => {
                 self.server.try_kill()?;
+                self.down = true;
                 self.links.cut_all();
+            }
+            "disk-full" => {
+                self.disk.as_ref()?.fill()?;
+                self.down = true;
             }
             "flush" => return self.again(Duration::from_millis(25), &["FLUSHALL"]),
             "script-flush" => return self.again(Duration::from_millis(5), &["SCRIPT", "FLUSH"]),
@@ -190,7 +226,19 @@ impl Arena for RedisArena {
     fn mend(&mut self, fault: &'static str, client: u32) -> Result<Mended, String> {
         match fault {
             "stop-server" => self.server.try_go_on()?,
-            "kill-server" => self.server.try_restart()?,
+            "kill-server" => {
+                self.down = false;
+                self.server.try_restart()?;
+            }
+            "disk-full" => {
+                self.down = false;
+                self.disk.as_ref()?.make_room()?;
+                if self.server.ended().is_none() {
+                    return Ok(Mended::HitNobody("the server wrote nothing that there was no room for"));
+                }
+                self.links.cut_all();
+                self.server.try_restart()?;
+            }
             "flush" | "script-flush" => self.storm = None,
             "evict" => {
                 self.memory("noeviction", "0")?;
@@ -225,7 +273,8 @@ mod tests {
 
     #[test]
     fn a_clock_counts_as_a_fault_when_it_went_wrong_and_not_when_it_was_only_told_to() {
-        let mut arena = RedisArena::start("").unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let mut arena = RedisArena::start("", dir.path()).unwrap();
         let lasts = |arena: &mut RedisArena, fault: &'static str| {
             arena.strike(fault, 0)?;
             std::thread::sleep(Duration::from_millis(150));
@@ -246,7 +295,8 @@ mod tests {
 
     #[test]
     fn a_server_that_threw_nothing_away_or_does_not_answer_was_not_hit() {
-        let mut arena = RedisArena::start("").unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let mut arena = RedisArena::start("", dir.path()).unwrap();
         arena.strike("evict", 0).unwrap();
         assert_eq!(arena.mend("evict", 0), Ok(Mended::HitNobody("the server threw nothing away")));
         assert!(arena.strike(SPOIL_COUNTER, 0).is_err());
@@ -254,5 +304,55 @@ mod tests {
         for fault in ["flush", "script-flush", "evict", "clock-slow"] {
             assert!(arena.strike(fault, 0).is_err(), "{fault}");
         }
+    }
+
+    fn until(what: &str, mut so: impl FnMut() -> bool) {
+        let begun = std::time::Instant::now();
+        while !so() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "never: {what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn a_server_that_ends_under_no_fault_is_lost_and_one_that_a_fault_ended_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut arena = RedisArena::start("", dir.path()).unwrap();
+        assert_eq!(arena.lost(), None);
+        arena.strike("kill-server", 0).unwrap();
+        assert_eq!(arena.lost(), None);
+        arena.mend("kill-server", 0).unwrap();
+        assert_eq!(arena.lost(), None);
+        arena.server.client().send(&["SHUTDOWN", "NOSAVE"]);
+        until("it has ended", || arena.lost().is_some());
+        let why = arena.lost().unwrap();
+        assert!(why.contains("ended by itself with exit status: 0") && why.contains("bye bye"), "{why}");
+    }
+
+    #[test]
+    fn a_full_disk_ends_the_server_and_what_was_answered_is_there_when_there_is_room_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut arena = RedisArena::start("durable=true", dir.path()).unwrap();
+        let Ok(_) = &arena.disk else {
+            // Where it is not allowed it is said, and no such fault is drawn.
+            assert!(arena.left_out().iter().any(|why| why.starts_with("disk-full: this process cannot")));
+            assert!(!arena.faults().contains(&FULL));
+            return;
+        };
+        assert!(arena.faults().contains(&FULL) && arena.left_out().is_empty());
+        arena.strike("disk-full", 0).unwrap();
+        assert_eq!(arena.mend("disk-full", 0), Ok(Mended::HitNobody("the server wrote nothing that there was no room for")));
+
+        arena.strike("disk-full", 0).unwrap();
+        let large = "x".repeat(10_000);
+        let mut answered = 0;
+        until("it has ended", || {
+            answered += usize::from(arena.ask(&["RPUSH", "written", &large]).is_ok());
+            arena.server.ended().is_some()
+        });
+        assert_eq!(arena.lost(), None, "it is the fault's doing");
+        assert_eq!(arena.mend("disk-full", 0), Ok(Mended::Ended));
+        assert_eq!(arena.ask(&["LLEN", "written"]), Ok(Reply::Number(answered as i64)));
+        assert!(arena.ask(&["RPUSH", "written", &large]).is_ok() && arena.lost().is_none());
     }
 }

@@ -34,6 +34,8 @@ pub(super) struct ZooKeeperArena {
     servers: Vec<Server>,
     /// The server that a fault hit.
     hit: Option<usize>,
+    /// The one that was killed, and is not back yet.
+    down: Option<usize>,
 }
 
 impl ZooKeeperArena {
@@ -59,7 +61,7 @@ impl ZooKeeperArena {
         let servers = start(nodes, &settings).or_else(|_| start(nodes, &settings)).map_err(|e| (69, e.to_string()))?;
         let ports: Vec<u16> = servers.iter().map(Server::port).collect();
         let about = About::of(&url(&ports, &options))?;
-        Ok(Self { about, options, links: Links::to(ports), servers, hit: None })
+        Ok(Self { about, options, links: Links::to(ports), servers, hit: None, down: None })
     }
 
     fn choose(&self, leader: bool) -> Option<usize> {
@@ -113,7 +115,11 @@ impl Arena for ZooKeeperArena {
         let server = self.hit()?;
         match fault {
             "stop-server" | "stop-follower" => server.pause(),
-            "kill-server" | "kill-follower" => server.kill(),
+            "kill-server" | "kill-follower" => {
+                server.kill().map_err(|e| e.to_string())?;
+                self.down = self.hit;
+                return Ok(());
+            }
             _ => return Err(format!("zookeeper has no fault {fault}")),
         }
         .map_err(|e| e.to_string())
@@ -123,6 +129,7 @@ impl Arena for ZooKeeperArena {
         if self.links.mend(fault, client) {
             return Ok(Mended::Ended);
         }
+        self.down = None;
         let server = self.hit()?;
         match fault {
             "stop-server" | "stop-follower" => server.resume(),
@@ -131,6 +138,15 @@ impl Arena for ZooKeeperArena {
         }
         .map(|()| Mended::Ended)
         .map_err(|e| e.to_string())
+    }
+
+    fn lost(&mut self) -> Option<String> {
+        let down = self.down;
+        let of = self.servers.len();
+        self.servers.iter_mut().enumerate().filter(|(at, _)| Some(*at) != down).find_map(|(at, server)| {
+            let status = server.ended()?;
+            Some(format!("ZooKeeper server {} of {of} ended by itself with {status}", at + 1))
+        })
     }
 
     fn calls(&mut self) -> Option<u64> {
