@@ -13,7 +13,7 @@ use super::cost::{self, Sample};
 use super::crew::{self, CRASH, Crew};
 use super::excuse::Excuses;
 use super::fault::{ANYWHERE, CROWD, Fault, Hits, KILL, ON_REQUEST, STARVE, STOP};
-use super::liveness::{Liveness, SLACK};
+use super::liveness::{LIVENESS, Liveness, SLACK};
 use super::nemesis::{self, Planned};
 use super::orders::Orders;
 use super::pulse::Pulse;
@@ -437,7 +437,9 @@ impl Run {
         let gone = self.gone.as_ref().map(|_| self.there);
         if let Some(at) = report.blind_from.into_iter().chain(gone).min() {
             self.excuses.blind_from(at);
-            convictions.retain(|c| c.at < at);
+            // Who was owed the lock from just before on was not owed it for long enough.
+            let bound = u64::try_from((about.recovery + SLACK).as_nanos()).unwrap_or(u64::MAX);
+            convictions.retain(|c| c.at.saturating_add(if c.class == LIVENESS { bound } else { 0 }) < at);
         }
         let outcome = Outcome {
             about,
