@@ -7,7 +7,7 @@ use std::time::Duration;
 use lockkeeper::Class as Promise;
 
 use super::Conviction;
-use super::fault::{FORGOTTEN, Fault, LATE, SET_BACK, STEP};
+use super::fault::{Fault, LATE, STEP};
 use super::liveness::LIVENESS;
 use crate::check::{Class, Violation};
 
@@ -84,10 +84,10 @@ impl Excuses {
         // A record that stays keeps its number, whatever the clock does; where it was lost, numbers that follow the clock stay behind
         // for as long as that has to catch up.
         let numbers = matches!(class, Class::TokenOrder | Class::TokenRepeated);
-        let forgot = |clock: &Window| self.windows.iter().any(|w| w.fault.excuses == FORGOTTEN && w.from <= at && w.to >= clock.from);
+        let forgot = |clock: &Window| self.windows.iter().any(|w| w.fault.forgets() && w.from <= at && w.to >= clock.from);
         let ends = |w: &Window| {
             // What was granted while the clock was ahead of the true time is kept for longer once it is right again.
-            let behind = w.fault.excuses == SET_BACK && (numbers && forgot(w) || class == Class::SlowRecovery);
+            let behind = w.fault.sets_back() && (numbers && forgot(w) || class == Class::SlowRecovery);
             w.to.saturating_add(if behind { u64::try_from(STEP.as_nanos()).unwrap_or(0) } else { 0 })
         };
         let covers = |w: &Window| w.fault.excuses.contains(&class) && at >= w.from && at <= ends(w);
@@ -101,8 +101,7 @@ impl Excuses {
 
     /// An engine of class EFFICIENCY has to show what one fault can do to it: why it was too weak a try, if it did not.
     pub(super) fn not_shown(&self, promise: Promise, violations: &[Violation]) -> Option<String> {
-        let loses = |w: &&Window| w.fault.excuses == FORGOTTEN;
-        let fault = self.windows.iter().find(loses).filter(|_| promise == Promise::Efficiency)?.fault;
+        let fault = self.windows.iter().find(|w| w.fault.forgets()).filter(|_| promise == Promise::Efficiency)?.fault;
         let two = [Class::Overlap, Class::ReadersWithWriter, Class::PermitsExceeded];
         let shown = |v: &Violation| two.contains(&v.class);
         if violations.iter().any(shown) {
@@ -114,7 +113,7 @@ impl Excuses {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fault::Hits;
+    use super::super::fault::{AWAY, AWAY_AND_FORGOTTEN, FORGOTTEN, Hits, SET_BACK};
     use super::*;
 
     const FLUSH: Fault = Fault { name: "flush", hits: Hits::Server, excuses: FORGOTTEN, what: "" };
@@ -174,6 +173,14 @@ mod tests {
         let mut forgetful = Excuses::new(true, Duration::from_secs(1));
         forgetful.begin(FLUSH, 10 * SECOND);
         assert!(!forgetful.expects_conviction(&found(LIVENESS, 12)));
+    }
+
+    #[test]
+    fn who_forgets_and_whose_clock_is_wrong_is_told_by_what_it_leads_to() {
+        let of = |excuses| Fault { name: "", hits: Hits::Server, excuses, what: "" };
+        let told = [FORGOTTEN, AWAY_AND_FORGOTTEN, SET_BACK, AWAY, &[]].map(|excuses| (of(excuses).forgets(), of(excuses).sets_back()));
+        assert_eq!(told, [(true, false), (true, false), (false, true), (false, false), (false, false)]);
+        assert!(FORGOTTEN.iter().all(|class| AWAY_AND_FORGOTTEN.contains(class)));
     }
 
     #[test]

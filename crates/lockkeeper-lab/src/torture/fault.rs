@@ -37,6 +37,18 @@ pub(super) const SPOIL_COUNTER: &str = "spoil-counter";
 /// Faults that are not drawn unless they are asked for by name: they are there for what only some locks do.
 pub(super) const ON_REQUEST: [&str; 2] = [CROWD, SPOIL_COUNTER];
 
+impl Fault {
+    /// Whether it makes clocks wrong.
+    pub(super) fn sets_back(&self) -> bool {
+        self.excuses.contains(&Class::TokenRepeated)
+    }
+
+    /// Whether it makes the engine forget its locks, whatever clocks say.
+    pub(super) fn forgets(&self) -> bool {
+        self.excuses.contains(&Class::Overlap) && !self.sets_back()
+    }
+}
+
 /// What can be done everywhere, without control over a server.
 pub(super) const ANYWHERE: [Fault; 4] = [
     Fault { name: STOP, hits: Hits::Client, excuses: &[], what: "a client is stopped as it stands, and goes on later" },
@@ -50,6 +62,20 @@ pub(super) const ANYWHERE: [Fault; 4] = [
 /// process with tokens that are smaller than the second holder's.
 pub(super) const FORGOTTEN: &[Class] =
     &[Class::Overlap, Class::ReadersWithWriter, Class::PermitsExceeded, Class::HoldVanished, Class::ForeignRelease, Class::TokenOrder];
+
+/// A server that was away: clients that lost their connection try again after pauses that double, up to 2 s.
+pub(super) const AWAY: &[Class] = &[Class::SlowRecovery];
+
+/// One that was away, and forgot.
+pub(super) const AWAY_AND_FORGOTTEN: &[Class] = &[
+    Class::SlowRecovery,
+    Class::Overlap,
+    Class::ReadersWithWriter,
+    Class::PermitsExceeded,
+    Class::HoldVanished,
+    Class::ForeignRelease,
+    Class::TokenOrder,
+];
 
 /// How far a clock steps: over every lease of a torture.
 pub(super) const STEP: Duration = Duration::from_secs(2);

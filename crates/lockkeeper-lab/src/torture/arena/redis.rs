@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::super::fault::{FORGOTTEN, Fault, Hits, SET_BACK, SPOIL_COUNTER, STEP};
+use super::super::fault::{AWAY, AWAY_AND_FORGOTTEN, FORGOTTEN, Fault, Hits, SET_BACK, SPOIL_COUNTER, STEP};
 use super::super::links::{self, Links};
 use super::super::resp::{Reply, Resp};
 use super::super::storm::Storm;
@@ -31,11 +31,11 @@ const FAULTS: [Fault; 7] = [
     server("clock-fast", &[], "the server's clocks gain 8 %"),
 ];
 /// With everything on disk before it is answered.
-const DURABLE: [Fault; 1] = [server("kill-server", &[], "the server is killed, and started again with its data")];
+const DURABLE: [Fault; 1] = [server("kill-server", AWAY, "the server is killed, and started again with its data")];
 /// With its data on a disk of its own. What was answered was on it before.
-const FULL: Fault = server("disk-full", &[], "the server's disk is full, and it ends; then there is room, and it is started again");
+const FULL: Fault = server("disk-full", AWAY, "the server's disk is full, and it ends; then there is room, and it is started again");
 /// With nothing on disk.
-const FORGETFUL: [Fault; 1] = [server("kill-server", FORGOTTEN, "the server is killed, and started again without its data")];
+const FORGETFUL: [Fault; 1] = [server("kill-server", AWAY_AND_FORGOTTEN, "the server is killed, and started again without its data")];
 /// Only for locks that keep a counter of their own beside the lock's key.
 const SPOIL: Fault = server(SPOIL_COUNTER, &[], "an operator overwrites every counter (keys that end in :token) with a text");
 const STEPS: [Fault; 2] = [
