@@ -10,7 +10,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -231,6 +231,7 @@ impl Shared {
                 Err(TryLockError::WouldBlock) => {
                     self.lock().driver = Some(waker.clone());
                     self.missed.store(true, Ordering::SeqCst);
+                    fence(Ordering::SeqCst);
                 }
             }
         }
@@ -239,6 +240,8 @@ impl Shared {
 
     /// Calls the driver, if it came while a caller read.
     fn make_up(&self) {
+        // Either the driver finds that the reader's place is free, or its note is found here.
+        fence(Ordering::SeqCst);
         if self.missed.load(Ordering::SeqCst) && self.missed.swap(false, Ordering::SeqCst) {
             let driver = self.lock().driver.take();
             if let Some(driver) = driver {
