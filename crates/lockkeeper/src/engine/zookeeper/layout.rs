@@ -155,6 +155,11 @@ impl Child {
         Some(Self { name: name.to_owned(), seq, tag })
     }
 
+    /// A reader as Curator writes them: those of Curator's own wait for the writers of its rw-lock, and for no mutex.
+    pub(super) fn waits_for_writers_only(&self) -> bool {
+        self.tag == Tag::Read && self.name.contains("__READ__")
+    }
+
     /// Whether it stands before the other: the counter wraps, so the nearer way round decides.
     pub(super) fn is_before(&self, seq: i32) -> bool {
         seq.wrapping_sub(self.seq) > 0

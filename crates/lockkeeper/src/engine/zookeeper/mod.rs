@@ -149,12 +149,13 @@ impl ZooKeeper {
     fn begin(&self, claim: &Claim, line: Line) -> Result<impl Future<Output = Attempt> + Send + use<>> {
         let shared = self.shared()?;
         let dir = self.place_of(claim)?;
-        if claim.give_up.is_some_and(|at| at <= shared.clock.now()) {
-            return Err(Error::new(ErrorKind::TimedOut, "the caller's time was over before the request was sent"));
-        }
         let mut state = shared.lock();
         if let Some(refused) = &state.refused {
             return Err(refused.clone());
+        }
+        // What stands in line already is not `Failed`, which means that nothing is left of it.
+        if claim.give_up.is_some_and(|at| at <= shared.clock.now()) && !state.claims.contains_key(&claim.id) {
+            return Err(Error::new(ErrorKind::TimedOut, "the caller's time was over before the request was sent"));
         }
         let answer = state.attempt(claim, dir, line == Line::Try);
         drop(state);
@@ -457,7 +458,7 @@ async fn look_at_holds(shared: &Shared, claims: &[ClaimId]) -> bool {
     }
 }
 
-/// The net under a lost wake-up; answers whether there are any places.
+/// The net under a lost wake-up, and under a server that shows what its ensemble does not have; answers whether there are any places.
 async fn look_at_places(shared: &Shared, claims: &[ClaimId]) -> bool {
     let (places, reads): (Vec<_>, Vec<_>) = {
         let state = shared.lock();
@@ -471,13 +472,31 @@ async fn look_at_places(shared: &Shared, claims: &[ClaimId]) -> bool {
         return false;
     }
     let Ok(Reply::Many(replies)) = read::ask(shared, Request::MultiRead(reads)).await else { return true };
-    let mut state = shared.lock();
-    for ((id, name), reply) in places.into_iter().zip(replies) {
-        match reply {
-            Err(Code::NO_NODE) => state.step(id, Input::Watched(name, Seen::Gone)),
-            // It looked like a contender before its first child came.
-            Ok(Reply::Data(_, stat)) if stat.is_directory() => state.step(id, Input::Watched(name, Seen::NoContender)),
-            _ => {}
+    let (there, checks): (Vec<_>, Vec<_>) = {
+        let mut state = shared.lock();
+        let mut there = Vec::new();
+        for ((id, name), reply) in places.into_iter().zip(replies) {
+            match reply {
+                Err(Code::NO_NODE) => state.step(id, Input::Watched(name, Seen::Gone)),
+                // It looked like a contender before its first child came.
+                Ok(Reply::Data(_, stat)) if stat.is_directory() => state.step(id, Input::Watched(name, Seen::NoContender)),
+                _ => there.push((id, name)),
+            }
+        }
+        let check = |(id, name): (ClaimId, String)| {
+            let path = format!("{}/{name}", state.claims.get(&id)?.dir);
+            Some(((id, name), Request::Check { path, version: -1 }))
+        };
+        there.into_iter().filter_map(check).unzip()
+    };
+    if checks.is_empty() {
+        return true;
+    }
+    // This server shows them; whether they are there is what the quorum says.
+    if let Ok(Reply::Many(replies)) = read::ask(shared, Request::Multi(checks)).await {
+        let gone = replies.iter().position(|part| *part == Err(Code::NO_NODE));
+        if let Some((id, name)) = gone.and_then(|at| there.get(at)) {
+            shared.lock().doubt(*id, name);
         }
     }
     true

@@ -39,6 +39,11 @@ pub(super) fn write(claim: &Claim) -> Vec<u8> {
     text.into_bytes()
 }
 
+/// Whether one of us wrote this.
+pub(super) fn is_ours(data: &[u8]) -> bool {
+    data.starts_with(HEAD.as_bytes())
+}
+
 /// What a node says about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Record {

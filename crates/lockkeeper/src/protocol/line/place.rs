@@ -30,6 +30,8 @@ pub(super) struct Standing {
     pub(super) leave_tries: u8,
     /// A hint came while the attempt was under way.
     pub(super) woken: bool,
+    /// It was lent while the attempt was under way, which was asked with the time of the one before.
+    pub(super) lent: bool,
     /// The engine said that the hold is over before it said that it was granted.
     pub(super) void: Option<Lost>,
 }
@@ -43,6 +45,7 @@ impl Line {
             asked: 1,
             leave_tries: 0,
             woken: false,
+            lent: false,
             void: None,
             ask: ask.clone(),
         });
@@ -63,8 +66,10 @@ impl Line {
                 // The engine refuses who has left: it must hear that the place is wanted for longer now (R3).
                 if standing.ask.give_up.is_some() {
                     standing.ask.give_up = next.give_up;
-                    if standing.phase == Phase::InLine {
-                        ask_again(&mut standing, out);
+                    match standing.phase {
+                        Phase::InLine => ask_again(&mut standing, out),
+                        Phase::Asking => standing.lent = true,
+                        Phase::Doubt(_) | Phase::Leaving(_) => {}
                     }
                 }
             }
@@ -128,11 +133,14 @@ impl Line {
             Answered::InLine => {
                 standing.phase = Phase::InLine;
                 standing.asked = 1;
-                if std::mem::take(&mut standing.woken) {
+                let (woken, lent) = (std::mem::take(&mut standing.woken), std::mem::take(&mut standing.lent));
+                if woken || lent {
                     ask_again(standing, out);
                 }
                 self.refuse_waiting_tries(out);
             }
+            // That was said to the one before, whose time may have been over.
+            Answered::No if std::mem::take(&mut standing.lent) => ask_again(standing, out),
             Answered::No => {
                 let seq = standing.serves;
                 self.standing = None;
@@ -195,6 +203,7 @@ impl Line {
 
 pub(super) fn ask_again(standing: &mut Standing, out: &mut Vec<Action>) {
     standing.phase = Phase::Asking;
+    standing.lent = false;
     // What is granted from here on was not over before.
     standing.void = None;
     out.push(Action::Attempt(standing.ask.clone()));

@@ -348,6 +348,23 @@ fn a_timeout_leaves_the_line_and_the_place_goes_to_the_next() {
 }
 
 #[test]
+fn r3_a_place_that_is_lent_while_it_is_asked_for_is_asked_for_again_with_the_next_ones_time() {
+    for answered_no in [true, false] {
+        let mut b = Bench::new();
+        let (soon, later) = (Ticks(b.now + 100 * MS), Ticks(b.now + 500 * MS));
+        let (one, _) = b.ask(Mode::Exclusive, |a| a.give_up = Some(soon));
+        let (two, _) = b.ask(Mode::Exclusive, |a| a.give_up = Some(later));
+        b.now += 100 * MS;
+        assert_eq!(b.step(Event::Timer), [Action::Refuse { seq: one, why: Refusal::TimedOut }]);
+        // The engine did not lock for one who has left, and the next one has time left.
+        let out =
+            if answered_no { b.step(Event::Answered { claim: ClaimId(u128::from(one)), answer: Answered::No }) } else { b.in_line(one) };
+        assert!(matches!(&out[..], [Action::Attempt(ask)] if ask.give_up == Some(later)), "{out:?}");
+        assert_eq!(b.granted(one, 4), [offer(two, one, Token::of(4, 0))]);
+    }
+}
+
+#[test]
 fn a_hint_that_crosses_the_answer_is_not_lost() {
     let mut b = Bench::new();
     let (one, _) = b.lock();

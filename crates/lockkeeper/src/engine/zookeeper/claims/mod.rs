@@ -54,8 +54,12 @@ pub(super) enum Step {
         prefix: String,
     },
     Delete(String),
-    /// Creates a node with a known name beside another.
-    Guard,
+    /// Reads a reader's node: is it one of ours?
+    Whose(String),
+    /// Creates a node with a known name beside these.
+    Guard {
+        behind: Vec<String>,
+    },
     /// Reads the directory, in order to change it without changing what it says.
     Before {
         nodes: Vec<String>,

@@ -52,8 +52,9 @@ impl State {
             }
             Action::Guard { node, behind } => {
                 let (path, data, acl) = (at(&node), entry.data.clone(), self.options.acl.clone());
-                let check = Request::Check { path: at(&behind), version: -1 };
-                (Request::Multi(vec![check, Request::Create { path, data, acl, how: Create::Ephemeral }]), Step::Guard)
+                let checks = behind.iter().map(|name| Request::Check { path: at(name), version: -1 });
+                let all = checks.chain([Request::Create { path, data, acl, how: Create::Ephemeral }]).collect();
+                (Request::Multi(all), Step::Guard { behind })
             }
             Action::Number { node, before } => {
                 let nodes = [node].into_iter().chain(before).collect();
@@ -83,6 +84,7 @@ impl State {
                 listen(&mut self.targets, &at(&name), id);
                 (Request::GetData { path: at(&name), watch: true }, Step::Watch(name))
             }
+            Action::Whose(name) => (Request::GetData { path: at(&name), watch: false }, Step::Whose(name)),
             Action::Peek(name) => (Request::GetData { path: at(&name), watch: false }, Step::Peek(name)),
             Action::Find { writer } => {
                 let prefix = if writer { entry.turn.as_ref().map_or("", |t| t.prefix.as_str()) } else { &entry.prefix };

@@ -89,11 +89,17 @@ impl State {
         self.beating = false;
         let Ok(Reply::Many(parts)) = result else { return };
         let gone = parts.iter().skip(1).position(|part| *part == Err(Code::NO_NODE));
-        let Some((id, name)) = gone.and_then(|at| asked.get(at)) else { return };
-        let Some(entry) = self.claims.get(id) else { return };
-        if entry.machine.watched().contains(&name.as_str()) {
+        if let Some((id, name)) = gone.and_then(|at| asked.get(at)) {
+            self.doubt(*id, name);
+        }
+    }
+
+    /// The quorum does not have a node: if a claim waits for it, it is read again.
+    pub(in super::super) fn doubt(&mut self, id: ClaimId, name: &str) {
+        let Some(entry) = self.claims.get(&id).filter(|_| self.up) else { return };
+        if entry.machine.watched().contains(&name) {
             let request = Request::GetData { path: format!("{}/{name}", entry.dir), watch: false };
-            self.send(&request, Ticket::Claim(*id, Step::Doubted(name.clone())));
+            self.send(&request, Ticket::Claim(id, Step::Doubted(name.to_owned())));
         }
     }
 

@@ -63,7 +63,16 @@ impl State {
                 return;
             }
             Step::StoreLimit => Input::LimitStored(result.map(|_| ())),
-            Step::Guard => Input::Guarded(together(result).map(|_| ())),
+            Step::Whose(name) => {
+                let ours = matches!(&result, Ok(Reply::Data(data, _)) if record::is_ours(data));
+                let seen = self.look_at(id, &name, result);
+                Input::Whose { name, seen, ours }
+            }
+            Step::Guard { behind } => {
+                let parts = if let Ok(Reply::Many(parts)) = &result { parts.as_slice() } else { &[] };
+                let gone = parts.iter().position(|part| *part == Err(Code::NO_NODE)).and_then(|at| behind.get(at)).cloned();
+                Input::Guarded(together(result).map(|_| ()), gone)
+            }
             Step::Before { nodes } => return self.number(id, nodes, result),
             Step::Number { nodes } => return self.numbered(id, nodes, result),
             Step::Watch(name) => {

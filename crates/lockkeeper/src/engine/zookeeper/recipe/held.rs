@@ -8,6 +8,8 @@
 //!
 //! One conversion at a time: the next is asked for when the one before has come to something.
 
+use std::collections::BTreeSet;
+
 use super::words::{Action, Input, Node, OwnSeen, Say, Seen, Turn};
 use super::{Contender, Phase, Then};
 use crate::engine::zookeeper::layout::{Child, Tag};
@@ -25,6 +27,8 @@ pub(super) struct Held {
     /// That is there.
     pub(super) guarded: bool,
     pub(super) way: Way,
+    /// Readers that are known to wait for the mutex before them.
+    pub(super) kept_out: BTreeSet<String>,
     /// Nodes that a conversion left over; gone when nobody says otherwise.
     leftovers: Vec<String>,
     /// Tell when the last leftover is gone.
@@ -45,14 +49,17 @@ pub(super) enum Way {
     Waiting {
         reader: String,
     },
-    /// No reader is left before this writer; is it one?
+    /// Do these readers wait for the mutex before them?
+    Asking {
+        left: BTreeSet<String>,
+    },
+    /// No reader is left before this writer; is it one? Beside it, the one that keeps Curator's readers out.
     Checking {
         writer: String,
+        beside: Option<String>,
     },
-    /// The guard is being created, if this writer is there.
-    Guarding {
-        behind: String,
-    },
+    /// The guard is being created, if those are there that it stands in for.
+    Guarding,
     /// The new number is on its way; then it is exclusive, or upgradable again.
     Numbering {
         turn: Turn,
@@ -81,6 +88,7 @@ impl Held {
             guard: None,
             guarded: false,
             way: Way::Steady,
+            kept_out: BTreeSet::new(),
             leftovers: Vec::new(),
             taking_back: false,
             lost: None,
@@ -137,6 +145,7 @@ impl Held {
     /// Gets rid of the writer's nodes; answers whether there were any.
     fn stop_writing(&mut self, out: &mut Vec<Action>) -> bool {
         self.guarded = false;
+        self.kept_out.clear();
         let nodes: Vec<Node> = self.writer.take().into_iter().chain(self.guard.take()).collect();
         let any = !nodes.is_empty();
         nodes.into_iter().for_each(|node| self.leave_over(node.name, out));
@@ -164,7 +173,8 @@ impl Contender {
             Input::Watched(name, Seen::Gone) => self.held_happened(&name, true, out),
             Input::Watched(name, Seen::NoContender) => self.look_past(&name, out),
             Input::Peeked(name, seen) => self.checked(&name, seen, out),
-            Input::Guarded(result) => self.guarded(result, out),
+            Input::Whose { name, seen, ours } => self.asked_whose(&name, seen, ours, out),
+            Input::Guarded(result, gone) => self.guarded(result, gone, out),
             Input::Turn(turn) => self.turn(turn, out),
             Input::TakeBack => self.take_back(out),
             Input::Created(result) => self.writer_created(result, out),
@@ -189,7 +199,7 @@ impl Contender {
         held.writer.iter_mut().chain(&mut held.guard).for_each(|node| node.armed = false);
         held.way = match std::mem::replace(&mut held.way, Way::Steady) {
             // Whether the guard is there is what the list says.
-            Way::Waiting { .. } | Way::Checking { .. } | Way::Guarding { .. } => Way::Looking,
+            Way::Waiting { .. } | Way::Asking { .. } | Way::Checking { .. } | Way::Guarding => Way::Looking,
             // The answer to either may be lost, and both can be done again.
             Way::Replacing { reader } => Way::Making { upgradable: tag(&reader) == Some(Tag::Upgradable) },
             other => other,
@@ -202,7 +212,7 @@ impl Contender {
         out.extend(held.rests_on().into_iter().map(|name| Action::WatchOwn(name.to_owned())));
         out.extend(held.leftovers.iter().cloned().map(Action::Delete));
         match &held.way {
-            Way::Steady | Way::Waiting { .. } | Way::Checking { .. } | Way::Guarding { .. } | Way::Replacing { .. } => {}
+            Way::Steady | Way::Waiting { .. } | Way::Asking { .. } | Way::Checking { .. } | Way::Guarding | Way::Replacing { .. } => {}
             Way::Creating => out.push(Action::Find { writer: true }),
             Way::Looking => self.list(out),
             Way::Numbering { .. } => out.push(Action::Number { node: held.node.name.clone(), before: None }),
@@ -352,7 +362,7 @@ impl Contender {
     pub(super) fn not_turned(&mut self, code: Code, out: &mut Vec<Action>) {
         let Phase::Held(held) = &mut self.phase else { return };
         match std::mem::replace(&mut held.way, Way::Steady) {
-            Way::Looking | Way::Guarding { .. } | Way::Numbering { turn: Turn::Up } => _ = held.stop_writing(out),
+            Way::Looking | Way::Guarding | Way::Numbering { turn: Turn::Up } => _ = held.stop_writing(out),
             Way::Replacing { reader } => held.leave_over(reader.name, out),
             _ => {}
         }
@@ -369,8 +379,9 @@ impl Contender {
             Way::Steady
             | Way::Looking
             | Way::Waiting { .. }
+            | Way::Asking { .. }
             | Way::Checking { .. }
-            | Way::Guarding { .. }
+            | Way::Guarding
             | Way::Numbering { turn: Turn::Up } => {
                 held.way = Way::Steady;
                 held.taking_back = held.stop_writing(out);

@@ -233,7 +233,7 @@ impl Contender {
             Input::TakeBack => out.push(Action::Say(Say::TakenBack)),
             Input::LimitStored(result) => self.limit_stored(result, out),
             Input::LimitChanged => self.limit_changed(out),
-            Input::Made(_) | Input::Guarded(_) => {}
+            Input::Made(_) | Input::Guarded(..) | Input::Whose { .. } => {}
         }
     }
 

@@ -184,10 +184,50 @@ fn an_upgrade_looks_past_a_writer_that_its_server_shows_and_the_quorum_does_not_
     step(Input::Turn(Turn::Up));
     step(Input::Created(Ok(Node::new(writer.clone(), 3, Some(5)))));
     let all = [&own, &other, &reads, &writer];
+    assert_eq!(step(list(&all)), [Action::Whose(reads.clone())]);
+    assert_eq!(step(Input::Whose { name: reads.clone(), seen: Seen::Here(4), ours: true }), [Action::List]);
     assert_eq!(step(list(&all)), [Action::Peek(other.clone())]);
-    assert_eq!(step(Input::Peeked(other.clone(), Seen::Here(3))), [Action::Guard { node: guard, behind: other.clone() }]);
-    assert_eq!(step(Input::Guarded(Err(Code::NO_NODE))), [Action::List]);
+    assert_eq!(step(Input::Peeked(other.clone(), Seen::Here(3))), [Action::Guard { node: guard, behind: vec![other.clone()] }]);
+    assert_eq!(step(Input::Guarded(Err(Code::NO_NODE), Some(other.clone()))), [Action::List]);
     assert_eq!(step(list(&all)), [Action::Watch(reads.clone()), Action::Say(Say::TurnWaits)]);
+}
+
+#[test]
+fn an_upgrade_stands_in_for_the_mutex_and_for_the_writer_that_keeps_curators_readers_out() {
+    let mut machine = Contender::new(Want::Upgradable, false);
+    let mut step = |input| {
+        let mut out = Vec::new();
+        machine.step(input, &mut out);
+        out
+    };
+    let [own, mutex, ours, writes, last, writer, guard] = [
+        "A-__READ__0000000000",
+        "b-lock-0000000001",
+        "c-__READ__0000000002",
+        "d-__WRIT__0000000003",
+        "e-__READ__0000000004",
+        "a-__WRIT__0000000005",
+        "a-__WRIT__0000000000",
+    ]
+    .map(|name| format!("_c_{name}"));
+    let list = |names: &[&String]| {
+        let children = names.iter().map(|name| Child::read(name).unwrap()).collect();
+        Input::Listed(Ok(Listing { children, mzxid: 1, limit: None }))
+    };
+    step(Input::LinkUp);
+    step(Input::Created(Ok(Node::new(own.clone(), 0, Some(2)))));
+    step(list(&[&own]));
+    step(Input::Proven);
+    step(Input::Turn(Turn::Up));
+    step(Input::Created(Ok(Node::new(writer.clone(), 5, Some(7)))));
+    let all = [&own, &mutex, &ours, &writes, &last, &writer];
+    assert_eq!(step(list(&all)), [Action::Whose(ours.clone())], "the writer keeps the last one out, whosever it is");
+    assert_eq!(step(Input::Whose { name: ours.clone(), seen: Seen::Here(4), ours: true }), [Action::List]);
+    assert_eq!(step(list(&all)), [Action::Peek(mutex.clone())]);
+    let behind = vec![mutex.clone(), writes.clone()];
+    assert_eq!(step(Input::Peeked(mutex.clone(), Seen::Here(3))), [Action::Guard { node: guard, behind }]);
+    assert_eq!(step(Input::Guarded(Err(Code::NO_NODE), Some(writes.clone()))), [Action::List]);
+    assert_eq!(step(list(&all)), [Action::Whose(last.clone())], "it may read since the writer has gone");
 }
 
 #[test]

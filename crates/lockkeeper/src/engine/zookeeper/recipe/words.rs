@@ -118,8 +118,14 @@ pub(in super::super) enum Input {
     Deleted(String, Result<(), Code>),
     /// Answers [`Action::CreateReader`].
     Made(Result<Node, Code>),
-    /// Answers [`Action::Guard`].
-    Guarded(Result<(), Code>),
+    /// A reader's data was read; `ours`: it is one of ours, and so waits for mutexes, too.
+    Whose {
+        name: String,
+        seen: Seen,
+        ours: bool,
+    },
+    /// Answers [`Action::Guard`]; with the one of those that it stands in for which is gone, if that hindered it.
+    Guarded(Result<(), Code>, Option<String>),
     /// Answers [`Action::Number`].
     Numbered(Result<i64, Code>),
     /// Answers [`Action::Prove`]: the session lasts for a while from now.
@@ -174,10 +180,12 @@ pub(in super::super) enum Action {
     Delete(String),
     /// Delete a second node of ours, made by a create whose reply was lost; nobody waits for the answer.
     Discard(String),
-    /// Create a writer's node with the number of our reader's, if this one is there.
+    /// Read a reader's data: is it one of ours?
+    Whose(String),
+    /// Create a writer's node with the number of our reader's, if these are there.
     Guard {
         node: String,
-        behind: String,
+        behind: Vec<String>,
     },
     /// Change our node and the directory in one transaction, without changing what they say: its number is above every
     /// number before, and whoever stands behind us learns that numbers have moved on. So does whoever watches the node

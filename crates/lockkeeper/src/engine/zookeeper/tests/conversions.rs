@@ -95,6 +95,32 @@ fn a_reader_waits_for_an_upgrade_also_when_the_writer_between_them_leaves() {
 }
 
 #[test]
+fn an_upgrade_waits_for_curators_reader_behind_a_mutex_and_not_for_ours() {
+    run(async {
+        let place = Place::new().await;
+        let [one, two, three] = place.clients("").await;
+        let (up, mutex, reads) = (upgradable("x"), claim("x"), reader("x"));
+        one.lock(&up).await;
+        assert!(matches!(two.join(&mutex).await, Attempt::InLine(_)));
+        assert!(matches!(three.join(&reads).await, Attempt::InLine(_)));
+        // It looks at the writers of its rw-lock only, and so it reads.
+        let node = three.path("x/_c_7b2d0f4e-1111-2222-3333-444455556666-__READ__");
+        let curators = three.create(&node, b"10.0.0.7", Create::EphemeralSequential).await;
+        let (turn, waits) = convert(&one, &up, Mode::Exclusive).await;
+        assert!(matches!(waits, Attempt::InLine(_)), "it is not exclusive: {waits:?}");
+        assert!(one.is_quiet_about(turn.id));
+        three.delete(&curators).await;
+        let exclusive = number(&one.granted(turn.id).await);
+        two.withdraw(&mutex).await;
+        heard(&three, &reads).await;
+        assert!(three.is_quiet_about(reads.id), "the guard keeps it out");
+        one.release(&up).await;
+        assert!(number(&three.granted(reads.id).await) > exclusive, "R7");
+        three.release(&reads).await;
+    });
+}
+
+#[test]
 fn a_writer_waits_for_a_downgraded_hold_and_comes_after_it() {
     run(async {
         let place = Place::new().await;

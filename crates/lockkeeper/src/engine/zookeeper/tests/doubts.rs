@@ -3,6 +3,7 @@
 use tokio::sync::oneshot;
 
 use super::faults::deadline;
+use super::others::{reader, writer};
 use super::*;
 
 /// A thread on which a client's driver runs, and that can be stopped as a whole process can.
@@ -102,6 +103,44 @@ fn z11_a_server_that_shows_what_its_ensemble_does_not_have_is_left_and_nobody_wa
         assert!(proxy.connects() > connects, "it went to another server");
         assert_eq!(two.children("x").await.len(), 2);
         assert!(matches!(one.release(&a).await, End::Freed));
+    });
+}
+
+#[test]
+fn z11_the_net_asks_the_quorum_for_what_is_waited_for_also_while_the_session_is_proven() {
+    run(async {
+        let place = Place::new().await;
+        // No write is needed to prove a session that long.
+        let (proxy, one) = place.client_behind_a_proxy("session_timeout=40s").await;
+        let two = place.client().await;
+        let (up, reads) = (claim_in(Kind::Lock, "x", Mode::Upgradable), reader("x"));
+        one.lock(&up).await;
+        two.lock(&reads).await;
+        let node = two.children("x").await.into_iter().max_by_key(|name| name.rsplit('_').next().map(str::to_owned)).unwrap();
+        let turn = Claim { id: ClaimId::fresh(), mode: Mode::Exclusive, ..up.clone() };
+        assert!(matches!(answer(one.engine.convert(up.id, &turn)).await, Attempt::InLine(_)));
+        proxy.deny(&two.path(&format!("x/{node}")));
+        answer(one.engine.recheck(&[turn.id])).await;
+        one.granted(turn.id).await;
+        assert!(matches!(one.release(&up).await, End::Freed));
+        two.release(&reads).await;
+
+        // A writer with somebody before it: who waits for it is not next in line.
+        let [three, four] = place.clients("").await;
+        let (first, writes, last) = (writer("y"), writer("y"), claim("y"));
+        three.lock(&first).await;
+        assert!(matches!(four.join(&writes).await, Attempt::InLine(_)));
+        assert!(matches!(one.join(&last).await, Attempt::InLine(_)));
+        let mut nodes = two.children("y").await;
+        nodes.sort_by_key(|name| name.get(name.len() - 10..).map(str::to_owned));
+        proxy.deny(&two.path(&format!("y/{}", nodes[1])));
+        assert!(!one.is_next(&last));
+        answer(one.engine.recheck(&[last.id])).await;
+        one.event(|e| matches!(e, Event::Link { up: true }).then_some(())).await;
+        until("the first one is all that it waits for", || async { one.is_next(&last) }).await;
+        three.release(&first).await;
+        one.granted(last.id).await;
+        one.release(&last).await;
     });
 }
 

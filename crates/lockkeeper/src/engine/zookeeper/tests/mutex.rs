@@ -49,6 +49,25 @@ fn a_line_of_many_is_served_in_order_with_rising_tokens() {
 }
 
 #[test]
+fn r5_a_place_that_is_lent_too_late_stays_known_until_it_is_withdrawn() {
+    run(async {
+        let place = Place::new().await;
+        let [one, two] = place.clients("").await;
+        let (a, b) = (claim("x"), claim("x"));
+        two.lock(&b).await;
+        assert!(matches!(one.join(&a).await, Attempt::InLine(_)));
+        let late = Claim { give_up: Some(one.clock.now()), ..a.clone() };
+        let answered = one.join(&late).await;
+        assert!(matches!(answered, Attempt::InLine(_)), "its node is there: {answered:?}");
+        assert!(matches!(one.withdraw(&a).await, End::Freed));
+        assert_eq!(two.children("x").await.len(), 1);
+        let fresh = claim("x");
+        let never_sent = one.join(&Claim { give_up: Some(one.clock.now()), ..fresh }).await;
+        assert_eq!(failed(never_sent).kind(), crate::error::ErrorKind::TimedOut);
+    });
+}
+
+#[test]
 fn r3_the_same_claim_asked_twice_stands_once() {
     run(async {
         let place = Place::new().await;

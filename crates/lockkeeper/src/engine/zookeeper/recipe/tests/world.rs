@@ -265,16 +265,24 @@ impl World {
             // It takes a gate, which no world has.
             Action::CreateLease => Input::Created(Err(Code::NO_NODE)),
             Action::CreateWriter => Input::Created(self.create(at, Tag::Write, None)),
-            Action::Guard { node, behind } => Input::Guarded(match (self.nodes.contains_key(&behind), self.nodes.contains_key(&node)) {
-                (false, _) => Err(Code::NO_NODE),
-                (true, true) => Err(Code::NODE_EXISTS),
-                (true, false) => {
-                    self.zxid += 1;
-                    self.next_seq = self.next_seq.wrapping_add(1);
-                    self.nodes.insert(node, Stored { owner: at, czxid: self.zxid, mzxid: self.zxid });
-                    Ok(())
-                }
-            }),
+            Action::Guard { node, behind } => {
+                let gone = behind.into_iter().find(|name| !self.nodes.contains_key(name));
+                let made = match (&gone, self.nodes.contains_key(&node)) {
+                    (Some(_), _) => Err(Code::NO_NODE),
+                    (None, true) => Err(Code::NODE_EXISTS),
+                    (None, false) => {
+                        self.zxid += 1;
+                        self.next_seq = self.next_seq.wrapping_add(1);
+                        self.nodes.insert(node, Stored { owner: at, czxid: self.zxid, mzxid: self.zxid });
+                        Ok(())
+                    }
+                };
+                Input::Guarded(made, gone)
+            }
+            Action::Whose(name) => {
+                let seen = here(self, &name).map_or(Seen::Gone, Seen::Here);
+                Input::Whose { name, seen, ours: true }
+            }
             Action::CreateReader { seq, upgradable } => {
                 Input::Made(self.create(at, if upgradable { Tag::Upgradable } else { Tag::Read }, Some(seq)))
             }
