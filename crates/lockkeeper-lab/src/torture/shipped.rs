@@ -237,7 +237,7 @@ impl Worker {
 
     /// Some stay for longer: a few until their lease was renewed.
     async fn stay(&mut self, turn: &Turn, guard: &Guard) {
-        if !self.recovery.is_zero() && self.random.below(500) == 0 {
+        if !self.recovery.is_zero() && self.random.below(1_500) == 0 {
             let time = self.random.between(self.recovery / 2, self.recovery * 2);
             // Whoever learns that it is over goes, as a user would.
             let _ = tokio::time::timeout(time, guard.lost()).await;
