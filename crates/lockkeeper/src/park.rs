@@ -13,6 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::engine::{Inlet, Took};
+use crate::id::fork_generation;
 
 /// Awake, or parked: a wake unparks.
 const AWAKE: u8 = 0;
@@ -23,6 +24,8 @@ const WOKEN: u8 = 2;
 
 /// Where a thread sits while it waits.
 struct Seat {
+    /// In which process: a child of it has the same event.
+    born: u32,
     thread: Thread,
     state: AtomicU8,
     event: OnceLock<EventFd>,
@@ -60,7 +63,8 @@ pub(crate) fn wait<F: IntoFuture>(future: F) -> F::Output {
         }
     }
     // A wait inside a wait has a seat of its own, or it would take the other's wakes.
-    let seat = SEAT.take().unwrap_or_else(|| Arc::new(Seat::new()));
+    // One from before a fork shares its event with the parent, who would take its wakes (R15).
+    let seat = SEAT.take().filter(|seat| seat.born == fork_generation()).unwrap_or_else(|| Arc::new(Seat::new()));
     ATTENDING.with_borrow_mut(|attending| attending.depth += 1);
     let leaves = Leaves;
     let waker = Waker::from(seat.clone());
@@ -113,7 +117,7 @@ pub(crate) fn read_or_watch(inlet: Arc<dyn Inlet>) -> bool {
 
 impl Seat {
     fn new() -> Self {
-        Self { thread: std::thread::current(), state: AtomicU8::new(AWAKE), event: OnceLock::new() }
+        Self { born: fork_generation(), thread: std::thread::current(), state: AtomicU8::new(AWAKE), event: OnceLock::new() }
     }
 
     fn park(&self) {
@@ -168,5 +172,37 @@ impl Wake for Seat {
             }
             _ => self.thread.unpark(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::wait::{WaitStatus, waitpid};
+    use nix::unistd::{ForkResult, fork};
+
+    use super::*;
+
+    fn event() -> Option<i32> {
+        use std::os::fd::AsRawFd;
+        SEAT.with_borrow(|seat| seat.as_ref().and_then(|seat| seat.event()).map(|event| event.as_fd().as_raw_fd()))
+    }
+
+    #[test]
+    fn r15_a_child_does_not_take_the_wakes_of_its_parent() {
+        wait(std::future::ready(()));
+        let parents = event();
+        // SAFETY: the child looks at what its own thread has, and ends.
+        match unsafe { fork() }.unwrap() {
+            ForkResult::Child => {
+                wait(std::future::ready(()));
+                let own =
+                    SEAT.with_borrow(|seat| seat.as_ref().is_some_and(|seat| seat.born == fork_generation() && seat.event.get().is_none()));
+                // SAFETY: nothing of the parent's may run here.
+                unsafe { nix::libc::_exit(i32::from(!own)) };
+            }
+            ForkResult::Parent { child } => assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0)),
+        }
+        wait(std::future::ready(()));
+        assert!(parents.is_some() && event() == parents, "the parent keeps its own");
     }
 }

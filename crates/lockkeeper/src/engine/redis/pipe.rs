@@ -351,23 +351,35 @@ struct Driver {
     timer: Pin<Box<Sleep>>,
 }
 
+/// Also where its runtime ends and drops it, whoever waits in another hears of it.
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.end("the runtime that kept the connection has ended");
+    }
+}
+
 impl Driver {
     async fn run(mut self) -> String {
         let why = poll_fn(|cx| self.poll(cx)).await;
+        self.end(&why);
+        why
+    }
+
+    /// Tells whoever waits that no answer comes any more.
+    fn end(&self, why: &str) {
         let (waiting, written) = {
             let mut state = self.pipe.lock();
-            state.ended = Some(why.clone());
+            state.ended.get_or_insert_with(|| why.to_owned());
             state.writer = None;
             state.out = Vec::new();
             (std::mem::take(&mut state.waiting), state.written)
         };
         for one in waiting {
-            let broken = if one.starts_at >= written { Broken::NotSent(why.clone()) } else { Broken::Unknown(why.clone()) };
+            let broken = if one.starts_at >= written { Broken::NotSent(why.to_owned()) } else { Broken::Unknown(why.to_owned()) };
             if let Some(reply) = one.reply {
                 _ = reply.send(Err(broken));
             }
         }
-        why
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<String> {

@@ -59,6 +59,20 @@ struct State {
     closed: bool,
 }
 
+/// Whoever keeps a link has gone, perhaps with its runtime: nobody connects any more, and nobody is to wait for that.
+struct Down(Arc<Link>);
+
+impl Drop for Down {
+    fn drop(&mut self) {
+        {
+            let mut state = self.0.lock();
+            state.pipe = None;
+            state.why = Some(errors::unreachable(&self.0.options.address, "the runtime that kept the connection has ended"));
+        }
+        self.0.up.send_replace(false);
+    }
+}
+
 impl Link {
     pub(super) fn new(options: Arc<RedisOptions>, clock: Clock, label: String, on_push: OnPush) -> Arc<Self> {
         let state = State { pipe: None, channels: BTreeSet::new(), tracks: false, why: None, facts: None, closed: false };
@@ -209,7 +223,19 @@ impl Link {
     }
 
     /// Keeps the link up until it is closed. `driver` drives the first connection, if there is one; `tell` hears of ups and downs.
-    pub(super) async fn keep<D: Future<Output = String> + Send + 'static>(self: Arc<Self>, driver: Option<D>, tell: impl Fn(bool) + Send) {
+    pub(super) fn keep<D: Future<Output = String> + Send + 'static>(
+        self: Arc<Self>,
+        driver: Option<D>,
+        tell: impl Fn(bool) + Send + Sync,
+    ) -> impl Future<Output = ()> + Send {
+        // From here on, and not only from the first poll: a runtime may end before that.
+        let down = Down(self);
+        async move {
+            down.0.keep_up(driver, tell).await;
+        }
+    }
+
+    async fn keep_up<D: Future<Output = String> + Send + 'static>(self: &Arc<Self>, driver: Option<D>, tell: impl Fn(bool) + Send + Sync) {
         let mut wait = BACK_OFF.0;
         if let Some(driver) = driver {
             self.drive(driver, &tell).await;
@@ -251,7 +277,7 @@ impl Link {
         self.wanted.send_if_modified(|wanted| !std::mem::replace(wanted, true));
     }
 
-    async fn drive(&self, driver: impl Future<Output = String>, tell: &impl Fn(bool)) {
+    async fn drive(&self, driver: impl Future<Output = String>, tell: &(impl Fn(bool) + Sync)) {
         let why = driver.await;
         {
             let mut state = self.lock();

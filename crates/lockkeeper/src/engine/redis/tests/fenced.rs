@@ -1,5 +1,7 @@
 //! Data keys that check tokens.
 
+use std::time::Duration;
+
 use super::server::RedisServer;
 use crate::{ErrorKind, FencedKeys, Token};
 
@@ -70,4 +72,15 @@ async fn both_helpers_for_fenced_data_are_one_layout() {
     assert_eq!(eval(crate::fence::RedisFence::of("stock").write(token(639), "9")), ["0"]);
     assert_eq!(eval(crate::fence::RedisFence::of("stock").read(token(641))), ["1", "5"]);
     assert!(!keys.set("stock", b"4", token(640)).await.unwrap());
+}
+
+#[test]
+fn keys_whose_runtime_has_ended_say_so_and_do_not_hang() {
+    let server = RedisServer::start();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let first = runtime();
+    let keys = first.block_on(FencedKeys::open(&format!("{}?connect_timeout=300ms", server.url()))).unwrap();
+    drop(first);
+    let asked = runtime().block_on(async { tokio::time::timeout(Duration::from_secs(20), keys.get("stock")).await });
+    assert_eq!(asked.expect("an answer").unwrap_err().kind(), ErrorKind::Unreachable);
 }
