@@ -12,6 +12,8 @@ pub(crate) mod file;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 #[cfg(any(feature = "redis", feature = "zookeeper"))]
+pub(crate) mod stream;
+#[cfg(any(feature = "redis", feature = "zookeeper"))]
 pub(crate) mod tls;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;

@@ -250,7 +250,7 @@ impl Builder {
     }
 
     /// Says that every tokio runtime in which a task waits for these locks has its I/O driver enabled, as those of
-    /// `#[tokio::main]`, `enable_all` and `enable_io` have. Then a task that waits for Redis is woken by the connection itself,
+    /// `#[tokio::main]`, `enable_all` and `enable_io` have. Then a task that waits for Redis or ZooKeeper is woken by the connection itself,
     /// and not by the thread behind it: an acquisition takes one task switch less. Threads of [`blocking`](crate::blocking) have that anyway.
     ///
     /// # Panics

@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
 use super::resp::{Command, Value, parse};
-use super::stream::{Reader, Stream, Writer};
+use crate::engine::stream::{Reader, Stream, Writer};
 use crate::engine::{Inlet, Took};
 
 /// How much is read at once.

@@ -5,7 +5,8 @@
 //! | `options`, `path`, `layout`, `record` | the URL taken apart; names to paths; how nodes are called; what they say |
 //! | `recipe` | one claim's way through the line, and how a hold is converted: a pure machine |
 //! | `alive` | what the server's answers prove about the session: a pure machine |
-//! | `jute`, `proto`, `wire` | the protocol: encoding, messages, one connection |
+//! | `jute`, `proto`, `wire` | the protocol: encoding, messages, dialling a server |
+//! | `connection`, `patience` | a connection as its driver and callers read it; how long an answer is waited for |
 //! | `state`, `claims`, `observe`, `session` | the session: what it knows, its claims, its observers, its driver |
 //! | `read`, `latch`, `barrier`, `limit`, `write`, `ask` | who holds and who waits; latches; barriers; a semaphore's limit; what a holder writes; asking it to let go |
 //!
@@ -17,6 +18,7 @@ mod alive;
 mod ask;
 mod barrier;
 mod claims;
+mod connection;
 mod errors;
 mod jute;
 mod latch;
@@ -25,6 +27,7 @@ mod limit;
 mod observe;
 pub(crate) mod options;
 pub(crate) mod path;
+mod patience;
 mod proto;
 mod read;
 mod recipe;
@@ -47,7 +50,7 @@ use self::proto::{Code, Reply, Request};
 use self::recipe::{Input, Seen};
 use self::session::{Shared, drive};
 use self::state::Fault;
-use super::{Answer, Attempt, Change, Claim, Context, End, Engine, Line, Membership, Query, Released, Renewal, WatchId, Write};
+use super::{Answer, Attempt, Change, Claim, Context, End, Engine, Inlet, Line, Membership, Query, Released, Renewal, WatchId, Write};
 use crate::claim::{Entry, Mode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guarantee::{Can, Class, Description};
@@ -128,7 +131,7 @@ impl ZooKeeper {
             let mut attempts = Vec::with_capacity(ids.len());
             for answer in answers {
                 let unknown = || Attempt::Unknown(errors::unreachable(&shared.options.servers(), &shared.lock().last_failure));
-                attempts.push(within(shared.options.request_timeout, answer).await.unwrap_or_else(unknown));
+                attempts.push(shared.patience.within(answer).await.unwrap_or_else(unknown));
             }
             if attempts.iter().all(|attempt| matches!(attempt, Attempt::Granted(_))) {
                 return attempts;
@@ -161,7 +164,7 @@ impl ZooKeeper {
         drop(state);
         let id = claim.id;
         Ok(async move {
-            match within(shared.options.request_timeout, answer).await {
+            match shared.patience.within(answer).await {
                 Some(attempt) => attempt,
                 None => {
                     let mut state = shared.lock();
@@ -173,20 +176,8 @@ impl ZooKeeper {
     }
 }
 
-/// The answer, if it comes in time.
-async fn within<T>(time: Duration, mut answer: oneshot::Receiver<T>) -> Option<T> {
-    match tokio::time::timeout(time, &mut answer).await {
-        Ok(answer) => answer.ok(),
-        Err(_) => {
-            // From here on a grant is told by an event; one that was sent a moment ago is taken.
-            answer.close();
-            answer.try_recv().ok()
-        }
-    }
-}
-
 async fn end_of(shared: Arc<Shared>, end: oneshot::Receiver<End>) -> End {
-    match within(shared.options.request_timeout, end).await {
+    match shared.patience.within(end).await {
         Some(end) => end,
         None => End::Unknown(errors::unreachable(&shared.options.servers(), &shared.lock().last_failure)),
     }
@@ -204,6 +195,8 @@ impl Engine for ZooKeeper {
         let driver = drive(shared.clone(), ready, done);
         Answer::later(async move {
             context.spawner.spawn(driver);
+            let overdue = shared.clone();
+            context.spawner.spawn(async move { overdue.patience.watch().await });
             let result = match tokio::time::timeout(shared.options.connect_timeout, opened).await {
                 Ok(Ok(result)) => result,
                 _ => Err(errors::unreachable(&shared.options.servers(), &shared.lock().last_failure)),
@@ -221,6 +214,7 @@ impl Engine for ZooKeeper {
         let mut description = Description::new("zookeeper", self.options.layout.as_str(), Class::Timed);
         description.server = format!("ZooKeeper at {}, session timeout {} ms", self.options.servers(), timeout.as_millis());
         description.hosts = true;
+        description.early = true;
         // The leader forgets sessions in steps of a tick, and hears of us up to half a tick late; a tick is half the
         // timeout at most.
         description.recovery = timeout * 7 / 4;
@@ -232,6 +226,10 @@ impl Engine for ZooKeeper {
             "a server that lost a transaction of its ensemble (ZOOKEEPER-4712, ZOOKEEPER-4785) can miss who stands first".to_owned(),
         ];
         description
+    }
+
+    fn inlet(&self) -> Option<Arc<dyn Inlet>> {
+        self.running.get()?.shared.inlet()
     }
 
     fn attempt(&self, claim: &Claim, line: Line) -> Answer<Attempt> {
@@ -271,7 +269,7 @@ impl Engine for ZooKeeper {
         let answer = shared.lock().convert(hold, claim.id, claim.mode);
         Answer::later(async move {
             let unknown = || Attempt::Unknown(errors::unreachable(&shared.options.servers(), &shared.lock().last_failure));
-            within(shared.options.request_timeout, answer).await.unwrap_or_else(unknown)
+            shared.patience.within(answer).await.unwrap_or_else(unknown)
         })
     }
 

@@ -36,10 +36,7 @@ pub(super) fn catch_up(shared: &Shared) {
 /// One request whose answer is waited for.
 pub(super) async fn ask(shared: &Shared, request: Request) -> Result<Reply, Fault> {
     let answer = shared.lock().call(request);
-    match tokio::time::timeout(shared.options.request_timeout, answer).await {
-        Ok(Ok(reply)) => reply,
-        _ => Err(Fault::Lost),
-    }
+    shared.patience.within(answer).await.unwrap_or(Err(Fault::Lost))
 }
 
 /// A reading that failed.

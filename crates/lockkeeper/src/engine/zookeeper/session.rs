@@ -9,13 +9,16 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
+use super::connection::Connection;
 use super::errors;
 use super::options::Options;
+use super::patience::Patience;
 use super::proto::{Code, Reply, Request, SessionKey};
-use super::state::{Fault, Outbox, State, Ticket};
-use super::wire::{Dialled, Link, Timer, dial};
+use super::state::{Fault, State, Ticket};
+use super::wire::{Dialled, Link, Timer, dial, poll_write};
 use crate::clock::{Clock, Ticks};
-use crate::engine::EventSink;
+use crate::engine::stream::{Reader, Writer};
+use crate::engine::{Event, EventSink, Inlet};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ClaimId;
 
@@ -27,16 +30,33 @@ pub(super) struct Shared {
     state: Mutex<State>,
     /// The driver, while it serves a connection.
     driver: Mutex<Option<Waker>>,
+    /// What it serves, if callers can read it.
+    connection: Mutex<Option<Arc<Connection>>>,
+    pub(super) patience: Patience,
     /// The engine is being closed.
     closing: Notify,
+}
+
+/// With fewer requests unanswered, those of a caller are written by itself; above, they gather and leave together.
+const DIRECT_BELOW: usize = 4;
+
+/// Who locks the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Somebody who calls the engine, and must not be sent an event from inside of that.
+    Caller,
+    /// A caller that reads what came, and holds no lock of its own.
+    Lent,
+    Driver,
 }
 
 /// The state's lock; what is to be told is told after it was given back.
 pub(super) struct Locked<'a> {
     shared: &'a Shared,
     state: Option<MutexGuard<'a, State>>,
-    /// Events are delivered by the driver only: an engine call must not send one.
-    driver: bool,
+    role: Role,
+    /// How many requests were unanswered before.
+    outstanding: usize,
 }
 
 impl std::ops::Deref for Locked<'_> {
@@ -61,14 +81,16 @@ impl std::ops::DerefMut for Locked<'_> {
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         let Some(mut state) = self.state.take() else { return };
-        let Outbox { attempts, ends, calls, events } = std::mem::take(&mut state.outbox);
-        let mut told = Vec::new();
-        if self.driver {
-            told = events;
-        } else {
-            state.outbox.events = events;
-        }
-        let wake = !self.driver && (!state.out.is_empty() || !state.outbox.events.is_empty());
+        let caller = self.role == Role::Caller;
+        let (attempts, ends) = (std::mem::take(&mut state.outbox.attempts), std::mem::take(&mut state.outbox.ends));
+        let calls = std::mem::take(&mut state.outbox.calls);
+        let told = if caller { None } else { state.begin_to_tell() };
+        let wake = self.role != Role::Driver && {
+            if !caller || self.outstanding < DIRECT_BELOW {
+                state.write_directly();
+            }
+            state.needs_driver() || (caller && !state.outbox.events.is_empty())
+        };
         drop(state);
         for (sender, answer) in attempts {
             _ = sender.send(answer);
@@ -79,8 +101,8 @@ impl Drop for Locked<'_> {
         for (sender, reply) in calls {
             _ = sender.send(reply);
         }
-        for event in told {
-            self.shared.events.send(event);
+        if let Some(events) = told {
+            self.shared.tell(events);
         }
         if wake {
             self.shared.wake();
@@ -91,24 +113,54 @@ impl Drop for Locked<'_> {
 impl Shared {
     pub(super) fn new(options: Arc<Options>, clock: Clock, events: EventSink) -> Self {
         let state = Mutex::new(State::new(options.clone(), clock.clone()));
-        Self { options, clock, events, state, driver: Mutex::new(None), closing: Notify::new() }
+        let patience = Patience::new(options.request_timeout);
+        let (driver, connection) = (Mutex::default(), Mutex::default());
+        Self { options, clock, events, state, driver, connection, patience, closing: Notify::new() }
     }
 
     pub(super) fn lock(&self) -> Locked<'_> {
-        Locked { shared: self, state: Some(self.state.lock().unwrap_or_else(PoisonError::into_inner)), driver: false }
+        self.lock_as(Role::Caller)
     }
 
-    fn lock_as_driver(&self) -> Locked<'_> {
-        let mut locked = self.lock();
-        locked.driver = true;
-        locked
+    pub(super) fn lock_as(&self, role: Role) -> Locked<'_> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        Locked { shared: self, outstanding: state.outstanding(), state: Some(state), role }
     }
 
-    fn wake(&self) {
+    /// Tells events, and those that come meanwhile: in the order in which they happened, whoever read of them.
+    fn tell(&self, mut events: Vec<Event>) {
+        struct Telling<'a>(&'a Shared);
+        impl Drop for Telling<'_> {
+            fn drop(&mut self) {
+                // Only after a panic; the driver tells the rest.
+                self.0.state.lock().unwrap_or_else(PoisonError::into_inner).telling = false;
+                self.0.wake();
+            }
+        }
+        let telling = Telling(self);
+        loop {
+            for event in events {
+                self.events.send(event);
+            }
+            match self.state.lock().unwrap_or_else(PoisonError::into_inner).go_on_telling() {
+                Some(more) => events = more,
+                None => break,
+            }
+        }
+        std::mem::forget(telling);
+    }
+
+    pub(super) fn wake(&self) {
         let waker = self.driver.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(waker) = waker {
             waker.wake();
         }
+    }
+
+    /// Where answers come in, if callers can read them.
+    pub(super) fn inlet(&self) -> Option<Arc<dyn Inlet>> {
+        let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(connection.as_ref().filter(|connection| connection.is_shared())?.clone())
     }
 
     /// Ends the driver.
@@ -136,18 +188,24 @@ pub(super) async fn drive(shared: Arc<Shared>, ready: oneshot::Sender<Result<()>
             .await
         };
         let Some(dialled) = dialled else { break };
-        let Dialled { link, answer, sent } = dialled;
+        let Dialled { mut link, answer, sent } = dialled;
         if answer.key.id == 0 || answer.timeout_ms <= 0 {
             tracing::info!("the ZooKeeper session is over");
-            shared.lock_as_driver().session_over();
+            shared.lock_as(Role::Driver).session_over();
             continue;
         }
         let timeout = Duration::from_millis(u64::from(answer.timeout_ms.unsigned_abs()));
-        shared.lock_as_driver().connected(answer.key, timeout, sent);
-        let (why, opening) = Serve::new(shared.clone(), link, timeout, ready.take()).await;
+        shared.lock_as(Role::Driver).connected(answer.key, timeout, sent, link.direct.take());
+        let serve = Serve::new(shared.clone(), link, timeout, ready.take());
+        let connection = serve.connection.clone();
+        *shared.connection.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection.clone());
+        let (why, opening) = serve.await;
+        *shared.connection.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        // Whoever still reads it is waited for.
+        connection.close();
         ready = opening;
         tracing::info!(%why, "the connection to ZooKeeper is gone");
-        let mut state = shared.lock_as_driver();
+        let mut state = shared.lock_as(Role::Driver);
         state.disconnected();
         if let Some(error) = state.refused.clone() {
             // The session runs out by itself, and with it what is held; whoever waits is told now.
@@ -159,13 +217,14 @@ pub(super) async fn drive(shared: Arc<Shared>, ready: oneshot::Sender<Result<()>
         }
         state.last_failure = why;
     }
-    let mut state = shared.lock_as_driver();
+    let mut state = shared.lock_as(Role::Driver);
     state.disconnected();
     state.give_up_calls();
     if let (Some(ready), Some(error)) = (ready, state.refused.clone()) {
         _ = ready.send(Err(error));
     }
     drop(state);
+    shared.patience.close();
     _ = done.send(());
 }
 
@@ -208,7 +267,7 @@ impl Round {
 async fn connect(shared: &Shared, round: &mut Round, first: bool) -> Option<Dialled> {
     loop {
         let (key, last_zxid, timeout) = {
-            let state = shared.lock_as_driver();
+            let state = shared.lock_as(Role::Driver);
             match &state.session {
                 Some(session) => (session.key.clone(), state.last_zxid, session.timeout),
                 None => (SessionKey::fresh(), state.last_zxid, shared.options.session_timeout),
@@ -229,14 +288,14 @@ async fn connect(shared: &Shared, round: &mut Round, first: bool) -> Option<Dial
                 return Some(dialled);
             }
             Ok(Err(error)) if first && error.kind() != ErrorKind::Unreachable => {
-                shared.lock_as_driver().refused = Some(error);
+                shared.lock_as(Role::Driver).refused = Some(error);
                 return None;
             }
             Ok(Err(error)) => error.message().to_owned(),
             Err(_) => format!("no answer within {patience:?}"),
         };
         tracing::debug!(host = %server.0, port = server.1, why = %failed, "cannot connect to ZooKeeper");
-        shared.lock_as_driver().last_failure = failed;
+        shared.lock_as(Role::Driver).last_failure = failed;
         tokio::time::sleep(round.pause()).await;
     }
 }
@@ -244,10 +303,11 @@ async fn connect(shared: &Shared, round: &mut Round, first: bool) -> Option<Dial
 /// One connection, until it ends; answers why it did.
 struct Serve {
     shared: Arc<Shared>,
-    link: Link,
+    connection: Arc<Connection>,
+    reader: Reader,
+    writer: Writer,
     timer: Timer,
     timeout: Duration,
-    last_heard: Ticks,
     /// Told once the first connection stands and the chroot is known to be there.
     opening: Option<Opening>,
     /// When the end of the session was asked for.
@@ -263,35 +323,20 @@ impl Serve {
     fn new(shared: Arc<Shared>, link: Link, timeout: Duration, ready: Option<oneshot::Sender<Result<()>>>) -> Self {
         let opening = ready.map(|ready| {
             let root = shared.options.root();
-            Opening { ready, chroot: shared.lock_as_driver().call(Request::Exists { path: root, watch: false }) }
+            Opening { ready, chroot: shared.lock_as(Role::Driver).call(Request::Exists { path: root, watch: false }) }
         });
-        let last_heard = shared.clock.now();
-        Self { shared, link, timer: Timer::new(), timeout, last_heard, opening, close_sent: None }
-    }
-
-    /// Hands over every message that is there; false when the connection has to end.
-    fn read(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        loop {
-            let filled = self.link.poll_fill(cx)?;
-            if filled.is_pending() {
-                return Ok(());
-            }
-            let shared = self.shared.clone();
-            let mut state = shared.lock_as_driver();
-            self.last_heard = shared.clock.now();
-            while let Some(frame) = self.link.next_frame()? {
-                state.frame(frame).map_err(io::Error::other)?;
-            }
-        }
+        let Link { socket, reader, frames, writer, .. } = link;
+        let connection = Connection::new(&shared, socket, frames);
+        Self { shared, connection, reader, writer, timer: Timer::new(), timeout, opening, close_sent: None }
     }
 
     /// Keeps the session alive, and finds out that the connection is dead.
     fn tend(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         loop {
-            let shared = self.shared.clone();
-            let mut state = shared.lock_as_driver();
-            let now = shared.clock.now();
-            let silence = now.since(self.last_heard);
+            let last_heard = self.connection.last_heard();
+            let mut state = self.shared.lock_as(Role::Driver);
+            let now = self.shared.clock.now();
+            let silence = now.since(last_heard);
             if silence >= self.timeout * 2 / 5 {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, format!("nothing came from the server for {silence:?}")));
             }
@@ -306,7 +351,8 @@ impl Serve {
             if quiet >= every {
                 state.send(&Request::Ping, Ticket::Nobody);
             }
-            let next_beat = if state.next_in_line.is_empty() { every } else { self.timeout / 12 };
+            state.at_ease = state.next_in_line.is_empty();
+            let next_beat = if state.at_ease { every } else { self.timeout / 12 };
             drop(state);
             let mut wait = every.saturating_sub(quiet).min((self.timeout * 2 / 5).saturating_sub(silence)).min(next_beat);
             if self.close_sent.is_some() {
@@ -320,20 +366,12 @@ impl Serve {
     }
 
     fn write(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        loop {
-            if self.link.has_room() {
-                let mut state = self.shared.lock_as_driver();
-                if self.close_sent.is_none() && state.must_end_session() {
-                    state.send(&Request::Close, Ticket::Nobody);
-                    self.close_sent = Some(self.shared.clock.now());
-                }
-                std::mem::swap(&mut state.out, &mut self.link.writing);
-            }
-            let nothing = self.link.has_room();
-            if !self.link.poll_write(cx)? || nothing {
-                return Ok(());
-            }
+        let mut state = self.shared.lock_as(Role::Driver);
+        if self.close_sent.is_none() && state.must_end_session() {
+            state.send(&Request::Close, Ticket::Nobody);
+            self.close_sent = Some(self.shared.clock.now());
         }
+        poll_write(&mut self.writer, cx, &mut state.out)
     }
 
     /// The first connection: whether the chroot is there decides whether it is of use.
@@ -359,10 +397,13 @@ impl Serve {
 
     /// Whether the engine is closed and everything of it was said.
     fn is_closed(&self) -> bool {
-        let closing = self.shared.lock_as_driver().closing;
+        let (closing, sent) = {
+            let state = self.shared.lock_as(Role::Driver);
+            (state.closing, state.out.is_empty())
+        };
         // The server ends the connection once the session is over; a server that does not is not waited for long.
         let waited = self.close_sent.is_none_or(|at| self.shared.clock.now().since(at) > Duration::from_millis(500));
-        closing && waited && self.link.has_room()
+        closing && waited && sent
     }
 }
 
@@ -373,7 +414,7 @@ impl Future for Serve {
         let serve = self.get_mut();
         *serve.shared.driver.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
         let done = (|| {
-            serve.read(cx)?;
+            serve.connection.read(&serve.shared, &mut serve.reader, cx)?;
             serve.open(cx)?;
             serve.tend(cx)?;
             serve.write(cx)

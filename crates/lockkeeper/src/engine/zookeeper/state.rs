@@ -1,6 +1,6 @@
 //! Everything that one session knows, behind one lock: requests on their way, claims, watches.
 //!
-//! Callers and the session's driver step it in turn. Whatever is to be told to the outside is collected in an
+//! Callers and the session's driver step it in turn, and write what it sends. Whatever is to be told to the outside is collected in an
 //! [`Outbox`] and told after the lock is given back.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -14,6 +14,7 @@ use super::claims::{Entry, Step};
 use super::options::Options;
 use super::proto::{Code, Happened, Reply, ReplyHeader, Request, SessionKey, Shape, WatchEvent, xid};
 use crate::clock::{Clock, Ticks};
+use crate::engine::stream::Writer;
 use crate::engine::{Attempt, End, Event, WatchId, Which};
 use crate::error::Error;
 use crate::id::{ClaimId, LeaseId};
@@ -90,8 +91,16 @@ pub(super) struct State {
     pub(super) session: Option<Session>,
     /// Greatest transaction that was seen; a server that is behind it must not take us.
     pub(super) last_zxid: i64,
-    /// Bytes that the driver has to send.
+    /// Bytes that are not sent yet.
     pub(super) out: Vec<u8>,
+    /// What callers write to; without one, the driver writes everything.
+    pub(super) direct: Option<Writer>,
+    /// The driver has something to do that it would not wake up for by itself.
+    pub(super) driver_wanted: bool,
+    /// The driver's next sign of life is set for when nobody is next in line.
+    pub(super) at_ease: bool,
+    /// Somebody tells events, and will tell those that come meanwhile.
+    pub(super) telling: bool,
     next_xid: i32,
     pending: VecDeque<Pending>,
     pub(super) last_sent: Ticks,
@@ -138,6 +147,10 @@ impl State {
             session: None,
             last_zxid: 0,
             out: Vec::new(),
+            direct: None,
+            driver_wanted: false,
+            at_ease: false,
+            telling: false,
             next_xid: 0,
             pending: VecDeque::new(),
             last_sent: Ticks(0),
@@ -174,6 +187,43 @@ impl State {
         request.write(xid, &mut self.out);
         self.last_sent = self.clock.now();
         self.pending.push_back(Pending { xid, shape: request.shape(), write: request.is_write(), sent: self.last_sent, ticket });
+    }
+
+    /// How many requests are not answered yet.
+    pub(super) fn outstanding(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Writes what the socket takes at once; the driver writes the rest, and finds what is wrong.
+    pub(super) fn write_directly(&mut self) {
+        if !self.out.is_empty()
+            && let Some(direct) = &self.direct
+            && let Ok(count) = direct.try_write(&self.out)
+        {
+            self.out.drain(..count);
+        }
+    }
+
+    /// Whether the driver has to be woken.
+    pub(super) fn needs_driver(&mut self) -> bool {
+        let soon = self.at_ease && !self.next_in_line.is_empty();
+        let stuck = !self.stuck.is_empty() && self.must_end_session();
+        std::mem::take(&mut self.driver_wanted) || !self.out.is_empty() || self.closing || soon || stuck
+    }
+
+    /// The events to tell, unless somebody tells them already.
+    pub(super) fn begin_to_tell(&mut self) -> Option<Vec<Event>> {
+        if self.telling || self.outbox.events.is_empty() {
+            return None;
+        }
+        self.telling = true;
+        Some(std::mem::take(&mut self.outbox.events))
+    }
+
+    /// Those that came meanwhile; without any, nobody tells any more.
+    pub(super) fn go_on_telling(&mut self) -> Option<Vec<Event>> {
+        self.telling = !self.outbox.events.is_empty();
+        self.telling.then(|| std::mem::take(&mut self.outbox.events))
     }
 
     /// Sends a request for somebody who waits; without a link once there is one.
@@ -265,8 +315,8 @@ impl State {
         }
     }
 
-    /// A connection was accepted.
-    pub(super) fn connected(&mut self, key: SessionKey, timeout: std::time::Duration, sent: Ticks) {
+    /// A connection was accepted; callers may write to `direct`.
+    pub(super) fn connected(&mut self, key: SessionKey, timeout: std::time::Duration, sent: Ticks, direct: Option<Writer>) {
         let same = self.session.as_ref().is_some_and(|s| s.key.id == key.id);
         if !same && self.session.is_some() {
             // Some servers hand out another session without a word.
@@ -274,6 +324,7 @@ impl State {
         }
         self.session = Some(Session { key, timeout });
         self.up = true;
+        self.direct = direct;
         self.last_sent = self.clock.now();
         for auth in self.options.auth.clone() {
             let credential = auth.credential.reveal().as_bytes().to_vec();
@@ -308,6 +359,7 @@ impl State {
             return;
         }
         self.out.clear();
+        self.direct = None;
         self.targets.clear();
         self.next_in_line.clear();
         self.beating = false;

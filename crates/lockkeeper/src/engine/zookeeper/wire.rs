@@ -2,16 +2,18 @@
 
 use std::future::Future;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
 use super::proto::{Connected, SessionKey, write_connect};
 use crate::clock::{Clock, Ticks};
+use crate::engine::stream::{Reader, Stream, Writer};
 use crate::engine::tls::{Tls, shake_hands};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -19,9 +21,6 @@ use crate::error::{Error, ErrorKind, Result};
 const FRAME_MAX: usize = 32 << 20;
 /// How much is read at once.
 const READ_AT_ONCE: usize = 16 << 10;
-
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// A connection on which a server answered the first message.
 pub(super) struct Dialled {
@@ -46,24 +45,26 @@ pub(super) async fn dial(
     let tcp = TcpStream::connect((server.0.as_str(), server.1)).await.map_err(unreachable)?;
     // Every request is one small write that somebody waits for.
     tcp.set_nodelay(true).map_err(unreachable)?;
-    let stream: Box<dyn Stream> = match tls {
-        None => Box::new(tcp),
+    let stream = match tls {
+        None => Stream::Tcp(tcp),
         Some(tls) => {
             let (host, at) = (&server.0, format!("{}:{}", server.0, server.1));
-            Box::new(shake_hands(tls, host, &at, "leave tls out of the URL, or use its secureClientPort", tcp).await?)
+            Stream::Tls(Box::new(shake_hands(tls, host, &at, "leave tls out of the URL, or use its secureClientPort", tcp).await?))
         }
     };
     let mut link = Link::new(stream);
     let sent = clock.now();
-    write_connect(key, last_zxid, i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX), &mut link.writing);
+    let mut hello = Vec::new();
+    write_connect(key, last_zxid, i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX), &mut hello);
     let body = std::future::poll_fn(|cx| {
-        link.poll_write(cx)?;
+        poll_write(&mut link.writer, cx, &mut hello)?;
         loop {
-            if let Some(frame) = link.next_frame()? {
+            if let Some(frame) = link.frames.next()? {
                 return Poll::Ready(Ok::<_, io::Error>(frame.to_vec()));
             }
-            if link.poll_fill(cx)?.is_pending() {
-                return Poll::Pending;
+            match ready!(link.reader.poll_read(cx, link.frames.scratch()))? {
+                0 => return Poll::Ready(Err(closed())),
+                count => link.frames.filled(count),
             }
         }
     });
@@ -90,42 +91,56 @@ fn garbled() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "what came is not ZooKeeper's protocol")
 }
 
-/// The frames of one connection.
+pub(super) fn closed() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")
+}
+
+/// Both ways of one connection.
 pub(super) struct Link {
-    stream: Box<dyn Stream>,
-    /// Received; the first `taken` bytes are done with.
-    received: Vec<u8>,
-    taken: usize,
-    /// To be sent; the first `written` bytes are gone.
-    pub(super) writing: Vec<u8>,
-    written: usize,
+    /// A second descriptor of the socket, for callers that read; none on TLS.
+    pub(super) socket: Option<Arc<OwnedFd>>,
+    pub(super) reader: Reader,
+    pub(super) frames: Frames,
+    pub(super) writer: Writer,
+    /// What callers may write to; none on TLS.
+    pub(super) direct: Option<Writer>,
 }
 
 impl Link {
-    fn new(stream: Box<dyn Stream>) -> Self {
-        Self { stream, received: Vec::with_capacity(4096), taken: 0, writing: Vec::with_capacity(4096), written: 0 }
+    fn new(stream: Stream) -> Self {
+        let socket = stream.socket();
+        let (reader, writer, direct) = stream.split();
+        Self { socket, reader, frames: Frames::new(), writer, direct }
+    }
+}
+
+/// What was received, taken apart.
+pub(super) struct Frames {
+    scratch: Vec<u8>,
+    /// The first `taken` bytes are done with.
+    received: Vec<u8>,
+    taken: usize,
+}
+
+impl Frames {
+    fn new() -> Self {
+        Self { scratch: vec![0; READ_AT_ONCE], received: Vec::with_capacity(4096), taken: 0 }
     }
 
-    /// Reads what is there; pending when nothing is.
-    pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>) -> io::Result<Poll<()>> {
+    /// Where to read to.
+    pub(super) fn scratch(&mut self) -> &mut [u8] {
+        &mut self.scratch
+    }
+
+    /// So many bytes were read there.
+    pub(super) fn filled(&mut self, count: usize) {
         self.received.drain(..self.taken);
         self.taken = 0;
-        let have = self.received.len();
-        self.received.resize(have + READ_AT_ONCE, 0);
-        let mut into = ReadBuf::new(self.received.get_mut(have..).unwrap_or_default());
-        let polled = Pin::new(&mut self.stream).poll_read(cx, &mut into);
-        let count = into.filled().len();
-        self.received.truncate(have + count);
-        match polled {
-            Poll::Pending => Ok(Poll::Pending),
-            Poll::Ready(Err(error)) => Err(error),
-            Poll::Ready(Ok(())) if count == 0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")),
-            Poll::Ready(Ok(())) => Ok(Poll::Ready(())),
-        }
+        self.received.extend_from_slice(self.scratch.get(..count).unwrap_or_default());
     }
 
     /// The next whole message that was received.
-    pub(super) fn next_frame(&mut self) -> io::Result<Option<&[u8]>> {
+    pub(super) fn next(&mut self) -> io::Result<Option<&[u8]>> {
         let rest = self.received.get(self.taken..).unwrap_or_default();
         let Some((prefix, rest)) = rest.split_first_chunk::<4>() else { return Ok(None) };
         let length = usize::try_from(i32::from_be_bytes(*prefix)).ok().filter(|l| *l <= FRAME_MAX).ok_or_else(garbled)?;
@@ -133,28 +148,21 @@ impl Link {
         self.taken += 4 + length;
         Ok(Some(frame))
     }
+}
 
-    /// Writes what the connection takes; true once nothing is left.
-    pub(super) fn poll_write(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
-        while let Some(rest) = self.writing.get(self.written..).filter(|r| !r.is_empty()) {
-            match Pin::new(&mut self.stream).poll_write(cx, rest) {
-                Poll::Pending => return Ok(false),
-                Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
-                Poll::Ready(Ok(count)) => self.written += count,
-                Poll::Ready(Err(error)) => return Err(error),
-            }
-        }
-        self.writing.clear();
-        self.written = 0;
-        match Pin::new(&mut self.stream).poll_flush(cx) {
-            Poll::Pending => Ok(false),
-            Poll::Ready(done) => done.map(|()| true),
+/// Writes what the connection takes; what is left stays.
+pub(super) fn poll_write(writer: &mut Writer, cx: &mut Context<'_>, out: &mut Vec<u8>) -> io::Result<()> {
+    while !out.is_empty() {
+        match writer.poll_write(cx, out) {
+            Poll::Pending => return Ok(()),
+            Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
+            Poll::Ready(Ok(count)) => drop(out.drain(..count)),
+            Poll::Ready(Err(error)) => return Err(error),
         }
     }
-
-    /// Whether everything handed in is sent.
-    pub(super) fn has_room(&self) -> bool {
-        self.writing.is_empty()
+    match writer.poll_flush(cx) {
+        Poll::Ready(Err(error)) => Err(error),
+        _ => Ok(()),
     }
 }
 

@@ -7,7 +7,7 @@ use super::*;
 use crate::clock::Ticks;
 use crate::engine::zookeeper::layout::{Layout, Tag};
 use crate::engine::zookeeper::proto::Happened;
-use crate::engine::zookeeper::wire::dial;
+use crate::engine::zookeeper::wire::{dial, poll_write};
 use crate::id::LeaseId;
 
 const LAYOUTS: [&str; 3] = ["layout=curator", "layout=kazoo", "layout=plain"];
@@ -20,15 +20,13 @@ pub(super) async fn end_session(client: &Client) {
     // The client may win its session back before the end is said; then once more.
     while client.session() == key.id {
         let Ok(mut other) = dial(&options.hosts[0], None, &key, 0, Duration::from_secs(5), &client.clock).await else { continue };
-        Request::Close.write(1, &mut other.link.writing);
+        let mut close = Vec::new();
+        Request::Close.write(1, &mut close);
         let ended = std::future::poll_fn(|cx| {
-            if !matches!(other.link.poll_write(cx), Ok(true)) {
+            if poll_write(&mut other.link.writer, cx, &mut close).is_err() {
                 return std::task::Poll::Ready(());
             }
-            match other.link.poll_fill(cx) {
-                Ok(std::task::Poll::Pending) => std::task::Poll::Pending,
-                _ => std::task::Poll::Ready(()),
-            }
+            other.link.reader.poll_read(cx, other.link.frames.scratch()).map(drop)
         });
         ended.await;
         tokio::time::sleep(Duration::from_millis(200)).await;

@@ -7,6 +7,7 @@ mod faults;
 mod gates;
 mod input;
 mod leases;
+mod lend;
 mod mutex;
 mod others;
 mod partition;

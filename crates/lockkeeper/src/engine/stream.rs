@@ -1,0 +1,120 @@
+//! The byte stream below a connection: TCP, a unix socket, or TLS over TCP.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream, tcp, unix};
+use tokio_rustls::client::TlsStream;
+
+type SharedTls = Arc<Mutex<TlsStream<TcpStream>>>;
+
+/// A connected stream.
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "only Redis listens there"))]
+    Unix(UnixStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    /// A second descriptor of the socket, for callers that read; none on TLS.
+    pub(crate) fn socket(&self) -> Option<Arc<OwnedFd>> {
+        let socket = match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+            Self::Tls(_) => return None,
+        };
+        // Without one the driver reads everything.
+        socket.try_clone_to_owned().ok().map(Arc::new)
+    }
+
+    /// The reading half, the driver's writing half, and the half that any thread may try to write to.
+    pub(crate) fn split(self) -> (Reader, Writer, Option<Writer>) {
+        match self {
+            Self::Tcp(stream) => {
+                let (reader, writer) = stream.into_split();
+                let writer = Arc::new(writer);
+                (Reader::Tcp(reader), Writer::Tcp(Arc::clone(&writer)), Some(Writer::Tcp(writer)))
+            }
+            Self::Unix(stream) => {
+                let (reader, writer) = stream.into_split();
+                let writer = Arc::new(writer);
+                (Reader::Unix(reader), Writer::Unix(Arc::clone(&writer)), Some(Writer::Unix(writer)))
+            }
+            Self::Tls(stream) => {
+                // Only the driver touches it; the lock is never waited for.
+                let stream = Arc::new(Mutex::new(*stream));
+                (Reader::Tls(Arc::clone(&stream)), Writer::Tls(stream), None)
+            }
+        }
+    }
+}
+
+pub(crate) enum Reader {
+    Tcp(tcp::OwnedReadHalf),
+    Unix(unix::OwnedReadHalf),
+    Tls(SharedTls),
+}
+
+impl Reader {
+    /// Reads what is there; 0 is the end of the stream.
+    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut buffer = ReadBuf::new(into);
+        // This way a short read is known to be the last for now, without asking the kernel again.
+        ready!(match self {
+            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
+            Self::Unix(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
+            Self::Tls(stream) => with_tls(stream, |stream| stream.poll_read(cx, &mut buffer)),
+        })?;
+        Poll::Ready(Ok(buffer.filled().len()))
+    }
+}
+
+pub(crate) enum Writer {
+    Tcp(Arc<tcp::OwnedWriteHalf>),
+    Unix(Arc<unix::OwnedWriteHalf>),
+    Tls(SharedTls),
+}
+
+impl Writer {
+    /// Writes what the socket takes at once.
+    pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.try_write(bytes),
+            Self::Unix(stream) => stream.try_write(bytes),
+            Self::Tls(_) => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    /// Writes, or wakes the driver once there is room.
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            match self {
+                Self::Tcp(stream) => ready!((**stream).as_ref().poll_write_ready(cx))?,
+                Self::Unix(stream) => ready!((**stream).as_ref().poll_write_ready(cx))?,
+                Self::Tls(stream) => return with_tls(stream, |stream| stream.poll_write(cx, bytes)),
+            }
+            match self.try_write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+
+    /// Lets go of what TLS still keeps.
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => Poll::Ready(Ok(())),
+            Self::Tls(stream) => with_tls(stream, |stream| stream.poll_flush(cx)),
+        }
+    }
+}
+
+fn with_tls<T>(stream: &SharedTls, act: impl FnOnce(Pin<&mut TlsStream<TcpStream>>) -> T) -> T {
+    let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
+    act(Pin::new(&mut *stream))
+}
