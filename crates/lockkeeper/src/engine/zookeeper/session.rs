@@ -346,6 +346,8 @@ impl Serve {
                 state.beat();
             }
             state.search(now);
+            let watch = state.watch_due(now);
+            state.soon_set = watch.is_some();
             let quiet = now.since(state.last_sent);
             let every = self.timeout / 6;
             if quiet >= every {
@@ -355,6 +357,9 @@ impl Serve {
             let next_beat = if state.at_ease { every } else { self.timeout / 12 };
             drop(state);
             let mut wait = every.saturating_sub(quiet).min((self.timeout * 2 / 5).saturating_sub(silence)).min(next_beat);
+            if let Some(at) = watch {
+                wait = wait.min(at.since(now));
+            }
             if self.close_sent.is_some() {
                 wait = wait.min(Duration::from_millis(100));
             }

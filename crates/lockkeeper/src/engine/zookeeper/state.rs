@@ -99,6 +99,10 @@ pub(super) struct State {
     pub(super) driver_wanted: bool,
     /// The driver's next sign of life is set for when nobody is next in line.
     pub(super) at_ease: bool,
+    /// Claims whose own node is to be watched, and until when.
+    pub(super) soon: VecDeque<(Ticks, ClaimId)>,
+    /// The driver will be awake by then.
+    pub(super) soon_set: bool,
     /// Somebody tells events, and will tell those that come meanwhile.
     pub(super) telling: bool,
     next_xid: i32,
@@ -150,6 +154,8 @@ impl State {
             direct: None,
             driver_wanted: false,
             at_ease: false,
+            soon: VecDeque::new(),
+            soon_set: false,
             telling: false,
             next_xid: 0,
             pending: VecDeque::new(),
@@ -207,8 +213,9 @@ impl State {
     /// Whether the driver has to be woken.
     pub(super) fn needs_driver(&mut self) -> bool {
         let soon = self.at_ease && !self.next_in_line.is_empty();
+        let watch = !self.soon_set && !self.soon.is_empty();
         let stuck = !self.stuck.is_empty() && self.must_end_session();
-        std::mem::take(&mut self.driver_wanted) || !self.out.is_empty() || self.closing || soon || stuck
+        std::mem::take(&mut self.driver_wanted) || !self.out.is_empty() || self.closing || soon || watch || stuck
     }
 
     /// The events to tell, unless somebody tells them already.
@@ -360,6 +367,7 @@ impl State {
         }
         self.out.clear();
         self.direct = None;
+        self.soon.clear();
         self.targets.clear();
         self.next_in_line.clear();
         self.beating = false;

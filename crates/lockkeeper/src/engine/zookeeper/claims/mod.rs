@@ -108,6 +108,8 @@ pub(super) struct Entry {
     only_try: bool,
     /// It stands at the gate for this claim.
     gate_of: Option<ClaimId>,
+    /// Our node, whose watch is not asked for yet.
+    watch_later: Option<String>,
 }
 
 impl Entry {
@@ -130,6 +132,7 @@ impl Entry {
             gate: Gate::Open,
             only_try: false,
             gate_of: None,
+            watch_later: None,
         }
     }
 
@@ -285,6 +288,7 @@ impl State {
         if let Some(entry) = self.claims.get_mut(&id) {
             entry.place = None;
             entry.build = Build::default();
+            entry.watch_later = None;
             self.step(id, Input::LinkDown);
         }
     }

@@ -1,8 +1,10 @@
 //! What a claim's machine decides, done: one request, or the few that make a directory or take a number.
 
 use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
 
 use super::{Build, Step};
+use crate::clock::Ticks;
 use crate::engine::zookeeper::layout::{Layout, Tag, write_seq};
 use crate::engine::zookeeper::options::Options;
 use crate::engine::zookeeper::proto::{Code, Create, Reply, Request};
@@ -12,6 +14,9 @@ use crate::engine::zookeeper::{errors, limit};
 use crate::id::ClaimId;
 use crate::name::Kind;
 
+/// Within which time a hold's own node is watched: what is given back before that costs no watch, and no event.
+const WATCH_WITHIN: Duration = Duration::from_millis(5);
+
 impl State {
     pub(super) fn perform(&mut self, id: ClaimId, action: Action) {
         if let Action::Say(say) = action {
@@ -19,6 +24,21 @@ impl State {
         }
         if !self.up {
             return;
+        }
+        let Some(entry) = self.claims.get_mut(&id) else { return };
+        match &action {
+            Action::WatchOwn(name) if entry.machine.is_listing() => {
+                entry.watch_later = Some(name.clone());
+                return self.soon.push_back((self.clock.now().plus(WATCH_WITHIN), id));
+            }
+            Action::Prove => return self.prove(id),
+            // The watch on our own node comes before everything else that follows from the list; but not if it goes again at once.
+            action => {
+                let later = entry.watch_later.take().filter(|own| !matches!(action, Action::Delete(name) if name == own));
+                if let Some(name) = later {
+                    self.watch_own(id, name);
+                }
+            }
         }
         let Some(entry) = self.claims.get(&id) else { return };
         let at = |name: &str| format!("{}/{name}", entry.dir);
@@ -76,10 +96,7 @@ impl State {
                 let data = limit::write(&self.options, entry.claim.mode);
                 (Request::SetData { path: entry.dir.clone(), data, version: entry.limit.version }, Step::StoreLimit)
             }
-            Action::WatchOwn(name) => {
-                listen(&mut self.targets, &at(&name), id);
-                (Request::GetData { path: at(&name), watch: true }, Step::Own(name))
-            }
+            Action::WatchOwn(name) => return self.watch_own(id, name),
             Action::Watch(name) => {
                 listen(&mut self.targets, &at(&name), id);
                 (Request::GetData { path: at(&name), watch: true }, Step::Watch(name))
@@ -96,10 +113,30 @@ impl State {
                 return self.send(&request, Ticket::Nobody);
             }
             Action::Build => return self.build(id),
-            Action::Prove => return self.prove(id),
-            Action::Say(_) => return,
+            Action::Prove | Action::Say(_) => return,
         };
         self.send(&request, Ticket::Claim(id, step));
+    }
+
+    fn watch_own(&mut self, id: ClaimId, name: String) {
+        let Some(entry) = self.claims.get(&id) else { return };
+        let path = format!("{}/{name}", entry.dir);
+        listen(&mut self.targets, &path, id);
+        self.send(&Request::GetData { path, watch: true }, Ticket::Claim(id, Step::Own(name)));
+    }
+
+    /// Asks for the watches whose time has come; answers when the next one's comes.
+    pub(in super::super) fn watch_due(&mut self, now: Ticks) -> Option<Ticks> {
+        while let Some((at, id)) = self.soon.front().copied() {
+            if at > now {
+                return Some(at);
+            }
+            self.soon.pop_front();
+            if let Some(name) = self.claims.get_mut(&id).and_then(|entry| entry.watch_later.take()) {
+                self.watch_own(id, name);
+            }
+        }
+        None
     }
 
     /// The directory was read: change it and our nodes, and leave all as they are.

@@ -179,6 +179,11 @@ impl Contender {
         }
     }
 
+    /// Whether the list that decides is under way, after a create whose answer said all about our node.
+    pub(super) fn is_listing(&self) -> bool {
+        matches!(&self.phase, Phase::Listing(node) if node.czxid.is_some())
+    }
+
     /// Whether [`Self::nodes`] are all that may be there: no create of ours is open.
     pub(super) fn knows_its_nodes(&self) -> bool {
         match &self.phase {

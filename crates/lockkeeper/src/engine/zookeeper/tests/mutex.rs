@@ -181,7 +181,7 @@ fn r5_a_waiter_that_leaves_takes_its_watches_along() {
 }
 
 #[test]
-fn an_uncontended_cycle_is_two_writes_and_two_reads() {
+fn an_uncontended_cycle_is_two_writes_and_a_list() {
     run(async {
         let place = Place::new().await;
         let (proxy, one) = place.client_behind_a_proxy("").await;
@@ -190,15 +190,42 @@ fn an_uncontended_cycle_is_two_writes_and_two_reads() {
         one.lock(&held).await;
         one.release(&held).await;
         proxy.take_counts();
+        let mut long = 0;
         for _ in 0..10 {
             let a = claim("y");
+            let begun = Instant::now();
             one.lock(&a).await;
             one.release(&a).await;
+            long += u64::from(begun.elapsed() >= Duration::from_millis(5));
         }
         let mut counts = proxy.take_counts();
         counts.remove(&op::PING);
-        let expected = [(op::CREATE, 10), (op::LIST, 10), (op::GET_DATA, 10), (op::DELETE, 10)];
-        assert_eq!(counts, expected.into_iter().collect());
+        let watches = counts.remove(&op::GET_DATA).unwrap_or(0);
+        assert!(watches <= long, "{watches} watches on our own node, in {long} cycles that took so long");
+        assert_eq!(counts, [(op::CREATE, 10), (op::LIST, 10), (op::DELETE, 10)].into_iter().collect());
+    });
+}
+
+#[test]
+fn a_hold_that_lasts_watches_its_own_node_soon() {
+    run(async {
+        let place = Place::new().await;
+        let (proxy, one) = place.client_behind_a_proxy("").await;
+        let first = claim("y");
+        one.lock(&first).await;
+        one.release(&first).await;
+        proxy.take_counts();
+        let held = claim("y");
+        one.lock(&held).await;
+        let mut asked = 0;
+        until("the watch is asked for", || {
+            asked += proxy.take_counts().remove(&op::GET_DATA).unwrap_or(0);
+            async move { asked == 1 }
+        })
+        .await;
+        let node = one.children("y").await.remove(0);
+        one.delete(&one.path(&format!("y/{node}"))).await;
+        assert_eq!(one.lost(held.id).await, Lost::TakenAway);
     });
 }
 
