@@ -74,7 +74,8 @@ impl Held {
     /// # Errors
     /// `Lost` when the lock is gone: nothing was written. `Refused` when one of the writes cannot be done, such as a put where
     /// nothing is: nothing was written. `Unknown` when the answer was lost. `Unsupported` where the store cannot do it;
-    /// `InvalidName` for a path that it cannot say; `InvalidArgument` for none or more than 64; `Unreachable`.
+    /// `InvalidName` for a path that it cannot say; `InvalidArgument` for none or more than 64, and for more than a
+    /// megabyte; `Unreachable`.
     ///
     /// # Cancel safety
     /// Once polled it happens, also when it is dropped.

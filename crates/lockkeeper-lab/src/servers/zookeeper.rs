@@ -270,6 +270,16 @@ impl Server {
         self.wait_until_serving()
     }
 
+    /// Kills it, and starts it again on the same port without anything of what it stored.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn restart_empty(&mut self) -> io::Result<()> {
+        self.kill()?;
+        fs::remove_dir_all(self.dir.path().join("data/version-2"))?;
+        self.restart()
+    }
+
     /// Starts it again, without waiting until it serves.
     ///
     /// # Errors

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 /// Operations as the protocol numbers them.
 pub mod op {
+    /// Creates a node, and answers its path alone.
+    pub const CREATE_PLAIN: i32 = 1;
     /// Deletes a node.
     pub const DELETE: i32 = 2;
     /// Looks whether a node exists.
@@ -36,6 +38,8 @@ pub mod op {
     pub const CREATE_CONTAINER: i32 = 19;
     /// Several reads in one message.
     pub const MULTI_READ: i32 = 22;
+    /// Says who we are.
+    pub const AUTH: i32 = 100;
     /// Lists a session's ephemeral nodes.
     pub const GET_EPHEMERALS: i32 = 103;
     /// Ends the session.
@@ -58,6 +62,8 @@ struct Shared {
     cut_before: Option<i32>,
     /// Transactions that check this node check one that is not there.
     denied: Option<String>,
+    /// Whoever says who it is hears that it is not believed.
+    refuse_identity: bool,
     connections: BTreeMap<u64, (TcpStream, TcpStream)>,
     stopped: bool,
 }
@@ -185,6 +191,11 @@ impl Proxy {
         lock(&self.shared).denied = Some(path.to_owned());
     }
 
+    /// The server refuses every identity from now on.
+    pub fn refuse_identity(&self) {
+        lock(&self.shared).refuse_identity = true;
+    }
+
     /// Whether what [`Proxy::lose_reply_to`] or [`Proxy::cut_before`] asked for has happened.
     pub fn has_struck(&self) -> bool {
         let state = lock(&self.shared);
@@ -281,7 +292,7 @@ fn deny(frame: &mut [u8], path: &str) {
 
 fn replies(shared: &Arc<(Mutex<Shared>, Condvar)>, mut from: TcpStream, mut to: TcpStream, awaited: &Mutex<Option<i32>>) {
     let mut first = true;
-    while let Ok(frame) = frame(&mut from) {
+    while let Ok(mut frame) = frame(&mut from) {
         wait(shared, |s| s.hold_replies);
         if !std::mem::replace(&mut first, false) {
             let xid = number(&frame, 4);
@@ -290,6 +301,9 @@ fn replies(shared: &Arc<(Mutex<Shared>, Condvar)>, mut from: TcpStream, mut to: 
             }
             if xid == -1 {
                 lock(shared).events += 1;
+            }
+            if let Some(code) = frame.get_mut(16..20).filter(|_| xid == -4 && lock(shared).refuse_identity) {
+                code.copy_from_slice(&(-115_i32).to_be_bytes());
             }
         }
         if to.write_all(&frame).is_err() {

@@ -1,5 +1,6 @@
 //! The leases of one keeper: renewed in batches, over at their local deadline, gone when the engine says so.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError, Weak};
 
 use super::Keeper;
@@ -28,7 +29,12 @@ pub(super) struct Book {
     /// The lease of a hold, where it is not the hold's own, which has its id.
     elsewhere: ById<HoldId, LeaseId>,
     armed: Option<Ticks>,
+    /// Those that ended last, and why: the grant of a hold on one of them may still be under way.
+    over: VecDeque<(LeaseId, Lost)>,
 }
+
+/// How many of them are known.
+const OVER_MAX: usize = 8;
 
 struct Kept {
     cell: Arc<LeaseCell>,
@@ -68,7 +74,7 @@ impl Holds {
 
 impl Book {
     pub(super) fn new(drift: Drift) -> Self {
-        Self { drift, machine: Leases::new(drift), kept: ById::default(), elsewhere: ById::default(), armed: None }
+        Self { drift, machine: Leases::new(drift), kept: ById::default(), elsewhere: ById::default(), armed: None, over: VecDeque::new() }
     }
 
     /// How many leases are kept.
@@ -109,6 +115,7 @@ impl Keeper {
     ) -> Arc<LeaseCell> {
         let renew = shape.is_none_or(|s| s.renew);
         let since = lease.since.unwrap_or(sent);
+        let mut gone = None;
         let cell = {
             let mut book = self.book();
             let before = book.lease_of(hold);
@@ -131,9 +138,15 @@ impl Keeper {
             let cell = kept.cell.clone();
             if lease.id != LeaseId::from(hold) {
                 book.elsewhere.insert(hold, lease.id);
+                // A session that is over never comes back.
+                gone = book.over.iter().copied().find(|(id, _)| *id == lease.id);
             }
             cell
         };
+        if let Some((id, why)) = gone {
+            let keeper = self.clone();
+            self.run(async move { keeper.lease_ended(id, why, false) });
+        }
         self.arm_leases();
         cell
     }
@@ -293,7 +306,14 @@ impl Keeper {
 
     /// A lease and all its holds are over.
     pub(super) fn lease_ended(self: &Arc<Self>, lease: LeaseId, why: Lost, ours: bool) {
-        let holds = self.book().take_out(lease);
+        let holds = {
+            let mut book = self.book();
+            if book.over.len() >= OVER_MAX {
+                book.over.pop_front();
+            }
+            book.over.push_back((lease, why));
+            book.take_out(lease)
+        };
         if holds.is_empty() {
             // The end may overtake the grant: then the claim, whose id the lease has, is still under way.
             let claim = ClaimId(lease.0);

@@ -270,6 +270,17 @@ async fn r5_a_grant_that_nobody_asks_for_any_more_is_given_back() {
 }
 
 #[tokio::test]
+async fn r2_a_hold_of_a_session_that_ended_before_its_grant_was_taken_is_told_at_once() {
+    let (locks, stub, _clock) = open(Stub { leases: true, ..Stub::default() }).await;
+    let session = LeaseId(7);
+    stub.context.get().unwrap().events.send(Event::Ended { which: Which::Lease(session), why: Lost::SessionEnded });
+    let lease = Lease { id: session, ttl: Duration::from_secs(30), since: None, confirm: false };
+    of(&stub.attempts).push_back(Attempt::Granted(Grant { number: Number::Ours(5), lease: Some(lease) }));
+    let guard = locks.mutex("a").lock().await.unwrap();
+    assert_eq!(soon("it is told", guard.lost()).await, Lost::SessionEnded);
+}
+
+#[tokio::test]
 async fn r5_a_place_is_left_to_the_end_also_when_nobody_keeps_its_name_and_an_earlier_timer_is_armed() {
     let stub = Stub::default();
     of(&stub.attempts).push_back(Attempt::InLine(Place::default()));

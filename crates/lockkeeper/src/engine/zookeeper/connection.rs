@@ -85,7 +85,7 @@ fn deal(mut input: MutexGuard<'_, Input>, shared: &Shared, role: Role) -> io::Re
     let dealt = loop {
         match input.frames.next() {
             Ok(Some(frame)) => {
-                if let Err(why) = state.frame(frame) {
+                if let Err(why) = state.frame(&frame) {
                     break Err(io::Error::other(why));
                 }
             }

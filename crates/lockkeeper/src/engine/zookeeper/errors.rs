@@ -10,6 +10,8 @@ pub(super) const TOO_MANY: Code = Code(1);
 pub(super) const OTHER_SHAPE: Code = Code(2);
 /// A semaphore's limit was written by a newer layout; not one of the server's codes.
 pub(super) const NEWER_LIMIT: Code = Code(3);
+/// An answer longer than is read; not one of the server's codes.
+pub(super) const TOO_LONG: Code = Code(4);
 /// How many contenders a directory may have.
 pub(super) const PLACES_MAX: usize = 16_384;
 
@@ -33,6 +35,7 @@ pub(super) fn refused(code: Code, path: &str) -> Error {
              line with those of Curator or kazoo, semaphore=own for lockkeeper's alone, or delete the other one's directory if nobody uses it"
         ),
         NEWER_LIMIT => format!("the semaphore at {path} was written by a newer layout than this release knows: upgrade it"),
+        TOO_LONG => format!("what ZooKeeper answers about {path} is more than 32 MiB, which is the limit"),
         Code::THROTTLED => "ZooKeeper is overloaded and drops requests: try again later".to_owned(),
         other => format!("ZooKeeper answered {} ({}) at {path}", other.word(), other.0),
     };

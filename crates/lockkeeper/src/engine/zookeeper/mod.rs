@@ -223,6 +223,8 @@ impl Engine for ZooKeeper {
         description.breaks = vec![
             "an ensemble restored from a backup, or set up anew, starts its transaction numbers again: tokens go back".to_owned(),
             "servers that run with forceSync=no can lose acknowledged writes in a power cut".to_owned(),
+            "servers whose minSessionTimeout was set below two ticks: what they prove of a session is older than it is taken for"
+                .to_owned(),
             "a server that lost a transaction of its ensemble (ZOOKEEPER-4712, ZOOKEEPER-4785) can miss who stands first".to_owned(),
         ];
         description

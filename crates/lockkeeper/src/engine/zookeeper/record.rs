@@ -109,6 +109,9 @@ pub(super) fn holder(kind: Kind, child: &Child, data: &[u8], stat: &Stat) -> Hol
         holder.pid = record.pid;
         holder.program = record.program;
         holder.label = record.label;
+        if let Some(newer) = record.newer {
+            holder.label = Some(format!("its record has layout {newer}, and this release knows {VERSION}: upgrade it"));
+        }
         holder.mode = record.mode;
     }
     if stat.ephemeral_owner == 0 {
@@ -222,6 +225,14 @@ mod tests {
         for odd in ["lockkeeper/", "lockkeeper/x", "lockkeeper/1", "lockkeeper/1 = a=b pid=x permits=9 %", "lockkeeper/1 host=%zz%e"] {
             _ = Record::read(odd.as_bytes());
         }
+    }
+
+    #[test]
+    fn r17_who_stands_there_with_a_newer_record_is_shown_with_both_numbers() {
+        let child = Child::read("_c_a-lock-0000000000").unwrap();
+        let stands = holder(Kind::Lock, &child, b"lockkeeper/2 anything", &Stat { ephemeral_owner: 1, ..Stat::default() });
+        let label = stands.label.unwrap();
+        assert!(label.contains("layout 2") && label.contains("knows 1"), "{label}");
     }
 
     #[test]

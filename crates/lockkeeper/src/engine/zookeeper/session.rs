@@ -266,12 +266,13 @@ impl Round {
 /// Tries one server after the other until one takes us; `None` when the first says why none ever will.
 async fn connect(shared: &Shared, round: &mut Round, first: bool) -> Option<Dialled> {
     loop {
-        let (key, last_zxid, timeout) = {
+        let (key, last_zxid, timeout, down_since) = {
             let state = shared.lock_as(Role::Driver);
-            match &state.session {
-                Some(session) => (session.key.clone(), state.last_zxid, session.timeout),
-                None => (SessionKey::fresh(), state.last_zxid, shared.options.session_timeout),
-            }
+            let (key, timeout) = match &state.session {
+                Some(session) => (session.key.clone(), session.timeout),
+                None => (SessionKey::fresh(), shared.options.session_timeout),
+            };
+            (key, state.last_zxid, timeout, state.down_since)
         };
         let Some(server) = round.pick().and_then(|at| shared.options.hosts.get(at)) else {
             std::future::pending::<()>().await;
@@ -294,6 +295,19 @@ async fn connect(shared: &Shared, round: &mut Round, first: bool) -> Option<Dial
             Ok(Err(error)) => error.message().to_owned(),
             Err(_) => format!("no answer within {patience:?}"),
         };
+        if down_since.is_some_and(|since| shared.clock.now().since(since) > timeout * 2) {
+            // The session is over by any clock. A server whose data was restored knows less than we have seen, and refuses us for that.
+            let fresh = SessionKey::fresh();
+            let anew = dial(server, shared.options.tls.as_ref(), &fresh, 0, timeout, &shared.clock);
+            if let Ok(Ok(dialled)) = tokio::time::timeout(patience, anew).await {
+                tracing::warn!(host = %server.0, port = server.1, "ZooKeeper knows less than it did: was it restored? A new session is begun");
+                let mut state = shared.lock_as(Role::Driver);
+                state.session_over();
+                state.last_zxid = 0;
+                round.failures = 0;
+                return Some(dialled);
+            }
+        }
         tracing::debug!(host = %server.0, port = server.1, why = %failed, "cannot connect to ZooKeeper");
         shared.lock_as(Role::Driver).last_failure = failed;
         tokio::time::sleep(round.pause()).await;

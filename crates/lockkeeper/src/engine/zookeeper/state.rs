@@ -13,6 +13,7 @@ use super::barrier::Member;
 use super::claims::{Entry, Step};
 use super::options::Options;
 use super::proto::{Code, Happened, Reply, ReplyHeader, Request, SessionKey, Shape, WatchEvent, xid};
+use super::wire::Frame;
 use crate::clock::{Clock, Ticks};
 use crate::engine::stream::Writer;
 use crate::engine::{Attempt, End, Event, WatchId, Which};
@@ -132,6 +133,8 @@ pub(super) struct State {
     pub(super) closing: bool,
     /// The server that we are connected to shows what the ensemble does not have: it is left.
     pub(super) diverges: Option<String>,
+    /// Since when there is no connection.
+    pub(super) down_since: Option<Ticks>,
     /// Why the last connection failed or ended.
     pub(super) last_failure: String,
     /// What the keeper wants to hear about, by the path below which it happens.
@@ -173,6 +176,7 @@ impl State {
             refused: None,
             closing: false,
             diverges: None,
+            down_since: None,
             last_failure: "no connection was tried yet".to_owned(),
             observers: HashMap::new(),
             members: HashMap::new(),
@@ -245,7 +249,11 @@ impl State {
     }
 
     /// One message from the server. `Err`: the connection is of no use any more.
-    pub(super) fn frame(&mut self, body: &[u8]) -> Result<(), String> {
+    pub(super) fn frame(&mut self, frame: &Frame<'_>) -> Result<(), String> {
+        let (body, whole) = match *frame {
+            Frame::Whole(body) => (body, true),
+            Frame::Head(head) => (head, false),
+        };
         let header = ReplyHeader::read(body).map_err(|_| "a reply without a header".to_owned())?;
         let rest = body.get(ReplyHeader::LEN..).unwrap_or_default();
         if header.xid == xid::EVENT {
@@ -269,6 +277,7 @@ impl State {
             _ => {}
         }
         let result = match header.code {
+            Code(0) if !whole => Err(super::errors::TOO_LONG),
             Code(0) => match Reply::read(pending.shape, rest) {
                 Ok(reply) => Ok(reply),
                 Err(_) => return Err("a reply that cannot be read".to_owned()),
@@ -331,6 +340,7 @@ impl State {
         }
         self.session = Some(Session { key, timeout });
         self.up = true;
+        self.down_since = None;
         self.direct = direct;
         self.last_sent = self.clock.now();
         for auth in self.options.auth.clone() {
@@ -365,6 +375,7 @@ impl State {
         if !std::mem::replace(&mut self.up, false) {
             return;
         }
+        self.down_since = Some(self.clock.now());
         self.out.clear();
         self.direct = None;
         self.soon.clear();

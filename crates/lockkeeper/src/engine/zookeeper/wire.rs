@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
-use super::proto::{Connected, SessionKey, write_connect};
+use super::proto::{Connected, ReplyHeader, SessionKey, write_connect};
 use crate::clock::{Clock, Ticks};
 use crate::engine::stream::{Reader, Stream, Writer};
 use crate::engine::tls::{Tls, shake_hands};
@@ -19,6 +19,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// The longest message that is read: a list of some hundred thousand children.
 const FRAME_MAX: usize = 32 << 20;
+/// A longer one is passed over, of which only the head is read; what says that it is longer than this is no message.
+const PASSED_MAX: usize = 1 << 30;
 /// How much is read at once.
 const READ_AT_ONCE: usize = 16 << 10;
 
@@ -59,8 +61,10 @@ pub(super) async fn dial(
     let body = std::future::poll_fn(|cx| {
         poll_write(&mut link.writer, cx, &mut hello)?;
         loop {
-            if let Some(frame) = link.frames.next()? {
-                return Poll::Ready(Ok::<_, io::Error>(frame.to_vec()));
+            match link.frames.next()? {
+                Some(Frame::Whole(frame)) => return Poll::Ready(Ok::<_, io::Error>(frame.to_vec())),
+                Some(Frame::Head(_)) => return Poll::Ready(Err(garbled())),
+                None => {}
             }
             match ready!(link.reader.poll_read(cx, link.frames.scratch()))? {
                 0 => return Poll::Ready(Err(closed())),
@@ -114,17 +118,27 @@ impl Link {
     }
 }
 
+/// One message.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Frame<'a> {
+    Whole(&'a [u8]),
+    /// The head of one that is too long; the rest is passed over.
+    Head(&'a [u8]),
+}
+
 /// What was received, taken apart.
 pub(super) struct Frames {
     scratch: Vec<u8>,
     /// The first `taken` bytes are done with.
     received: Vec<u8>,
     taken: usize,
+    /// So many bytes that come next belong to a message that is passed over.
+    passing: usize,
 }
 
 impl Frames {
     fn new() -> Self {
-        Self { scratch: vec![0; READ_AT_ONCE], received: Vec::with_capacity(4096), taken: 0 }
+        Self { scratch: vec![0; READ_AT_ONCE], received: Vec::with_capacity(4096), taken: 0, passing: 0 }
     }
 
     /// Where to read to.
@@ -139,14 +153,23 @@ impl Frames {
         self.received.extend_from_slice(self.scratch.get(..count).unwrap_or_default());
     }
 
-    /// The next whole message that was received.
-    pub(super) fn next(&mut self) -> io::Result<Option<&[u8]>> {
+    /// The next message that was received.
+    pub(super) fn next(&mut self) -> io::Result<Option<Frame<'_>>> {
+        let passed = self.passing.min(self.received.len() - self.taken);
+        self.passing -= passed;
+        self.taken += passed;
         let rest = self.received.get(self.taken..).unwrap_or_default();
         let Some((prefix, rest)) = rest.split_first_chunk::<4>() else { return Ok(None) };
-        let length = usize::try_from(i32::from_be_bytes(*prefix)).ok().filter(|l| *l <= FRAME_MAX).ok_or_else(garbled)?;
+        let length = usize::try_from(i32::from_be_bytes(*prefix)).ok().filter(|l| *l <= PASSED_MAX).ok_or_else(garbled)?;
+        if length > FRAME_MAX {
+            let Some(head) = rest.get(..ReplyHeader::LEN) else { return Ok(None) };
+            self.taken += 4 + head.len();
+            self.passing = length - head.len();
+            return Ok(Some(Frame::Head(head)));
+        }
         let Some(frame) = rest.get(..length) else { return Ok(None) };
         self.taken += 4 + length;
-        Ok(Some(frame))
+        Ok(Some(Frame::Whole(frame)))
     }
 }
 
@@ -180,5 +203,45 @@ impl Timer {
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.0.as_mut().poll(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(frames: &mut Frames, bytes: &[u8]) {
+        frames.scratch()[..bytes.len()].copy_from_slice(bytes);
+        frames.filled(bytes.len());
+    }
+
+    #[test]
+    fn r13_of_a_message_that_is_too_long_the_head_is_read_and_the_next_one_whole() {
+        let mut frames = Frames::new();
+        let length = FRAME_MAX + 1;
+        fill(&mut frames, &u32::try_from(length).unwrap().to_be_bytes());
+        assert_eq!(frames.next().unwrap(), None);
+        fill(&mut frames, &[7; 20]);
+        assert_eq!(frames.next().unwrap(), Some(Frame::Head(&[7; ReplyHeader::LEN])));
+        let mut left = length - 20;
+        while left > 0 {
+            let some = left.min(READ_AT_ONCE);
+            fill(&mut frames, &vec![1; some]);
+            assert_eq!(frames.next().unwrap(), None);
+            assert!(frames.received.len() <= READ_AT_ONCE + 24, "it is not kept");
+            left -= some;
+        }
+        fill(&mut frames, &[0, 0, 0, 2, 5, 6]);
+        assert_eq!(frames.next().unwrap(), Some(Frame::Whole(&[5, 6])));
+        assert_eq!(frames.next().unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_no_message_ends_the_connection() {
+        for bytes in [*b"HTTP", [255; 4]] {
+            let mut frames = Frames::new();
+            fill(&mut frames, &bytes);
+            assert_eq!(frames.next().unwrap_err().kind(), io::ErrorKind::InvalidData);
+        }
     }
 }

@@ -13,8 +13,18 @@ use crate::engine::Write;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::HoldId;
 
+/// How much may be written at once: servers close the connection on a request of more than 1 MB, and all holds are on it.
+const BYTES_MAX: usize = 1_000_000;
+/// What one write takes besides its path and its data, at most.
+const OVERHEAD: usize = 64;
+
 /// The writes as requests; nothing is sent.
 pub(super) fn requests(shared: &Shared, writes: &[Write]) -> Result<Vec<Request>> {
+    let size: usize = writes.iter().map(|write| write.path().len() + shared.options.chroot.len() + data(write).len() + OVERHEAD).sum();
+    if size > BYTES_MAX {
+        let text = format!("write() takes {BYTES_MAX} bytes at most on ZooKeeper, and {size} were given");
+        return Err(Error::new(ErrorKind::InvalidArgument, text));
+    }
     let request = |write: &Write| {
         let path = path::of_data(&shared.options, write.path())?;
         Ok(match write {
@@ -26,6 +36,13 @@ pub(super) fn requests(shared: &Shared, writes: &[Write]) -> Result<Vec<Request>
         })
     };
     writes.iter().map(request).collect()
+}
+
+fn data(write: &Write) -> &[u8] {
+    match write {
+        Write::Create { data, .. } | Write::Put { data, .. } => data,
+        Write::Delete { .. } => &[],
+    }
 }
 
 /// Carries them out, if the hold is there.

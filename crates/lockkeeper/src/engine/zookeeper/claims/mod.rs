@@ -54,6 +54,8 @@ pub(super) enum Step {
         prefix: String,
     },
     Delete(String),
+    /// Reads a node before it is deleted once more: in a layout whose names carry no ids, somebody else's may have the name by now.
+    DeleteAgain(String),
     /// Reads a reader's node: is it one of ours?
     Whose(String),
     /// Creates a node with a known name beside these.

@@ -107,6 +107,9 @@ impl State {
                 let prefix = if writer { entry.turn.as_ref().map_or("", |t| t.prefix.as_str()) } else { &entry.prefix };
                 (Request::GetEphemerals { prefix: at(prefix) }, Step::Find { prefix: prefix.to_owned() })
             }
+            Action::Delete(name) if entry.machine.deletes_again() && !self.options.layout.names_carry_ids() => {
+                (Request::GetData { path: at(&name), watch: false }, Step::DeleteAgain(name))
+            }
             Action::Delete(name) => (Request::Delete { path: at(&name), version: -1 }, Step::Delete(name)),
             Action::Discard(name) => {
                 let request = Request::Delete { path: at(&name), version: -1 };

@@ -97,6 +97,15 @@ impl State {
                 Input::Found(found)
             }
             Step::Delete(name) => Input::Deleted(name, result.map(|_| ())),
+            Step::DeleteAgain(name) => match result {
+                Ok(Reply::Data(_, stat)) if stat.ephemeral_owner == owner && !self.is_anothers(id, &name) => {
+                    let Some(entry) = self.claims.get(&id) else { return };
+                    let request = Request::Delete { path: format!("{}/{name}", entry.dir), version: -1 };
+                    return self.send(&request, Ticket::Claim(id, Step::Delete(name)));
+                }
+                Ok(_) => Input::Deleted(name, Err(Code::NO_NODE)),
+                Err(code) => Input::Deleted(name, Err(code)),
+            },
             Step::Ancestor(at) => return self.ancestor(id, Some(at), result),
             Step::OtherShape => return self.ancestor(id, None, result),
             Step::Gate => return self.looked_at_gate(id, result),
@@ -135,15 +144,17 @@ impl State {
         let entry = self.claims.get(&id).ok_or(Code::NO_NODE)?;
         let inside = format!("{}/", entry.dir);
         let names: Vec<&str> = paths.iter().filter_map(|p| p.strip_prefix(&inside)).filter(|name| !name.contains('/')).collect();
-        // In a layout without ids, what other claims of ours know as theirs is not this one's.
-        let known = |name: &str| {
-            let others = self.claims.iter().filter(|(other, e)| **other != id && e.dir == entry.dir);
-            others.flat_map(|(_, e)| e.machine.nodes()).any(|n| n == name)
-        };
         let carries_ids = self.options.layout.names_carry_ids();
-        let ours = |name: &&str| name.starts_with(prefix) && (carries_ids || !known(name));
+        let ours = |name: &&str| name.starts_with(prefix) && (carries_ids || !self.is_anothers(id, name));
         let names: Vec<String> = names.into_iter().filter(ours).map(str::to_owned).collect();
         contenders(&self.options, entry.claim.kind, &names)
+    }
+
+    /// Whether another claim of ours knows the node as its own, which only happens in a layout whose names carry no ids.
+    fn is_anothers(&self, id: ClaimId, name: &str) -> bool {
+        let Some(entry) = self.claims.get(&id) else { return false };
+        let others = self.claims.iter().filter(|(other, e)| **other != id && e.dir == entry.dir);
+        others.flat_map(|(_, e)| e.machine.nodes()).any(|n| n == name)
     }
 
     /// Deletes those of this session's nodes that no claim knows: a create that a slow server passed on after its reply was

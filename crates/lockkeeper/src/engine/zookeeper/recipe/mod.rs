@@ -179,6 +179,11 @@ impl Contender {
         }
     }
 
+    /// Whether its delete may have been done already: it was sent on a connection that broke.
+    pub(super) fn deletes_again(&self) -> bool {
+        matches!(&self.phase, Phase::Deleting(deleting) if deleting.again)
+    }
+
     /// Whether the list that decides is under way, after a create whose answer said all about our node.
     pub(super) fn is_listing(&self) -> bool {
         matches!(&self.phase, Phase::Listing(node) if node.czxid.is_some())
@@ -285,7 +290,8 @@ impl Contender {
         match &self.phase {
             Phase::Over => {}
             Phase::Deleting(deleting) => {
-                let ours = deleting.ours || deleting.stuck;
+                // Nobody had said that it was gone before.
+                let ours = deleting.ours || deleting.stuck || deleting.left.contains(&deleting.main);
                 let then = deleting.then;
                 self.gone(then, ours, out);
             }

@@ -163,6 +163,46 @@ fn an_upgrade_that_may_not_look_is_refused_and_leaves_nothing() {
 }
 
 #[test]
+fn an_upgrade_whose_create_was_lost_is_refused_when_nobody_says_what_became_of_it() {
+    let mut machine = Contender::new(Want::Upgradable, false);
+    let mut step = |input| {
+        let mut out = Vec::new();
+        machine.step(input, &mut out);
+        out
+    };
+    let reader = "_c_A-__READ__0000000000".to_owned();
+    let children = vec![Child::read(&reader).unwrap()];
+    step(Input::LinkUp);
+    step(Input::Created(Ok(Node::new(reader.clone(), 0, Some(2)))));
+    step(Input::Listed(Ok(Listing { children, mzxid: 1, limit: None })));
+    step(Input::Proven);
+    step(Input::Turn(Turn::Up));
+    step(Input::LinkDown);
+    assert_eq!(step(Input::LinkUp), [Action::WatchOwn(reader.clone()), Action::Find { writer: true }]);
+    assert_eq!(step(Input::Found(Err(Code::THROTTLED))), [Action::Say(Say::TurnRefused(Code::THROTTLED))]);
+    assert_eq!(step(Input::Leave), [Action::Delete(reader)]);
+}
+
+#[test]
+fn a_release_whose_answer_is_lost_with_the_session_gave_back_what_was_ours() {
+    let mut machine = Contender::new(Want::Exclusive, false);
+    let mut step = |input| {
+        let mut out = Vec::new();
+        machine.step(input, &mut out);
+        out
+    };
+    let node = "_c_a-lock-0000000000".to_owned();
+    let children = vec![Child::read(&node).unwrap()];
+    step(Input::LinkUp);
+    step(Input::Created(Ok(Node::new(node.clone(), 0, Some(2)))));
+    step(Input::Listed(Ok(Listing { children, mzxid: 1, limit: None })));
+    step(Input::Proven);
+    assert_eq!(step(Input::Leave), [Action::Delete(node)]);
+    step(Input::LinkDown);
+    assert_eq!(step(Input::SessionEnded), [Action::Say(Say::Left { ours: true })]);
+}
+
+#[test]
 fn an_upgrade_looks_past_a_writer_that_its_server_shows_and_the_quorum_does_not_have() {
     let mut machine = Contender::new(Want::Upgradable, false);
     let mut step = |input| {

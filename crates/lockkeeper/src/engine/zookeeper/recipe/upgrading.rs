@@ -16,16 +16,19 @@ impl Contender {
         }
         match result {
             Ok(writer) => self.writer_is_there(writer, out),
-            Err(code) => {
-                held.way = Way::Steady;
-                if self.leaving {
-                    self.held_leave(out);
-                } else if std::mem::take(&mut held.taking_back) {
-                    out.push(Action::Say(Say::TakenBack));
-                } else {
-                    out.push(Action::Say(Say::TurnRefused(code)));
-                }
-            }
+            Err(code) => self.no_writer(code, out),
+        }
+    }
+
+    fn no_writer(&mut self, code: Code, out: &mut Vec<Action>) {
+        let Phase::Held(held) = &mut self.phase else { return };
+        held.way = Way::Steady;
+        if self.leaving {
+            self.held_leave(out);
+        } else if std::mem::take(&mut held.taking_back) {
+            out.push(Action::Say(Say::TakenBack));
+        } else {
+            out.push(Action::Say(Say::TurnRefused(code)));
         }
     }
 
@@ -34,7 +37,11 @@ impl Contender {
         if held.way != Way::Creating {
             return;
         }
-        let Ok(nodes) = nodes else { return };
+        let nodes = match nodes {
+            Ok(nodes) => nodes,
+            // If it is there after all, it is one that no claim knows: those are looked for after a lost write.
+            Err(code) => return self.no_writer(code, out),
+        };
         match first_of(nodes, out) {
             Some(Child { name, seq, .. }) => self.writer_is_there(Node::new(name, seq, None), out),
             None if self.leaving || held.taking_back => {

@@ -9,6 +9,7 @@ mod input;
 mod leases;
 mod lend;
 mod mutex;
+mod nets;
 mod others;
 mod partition;
 mod semaphores;

@@ -185,11 +185,11 @@ fn an_uncontended_cycle_is_two_writes_and_a_list() {
     run(async {
         let place = Place::new().await;
         let (proxy, one) = place.client_behind_a_proxy("").await;
-        one.lock(&claim("x")).await;
         let held = claim("y");
         one.lock(&held).await;
         one.release(&held).await;
-        proxy.take_counts();
+        one.lock(&claim("x")).await;
+        until("the other hold is watched", || async { proxy.take_counts().contains_key(&op::GET_DATA) }).await;
         let mut long = 0;
         for _ in 0..10 {
             let a = claim("y");

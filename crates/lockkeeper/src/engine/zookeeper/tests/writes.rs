@@ -32,6 +32,9 @@ fn a_write_of_a_lost_lock_is_refused_by_the_store_itself() {
         }
         let error = guard.write([]).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        let error = guard.write([Write::put("left", "x".repeat(1_100_000))]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        guard.check().expect("the connection, and all that is held on it, is as it was");
         assert_eq!(data(&admin, "left").await.as_deref(), Some("41"));
         // The lock goes, and its holder does not hear of it before it writes.
         proxy.hold_replies(true);
