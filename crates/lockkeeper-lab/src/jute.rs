@@ -1,266 +1,189 @@
-//! A blocking ZooKeeper client of a few operations, for what is no lock: the demo's stock.
+//! ZooKeeper's protocol, blocking, for one thread: one connection with a session of its own, below every client of the lab.
 
-use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs as _};
-use std::time::Duration;
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 
-use lockkeeper::url::{EngineUrl, Secret};
-use lockkeeper::{Error, ErrorKind, Result};
-
-/// How long anything may take.
-const WITHIN: Duration = Duration::from_secs(10);
-/// How long its session may be idle; one that has ended is replaced.
-const SESSION_MS: i32 = 30_000;
 /// The longest answer that is read.
-const LONGEST: usize = 4 << 20;
+const LONGEST: usize = 64 << 20;
+/// How long the head of an answer is.
+const HEAD: usize = 16;
 
-mod op {
-    pub(super) const CREATE: i32 = 1;
-    pub(super) const DELETE: i32 = 2;
-    pub(super) const GET_DATA: i32 = 4;
-    pub(super) const SET_DATA: i32 = 5;
-    pub(super) const GET_CHILDREN: i32 = 8;
-    pub(super) const AUTH: i32 = 100;
-    pub(super) const CLOSE: i32 = -11;
+/// Answers of the server that are no answers to a request, and requests without a number.
+pub(crate) mod xid {
+    pub(crate) const EVENT: i32 = -1;
+    pub(crate) const PING: i32 = -2;
+    pub(crate) const AUTH: i32 = -4;
 }
 
-/// Why an operation was not done.
+/// A connection.
 #[derive(Debug)]
-pub(crate) enum Refusal {
-    /// The node is there already.
-    Exists,
-    /// The node has another version.
-    OtherVersion,
-    /// The server's code.
-    Code(i32),
-    /// The connection.
-    Link(io::Error),
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exists => f.write_str("it is there already"),
-            Self::OtherVersion => f.write_str("somebody has changed it"),
-            Self::Code(-101) => f.write_str("there is no such node: a chroot must exist"),
-            Self::Code(-102) => f.write_str("access was denied"),
-            Self::Code(code) => write!(f, "ZooKeeper's error {code}"),
-            Self::Link(error) => write!(f, "{error}"),
-        }
-    }
-}
-
-impl From<io::Error> for Refusal {
-    fn from(error: io::Error) -> Self {
-        Self::Link(error)
-    }
-}
-
-/// A session.
-pub(crate) struct Client {
-    hosts: Vec<(String, u16)>,
-    chroot: String,
-    auth: Vec<(String, Secret)>,
-    stream: Option<TcpStream>,
+pub(crate) struct Connection {
+    stream: TcpStream,
     xid: i32,
+    /// How long its session may be idle, as negotiated.
+    pub(crate) timeout: Duration,
+    pub(crate) last_sent: Instant,
+    patience: Duration,
 }
 
-impl Client {
-    /// Connects to one of the servers of a `zk:` URL.
-    ///
-    /// # Errors
-    /// `Unreachable`, and `InvalidArgument` for the URL.
-    pub(crate) fn connect(url: &str) -> Result<Self> {
-        let mut url = EngineUrl::parse(url)?;
-        let hosts = url.hosts.iter().map(|(host, port)| (host.clone(), port.unwrap_or(2181))).collect();
-        let mut auth = Vec::new();
-        if let Some(user) = &url.user {
-            let password = url.password.as_ref().map_or("", Secret::reveal);
-            auth.push(("digest".to_owned(), Secret::new(format!("{user}:{password}"))));
-        }
-        if let Some((scheme, credential)) = url.take("auth").as_deref().and_then(|text| text.split_once(':')) {
-            auth.push((scheme.to_owned(), Secret::new(credential)));
-        }
-        let chroot = url.path.trim_end_matches('/').to_owned();
-        let mut client = Self { hosts, chroot, auth, stream: None, xid: 0 };
-        client.open().map_err(|e| Error::new(ErrorKind::Unreachable, format!("ZooKeeper cannot be reached: {e}")))?;
-        Ok(client)
-    }
-
-    /// Opens a session with the first server that answers.
-    fn open(&mut self) -> io::Result<()> {
-        let mut last = io::Error::other("the URL names no server");
-        for (host, port) in self.hosts.clone() {
-            match self.open_with(&host, port) {
-                Ok(()) => return Ok(()),
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
-    }
-
-    fn open_with(&mut self, host: &str, port: u16) -> io::Result<()> {
-        let address = (host, port).to_socket_addrs()?.next().ok_or_else(|| io::Error::other("the host has no address"))?;
-        let mut stream = TcpStream::connect_timeout(&address, WITHIN)?;
+impl Connection {
+    /// Connects to a server and begins a session; an answer may take as long as `patience`.
+    pub(crate) fn open(address: SocketAddr, session: Duration, patience: Duration) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&address, patience)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(WITHIN))?;
-        stream.set_write_timeout(Some(WITHIN))?;
-        let mut hello = Vec::new();
-        hello.extend(0i32.to_be_bytes());
-        hello.extend(0i64.to_be_bytes());
-        hello.extend(SESSION_MS.to_be_bytes());
-        hello.extend(0i64.to_be_bytes());
-        put(&mut hello, &[0; 16]);
-        hello.push(0);
-        send(&mut stream, &hello)?;
-        receive(&mut stream)?;
-        for (scheme, credential) in &self.auth {
-            let mut body = Vec::new();
-            body.extend((-4i32).to_be_bytes());
-            body.extend(op::AUTH.to_be_bytes());
-            body.extend(0i32.to_be_bytes());
-            put(&mut body, scheme.as_bytes());
-            put(&mut body, credential.reveal().as_bytes());
-            send(&mut stream, &body)?;
-            receive(&mut stream)?;
-        }
-        self.stream = Some(stream);
-        Ok(())
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
+        let hello = Body::default().int(0).long(0).int(i32::try_from(session.as_millis()).unwrap_or(i32::MAX));
+        let hello = hello.long(0).bytes(&[0; 16]).flag(false);
+        let mut connection = Self { stream, xid: 0, timeout: session, last_sent: Instant::now(), patience };
+        connection.send(&hello.0)?;
+        let answer = Answer(connection.receive()?);
+        let negotiated = answer.reader(4).int()?;
+        let timeout = u64::try_from(negotiated).ok().filter(|ms| *ms > 0).ok_or(io::ErrorKind::ConnectionRefused)?;
+        connection.timeout = Duration::from_millis(timeout);
+        Ok(connection)
     }
 
-    fn path(&self, path: &str) -> String {
-        format!("{}{path}", self.chroot)
-    }
-
-    /// One operation. A session that has ended is replaced, and the operation sent again: all of them may be done twice.
-    fn ask(&mut self, operation: i32, body: &[u8]) -> std::result::Result<Vec<u8>, Refusal> {
-        let answer = match self.ask_once(operation, body) {
-            Err(_) => {
-                self.open()?;
-                self.ask_once(operation, body)?
-            }
-            Ok(answer) => answer,
-        };
-        let (head, body) = answer.split_at_checked(16).ok_or_else(garbled)?;
-        match number(head, 12)? {
-            0 => Ok(body.to_vec()),
-            -110 => Err(Refusal::Exists),
-            -103 => Err(Refusal::OtherVersion),
-            code => Err(Refusal::Code(code)),
-        }
-    }
-
-    fn ask_once(&mut self, operation: i32, body: &[u8]) -> io::Result<Vec<u8>> {
+    /// Sends a request; answers its number.
+    pub(crate) fn request(&mut self, operation: i32, body: &Body) -> io::Result<i32> {
         self.xid += 1;
-        let xid = self.xid;
-        let stream = self.stream.as_mut().ok_or_else(|| io::Error::other("not connected"))?;
-        let message = [&xid.to_be_bytes(), &operation.to_be_bytes(), body].concat();
-        let answered = send(stream, &message).and_then(|()| {
-            loop {
-                let answer = receive(stream)?;
-                if number(&answer, 0)? == xid {
-                    return Ok(answer);
-                }
-            }
-        });
-        answered.inspect_err(|_| self.stream = None)
+        self.request_as(self.xid, operation, body)?;
+        Ok(self.xid)
     }
 
-    /// Makes a node that stays.
-    pub(crate) fn create(&mut self, path: &str, data: &[u8]) -> std::result::Result<(), Refusal> {
-        let mut body = Vec::new();
-        put(&mut body, self.path(path).as_bytes());
-        put(&mut body, data);
-        // Everybody may do everything.
-        body.extend(1i32.to_be_bytes());
-        body.extend(31i32.to_be_bytes());
-        put(&mut body, b"world");
-        put(&mut body, b"anyone");
-        body.extend(0i32.to_be_bytes());
-        self.ask(op::CREATE, &body).map(drop)
+    /// Sends a request under a number of the caller's.
+    pub(crate) fn request_as(&mut self, xid: i32, operation: i32, body: &Body) -> io::Result<()> {
+        self.last_sent = Instant::now();
+        self.send(&[&xid.to_be_bytes(), &operation.to_be_bytes(), body.0.as_slice()].concat())
     }
 
-    /// A node's data and version.
-    pub(crate) fn get(&mut self, path: &str) -> std::result::Result<(Vec<u8>, i32), Refusal> {
-        let mut body = Vec::new();
-        put(&mut body, self.path(path).as_bytes());
-        body.push(0);
-        let answer = self.ask(op::GET_DATA, &body)?;
-        let length = usize::try_from(number(&answer, 0)?).unwrap_or(0);
-        let data = answer.get(4..4 + length).ok_or_else(garbled)?.to_vec();
-        // The version stands behind two transaction ids and two times.
-        Ok((data, number(&answer, 4 + length + 32)?))
+    /// The next answer or event.
+    pub(crate) fn answer(&mut self) -> io::Result<Answer> {
+        self.receive().map(Answer)
     }
 
-    /// Writes a node's data, if it has this version; without one, whatever it has.
-    pub(crate) fn set(&mut self, path: &str, data: &[u8], version: Option<i32>) -> std::result::Result<(), Refusal> {
-        let mut body = Vec::new();
-        put(&mut body, self.path(path).as_bytes());
-        put(&mut body, data);
-        body.extend(version.unwrap_or(-1).to_be_bytes());
-        self.ask(op::SET_DATA, &body).map(drop)
-    }
-
-    /// Removes a node.
-    pub(crate) fn delete(&mut self, path: &str) -> std::result::Result<(), Refusal> {
-        let mut body = Vec::new();
-        put(&mut body, self.path(path).as_bytes());
-        body.extend((-1i32).to_be_bytes());
-        self.ask(op::DELETE, &body).map(drop)
-    }
-
-    /// A node's children.
-    pub(crate) fn children(&mut self, path: &str) -> std::result::Result<Vec<String>, Refusal> {
-        let mut body = Vec::new();
-        put(&mut body, self.path(path).as_bytes());
-        body.push(0);
-        let answer = self.ask(op::GET_CHILDREN, &body)?;
-        let mut at = 4;
-        let mut all = Vec::new();
-        for _ in 0..number(&answer, 0)?.max(0) {
-            let length = usize::try_from(number(&answer, at)?).unwrap_or(0);
-            let name = answer.get(at + 4..at + 4 + length).ok_or_else(garbled)?;
-            all.push(String::from_utf8_lossy(name).into_owned());
-            at += 4 + length;
+    /// Whether something comes in that time.
+    pub(crate) fn comes_within(&mut self, time: Duration) -> io::Result<bool> {
+        self.stream.set_read_timeout(Some(time.max(Duration::from_millis(1))))?;
+        let there = self.stream.peek(&mut [0; 1]);
+        self.stream.set_read_timeout(Some(self.patience))?;
+        match there {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => Ok(true),
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted) => Ok(false),
+            Err(e) => Err(e),
         }
-        Ok(all)
+    }
+
+    fn send(&mut self, message: &[u8]) -> io::Result<()> {
+        self.stream.write_all(&Body::default().bytes(message).0)
+    }
+
+    fn receive(&mut self) -> io::Result<Vec<u8>> {
+        let mut length = [0; 4];
+        self.stream.read_exact(&mut length)?;
+        let length = usize::try_from(i32::from_be_bytes(length)).ok().filter(|l| *l <= LONGEST).ok_or_else(garbled)?;
+        let mut message = vec![0; length];
+        self.stream.read_exact(&mut message)?;
+        Ok(message)
     }
 }
 
-impl Drop for Client {
-    fn drop(&mut self) {
-        if let Some(stream) = &mut self.stream {
-            // A session that is not closed ends by itself.
-            let _ = send(stream, &[self.xid.wrapping_add(1).to_be_bytes(), op::CLOSE.to_be_bytes()].concat());
-        }
+/// What a request says.
+#[derive(Debug, Default)]
+pub(crate) struct Body(Vec<u8>);
+
+impl Body {
+    /// One that begins with a path, as nearly all do.
+    pub(crate) fn of(path: &str) -> Self {
+        Self::default().bytes(path.as_bytes())
+    }
+
+    /// What creates a node that everybody may do everything with; `kind` as the protocol numbers them.
+    pub(crate) fn create(path: &str, data: &[u8], kind: i32) -> Self {
+        Self::of(path).bytes(data).int(1).int(31).bytes(b"world").bytes(b"anyone").int(kind)
+    }
+
+    pub(crate) fn int(mut self, number: i32) -> Self {
+        self.0.extend(number.to_be_bytes());
+        self
+    }
+
+    pub(crate) fn long(mut self, number: i64) -> Self {
+        self.0.extend(number.to_be_bytes());
+        self
+    }
+
+    pub(crate) fn flag(mut self, flag: bool) -> Self {
+        self.0.push(u8::from(flag));
+        self
+    }
+
+    pub(crate) fn bytes(mut self, bytes: &[u8]) -> Self {
+        self = self.int(i32::try_from(bytes.len()).unwrap_or(i32::MAX));
+        self.0.extend(bytes);
+        self
     }
 }
 
-fn garbled() -> io::Error {
+/// What the server sent.
+pub(crate) struct Answer(Vec<u8>);
+
+impl Answer {
+    /// The number of the request that it answers, or one of [`xid`].
+    pub(crate) fn xid(&self) -> io::Result<i32> {
+        self.reader(0).int()
+    }
+
+    /// 0, or why it was not done.
+    pub(crate) fn code(&self) -> io::Result<i32> {
+        self.reader(12).int()
+    }
+
+    /// What stands behind the head.
+    pub(crate) fn body(&self) -> Reader<'_> {
+        self.reader(HEAD)
+    }
+
+    fn reader(&self, at: usize) -> Reader<'_> {
+        Reader(self.0.get(at..).unwrap_or_default())
+    }
+}
+
+/// Reads an answer from the front.
+pub(crate) struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, length: usize) -> io::Result<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length).ok_or_else(garbled)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    pub(crate) fn int(&mut self) -> io::Result<i32> {
+        self.take(4)?.try_into().map(i32::from_be_bytes).map_err(|_| garbled())
+    }
+
+    pub(crate) fn skip(&mut self, length: usize) -> io::Result<()> {
+        self.take(length).map(drop)
+    }
+
+    pub(crate) fn bytes(&mut self) -> io::Result<&'a [u8]> {
+        let length = usize::try_from(self.int()?).unwrap_or(0);
+        self.take(length)
+    }
+
+    pub(crate) fn text(&mut self) -> io::Result<String> {
+        self.bytes().map(|text| String::from_utf8_lossy(text).into_owned())
+    }
+
+    pub(crate) fn texts(&mut self) -> io::Result<Vec<String>> {
+        let count = self.int()?;
+        (0..count).map(|_| self.text()).collect()
+    }
+}
+
+pub(crate) fn garbled() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "what came is not ZooKeeper's protocol")
-}
-
-fn put(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.extend(i32::try_from(bytes.len()).unwrap_or(i32::MAX).to_be_bytes());
-    out.extend(bytes);
-}
-
-fn number(bytes: &[u8], at: usize) -> io::Result<i32> {
-    bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map(i32::from_be_bytes).ok_or_else(garbled)
-}
-
-fn send(stream: &mut TcpStream, body: &[u8]) -> io::Result<()> {
-    let mut frame = Vec::with_capacity(body.len() + 4);
-    put(&mut frame, body);
-    stream.write_all(&frame)
-}
-
-fn receive(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
-    let mut length = [0; 4];
-    stream.read_exact(&mut length)?;
-    let length = usize::try_from(i32::from_be_bytes(length)).ok().filter(|l| *l <= LONGEST).ok_or_else(garbled)?;
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body)?;
-    Ok(body)
 }

@@ -20,7 +20,7 @@ pub mod dice;
 pub mod helper;
 pub mod history;
 mod interrupt;
-#[cfg(feature = "zookeeper")]
+#[cfg_attr(not(feature = "zookeeper"), allow(dead_code, reason = "not every client of it is there"))]
 mod jute;
 #[allow(clippy::expect_used, reason = "a port of the loopback and a thread: a machine without them runs no tests")]
 pub mod proxy;

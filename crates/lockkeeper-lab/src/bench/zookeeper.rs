@@ -39,7 +39,7 @@ pub(super) fn uncontended(subject: &Subject) -> Result<Vec<Row>, String> {
             let node = raw.created()?;
             raw.ask_delete(&node)?;
         }
-        raw.answer().map(drop)
+        raw.answer()
     };
     let both = pairs(subject.time, BATCH, ours, |batch| floor(batch).map_err(text))?;
     Ok(vec![subject.row("uncontended", 1).measured(&both).beside("one create, and a delete not awaited", "≤ 1.2")])

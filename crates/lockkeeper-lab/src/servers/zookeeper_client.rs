@@ -1,13 +1,16 @@
 //! A plain, blocking ZooKeeper client: for what tests and measurements do to a server beside the library.
 
-use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, TcpStream, ToSocketAddrs};
+use std::io;
+use std::net::{Ipv4Addr, ToSocketAddrs};
 use std::time::Duration;
 
 use super::zookeeper_proxy::op;
+use crate::jute::{Answer, Body, Connection, xid};
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a session may be idle.
+const SESSION: Duration = Duration::from_secs(10);
 
 /// How long a node lives and whether its name gets a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,10 +23,7 @@ pub enum Kind {
 
 /// One connection with a session of its own, which ends with it.
 #[derive(Debug)]
-pub struct Client {
-    stream: TcpStream,
-    xid: i32,
-}
+pub struct Client(Connection);
 
 impl Client {
     /// Connects to the server at this port of the loopback.
@@ -39,20 +39,8 @@ impl Client {
     /// # Errors
     /// As [`Client::connect`].
     pub fn connect_to(address: impl ToSocketAddrs) -> io::Result<Self> {
-        let mut stream = TcpStream::connect(address)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let mut hello = Vec::new();
-        hello.extend_from_slice(&0i32.to_be_bytes());
-        hello.extend_from_slice(&0i64.to_be_bytes());
-        hello.extend_from_slice(&10_000i32.to_be_bytes());
-        hello.extend_from_slice(&0i64.to_be_bytes());
-        put_bytes(&mut hello, &[0; 16]);
-        hello.push(0);
-        send(&mut stream, &hello)?;
-        let mut client = Self { stream, xid: 0 };
-        client.receive()?;
-        Ok(client)
+        let address = address.to_socket_addrs()?.next().ok_or_else(|| io::Error::other("the host has no address"))?;
+        Connection::open(address, SESSION, PATIENCE).map(Self)
     }
 
     /// Creates a node; answers its path.
@@ -69,7 +57,7 @@ impl Client {
     /// # Errors
     /// As [`Client::create`].
     pub fn created(&mut self) -> io::Result<String> {
-        Ok(text(&self.answer()?))
+        self.done()?.body().text()
     }
 
     /// Deletes a node.
@@ -78,7 +66,7 @@ impl Client {
     /// As [`Client::create`].
     pub fn delete(&mut self, path: &str) -> io::Result<()> {
         self.ask_delete(path)?;
-        self.answer().map(drop)
+        self.answer()
     }
 
     /// The names of a node's children.
@@ -86,18 +74,8 @@ impl Client {
     /// # Errors
     /// As [`Client::create`].
     pub fn children(&mut self, path: &str) -> io::Result<Vec<String>> {
-        let mut body = with_path(path);
-        body.push(0);
-        self.ask(op::GET_CHILDREN, &body)?;
-        let answer = self.answer()?;
-        let mut rest = answer.get(4..).unwrap_or_default();
-        let mut names = Vec::new();
-        while !rest.is_empty() {
-            let name = text(rest);
-            rest = rest.get(4 + name.len()..).unwrap_or_default();
-            names.push(name);
-        }
-        Ok(names)
+        self.0.request(op::GET_CHILDREN, &Body::of(path).flag(false))?;
+        self.done()?.body().texts()
     }
 
     /// Deletes a node and everything below it; what goes away by itself meanwhile is fine.
@@ -121,10 +99,8 @@ impl Client {
     /// # Errors
     /// As [`Client::create`].
     pub fn watch(&mut self, path: &str) -> io::Result<()> {
-        let mut body = with_path(path);
-        body.push(1);
-        self.ask(op::GET_DATA, &body)?;
-        self.answer().map(drop)
+        self.0.request(op::GET_DATA, &Body::of(path).flag(true))?;
+        self.answer()
     }
 
     /// Waits for a watch to fire.
@@ -132,8 +108,7 @@ impl Client {
     /// # Errors
     /// When nothing comes, or something else does.
     pub fn event(&mut self) -> io::Result<()> {
-        let message = self.receive()?;
-        if message.get(..4) == Some(&(-1i32).to_be_bytes()) { Ok(()) } else { Err(io::Error::other("no event")) }
+        if self.0.answer()?.xid()? == xid::EVENT { Ok(()) } else { Err(io::Error::other("no event")) }
     }
 
     /// Sends a create without waiting for its answer; [`Client::answer`] reads it.
@@ -141,14 +116,8 @@ impl Client {
     /// # Errors
     /// When the connection breaks.
     pub fn ask_create(&mut self, path: &str, data: &[u8], kind: Kind) -> io::Result<()> {
-        let mut body = with_path(path);
-        put_bytes(&mut body, data);
-        body.extend_from_slice(&1i32.to_be_bytes());
-        body.extend_from_slice(&31i32.to_be_bytes());
-        put_bytes(&mut body, b"world");
-        put_bytes(&mut body, b"anyone");
-        body.extend_from_slice(&if kind == Kind::Persistent { 0i32 } else { 3 }.to_be_bytes());
-        self.ask(op::CREATE, &body)
+        let kind = if kind == Kind::Persistent { 0 } else { 3 };
+        self.0.request(op::CREATE, &Body::create(path, data, kind)).map(drop)
     }
 
     /// Sends a delete without waiting for its answer.
@@ -156,61 +125,22 @@ impl Client {
     /// # Errors
     /// When the connection breaks.
     pub fn ask_delete(&mut self, path: &str) -> io::Result<()> {
-        let mut body = with_path(path);
-        body.extend_from_slice(&(-1i32).to_be_bytes());
-        self.ask(op::DELETE, &body)
+        self.0.request(op::DELETE, &Body::of(path).int(-1)).map(drop)
     }
 
-    /// The next answer, without its head.
+    /// Reads the next answer: whether it was done.
     ///
     /// # Errors
     /// The server's code as text; or the connection's.
-    pub fn answer(&mut self) -> io::Result<Vec<u8>> {
-        let message = self.receive()?;
-        let code = message.get(12..16).and_then(|b| <[u8; 4]>::try_from(b).ok()).map_or(0, i32::from_be_bytes);
-        if code != 0 {
-            return Err(io::Error::other(format!("ZooKeeper answered {code}")));
+    pub fn answer(&mut self) -> io::Result<()> {
+        self.done().map(drop)
+    }
+
+    fn done(&mut self) -> io::Result<Answer> {
+        let answer = self.0.answer()?;
+        match answer.code()? {
+            0 => Ok(answer),
+            code => Err(io::Error::other(format!("ZooKeeper answered {code}"))),
         }
-        Ok(message.get(16..).unwrap_or_default().to_vec())
     }
-
-    fn ask(&mut self, operation: i32, body: &[u8]) -> io::Result<()> {
-        self.xid += 1;
-        let mut message = self.xid.to_be_bytes().to_vec();
-        message.extend_from_slice(&operation.to_be_bytes());
-        message.extend_from_slice(body);
-        send(&mut self.stream, &message)
-    }
-
-    fn receive(&mut self) -> io::Result<Vec<u8>> {
-        let mut length = [0; 4];
-        self.stream.read_exact(&mut length)?;
-        let mut message = vec![0; usize::try_from(i32::from_be_bytes(length)).unwrap_or(0)];
-        self.stream.read_exact(&mut message)?;
-        Ok(message)
-    }
-}
-
-fn send(stream: &mut TcpStream, message: &[u8]) -> io::Result<()> {
-    let mut framed = Vec::with_capacity(message.len() + 4);
-    put_bytes(&mut framed, message);
-    stream.write_all(&framed)
-}
-
-fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.extend_from_slice(&i32::try_from(bytes.len()).unwrap_or(i32::MAX).to_be_bytes());
-    out.extend_from_slice(bytes);
-}
-
-fn with_path(path: &str) -> Vec<u8> {
-    let mut body = Vec::new();
-    put_bytes(&mut body, path.as_bytes());
-    body
-}
-
-/// The text at the beginning of an answer.
-fn text(answer: &[u8]) -> String {
-    let Some((length, rest)) = answer.split_first_chunk::<4>() else { return String::new() };
-    let length = usize::try_from(i32::from_be_bytes(*length)).unwrap_or(0);
-    String::from_utf8_lossy(rest.get(..length).unwrap_or_default()).into_owned()
 }

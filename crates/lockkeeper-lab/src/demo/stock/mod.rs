@@ -7,6 +7,8 @@ mod file;
 mod redis;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
+#[cfg(feature = "zookeeper")]
+mod zookeeper_client;
 
 use std::future::Future;
 use std::path::PathBuf;

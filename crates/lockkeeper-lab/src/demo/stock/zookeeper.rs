@@ -2,7 +2,7 @@
 
 use lockkeeper::{Error, ErrorKind, Result, Token};
 
-use crate::jute::{Client, Refusal};
+use super::zookeeper_client::{Client, Refusal};
 
 /// The stock in a node.
 pub(in crate::demo) struct NodeStock {
