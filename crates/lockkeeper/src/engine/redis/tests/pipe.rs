@@ -11,9 +11,9 @@ use tokio::sync::oneshot;
 
 use super::super::pipe::{OnPush, Outcome, Pipe};
 use super::super::resp::{Command, Value};
-use super::super::stream::Stream;
 use super::support::PATIENCE;
 use crate::engine::Took;
+use crate::engine::stream::Stream;
 
 /// A connection whose driver runs on a thread of its own, as the keeper's does.
 struct Ours {
