@@ -74,7 +74,9 @@ fn r5_whoever_leaves_at_the_gate_or_behind_it_leaves_nothing() {
         let [one, two, three] = place.clients(SHARED).await;
         let (a, b, c) = (permit(1), permit(1), permit(1));
         one.lock(&a).await;
+        until("the gate is free again", || async { counts(&one).await == (1, 0) }).await;
         assert!(matches!(two.join(&b).await, Attempt::InLine(_)));
+        until("it is behind the gate", || async { counts(&one).await == (2, 1) }).await;
         assert!(matches!(three.join(&c).await, Attempt::InLine(_)));
         assert!(matches!(three.withdraw(&c).await, End::Freed));
         assert_eq!(counts(&one).await, (2, 1));
