@@ -4,6 +4,8 @@
 //! Whoever leaves deletes its node and waits until nobody's is there. Only the first of them, by name, keeps its own until it
 //! is the last: Curator's wait for its end.
 
+use std::sync::Arc;
+
 use super::errors;
 use super::latch::{done, parents};
 use super::path;
@@ -21,10 +23,10 @@ const READY: &str = "ready";
 /// How often a step is tried against others.
 const TRIES: u32 = 1_000;
 
-/// A member that has come in.
-#[derive(Clone, Copy, Debug)]
+/// A member that comes in, or has.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Member {
-    /// The session with which it lives.
+    /// The session with which its node lives; 0 before one was asked for.
     session: i64,
     /// It has finished: that its node is gone is as it should be.
     leaves: bool,
@@ -38,13 +40,27 @@ fn is_member(name: &str) -> bool {
 }
 
 /// See [`Engine::barrier`](crate::engine::Engine::barrier).
-pub(super) async fn step(shared: &Shared, name: &Name, id: ClaimId, step: Membership) -> Result<bool> {
-    let dir = path::directory(&shared.options.chroot, &shared.options.layout, name)?;
+///
+/// Whoever withdraws may do so while a step before it is still under way: that one must not come in afterwards. So it is known
+/// from when it is asked for who is a member.
+pub(super) fn step(shared: Arc<Shared>, name: &Name, id: ClaimId, step: Membership) -> impl Future<Output = Result<bool>> + Send + use<> {
+    let dir = path::directory(&shared.options.chroot, &shared.options.layout, name);
     let ours = shared.options.layout.bare(id);
-    match step {
-        Membership::Enter(members) => enter(shared, &dir, &ours, id, members).await,
-        Membership::Leave => leave(shared, &dir, &ours, id).await,
-        Membership::Withdraw => withdraw(shared, &dir, &ours, id).await,
+    let was = {
+        let members = &mut shared.lock().members;
+        match step {
+            Membership::Enter(_) => Some(*members.entry(id).or_default()),
+            Membership::Leave => None,
+            Membership::Withdraw => members.remove(&id),
+        }
+    };
+    async move {
+        let dir = dir?;
+        match step {
+            Membership::Enter(members) => enter(&shared, &dir, &ours, id, members).await,
+            Membership::Leave => leave(&shared, &dir, &ours, id).await,
+            Membership::Withdraw => withdraw(&shared, &dir, &ours, was.unwrap_or_default()).await,
+        }
     }
 }
 
@@ -84,7 +100,10 @@ async fn enter(shared: &Shared, dir: &str, ours: &str, id: ClaimId, members: u32
             let stale = ready && names.is_empty();
             let request =
                 if stale { Request::Multi(vec![Request::Delete { path: ready_path.clone(), version: -1 }, comes]) } else { comes };
-            shared.lock().members.insert(id, Member { session, leaves: false });
+            match shared.lock().members.get_mut(&id) {
+                Some(member) => *member = Member { session, leaves: false },
+                None => return Err(lost()),
+            }
             match done(ask(shared, request).await) {
                 Ok(()) | Err(Fault::Code(Code::NODE_EXISTS)) => {}
                 // Also when somebody else took away what was stale.
@@ -153,10 +172,9 @@ async fn leave(shared: &Shared, dir: &str, ours: &str, id: ClaimId) -> Result<bo
 }
 
 /// Deletes the member's node until it is known to be gone, or its session is.
-async fn withdraw(shared: &Shared, dir: &str, ours: &str, id: ClaimId) -> Result<bool> {
+async fn withdraw(shared: &Shared, dir: &str, ours: &str, member: Member) -> Result<bool> {
     let path = format!("{dir}/{ours}");
-    let Some(member) = shared.lock().members.remove(&id) else { return Ok(true) };
-    while session(shared) == member.session {
+    while member.session != 0 && session(shared) == member.session {
         match ask(shared, Request::Delete { path: path.clone(), version: -1 }).await {
             Ok(_) | Err(Fault::Code(Code::NO_NODE)) => return Ok(true),
             Err(Fault::Lost) => {}

@@ -359,9 +359,8 @@ impl Engine for ZooKeeper {
     }
 
     fn barrier(&self, name: &Name, member: ClaimId, step: Membership) -> Option<Answer<Result<bool>>> {
-        let name = name.clone();
         self.can().barrier.then(|| match self.shared() {
-            Ok(shared) => Answer::later(async move { barrier::step(&shared, &name, member, step).await }),
+            Ok(shared) => Answer::later(barrier::step(shared, name, member, step)),
             Err(error) => Answer::Now(Err(error)),
         })
     }

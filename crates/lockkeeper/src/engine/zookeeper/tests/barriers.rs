@@ -55,6 +55,30 @@ fn r5_a_member_that_is_dropped_goes() {
 }
 
 #[test]
+fn r5_who_withdraws_while_it_comes_in_does_not_come_in() {
+    run(async {
+        let place = Place::new().await;
+        let one = place.client().await;
+        let a = ClaimId(0x10);
+        let coming = one.engine.barrier(&name("b/x"), a, Membership::Enter(2)).unwrap();
+        let going = one.engine.barrier(&name("b/x"), a, Membership::Withdraw).unwrap();
+        assert!(answer(going).await.unwrap());
+        assert_eq!(answer(coming).await.unwrap_err().kind(), ErrorKind::Lost);
+        assert!(one.children("b/x").await.is_empty());
+        // The same with the request on its way already.
+        let coming = one.engine.barrier(&name("b/x"), a, Membership::Enter(2)).unwrap();
+        let Answer::Later(mut coming) = coming else { panic!("it asks the server") };
+        while one.children("b/x").await.is_empty() {
+            let came = std::future::poll_fn(|context| std::task::Poll::Ready(coming.as_mut().poll(context).is_ready())).await;
+            assert!(!came, "it looks again first");
+        }
+        assert!(step(&one, a, Membership::Withdraw).await.unwrap());
+        drop(coming);
+        assert!(one.children("b/x").await.is_empty());
+    });
+}
+
+#[test]
 fn every_step_may_be_sent_twice_and_the_first_by_name_is_the_last_to_go() {
     run(async {
         let place = Place::new().await;
