@@ -31,6 +31,8 @@ pub struct Plan {
 
 pub const LOCK: Plan = Plan { mode: Mode::Exclusive, trying: false, patience: None, fickle: false, sleeps: false };
 pub const READ: Plan = Plan { mode: Mode::Shared, ..LOCK };
+pub const ONE: Plan = Plan { mode: Mode::Permits { count: 1, limit: register::LIMIT }, ..LOCK };
+pub const BOTH: Plan = Plan { mode: Mode::Permits { count: 2, limit: register::LIMIT }, ..LOCK };
 pub const TRY: Plan = Plan { trying: true, ..LOCK };
 pub const FICKLE: Plan = Plan { fickle: true, ..LOCK };
 pub const SLEEPER: Plan = Plan { sleeps: true, ..LOCK };
@@ -92,6 +94,8 @@ pub struct World<S> {
     copies: u8,
     flushes: u8,
     flushed: bool,
+    /// The first process stands still.
+    asleep: bool,
     greatest_token: u64,
     tokens_rise: bool,
     passed: bool,
@@ -110,6 +114,7 @@ pub enum Step {
     Silence(u8, u8),
     Loses(Message),
     Dies(u8),
+    Wakes,
     Doubles(Message),
     Flush,
 }
@@ -124,6 +129,8 @@ pub struct Line<S> {
     flaw: Option<Flaw>,
     /// The first task of the first process has the lock already.
     held: bool,
+    /// And then that process stands still, for as long as it likes.
+    sleeps: bool,
     copies: u8,
     flushes: u8,
     server: PhantomData<S>,
@@ -140,6 +147,7 @@ impl<S: Server> Line<S> {
             deaths: 0,
             flaw: None,
             held: false,
+            sleeps: false,
             copies: 0,
             flushes: 0,
             server: PhantomData,
@@ -176,6 +184,11 @@ impl<S: Server> Line<S> {
         Self { held: true, ..self }
     }
 
+    /// The first task of the first process has the lock, and the process stands still until it wakes up some time.
+    pub fn held_asleep(self) -> Self {
+        Self { held: true, sleeps: true, ..self }
+    }
+
     pub fn flaw(self, flaw: Flaw) -> Self {
         Self { flaw: Some(flaw), ..self }
     }
@@ -186,7 +199,8 @@ impl<S: Server> Line<S> {
 
     /// Everything that can happen now, whether or not time is left for it.
     fn possible(&self, world: &World<S>, out: &mut Vec<Step>) {
-        for (p, process) in (0..).zip(&world.processes).filter(|(_, process)| process.alive) {
+        let goes = |p: u8| p != 0 || !world.asleep;
+        for (p, process) in (0..).zip(&world.processes).filter(|(p, process)| process.alive && goes(*p)) {
             for (t, task) in (0..).zip(&process.tasks) {
                 let plan = self.plan(p, t);
                 match task {
@@ -204,7 +218,11 @@ impl<S: Server> Line<S> {
             }
         }
         for (at, message) in world.network.iter().enumerate() {
-            if at == 0 || world.network[at - 1] != *message {
+            let hears = match message {
+                Message::Reply { process, .. } | Message::Push(Push { process, .. }) => goes(*process),
+                _ => true,
+            };
+            if hears && (at == 0 || world.network[at - 1] != *message) {
                 out.push(Step::Arrives(message.clone()));
             }
         }
@@ -284,6 +302,7 @@ impl<S: Server> Line<S> {
                 world.deaths -= 1;
                 world.die(p);
             }
+            Step::Wakes => world.asleep = false,
             Step::Arrives(message) => {
                 world.remove(&message);
                 match message {
@@ -315,6 +334,7 @@ impl<S: Server> Line<S> {
     /// From here on nothing goes wrong any more: does everybody come to an end, and is nothing left?
     fn comes_to_an_end(&self, world: &World<S>) -> Result<(), &'static str> {
         let mut world = world.clone();
+        world.asleep = false;
         let mut possible = Vec::new();
         for _ in 0..400 {
             possible.clear();
@@ -326,6 +346,13 @@ impl<S: Server> Line<S> {
                 return world.is_clean();
             } else {
                 self.take_step(&mut world, Step::Tick);
+            }
+            // A flaw is to be found where it shows first.
+            if self.flaw.is_none() && !(world.flushed || world.believing_is_holding()) {
+                return Err("somebody believes to hold what it does not");
+            }
+            if self.flaw.is_none() && !world.tokens_rise {
+                return Err("a token went back");
             }
         }
         Err("somebody waits for ever")
@@ -353,6 +380,7 @@ impl<S: Server> Model for Line<S> {
             copies: self.copies,
             flushes: self.flushes,
             flushed: false,
+            asleep: false,
             greatest_token: 0,
             tokens_rise: true,
             passed: false,
@@ -365,6 +393,7 @@ impl<S: Server> Model for Line<S> {
             }
             self.take_step(&mut world, Step::Takes(0, 0));
         }
+        world.asleep = self.sleeps;
         vec![world]
     }
 
@@ -375,6 +404,9 @@ impl<S: Server> Model for Line<S> {
         }
         if world.jumped == 0 && self.flaw == Some(Flaw::ServerClockJumps) {
             out.push(Step::ClockJumps);
+        }
+        if world.asleep {
+            out.push(Step::Wakes);
         }
         if world.flushes > 0 {
             out.push(Step::Flush);
@@ -417,7 +449,19 @@ impl<S: Server> Model for Line<S> {
             Property::always(END, |model: &Self, world: &World<S>| model.comes_to_an_end(world).is_ok()),
             Property::sometimes("somebody has the lock", |_, world: &World<S>| believers(world) > 0),
         ];
-        let many = self.plans.iter().filter(|plans| plans.len() > 1);
+        if self.sleeps {
+            let ended = |_: &Self, world: &World<S>| {
+                let first = &world.processes[0];
+                let over = |task: &Task| matches!(task, Task::Has { .. }) && !first.believes(world.now, task);
+                first.tasks.iter().any(over) && believers(world) > 0
+            };
+            properties.push(Property::sometimes("a lease ended beside a waiter, who has the lock then", ended));
+        }
+        let permits = |plan: &&Plan| matches!(plan.mode, Mode::Permits { .. });
+        if self.plans.iter().flatten().filter(permits).count() > 1 {
+            properties.push(Property::sometimes("permits are held together", |_, world: &World<S>| believers(world) > 1));
+        }
+        let many = self.plans.iter().filter(|plans| plans.len() > 1 && !plans.iter().any(|plan| permits(&plan)));
         for plans in many {
             if plans.iter().all(|plan| plan.mode == Mode::Shared) {
                 properties.push(Property::sometimes("readers hold it together", |_, world: &World<S>| believers(world) > 1));

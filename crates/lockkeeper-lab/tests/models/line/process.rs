@@ -6,9 +6,9 @@ use std::time::Duration;
 use lockkeeper::engine::{LeaseId, Number};
 use lockkeeper::test_util::machines::lease::{Change, Drift, Leases, deadline};
 use lockkeeper::test_util::machines::line::{Action, Answered, Ask, Event, Line, Rules, Seq, Shape};
-use lockkeeper::{ClaimId, Lost, Mode, Ticks};
+use lockkeeper::{ClaimId, Lost, Ticks};
 
-use super::register::{Answer, Call, News, Push, TTL};
+use super::register::{Answer, Call, News, Push, TTL, Way};
 use super::{Flaw, Plan};
 
 /// How often all places are re-checked.
@@ -175,7 +175,7 @@ impl Process {
         match action {
             Action::Attempt(ask) => {
                 let not_after = self.may_arrive_until(now, ask.id);
-                let call = Call::Attempt { id: ask.id, shared: ask.shape.mode == Mode::Shared, trying: ask.try_only, not_after };
+                let call = Call::Attempt { id: ask.id, way: ask.shape.mode.into(), trying: ask.try_only, not_after };
                 self.send(now, call, out);
                 self.expect(now, ask.id);
             }
@@ -185,9 +185,9 @@ impl Process {
                 if flaw == Some(Flaw::LeavesWithoutAWord) {
                     self.line.step(ticks(now), Event::Withdrawn { claim: id, known: true }, &mut Vec::new());
                 } else {
-                    let shared = self.line.shape_of(id).is_some_and(|shape| shape.mode == Mode::Shared);
+                    let way = self.way_of(id);
                     let refuse = self.sent_until.get(&id).copied().unwrap_or(0);
-                    self.send(now, Call::Withdraw { id, shared, refuse }, out);
+                    self.send(now, Call::Withdraw { id, way, refuse }, out);
                 }
             }
             Action::Release { hold, again, .. } => {
@@ -198,14 +198,15 @@ impl Process {
                 self.releases.insert(hold, (until, None));
                 let again = again.map(|ask| {
                     self.expect(now, ask.id);
-                    (ask.id, ask.shape.mode == Mode::Shared, self.may_arrive_until(now, ask.id))
+                    (ask.id, ask.shape.mode.into(), self.may_arrive_until(now, ask.id))
                 });
                 let refuse = self.sent_until.get(&hold).copied().unwrap_or(0);
                 self.send(now, Call::Release { hold, again, refuse }, out);
             }
             Action::Offer { seq, hold, token } => {
                 out.passed |= given;
-                let mut token = token.expect("this register numbers its holds").get();
+                // Permits have none.
+                let mut token = token.map_or(0, lockkeeper::Token::get);
                 if flaw == Some(Flaw::OneTokenForAllTurns) {
                     token -= token % 64;
                 }
@@ -355,7 +356,12 @@ impl Process {
             let until = self.leases.add(hold.into(), ticks(since), seconds(ttl), true, confirm);
             self.kept.insert(hold, Kept { deadline: until.0 / SECOND, ttl, answered: true });
         }
-        self.step(now, Event::Answered { claim: id, answer: Answered::Granted(Number::Ours(number)) }, flaw, out);
+        let number = if matches!(self.way_of(id), Way::Permits(_)) { Number::None } else { Number::Ours(number) };
+        self.step(now, Event::Answered { claim: id, answer: Answered::Granted(number) }, flaw, out);
+    }
+
+    fn way_of(&self, id: ClaimId) -> Way {
+        self.line.shape_of(id).map_or(Way::Exclusive, |shape| shape.mode.into())
     }
 
     /// A push came.
@@ -427,8 +433,8 @@ impl Process {
     }
 
     fn recheck(&mut self, now: u64, id: ClaimId, out: &mut Sent) {
-        let shared = self.line.shape_of(id).is_some_and(|shape| shape.mode == Mode::Shared);
+        let way = self.way_of(id);
         let not_after = self.may_arrive_until(now, id);
-        self.send(now, Call::Recheck { id, shared, not_after }, out);
+        self.send(now, Call::Recheck { id, way, not_after }, out);
     }
 }

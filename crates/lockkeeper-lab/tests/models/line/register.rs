@@ -19,7 +19,7 @@ pub const PLACE_LIVES: u64 = 8;
 pub struct Hold {
     pub id: ClaimId,
     pub process: u8,
-    pub mode: Mode,
+    pub way: Way,
     pub number: u64,
     pub until: u64,
     pub confirmed: bool,
@@ -29,8 +29,29 @@ pub struct Hold {
 pub struct Place {
     pub id: ClaimId,
     pub process: u8,
-    pub mode: Mode,
+    pub way: Way,
     pub until: u64,
+}
+
+/// How many permits there are.
+pub const LIMIT: u16 = 2;
+
+/// How a claim is to hold, as messages say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Way {
+    Exclusive,
+    Shared,
+    Permits(u16),
+}
+
+impl From<Mode> for Way {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Shared => Self::Shared,
+            Mode::Permits { count, .. } => Self::Permits(count),
+            _ => Self::Exclusive,
+        }
+    }
 }
 
 /// What is asked about a claim.
@@ -38,25 +59,25 @@ pub struct Place {
 pub enum Call {
     Attempt {
         id: ClaimId,
-        shared: bool,
+        way: Way,
         trying: bool,
         not_after: u64,
     },
     /// `refuse`: until when a request of this claim may still be on its way.
     Withdraw {
         id: ClaimId,
-        shared: bool,
+        way: Way,
         refuse: u64,
     },
     Release {
         hold: ClaimId,
-        again: Option<(ClaimId, bool, u64)>,
+        again: Option<(ClaimId, Way, u64)>,
         refuse: u64,
     },
     Renew(ClaimId),
     Recheck {
         id: ClaimId,
-        shared: bool,
+        way: Way,
         not_after: u64,
     },
 }
@@ -128,29 +149,25 @@ pub struct Register {
     last: u64,
 }
 
-fn mode(shared: bool) -> Mode {
-    if shared { Mode::Shared } else { Mode::Exclusive }
-}
-
 impl Server for Register {
     /// Ends what is over and grants what is free.
     fn settle(&mut self, now: u64, out: &mut Vec<Push>) {
         self.holds.retain(|h| h.until > now);
         self.line.retain(|p| p.until > now);
         while let Some(next) = self.line.front() {
-            if !self.admits(next.mode) {
+            if !self.admits(next.way) {
                 return;
             }
-            let Place { id, process, mode, .. } = self.line.pop_front().expect("it is there");
-            let number = self.grant(id, process, mode, now + CLAIM_LEASE, false);
+            let Place { id, process, way, .. } = self.line.pop_front().expect("it is there");
+            let number = self.grant(id, process, way, now + CLAIM_LEASE, false);
             out.push(Push { process, claim: id, news: News::Granted { number, at: now, lease: CLAIM_LEASE } });
         }
     }
 
     fn call(&mut self, now: u64, process: u8, call: &Call, flaw: Option<Flaw>, out: &mut Vec<Push>) -> Answer {
         let answer = match *call {
-            Call::Attempt { id, shared, trying, not_after } => {
-                self.attempt(now, process, (id, mode(shared), trying), self.in_time(now, not_after, flaw))
+            Call::Attempt { id, way, trying, not_after } => {
+                self.attempt(now, process, (id, way, trying), self.in_time(now, not_after, flaw))
             }
             Call::Withdraw { id, .. } => {
                 self.end(id);
@@ -161,9 +178,9 @@ impl Server for Register {
                     self.holds.clear();
                 }
                 self.end(hold);
-                let again = again.map(|(id, shared, not_after)| {
+                let again = again.map(|(id, way, not_after)| {
                     let in_time = self.in_time(now, not_after, flaw);
-                    Box::new(self.attempt(now, process, (id, mode(shared), false), in_time))
+                    Box::new(self.attempt(now, process, (id, way, false), in_time))
                 });
                 Answer::Ended { again }
             }
@@ -173,7 +190,7 @@ impl Server for Register {
                     Answer::Extended
                 }
                 None if flaw == Some(Flaw::RenewalRevives) => {
-                    self.grant(id, process, Mode::Exclusive, now + TTL, true);
+                    self.grant(id, process, Way::Exclusive, now + TTL, true);
                     Answer::Extended
                 }
                 None => Answer::Gone,
@@ -198,13 +215,18 @@ impl Server for Register {
 }
 
 impl Register {
-    fn admits(&self, mode: Mode) -> bool {
-        self.holds.iter().all(|h| h.mode.shares_with(mode))
+    fn admits(&self, way: Way) -> bool {
+        let taken = |hold: &Hold| if let Way::Permits(count) = hold.way { count } else { LIMIT };
+        match way {
+            Way::Exclusive => self.holds.is_empty(),
+            Way::Shared => self.holds.iter().all(|h| h.way == Way::Shared),
+            Way::Permits(count) => self.holds.iter().map(taken).sum::<u16>() + count <= LIMIT,
+        }
     }
 
-    fn grant(&mut self, id: ClaimId, process: u8, mode: Mode, until: u64, confirmed: bool) -> u64 {
+    fn grant(&mut self, id: ClaimId, process: u8, way: Way, until: u64, confirmed: bool) -> u64 {
         self.last += 1;
-        self.holds.push(Hold { id, process, mode, number: self.last, until, confirmed });
+        self.holds.push(Hold { id, process, way, number: self.last, until, confirmed });
         self.last
     }
 
@@ -212,19 +234,19 @@ impl Register {
         now <= not_after || flaw == Some(Flaw::LateRequestsLock)
     }
 
-    fn attempt(&mut self, now: u64, process: u8, (id, mode, trying): (ClaimId, Mode, bool), in_time: bool) -> Answer {
+    fn attempt(&mut self, now: u64, process: u8, (id, way, trying): (ClaimId, Way, bool), in_time: bool) -> Answer {
         let known = self.look(now, id);
         if known != Answer::Gone || !in_time || self.ended.contains(&id) {
             return known;
         }
-        if self.line.is_empty() && self.admits(mode) {
-            let number = self.grant(id, process, mode, now + TTL, true);
+        if self.line.is_empty() && self.admits(way) {
+            let number = self.grant(id, process, way, now + TTL, true);
             return Answer::Granted { number, left: TTL, confirm: false };
         }
         if trying {
             return Answer::Busy;
         }
-        self.line.push_back(Place { id, process, mode, until: now + PLACE_LIVES });
+        self.line.push_back(Place { id, process, way, until: now + PLACE_LIVES });
         Answer::InLine { ask_in: None }
     }
 

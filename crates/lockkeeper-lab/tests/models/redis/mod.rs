@@ -9,8 +9,8 @@ pub mod scripts;
 use lockkeeper::ClaimId;
 
 use crate::explore::{convicts, holds};
-use crate::line::register::{Answer, Call, News, Push, Server, TTL};
-use crate::line::{BELIEF, END, FICKLE, Flaw, LOCK, Line, READ, TOKENS};
+use crate::line::register::{Answer, Call, LIMIT, News, Push, Server, TTL, Way};
+use crate::line::{BELIEF, BOTH, END, FICKLE, Flaw, LOCK, Line, ONE, READ, TOKENS};
 use scripts::{How, Lock, Place, Reply, Slip, Told, Units};
 
 /// Ticks: a second each, with room for a thousand numbers.
@@ -23,8 +23,13 @@ fn short(id: ClaimId) -> u16 {
     u16::try_from(id.0).expect("small ids")
 }
 
-fn place(id: ClaimId, shared: bool) -> Place {
-    Place { claim: short(id), mode: if shared { 's' } else { 'x' }, ttl: TTL, hold: None }
+fn place(id: ClaimId, way: Way) -> Place {
+    let (mode, count) = match way {
+        Way::Exclusive => ('x', 1),
+        Way::Shared => ('s', 1),
+        Way::Permits(count) => ('p', count),
+    };
+    Place { claim: short(id), mode, count, limit: LIMIT.into(), ttl: TTL, hold: None }
 }
 
 /// The owner stands in the id.
@@ -38,7 +43,7 @@ fn answer(reply: Reply) -> Answer {
         // The first asks when the lease before it ends, the second one claim lease later; the others have the net.
         Reply::InLine { ahead, rest } => Answer::InLine { ask_in: [rest, rest + TTL / 3].get(ahead).copied() },
         Reply::Busy => Answer::Busy,
-        Reply::Late | Reply::Gone | Reply::NotUpgradable => Answer::Gone,
+        Reply::Late | Reply::Gone | Reply::NotUpgradable | Reply::OtherLimit(_) => Answer::Gone,
     }
 }
 
@@ -53,24 +58,24 @@ impl Server for Native {
             _ => None,
         };
         let (answer, told) = match *call {
-            Call::Attempt { id, shared, trying, not_after } => {
+            Call::Attempt { id, way, trying, not_after } => {
                 let how = if trying { How::Try } else { How::Join };
-                let (reply, told) = lock.acquire(now, UNITS, slip, place(id, shared), how, not_after);
+                let (reply, told) = lock.acquire(now, UNITS, slip, place(id, way), how, not_after);
                 (answer(reply), told)
             }
-            Call::Recheck { id, shared, not_after } => {
-                let (reply, told) = lock.acquire(now, UNITS, slip, place(id, shared), How::Join, not_after);
+            Call::Recheck { id, way, not_after } => {
+                let (reply, told) = lock.acquire(now, UNITS, slip, place(id, way), How::Join, not_after);
                 (answer(reply), told)
             }
-            Call::Withdraw { id, shared, refuse } => {
-                let (_, told) = lock.withdraw(now, UNITS, slip, place(id, shared), refuse + 1);
+            Call::Withdraw { id, way, refuse } => {
+                let (_, told) = lock.withdraw(now, UNITS, slip, place(id, way), refuse + 1);
                 (Answer::Ended { again: None }, told)
             }
             Call::Release { hold, again, refuse } => {
                 if flaw == Some(Flaw::ReleaseByName) {
                     lock.holders.clear();
                 }
-                let again = again.map(|(id, shared, not_after)| (place(id, shared), not_after));
+                let again = again.map(|(id, way, not_after)| (place(id, way), not_after));
                 let (_, again, told) = lock.release(now, UNITS, slip, short(hold), refuse + 1, again);
                 (Answer::Ended { again: again.map(|reply| Box::new(answer(reply))) }, told)
             }
@@ -112,10 +117,12 @@ fn the_scripts_keep_every_rule() {
     holds("redis", "requests arrive twice", two().until(2).copies(1));
     holds("redis", "a push is lost", two().until(2).lost_pushes(1));
     holds("redis", "a holder dies", two().held().until(3).deaths(1));
+    holds("redis", "a lease ends beside a waiter", two().held_asleep().until(8));
     holds("redis", "the server loses its data: numbers rise on", two().until(2).flushes(1));
     holds("redis", "a future is dropped at any await", Line::<Native>::of(&[&[FICKLE], &[LOCK]]).until(2));
     holds("redis", "dropped, no answer, arrives twice", Line::<Native>::of(&[&[FICKLE]]).until(3).silences(2).copies(1));
     holds("redis", "readers and a writer", Line::<Native>::of(&[&[READ], &[READ], &[LOCK]]).until(1));
+    holds("redis", "permits", Line::<Native>::of(&[&[ONE], &[ONE], &[BOTH]]).until(1));
     holds("redis", "turns, and one stands again", Line::<Native>::of(&[&[LOCK, LOCK], &[LOCK]]).until(1));
 }
 

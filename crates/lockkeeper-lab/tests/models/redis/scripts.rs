@@ -9,6 +9,7 @@ pub type Letter = char;
 pub struct Holder {
     pub claim: u16,
     pub mode: Letter,
+    pub count: u16,
     pub number: u64,
     pub ttl: u64,
     pub until: u64,
@@ -20,6 +21,9 @@ pub struct Holder {
 pub struct Place {
     pub claim: u16,
     pub mode: Letter,
+    pub count: u16,
+    /// The limit of a semaphore, as its caller believes it.
+    pub limit: u64,
     pub ttl: u64,
     /// The hold that is to be converted.
     pub hold: Option<u16>,
@@ -47,6 +51,7 @@ pub enum Reply {
     Late,
     Gone,
     NotUpgradable,
+    OtherLimit(u64),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,6 +85,7 @@ pub struct Lock {
     pub words: BTreeMap<u16, u64>,
     /// When the line as a whole is forgotten.
     line_until: u64,
+    /// The last number, or the limit of a semaphore.
     pub last: u64,
 }
 
@@ -216,6 +222,7 @@ impl Run<'_> {
             return if living { (holders.len() == 1, false) } else { (false, true) };
         }
         let can = match place.mode {
+            'p' => holders.iter().map(|h| u64::from(h.count)).sum::<u64>() + u64::from(place.count) <= self.lock.last,
             _ if holders.is_empty() => true,
             'x' => false,
             'u' => holders.iter().all(|h| h.mode == 's'),
@@ -225,7 +232,7 @@ impl Run<'_> {
     }
 
     fn put(&mut self, place: Place, lease: u64) -> Reply {
-        let number = self.next_number();
+        let number = if place.mode == 'p' { 0 } else { self.next_number() };
         let until = self.now + lease;
         if let [one] = self.lock.holders.as_slice()
             && self.lock.several_until.is_none()
@@ -233,7 +240,8 @@ impl Run<'_> {
             self.lock.several_until = Some(one.until);
         }
         self.lock.outlive(until);
-        self.lock.holders.push(Holder { claim: place.claim, mode: place.mode, number, ttl: place.ttl, until, conversion: None });
+        let Place { claim, mode, count, ttl, .. } = place;
+        self.lock.holders.push(Holder { claim, mode, count, number, ttl, until, conversion: None });
         Reply::Granted { number, ttl: place.ttl }
     }
 
@@ -352,6 +360,26 @@ impl Run<'_> {
         Some(reply)
     }
 
+    /// The limit that is stored counts. Who stands already is spared, unless there will never be enough.
+    fn limit_differs(&mut self, place: &Place) -> Option<Reply> {
+        if place.mode != 'p' {
+            return None;
+        }
+        if self.lock.last == 0 {
+            self.lock.last = place.limit;
+        }
+        if self.lock.last == place.limit {
+            return None;
+        }
+        if self.lock.line.iter().any(|s| s.place == *place) {
+            if u64::from(place.count) <= self.lock.last {
+                return None;
+            }
+            self.lock.line.retain(|s| s.place != *place);
+        }
+        Some(Reply::OtherLimit(self.lock.last))
+    }
+
     fn stand(&mut self, place: Place, how: How) -> Reply {
         self.me = Some(place);
         if self.lock.words.contains_key(&place.claim) {
@@ -362,7 +390,11 @@ impl Run<'_> {
         if let Some(reply) = self.held(place.claim) {
             return reply;
         }
+        let differs = self.limit_differs(&place);
         self.settle();
+        if let Some(differs) = differs {
+            return differs;
+        }
         if let Some(granted) = self.granted.take() {
             return granted;
         }

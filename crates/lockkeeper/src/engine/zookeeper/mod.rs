@@ -38,6 +38,8 @@ mod wire;
 mod write;
 
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod tests;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

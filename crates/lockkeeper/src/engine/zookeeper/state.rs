@@ -142,6 +142,9 @@ pub(super) struct State {
     /// The members of barriers.
     pub(super) members: HashMap<ClaimId, Member>,
     pub(super) outbox: Outbox,
+    /// Claims are not stepped: what they would be told is taken down.
+    #[cfg(test)]
+    pub(super) taken_down: Option<Vec<super::recipe::Input>>,
 }
 
 impl State {
@@ -181,6 +184,8 @@ impl State {
             observers: HashMap::new(),
             members: HashMap::new(),
             outbox: Outbox::default(),
+            #[cfg(test)]
+            taken_down: None,
         }
     }
 

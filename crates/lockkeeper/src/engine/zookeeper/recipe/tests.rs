@@ -87,6 +87,44 @@ fn z1_whoever_takes_old_news_for_a_grant_is_found() {
 }
 
 #[test]
+fn two_in_line_on_servers_that_lag_in_every_history_with_a_lost_link_or_a_session_that_ends() {
+    let two = |cuts| World::new(&[(Want::Exclusive, false, LEAVE), (Want::Exclusive, false, LEAVE)], cuts).with_lag();
+    explore(two(1));
+    explore(two(0).with_ends(1));
+    explore(World::new(&[(Want::Exclusive, true, LEAVE), (Want::Exclusive, false, LEAVE)], 1).with_lag());
+    explore(World::new(&[(permits(2), false, LEAVE), (permits(2), false, LEAVE)], 0).with_ends(1).with_lag());
+}
+
+#[test]
+fn conversions_on_servers_that_lag_in_every_history() {
+    let up = &[Input::Turn(Turn::Up), Input::Leave];
+    explore(World::new(&[(Want::Upgradable, false, up), (Want::Exclusive, false, LEAVE)], 0).with_lag());
+    explore(World::new(&[(Want::Upgradable, false, up), (Want::Shared, false, LEAVE)], 0).with_lag());
+    let back = &[Input::Turn(Turn::Back), Input::Leave];
+    explore(World::new(&[(Want::Exclusive, false, back), (Want::Upgradable, false, LEAVE)], 0).with_lag());
+}
+
+#[test]
+fn everybody_at_once_on_servers_that_lag_in_many_long_histories() {
+    let up_and_back = &[Input::Turn(Turn::Up), Input::Turn(Turn::Back), Input::Turn(Turn::Down), Input::Leave];
+    let all: [(Want, bool, &[Input]); 4] = [
+        (Want::Upgradable, false, up_and_back),
+        (Want::Exclusive, false, LEAVE),
+        (Want::Shared, false, LEAVE),
+        (Want::Exclusive, true, LEAVE),
+    ];
+    wander(&World::new(&all, 3).with_ends(2).with_withdrawals(1).with_lag(), 5_000);
+    let all: [(Want, bool, &[Input]); 3] = [(permits(1), false, LEAVE), (permits(3), false, LEAVE), (permits(2), false, LEAVE)];
+    wander(&World::new(&all, 3).with_ends(1).with_lag(), 2_000);
+}
+
+#[test]
+fn z2_z4_whoever_looks_for_its_node_on_a_server_that_lags_without_asking_it_to_catch_up_is_found() {
+    let two = || World::new(&[(Want::Exclusive, false, LEAVE), (Want::Exclusive, false, LEAVE)], 1).with_lag();
+    convicts(|| _ = explore(two().without_sync()), "waits for ever");
+}
+
+#[test]
 fn a_try_and_a_waiter_in_every_history_with_two_lost_links() {
     explore(World::new(&[(Want::Exclusive, true, LEAVE), (Want::Exclusive, false, LEAVE)], 2));
 }

@@ -43,7 +43,7 @@ use crate::url::EngineUrl;
 const SOON: Duration = Duration::from_secs(20);
 
 /// Runs one test on a runtime of its own, and not for ever.
-fn run(test: impl Future<Output = ()>) {
+pub(super) fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { tokio::time::timeout(Duration::from_secs(120), test).await.expect("the test hangs") });
 }
@@ -61,14 +61,14 @@ fn shared_server() -> Arc<Server> {
 }
 
 /// A directory of a test's own on a server.
-struct Place {
+pub(super) struct Place {
     _server: Arc<Server>,
     port: u16,
     chroot: String,
 }
 
 impl Place {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         Self::on(shared_server()).await
     }
 
@@ -94,7 +94,7 @@ impl Place {
         Client::open(&self.url("")).await.unwrap()
     }
 
-    async fn client_with(&self, options: &str) -> Client {
+    pub(super) async fn client_with(&self, options: &str) -> Client {
         Client::open(&self.url(options)).await.unwrap()
     }
 
@@ -114,8 +114,8 @@ impl Place {
 }
 
 /// One process, as the ensemble sees it.
-struct Client {
-    engine: ZooKeeper,
+pub(super) struct Client {
+    pub(super) engine: ZooKeeper,
     clock: Clock,
     events: Arc<Events>,
 }
@@ -159,7 +159,7 @@ impl Client {
         Ok(Self { engine, clock, events })
     }
 
-    async fn close(&self) {
+    pub(super) async fn close(&self) {
         answer(self.engine.close()).await;
     }
 
@@ -236,16 +236,16 @@ impl Client {
         answer(self.engine.read(&Query::Prefix(prefix.to_owned()))).await.unwrap()
     }
 
-    async fn ask(&self, request: Request) -> std::result::Result<Reply, Fault> {
+    pub(super) async fn ask(&self, request: Request) -> std::result::Result<Reply, Fault> {
         read::ask(&self.engine.shared().unwrap(), request).await
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(super) fn path(&self, name: &str) -> String {
         format!("{}/{name}", self.engine.options.chroot)
     }
 
     /// Creates a node as somebody else would; answers its path.
-    async fn create(&self, path: &str, data: &[u8], how: Create) -> String {
+    pub(super) async fn create(&self, path: &str, data: &[u8], how: Create) -> String {
         let request = Request::Create { path: path.to_owned(), data: data.to_vec(), acl: self.engine.options.acl.clone(), how };
         match self.ask(request).await {
             Ok(Reply::Created { path, .. }) => path,
@@ -265,7 +265,7 @@ impl Client {
         }
     }
 
-    fn session(&self) -> i64 {
+    pub(super) fn session(&self) -> i64 {
         self.engine.shared().unwrap().lock().session.as_ref().map_or(0, |s| s.key.id)
     }
 }
@@ -278,7 +278,7 @@ fn claim(name: &str) -> Claim {
     claim_in(Kind::Lock, name, Mode::Exclusive)
 }
 
-fn claim_in(kind: Kind, name: &str, mode: Mode) -> Claim {
+pub(super) fn claim_in(kind: Kind, name: &str, mode: Mode) -> Claim {
     Claim {
         id: ClaimId::fresh(),
         kind,
@@ -309,7 +309,7 @@ fn failed(attempt: Attempt) -> Error {
 }
 
 /// Waits until something is so.
-async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+pub(super) async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
     let begun = Instant::now();
     while !holds().await {
         assert!(begun.elapsed() < SOON, "{what}: not so after {SOON:?}");

@@ -1,23 +1,16 @@
 //! The model: a server's directory, its clients, and everything that can happen to them next.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use super::super::*;
-use crate::engine::zookeeper::layout::{Tag, write_seq};
-
-/// What the server keeps of one node.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Stored {
-    owner: usize,
-    czxid: i64,
-    mzxid: i64,
-}
+use crate::engine::zookeeper::layout::Tag;
+use crate::engine::zookeeper::model::{Model, Part, Who};
 
 /// A message on its way to a client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Down {
     Reply(Input),
-    Event { name: String, deleted: bool },
+    Event(Input),
 }
 
 /// One client, with what is on its way to and from it.
@@ -29,6 +22,8 @@ struct Client {
     connected: bool,
     /// The session is over, and the client has not heard of that.
     over: bool,
+    /// The next connection makes a session.
+    new_session: bool,
     /// What it still is to do: it asks for another way to hold, or leaves.
     script: Vec<Input>,
     converts: bool,
@@ -44,12 +39,7 @@ struct Client {
 /// A directory, the order of its transactions, and the clients.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct World {
-    nodes: BTreeMap<String, Stored>,
-    dir_mzxid: i64,
-    limit: Option<u16>,
-    zxid: i64,
-    next_seq: i32,
-    watches: BTreeSet<(String, usize)>,
+    model: Model,
     clients: Vec<Client>,
     cuts_left: u8,
     ends_left: u8,
@@ -84,6 +74,7 @@ impl World {
             down: VecDeque::new(),
             connected: false,
             over: false,
+            new_session: true,
             script: script.iter().rev().cloned().collect(),
             converts: script.iter().any(|input| matches!(input, Input::Turn(_))),
             turns: 0,
@@ -93,12 +84,7 @@ impl World {
             answered: false,
         });
         let mut world = Self {
-            nodes: BTreeMap::new(),
-            dir_mzxid: 1,
-            limit: None,
-            zxid: 1,
-            next_seq: i32::MAX - 1,
-            watches: BTreeSet::new(),
+            model: Model::new(wants.len(), i32::MAX - 1),
             clients: clients.collect(),
             cuts_left: cuts,
             ends_left: 0,
@@ -128,6 +114,15 @@ impl World {
 
     pub(super) fn with_kazoos_names(self) -> Self {
         Self { kazoo: true, ..self }
+    }
+
+    /// Servers learn of what others do only later.
+    pub(super) fn with_lag(self) -> Self {
+        Self { model: self.model.with_lag(), ..self }
+    }
+
+    pub(super) fn without_sync(self) -> Self {
+        Self { model: self.model.without_sync(), ..self }
     }
 
     pub(super) fn with_flaw(self, flaw: Flaw) -> Self {
@@ -185,7 +180,7 @@ impl World {
         if want.permits().is_some() {
             self.clients[at].holds = Some(want);
             let out: u16 = self.clients.iter().filter_map(|c| c.holds?.permits()).sum();
-            assert!(Some(out) <= self.limit, "{out} permits are out: {self:#?}");
+            assert!(Some(out) <= self.model.limit(), "{out} permits are out: {self:#?}");
             return;
         }
         for (other, client) in self.clients.iter().enumerate().filter(|(other, _)| *other != at) {
@@ -211,141 +206,60 @@ impl World {
         Child::read(name).unwrap()
     }
 
-    fn fire(&mut self, name: &str, deleted: bool) {
-        let fired: Vec<_> = self.watches.iter().filter(|(n, _)| n == name).cloned().collect();
-        for watch in fired {
-            self.clients[watch.1].down.push_back(Down::Event { name: name.to_owned(), deleted });
-            self.watches.remove(&watch);
-        }
-    }
-
-    fn create(&mut self, at: usize, tag: Tag, seq: Option<i32>) -> Result<Node, Code> {
-        self.zxid += 1;
-        let turn = if tag == Tag::Write && seq.is_none() { self.clients[at].turns.to_string() } else { String::new() };
-        let guid = if tag == Tag::Upgradable { LETTERS[at].to_uppercase() } else { LETTERS[at].to_owned() } + &turn;
-        let word = match tag {
-            Tag::Lock | Tag::Write if self.kazoo => "__lock__",
-            Tag::Lock => "-lock-",
-            Tag::Write => "-__WRIT__",
-            _ if self.kazoo => "__rlock__",
-            _ => "-__READ__",
+    /// What a node of a client is called up to its number.
+    fn prefix(&self, at: usize, part: Part) -> String {
+        let (client, turns) = (&self.clients[at], self.clients[at].turns);
+        let tag = match part {
+            Part::Writer => Tag::Write,
+            Part::Reader { upgradable: true } => Tag::Upgradable,
+            Part::Reader { upgradable: false } => Tag::Read,
+            Part::Own => match client.machine.want {
+                // Only writers of an rw-lock convert.
+                Want::Exclusive if client.converts => Tag::Write,
+                Want::Exclusive => Tag::Lock,
+                Want::Shared => Tag::Read,
+                Want::Upgradable => Tag::Upgradable,
+                Want::Permits { count, .. } => Tag::Permits(count),
+                Want::Lease { .. } => Tag::Lease,
+            },
         };
-        let number = seq.unwrap_or(self.next_seq);
-        let name = match tag {
-            Tag::Permits(count) => format!("{guid}-permits-{count}-{}", write_seq(number)),
-            _ if self.kazoo => format!("{guid}{word}{}", write_seq(number)),
-            _ => format!("_c_{guid}{word}{}", write_seq(number)),
+        let guid = match tag {
+            Tag::Upgradable => LETTERS[at].to_uppercase(),
+            Tag::Write => format!("{}{turns}", LETTERS[at]),
+            _ => LETTERS[at].to_owned(),
         };
-        if self.nodes.contains_key(&name) {
-            return Ok(Node::new(name, number, None));
-        }
-        self.next_seq = self.next_seq.wrapping_add(1);
-        self.nodes.insert(name.clone(), Stored { owner: at, czxid: self.zxid, mzxid: self.zxid });
-        Ok(Node::new(name, number, Some(self.zxid)))
-    }
-
-    fn own_tag(&self, at: usize) -> Tag {
-        match self.clients[at].machine.want {
-            // Only writers of an rw-lock convert.
-            Want::Exclusive if self.clients[at].converts => Tag::Write,
-            Want::Exclusive => Tag::Lock,
-            Want::Shared => Tag::Read,
-            Want::Upgradable => Tag::Upgradable,
-            Want::Permits { count, .. } => Tag::Permits(count),
-            Want::Lease { .. } => Tag::Lease,
+        match tag {
+            Tag::Permits(count) => format!("{guid}-permits-{count}-"),
+            Tag::Lease => guid,
+            Tag::Lock | Tag::Write if self.kazoo => format!("{guid}__lock__"),
+            Tag::Lock => format!("_c_{guid}-lock-"),
+            Tag::Write => format!("_c_{guid}-__WRIT__"),
+            _ if self.kazoo => format!("{guid}__rlock__"),
+            _ => format!("_c_{guid}-__READ__"),
         }
     }
 
-    /// The server carries out the first request of a client.
+    /// The client's server carries out its first request.
     fn serve(&mut self, at: usize) {
         let Some(action) = self.clients[at].up.pop_front() else { return };
-        let here = |world: &Self, name: &str| world.nodes.get(name).map(|s| s.mzxid);
-        let reply = match action {
-            Action::Create => Input::Created(self.create(at, self.own_tag(at), None)),
-            // It takes a gate, which no world has.
-            Action::CreateLease => Input::Created(Err(Code::NO_NODE)),
-            Action::CreateWriter => Input::Created(self.create(at, Tag::Write, None)),
-            Action::Guard { node, behind } => {
-                let gone = behind.into_iter().find(|name| !self.nodes.contains_key(name));
-                let made = match (&gone, self.nodes.contains_key(&node)) {
-                    (Some(_), _) => Err(Code::NO_NODE),
-                    (None, true) => Err(Code::NODE_EXISTS),
-                    (None, false) => {
-                        self.zxid += 1;
-                        self.next_seq = self.next_seq.wrapping_add(1);
-                        self.nodes.insert(node, Stored { owner: at, czxid: self.zxid, mzxid: self.zxid });
-                        Ok(())
-                    }
-                };
-                Input::Guarded(made, gone)
-            }
-            Action::Whose(name) => {
-                let seen = here(self, &name).map_or(Seen::Gone, Seen::Here);
-                Input::Whose { name, seen, ours: true }
-            }
-            Action::CreateReader { seq, upgradable } => {
-                Input::Made(self.create(at, if upgradable { Tag::Upgradable } else { Tag::Read }, Some(seq)))
-            }
-            Action::List => {
-                let lags = |owner: usize| self.flaw == Some(Flaw::ListsElsewhere) && owner != at;
-                let children = self.nodes.iter().filter(|(_, s)| !lags(s.owner)).map(|(n, _)| Self::child(n)).collect();
-                Input::Listed(Ok(Listing { children, mzxid: self.dir_mzxid, limit: self.limit }))
-            }
-            Action::WatchOwn(name) => {
-                let seen = self.nodes.get(&name).map(|s| OwnSeen { czxid: s.czxid, ours: s.owner == at, asked: false });
-                if seen.is_some() {
-                    self.watches.insert((name.clone(), at));
-                }
-                Input::Own(name, seen.ok_or(Code::NO_NODE))
-            }
-            Action::Watch(name) => {
-                let seen = here(self, &name).map_or(Seen::Gone, Seen::Here);
-                if seen != Seen::Gone {
-                    self.watches.insert((name.clone(), at));
-                }
-                Input::Watched(name, seen)
-            }
-            Action::Peek(name) => {
-                let seen = here(self, &name).map_or(Seen::Gone, Seen::Here);
-                Input::Peeked(name, seen)
-            }
-            Action::Find { writer } => {
-                let mine = self.nodes.iter().filter(|(_, s)| s.owner == at).map(|(n, _)| Self::child(n));
-                let shared = !writer && matches!(self.own_tag(at), Tag::Read | Tag::Upgradable);
-                Input::Found(Ok(mine.filter(|c| c.tag.is_shared() == shared).collect()))
-            }
-            Action::Delete(name) | Action::Discard(name) => {
-                let there = self.nodes.remove(&name).is_some();
-                if there {
-                    self.zxid += 1;
-                    self.fire(&name, true);
-                }
-                Input::Deleted(name, there.then_some(()).ok_or(Code::NO_NODE))
-            }
-            Action::Number { node, before } => {
-                let names: Vec<String> = [Some(node), before].into_iter().flatten().collect();
-                if names.iter().all(|name| self.nodes.contains_key(name)) {
-                    self.zxid += 1;
-                    self.dir_mzxid = self.zxid;
-                    for name in names {
-                        self.nodes.entry(name.clone()).and_modify(|stored| stored.mzxid = self.zxid);
-                        self.fire(&name, false);
-                    }
-                    Input::Numbered(Ok(self.zxid))
-                } else {
-                    Input::Numbered(Err(Code::NO_NODE))
-                }
-            }
-            Action::StoreLimit => {
-                let Want::Permits { limit, .. } = self.clients[at].machine.want else { panic!("{at} has no limit") };
-                let stored = *self.limit.get_or_insert(limit) == limit;
-                Input::LimitStored(stored.then_some(()).ok_or(Code::BAD_VERSION))
-            }
-            // A proof that the session lasts for a while from now.
-            Action::Prove => Input::Proven,
-            Action::Build | Action::Say(_) => return,
-        };
-        self.clients[at].down.push_back(Down::Reply(reply));
+        let limit = if let Want::Permits { limit, .. } = self.clients[at].machine.want { Some(limit) } else { None };
+        let prefix = |part| self.prefix(at, part);
+        let mut model = self.model.clone();
+        let mut answer = model.serve(&Who { at, prefix: &prefix, limit }, &action);
+        if let (Some(Flaw::ListsElsewhere), Some(Input::Listed(Ok(listing)))) = (self.flaw, &mut answer) {
+            let own: Vec<&str> = model.nodes().filter(|(_, owner)| *owner == at).map(|(name, _)| name).collect();
+            listing.children.retain(|child| own.contains(&child.name.as_str()));
+        }
+        self.model = model;
+        self.hand_over();
+        self.clients[at].down.extend(answer.map(Down::Reply));
+    }
+
+    /// News of watches are on their way.
+    fn hand_over(&mut self) {
+        for (at, news) in self.model.told() {
+            self.clients[at].down.push_back(Down::Event(news));
+        }
     }
 
     /// Everything that can happen next.
@@ -364,8 +278,14 @@ impl World {
             }
             if client.over {
                 moves.push((at, Move::HearEnd));
-            } else if !client.up.is_empty() {
+            }
+            // A server that has not heard of the session's end goes on answering what it can answer by itself.
+            let front = client.up.front();
+            if front.is_some_and(|front| !client.over || self.model.still_serves(at) && !Model::is_write(front)) {
                 moves.push((at, Move::Serve));
+            }
+            if self.model.is_behind(at) {
+                moves.push((at, Move::Learn));
             }
             if !client.down.is_empty() {
                 moves.push((at, Move::Hear));
@@ -374,7 +294,10 @@ impl World {
                 moves.push((at, Move::Cut));
             }
             if self.ends_left > 0 && !client.over {
-                moves.push((at, Move::End));
+                moves.push((at, Move::End { backwards: false }));
+                if self.model.nodes().filter(|(_, owner)| *owner == at).count() > 1 {
+                    moves.push((at, Move::End { backwards: true }));
+                }
             }
             if self.withdrawals_left > 0 && client.machine.waits_for().is_some() {
                 moves.push((at, Move::Withdraw));
@@ -387,7 +310,7 @@ impl World {
         self.clients[at].connected = false;
         self.clients[at].up.clear();
         self.clients[at].down.clear();
-        self.watches.retain(|(_, who)| *who != at);
+        self.model.disconnect(at);
         self.step(at, Input::LinkDown);
     }
 
@@ -395,31 +318,37 @@ impl World {
         match what {
             Move::Connect => {
                 self.clients[at].connected = true;
+                self.model.connect(at, !std::mem::replace(&mut self.clients[at].new_session, false));
                 self.step(at, Input::LinkUp);
             }
             Move::Serve => self.serve(at),
             Move::Hear => match self.clients[at].down.pop_front() {
-                Some(Down::Reply(input)) => self.step(at, input),
-                Some(Down::Event { name, deleted }) => self.step(at, Input::Happened { name, deleted }),
+                Some(Down::Reply(input)) => {
+                    self.model.heard(at);
+                    self.step(at, input);
+                }
+                Some(Down::Event(input)) => self.step(at, input),
                 None => {}
             },
+            Move::Learn => {
+                self.model.learn(at);
+                self.hand_over();
+            }
             // Requests that the server did not see are lost, and so are replies and events on their way.
             Move::Cut => {
                 self.cuts_left -= 1;
                 self.disconnect(at);
             }
-            Move::End => {
+            Move::End { backwards } => {
                 self.ends_left -= 1;
-                self.watches.retain(|(_, who)| *who != at);
-                let lost: Vec<String> = self.nodes.iter().filter(|(_, s)| s.owner == at).map(|(n, _)| n.clone()).collect();
-                for name in lost {
-                    self.nodes.remove(&name);
-                    self.zxid += 1;
-                    self.fire(&name, true);
-                }
+                self.model.end(at, backwards);
+                self.hand_over();
+                let serves = self.model.still_serves(at);
                 let client = &mut self.clients[at];
                 client.over = true;
-                client.up.clear();
+                if !serves {
+                    client.up.clear();
+                }
                 // What was proven of the session is over before the session is.
                 client.down.retain(|message| *message != Down::Reply(Input::Proven));
                 if self.flaw != Some(Flaw::IgnoresSessionLoss) {
@@ -428,6 +357,7 @@ impl World {
             }
             Move::HearEnd => {
                 self.clients[at].over = false;
+                self.clients[at].new_session = true;
                 self.disconnect(at);
                 if self.flaw != Some(Flaw::IgnoresSessionLoss) {
                     self.step(at, Input::SessionEnded);
@@ -457,7 +387,7 @@ impl World {
             let turning = client.turning && client.holds.is_some();
             assert!(client.answered && !turning, "{at} waits for ever: {self:#?}");
         }
-        let left: Vec<_> = self.nodes.iter().filter(|(_, s)| self.clients[s.owner].holds.is_none()).collect();
+        let left: Vec<_> = self.model.nodes().filter(|(_, owner)| self.clients[*owner].holds.is_none()).collect();
         assert!(left.is_empty(), "a ghost: {left:?} in {self:#?}");
     }
 }
@@ -467,9 +397,13 @@ pub(super) enum Move {
     Connect,
     Serve,
     Hear,
+    /// Its server learns of the next transaction.
+    Learn,
     Cut,
     /// The session is over, and its nodes with it; what it was told before is still on its way.
-    End,
+    End {
+        backwards: bool,
+    },
     /// The client hears that its session is over.
     HearEnd,
     /// Who waits has no time left.
@@ -479,6 +413,6 @@ pub(super) enum Move {
 
 impl Move {
     pub(super) fn is_fault(self) -> bool {
-        matches!(self, Self::Cut | Self::End | Self::Withdraw)
+        matches!(self, Self::Cut | Self::End { .. } | Self::Withdraw)
     }
 }
