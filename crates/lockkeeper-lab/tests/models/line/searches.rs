@@ -13,14 +13,22 @@ fn the_local_line_keeps_every_rule() {
     holds("line", "an answer stays out", Line::<Register>::of(&[&[LOCK], &[LOCK]]).until(2).silences(1));
     holds("line", "a push is lost", Line::<Register>::of(&[&[LOCK], &[LOCK]]).until(3).lost_pushes(1));
     holds("line", "a process dies", Line::<Register>::of(&[&[LOCK], &[LOCK]]).until(3).deaths(1));
-    holds("line", "a lease ends beside a waiter", Line::<Register>::of(&[&[LOCK], &[LOCK]]).held_asleep().until(8));
     holds("line", "a future is dropped at any await", Line::<Register>::of(&[&[FICKLE], &[LOCK]]).until(3));
     holds("line", "dropped, and no answer", Line::<Register>::of(&[&[FICKLE]]).until(3).silences(2));
     holds("line", "a future is not polled", Line::<Register>::of(&[&[SLEEPER, LOCK], &[LOCK]]).until(1));
     holds("line", "readers", Line::<Register>::of(&[&[READ, READ], &[LOCK]]).until(1));
+    holds("line", "tries and time limits", Line::<Register>::of(&[&[TRY, HURRIED], &[LOCK]]).until(1));
+}
+
+#[test]
+fn the_lease_of_one_that_stands_still_ends_beside_a_waiter() {
+    holds("line", "a lease ends beside a waiter", Line::<Register>::of(&[&[LOCK], &[LOCK]]).held_asleep().until(8));
+}
+
+#[test]
+fn permits_keep_every_rule() {
     holds("line", "permits", Line::<Register>::of(&[&[ONE, ONE], &[BOTH]]).until(1));
     holds("line", "permits, and a process dies", Line::<Register>::of(&[&[ONE], &[ONE], &[BOTH]]).until(1).deaths(1));
-    holds("line", "tries and time limits", Line::<Register>::of(&[&[TRY, HURRIED], &[LOCK]]).until(1));
 }
 
 #[test]
