@@ -94,8 +94,6 @@ pub struct World<S> {
     copies: u8,
     flushes: u8,
     flushed: bool,
-    /// The first process stands still.
-    asleep: bool,
     greatest_token: u64,
     tokens_rise: bool,
     passed: bool,
@@ -114,7 +112,6 @@ pub enum Step {
     Silence(u8, u8),
     Loses(Message),
     Dies(u8),
-    Wakes,
     Doubles(Message),
     Flush,
 }
@@ -129,8 +126,6 @@ pub struct Line<S> {
     flaw: Option<Flaw>,
     /// The first task of the first process has the lock already.
     held: bool,
-    /// And then that process stands still, for as long as it likes.
-    sleeps: bool,
     copies: u8,
     flushes: u8,
     server: PhantomData<S>,
@@ -147,7 +142,6 @@ impl<S: Server> Line<S> {
             deaths: 0,
             flaw: None,
             held: false,
-            sleeps: false,
             copies: 0,
             flushes: 0,
             server: PhantomData,
@@ -184,11 +178,6 @@ impl<S: Server> Line<S> {
         Self { held: true, ..self }
     }
 
-    /// The first task of the first process has the lock, and the process stands still until it wakes up some time.
-    pub fn held_asleep(self) -> Self {
-        Self { held: true, sleeps: true, ..self }
-    }
-
     pub fn flaw(self, flaw: Flaw) -> Self {
         Self { flaw: Some(flaw), ..self }
     }
@@ -199,8 +188,7 @@ impl<S: Server> Line<S> {
 
     /// Everything that can happen now, whether or not time is left for it.
     fn possible(&self, world: &World<S>, out: &mut Vec<Step>) {
-        let goes = |p: u8| p != 0 || !world.asleep;
-        for (p, process) in (0..).zip(&world.processes).filter(|(p, process)| process.alive && goes(*p)) {
+        for (p, process) in (0..).zip(&world.processes).filter(|(_, process)| process.alive) {
             for (t, task) in (0..).zip(&process.tasks) {
                 let plan = self.plan(p, t);
                 match task {
@@ -218,11 +206,7 @@ impl<S: Server> Line<S> {
             }
         }
         for (at, message) in world.network.iter().enumerate() {
-            let hears = match message {
-                Message::Reply { process, .. } | Message::Push(Push { process, .. }) => goes(*process),
-                _ => true,
-            };
-            if hears && (at == 0 || world.network[at - 1] != *message) {
+            if at == 0 || world.network[at - 1] != *message {
                 out.push(Step::Arrives(message.clone()));
             }
         }
@@ -302,7 +286,6 @@ impl<S: Server> Line<S> {
                 world.deaths -= 1;
                 world.die(p);
             }
-            Step::Wakes => world.asleep = false,
             Step::Arrives(message) => {
                 world.remove(&message);
                 match message {
@@ -334,7 +317,6 @@ impl<S: Server> Line<S> {
     /// From here on nothing goes wrong any more: does everybody come to an end, and is nothing left?
     fn comes_to_an_end(&self, world: &World<S>) -> Result<(), &'static str> {
         let mut world = world.clone();
-        world.asleep = false;
         let mut possible = Vec::new();
         for _ in 0..400 {
             possible.clear();
@@ -380,7 +362,6 @@ impl<S: Server> Model for Line<S> {
             copies: self.copies,
             flushes: self.flushes,
             flushed: false,
-            asleep: false,
             greatest_token: 0,
             tokens_rise: true,
             passed: false,
@@ -393,7 +374,6 @@ impl<S: Server> Model for Line<S> {
             }
             self.take_step(&mut world, Step::Takes(0, 0));
         }
-        world.asleep = self.sleeps;
         vec![world]
     }
 
@@ -404,9 +384,6 @@ impl<S: Server> Model for Line<S> {
         }
         if world.jumped == 0 && self.flaw == Some(Flaw::ServerClockJumps) {
             out.push(Step::ClockJumps);
-        }
-        if world.asleep {
-            out.push(Step::Wakes);
         }
         if world.flushes > 0 {
             out.push(Step::Flush);
@@ -449,14 +426,6 @@ impl<S: Server> Model for Line<S> {
             Property::always(END, |model: &Self, world: &World<S>| model.comes_to_an_end(world).is_ok()),
             Property::sometimes("somebody has the lock", |_, world: &World<S>| believers(world) > 0),
         ];
-        if self.sleeps {
-            let ended = |_: &Self, world: &World<S>| {
-                let first = &world.processes[0];
-                let over = |task: &Task| matches!(task, Task::Has { .. }) && !first.believes(world.now, task);
-                first.tasks.iter().any(over) && believers(world) > 0
-            };
-            properties.push(Property::sometimes("a lease ended beside a waiter, who has the lock then", ended));
-        }
         let permits = |plan: &&Plan| matches!(plan.mode, Mode::Permits { .. });
         if self.plans.iter().flatten().filter(permits).count() > 1 {
             properties.push(Property::sometimes("permits are held together", |_, world: &World<S>| believers(world) > 1));
