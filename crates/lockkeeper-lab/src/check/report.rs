@@ -235,6 +235,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn options_can_be_shown() {
+        assert!(format!("{:?}", Options::default()).contains("late: Late"));
+    }
+
+    #[test]
     fn the_median_is_the_middle_one_or_the_lower_of_two() {
         let of = |all: &[u64]| Durations(all.to_vec());
         assert_eq!((of(&[]).p50(), of(&[]).max(), of(&[]).count()), (None, None, 0));

@@ -17,14 +17,15 @@ fn acquires_are_counted_by_what_they_came_to() {
     let handed = [hold(1, [20, 21, 22, 23]).flag(Flags::HANDED), hold(2, [20, 24, 25, 26])];
     let counts = story(&handed).and(&ends).judge().counts;
     assert_eq!((counts.holds, counts.handed, counts.timed_out, counts.unknown, counts.busy), (2, 1, 1, 1, 0));
-    assert_eq!(counts.wait_max_ns, 4);
+    assert_eq!((counts.wait_max_ns, counts.cancelled), (4, 1));
 }
 
 #[test]
 fn a_hold_that_was_converted_counts_as_one_more() {
     let to = |what, time| event(time, 1, what).with(|r| Record { mode: HoldMode::Shared, ..r });
     let converted = [to(What::ConvertCalled, 20), to(What::Converted, 30)];
-    assert_eq!(story(&[hold(1, [1, 10, 90, 99])]).and(&converted).judge().counts.holds, 2);
+    let counts = story(&[hold(1, [1, 10, 90, 99])]).and(&converted).judge().counts;
+    assert_eq!((counts.holds, counts.converted), (2, 1));
 }
 
 #[test]
@@ -40,6 +41,14 @@ fn the_token_of_a_reentrant_hold_counts_until_its_last_guard_goes() {
     let other = hold(2, [25, 30, 40, 41]).token(99);
     // No order while it is held; there is another class for that.
     story(&[outer, inner, other]).convicts(Class::Overlap);
+}
+
+#[test]
+fn two_owners_with_one_token_are_told_and_one_owner_twice_is_not() {
+    let first = hold(1, [1, 10, 90, 91]).owner(7).token(100);
+    let again = |owner| Hold { client: 1, times: [12, 15, 20, 21], ..hold(5, [0; 4]).owner(owner).token(100) };
+    story(&[first, again(7)]).is_clean();
+    assert_eq!(story(&[first, again(8)]).found(), [(Class::Overlap, 1), (Class::TokenRepeated, 1)]);
 }
 
 #[test]
