@@ -94,6 +94,8 @@ pub struct World<S> {
     copies: u8,
     flushes: u8,
     flushed: bool,
+    /// The first process stands still.
+    asleep: bool,
     greatest_token: u64,
     tokens_rise: bool,
     passed: bool,
@@ -126,6 +128,8 @@ pub struct Line<S> {
     flaw: Option<Flaw>,
     /// The first task of the first process has the lock already.
     held: bool,
+    /// And then that process stands still, until nothing goes wrong any more.
+    asleep: bool,
     copies: u8,
     flushes: u8,
     server: PhantomData<S>,
@@ -142,6 +146,7 @@ impl<S: Server> Line<S> {
             deaths: 0,
             flaw: None,
             held: false,
+            asleep: false,
             copies: 0,
             flushes: 0,
             server: PhantomData,
@@ -178,6 +183,11 @@ impl<S: Server> Line<S> {
         Self { held: true, ..self }
     }
 
+    /// The first task of the first process has the lock, and the process stands still for as long as anything else happens.
+    pub fn held_asleep(self) -> Self {
+        Self { held: true, asleep: true, ..self }
+    }
+
     pub fn flaw(self, flaw: Flaw) -> Self {
         Self { flaw: Some(flaw), ..self }
     }
@@ -188,7 +198,8 @@ impl<S: Server> Line<S> {
 
     /// Everything that can happen now, whether or not time is left for it.
     fn possible(&self, world: &World<S>, out: &mut Vec<Step>) {
-        for (p, process) in (0..).zip(&world.processes).filter(|(_, process)| process.alive) {
+        let goes = |p: u8| p != 0 || !world.asleep;
+        for (p, process) in (0..).zip(&world.processes).filter(|(p, process)| process.alive && goes(*p)) {
             for (t, task) in (0..).zip(&process.tasks) {
                 let plan = self.plan(p, t);
                 match task {
@@ -206,7 +217,11 @@ impl<S: Server> Line<S> {
             }
         }
         for (at, message) in world.network.iter().enumerate() {
-            if at == 0 || world.network[at - 1] != *message {
+            let hears = match message {
+                Message::Reply { process, .. } | Message::Push(Push { process, .. }) => goes(*process),
+                _ => true,
+            };
+            if hears && (at == 0 || world.network[at - 1] != *message) {
                 out.push(Step::Arrives(message.clone()));
             }
         }
@@ -317,6 +332,7 @@ impl<S: Server> Line<S> {
     /// From here on nothing goes wrong any more: does everybody come to an end, and is nothing left?
     fn comes_to_an_end(&self, world: &World<S>) -> Result<(), &'static str> {
         let mut world = world.clone();
+        world.asleep = false;
         let mut possible = Vec::new();
         for _ in 0..400 {
             possible.clear();
@@ -362,6 +378,7 @@ impl<S: Server> Model for Line<S> {
             copies: self.copies,
             flushes: self.flushes,
             flushed: false,
+            asleep: false,
             greatest_token: 0,
             tokens_rise: true,
             passed: false,
@@ -374,6 +391,7 @@ impl<S: Server> Model for Line<S> {
             }
             self.take_step(&mut world, Step::Takes(0, 0));
         }
+        world.asleep = self.asleep;
         vec![world]
     }
 
@@ -426,6 +444,14 @@ impl<S: Server> Model for Line<S> {
             Property::always(END, |model: &Self, world: &World<S>| model.comes_to_an_end(world).is_ok()),
             Property::sometimes("somebody has the lock", |_, world: &World<S>| believers(world) > 0),
         ];
+        if self.asleep {
+            let ended = |_: &Self, world: &World<S>| {
+                let first = &world.processes[0];
+                let over = |task: &Task| matches!(task, Task::Has { .. }) && !first.believes(world.now, task);
+                first.tasks.iter().any(over) && believers(world) > 0
+            };
+            properties.push(Property::sometimes("a lease ended beside a waiter, who has the lock then", ended));
+        }
         let permits = |plan: &&Plan| matches!(plan.mode, Mode::Permits { .. });
         if self.plans.iter().flatten().filter(permits).count() > 1 {
             properties.push(Property::sometimes("permits are held together", |_, world: &World<S>| believers(world) > 1));

@@ -21,6 +21,11 @@ fn the_local_line_keeps_every_rule() {
 }
 
 #[test]
+fn the_lease_of_one_that_stands_still_ends_beside_a_waiter() {
+    holds("line", "a lease ends beside a waiter", Line::<Register>::of(&[&[LOCK], &[LOCK]]).held_asleep().until(9));
+}
+
+#[test]
 fn permits_keep_every_rule() {
     holds("line", "permits", Line::<Register>::of(&[&[ONE, ONE], &[BOTH]]).until(1));
     holds("line", "permits, and a process dies", Line::<Register>::of(&[&[ONE], &[ONE], &[BOTH]]).until(1).deaths(1));

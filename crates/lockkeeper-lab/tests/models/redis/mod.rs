@@ -125,6 +125,11 @@ fn the_scripts_keep_every_rule() {
 }
 
 #[test]
+fn the_lease_of_one_that_stands_still_ends_beside_a_waiter() {
+    holds("redis", "a lease ends beside a waiter", two().held_asleep().until(9));
+}
+
+#[test]
 fn permits_keep_every_rule() {
     holds("redis", "permits", Line::<Native>::of(&[&[ONE], &[ONE], &[BOTH]]).until(1));
 }
