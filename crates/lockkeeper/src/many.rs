@@ -8,6 +8,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crate::acquire::{Acquiring, Plan};
+use crate::clock::Ticks;
 use crate::engine::{Attempt, Claim};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{Guard, Released};
@@ -109,7 +110,7 @@ impl All {
     async fn acquire(mut self) -> Result<AllGuard> {
         let order = self.order()?;
         let give_up = self.timeout.map(|time| self.keeper.clock.now().plus(time));
-        if let Some(guards) = self.at_once().await? {
+        if let Some(guards) = self.at_once(give_up).await? {
             return Ok(AllGuard { guards });
         }
         let mut got: Vec<(usize, Guard)> = Vec::with_capacity(order.len());
@@ -130,7 +131,7 @@ impl All {
     }
 
     /// One message for all, where the engine can and nobody of this process is in the way.
-    async fn at_once(&self) -> Result<Option<Vec<Guard>>> {
+    async fn at_once(&self, give_up: Option<Ticks>) -> Result<Option<Vec<Guard>>> {
         self.keeper.check_open()?;
         if self.keeper.engine.attempt_all(&[]).is_none() {
             return Ok(None);
@@ -143,7 +144,8 @@ impl All {
                 return Ok(None);
             }
             let entry = plan.entry()?.clone();
-            let Some((seq, claim)) = entry.reserve(&plan.request) else { return Ok(None) };
+            let Some((seq, mut claim)) = entry.reserve(&plan.request) else { return Ok(None) };
+            claim.give_up = give_up;
             seats.taken.push_back((entry, seq, claim.id));
             claims.push(claim);
         }

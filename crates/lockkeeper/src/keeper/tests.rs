@@ -35,6 +35,8 @@ struct Stub {
     withdrawals: Mutex<VecDeque<End>>,
     /// Releases, withdrawals and conversions are answered when the test answers these.
     slow: bool,
+    /// When the caller of several gives up.
+    together_until: Mutex<Option<Ticks>>,
     releasing: Mutex<Vec<(HoldId, oneshot::Sender<End>)>>,
     leaving: Mutex<Vec<oneshot::Sender<End>>>,
     converting: Mutex<Vec<(ClaimId, oneshot::Sender<Attempt>)>>,
@@ -137,6 +139,7 @@ impl Engine for Shared {
         if claims.is_empty() {
             return of(&self.0.together).as_ref().map(|_| Answer::Now(Vec::new()));
         }
+        *of(&self.0.together_until) = claims.iter().filter_map(|claim| claim.give_up).min();
         of(&self.0.together).take().map(Answer::Now)
     }
     fn close(&self) -> Answer<()> {
@@ -398,6 +401,17 @@ async fn a_turn_of_several_is_what_was_asked_of_its_own_name_also_after_one_that
     assert_eq!(both.guards().iter().map(|g| g.cell().mode()).collect::<Vec<_>>(), [Mode::Exclusive, Mode::Shared]);
     assert!(both.release().await.iter().all(How::is_clean));
     until("nothing is left", || crate::test_util::residue(&locks).names == 0).await;
+}
+
+#[tokio::test]
+async fn the_engine_is_told_how_long_several_are_wanted() {
+    let stub = Stub::default();
+    *of(&stub.together) = Some(vec![granted(), granted()]);
+    let (locks, stub, clock) = open(stub).await;
+    let until = clock.now().plus(Duration::from_secs(5));
+    let both = locks.all([locks.mutex("a").lock(), locks.mutex("b").lock()]).timeout(Duration::from_secs(5)).await.unwrap();
+    assert_eq!(*of(&stub.together_until), Some(until));
+    drop(both);
 }
 
 #[tokio::test]

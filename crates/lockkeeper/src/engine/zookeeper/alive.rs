@@ -61,6 +61,10 @@ impl Alive {
         // Spaced, so that a busy session keeps few of them.
         let space = self.timeout / 16;
         if self.touches.back().is_none_or(|last| sent >= last.sent.plus(space)) {
+            // A write that is sent from now on proves the later one, and so the first is of no use any more.
+            while self.touches.get(1).is_some_and(|next| next.answered.plus(self.relay()) <= sent) {
+                self.touches.pop_front();
+            }
             self.touches.push_back(Touch { sent, answered: now });
         }
     }
@@ -151,6 +155,17 @@ mod tests {
         assert!(alive.left(at(102_000), 0) >= T * 11 / 16);
         alive.resumed(at(103_000), T);
         assert!(alive.touches.is_empty());
+    }
+
+    #[test]
+    fn an_idle_session_remembers_few_answers_however_long_it_writes_nothing() {
+        let mut alive = connected();
+        for n in 2..100_000 {
+            alive.answered(at(n * 1_000), at(n * 1_000 + 5), false);
+        }
+        assert!(alive.touches.len() <= 8, "{}", alive.touches.len());
+        alive.answered(at(100_000_100), at(100_000_105), true);
+        assert_eq!(alive.left(at(100_000_105), 0), T - Duration::from_millis(4_105), "the latest that is a quarter of the timeout old");
     }
 
     #[test]

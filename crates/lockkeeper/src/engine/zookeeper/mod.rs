@@ -122,6 +122,11 @@ impl ZooKeeper {
     fn together(&self, claims: &[Claim]) -> Result<impl Future<Output = Vec<Attempt>> + Send + use<>> {
         let shared = self.shared()?;
         let dirs: Vec<String> = claims.iter().map(|claim| self.place_of(claim)).collect::<Result<_>>()?;
+        // One time for all answers, and no longer than the caller waits.
+        let asked = shared.clock.now();
+        let give_up = claims.iter().filter_map(|claim| claim.give_up).min();
+        let until = asked.plus(shared.options.request_timeout);
+        let until = give_up.map_or(until, |at| at.min(until));
         let mut state = shared.lock();
         if let Some(refused) = &state.refused {
             return Err(refused.clone());
@@ -133,7 +138,8 @@ impl ZooKeeper {
             let mut attempts = Vec::with_capacity(ids.len());
             for answer in answers {
                 let unknown = || Attempt::Unknown(errors::unreachable(&shared.options.servers(), &shared.lock().last_failure));
-                attempts.push(shared.patience.within(answer).await.unwrap_or_else(unknown));
+                let left = until.since(shared.clock.now());
+                attempts.push(within(left, answer).await.unwrap_or_else(unknown));
             }
             if attempts.iter().all(|attempt| matches!(attempt, Attempt::Granted(_))) {
                 return attempts;
@@ -182,6 +188,18 @@ async fn end_of(shared: Arc<Shared>, end: oneshot::Receiver<End>) -> End {
     match shared.patience.within(end).await {
         Some(end) => end,
         None => End::Unknown(errors::unreachable(&shared.options.servers(), &shared.lock().last_failure)),
+    }
+}
+
+/// The answer of several that came together, if it comes in time.
+async fn within<T>(time: Duration, mut answer: oneshot::Receiver<T>) -> Option<T> {
+    match tokio::time::timeout(time, &mut answer).await {
+        Ok(answer) => answer.ok(),
+        Err(_) => {
+            // From here on it is told in another way; one that was sent a moment ago is taken.
+            answer.close();
+            answer.try_recv().ok()
+        }
     }
 }
 
@@ -424,6 +442,10 @@ async fn recheck(shared: &Shared, claims: &[ClaimId]) -> Vec<Attempt> {
     for part in claims.chunks(ASKED_AT_ONCE) {
         if !look_at_holds(shared, part).await {
             return claims.iter().map(|_| Attempt::Unknown(errors::unanswered())).collect();
+        }
+        {
+            let mut state = shared.lock();
+            part.iter().for_each(|id| state.look_again(*id));
         }
         waits |= look_at_places(shared, part).await;
     }

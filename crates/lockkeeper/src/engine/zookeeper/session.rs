@@ -362,6 +362,7 @@ impl Serve {
             state.search(now);
             let watch = state.watch_due(now);
             state.soon_set = watch.is_some();
+            let renumber = state.renumber();
             let quiet = now.since(state.last_sent);
             let every = self.timeout / 6;
             if quiet >= every {
@@ -374,6 +375,7 @@ impl Serve {
             if let Some(at) = watch {
                 wait = wait.min(at.since(now));
             }
+            wait = wait.min(renumber.unwrap_or(wait));
             if self.close_sent.is_some() {
                 wait = wait.min(Duration::from_millis(100));
             }

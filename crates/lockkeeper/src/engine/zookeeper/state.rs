@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::alive::Alive;
 use super::barrier::Member;
-use super::claims::{Entry, Step};
+use super::claims::{Entry, Renumber, Step};
 use super::options::Options;
 use super::proto::{Code, Happened, Reply, ReplyHeader, Request, SessionKey, Shape, WatchEvent, xid};
 use super::wire::Frame;
@@ -121,12 +121,14 @@ pub(super) struct State {
     /// When nodes of ours are looked for that nobody here knows: a create or a delete was lost with the link, and a slow
     /// server may still pass it on.
     pub(super) search_at: Option<Ticks>,
+    /// Numbers that are asked for again after a pause.
+    pub(super) renumber: Vec<Renumber>,
     /// Claims whose node the server does not let us delete.
     pub(super) stuck: BTreeSet<ClaimId>,
     /// Whether the server makes containers.
     pub(super) containers: bool,
     /// Calls that wait for the link.
-    parked: Vec<(Request, Caller)>,
+    pub(super) parked: Vec<(Request, Caller)>,
     /// Why the ensemble will not have us, for good.
     pub(super) refused: Option<Error>,
     /// The engine is being closed.
@@ -173,6 +175,7 @@ impl State {
             targets: HashMap::new(),
             next_in_line: BTreeSet::new(),
             search_at: None,
+            renumber: Vec::new(),
             stuck: BTreeSet::new(),
             containers: true,
             parked: Vec::new(),
@@ -248,6 +251,10 @@ impl State {
         if self.up {
             self.send(&request, Ticket::Call(sender));
         } else {
+            // Callers who have gone make room for others.
+            if self.parked.len() == self.parked.capacity() {
+                self.parked.retain(|(_, sender)| !sender.is_closed());
+            }
             self.parked.push((request, sender));
         }
         receiver
@@ -311,11 +318,10 @@ impl State {
             Ticket::Call(sender) => self.outbox.calls.push((sender, result.map_err(Fault::Code))),
             Ticket::Claim(id, step) => self.claim_reply(id, step, result),
             Ticket::Together(ids) => self.created_together(&ids, result),
-            Ticket::Search => {
-                if let Ok(Reply::Children(paths)) = result {
-                    self.drop_leftovers(&paths);
-                }
-            }
+            Ticket::Search => match result {
+                Ok(Reply::Children(paths)) => self.drop_leftovers(&paths),
+                _ => self.search_later(),
+            },
         }
         if write {
             self.proven();
@@ -386,6 +392,7 @@ impl State {
         self.soon.clear();
         self.targets.clear();
         self.next_in_line.clear();
+        self.renumber.clear();
         self.beating = false;
         self.diverges = None;
         for pending in std::mem::take(&mut self.pending) {
@@ -414,6 +421,12 @@ impl State {
         self.outbox.events.push(Event::Ended { which: Which::Lease(session.lease()), why: Lost::SessionEnded });
     }
 
+    /// Nodes of ours that nobody here knows are to be looked for, unless they are already.
+    pub(super) fn search_later(&mut self) {
+        let later = self.session.as_ref().map_or(std::time::Duration::ZERO, |s| s.timeout / 2);
+        self.search_at.get_or_insert(self.clock.now().plus(later));
+    }
+
     /// Looks for nodes of ours that nobody here knows, when it is time to.
     pub(super) fn search(&mut self, now: Ticks) {
         if self.up && self.search_at.is_some_and(|at| at <= now) {
@@ -423,12 +436,13 @@ impl State {
     }
 
     /// Whether the session is to be ended: the engine is closed and nothing is held (what is held stays until the session
-    /// times out), or every node that is left is one that the server does not let us delete.
+    /// times out), or every node that is left is one that the server does not let us delete; and no member of a barrier
+    /// rests on it.
     pub(super) fn must_end_session(&self) -> bool {
         if self.closing {
             return self.claims.values().all(|e| e.machine.held().is_none() || e.is_gate());
         }
-        !self.stuck.is_empty() && self.claims.len() == self.stuck.len()
+        !self.stuck.is_empty() && self.claims.len() == self.stuck.len() && self.members.is_empty()
     }
 
     /// Fails everybody who waits: the engine is closed or refused.

@@ -5,7 +5,7 @@
 //! A claim that goes through a gate has a second one for it, which nobody outside knows. A try does not stand at the gate:
 //! it looks whether anybody does, and if not, whether a permit is free. With kazoo it takes the gate, or not.
 
-use super::{Contender, Entry, Step, Want, contenders};
+use super::{Contender, Entry, Step, Want, all_contenders};
 use crate::claim::{Claim, Mode};
 use crate::engine::zookeeper::options::Options;
 use crate::engine::zookeeper::proto::{Code, Reply, Request};
@@ -83,7 +83,7 @@ impl State {
     pub(super) fn looked_at_gate(&mut self, id: ClaimId, result: Result<Reply, Code>) {
         let Some(entry) = self.claims.get_mut(&id) else { return };
         let standing = match result {
-            Ok(Reply::Listing(names, _)) => contenders(&self.options, Kind::Lock, &names).map(|all| !all.is_empty()),
+            Ok(Reply::Listing(names, _)) => all_contenders(&self.options, Kind::Lock, &names).map(|all| !all.is_empty()),
             Ok(_) => Err(Code::RUNTIME_INCONSISTENCY),
             Err(Code::NO_NODE) => Ok(false),
             Err(code) => Err(code),

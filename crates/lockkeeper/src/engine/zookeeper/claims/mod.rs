@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use tokio::sync::oneshot;
 
 use self::gate::Gate;
-pub(super) use self::perform::together;
+pub(super) use self::perform::{Renumber, together};
 use super::errors::{OTHER_SHAPE, PLACES_MAX, TOO_MANY};
 use super::layout::{Child, Layout, Tag};
 use super::limit::Limit;
@@ -68,10 +68,12 @@ pub(super) enum Step {
     /// Reads the directory, in order to change it without changing what it says.
     Before {
         nodes: Vec<String>,
+        tries: u32,
     },
     /// Takes a new number.
     Number {
         nodes: Vec<String>,
+        tries: u32,
     },
     /// Looks whether one of the directories is there.
     Ancestor(usize),
@@ -187,6 +189,7 @@ impl State {
             }
             return receiver;
         }
+        self.look_again(id);
         let at = self.waits_at(id);
         let waits = self.claims.get(&at).is_some_and(|e| e.machine.waits_for().is_some());
         let Some(entry) = self.claims.get_mut(&id) else { return receiver };
@@ -206,6 +209,14 @@ impl State {
             entry.answers.push(sender);
         }
         receiver
+    }
+
+    /// A create in doubt, of which the server would not say what it came to, is looked for once more.
+    pub(super) fn look_again(&mut self, id: ClaimId) {
+        let at = self.waits_at(id);
+        if self.up && self.claims.get(&at).is_some_and(|e| e.machine.is_idle() && !matches!(e.gate, Gate::Look | Gate::Wanted)) {
+            self.step(at, Input::LinkUp);
+        }
     }
 
     fn enter(&mut self, claim: &Claim, dir: String, only_try: bool, sender: oneshot::Sender<Attempt>) {
@@ -229,6 +240,7 @@ impl State {
                 if !self.leaves_at_gate(id) {
                     self.step(id, Input::Leave);
                 }
+                self.look_again(id);
             }
             None => self.outbox.ends.push((sender, End::NotOurs)),
         }
@@ -389,22 +401,28 @@ fn lease(name: &str) -> Child {
     Child { name: name.to_owned(), seq: 0, tag: Tag::Lease }
 }
 
-/// The children that stand in the line of this kind.
+/// The children that stand in the line of this kind, if they are not too many to look at all of them.
 pub(super) fn contenders(options: &Options, kind: Kind, names: &[String]) -> Result<Vec<Child>, Code> {
+    let all = all_contenders(options, kind, names)?;
+    // As many may hold the permits of the greatest semaphore.
+    let most = if kind == Kind::Semaphore { PLACES_MAX + usize::from(u16::MAX) } else { PLACES_MAX };
+    if all.len() > most { Err(TOO_MANY) } else { Ok(all) }
+}
+
+/// The children that stand in the line of this kind.
+fn all_contenders(options: &Options, kind: Kind, names: &[String]) -> Result<Vec<Child>, Code> {
     let election = kind == Kind::Election && options.layout == Layout::Curator;
     let counts = |child: &Child| match child.tag {
         Tag::Latch => election,
         Tag::Lease | Tag::Permits(_) => kind == Kind::Semaphore,
         _ => !election && kind != Kind::Semaphore,
     };
-    let all: Vec<Child> = if kind == Kind::Semaphore && options.counts_leases() {
+    if kind == Kind::Semaphore && options.counts_leases() {
         // That of a semaphore of our own.
         if names.iter().any(|name| name == "permits") {
             return Err(OTHER_SHAPE);
         }
-        names.iter().map(|name| lease(name)).collect()
-    } else {
-        names.iter().filter_map(|name| options.layout.child(name)).filter(counts).collect()
-    };
-    if all.len() > PLACES_MAX { Err(TOO_MANY) } else { Ok(all) }
+        return Ok(names.iter().map(|name| lease(name)).collect());
+    }
+    Ok(names.iter().filter_map(|name| options.layout.child(name)).filter(counts).collect())
 }

@@ -17,6 +17,17 @@ use crate::name::Kind;
 /// Within which time a hold's own node is watched: what is given back before that costs no watch, and no event.
 const WATCH_WITHIN: Duration = Duration::from_millis(5);
 
+/// The longest pause before a number is asked for again is twice this, and doubles with each try.
+const PAUSE_MS: u128 = 10;
+
+/// A number that is to be asked for once more.
+pub(in super::super) struct Renumber {
+    at: Ticks,
+    id: ClaimId,
+    nodes: Vec<String>,
+    tries: u32,
+}
+
 impl State {
     pub(super) fn perform(&mut self, id: ClaimId, action: Action) {
         if let Action::Say(say) = action {
@@ -24,6 +35,10 @@ impl State {
         }
         if !self.up {
             return;
+        }
+        if matches!(action, Action::Delete(_)) {
+            // The server is asked anew.
+            self.stuck.remove(&id);
         }
         let Some(entry) = self.claims.get_mut(&id) else { return };
         match &action {
@@ -78,7 +93,7 @@ impl State {
             }
             Action::Number { node, before } => {
                 let nodes = [node].into_iter().chain(before).collect();
-                (Request::GetData { path: entry.dir.clone(), watch: false }, Step::Before { nodes })
+                (Request::GetData { path: entry.dir.clone(), watch: false }, Step::Before { nodes, tries: 0 })
             }
             Action::List => {
                 let dir = entry.dir.clone();
@@ -143,7 +158,7 @@ impl State {
     }
 
     /// The directory was read: change it and our nodes, and leave all as they are.
-    pub(super) fn number(&mut self, id: ClaimId, nodes: Vec<String>, result: Result<Reply, Code>) {
+    pub(super) fn number(&mut self, id: ClaimId, nodes: Vec<String>, tries: u32, result: Result<Reply, Code>) {
         let Some(entry) = self.claims.get(&id) else { return };
         let (data, version) = match result {
             Ok(Reply::Data(data, stat)) => (data, stat.version),
@@ -153,21 +168,43 @@ impl State {
         let ours = |node| Request::SetData { path: format!("{}/{node}", entry.dir), data: entry.data.clone(), version: -1 };
         let directory = Request::SetData { path: entry.dir.clone(), data, version };
         let all = nodes.iter().map(ours).chain([directory]).collect();
-        self.send(&Request::Multi(all), Ticket::Claim(id, Step::Number { nodes }));
+        self.send(&Request::Multi(all), Ticket::Claim(id, Step::Number { nodes, tries }));
     }
 
-    pub(super) fn numbered(&mut self, id: ClaimId, nodes: Vec<String>, result: Result<Reply, Code>) {
-        let Some(entry) = self.claims.get(&id) else { return };
+    pub(super) fn numbered(&mut self, id: ClaimId, nodes: Vec<String>, tries: u32, result: Result<Reply, Code>) {
+        if !self.claims.contains_key(&id) {
+            return;
+        }
         let numbered = together(result).and_then(|replies| match replies.first() {
             Some(Ok(Reply::Stat(stat))) => Ok(stat.mzxid),
             _ => Err(Code::RUNTIME_INCONSISTENCY),
         });
         if numbered == Err(Code::BAD_VERSION) {
-            // Somebody else changed the directory in between.
-            let request = Request::GetData { path: entry.dir.clone(), watch: false };
-            return self.send(&request, Ticket::Claim(id, Step::Before { nodes }));
+            // Somebody else changed the directory in between; when many do at once, not all of them at the same time again.
+            let longest = if tries == 0 { 0 } else { PAUSE_MS << tries.min(6) };
+            let pause = u64::try_from(ClaimId::fresh().0 % (longest + 1)).unwrap_or(0);
+            let at = self.clock.now().plus(Duration::from_millis(pause));
+            self.renumber.push(Renumber { at, id, nodes, tries: tries + 1 });
+            self.driver_wanted = true;
+            _ = self.renumber();
+            return;
         }
         self.step(id, Input::Numbered(numbered));
+    }
+
+    /// Asks for numbers once more, where it is time to; answers how long it is until the next.
+    pub(in super::super) fn renumber(&mut self) -> Option<Duration> {
+        let now = self.clock.now();
+        let (due, later) = std::mem::take(&mut self.renumber).into_iter().partition(|next: &Renumber| next.at <= now);
+        self.renumber = later;
+        for Renumber { id, nodes, tries, .. } in due {
+            let Some(entry) = self.claims.get(&id) else { continue };
+            if nodes.first().is_some_and(|node| entry.machine.nodes().contains(&node.as_str())) {
+                let request = Request::GetData { path: entry.dir.clone(), watch: false };
+                self.send(&request, Ticket::Claim(id, Step::Before { nodes, tries }));
+            }
+        }
+        self.renumber.iter().map(|next| next.at.since(now)).min()
     }
 
     fn build(&mut self, id: ClaimId) {

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use super::perform::{listen, together};
-use super::{Entry, REVOKE, Step, contenders};
-use crate::engine::zookeeper::errors::NEWER_LIMIT;
+use super::{Entry, REVOKE, Step, all_contenders, contenders};
+use crate::engine::zookeeper::errors::{NEWER_LIMIT, PLACES_MAX, TOO_MANY};
 use crate::engine::zookeeper::layout::{Child, parse_seq};
 use crate::engine::zookeeper::limit::Limit;
 use crate::engine::zookeeper::proto::{Code, Reply, Request};
@@ -34,21 +34,36 @@ impl State {
             Step::List => Input::Listed(result.and_then(|reply| match reply {
                 Reply::Listing(..) if entry.limit.newer.is_some() => Err(NEWER_LIMIT),
                 Reply::Listing(names, stat) => {
-                    let children = contenders(&self.options, entry.claim.kind, &names)?;
+                    let children = all_contenders(&self.options, entry.claim.kind, &names)?;
+                    // Who has a place keeps it, however many come after; and those who may hold permits are no line.
+                    let places = PLACES_MAX + usize::from(entry.limit.stored.unwrap_or(0));
+                    if entry.machine.ahead(&children).is_some_and(|ahead| ahead >= places) {
+                        return Err(TOO_MANY);
+                    }
                     Ok(Listing { children, mzxid: stat.mzxid, limit: entry.limit.stored })
                 }
                 _ => Err(Code::RUNTIME_INCONSISTENCY),
             })),
             Step::Own(name) => {
+                let asked = match &result {
+                    Ok(Reply::Data(data, stat)) if data == REVOKE && stat.ephemeral_owner == owner => Some(stat.version),
+                    _ => None,
+                };
                 let seen = result.and_then(|reply| match reply {
                     Reply::Data(data, stat) => {
                         Ok(OwnSeen { czxid: stat.czxid, ours: stat.ephemeral_owner == owner, asked: data == REVOKE })
                     }
                     _ => Err(Code::RUNTIME_INCONSISTENCY),
                 });
-                if seen.is_err() {
-                    let path = format!("{}/{name}", entry.dir);
-                    self.forget_target(&path, id);
+                let path = format!("{}/{name}", entry.dir);
+                match asked {
+                    // The word was heard, and the node says again who stands there.
+                    Some(version) => {
+                        let request = Request::SetData { path, data: entry.data.clone(), version };
+                        self.send(&request, Ticket::Nobody);
+                    }
+                    None if seen.is_err() => _ = self.forget_target(&path, id),
+                    None => {}
                 }
                 Input::Own(name, seen)
             }
@@ -73,8 +88,8 @@ impl State {
                 let gone = parts.iter().position(|part| *part == Err(Code::NO_NODE)).and_then(|at| behind.get(at)).cloned();
                 Input::Guarded(together(result).map(|_| ()), gone)
             }
-            Step::Before { nodes } => return self.number(id, nodes, result),
-            Step::Number { nodes } => return self.numbered(id, nodes, result),
+            Step::Before { nodes, tries } => return self.number(id, nodes, tries, result),
+            Step::Number { nodes, tries } => return self.numbered(id, nodes, tries, result),
             Step::Watch(name) => {
                 let path = format!("{}/{name}", entry.dir);
                 if result.is_err() {
@@ -168,11 +183,13 @@ impl State {
         let open: HashSet<&str> = open.collect();
         let known = self.claims.values().flat_map(|e| e.machine.nodes().into_iter().map(|name| (e.dir.as_str(), name)));
         let known: HashSet<(&str, &str)> = known.collect();
-        let is_left = |path: &&String| {
-            path.rsplit_once('/')
-                .is_some_and(|(dir, name)| Child::read(name).is_some() && !open.contains(dir) && !known.contains(&(dir, name)))
-        };
-        let left: Vec<String> = paths.iter().filter(is_left).cloned().collect();
+        let is_unknown =
+            |path: &&String| path.rsplit_once('/').is_some_and(|(dir, name)| Child::read(name).is_some() && !known.contains(&(dir, name)));
+        let is_open = |path: &String| path.rsplit_once('/').is_some_and(|(dir, _)| open.contains(dir));
+        let (skipped, left): (Vec<String>, Vec<String>) = paths.iter().filter(is_unknown).cloned().partition(is_open);
+        if !skipped.is_empty() {
+            self.search_later();
+        }
         for path in left {
             tracing::warn!(path, "a node of this session that no claim knows is deleted");
             self.send(&Request::Delete { path, version: -1 }, Ticket::Nobody);

@@ -242,11 +242,10 @@ impl Contender {
         let Phase::Held(held) = &mut self.phase else { return };
         match seen {
             Ok(seen) if seen.ours => {
-                let main = held.node.name == name;
                 let Some(node) = held.node_called(name) else { return };
                 node.armed = true;
                 node.czxid = Some(seen.czxid);
-                if main && seen.asked && !std::mem::replace(&mut self.asked, true) {
+                if seen.asked && !std::mem::replace(&mut self.asked, true) {
                     out.push(Action::Say(Say::Asked));
                 }
             }

@@ -198,6 +198,11 @@ impl Contender {
         }
     }
 
+    /// Whether it would begin, or look what a create came to, and nothing is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.phase == Phase::Idle
+    }
+
     /// Whether it is over and can be forgotten.
     pub(super) fn is_over(&self) -> bool {
         self.phase == Phase::Over
@@ -206,6 +211,11 @@ impl Contender {
     /// Whether it is on its way out.
     pub(super) fn is_leaving(&self) -> bool {
         self.leaving || matches!(self.phase, Phase::Deleting(_) | Phase::Over)
+    }
+
+    /// How many stand before our node, while we stand in line with it.
+    pub(super) fn ahead(&self, all: &[Child]) -> Option<usize> {
+        self.phase.node().map(|node| all.iter().filter(|child| child.is_before(node.seq)).count())
     }
 
     /// The watches it has on other nodes.
@@ -467,7 +477,8 @@ impl Contender {
             return;
         }
         let Ok(nodes) = nodes else {
-            // Asked again on the next link: to begin anew could mean to wait behind ourselves.
+            // Asked again by whoever asks for the claim, or on the next link: to begin anew could mean to wait behind
+            // ourselves.
             self.phase = Phase::Idle;
             return;
         };

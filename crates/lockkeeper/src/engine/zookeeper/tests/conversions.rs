@@ -121,6 +121,54 @@ fn an_upgrade_waits_for_curators_reader_behind_a_mutex_and_not_for_ours() {
 }
 
 #[test]
+fn a_holder_that_was_upgraded_past_a_writer_is_asked_to_let_go_and_still_says_who_it_is() {
+    run(async {
+        let place = Place::new().await;
+        let [one, two, three] = place.clients("").await;
+        let (up, writes, reads) = (upgradable("x"), writer("x"), reader("x"));
+        one.lock(&up).await;
+        assert!(matches!(two.join(&writes).await, Attempt::InLine(_)));
+        assert!(matches!(three.join(&reads).await, Attempt::InLine(_)));
+        converted(&one, &up, Mode::Exclusive).await;
+        assert_eq!(one.children("x").await.len(), 5, "its writer's node, and the guard");
+        assert!(answer(two.engine.ask(Kind::Lock, &name("x")).unwrap()).await.unwrap());
+        one.event(|e| matches!(e, Event::Asked { hold } if hold == up.id).then_some(())).await;
+        until("the record is there again", || async {
+            let entry = two.read(Kind::Lock, "x").await;
+            entry.holders[0].host.as_deref() == Some("testhost") && entry.holders.len() == 1 && entry.waiters.len() == 2
+        })
+        .await;
+        one.release(&up).await;
+    });
+}
+
+#[test]
+fn many_readers_that_come_in_together_after_an_upgrade_do_not_hinder_each_other_for_long() {
+    run(async {
+        let place = Place::new().await;
+        let (proxy, many) = place.client_behind_a_proxy("").await;
+        let one = place.client().await;
+        let up = upgradable("x");
+        one.lock(&up).await;
+        let exclusive = converted(&one, &up, Mode::Exclusive).await;
+        let readers: Vec<Claim> = (0..40).map(|_| reader("x")).collect();
+        for reads in &readers {
+            assert!(matches!(many.join(reads).await, Attempt::InLine(_)));
+        }
+        proxy.take_counts();
+        converted(&one, &up, Mode::Upgradable).await;
+        let mut left: std::collections::BTreeSet<ClaimId> = readers.iter().map(|reads| reads.id).collect();
+        while !left.is_empty() {
+            let (id, grant) = many.event(|e| if let Event::Granted { claim, grant } = e { Some((claim, grant)) } else { None }).await;
+            assert!(left.remove(&id) && number(&grant) > exclusive, "R7");
+        }
+        let asked = proxy.take_counts().get(&lockkeeper_lab::servers::zookeeper_proxy::op::MULTI).copied().unwrap_or(0);
+        assert!((1..500).contains(&asked), "{asked} transactions; one after the other would be 800 in all");
+        one.release(&up).await;
+    });
+}
+
+#[test]
 fn a_writer_waits_for_a_downgraded_hold_and_comes_after_it() {
     run(async {
         let place = Place::new().await;

@@ -13,6 +13,7 @@ mod nets;
 mod others;
 mod partition;
 mod semaphores;
+mod steps;
 mod tls;
 mod writes;
 

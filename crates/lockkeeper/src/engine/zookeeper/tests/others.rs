@@ -269,6 +269,25 @@ fn several_locks_are_created_in_one_transaction_and_taken_all_or_none() {
 }
 
 #[test]
+fn several_locks_are_not_waited_for_longer_than_their_caller_waits() {
+    run(async {
+        let place = Place::new().await;
+        let (proxy, one) = place.client_behind_a_proxy("request_timeout=5s&session_timeout=40s").await;
+        let give_up = Some(one.clock.now().plus(Duration::from_millis(300)));
+        let all = ["a", "b", "c"].map(|name| Claim { give_up, ..claim(name) });
+        proxy.hold_replies(true);
+        let begun = Instant::now();
+        let answers = answer(one.engine.attempt_all(&all).unwrap()).await;
+        assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+        assert!(answers.iter().all(|a| matches!(a, Attempt::Unknown(_))), "{answers:?}");
+        proxy.hold_replies(false);
+        for claim in &all {
+            one.withdraw(claim).await;
+        }
+    });
+}
+
+#[test]
 fn a_latch_beside_a_lock_stays_closed_when_the_locks_directory_is_reaped() {
     run(async {
         let properties = vec!["znode.container.checkIntervalMs=200".to_owned()];

@@ -1,0 +1,120 @@
+//! The session's state, stepped by hand: what takes too many nodes, or a server that refuses at the right time.
+
+use super::super::claims::Step;
+use super::super::layout::Tag;
+use super::super::proto::{Code, SessionKey, Stat};
+use super::super::state::State;
+use super::*;
+
+const SESSION: i64 = 7;
+
+type Ask = fn(&mut State, &Claim);
+
+/// A session that is up, and sends into nothing.
+fn state() -> State {
+    let mut url = EngineUrl::parse("zk://127.0.0.1:1").unwrap();
+    let options = Options::from_url(&mut url, &crate::keeper::Settings::default()).unwrap();
+    let mut state = State::new(Arc::new(options), Clock::real());
+    let now = state.clock.now();
+    state.connected(SessionKey { id: SESSION, ..SessionKey::fresh() }, Duration::from_secs(15), now, None);
+    state
+}
+
+fn prefix(state: &State, claim: &Claim) -> String {
+    state.options.layout.prefix(Tag::Lock, claim.id)
+}
+
+fn created(state: &mut State, claim: &Claim, seq: i32) -> String {
+    let dir = state.claims[&claim.id].dir.clone();
+    let name = format!("{}{seq:010}", prefix(state, claim));
+    let stat = Stat { ephemeral_owner: SESSION, czxid: 9, ..Stat::default() };
+    state.claim_reply(claim.id, Step::Create, Ok(Reply::Created { path: format!("{dir}/{name}"), stat }));
+    name
+}
+
+fn listed(state: &mut State, claim: &Claim, names: Vec<String>) {
+    state.claim_reply(claim.id, Step::List, Ok(Reply::Listing(names, Stat::default())));
+}
+
+#[test]
+fn r13_a_place_is_kept_however_many_come_after_it_and_only_a_later_one_is_refused() {
+    let others = |from: i32, to: i32| (from..to).map(|seq| format!("_c_x-lock-{seq:010}"));
+    for (ahead, after, refused) in [(1, 20_000, false), (16_383, 20_000, false), (16_384, 0, true)] {
+        let mut state = state();
+        let a = claim("x");
+        drop(state.attempt(&a, "/x".to_owned(), false));
+        let own = created(&mut state, &a, ahead);
+        let names = others(0, ahead).chain([own]).chain(others(ahead + 1, ahead + 1 + after)).collect();
+        listed(&mut state, &a, names);
+        let waits = state.claims[&a.id].machine.waits_for().is_some();
+        assert_eq!(waits, !refused, "{ahead} ahead");
+        assert_eq!(state.claims[&a.id].machine.is_leaving(), refused);
+    }
+}
+
+#[test]
+fn z2_a_create_in_doubt_is_looked_for_again_by_whoever_asks_for_the_claim() {
+    let open = |state: &mut State, a: &Claim| {
+        drop(state.attempt(a, "/x".to_owned(), false));
+        state.disconnected();
+        let (key, now) = (state.session.as_ref().unwrap().key.clone(), state.clock.now());
+        state.connected(key, Duration::from_secs(15), now, None);
+        let prefix = prefix(state, a);
+        // The server does not say it.
+        state.claim_reply(a.id, Step::Find { prefix: prefix.clone() }, Err(Code::NO_AUTH));
+        assert!(state.claims[&a.id].machine.is_idle());
+        prefix
+    };
+    let asks: [Ask; 3] =
+        [|state, a| drop(state.attempt(a, "/x".to_owned(), false)), |state, a| drop(state.leave(a.id)), |state, a| state.look_again(a.id)];
+    for ask in asks {
+        let (mut state, a) = (state(), claim("x"));
+        let prefix = open(&mut state, &a);
+        ask(&mut state, &a);
+        let leaves = state.claims[&a.id].machine.is_leaving();
+        state.claim_reply(a.id, Step::Find { prefix: prefix.clone() }, Ok(Reply::Children(vec![format!("/x/{prefix}0000000003")])));
+        assert_eq!(state.claims[&a.id].machine.nodes().len(), 1, "found again");
+        assert_eq!(state.claims[&a.id].machine.is_leaving(), leaves);
+    }
+}
+
+#[test]
+fn what_could_not_be_told_to_be_left_over_is_looked_for_again() {
+    let (mut state, a) = (state(), claim("x"));
+    drop(state.attempt(&a, "/x".to_owned(), false));
+    state.search_at = None;
+    state.drop_leftovers(&["/x/_c_7b2d0f4e-1111-2222-3333-444455556666-lock-0000000001".to_owned()]);
+    assert!(state.search_at.is_some(), "it may be what the open create made");
+    state.search_at = None;
+    state.drop_leftovers(&["/y/_c_7b2d0f4e-1111-2222-3333-444455556666-lock-0000000001".to_owned()]);
+    assert!(state.search_at.is_none(), "deleted");
+}
+
+#[test]
+fn callers_who_have_gone_do_not_pile_up_while_there_is_no_link() {
+    let mut state = state();
+    state.disconnected();
+    for _ in 0..1_000 {
+        drop(state.call(Request::Exists { path: "/x".to_owned(), watch: false }));
+    }
+    let kept = state.call(Request::Exists { path: "/x".to_owned(), watch: false });
+    assert!(state.parked.len() <= 8, "{}", state.parked.len());
+    drop(kept);
+}
+
+#[test]
+fn a_session_is_not_ended_under_a_member_of_a_barrier_nor_while_a_delete_is_asked_for_anew() {
+    let (mut state, a) = (state(), claim("x"));
+    drop(state.attempt(&a, "/x".to_owned(), false));
+    let own = created(&mut state, &a, 0);
+    drop(state.leave(a.id));
+    state.claim_reply(a.id, Step::Delete(own.clone()), Err(Code::NO_AUTH));
+    assert!(state.must_end_session(), "the one node that is left cannot be deleted");
+    state.members.insert(ClaimId::fresh(), super::super::barrier::Member::default());
+    assert!(!state.must_end_session());
+    state.members.clear();
+    drop(state.leave(a.id));
+    assert!(!state.must_end_session(), "the server is asked anew");
+    state.claim_reply(a.id, Step::Delete(own), Ok(Reply::Nothing));
+    assert!(state.claims.is_empty());
+}
