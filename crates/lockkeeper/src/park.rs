@@ -47,6 +47,11 @@ thread_local! {
     static ATTENDING: RefCell<Attending> = RefCell::default();
 }
 
+/// The seat of this thread. One from before a fork shares its event with the parent, who would take its wakes (R15).
+fn seat_of(process: u32) -> Arc<Seat> {
+    SEAT.take().filter(|seat| seat.born == process).unwrap_or_else(|| Arc::new(Seat::new(process)))
+}
+
 /// Waits for a future on this thread.
 pub(crate) fn wait<F: IntoFuture>(future: F) -> F::Output {
     struct Leaves;
@@ -63,8 +68,7 @@ pub(crate) fn wait<F: IntoFuture>(future: F) -> F::Output {
         }
     }
     // A wait inside a wait has a seat of its own, or it would take the other's wakes.
-    // One from before a fork shares its event with the parent, who would take its wakes (R15).
-    let seat = SEAT.take().filter(|seat| seat.born == fork_generation()).unwrap_or_else(|| Arc::new(Seat::new()));
+    let seat = seat_of(fork_generation());
     ATTENDING.with_borrow_mut(|attending| attending.depth += 1);
     let leaves = Leaves;
     let waker = Waker::from(seat.clone());
@@ -116,8 +120,8 @@ pub(crate) fn read_or_watch(inlet: Arc<dyn Inlet>) -> bool {
 }
 
 impl Seat {
-    fn new() -> Self {
-        Self { born: fork_generation(), thread: std::thread::current(), state: AtomicU8::new(AWAKE), event: OnceLock::new() }
+    fn new(born: u32) -> Self {
+        Self { born, thread: std::thread::current(), state: AtomicU8::new(AWAKE), event: OnceLock::new() }
     }
 
     fn park(&self) {
@@ -177,32 +181,17 @@ impl Wake for Seat {
 
 #[cfg(test)]
 mod tests {
-    use nix::sys::wait::{WaitStatus, waitpid};
-    use nix::unistd::{ForkResult, fork};
-
     use super::*;
-
-    fn event() -> Option<i32> {
-        use std::os::fd::AsRawFd;
-        SEAT.with_borrow(|seat| seat.as_ref().and_then(|seat| seat.event()).map(|event| event.as_fd().as_raw_fd()))
-    }
 
     #[test]
     fn r15_a_child_does_not_take_the_wakes_of_its_parent() {
-        wait(std::future::ready(()));
-        let parents = event();
-        // SAFETY: the child looks at what its own thread has, and ends.
-        match unsafe { fork() }.unwrap() {
-            ForkResult::Child => {
-                wait(std::future::ready(()));
-                let own =
-                    SEAT.with_borrow(|seat| seat.as_ref().is_some_and(|seat| seat.born == fork_generation() && seat.event.get().is_none()));
-                // SAFETY: nothing of the parent's may run here.
-                unsafe { nix::libc::_exit(i32::from(!own)) };
-            }
-            ForkResult::Parent { child } => assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0)),
-        }
-        wait(std::future::ready(()));
-        assert!(parents.is_some() && event() == parents, "the parent keeps its own");
+        let parents = seat_of(0);
+        assert!(parents.event().is_some());
+        SEAT.set(Some(parents.clone()));
+        let again = seat_of(0);
+        assert!(Arc::ptr_eq(&parents, &again), "the parent keeps its own");
+        SEAT.set(Some(again));
+        let childs = seat_of(1);
+        assert!(!Arc::ptr_eq(&parents, &childs) && childs.event.get().is_none(), "the child gets another, with an event of its own");
     }
 }

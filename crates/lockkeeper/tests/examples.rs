@@ -103,6 +103,12 @@ fn hold_says_that_it_was_granted_and_ends_with_its_input() {
     assert!(lines[0].contains("granted"), "{lines:?}");
 }
 
+#[test]
+fn convert_writes_goes_back_and_stays_as_a_reader() {
+    let lines = lines(&example("convert", &[]).output().unwrap());
+    assert_eq!(lines, ["upgradable", "writing", "upgradable", "reading"]);
+}
+
 /// A server, ended with the test.
 struct Server(std::process::Child);
 

@@ -270,14 +270,15 @@ impl Shared {
         };
         let converting = if state.waits.is_empty() { None } else { state.waits.iter_mut().find(|(_, w)| w.converts == Some(hold)) };
         if let Some((_, waiting)) = converting {
-            // The thread shares the open file description: the locks go when it has let go of it too.
+            // The thread shares the open file description, and may be changing its locks.
             let (left, told) = tokio::sync::oneshot::channel();
             waiting.left.push(left);
             waiting.wait.stop();
             drop(state);
-            drop(file);
             return Answer::later(async move {
                 let _ = told.await;
+                // Closing frees it only once the thread has closed its own, and every child that was forked meanwhile.
+                let _ = wire::unlock_all(&file);
                 End::Freed
             });
         }
