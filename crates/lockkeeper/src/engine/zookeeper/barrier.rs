@@ -113,7 +113,11 @@ async fn enter(shared: &Shared, dir: &str, ours: &str, id: ClaimId, members: u32
             continue;
         }
         match ask(shared, Request::Exists { path: path.clone(), watch: false }).await {
-            Ok(Reply::Stat(stat)) if stat.ephemeral_owner == session => {}
+            Ok(Reply::Stat(stat)) if stat.ephemeral_owner == session => match shared.lock().members.get_mut(&id) {
+                // It may have been created in a session after the one in which it was asked for.
+                Some(member) => member.session = session,
+                None => return Err(lost()),
+            },
             // Of a session that is over, or will be: it must not count for us.
             Ok(_) => {
                 _ = ask(shared, Request::Delete { path: path.clone(), version: -1 }).await;
@@ -171,10 +175,10 @@ async fn leave(shared: &Shared, dir: &str, ours: &str, id: ClaimId) -> Result<bo
     Err(errors::unanswered())
 }
 
-/// Deletes the member's node until it is known to be gone, or its session is.
+/// Deletes the member's node until it is known to be gone, or no session is left. Nobody else's has its name, whose session it is of.
 async fn withdraw(shared: &Shared, dir: &str, ours: &str, member: Member) -> Result<bool> {
     let path = format!("{dir}/{ours}");
-    while member.session != 0 && session(shared) == member.session {
+    while member.session != 0 && session(shared) != 0 {
         match ask(shared, Request::Delete { path: path.clone(), version: -1 }).await {
             Ok(_) | Err(Fault::Code(Code::NO_NODE)) => return Ok(true),
             Err(Fault::Lost) => {}

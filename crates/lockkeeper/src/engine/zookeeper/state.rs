@@ -129,6 +129,8 @@ pub(super) struct State {
     pub(super) containers: bool,
     /// Calls that wait for the link.
     pub(super) parked: Vec<(Request, Caller)>,
+    /// Nobody connects any more: what is asked for from now on is not sent.
+    over: bool,
     /// Why the ensemble will not have us, for good.
     pub(super) refused: Option<Error>,
     /// The engine is being closed.
@@ -179,6 +181,7 @@ impl State {
             stuck: BTreeSet::new(),
             containers: true,
             parked: Vec::new(),
+            over: false,
             refused: None,
             closing: false,
             diverges: None,
@@ -248,7 +251,10 @@ impl State {
     /// Sends a request for somebody who waits; without a link once there is one.
     pub(super) fn call(&mut self, request: Request) -> oneshot::Receiver<Result<Reply, Fault>> {
         let (sender, receiver) = oneshot::channel();
-        if self.up {
+        if self.over {
+            // Nobody waits for it yet, so it can be told at once.
+            _ = sender.send(Err(Fault::NotSent));
+        } else if self.up {
             self.send(&request, Ticket::Call(sender));
         } else {
             // Callers who have gone make room for others.
@@ -447,6 +453,7 @@ impl State {
 
     /// Fails everybody who waits: the engine is closed or refused.
     pub(super) fn give_up_calls(&mut self) {
+        self.over = true;
         for (_, sender) in std::mem::take(&mut self.parked) {
             self.outbox.calls.push((sender, Err(Fault::NotSent)));
         }

@@ -164,7 +164,9 @@ impl Contender {
     }
 
     pub(super) fn limit_changed(&mut self, out: &mut Vec<Action>) {
-        if matches!(self.phase, Phase::Full(_) | Phase::Queueing(_) | Phase::Listing(_)) {
+        // Who looks among counted permits may have read one half before the change: its event does not come twice.
+        let looks = self.phase == Phase::Looking && self.counts().is_some();
+        if looks || matches!(self.phase, Phase::Full(_) | Phase::Queueing(_) | Phase::Listing(_)) {
             self.list(out);
         }
     }

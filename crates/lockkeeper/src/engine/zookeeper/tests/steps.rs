@@ -118,3 +118,15 @@ fn a_session_is_not_ended_under_a_member_of_a_barrier_nor_while_a_delete_is_aske
     state.claim_reply(a.id, Step::Delete(own), Ok(Reply::Nothing));
     assert!(state.claims.is_empty());
 }
+
+#[test]
+fn what_is_asked_for_when_nobody_connects_any_more_is_answered_at_once() {
+    let mut state = state();
+    state.disconnected();
+    let mut before = state.call(Request::Exists { path: "/x".to_owned(), watch: false });
+    state.give_up_calls();
+    let mut after = state.call(Request::Exists { path: "/x".to_owned(), watch: false });
+    assert!(matches!(after.try_recv(), Ok(Err(Fault::NotSent))));
+    assert!(before.try_recv().is_err(), "who waited before is told with the others, when the state is not locked");
+    assert!(matches!(&state.outbox.calls[..], [(_, Err(Fault::NotSent))]));
+}
