@@ -113,8 +113,11 @@ pub(crate) fn expand<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<PathBuf>, CheckE
         let cannot = |e| ReadError::Io(path.to_owned(), e);
         let before = files.len();
         for entry in fs::read_dir(path).map_err(cannot)? {
-            let file = entry.map_err(cannot)?.path();
-            if file.extension().is_some_and(|extension| extension == EXTENSION) {
+            let entry = entry.map_err(cannot)?;
+            let file = entry.path();
+            // A process that ended between the making of its file and its first byte has said nothing.
+            let begun = entry.metadata().map_or(true, |about| about.len() > 0);
+            if begun && file.extension().is_some_and(|extension| extension == EXTENSION) {
                 files.push(file);
             }
         }

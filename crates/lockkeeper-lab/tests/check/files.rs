@@ -282,6 +282,17 @@ fn what_cannot_be_judged_is_one_line_and_64() {
 }
 
 #[test]
+fn a_process_that_ended_before_its_first_byte_has_said_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    put(dir.path(), "a.lkh", &header(1), &held(1, [1, 2, 3, 4]));
+    let nothing = dir.path().join("b.lkh");
+    std::fs::write(&nothing, "").unwrap();
+    assert_eq!(run(&[text(dir.path())]).0, 0, "beside others of its run");
+    let (code, _, err) = run(&[text(&nothing)]);
+    assert!(code == 64 && err.contains("it is empty"), "{code} {err}");
+}
+
+#[test]
 fn two_names_of_one_id_cannot_be_judged() {
     let dir = tempfile::tempdir().unwrap();
     let name =
