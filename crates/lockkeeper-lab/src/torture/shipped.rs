@@ -211,7 +211,8 @@ impl Worker {
             (Way::Up, Grip::Upgradable(mut guard)) => {
                 if let (Ok(writing), Some(read)) = (guard.upgrade().timeout(Duration::from_secs(5)).await, read) {
                     let token = token(&writing);
-                    if self.check(turn, &writing) {
+                    // The reader's token may have been refused, so that nothing was read; the writer's is a newer one.
+                    if read.0.is_some() && self.check(turn, &writing) {
                         self.effect(turn, true, token, Some(read)).await;
                     }
                 }
