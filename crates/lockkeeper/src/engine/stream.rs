@@ -1,9 +1,10 @@
-//! The byte stream below a connection: TCP, a unix socket, or TLS over TCP.
+//! The byte stream below a connection: TCP, a unix socket, or TLS over TCP; and how it is lent to callers that read.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -111,6 +112,43 @@ impl Writer {
             Self::Tcp(_) | Self::Unix(_) => Poll::Ready(Ok(())),
             Self::Tls(stream) => with_tls(stream, |stream| stream.poll_flush(cx)),
         }
+    }
+}
+
+/// A connection's socket as it is lent to a caller that waits for an answer.
+pub(crate) struct Lent {
+    /// `None` on TLS, where the driver reads.
+    socket: Option<Arc<OwnedFd>>,
+    /// A thread waits on it.
+    watched: AtomicBool,
+}
+
+impl Lent {
+    pub(crate) fn new(socket: Option<Arc<OwnedFd>>) -> Self {
+        Self { socket, watched: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn socket(&self) -> Option<&Arc<OwnedFd>> {
+        self.socket.as_ref()
+    }
+
+    /// Makes the calling thread the one that waits on it, unless there is one.
+    pub(crate) fn watch(&self) -> bool {
+        !self.watched.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn unwatch(&self) {
+        self.watched.store(false, Ordering::Release);
+    }
+}
+
+/// The reader's place, for a caller; `None`: somebody else reads, and the caller is not patient enough to wait for that.
+pub(crate) fn input_for_caller<T>(input: &Mutex<T>, patient: bool) -> Option<MutexGuard<'_, T>> {
+    match input.try_lock() {
+        Ok(input) => Some(input),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) if patient => Some(input.lock().unwrap_or_else(PoisonError::into_inner)),
+        Err(TryLockError::WouldBlock) => None,
     }
 }
 

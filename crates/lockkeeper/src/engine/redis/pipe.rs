@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
 use super::resp::{Command, Value, parse};
-use crate::engine::stream::{Reader, Stream, Writer};
+use crate::engine::stream::{Lent, Reader, Stream, Writer, input_for_caller};
 use crate::engine::{Inlet, Took};
 
 /// How much is read at once.
@@ -53,10 +53,7 @@ struct Shared {
     state: Mutex<State>,
     /// Locked by whoever reads; the state is locked inside it, and never the other way round.
     input: Mutex<Input>,
-    /// The socket as callers read it; `None` on TLS, where the driver reads.
-    socket: Option<Arc<OwnedFd>>,
-    /// A thread waits on it.
-    watched: AtomicBool,
+    lent: Lent,
     /// The driver came while a caller read: that one calls it when it is done.
     missed: AtomicBool,
 }
@@ -98,7 +95,7 @@ struct Waiting {
 impl Pipe {
     /// The pipe over a fresh stream, and the driver that has to be polled for as long as the pipe is used.
     pub(super) fn new(stream: Stream, reply_within: Duration, on_push: OnPush) -> (Self, impl Future<Output = String> + Send + 'static) {
-        let socket = stream.socket();
+        let lent = Lent::new(stream.socket());
         let (reader, writer, direct) = stream.split();
         let state = State {
             writer: direct,
@@ -113,8 +110,8 @@ impl Pipe {
             ended: None,
         };
         let input = Input { scratch: vec![0; READ_BYTES], bytes: Vec::new(), read: 0, on_push, failed: None };
-        let (watched, missed) = (AtomicBool::new(false), AtomicBool::new(false));
-        let pipe = Self(Arc::new(Shared { state: Mutex::new(state), input: Mutex::new(input), socket, watched, missed }));
+        let missed = AtomicBool::new(false);
+        let pipe = Self(Arc::new(Shared { state: Mutex::new(state), input: Mutex::new(input), lent, missed }));
         let timer = Box::pin(tokio::time::sleep(reply_within / 4));
         let driver = Driver { pipe: pipe.clone(), reader, writer, reply_within, timer };
         (pipe, driver.run())
@@ -122,7 +119,7 @@ impl Pipe {
 
     /// Where its replies come in, for callers that wait for one.
     pub(super) fn inlet(&self) -> Option<Arc<dyn Inlet>> {
-        self.0.socket.as_ref()?;
+        self.0.lent.socket()?;
         Some(self.0.clone())
     }
 
@@ -253,25 +250,20 @@ impl Shared {
 
 impl Inlet for Shared {
     fn socket(&self) -> Option<&Arc<OwnedFd>> {
-        self.socket.as_ref()
+        self.lent.socket()
     }
 
     fn watch(&self) -> bool {
-        !self.watched.swap(true, Ordering::AcqRel)
+        self.lent.watch()
     }
 
     fn unwatch(&self) {
-        self.watched.store(false, Ordering::Release);
+        self.lent.unwatch();
     }
 
     fn take(&self, patient: bool) -> Took {
-        let Some(socket) = &self.socket else { return Took::Over };
-        let mut input = match self.input.try_lock() {
-            Ok(input) => input,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) if patient => self.input.lock().unwrap_or_else(PoisonError::into_inner),
-            Err(TryLockError::WouldBlock) => return Took::Nothing,
-        };
+        let Some(socket) = self.lent.socket() else { return Took::Over };
+        let Some(mut input) = input_for_caller(&self.input, patient) else { return Took::Nothing };
         let took = self.read(socket, &mut input);
         drop(input);
         self.make_up();

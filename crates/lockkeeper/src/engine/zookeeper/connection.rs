@@ -6,24 +6,20 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 
 use super::session::{Role, Shared};
 use super::wire::{Frames, closed};
 use crate::clock::Ticks;
-use crate::engine::stream::Reader;
+use crate::engine::stream::{Lent, Reader, input_for_caller};
 use crate::engine::{Inlet, Took};
 
 /// See the module.
 pub(super) struct Connection {
     shared: Weak<Shared>,
     input: Mutex<Input>,
-    /// The socket as callers read it; `None` on TLS, where the driver reads.
-    socket: Option<Arc<OwnedFd>>,
-    /// A thread waits on it.
-    watched: AtomicBool,
+    lent: Lent,
 }
 
 struct Input {
@@ -38,12 +34,12 @@ struct Input {
 impl Connection {
     pub(super) fn new(shared: &Arc<Shared>, socket: Option<Arc<OwnedFd>>, frames: Frames) -> Arc<Self> {
         let input = Input { frames, last_heard: shared.clock.now(), over: false, failed: None };
-        Arc::new(Self { shared: Arc::downgrade(shared), input: Mutex::new(input), socket, watched: AtomicBool::new(false) })
+        Arc::new(Self { shared: Arc::downgrade(shared), input: Mutex::new(input), lent: Lent::new(socket) })
     }
 
     /// Whether callers can read it.
     pub(super) fn is_shared(&self) -> bool {
-        self.socket.is_some()
+        self.lent.socket().is_some()
     }
 
     fn input(&self) -> MutexGuard<'_, Input> {
@@ -110,25 +106,20 @@ fn deal(mut input: MutexGuard<'_, Input>, shared: &Shared, role: Role) -> io::Re
 
 impl Inlet for Connection {
     fn socket(&self) -> Option<&Arc<OwnedFd>> {
-        self.socket.as_ref()
+        self.lent.socket()
     }
 
     fn watch(&self) -> bool {
-        !self.watched.swap(true, Ordering::AcqRel)
+        self.lent.watch()
     }
 
     fn unwatch(&self) {
-        self.watched.store(false, Ordering::Release);
+        self.lent.unwatch();
     }
 
     fn take(&self, patient: bool) -> Took {
-        let (Some(socket), Some(shared)) = (&self.socket, self.shared.upgrade()) else { return Took::Over };
-        let mut input = match self.input.try_lock() {
-            Ok(input) => input,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) if patient => self.input(),
-            Err(TryLockError::WouldBlock) => return Took::Nothing,
-        };
+        let (Some(socket), Some(shared)) = (self.lent.socket(), self.shared.upgrade()) else { return Took::Over };
+        let Some(mut input) = input_for_caller(&self.input, patient) else { return Took::Nothing };
         if input.over {
             return Took::Over;
         }
