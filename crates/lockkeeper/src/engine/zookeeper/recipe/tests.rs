@@ -61,6 +61,22 @@ fn wander(world: &World, walks: u64) {
 
 const LEAVE: &[Input] = &[Input::Leave];
 
+/// One claim's machine, stepped by hand: what it is told, and what it wants done then.
+fn stepping(want: Want, tries: bool) -> impl FnMut(Input) -> Vec<Action> {
+    let mut machine = Contender::new(want, tries);
+    move |input| {
+        let mut out = Vec::new();
+        machine.step(input, &mut out);
+        out
+    }
+}
+
+/// The list shows these nodes.
+fn listed(names: &[&String]) -> Input {
+    let children = names.iter().map(|name| Child::read(name).unwrap()).collect();
+    Input::Listed(Ok(Listing { children, mzxid: 1, limit: None }))
+}
+
 #[test]
 fn two_mutexes_exclude_each_other_in_every_history_with_a_lost_link() {
     let states = explore(World::new(&[(Want::Exclusive, false, LEAVE), (Want::Exclusive, false, LEAVE)], 1));
@@ -182,17 +198,11 @@ fn a_conversion_asked_for_while_the_link_is_down_in_every_history() {
 
 #[test]
 fn an_upgrade_that_may_not_look_is_refused_and_leaves_nothing() {
-    let mut machine = Contender::new(Want::Upgradable, false);
-    let mut step = |input| {
-        let mut out = Vec::new();
-        machine.step(input, &mut out);
-        out
-    };
+    let mut step = stepping(Want::Upgradable, false);
     let (reader, writer) = ("_c_A-__READ__0000000000".to_owned(), "_c_a-__WRIT__0000000001".to_owned());
-    let children = vec![Child::read(&reader).unwrap()];
     step(Input::LinkUp);
-    step(Input::Created(Ok(Node::new(reader, 0, Some(2)))));
-    step(Input::Listed(Ok(Listing { children, mzxid: 1, limit: None })));
+    step(Input::Created(Ok(Node::new(reader.clone(), 0, Some(2)))));
+    step(listed(&[&reader]));
     assert_eq!(step(Input::Proven), [Action::Say(Say::Granted { number: 2 })]);
     assert_eq!(step(Input::Turn(Turn::Up)), [Action::CreateWriter]);
     step(Input::Created(Ok(Node::new(writer.clone(), 1, Some(3)))));
@@ -202,17 +212,11 @@ fn an_upgrade_that_may_not_look_is_refused_and_leaves_nothing() {
 
 #[test]
 fn an_upgrade_whose_create_was_lost_is_refused_when_nobody_says_what_became_of_it() {
-    let mut machine = Contender::new(Want::Upgradable, false);
-    let mut step = |input| {
-        let mut out = Vec::new();
-        machine.step(input, &mut out);
-        out
-    };
+    let mut step = stepping(Want::Upgradable, false);
     let reader = "_c_A-__READ__0000000000".to_owned();
-    let children = vec![Child::read(&reader).unwrap()];
     step(Input::LinkUp);
     step(Input::Created(Ok(Node::new(reader.clone(), 0, Some(2)))));
-    step(Input::Listed(Ok(Listing { children, mzxid: 1, limit: None })));
+    step(listed(&[&reader]));
     step(Input::Proven);
     step(Input::Turn(Turn::Up));
     step(Input::LinkDown);
@@ -223,17 +227,11 @@ fn an_upgrade_whose_create_was_lost_is_refused_when_nobody_says_what_became_of_i
 
 #[test]
 fn a_release_whose_answer_is_lost_with_the_session_gave_back_what_was_ours() {
-    let mut machine = Contender::new(Want::Exclusive, false);
-    let mut step = |input| {
-        let mut out = Vec::new();
-        machine.step(input, &mut out);
-        out
-    };
+    let mut step = stepping(Want::Exclusive, false);
     let node = "_c_a-lock-0000000000".to_owned();
-    let children = vec![Child::read(&node).unwrap()];
     step(Input::LinkUp);
     step(Input::Created(Ok(Node::new(node.clone(), 0, Some(2)))));
-    step(Input::Listed(Ok(Listing { children, mzxid: 1, limit: None })));
+    step(listed(&[&node]));
     step(Input::Proven);
     assert_eq!(step(Input::Leave), [Action::Delete(node)]);
     step(Input::LinkDown);
@@ -242,42 +240,28 @@ fn a_release_whose_answer_is_lost_with_the_session_gave_back_what_was_ours() {
 
 #[test]
 fn an_upgrade_looks_past_a_writer_that_its_server_shows_and_the_quorum_does_not_have() {
-    let mut machine = Contender::new(Want::Upgradable, false);
-    let mut step = |input| {
-        let mut out = Vec::new();
-        machine.step(input, &mut out);
-        out
-    };
+    let mut step = stepping(Want::Upgradable, false);
     let [own, other, reads, writer, guard] =
         ["A-__READ__0000000000", "b-lock-0000000001", "c-__READ__0000000002", "a-__WRIT__0000000003", "a-__WRIT__0000000000"]
             .map(|name| format!("_c_{name}"));
-    let list = |names: &[&String]| {
-        let children = names.iter().map(|name| Child::read(name).unwrap()).collect();
-        Input::Listed(Ok(Listing { children, mzxid: 1, limit: None }))
-    };
     step(Input::LinkUp);
     step(Input::Created(Ok(Node::new(own.clone(), 0, Some(2)))));
-    step(list(&[&own]));
+    step(listed(&[&own]));
     step(Input::Proven);
     step(Input::Turn(Turn::Up));
     step(Input::Created(Ok(Node::new(writer.clone(), 3, Some(5)))));
     let all = [&own, &other, &reads, &writer];
-    assert_eq!(step(list(&all)), [Action::Whose(reads.clone())]);
+    assert_eq!(step(listed(&all)), [Action::Whose(reads.clone())]);
     assert_eq!(step(Input::Whose { name: reads.clone(), seen: Seen::Here(4), ours: true }), [Action::List]);
-    assert_eq!(step(list(&all)), [Action::Peek(other.clone())]);
+    assert_eq!(step(listed(&all)), [Action::Peek(other.clone())]);
     assert_eq!(step(Input::Peeked(other.clone(), Seen::Here(3))), [Action::Guard { node: guard, behind: vec![other.clone()] }]);
     assert_eq!(step(Input::Guarded(Err(Code::NO_NODE), Some(other.clone()))), [Action::List]);
-    assert_eq!(step(list(&all)), [Action::Watch(reads.clone()), Action::Say(Say::TurnWaits)]);
+    assert_eq!(step(listed(&all)), [Action::Watch(reads.clone()), Action::Say(Say::TurnWaits)]);
 }
 
 #[test]
 fn an_upgrade_stands_in_for_the_mutex_and_for_the_writer_that_keeps_curators_readers_out() {
-    let mut machine = Contender::new(Want::Upgradable, false);
-    let mut step = |input| {
-        let mut out = Vec::new();
-        machine.step(input, &mut out);
-        out
-    };
+    let mut step = stepping(Want::Upgradable, false);
     let [own, mutex, ours, writes, last, writer, guard] = [
         "A-__READ__0000000000",
         "b-lock-0000000001",
@@ -288,24 +272,20 @@ fn an_upgrade_stands_in_for_the_mutex_and_for_the_writer_that_keeps_curators_rea
         "a-__WRIT__0000000000",
     ]
     .map(|name| format!("_c_{name}"));
-    let list = |names: &[&String]| {
-        let children = names.iter().map(|name| Child::read(name).unwrap()).collect();
-        Input::Listed(Ok(Listing { children, mzxid: 1, limit: None }))
-    };
     step(Input::LinkUp);
     step(Input::Created(Ok(Node::new(own.clone(), 0, Some(2)))));
-    step(list(&[&own]));
+    step(listed(&[&own]));
     step(Input::Proven);
     step(Input::Turn(Turn::Up));
     step(Input::Created(Ok(Node::new(writer.clone(), 5, Some(7)))));
     let all = [&own, &mutex, &ours, &writes, &last, &writer];
-    assert_eq!(step(list(&all)), [Action::Whose(ours.clone())], "the writer keeps the last one out, whosever it is");
+    assert_eq!(step(listed(&all)), [Action::Whose(ours.clone())], "the writer keeps the last one out, whosever it is");
     assert_eq!(step(Input::Whose { name: ours.clone(), seen: Seen::Here(4), ours: true }), [Action::List]);
-    assert_eq!(step(list(&all)), [Action::Peek(mutex.clone())]);
+    assert_eq!(step(listed(&all)), [Action::Peek(mutex.clone())]);
     let behind = vec![mutex.clone(), writes.clone()];
     assert_eq!(step(Input::Peeked(mutex.clone(), Seen::Here(3))), [Action::Guard { node: guard, behind }]);
     assert_eq!(step(Input::Guarded(Err(Code::NO_NODE), Some(writes.clone()))), [Action::List]);
-    assert_eq!(step(list(&all)), [Action::Whose(last.clone())], "it may read since the writer has gone");
+    assert_eq!(step(listed(&all)), [Action::Whose(last.clone())], "it may read since the writer has gone");
 }
 
 #[test]
@@ -363,12 +343,7 @@ fn great_and_small_claims_for_permits_in_many_long_histories_with_lost_links() {
 
 #[test]
 fn z2_a_create_in_doubt_stays_in_doubt_while_the_server_does_not_say_what_there_is() {
-    let mut machine = Contender::new(Want::Exclusive, false);
-    let mut step = |input| {
-        let mut out = Vec::new();
-        machine.step(input, &mut out);
-        out
-    };
+    let mut step = stepping(Want::Exclusive, false);
     assert_eq!(step(Input::LinkUp), [Action::Create, Action::List]);
     step(Input::LinkDown);
     assert_eq!(step(Input::LinkUp), [Action::Find { writer: false }]);
