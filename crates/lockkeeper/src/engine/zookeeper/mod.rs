@@ -8,6 +8,7 @@
 //! | `jute`, `proto`, `wire` | the protocol: encoding, messages, dialling a server |
 //! | `connection`, `patience` | a connection as its driver and callers read it; how long an answer is waited for |
 //! | `state`, `claims`, `observe`, `session` | the session: what it knows, its claims, its observers, its driver |
+//! | `net` | holds and places are looked at again: the net under a lost wake-up |
 //! | `read`, `latch`, `barrier`, `limit`, `write`, `ask` | who holds and who waits; latches; barriers; a semaphore's limit; what a holder writes; asking it to let go |
 //!
 //! The protocol is spoken here, and not through a client library, because the recipes need what libraries hide: replies,
@@ -24,6 +25,7 @@ mod jute;
 mod latch;
 mod layout;
 mod limit;
+mod net;
 mod observe;
 pub(crate) mod options;
 pub(crate) mod path;
@@ -48,8 +50,6 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use self::options::{Layout, Options};
-use self::proto::{Code, Reply, Request};
-use self::recipe::{Input, Seen};
 use self::session::{Shared, drive};
 use self::state::Fault;
 use super::{Answer, Attempt, Change, Claim, Context, End, Engine, Inlet, Line, Membership, Query, Released, Renewal, WatchId, Write};
@@ -264,7 +264,7 @@ impl Engine for ZooKeeper {
     fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Attempt>> {
         let claims = claims.to_vec();
         match self.shared() {
-            Ok(shared) => Answer::later(async move { recheck(&shared, &claims).await }),
+            Ok(shared) => Answer::later(async move { net::recheck(&shared, &claims).await }),
             Err(error) => Answer::Now(claims.iter().map(|_| Attempt::Failed(error.clone())).collect()),
         }
     }
@@ -431,96 +431,4 @@ async fn renew(shared: &Shared, leases: &[LeaseId]) -> Vec<Renewal> {
         }
     };
     leases.iter().map(one).collect()
-}
-
-/// How many claims are asked about in one message: at the longest names that is less than a server takes.
-const ASKED_AT_ONCE: usize = 256;
-
-/// Asks the quorum whether the holds' nodes are there, and looks whether the nodes that places wait for still are.
-async fn recheck(shared: &Shared, claims: &[ClaimId]) -> Vec<Attempt> {
-    let mut waits = false;
-    for part in claims.chunks(ASKED_AT_ONCE) {
-        if !look_at_holds(shared, part).await {
-            return claims.iter().map(|_| Attempt::Unknown(errors::unanswered())).collect();
-        }
-        {
-            let mut state = shared.lock();
-            part.iter().for_each(|id| state.look_again(*id));
-        }
-        waits |= look_at_places(shared, part).await;
-    }
-    // Nor is a place waited for behind a node of our own that nobody here knows.
-    if waits && let Ok(Reply::Children(paths)) = read::ask(shared, Request::GetEphemerals { prefix: shared.options.root() }).await {
-        shared.lock().drop_leftovers(&paths);
-    }
-    let state = shared.lock();
-    claims.iter().map(|id| state.stands(*id)).collect()
-}
-
-/// Whether the quorum has answered.
-async fn look_at_holds(shared: &Shared, claims: &[ClaimId]) -> bool {
-    loop {
-        let (nodes, checks): (Vec<_>, Vec<_>) = {
-            let state = shared.lock();
-            let entries = claims.iter().filter_map(|id| Some((*id, state.claims.get(id)?)));
-            let nodes =
-                entries.flat_map(|(id, entry)| entry.machine.rests_on().into_iter().map(move |name| (id, &entry.dir, name.to_owned())));
-            nodes.map(|(id, dir, name)| ((id, name.clone()), Request::Check { path: format!("{dir}/{name}"), version: -1 })).unzip()
-        };
-        if nodes.is_empty() {
-            return true;
-        }
-        let replies = match read::ask(shared, Request::Multi(checks)).await {
-            Ok(Reply::Many(replies)) => replies,
-            Ok(_) => return true,
-            Err(_) => return false,
-        };
-        let gone = replies.iter().position(|r| *r == Err(Code::NO_NODE));
-        let Some((id, name)) = gone.and_then(|at| nodes.get(at)) else { return true };
-        shared.lock().step(*id, Input::Own(name.clone(), Err(Code::NO_NODE)));
-    }
-}
-
-/// The net under a lost wake-up, and under a server that shows what its ensemble does not have; answers whether there are any places.
-async fn look_at_places(shared: &Shared, claims: &[ClaimId]) -> bool {
-    let (places, reads): (Vec<_>, Vec<_>) = {
-        let state = shared.lock();
-        let waiting = claims.iter().filter_map(|id| {
-            let (id, entry, before) = state.waits(*id)?;
-            Some(((id, before.to_owned()), Request::GetData { path: format!("{}/{before}", entry.dir), watch: false }))
-        });
-        waiting.unzip()
-    };
-    if places.is_empty() {
-        return false;
-    }
-    let Ok(Reply::Many(replies)) = read::ask(shared, Request::MultiRead(reads)).await else { return true };
-    let (there, checks): (Vec<_>, Vec<_>) = {
-        let mut state = shared.lock();
-        let mut there = Vec::new();
-        for ((id, name), reply) in places.into_iter().zip(replies) {
-            match reply {
-                Err(Code::NO_NODE) => state.step(id, Input::Watched(name, Seen::Gone)),
-                // It looked like a contender before its first child came.
-                Ok(Reply::Data(_, stat)) if stat.is_directory() => state.step(id, Input::Watched(name, Seen::NoContender)),
-                _ => there.push((id, name)),
-            }
-        }
-        let check = |(id, name): (ClaimId, String)| {
-            let path = format!("{}/{name}", state.claims.get(&id)?.dir);
-            Some(((id, name), Request::Check { path, version: -1 }))
-        };
-        there.into_iter().filter_map(check).unzip()
-    };
-    if checks.is_empty() {
-        return true;
-    }
-    // This server shows them; whether they are there is what the quorum says.
-    if let Ok(Reply::Many(replies)) = read::ask(shared, Request::Multi(checks)).await {
-        let gone = replies.iter().position(|part| *part == Err(Code::NO_NODE));
-        if let Some((id, name)) = gone.and_then(|at| there.get(at)) {
-            shared.lock().doubt(*id, name);
-        }
-    }
-    true
 }
