@@ -13,12 +13,14 @@ use super::cost::{self, Sample};
 use super::crew::{self, CRASH, Crew};
 use super::excuse::Excuses;
 use super::fault::{ANYWHERE, CROWD, Fault, Hits, KILL, ON_REQUEST, STARVE, STOP};
-use super::liveness::{LIVENESS, Liveness, SLACK};
+use super::liveness::{LIVENESS, SLACK};
 use super::nemesis::{self, Planned};
 use super::orders::Orders;
 use super::pulse::Pulse;
+use super::starvation::Fair;
 use super::timetable::{Step, Timetable};
 use super::verdict::{Outcome, Verdict};
+use super::waiting::{self, Waited};
 use super::{Conviction, Options, Subject, picture, resource};
 use crate::check;
 use crate::history::{Record, Role, What, Writer, WriterOptions};
@@ -241,13 +243,13 @@ impl Run {
         // The files are read one after the other: what happened meanwhile is in one of them and not yet in another.
         let begun = Writer::now();
         // Histories that cannot be read now are read at the end, where it is an error.
-        let Ok((report, convictions)) = self.findings() else { return false };
+        let Ok((report, waited)) = self.findings() else { return false };
         let checked = report.violations.iter().filter(|v| v.at < begun).map(|v| v.class.as_str());
-        checked.chain(convictions.iter().map(|c| c.class)).any(|class| broken.convicted_by.contains(&class))
+        checked.chain(waited.convictions.iter().map(|c| c.class)).any(|class| broken.convicted_by.contains(&class))
     }
 
     /// What the histories say, as far as they are written.
-    fn findings(&self) -> Result<(check::Report, Vec<Conviction>), check::CheckError> {
+    fn findings(&self) -> Result<(check::Report, Waited), check::CheckError> {
         let recovery = self.arena.about().recovery;
         let options = check::Options {
             recovery: Some(recovery),
@@ -261,12 +263,18 @@ impl Run {
         };
         let dir = self.scratch.path();
         let report = check::check_files(&[dir], options)?;
-        let mut convictions = Liveness::judge(recovery, &self.pulse, dir)?;
+        let mut waited = waiting::judge(recovery, self.fair(), &self.pulse, dir)?;
         if self.happened.contains_key(CROWD) {
-            convictions.extend(cost::judge(&self.samples, dir)?);
+            waited.convictions.extend(cost::judge(&self.samples, dir)?);
         }
-        convictions.extend_from_slice(&self.crashes);
-        Ok((report, convictions))
+        waited.convictions.extend_from_slice(&self.crashes);
+        Ok((report, waited))
+    }
+
+    /// How many may pass one who waits, where a line keeps the order.
+    fn fair(&self) -> Fair {
+        let (about, ours) = (self.arena.about(), self.options.client == Subject::Shipped);
+        Fair::among(self.size.clients, self.size.tasks, ours, [about.fair, about.fair_permits])
     }
 
     /// Starts a client, or a killed one again under a new history.
@@ -430,7 +438,7 @@ impl Run {
 
     fn judge(&mut self) -> Result<Verdict, String> {
         let about = self.arena.about();
-        let (report, mut convictions) = self.findings().map_err(|e| {
+        let (report, Waited { mut convictions, passed_most }) = self.findings().map_err(|e| {
             self.scratch.disable_cleanup(true);
             format!("{e}; histories kept in {}", self.scratch.path().display())
         })?;
@@ -452,6 +460,7 @@ impl Run {
             left_out: self.left_out(),
             report,
             convictions,
+            passed: (passed_most, self.fair().shown()),
         };
         let verdict = Verdict::new(outcome, &self.excuses);
         if !verdict.has_violations() {

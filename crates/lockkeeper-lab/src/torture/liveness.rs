@@ -2,13 +2,11 @@
 //! wait within T. Deaths are judged by the checker as well; a wake-up that was lost only here.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
 use std::time::Duration;
 
 use super::Conviction;
 use super::pulse::Pulse;
-use crate::check::{self, CheckError};
-use crate::history::{Flags, Item, LockId, Merge, Record, Role, State, What};
+use crate::history::{Flags, LockId, Record, What};
 
 /// The word for it.
 pub(super) const LIVENESS: &str = "liveness";
@@ -50,38 +48,18 @@ impl<'a> Liveness<'a> {
         }
     }
 
-    /// Judges the histories in a directory; `pulse` knows when processors were short.
-    pub(super) fn judge(promised: Duration, pulse: &'a Pulse, dir: &Path) -> Result<Vec<Conviction>, CheckError> {
-        let files = check::expand(&[dir])?;
-        let mut merge = Merge::open(&files, 0)?;
-        let mut pids: HashMap<u64, Vec<u32>> = HashMap::new();
-        for (file, source) in (0..).zip(merge.sources()) {
-            if source.header.role == Role::Client {
-                pids.entry(u64::from(source.header.pid)).or_default().push(file);
-            }
-        }
-        let running = merge.sources().any(|s| s.header.role == Role::Nemesis && s.header.state == State::Open);
-        let mut judge = Self::new(promised, pulse);
-        let mut last = 0;
-        while let Some(item) = merge.next()? {
-            judge.names.extend(merge.new_names().into_iter().map(|(lock, label)| (lock, label.to_string())));
-            match item {
-                Item::Event(_, _, record) if matches!(record.what, What::Kill | What::Exit) => {
-                    pids.get(&record.number).into_iter().flatten().for_each(|file| judge.dies(*file, record.at));
-                }
-                Item::Event(file, _, record) => {
-                    judge.event(file, &record);
-                    last = record.at;
-                }
-                Item::End(..) => {}
-            }
-        }
-        // Where nobody writes any more nobody gets it either: histories that are still being written end now.
-        judge.all(if running { last.max(crate::history::Writer::now()) } else { last });
-        Ok(judge.found)
+    /// What a lock is called.
+    pub(super) fn name(&mut self, lock: LockId, name: String) {
+        self.names.insert(lock, name);
     }
 
-    fn event(&mut self, file: u32, record: &Record) {
+    /// Nothing more happens after this.
+    pub(super) fn finish(mut self, at: u64) -> Vec<Conviction> {
+        self.all(at);
+        self.found
+    }
+
+    pub(super) fn event(&mut self, file: u32, record: &Record) {
         match record.what {
             What::FaultBegin => {
                 self.all(record.at);
@@ -118,7 +96,7 @@ impl<'a> Liveness<'a> {
     }
 
     /// Whatever a process held or waited for is over.
-    fn dies(&mut self, file: u32, at: u64) {
+    pub(super) fn dies(&mut self, file: u32, at: u64) {
         for lock in self.locks.keys().copied().collect::<Vec<_>>() {
             self.look(lock, at);
             if let Some(lock) = self.locks.get_mut(&lock) {

@@ -26,9 +26,11 @@ mod raw;
 mod resource;
 mod resp;
 mod shipped;
+mod starvation;
 mod storm;
 mod timetable;
 mod verdict;
+mod waiting;
 
 pub use client::client_main;
 pub use controller::run;
@@ -108,11 +110,12 @@ pub fn list_clients(out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// What the checker of histories does not judge: `liveness`, a lock that nobody gets, `cost`, hand-offs that cost the server
-/// the more, the more wait, and `crash`, a client that ended by itself, or did not end when it was told to.
+/// What the checker of histories does not judge: `liveness`, a lock that nobody gets, `starvation`, a lock that one who waits never
+/// gets, `cost`, hand-offs that cost the server the more, the more wait, and `crash`, a client that ended by itself, or did not end
+/// when it was told to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conviction {
-    /// One of the three words.
+    /// One of the four words.
     pub class: &'static str,
     /// Of which lock; empty for all.
     pub name: String,

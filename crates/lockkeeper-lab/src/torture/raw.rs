@@ -43,6 +43,18 @@ impl GiveUp {
         self.ended.is_set() || Instant::now() >= self.until
     }
 
+    /// Sleeps, not beyond that.
+    pub(super) fn sleep(&self, time: Duration) {
+        let until = Instant::now() + time;
+        while !self.is_now() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            std::thread::sleep(left.min(TEND_EVERY));
+        }
+    }
+
     /// Tries again and again.
     pub(super) fn poll<T>(&self, every: Duration, mut attempt: impl FnMut() -> io::Result<Option<T>>) -> io::Result<Option<T>> {
         loop {

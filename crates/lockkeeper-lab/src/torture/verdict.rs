@@ -14,6 +14,7 @@ use super::crew::CRASH;
 use super::excuse::Excuses;
 use super::liveness::LIVENESS;
 use super::picture::Told;
+use super::starvation::STARVATION;
 use crate::check::{Class, Counts, Report};
 
 /// The last line, its keys in the order of docs/json.md.
@@ -30,6 +31,7 @@ struct Object<'a> {
     recovery_ms: Recovery,
     seed: u64,
     replay: &'a str,
+    passed_over: Passed,
 }
 
 /// What was found of one class.
@@ -48,6 +50,12 @@ struct Recovery {
     promised: Option<u64>,
 }
 
+#[derive(Serialize)]
+struct Passed {
+    max: u64,
+    promised: Option<u64>,
+}
+
 /// What a run came to, before it is judged.
 pub(super) struct Outcome {
     pub(super) about: About,
@@ -61,6 +69,8 @@ pub(super) struct Outcome {
     pub(super) left_out: Vec<String>,
     pub(super) report: Report,
     pub(super) convictions: Vec<Conviction>,
+    /// How many that asked later got a lock before one who waited, at most, and how many may.
+    pub(super) passed: (u64, Option<u64>),
     /// Why nothing could be learnt.
     pub(super) weak: Option<String>,
 }
@@ -82,7 +92,7 @@ impl Verdict {
             violations.extend(bad);
             expected.extend(fine);
         }
-        for class in [LIVENESS, COST, CRASH] {
+        for class in [LIVENESS, STARVATION, COST, CRASH] {
             for (all, fine) in [(&mut expected, true), (&mut violations, false)] {
                 let mut found = of.convictions.iter().filter(|c| c.class == class && excuses.expects_conviction(c) == fine);
                 let count = found.clone().count() as u64;
@@ -148,6 +158,7 @@ impl Verdict {
             recovery_ms: Recovery { p50: ms(recovery.p50()), max: ms(recovery.max()), promised: ms(self.of.report.recovery_promised_ns) },
             seed: self.of.seed,
             replay: &self.of.replay,
+            passed_over: Passed { max: self.of.passed.0, promised: self.of.passed.1 },
         };
         // Numbers and plain words: there is nothing that could not be written.
         serde_json::to_string(&object).unwrap_or_default()
@@ -179,6 +190,9 @@ impl Verdict {
             ms(self.of.report.recovery.p50()),
             ms(self.of.report.recovery.max())
         )?;
+        let (passed, may) = self.of.passed;
+        let may = may.map_or("no order is promised".to_owned(), |may| format!("{may} may"));
+        writeln!(out, "  passed while it waited: nobody by more than {passed} that asked later ({may})")?;
         if self.of.about.leases {
             writeln!(
                 out,
@@ -235,7 +249,14 @@ mod tests {
     }
 
     fn verdict(convictions: Vec<Conviction>) -> Verdict {
-        let about = About { engine: "file", class: lockkeeper::Class::Fenced, leases: false, recovery: Duration::ZERO };
+        let about = About {
+            engine: "file",
+            class: lockkeeper::Class::Fenced,
+            leases: false,
+            recovery: Duration::ZERO,
+            fair: false,
+            fair_permits: false,
+        };
         let outcome = Outcome {
             about,
             seed: 1,
@@ -246,6 +267,7 @@ mod tests {
             left_out: Vec::new(),
             report: Report::default(),
             convictions,
+            passed: (0, None),
             weak: Some("nothing was held".to_owned()),
         };
         Verdict::new(outcome, &Excuses::new(false, Duration::ZERO))
@@ -253,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_conviction_counts_also_where_nothing_was_ever_held() {
-        for class in [LIVENESS, COST, CRASH] {
+        for class in [LIVENESS, STARVATION, COST, CRASH] {
             let found = Conviction { class, name: String::new(), at: 1, sentence: "it is wrong".to_owned() };
             let convicted = verdict(vec![found]);
             let mut text = Vec::new();

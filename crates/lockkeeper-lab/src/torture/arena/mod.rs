@@ -23,6 +23,9 @@ pub(super) struct About {
     pub(super) leases: bool,
     /// T, the recovery that is promised after a death.
     pub(super) recovery: Duration,
+    /// Whether a line keeps the order of those who wait for a lock, and for permits.
+    pub(super) fair: bool,
+    pub(super) fair_permits: bool,
 }
 
 impl About {
@@ -31,7 +34,8 @@ impl About {
         let about = locks.describe();
         let _ = locks.close();
         let leases = about.leases || about.recovery > Duration::ZERO;
-        Ok(Self { engine: about.engine, class: about.class, leases, recovery: about.recovery })
+        let (fair, fair_permits) = (about.can.fair, about.can.fair_permits);
+        Ok(Self { engine: about.engine, class: about.class, leases, recovery: about.recovery, fair, fair_permits })
     }
 }
 

@@ -11,6 +11,7 @@ mod same_value;
 mod script_half_way;
 mod setnx_forever;
 mod setnx_then_expire;
+mod unbounded_backoff;
 mod watchdog_outlives;
 
 use std::io;
@@ -35,6 +36,7 @@ pub(super) const ALL: &[&Broken] = &[
     &late_push::THIS,
     &no_fencing::THIS,
     &lost_wakeup::THIS,
+    &unbounded_backoff::THIS,
 ];
 
 /// How often they ask again.
@@ -61,15 +63,16 @@ impl Base {
 
     /// `SET name value NX PX ttl` until it succeeds; believed in from before the request on.
     fn set_if_free(&mut self, name: &str, give_up: &GiveUp) -> io::Result<Option<Grant>> {
+        give_up.poll(EVERY, || self.try_to_set(name))
+    }
+
+    /// The same once.
+    fn try_to_set(&mut self, name: &str) -> io::Result<Option<Grant>> {
         self.name = name.to_owned();
         let ttl = TTL.as_millis().to_string();
-        let (wire, value) = (&mut self.wire, &self.value);
-        let attempt = || {
-            let before = Writer::now();
-            let set = wire.ask(&["SET", name, value, "NX", "PX", &ttl])?.is_ok();
-            Ok(set.then(|| Grant { token: 0, deadline: before + lease() }))
-        };
-        let got = give_up.poll(EVERY, attempt)?;
+        let before = Writer::now();
+        let set = self.wire.ask(&["SET", name, &self.value, "NX", "PX", &ttl])?.is_ok();
+        let got = set.then(|| Grant { token: 0, deadline: before + lease() });
         self.deadline = got.map_or(0, |g| g.deadline);
         Ok(got)
     }
