@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -76,13 +77,20 @@ pub struct Proxy {
     shared: Arc<Shared>,
     address: SocketAddr,
     stopping: Arc<AtomicBool>,
+    /// The socket on which it waits for connections: as a stream it can be shut down.
+    door: TcpStream,
     listener: Option<JoinHandle<()>>,
 }
 
 impl Proxy {
     /// A proxy on a free port of 127.0.0.1 in front of a port there.
     pub fn to(port: u16) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port is free");
+        Self::at(TcpListener::bind(("127.0.0.1", 0)).expect("a port is free"), port)
+    }
+
+    /// A proxy for whoever connects to `listener`, wherever that is, in front of a port of 127.0.0.1.
+    pub fn at(listener: TcpListener, port: u16) -> Self {
+        let door = OwnedFd::from(listener.try_clone().expect("a descriptor is free")).into();
         let address = listener.local_addr().expect("it is bound");
         let (shared, stopping) = (Arc::new(Shared::default()), Arc::new(AtomicBool::new(false)));
         let (ours, stop) = (shared.clone(), stopping.clone());
@@ -100,12 +108,17 @@ impl Proxy {
             }
         };
         let listener = std::thread::Builder::new().name("proxy".into()).spawn(accept).expect("a thread");
-        Self { shared, address, stopping, listener: Some(listener) }
+        Self { shared, address, stopping, door, listener: Some(listener) }
     }
 
     /// The port to connect to.
     pub fn port(&self) -> u16 {
         self.address.port()
+    }
+
+    /// The address to connect to.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Sets what happens to bytes of one direction from now on; `Fault::default()` lifts it.
@@ -177,8 +190,8 @@ impl Drop for Proxy {
         self.stopping.store(true, Ordering::SeqCst);
         self.shared.lock().closed = true;
         self.cut();
-        // Wakes the listener; if that fails it is awake.
-        let _ = TcpStream::connect(self.address);
+        // Wakes the listener, which may be where a connection of ours would not get; if that fails it is awake.
+        let _ = self.door.shutdown(Shutdown::Both);
         if let Some(listener) = self.listener.take() {
             // A listener that panicked has said so.
             let _ = listener.join();

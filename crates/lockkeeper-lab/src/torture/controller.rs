@@ -127,14 +127,12 @@ impl Run {
         let time = options.time.unwrap_or(Duration::from_secs(if broken.is_some() { 60 } else { 30 }));
         let mut arena = arena::open(&options.url, scratch.path())?;
         let faults: Vec<Fault> = ANYWHERE.into_iter().chain(arena.faults()).collect();
-        let chosen = choose(&options.faults, &faults).map_err(wrong)?;
+        let chosen = choose(&options.faults, &faults, &arena.left_out()).map_err(wrong)?;
         let plan = match broken.filter(|_| options.faults.is_empty()) {
             Some(broken) => nemesis::rounds(options.seed, time, broken, size.clients, &faults),
             None => nemesis::plan(options.seed, time, size.clients, &chosen),
         };
-        if plan.is_empty() {
-            arena.is_left_alone();
-        }
+        arena.is_to_suffer(&plan.iter().map(|planned| planned.fault.name).collect::<Vec<_>>());
         let history = |name: &str, role| {
             let path = scratch.path().join(format!("{name}.lkh"));
             Writer::create(path, WriterOptions { role, label: name.to_owned(), ..WriterOptions::default() }).map_err(|e| own(e.to_string()))
@@ -279,11 +277,17 @@ impl Run {
 
     /// Starts a client, or a killed one again under a new history.
     fn start(&mut self, number: u32) {
+        if let Err(error) = self.try_start(number) {
+            self.say(&format!("{} cannot be started: {error}", label(number)));
+        }
+    }
+
+    fn try_start(&mut self, number: u32) -> Result<(), String> {
         let start = self.started;
         self.started += 1;
         let orders = Orders {
             subject: self.options.client.clone(),
-            url: self.arena.url(number),
+            url: self.arena.url(number)?,
             history: self.scratch.path().join(format!("client-{number}-{start}.lkh")),
             socket: self.scratch.path().join("resource"),
             label: label(number),
@@ -292,9 +296,7 @@ impl Run {
             seed: self.options.seed.wrapping_add(u64::from(start) << 20),
             recovery: self.arena.about().recovery,
         };
-        if let Err(error) = self.crew.start(number, &orders) {
-            self.say(&format!("{} cannot be started: {error}", orders.label));
-        }
+        self.crew.start(number, &orders, self.arena.home(number)?)
     }
 
     fn target(&self, planned: &Planned) -> u64 {
@@ -507,11 +509,16 @@ impl Run {
     }
 }
 
-/// The faults that the user wants: without a choice all that are not for somebody in particular.
-fn choose(wanted: &[String], known: &[Fault]) -> Result<Vec<Fault>, String> {
+/// The faults that the user wants: without a choice all that are not for somebody in particular. Lines of `left_out` are names, a colon, and
+/// why these cannot be had.
+fn choose(wanted: &[String], known: &[Fault], left_out: &[String]) -> Result<Vec<Fault>, String> {
     let mut chosen = Vec::new();
     for name in wanted.iter().filter(|f| *f != "none") {
         let Some(fault) = known.iter().find(|k| k.name == name) else {
+            let mut why = left_out.iter().filter_map(|line| line.split_once(": "));
+            if let Some((_, why)) = why.find(|(names, _)| names.split(", ").any(|of| of == name)) {
+                return Err(format!("{name} cannot be had here: {why}"));
+            }
             let names: Vec<&str> = known.iter().map(|k| k.name).collect();
             return Err(format!("{name:?} is no fault here; there are: none, {}", names.join(", ")));
         };

@@ -11,6 +11,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use super::CLIENT_WORD;
+use super::network::Namespace;
 use super::orders::Orders;
 
 /// The word for an end that nobody asked for, and for none where one was asked for.
@@ -50,13 +51,18 @@ pub(super) struct Crew {
 }
 
 impl Crew {
-    /// Starts a client.
-    pub(super) fn start(&mut self, number: u32, orders: &Orders) -> Result<(), String> {
+    /// Starts a client, where it has to live.
+    pub(super) fn start(&mut self, number: u32, orders: &Orders, home: Option<&Namespace>) -> Result<(), String> {
         let told = serde_json::to_string(orders).map_err(|e| e.to_string())?;
         let program = std::env::current_exe().map_err(|e| e.to_string())?;
         let mut command = Command::new(program);
         command.arg(CLIENT_WORD).stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
-        let mut child = command.spawn().map_err(|e| e.to_string())?;
+        let mut spawn = move || command.spawn();
+        let child = match home {
+            Some(home) => home.run(spawn).and_then(|child| child),
+            None => spawn(),
+        };
+        let mut child = child.map_err(|e| e.to_string())?;
         let mut stdin = child.stdin.take();
         if let Some(stdin) = &mut stdin {
             // One that died at once is found dead at its next fault, or at the end.

@@ -1,11 +1,18 @@
-//! The links between clients and servers: a proxy for each pair, and the faults of networks.
+//! The links between clients and servers, and the faults of networks: a proxy for each pair, and where it is allowed a network of the
+//! run's own, in which packets are lost.
 //!
-//! What TCP cannot do is not done: bytes are late, or the connection is gone, but none is missing from its middle.
+//! Behind the proxy what TCP cannot do is not done: bytes are late, or the connection is gone, but none is missing from its middle. Its kernel
+//! answers for what it took, so a client whose bytes it holds back believes them sent. On a cut link nobody answers: the client's
+//! kernel sends them again until somebody does.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
+use super::arena::Mended;
 use super::fault::{Fault, Hits};
+use super::loss::Loss;
+use super::network::{Namespace, Network};
 use crate::proxy::{Fault as Bytes, Proxy, Way};
 
 /// What every arena with links has.
@@ -18,8 +25,24 @@ pub(super) const FAULTS: [Fault; 6] = [
     link("slow-link", "every message of a client takes 40 ms longer, each way"),
 ];
 
+/// What those have whose clients live in network namespaces.
+pub(super) const LOSSES: [Fault; 4] = [
+    link(CUT, "every packet between a client and its servers is lost, and nobody is told"),
+    link(CUT_UP, "every packet from a client to its servers is lost; the other way is free"),
+    link(CUT_DOWN, "every packet from the servers to a client is lost; what it asks is done"),
+    link(LOSSY, "a third of the time every packet between a client and its servers is lost, 30 ms or a few at a time"),
+];
+const CUT: &str = "cut-link";
+const CUT_UP: &str = "cut-link-up";
+const CUT_DOWN: &str = "cut-link-down";
+const LOSSY: &str = "lossy-link";
+
 const fn link(name: &'static str, what: &'static str) -> Fault {
     Fault { name, hits: Hits::Link, excuses: &[], what }
+}
+
+fn loses(fault: &str) -> bool {
+    LOSSES.iter().any(|f| f.name == fault)
 }
 
 /// How much longer a message takes on a slow link.
@@ -29,31 +52,75 @@ const SLOW: Duration = Duration::from_millis(40);
 pub(super) struct Links {
     servers: Vec<u16>,
     direct: bool,
+    // What is lost is found again, and proxies end, before the network does.
+    losses: BTreeMap<u32, Loss>,
     proxies: BTreeMap<u32, Vec<Proxy>>,
+    /// Where clients live, unless that is where everybody does.
+    network: Option<Network>,
+    /// Why they cannot live elsewhere.
+    refused: Option<String>,
 }
 
 impl Links {
     pub(super) fn to(servers: Vec<u16>) -> Self {
-        Self { servers, direct: false, proxies: BTreeMap::new() }
+        let (network, refused) = match Network::new() {
+            Ok(network) => (Some(network), None),
+            Err(why) => (None, Some(why)),
+        };
+        Self { servers, direct: false, losses: BTreeMap::new(), proxies: BTreeMap::new(), network, refused }
     }
 
-    /// No link will be hit: clients go to their servers without a proxy between them, which would cost more than the locks.
-    pub(super) fn go_direct(&mut self) {
-        self.direct = true;
+    /// The faults that they can have.
+    pub(super) fn faults(&self) -> impl Iterator<Item = Fault> {
+        let losses: &[Fault] = if self.refused.is_none() { &LOSSES } else { &[] };
+        FAULTS.into_iter().chain(losses.iter().copied())
+    }
+
+    /// Those that they cannot have, and why.
+    pub(super) fn left_out(&self) -> Option<String> {
+        let names = LOSSES.map(|f| f.name).join(", ");
+        self.refused.as_ref().map(|why| format!("{names}: {why}"))
+    }
+
+    /// Nothing but these faults will be asked of them. Where there are none clients go to their servers without a proxy between them, which
+    /// would cost more than the locks.
+    pub(super) fn are_to_suffer(&mut self, faults: &[&'static str]) {
+        self.direct = faults.is_empty();
+        if !faults.iter().any(|fault| loses(fault)) {
+            self.network = None;
+        }
+    }
+
+    /// Where the processes of a client have to be to reach its servers, if not where everybody is.
+    pub(super) fn home(&mut self, client: u32) -> Result<Option<&Namespace>, String> {
+        self.network.as_mut().map(|network| network.home(client)).transpose()
     }
 
     /// Where a client finds its servers.
-    pub(super) fn ports(&mut self, client: u32) -> Vec<u16> {
+    pub(super) fn addresses(&mut self, client: u32) -> Result<Vec<SocketAddr>, String> {
+        let here = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         if self.direct {
-            return self.servers.clone();
+            return Ok(self.servers.iter().copied().map(here).collect());
         }
-        let servers = &self.servers;
-        let made = || servers.iter().map(|port| Proxy::to(*port)).collect::<Vec<_>>();
-        self.proxies.entry(client).or_insert_with(made).iter().map(Proxy::port).collect()
+        if !self.proxies.contains_key(&client) {
+            let mut made = Vec::new();
+            for port in &self.servers {
+                let listener = match &mut self.network {
+                    Some(network) => network.listen(client)?,
+                    None => TcpListener::bind(here(0)).map_err(|e| format!("no port for a proxy: {e}"))?,
+                };
+                made.push(Proxy::at(listener, *port));
+            }
+            self.proxies.insert(client, made);
+        }
+        Ok(self.proxies.get(&client).into_iter().flatten().map(Proxy::address).collect())
     }
 
-    /// Begins a fault of [`FAULTS`], or does again what is done again and again; false for any other.
-    pub(super) fn strike(&self, fault: &str, client: u32) -> bool {
+    /// Begins a fault, or does again what is done again and again; `None` for one that is not of links.
+    pub(super) fn strike(&mut self, fault: &str, client: u32) -> Option<Result<(), String>> {
+        if loses(fault) {
+            return Some(self.lose(fault, client));
+        }
         let of_client = self.proxies.get(&client).into_iter().flatten();
         let hold = Bytes { hold: true, ..Bytes::default() };
         let slow = Bytes { delay: SLOW, ..Bytes::default() };
@@ -67,16 +134,32 @@ impl Links {
                     proxy.cut();
                     continue;
                 }
-                _ => return false,
+                _ => return None,
             };
             proxy.set(Way::Up, up);
             proxy.set(Way::Down, down);
         }
-        FAULTS.iter().any(|f| f.name == fault)
+        FAULTS.iter().any(|f| f.name == fault).then_some(Ok(()))
     }
 
-    /// Ends it; false for any other.
-    pub(super) fn mend(&self, fault: &str, client: u32) -> bool {
+    fn lose(&mut self, fault: &str, client: u32) -> Result<(), String> {
+        let line = self.network.as_mut().ok_or("this run has no network of its own")?.line(client)?;
+        let ways: &[Way] = match fault {
+            CUT_UP => &[Way::Up],
+            CUT_DOWN => &[Way::Down],
+            _ => &[Way::Up, Way::Down],
+        };
+        let loss = if fault == LOSSY { Loss::of_some(line, client) } else { Loss::of_all(line, ways) }?;
+        self.losses.insert(client, loss);
+        Ok(())
+    }
+
+    /// Ends it; `None` for one that is not of links.
+    pub(super) fn mend(&mut self, fault: &str, client: u32) -> Option<Result<Mended, String>> {
+        if loses(fault) {
+            let loss = self.losses.remove(&client)?;
+            return Some(loss.end().map(|lost| if lost > 0 { Mended::Ended } else { Mended::HitNobody("no packet was lost") }));
+        }
         for proxy in self.proxies.get(&client).into_iter().flatten() {
             if fault.starts_with("partition") || fault == "reset" {
                 // What was on its way is gone, as when a partition lasts longer than TCP has patience.
@@ -84,7 +167,7 @@ impl Links {
             }
             proxy.heal();
         }
-        FAULTS.iter().any(|f| f.name == fault)
+        FAULTS.iter().any(|f| f.name == fault).then_some(Ok(Mended::Ended))
     }
 
     /// No connection of anybody survives.

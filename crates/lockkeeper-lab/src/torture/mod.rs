@@ -2,7 +2,7 @@
 //!
 //! The controller ([`run`]) starts what is tortured (`arena`), a resource with a fenced and an unfenced register a lock
 //! (`resource`), client processes (`crew`, and inside of them `client`) that run the shipped library (`shipped`), and a nemesis
-//! that draws faults from a seed (`nemesis`, `fault`, `links`). Everybody records a history; [`crate::check`] judges it; what a
+//! that draws faults from a seed (`nemesis`, `fault`, `links`, `network`). Everybody records a history; [`crate::check`] judges it; what a
 //! fault is documented to do is expected (`excuse`), all else is not (`verdict`); `picture` draws it.
 
 mod arena;
@@ -17,7 +17,9 @@ mod exec;
 mod fault;
 mod links;
 mod liveness;
+mod loss;
 mod nemesis;
+mod network;
 mod orders;
 mod picture;
 mod pulse;

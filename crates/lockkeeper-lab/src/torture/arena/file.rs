@@ -21,8 +21,8 @@ impl FileArena {
 }
 
 impl Arena for FileArena {
-    fn url(&mut self, _: u32) -> String {
-        self.url.clone()
+    fn url(&mut self, _: u32) -> Result<String, String> {
+        Ok(self.url.clone())
     }
     fn about(&self) -> About {
         self.about

@@ -18,8 +18,8 @@ impl Given {
 }
 
 impl Arena for Given {
-    fn url(&mut self, _: u32) -> String {
-        self.url.clone()
+    fn url(&mut self, _: u32) -> Result<String, String> {
+        Ok(self.url.clone())
     }
     fn about(&self) -> About {
         self.about

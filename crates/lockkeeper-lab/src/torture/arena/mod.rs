@@ -13,6 +13,7 @@ use std::time::Duration;
 use lockkeeper::Class;
 
 use super::fault::Fault;
+use super::network::Namespace;
 
 /// What an engine says about itself.
 #[derive(Clone, Copy, Debug)]
@@ -54,11 +55,15 @@ pub(super) enum Mended {
 /// See the module. Dropping it stops its servers.
 pub(super) trait Arena {
     /// How client `number` reaches it.
-    fn url(&mut self, number: u32) -> String;
+    fn url(&mut self, number: u32) -> Result<String, String>;
+    /// Where its processes have to live for that, if not where everybody does. It ends with the arena, and they have to end before.
+    fn home(&mut self, _number: u32) -> Result<Option<&Namespace>, String> {
+        Ok(None)
+    }
     /// What it promises.
     fn about(&self) -> About;
-    /// Told before any client starts that no fault will be asked of it.
-    fn is_left_alone(&mut self) {}
+    /// Told before any client starts which faults will be asked of it, and that no others will.
+    fn is_to_suffer(&mut self, _faults: &[&'static str]) {}
     /// The faults it has, besides those that need no control over a server.
     fn faults(&self) -> Vec<Fault> {
         Vec::new()

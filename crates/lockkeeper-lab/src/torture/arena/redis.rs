@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::super::fault::{AWAY, AWAY_AND_FORGOTTEN, FORGOTTEN, Fault, Hits, SET_BACK, SPOIL_COUNTER, STEP};
-use super::super::links::{self, Links};
+use super::super::links::Links;
+use super::super::network::Namespace;
 use super::super::resp::{Reply, Resp};
 use super::super::storm::Storm;
 use super::clock::ServerClock;
@@ -161,17 +162,22 @@ fn admin(server: &RedisServer) -> Resp {
 }
 
 impl Arena for RedisArena {
-    fn url(&mut self, number: u32) -> String {
-        let port = self.links.ports(number).first().copied().unwrap_or_default();
-        format!("redis://127.0.0.1:{port}?{}", self.options)
+    fn url(&mut self, number: u32) -> Result<String, String> {
+        let servers = self.links.addresses(number)?;
+        let address = servers.first().ok_or("there is no server")?;
+        Ok(format!("redis://{address}?{}", self.options))
+    }
+
+    fn home(&mut self, number: u32) -> Result<Option<&Namespace>, String> {
+        self.links.home(number)
     }
 
     fn about(&self) -> About {
         self.about
     }
 
-    fn is_left_alone(&mut self) {
-        self.links.go_direct();
+    fn is_to_suffer(&mut self, faults: &[&'static str]) {
+        self.links.are_to_suffer(faults);
     }
 
     fn faults(&self) -> Vec<Fault> {
@@ -179,13 +185,14 @@ impl Arena for RedisArena {
         let steps: &[Fault] = if self.clock.is_ok() { &STEPS } else { &[] };
         let full = self.disk.is_ok().then_some(&FULL);
         let rates = |fault: &&Fault| self.clock.is_ok() || !fault.name.starts_with("clock-");
-        FAULTS.iter().filter(rates).chain(&links::FAULTS).chain(&disk).chain(steps).chain(full).chain([&SPOIL]).copied().collect()
+        let ours = disk.iter().chain(steps).chain(full).chain([&SPOIL]).copied();
+        FAULTS.iter().filter(rates).copied().chain(self.links.faults()).chain(ours).collect()
     }
 
     fn left_out(&self) -> Vec<String> {
         let clock = self.clock.as_ref().err().map(|why| format!("clock-forward, clock-back, clock-slow, clock-fast: {why}"));
         let disk = self.disk.as_ref().err().filter(|_| self.durable).map(|why| format!("disk-full: {why}"));
-        clock.into_iter().chain(disk).collect()
+        clock.into_iter().chain(disk).chain(self.links.left_out()).collect()
     }
 
     fn lost(&mut self) -> Option<String> {
@@ -217,8 +224,7 @@ impl Arena for RedisArena {
             "clock-back" => return self.step(false),
             "clock-slow" => return self.run_wrong(false),
             "clock-fast" => return self.run_wrong(true),
-            fault if self.links.strike(fault, client) => {}
-            fault => return Err(format!("redis has no fault {fault}")),
+            fault => return self.links.strike(fault, client).unwrap_or_else(|| Err(format!("redis has no fault {fault}"))),
         }
         Ok(())
     }
@@ -256,8 +262,7 @@ impl Arena for RedisArena {
                     return Ok(Mended::HitNobody("the server's clock ran right"));
                 }
             }
-            fault if self.links.mend(fault, client) => {}
-            fault => return Err(format!("redis has no fault {fault}")),
+            fault => return self.links.mend(fault, client).unwrap_or_else(|| Err(format!("redis has no fault {fault}"))),
         }
         Ok(Mended::Ended)
     }

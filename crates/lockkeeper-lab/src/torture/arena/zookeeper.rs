@@ -1,9 +1,11 @@
 //! ZooKeeper servers of the run's own, one or an ensemble, behind a proxy for each client and server.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::super::fault::{Fault, Hits};
-use super::super::links::{self, Links};
+use super::super::links::Links;
+use super::super::network::Namespace;
 use super::{About, Arena, Mended, has, take};
 use crate::servers::zookeeper::{Ensemble, Server, Settings};
 
@@ -60,7 +62,8 @@ impl ZooKeeperArena {
         }
         let servers = start(nodes, &settings).or_else(|_| start(nodes, &settings)).map_err(|e| (69, e.to_string()))?;
         let ports: Vec<u16> = servers.iter().map(Server::port).collect();
-        let about = About::of(&url(&ports, &options))?;
+        let here: Vec<SocketAddr> = ports.iter().map(|port| (Ipv4Addr::LOCALHOST, *port).into()).collect();
+        let about = About::of(&url(&here, &options))?;
         Ok(Self { about, options, links: Links::to(ports), servers, hit: None, down: None })
     }
 
@@ -79,14 +82,18 @@ fn start(nodes: usize, settings: &Settings) -> std::io::Result<Vec<Server>> {
     if nodes == 1 { Ok(vec![Server::start(settings.clone())?]) } else { Ok(Ensemble::start(nodes, settings)?.servers) }
 }
 
-fn url(ports: &[u16], options: &str) -> String {
-    let hosts: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+fn url(servers: &[SocketAddr], options: &str) -> String {
+    let hosts: Vec<String> = servers.iter().map(SocketAddr::to_string).collect();
     format!("zk://{}?{options}", hosts.join(","))
 }
 
 impl Arena for ZooKeeperArena {
-    fn url(&mut self, number: u32) -> String {
-        url(&self.links.ports(number), &self.options)
+    fn url(&mut self, number: u32) -> Result<String, String> {
+        Ok(url(&self.links.addresses(number)?, &self.options))
+    }
+
+    fn home(&mut self, number: u32) -> Result<Option<&Namespace>, String> {
+        self.links.home(number)
     }
 
     fn about(&self) -> About {
@@ -98,18 +105,22 @@ impl Arena for ZooKeeperArena {
         self.about.recovery * 2 + Duration::from_secs(1)
     }
 
-    fn is_left_alone(&mut self) {
-        self.links.go_direct();
+    fn is_to_suffer(&mut self, faults: &[&'static str]) {
+        self.links.are_to_suffer(faults);
     }
 
     fn faults(&self) -> Vec<Fault> {
         let followers: &[Fault] = if self.servers.len() > 1 { &FOLLOWERS } else { &[] };
-        FAULTS.iter().chain(&links::FAULTS).chain(followers).copied().collect()
+        FAULTS.into_iter().chain(self.links.faults()).chain(followers.iter().copied()).collect()
+    }
+
+    fn left_out(&self) -> Vec<String> {
+        self.links.left_out().into_iter().collect()
     }
 
     fn strike(&mut self, fault: &'static str, client: u32) -> Result<(), String> {
-        if self.links.strike(fault, client) {
-            return Ok(());
+        if let Some(done) = self.links.strike(fault, client) {
+            return done;
         }
         self.hit = self.choose(fault.ends_with("-server"));
         let server = self.hit()?;
@@ -126,8 +137,8 @@ impl Arena for ZooKeeperArena {
     }
 
     fn mend(&mut self, fault: &'static str, client: u32) -> Result<Mended, String> {
-        if self.links.mend(fault, client) {
-            return Ok(Mended::Ended);
+        if let Some(done) = self.links.mend(fault, client) {
+            return done;
         }
         self.down = None;
         let server = self.hit()?;
