@@ -14,7 +14,7 @@ use super::crew::{self, CRASH, Crew};
 use super::excuse::Excuses;
 use super::fault::{ANYWHERE, CROWD, Fault, Hits, KILL, ON_REQUEST, STARVE, STOP};
 use super::liveness::{LIVENESS, SLACK};
-use super::nemesis::{self, Planned};
+use super::nemesis::{self, Pace, Planned};
 use super::orders::Orders;
 use super::pulse::Pulse;
 use super::starvation::Fair;
@@ -130,7 +130,7 @@ impl Run {
         let chosen = choose(&options.faults, &faults, &arena.left_out()).map_err(wrong)?;
         let plan = match broken.filter(|_| options.faults.is_empty()) {
             Some(broken) => nemesis::rounds(options.seed, time, broken, size.clients, &faults),
-            None => nemesis::plan(options.seed, time, size.clients, &chosen),
+            None => nemesis::plan(options.seed, time, size.clients, &chosen, Pace::of(arena.about().recovery)),
         };
         arena.is_to_suffer(&plan.iter().map(|planned| planned.fault.name).collect::<Vec<_>>());
         let history = |name: &str, role| {

@@ -43,6 +43,16 @@ impl Fault {
         self.excuses.contains(&Class::TokenRepeated)
     }
 
+    /// Whether those whom it hits are away from their servers, or it from them, for as long as it lasts.
+    pub(super) fn keeps_away(&self) -> bool {
+        self.hits == Hits::Link || self.name == STOP || self.name.starts_with("stop-")
+    }
+
+    /// Whether who waits gets its lock later, for a time after it.
+    pub(super) fn delays(&self) -> bool {
+        self.excuses.contains(&Class::SlowRecovery)
+    }
+
     /// Whether it makes the engine forget its locks, whatever clocks say.
     pub(super) fn forgets(&self) -> bool {
         self.excuses.contains(&Class::Overlap) && !self.sets_back()
@@ -63,7 +73,10 @@ pub(super) const ANYWHERE: [Fault; 4] = [
 pub(super) const FORGOTTEN: &[Class] =
     &[Class::Overlap, Class::ReadersWithWriter, Class::PermitsExceeded, Class::HoldVanished, Class::ForeignRelease, Class::TokenOrder];
 
-/// A server that was away: clients that lost their connection try again after pauses that double, up to 2 s.
+/// The longest pause of a client that lost its connection before it tries again.
+pub(super) const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// A server that was away: clients that lost their connection try again after pauses that double, up to [`PAUSE_MAX`].
 pub(super) const AWAY: &[Class] = &[Class::SlowRecovery];
 
 /// One that was away, and forgot.
