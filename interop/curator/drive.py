@@ -6,12 +6,17 @@ from background import in_background
 from both_ways import both_ways
 from harness import PATIENCE, Holder, Program, attempt, case, done, example, soon
 from java import Java
-from permits import OurPermit
+from killed import either_side
+from permits import each_in_its_turn
 from zookeeper import SESSION, ZooKeeper
 
 
 def peer(server):
     return Java("Peer", server.address, str(int(SESSION * 1000)))
+
+
+def java_said_yes(java):
+    assert java.hear() == "true"
 
 
 class Converting(Program):
@@ -107,20 +112,7 @@ with ZooKeeper() as server:
     java.ask("release", "", "gpu")
     case("permits are counted together, and wake each other")
 
-    for order in ["CO", "OC", "COCO", "OOCC"]:
-        name, peers, waiters = f"line-{order}", [java, second], []
-        holder = Holder(shared, name, "--permits", "1/1").wait_granted()
-        for side in order:
-            waiters.append(CuratorsPermit(peers.pop(), name) if side == "C" else OurPermit(shared, name))
-        give_back = holder.release
-        for at, waiter in enumerate(waiters):
-            assert not any(later.has_it() for later in waiters[at:]), f"{order}: one permit, and more than one has it"
-            give_back()
-            waiter.wait()
-            give_back = waiter.give_back
-        give_back()
-        assert attempt(shared, name, "--permits", "1/1") == 0, f"{order}: something was left"
-    case("waiters of both on one semaphore: each in its turn, whoever came first")
+    each_in_its_turn(shared, ["CO", "OC", "COCO", "OOCC"], lambda at, name: CuratorsPermit([second, java][at], name))
 
     java.ask("close", "", "barrier")
     waiting = Holder(url, "barrier", "--wait")
@@ -231,21 +223,14 @@ with ZooKeeper() as server:
     waiting.release()
     case("one leader among both, seen by its id")
 
+    def second_waits():
+        second.tell("lock", "mutex", "dead")
+        time.sleep(0.5)
+        return lambda: java_said_yes(second)
+
     java.ask("lock", "mutex", "dead")
-    ours = Holder(url, "dead")
-    granted = in_background(ours)
-    killed = time.monotonic()
-    java.kill()
-    granted.join()
-    soon("Curator's holder killed: ours has it", killed, ours.granted_at, SESSION * 7 / 4 + 1)
-    second.tell("lock", "mutex", "dead")
-    time.sleep(0.5)
-    killed = time.time()
-    ours.process.kill()
-    assert second.hear() == "true"
-    soon("our holder killed: Curator has it", killed, second.at, SESSION * 7 / 4 + 1)
+    either_side("Curator", "", Holder(url, "dead"), java.kill, second_waits, 1)
     second.ask("unlock", "mutex", "dead")
-    ours.process.wait()
     case("a killed holder of either side is passed once its session is over")
     second.end()
     done()

@@ -9,7 +9,8 @@ from kazoo.exceptions import LockTimeout
 
 from background import in_background
 from harness import PATIENCE, Holder, attempt, case, done, soon, wait
-from permits import OurPermit
+from killed import either_side
+from permits import each_in_its_turn
 from zookeeper import SESSION, ZooKeeper
 
 
@@ -98,6 +99,24 @@ def both_ways(url, name, flags, theirs):
     theirs.release()
 
 
+def one_is_killed(what, hold, path, ours, theirs):
+    """A process of kazoo's that holds `path` is killed, and then ours that had it after it."""
+    held = multiprocessing.Event()
+    process = multiprocessing.Process(target=hold, args=(server.address, path, held))
+    process.start()
+    assert held.wait(PATIENCE)
+
+    def kill():
+        process.kill()
+        process.join()
+
+    either_side("kazoo", what, ours(), kill, lambda: in_thread(lambda: acquire(theirs)), 2)
+
+
+def acquire(theirs):
+    assert theirs.acquire(timeout=15)
+
+
 with ZooKeeper() as server:
     client, url = connect(server.address), server.url("layout=kazoo")
     for name in ["any", "below/any", "with space", "é"]:
@@ -181,20 +200,7 @@ with ZooKeeper() as server:
     assert attempt(shared, "by-kazoo", "--permits", "1/2") == 0, "one is free"
     case("Semaphore: permits are counted together, and wake each other")
 
-    for order in ["KO", "OK", "KOKO", "OOKK"]:
-        name, waiters = f"line-{order}", []
-        holder = Holder(shared, name, "--permits", "1/1").wait_granted()
-        for side in order:
-            waiters.append(KazoosPermit(client, name) if side == "K" else OurPermit(shared, name))
-        give_back = holder.release
-        for at, waiter in enumerate(waiters):
-            assert not any(later.has_it() for later in waiters[at:]), f"{order}: one permit, and more than one has it"
-            give_back()
-            waiter.wait()
-            give_back = waiter.give_back
-        give_back()
-        assert attempt(shared, name, "--permits", "1/1") == 0, f"{order}: something was left"
-    case("waiters of both on one semaphore: each in its turn, whoever came first")
+    each_in_its_turn(shared, ["KO", "OK", "KOKO", "OOKK"], lambda _, name: KazoosPermit(client, name))
 
     for at in range(2):
         name = f"double-{at}"
@@ -215,40 +221,11 @@ with ZooKeeper() as server:
             left()
     case("DoubleBarrier: both begin together and go together")
 
-    held = multiprocessing.Event()
-    process = multiprocessing.Process(target=hold_permit_for_ever, args=(server.address, "/dead-permit", held))
-    process.start()
-    assert held.wait(20)
-    ours = Holder(shared, "dead-permit", "--permits", "1/1")
-    granted = in_background(ours)
-    killed = time.monotonic()
-    process.kill()
-    process.join()
-    granted.join()
-    soon("kazoo's holder of a permit killed: ours has it", killed, ours.granted_at, SESSION * 7 / 4 + 1)
-    ours.process.kill()
-    ours.process.wait()
-    killed = time.monotonic()
-    client.Semaphore("/dead-permit", max_leases=1).acquire(timeout=15)
-    soon("our holder of a permit killed: kazoo has it", killed, time.monotonic(), SESSION * 7 / 4 + 2)
+    permit = client.Semaphore("/dead-permit", max_leases=1)
+    one_is_killed(" of a permit", hold_permit_for_ever, "/dead-permit", lambda: Holder(shared, "dead-permit", "--permits", "1/1"), permit)
     case("a killed holder's permit is passed once its session is over")
 
-    held = multiprocessing.Event()
-    process = multiprocessing.Process(target=hold_for_ever, args=(server.address, "/dead", held))
-    process.start()
-    assert held.wait(20)
-    ours = Holder(url, "dead")
-    granted = in_background(ours)
-    killed = time.monotonic()
-    process.kill()
-    process.join()
-    granted.join()
-    soon("kazoo's holder killed: ours has it", killed, ours.granted_at, SESSION * 7 / 4 + 1)
-    ours.process.kill()
-    ours.process.wait()
-    killed = time.monotonic()
-    client.Lock("/dead").acquire(timeout=15)
-    soon("our holder killed: kazoo has it", killed, time.monotonic(), SESSION * 7 / 4 + 2)
+    one_is_killed("", hold_for_ever, "/dead", lambda: Holder(url, "dead"), client.Lock("/dead"))
     case("a killed holder of either side is passed once its session is over")
     client.stop()
     done()
