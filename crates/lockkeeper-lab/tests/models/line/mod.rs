@@ -27,9 +27,14 @@ pub struct Plan {
     fickle: bool,
     /// Its future is never polled again once it waits.
     sleeps: bool,
+    /// What it makes of its turn, one after the other, before it gives it back.
+    turns: &'static [Mode],
+    /// The future of a conversion may be dropped at any instant.
+    wavers: bool,
 }
 
-pub const LOCK: Plan = Plan { mode: Mode::Exclusive, trying: false, patience: None, fickle: false, sleeps: false };
+pub const LOCK: Plan =
+    Plan { mode: Mode::Exclusive, trying: false, patience: None, fickle: false, sleeps: false, turns: &[], wavers: false };
 pub const READ: Plan = Plan { mode: Mode::Shared, ..LOCK };
 pub const ONE: Plan = Plan { mode: Mode::Permits { count: 1, limit: register::LIMIT }, ..LOCK };
 pub const BOTH: Plan = Plan { mode: Mode::Permits { count: 2, limit: register::LIMIT }, ..LOCK };
@@ -37,6 +42,15 @@ pub const TRY: Plan = Plan { trying: true, ..LOCK };
 pub const FICKLE: Plan = Plan { fickle: true, ..LOCK };
 pub const SLEEPER: Plan = Plan { sleeps: true, ..LOCK };
 pub const HURRIED: Plan = Plan { patience: Some(1), ..LOCK };
+/// Reads, and may become the writer.
+const UPGRADABLE: Plan = Plan { mode: Mode::Upgradable, ..LOCK };
+pub const UP: Plan = Plan { turns: &[Mode::Exclusive], ..UPGRADABLE };
+pub const UP_AND_BACK: Plan = Plan { turns: &[Mode::Exclusive, Mode::Upgradable], ..UPGRADABLE };
+/// Wants to write, and may think better of it.
+pub const FICKLE_UP: Plan = Plan { wavers: true, ..UP };
+/// Writes twice, or begins to.
+pub const WAVERS: Plan = Plan { turns: &[Mode::Exclusive, Mode::Upgradable, Mode::Exclusive], wavers: true, ..UPGRADABLE };
+pub const DOWN: Plan = Plan { turns: &[Mode::Shared], wavers: true, ..LOCK };
 
 /// What a careless lock gets wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +67,10 @@ pub enum Flaw {
     WakesOnlyByPush,
     /// Nothing but a counter numbers the grants.
     CountsOnly,
+    /// A withdrawn upgrade makes the server forget which conversions of the hold there were.
+    ForgetsConversions,
+    OldConversionsCount,
+    UpgradesBesideReaders,
     /// No flaw of ours: the server loses its data.
     ServerForgets,
     /// No flaw of ours: the server's clock jumps ahead by a whole lease.
@@ -99,6 +117,7 @@ pub struct World<S> {
     greatest_token: u64,
     tokens_rise: bool,
     passed: bool,
+    converted: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -108,6 +127,8 @@ pub enum Step {
     Asks(u8, u8),
     Takes(u8, u8),
     Gives(u8, u8),
+    Converts(u8, u8),
+    Wavers(u8, u8),
     Leaves(u8, u8),
     Timer(u8),
     Arrives(Message),
@@ -205,7 +226,9 @@ impl<S: Server> Line<S> {
                 match task {
                     Task::Idle => out.push(Step::Asks(p, t)),
                     Task::Offered { .. } if !plan.sleeps => out.push(Step::Takes(p, t)),
+                    Task::Has { turned, .. } if usize::from(*turned) < plan.turns.len() => out.push(Step::Converts(p, t)),
                     Task::Has { .. } => out.push(Step::Gives(p, t)),
+                    Task::Converts { .. } if plan.wavers => out.push(Step::Wavers(p, t)),
                     _ => {}
                 }
                 if plan.fickle && matches!(task, Task::Waits(_) | Task::Offered { .. }) {
@@ -248,16 +271,18 @@ impl<S: Server> Line<S> {
             Step::Takes(p, t) => {
                 from = p;
                 let process = &mut world.processes[usize::from(p)];
-                process.take(now, usize::from(t), flaw, &mut sent);
-                // One that the server has forgotten meanwhile is older than it looks.
-                if let Task::Has { token, hold, .. } = process.tasks[usize::from(t)]
-                    && process.believes(now, &process.tasks[usize::from(t)])
-                    && world.server.has(now + world.jumped, hold)
-                    && self.plan(p, t).mode == Mode::Exclusive
-                {
-                    world.tokens_rise &= token > world.greatest_token;
-                    world.greatest_token = token;
-                }
+                process.take(now, usize::from(t), self.plan(p, t).mode.into(), flaw, &mut sent);
+                world.note_token(p, usize::from(t), false);
+            }
+            Step::Converts(p, t) => {
+                from = p;
+                let Task::Has { turned, .. } = world.processes[usize::from(p)].tasks[usize::from(t)] else { return };
+                let to = self.plan(p, t).turns[usize::from(turned)];
+                world.processes[usize::from(p)].convert(now, p, usize::from(t), to, flaw, &mut sent);
+            }
+            Step::Wavers(p, t) => {
+                from = p;
+                world.processes[usize::from(p)].waver(now, usize::from(t), flaw, &mut sent);
             }
             Step::Gives(p, t) => {
                 from = p;
@@ -323,6 +348,10 @@ impl<S: Server> Line<S> {
             }
         }
         world.passed |= sent.passed;
+        if let Some(task) = sent.converted {
+            world.converted = true;
+            world.note_token(from, task, true);
+        }
         world.network.extend(sent.calls.into_iter().map(|(number, call)| Message::Call { process: from, number, call }));
         let alive = |push: &Push| world.processes[usize::from(push.process)].alive;
         world.network.extend(pushes.into_iter().filter(alive).map(Message::Push));
@@ -337,7 +366,7 @@ impl<S: Server> Line<S> {
         for _ in 0..400 {
             possible.clear();
             self.possible(&world, &mut possible);
-            let goes_on = |step: &Step| !matches!(step, Step::Leaves(..));
+            let goes_on = |step: &Step| !matches!(step, Step::Leaves(..) | Step::Wavers(..));
             if let Some(step) = possible.iter().find(|s| goes_on(s)) {
                 self.take_step(&mut world, step.clone());
             } else if world.processes.iter().all(|p| !p.alive || p.is_quiet()) {
@@ -359,6 +388,8 @@ impl<S: Server> Line<S> {
 
 pub const BELIEF: &str = "who believes to hold the lock holds it";
 pub const TOKENS: &str = "tokens rise";
+pub const EXCLUSION: &str = "holders exclude each other";
+pub const KNOWN: &str = "the server has each hold the way its holder does";
 pub const END: &str = "everybody comes to an end, and nothing is left";
 
 impl<S: Server> Model for Line<S> {
@@ -382,6 +413,7 @@ impl<S: Server> Model for Line<S> {
             greatest_token: 0,
             tokens_rise: true,
             passed: false,
+            converted: false,
         };
         if self.held {
             self.take_step(&mut world, Step::Asks(0, 0));
@@ -440,6 +472,8 @@ impl<S: Server> Model for Line<S> {
             Property::always(BELIEF, |model: &Self, world: &World<S>| {
                 world.believing_is_holding() || world.flushed && model.flaw != Some(Flaw::ServerForgets)
             }),
+            Property::always(EXCLUSION, |_, world: &World<S>| world.holders_exclude_each_other()),
+            Property::always(KNOWN, |_, world: &World<S>| world.holds_are_as_they_are_known()),
             Property::always(TOKENS, |_, world: &World<S>| world.tokens_rise),
             Property::always(END, |model: &Self, world: &World<S>| model.comes_to_an_end(world).is_ok()),
             Property::sometimes("somebody has the lock", |_, world: &World<S>| believers(world) > 0),
@@ -455,6 +489,9 @@ impl<S: Server> Model for Line<S> {
         let permits = |plan: &&Plan| matches!(plan.mode, Mode::Permits { .. });
         if self.plans.iter().flatten().filter(permits).count() > 1 {
             properties.push(Property::sometimes("permits are held together", |_, world: &World<S>| believers(world) > 1));
+        }
+        if self.plans.iter().flatten().any(|plan| !plan.turns.is_empty()) {
+            properties.push(Property::sometimes("a turn is converted", |_, world: &World<S>| world.converted));
         }
         let many = self.plans.iter().filter(|plans| plans.len() > 1 && !plans.iter().any(|plan| permits(&plan)));
         for plans in many {

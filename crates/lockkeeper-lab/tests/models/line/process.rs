@@ -6,7 +6,7 @@ use std::time::Duration;
 use lockkeeper::engine::{LeaseId, Number};
 use lockkeeper::test_util::machines::lease::{Change, Drift, Leases, deadline};
 use lockkeeper::test_util::machines::line::{Action, Answered, Ask, Event, Line, Rules, Seq, Shape};
-use lockkeeper::{ClaimId, Lost, Ticks};
+use lockkeeper::{ClaimId, Lost, Mode, Ticks};
 
 use super::register::{Answer, Call, News, Push, TTL, Way};
 use super::{Flaw, Plan};
@@ -33,9 +33,47 @@ const DRIFT: Drift = Drift { per_mille: 0, at_least: Duration::from_secs(1) };
 pub enum Task {
     Idle,
     Waits(Seq),
-    Offered { seq: Seq, hold: ClaimId, token: u64 },
-    Has { seq: Seq, hold: ClaimId, token: u64 },
+    Offered {
+        seq: Seq,
+        hold: ClaimId,
+        token: u64,
+    },
+    /// `turned`: how many conversions of its plan it is through with.
+    Has {
+        seq: Seq,
+        hold: ClaimId,
+        token: u64,
+        way: Way,
+        turned: u8,
+    },
+    Converts {
+        seq: Seq,
+        hold: ClaimId,
+        token: u64,
+        way: Way,
+        to: Way,
+        turned: u8,
+    },
     Over,
+}
+
+impl Task {
+    /// The hold of its turn, and what it may do with it at the least.
+    pub fn may(&self) -> Option<(ClaimId, Way)> {
+        match *self {
+            Self::Has { hold, way, .. } => Some((hold, way)),
+            // On the way up it is what it was, on the way down no more than it will be.
+            Self::Converts { hold, way, to, .. } => Some((hold, if to.covers(way) { way } else { to })),
+            _ => None,
+        }
+    }
+
+    fn seq(&self) -> Option<Seq> {
+        match *self {
+            Self::Waits(seq) | Self::Offered { seq, .. } | Self::Has { seq, .. } | Self::Converts { seq, .. } => Some(seq),
+            Self::Idle | Self::Over => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -63,8 +101,10 @@ pub struct Process {
     /// Claims that the engine may say something about.
     waiting: BTreeSet<ClaimId>,
     net_at: Option<u64>,
-    /// When to ask again for the place, because the lease before it ends then.
-    ask_at: Option<u64>,
+    /// When to ask again for a place, because the lease before it ends then.
+    ask_at: BTreeMap<ClaimId, u64>,
+    /// Conversions that the line knows: of which hold, and to what.
+    conversions: BTreeMap<ClaimId, (ClaimId, Way)>,
     /// Until when the last request of a claim may arrive and count.
     sent_until: BTreeMap<ClaimId, u64>,
     /// Unknown releases: until when they are repeated, and when next.
@@ -77,6 +117,8 @@ pub struct Process {
 pub struct Sent {
     pub calls: Vec<(u8, Call)>,
     pub passed: bool,
+    /// The task whose turn was converted.
+    pub converted: Option<usize>,
 }
 
 impl Process {
@@ -99,7 +141,8 @@ impl Process {
             calls: BTreeMap::new(),
             waiting: BTreeSet::new(),
             net_at: None,
-            ask_at: None,
+            ask_at: BTreeMap::new(),
+            conversions: BTreeMap::new(),
             sent_until: BTreeMap::new(),
             releases: BTreeMap::new(),
             drawn: 0,
@@ -108,7 +151,7 @@ impl Process {
 
     /// Whether a turn that was taken believes that it lasts.
     pub fn believes(&self, now: u64, task: &Task) -> bool {
-        matches!(task, Task::Has { hold, .. } if self.kept.get(hold).is_some_and(|k| now < k.deadline))
+        task.may().is_some_and(|(hold, _)| self.kept.get(&hold).is_some_and(|k| now < k.deadline))
     }
 
     /// Nothing is asked, repeated, held or waited for.
@@ -116,9 +159,14 @@ impl Process {
         self.calls.is_empty() && self.releases.is_empty() && self.line.is_idle() && self.tasks.iter().all(|t| *t == Task::Over)
     }
 
+    /// No answer is awaited, and none is asked for again.
+    pub fn asks_nothing(&self) -> bool {
+        self.calls.is_empty() && self.line.conversions().next().is_none()
+    }
+
     /// What is left of it in memory.
     pub fn residue(&self) -> bool {
-        !self.kept.is_empty() || self.leases.next_timer().is_some() || !self.waiting.is_empty()
+        !self.kept.is_empty() || self.leases.next_timer().is_some() || !self.waiting.is_empty() || !self.conversions.is_empty()
     }
 
     pub fn ask(&mut self, now: u64, me: u8, task: usize, plan: Plan, flaw: Option<Flaw>, out: &mut Sent) {
@@ -131,9 +179,9 @@ impl Process {
         self.step(now, Event::Ask(ask), flaw, out);
     }
 
-    pub fn take(&mut self, now: u64, task: usize, flaw: Option<Flaw>, out: &mut Sent) {
+    pub fn take(&mut self, now: u64, task: usize, way: Way, flaw: Option<Flaw>, out: &mut Sent) {
         if let Task::Offered { seq, hold, token } = self.tasks[task] {
-            self.tasks[task] = Task::Has { seq, hold, token };
+            self.tasks[task] = Task::Has { seq, hold, token, way, turned: 0 };
             self.step(now, Event::Take(seq), flaw, out);
         }
     }
@@ -149,10 +197,38 @@ impl Process {
 
     /// The guard is dropped.
     pub fn give(&mut self, now: u64, task: usize, flaw: Option<Flaw>, out: &mut Sent) {
-        if let Task::Has { seq, hold, .. } = self.tasks[task] {
+        if let Task::Has { seq, hold, .. } | Task::Converts { seq, hold, .. } = self.tasks[task] {
             let fresh = self.is_fresh(now, hold);
             self.tasks[task] = Task::Over;
             self.step(now, Event::TurnOver { seq, fresh }, flaw, out);
+        }
+    }
+
+    /// The turn is to be another: an upgrade, a downgrade, or back from writing.
+    pub fn convert(&mut self, now: u64, me: u8, task: usize, to: Mode, flaw: Option<Flaw>, out: &mut Sent) {
+        if let Task::Has { seq, hold, token, way, turned } = self.tasks[task] {
+            if way == to.into() {
+                // What it has already, after an upgrade that it left, is not asked for.
+                self.tasks[task] = Task::Has { seq, hold, token, way, turned: turned + 1 };
+                return;
+            }
+            self.tasks[task] = Task::Converts { seq, hold, token, way, to: to.into(), turned };
+            self.drawn += 1;
+            let id = ClaimId(u128::from(me) * 100 + u128::from(self.drawn));
+            self.step(now, Event::Convert { seq, id, to, give_up: None }, flaw, out);
+        }
+    }
+
+    /// The future of a conversion is dropped: what wanted more stays as it was, what wanted less gives everything back.
+    pub fn waver(&mut self, now: u64, task: usize, flaw: Option<Flaw>, out: &mut Sent) {
+        let Task::Converts { seq, hold, token, way, to, turned } = self.tasks[task] else { return };
+        self.tasks[task] = Task::Has { seq, hold, token, way, turned: turned + 1 };
+        // Nobody waits for the way back from writing: it goes on until the guard is dropped.
+        if to != Way::Upgradable {
+            self.step(now, Event::CancelConvert { seq }, flaw, out);
+        }
+        if !to.covers(way) {
+            self.give(now, task, flaw, out);
         }
     }
 
@@ -169,6 +245,17 @@ impl Process {
         for action in actions {
             self.act(now, action, given, flaw, out);
         }
+        let gone: Vec<ClaimId> = self.conversions.keys().copied().filter(|id| self.line.conversions().all(|known| known != *id)).collect();
+        for id in gone {
+            self.conversions.remove(&id);
+            self.forget_claim(id);
+        }
+    }
+
+    fn forget_claim(&mut self, id: ClaimId) {
+        self.waiting.remove(&id);
+        self.ask_at.remove(&id);
+        self.sent_until.remove(&id);
     }
 
     fn act(&mut self, now: u64, action: Action, given: bool, flaw: Option<Flaw>, out: &mut Sent) {
@@ -181,13 +268,13 @@ impl Process {
             }
             Action::Withdraw(id) => {
                 self.waiting.remove(&id);
-                self.ask_at = None;
+                self.ask_at.remove(&id);
                 if flaw == Some(Flaw::LeavesWithoutAWord) {
                     self.line.step(ticks(now), Event::Withdrawn { claim: id, known: true }, &mut Vec::new());
                 } else {
-                    let way = self.way_of(id);
+                    let (hold, way) = self.wanted(id);
                     let refuse = self.sent_until.get(&id).copied().unwrap_or(0);
-                    self.send(now, Call::Withdraw { id, way, refuse }, out);
+                    self.send(now, Call::Withdraw { id, way, hold, refuse }, out);
                 }
             }
             Action::Release { hold, again, .. } => {
@@ -226,14 +313,34 @@ impl Process {
                 }
             }
             Action::Warn { .. } => {}
-            Action::Convert { .. } | Action::Converted { .. } | Action::RefuseConvert { .. } => unreachable!("nobody converts here"),
+            Action::Convert { hold, id, to, .. } => {
+                let way = to.into();
+                self.conversions.insert(id, (hold, way));
+                let not_after = self.may_arrive_until(now, id);
+                self.send(now, Call::Convert { id, hold, way, not_after }, out);
+                self.expect(now, id);
+            }
+            Action::Converted { seq, mode, token } => {
+                out.converted = self.tasks.iter().position(|task| task.seq() == Some(seq));
+                if let Some(task) = self.task_of(seq)
+                    && let Task::Converts { hold, turned, .. } = *task
+                {
+                    let token = token.map_or(0, lockkeeper::Token::get);
+                    *task = Task::Has { seq, hold, token, way: mode.into(), turned: turned + 1 };
+                }
+            }
+            Action::RefuseConvert { seq, .. } => {
+                if let Some(task) = self.task_of(seq)
+                    && let Task::Converts { hold, token, way, turned, .. } = *task
+                {
+                    *task = Task::Has { seq, hold, token, way, turned: turned + 1 };
+                }
+            }
         }
     }
 
     fn task_of(&mut self, of: Seq) -> Option<&mut Task> {
-        self.tasks
-            .iter_mut()
-            .find(|task| matches!(task, Task::Waits(seq) | Task::Offered { seq, .. } | Task::Has { seq, .. } if *seq == of))
+        self.tasks.iter_mut().find(|task| task.seq() == Some(of))
     }
 
     fn may_arrive_until(&mut self, now: u64, claim: ClaimId) -> u64 {
@@ -261,9 +368,11 @@ impl Process {
         }
         match call {
             Call::Attempt { id, .. } => self.attempted(now, sent, id, answer, flaw, out),
+            Call::Convert { id, .. } if !self.line.asks(id) => {}
+            Call::Convert { id, .. } => self.attempted(now, sent, id, answer, flaw, out),
             Call::Recheck { id, .. } => match answer {
-                None if self.ask_at.is_none() => self.ask_at = Some(now + 1),
-                None => {}
+                None => _ = self.ask_at.entry(id).or_insert(now + 1),
+                Some(answer) if self.conversions.contains_key(&id) => self.attempted(now, sent, id, Some(answer), flaw, out),
                 Some(_) if self.line.place() != Some(id) => {}
                 Some(Answer::Gone) => self.step(now, Event::Wake { claim: id }, flaw, out),
                 Some(answer) => self.attempted(now, sent, id, Some(answer), flaw, out),
@@ -326,13 +435,15 @@ impl Process {
         let answer = match answer {
             Some(Answer::Granted { number, left, confirm }) => return self.granted(now, id, number, (sent, left, confirm), flaw, out),
             Some(Answer::InLine { ask_in }) => {
-                if flaw != Some(Flaw::WakesOnlyByPush) {
-                    self.ask_at = ask_in.map(|time| now + time.max(1));
+                self.ask_at.remove(&id);
+                if let Some(time) = ask_in.filter(|_| flaw != Some(Flaw::WakesOnlyByPush)) {
+                    self.ask_at.insert(id, now + time.max(1));
                 }
                 Answered::InLine
             }
             Some(Answer::Busy) => {
                 self.waiting.remove(&id);
+                self.ask_at.remove(&id);
                 Answered::No
             }
             // Refused on arrival: it may be asked again.
@@ -349,7 +460,7 @@ impl Process {
             return self.step(now, Event::Answered { claim: id, answer: Answered::Unknown }, flaw, out);
         }
         self.waiting.remove(&id);
-        self.ask_at = None;
+        self.ask_at.remove(&id);
         if let Some(hold) = self.line.hold_for(id)
             && !self.kept.contains_key(&hold)
         {
@@ -358,6 +469,11 @@ impl Process {
         }
         let number = if matches!(self.way_of(id), Way::Permits(_)) { Number::None } else { Number::Ours(number) };
         self.step(now, Event::Answered { claim: id, answer: Answered::Granted(number) }, flaw, out);
+    }
+
+    /// What a claim asks for, and of which hold.
+    fn wanted(&self, id: ClaimId) -> (Option<ClaimId>, Way) {
+        self.conversions.get(&id).map_or_else(|| (None, self.way_of(id)), |(hold, way)| (Some(*hold), *way))
     }
 
     fn way_of(&self, id: ClaimId) -> Way {
@@ -373,13 +489,16 @@ impl Process {
             News::Granted { number, at, lease } => (number, at, lease),
             News::First { ask_in } => {
                 if flaw != Some(Flaw::WakesOnlyByPush) {
-                    self.ask_at = Some(now + ask_in.max(1));
+                    self.ask_at.insert(push.claim, now + ask_in.max(1));
                 }
                 return;
             }
         };
         let since = if flaw == Some(Flaw::LatePushIsAGrant) { now } else { at };
         let over = deadline(ticks(since), seconds(lease), DRIFT) <= ticks(now);
+        if over && self.conversions.contains_key(&push.claim) {
+            return;
+        }
         if over && self.line.place() == Some(push.claim) {
             return self.step(now, Event::Wake { claim: push.claim }, flaw, out);
         }
@@ -390,7 +509,7 @@ impl Process {
     pub fn next_timer(&self) -> Option<u64> {
         let machines = [self.line.next_timer(), self.leases.next_timer()].into_iter().flatten().map(|at| at.0.div_ceil(SECOND));
         let again = self.releases.values().filter_map(|(_, next)| *next);
-        machines.chain(again).chain(self.net_at).chain(self.ask_at).min()
+        machines.chain(again).chain(self.net_at).chain(self.ask_at.values().copied()).min()
     }
 
     /// Does what is due.
@@ -418,23 +537,26 @@ impl Process {
         }
         if self.net_at.is_some_and(|at| at <= now) {
             self.net_at = (!self.waiting.is_empty()).then_some(now + NET_EVERY);
-            if let Some(place) = self.line.place()
-                && flaw != Some(Flaw::WakesOnlyByPush)
-            {
-                self.recheck(now, place, out);
+            if flaw != Some(Flaw::WakesOnlyByPush) {
+                let all: Vec<ClaimId> = self.line.place().into_iter().chain(self.line.conversions()).collect();
+                all.into_iter().for_each(|id| self.recheck(now, id, out));
             }
         }
-        if self.ask_at.is_some_and(|at| at <= now) {
-            self.ask_at = None;
-            if let Some(place) = self.line.place() {
-                self.recheck(now, place, out);
-            }
+        let due: Vec<ClaimId> = self.ask_at.iter().filter(|(_, at)| **at <= now).map(|(id, _)| *id).collect();
+        for id in due {
+            self.ask_at.remove(&id);
+            self.recheck(now, id, out);
         }
     }
 
+    /// Asks about what still waits.
     fn recheck(&mut self, now: u64, id: ClaimId, out: &mut Sent) {
-        let way = self.way_of(id);
-        let not_after = self.may_arrive_until(now, id);
-        self.send(now, Call::Recheck { id, way, not_after }, out);
+        // A conversion that is being left is not asked for again.
+        let waits = self.line.place() == Some(id) || self.conversions.contains_key(&id) && self.line.hold_for(id).is_some();
+        if waits {
+            let (hold, way) = self.wanted(id);
+            let not_after = self.may_arrive_until(now, id);
+            self.send(now, Call::Recheck { id, way, hold, not_after }, out);
+        }
     }
 }

@@ -23,6 +23,8 @@ pub struct Hold {
     pub number: u64,
     pub until: u64,
     pub confirmed: bool,
+    /// The last conversion of it.
+    converted: Option<ClaimId>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -30,6 +32,8 @@ pub struct Place {
     pub id: ClaimId,
     pub process: u8,
     pub way: Way,
+    /// The hold that waits to be upgraded.
+    hold: Option<ClaimId>,
     pub until: u64,
 }
 
@@ -41,13 +45,35 @@ pub const LIMIT: u16 = 2;
 pub enum Way {
     Exclusive,
     Shared,
+    Upgradable,
     Permits(u16),
+}
+
+impl Way {
+    /// Whoever has it this way may do whatever the other way allows.
+    pub fn covers(self, other: Self) -> bool {
+        match self {
+            Self::Exclusive => true,
+            Self::Upgradable => matches!(other, Self::Upgradable | Self::Shared),
+            _ => self == other,
+        }
+    }
+
+    /// Two may hold it so at one time.
+    pub fn lives_with(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Shared, Self::Shared | Self::Upgradable) | (Self::Upgradable, Self::Shared) => true,
+            (Self::Permits(one), Self::Permits(other)) => one + other <= LIMIT,
+            _ => false,
+        }
+    }
 }
 
 impl From<Mode> for Way {
     fn from(mode: Mode) -> Self {
         match mode {
             Mode::Shared => Self::Shared,
+            Mode::Upgradable => Self::Upgradable,
             Mode::Permits { count, .. } => Self::Permits(count),
             _ => Self::Exclusive,
         }
@@ -67,6 +93,8 @@ pub enum Call {
     Withdraw {
         id: ClaimId,
         way: Way,
+        /// The hold that it would have converted.
+        hold: Option<ClaimId>,
         refuse: u64,
     },
     Release {
@@ -77,6 +105,14 @@ pub enum Call {
     Renew(ClaimId),
     Recheck {
         id: ClaimId,
+        way: Way,
+        hold: Option<ClaimId>,
+        not_after: u64,
+    },
+    /// Another way for a hold; the younger a conversion of a hold, the greater its id.
+    Convert {
+        id: ClaimId,
+        hold: ClaimId,
         way: Way,
         not_after: u64,
     },
@@ -130,8 +166,16 @@ pub trait Server: Clone + Debug + Default + PartialEq + Eq + Hash + Send + Sync 
 
     fn call(&mut self, now: u64, process: u8, call: &Call, flaw: Option<Flaw>, out: &mut Vec<Push>) -> Answer;
 
-    /// Whether this claim holds the lock.
-    fn has(&self, now: u64, claim: ClaimId) -> bool;
+    /// How this claim holds the lock.
+    fn way(&self, now: u64, claim: ClaimId) -> Option<Way>;
+
+    /// How all of them do that hold it.
+    fn ways(&self, now: u64) -> Vec<Way>;
+
+    /// Whether this claim holds the lock, and may do what this way allows.
+    fn has(&self, now: u64, claim: ClaimId, way: Way) -> bool {
+        self.way(now, claim).is_some_and(|has| has.covers(way))
+    }
 
     /// Whose holds and places there are.
     fn owners(&self, now: u64) -> Vec<u8>;
@@ -155,12 +199,23 @@ impl Server for Register {
         self.holds.retain(|h| h.until > now);
         self.line.retain(|p| p.until > now);
         while let Some(next) = self.line.front() {
-            if !self.admits(next.way) {
+            let (waits, over) = match next.hold {
+                Some(hold) => (self.holds.len() > 1, !self.holds.iter().any(|h| h.id == hold)),
+                None => (!self.admits(next.way), false),
+            };
+            if waits && !over {
                 return;
             }
-            let Place { id, process, way, .. } = self.line.pop_front().expect("it is there");
-            let number = self.grant(id, process, way, now + CLAIM_LEASE, false);
-            out.push(Push { process, claim: id, news: News::Granted { number, at: now, lease: CLAIM_LEASE } });
+            let Place { id, process, way, hold, .. } = self.line.pop_front().expect("it is there");
+            if over {
+                continue;
+            }
+            let (number, lease) = match hold {
+                // Its hold is being renewed already: what is left of it goes on.
+                Some(hold) => self.turn(hold, id, way).map_or((0, 0), |(number, until)| (number, until - now)),
+                None => (self.grant(id, process, way, now + CLAIM_LEASE, false), CLAIM_LEASE),
+            };
+            out.push(Push { process, claim: id, news: News::Granted { number, at: now, lease } });
         }
     }
 
@@ -169,8 +224,11 @@ impl Server for Register {
             Call::Attempt { id, way, trying, not_after } => {
                 self.attempt(now, process, (id, way, trying), self.in_time(now, not_after, flaw))
             }
-            Call::Withdraw { id, .. } => {
+            Call::Withdraw { id, hold, .. } => {
                 self.end(id);
+                if let Some(hold) = self.holds.iter_mut().find(|h| Some(h.id) == hold && h.converted == Some(id)) {
+                    hold.way = Way::Upgradable;
+                }
                 Answer::Ended { again: None }
             }
             Call::Release { hold, again, .. } => {
@@ -195,14 +253,22 @@ impl Server for Register {
                 }
                 None => Answer::Gone,
             },
-            Call::Recheck { id, .. } => self.look(now, id),
+            Call::Recheck { id, way, hold: Some(hold), not_after } | Call::Convert { id, hold, way, not_after } => {
+                let in_time = self.in_time(now, not_after, flaw);
+                self.convert(now, process, (id, way, hold), in_time)
+            }
+            Call::Recheck { id, hold: None, .. } => self.look(now, id),
         };
         self.settle(now, out);
         answer
     }
 
-    fn has(&self, now: u64, claim: ClaimId) -> bool {
-        self.holds.iter().any(|h| h.id == claim && h.until > now)
+    fn way(&self, now: u64, claim: ClaimId) -> Option<Way> {
+        self.holds.iter().find(|h| h.id == claim && h.until > now).map(|h| h.way)
+    }
+
+    fn ways(&self, now: u64) -> Vec<Way> {
+        self.holds.iter().filter(|h| h.until > now).map(|h| h.way).collect()
     }
 
     fn owners(&self, _: u64) -> Vec<u8> {
@@ -219,14 +285,14 @@ impl Register {
         let taken = |hold: &Hold| if let Way::Permits(count) = hold.way { count } else { LIMIT };
         match way {
             Way::Exclusive => self.holds.is_empty(),
-            Way::Shared => self.holds.iter().all(|h| h.way == Way::Shared),
+            Way::Shared | Way::Upgradable => self.holds.iter().all(|h| h.way.lives_with(way)),
             Way::Permits(count) => self.holds.iter().map(taken).sum::<u16>() + count <= LIMIT,
         }
     }
 
     fn grant(&mut self, id: ClaimId, process: u8, way: Way, until: u64, confirmed: bool) -> u64 {
         self.last += 1;
-        self.holds.push(Hold { id, process, way, number: self.last, until, confirmed });
+        self.holds.push(Hold { id, process, way, number: self.last, until, confirmed, converted: None });
         self.last
     }
 
@@ -246,8 +312,36 @@ impl Register {
         if trying {
             return Answer::Busy;
         }
-        self.line.push_back(Place { id, process, way, until: now + PLACE_LIVES });
+        self.line.push_back(Place { id, process, way, hold: None, until: now + PLACE_LIVES });
         Answer::InLine { ask_in: None }
+    }
+
+    /// The hold has it another way from now on: its number, and until when.
+    fn turn(&mut self, hold: ClaimId, id: ClaimId, way: Way) -> Option<(u64, u64)> {
+        let number = self.last + 1;
+        let hold = self.holds.iter_mut().find(|h| h.id == hold)?;
+        (hold.way, hold.number, hold.converted) = (way, number, Some(id));
+        self.last = number;
+        Some((number, hold.until))
+    }
+
+    fn convert(&mut self, now: u64, process: u8, (id, way, hold): (ClaimId, Way, ClaimId), in_time: bool) -> Answer {
+        let Some(has) = self.holds.iter().find(|h| h.id == hold).cloned() else { return Answer::Busy };
+        if has.converted == Some(id) && has.way == way {
+            return Answer::Granted { number: has.number, left: has.until - now, confirm: false };
+        }
+        // A copy that comes late, behind a younger conversion or behind its own withdrawal.
+        if !in_time || has.converted.is_some_and(|last| id <= last) || self.ended.contains(&id) {
+            return Answer::Gone;
+        }
+        if way == Way::Exclusive && self.holds.len() > 1 {
+            self.line.retain(|p| p.id != id);
+            self.line.push_front(Place { id, process, way, hold: Some(hold), until: now + PLACE_LIVES });
+            return Answer::InLine { ask_in: None };
+        }
+        self.line.retain(|p| p.id != id);
+        let left = has.until - now;
+        self.turn(hold, id, way).map_or(Answer::Busy, |(number, _)| Answer::Granted { number, left, confirm: false })
     }
 
     fn look(&mut self, now: u64, id: ClaimId) -> Answer {

@@ -1,7 +1,7 @@
 //! What is searched: every rule, and every known flaw.
 
 use super::register::Register;
-use super::{BELIEF, BOTH, END, FICKLE, Flaw, HURRIED, LOCK, Line, ONE, READ, SLEEPER, TOKENS, TRY};
+use super::{BELIEF, BOTH, DOWN, END, FICKLE, FICKLE_UP, Flaw, HURRIED, LOCK, Line, ONE, READ, SLEEPER, TOKENS, TRY, UP, UP_AND_BACK};
 use crate::explore::{convicts, holds};
 
 #[test]
@@ -29,6 +29,14 @@ fn the_lease_of_one_that_stands_still_ends_beside_a_waiter() {
 fn permits_keep_every_rule() {
     holds("line", "permits", Line::<Register>::of(&[&[ONE, ONE], &[BOTH]]).until(1));
     holds("line", "permits, and a process dies", Line::<Register>::of(&[&[ONE], &[ONE], &[BOTH]]).until(1).deaths(1));
+}
+
+#[test]
+fn conversions_keep_every_rule() {
+    holds("line", "up and back, and no answer", Line::<Register>::of(&[&[UP_AND_BACK]]).until(3).silences(2));
+    holds("line", "an upgrade beside a reader", Line::<Register>::of(&[&[UP], &[READ]]).until(1).lost_pushes(1));
+    holds("line", "an upgrade is taken back", Line::<Register>::of(&[&[FICKLE_UP], &[READ]]).until(1));
+    holds("line", "a downgrade before a writer", Line::<Register>::of(&[&[DOWN], &[LOCK]]).until(1));
 }
 
 #[test]

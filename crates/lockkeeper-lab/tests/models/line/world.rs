@@ -1,7 +1,7 @@
 //! What processes, network and server are, whatever happens next.
 
 use super::process::{Process, Task};
-use super::register::Server;
+use super::register::{Server, Way};
 use super::{Message, World};
 
 impl<S: Server> World<S> {
@@ -49,14 +49,55 @@ impl<S: Server> World<S> {
         Ok(())
     }
 
+    /// A task has taken its turn, or its turn was converted: tokens of writers rise, and a converted one's is above all of them.
+    pub(super) fn note_token(&mut self, p: u8, task: usize, converted: bool) {
+        let process = &self.processes[usize::from(p)];
+        let Some(Task::Has { token, hold, way, .. }) = process.tasks.get(task).cloned() else { return };
+        // One that the server has forgotten meanwhile is older than it looks.
+        if !process.believes(self.now, &process.tasks[task]) || !self.server.has(self.now + self.jumped, hold, way) {
+            return;
+        }
+        if converted || way == Way::Exclusive {
+            self.tokens_rise &= token > self.greatest_token;
+        }
+        if way == Way::Exclusive {
+            self.greatest_token = token;
+        }
+    }
+
     /// Every turn that believes in its hold has it.
     pub(super) fn believing_is_holding(&self) -> bool {
         let server_now = self.now + self.jumped;
         self.processes.iter().filter(|p| p.alive).all(|process| {
             process.tasks.iter().filter(|task| process.believes(self.now, task)).all(|task| {
-                let Task::Has { hold, .. } = task else { return true };
-                self.server.has(server_now, *hold)
+                let Some((hold, way)) = task.may() else { return true };
+                self.server.has(server_now, hold, way)
             })
+        })
+    }
+
+    /// The server lets nobody in beside somebody who is to be alone.
+    pub(super) fn holders_exclude_each_other(&self) -> bool {
+        let ways = self.server.ways(self.now + self.jumped);
+        ways.iter().enumerate().all(|(at, one)| ways.iter().skip(at + 1).all(|other| one.lives_with(*other)))
+    }
+
+    /// Where nothing is on its way, the server has each hold the way its holder does.
+    pub(super) fn holds_are_as_they_are_known(&self) -> bool {
+        (0..).zip(&self.processes).filter(|(p, process)| process.alive && process.asks_nothing() && !self.is_on_its_way(*p)).all(
+            |(_, process)| {
+                process.tasks.iter().filter(|task| process.believes(self.now, task)).all(|task| {
+                    let Task::Has { hold, way, .. } = task else { return true };
+                    self.server.way(self.now + self.jumped, *hold).is_none_or(|has| has == *way)
+                })
+            },
+        )
+    }
+
+    fn is_on_its_way(&self, p: u8) -> bool {
+        self.network.iter().any(|message| match message {
+            Message::Call { process, .. } | Message::Reply { process, .. } | Message::Late { process, .. } => *process == p,
+            Message::Push(push) => push.process == p,
         })
     }
 }

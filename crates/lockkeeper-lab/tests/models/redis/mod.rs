@@ -10,8 +10,10 @@ use lockkeeper::ClaimId;
 
 use crate::explore::{convicts, holds};
 use crate::line::register::{Answer, Call, LIMIT, News, Push, Server, TTL, Way};
-use crate::line::{BELIEF, BOTH, END, FICKLE, Flaw, LOCK, Line, ONE, READ, TOKENS};
-use scripts::{How, Lock, Place, Reply, Slip, Told, Units};
+use crate::line::{
+    BELIEF, BOTH, DOWN, END, EXCLUSION, FICKLE, FICKLE_UP, Flaw, KNOWN, LOCK, Line, ONE, READ, TOKENS, UP, UP_AND_BACK, WAVERS,
+};
+use scripts::{Holder, How, Lock, Place, Reply, Slip, Told, Units};
 
 /// Ticks: a second each, with room for a thousand numbers.
 const UNITS: Units = Units { second: 1, number_of: |now| now * 1000 };
@@ -23,13 +25,23 @@ fn short(id: ClaimId) -> u16 {
     u16::try_from(id.0).expect("small ids")
 }
 
-fn place(id: ClaimId, way: Way) -> Place {
+fn place(id: ClaimId, way: Way, hold: Option<ClaimId>) -> Place {
     let (mode, count) = match way {
         Way::Exclusive => ('x', 1),
         Way::Shared => ('s', 1),
+        Way::Upgradable => ('u', 1),
         Way::Permits(count) => ('p', count),
     };
-    Place { claim: short(id), mode, count, limit: LIMIT.into(), ttl: TTL, hold: None }
+    Place { claim: short(id), mode, count, limit: LIMIT.into(), ttl: TTL, hold: hold.map(short) }
+}
+
+fn way_of(holder: &Holder) -> Way {
+    match holder.mode {
+        's' => Way::Shared,
+        'u' => Way::Upgradable,
+        'p' => Way::Permits(holder.count),
+        _ => Way::Exclusive,
+    }
 }
 
 /// The owner stands in the id.
@@ -55,27 +67,39 @@ impl Server for Native {
         let slip = match flaw {
             Some(Flaw::LateRequestsLock) => Some(Slip::LeavesNoWord),
             Some(Flaw::CountsOnly) => Some(Slip::CountsOnly),
+            Some(Flaw::ForgetsConversions) => Some(Slip::ForgetsConversions),
+            Some(Flaw::OldConversionsCount) => Some(Slip::OldConversionsCount),
+            Some(Flaw::UpgradesBesideReaders) => Some(Slip::UpgradesBesideReaders),
             _ => None,
         };
         let (answer, told) = match *call {
             Call::Attempt { id, way, trying, not_after } => {
                 let how = if trying { How::Try } else { How::Join };
-                let (reply, told) = lock.acquire(now, UNITS, slip, place(id, way), how, not_after);
+                let (reply, told) = lock.acquire(now, UNITS, slip, place(id, way, None), how, not_after);
                 (answer(reply), told)
             }
-            Call::Recheck { id, way, not_after } => {
-                let (reply, told) = lock.acquire(now, UNITS, slip, place(id, way), How::Join, not_after);
+            Call::Recheck { id, way, hold: None, not_after } => {
+                let (reply, told) = lock.acquire(now, UNITS, slip, place(id, way, None), How::Join, not_after);
                 (answer(reply), told)
             }
-            Call::Withdraw { id, way, refuse } => {
-                let (_, told) = lock.withdraw(now, UNITS, slip, place(id, way), refuse + 1);
+            Call::Recheck { id, way, hold: Some(hold), not_after } | Call::Convert { id, hold, way, not_after } => {
+                let (reply, told) = lock.convert(now, UNITS, slip, place(id, way, Some(hold)), How::Join, not_after);
+                let answer = match reply {
+                    // It will never be.
+                    Reply::Gone | Reply::NotUpgradable => Answer::Busy,
+                    reply => answer(reply),
+                };
+                (answer, told)
+            }
+            Call::Withdraw { id, way, hold, refuse } => {
+                let (_, told) = lock.withdraw(now, UNITS, slip, place(id, way, hold), refuse + 1);
                 (Answer::Ended { again: None }, told)
             }
             Call::Release { hold, again, refuse } => {
                 if flaw == Some(Flaw::ReleaseByName) {
                     lock.holders.clear();
                 }
-                let again = again.map(|(id, way, not_after)| (place(id, way), not_after));
+                let again = again.map(|(id, way, not_after)| (place(id, way, None), not_after));
                 let (_, again, told) = lock.release(now, UNITS, slip, short(hold), refuse + 1, again);
                 (Answer::Ended { again: again.map(|reply| Box::new(answer(reply))) }, told)
             }
@@ -90,8 +114,12 @@ impl Server for Native {
         answer
     }
 
-    fn has(&self, now: u64, claim: ClaimId) -> bool {
-        self.0.holders.iter().any(|h| h.claim == short(claim) && h.until > now)
+    fn way(&self, now: u64, claim: ClaimId) -> Option<Way> {
+        self.0.holders.iter().find(|h| h.claim == short(claim) && h.until > now).map(way_of)
+    }
+
+    fn ways(&self, now: u64) -> Vec<Way> {
+        self.0.holders.iter().filter(|h| h.until > now).map(way_of).collect()
     }
 
     fn owners(&self, now: u64) -> Vec<u8> {
@@ -132,6 +160,31 @@ fn the_lease_of_one_that_stands_still_ends_beside_a_waiter() {
 #[test]
 fn permits_keep_every_rule() {
     holds("redis", "permits", Line::<Native>::of(&[&[ONE], &[ONE], &[BOTH]]).until(1));
+}
+
+#[test]
+fn conversions_keep_every_rule() {
+    let of = Line::<Native>::of;
+    holds("redis", "up and back, and no answer", of(&[&[UP_AND_BACK]]).until(3).silences(2));
+    holds("redis", "up and back, arrives twice", of(&[&[UP_AND_BACK]]).until(3).copies(2));
+    holds("redis", "an upgrade beside a reader", of(&[&[UP], &[READ]]).until(2));
+    holds("redis", "an upgrade before a writer", of(&[&[UP], &[LOCK]]).until(2));
+    holds("redis", "an upgrade, and a push is lost", of(&[&[UP], &[READ]]).until(2).lost_pushes(1));
+    holds("redis", "an upgrade, and one dies", of(&[&[UP], &[READ]]).until(2).deaths(1));
+    holds("redis", "an upgrade is taken back, arrives twice", of(&[&[WAVERS]]).until(2).copies(1));
+    holds("redis", "an upgrade is taken back, and no answer", of(&[&[WAVERS]]).until(2).silences(1));
+    holds("redis", "an upgrade is taken back beside a reader", of(&[&[FICKLE_UP], &[READ]]).until(1));
+    holds("redis", "a downgrade before a writer", of(&[&[DOWN], &[LOCK]]).until(1));
+    holds("redis", "a downgrade, no answer, arrives twice", of(&[&[DOWN]]).until(2).silences(1).copies(1));
+}
+
+#[test]
+fn every_known_flaw_of_a_conversion_is_found() {
+    let taken_back = || Line::<Native>::of(&[&[WAVERS]]).until(1).copies(1);
+    convicts("redis", "a withdrawal forgets conversions", KNOWN, taken_back().flaw(Flaw::ForgetsConversions));
+    convicts("redis", "an old copy converts again", KNOWN, taken_back().flaw(Flaw::OldConversionsCount));
+    let reader = Line::<Native>::of(&[&[UP], &[READ]]).until(1);
+    convicts("redis", "an upgrade beside readers", EXCLUSION, reader.flaw(Flaw::UpgradesBesideReaders));
 }
 
 #[test]

@@ -73,6 +73,12 @@ pub enum Slip {
     LeavesNoWord,
     /// Numbers are a counter and nothing else.
     CountsOnly,
+    /// A withdrawal forgets that a hold was ever converted.
+    ForgetsConversions,
+    /// A conversion counts, also when a younger one was there before it.
+    OldConversionsCount,
+    /// An upgrade does not look whether others hold the lock.
+    UpgradesBesideReaders,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -170,7 +176,10 @@ impl Lock {
             let alone = run.lock.several_until.is_none();
             let converted = |h: &&mut Holder| alone && h.claim == hold && h.conversion == Some(place.claim) && h.mode == 'x';
             if let Some(holder) = run.lock.holders.iter_mut().find(converted) {
-                (holder.mode, holder.conversion) = ('u', None);
+                holder.mode = 'u';
+                if slip == Some(Slip::ForgetsConversions) {
+                    holder.conversion = None;
+                }
                 found = true;
             }
         } else {
@@ -219,7 +228,8 @@ impl Run<'_> {
         let holders = &self.lock.holders;
         if let Some(hold) = place.hold {
             let living = self.lock.holder(hold).is_some_and(|h| h.until > self.now);
-            return if living { (holders.len() == 1, false) } else { (false, true) };
+            let alone = holders.len() == 1 || self.slip == Some(Slip::UpgradesBesideReaders);
+            return if living { (alone, false) } else { (false, true) };
         }
         let can = match place.mode {
             'p' => holders.iter().map(|h| u64::from(h.count)).sum::<u64>() + u64::from(place.count) <= self.lock.last,
@@ -262,7 +272,8 @@ impl Run<'_> {
 
     fn upgrade(&mut self, place: Place, lease: Option<u64>) -> Reply {
         let number = self.next_number();
-        let mut holder = self.lock.holders.remove(0);
+        let at = self.lock.holders.iter().position(|h| Some(h.claim) == place.hold).unwrap_or_default();
+        let mut holder = self.lock.holders.remove(at);
         holder.until = lease.map_or(holder.until, |lease| self.now + lease);
         (holder.mode, holder.conversion, holder.number, holder.ttl) = ('x', Some(place.claim), number, place.ttl);
         self.lock.holders.push(holder);
@@ -421,10 +432,11 @@ impl Run<'_> {
         }
         let hold = place.hold.unwrap_or(place.claim);
         let Some(holder) = self.lock.holder(hold).filter(|h| h.until > self.now).cloned() else { return Reply::Gone };
-        if holder.conversion == Some(place.claim) {
+        if holder.conversion == Some(place.claim) && holder.mode == place.mode {
             return self.held(hold).unwrap_or(Reply::Gone);
         }
-        if holder.conversion.is_some_and(|last| place.claim < last) {
+        // Behind a younger one, or behind its own withdrawal.
+        if holder.conversion.is_some_and(|last| place.claim <= last) && self.slip != Some(Slip::OldConversionsCount) {
             return Reply::Late;
         }
         self.end_what_is_over();

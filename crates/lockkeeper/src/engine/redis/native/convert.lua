@@ -7,21 +7,21 @@ if marked and call('ZSCORE', line, 'w' .. place.claim) then return {'T', text(no
 local holder, deadline = one, nil
 if one then
   if one.claim ~= place.hold or left <= 0 then return {'X', text(now)} end
-  if one.conversion == place.since then
+  if one.conversion == place.since and one.mode == place.mode then
     call('PEXPIRE', record, one.ttl + one.delay)
     return granted_reply(one)
   end
 else
   holder, deadline = one_of(place.hold)
   if not holder or deadline <= now then return {'X', text(now)} end
-  if holder.conversion == place.since then
+  if holder.conversion == place.since and holder.mode == place.mode then
     call('HSET', record, place.hold, text(now + holder.ttl * 1000) .. ' ' .. holder_text(holder))
     outlive(now + (holder.ttl + holder.delay) * 1000)
     return granted_reply(holder)
   end
 end
--- A copy that was delayed in the network, behind a younger conversion: it must take nothing back.
-if tonumber(place.since) < (tonumber(holder.conversion) or 0) then return {'T', text(now)} end
+-- A copy that was delayed in the network, behind a younger conversion or its own withdrawal: it must change nothing.
+if tonumber(place.since) <= (tonumber(holder.conversion) or 0) then return {'T', text(now)} end
 end_what_is_over()
 local reply
 if holder.mode == 's' and place.mode ~= 's' then return {'E', text(now)} end
