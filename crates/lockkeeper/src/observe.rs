@@ -2,7 +2,7 @@
 
 use crate::claim::{Holder, Mode};
 use crate::clock::Ticks;
-use crate::id::HoldId;
+use crate::id::{ClaimId, HoldId};
 use crate::lost::Lost;
 use crate::name::{Kind, Name};
 use crate::token::Token;
@@ -17,6 +17,8 @@ pub enum Seen {
     Asked {
         /// Which claim.
         claim: u64,
+        /// Under which id it stands in the engine's line, if it comes to that; a hold that it gets in any other way has another.
+        place: ClaimId,
         /// In which mode.
         mode: Mode,
         /// Whether it leaves at once when it is not free.
@@ -31,6 +33,10 @@ pub enum Seen {
     },
     /// The engine answered that this process stands in its line; told again whenever it says so.
     InLine {
+        /// Whose place it is: that of the claim that was asked under this id, or of a conversion.
+        place: ClaimId,
+        /// Whether the line is first come, first served, between processes as well.
+        fair: bool,
         /// How many stand before it, as far as known.
         ahead: Option<u32>,
         /// Who holds the lock, as far as known.

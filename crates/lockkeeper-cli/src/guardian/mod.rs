@@ -119,7 +119,7 @@ impl Noted {
 impl Observer for Noted {
     fn seen(&self, _at: Ticks, _kind: Kind, _name: &Name, what: &Seen) {
         match what {
-            Seen::InLine { ahead, holder } => {
+            Seen::InLine { ahead, holder, .. } => {
                 let holder = holder.as_deref().map(Into::into);
                 self.with(|note| note.in_line = Some(Tell::InLine { ahead: *ahead, holder }));
             }

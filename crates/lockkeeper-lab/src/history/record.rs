@@ -152,7 +152,7 @@ impl Flags {
     pub const FENCED: Self = Self(0x10);
     /// On `check_ret`, `eff_ret`, `res_*`: valid, accepted.
     pub const YES: Self = Self(0x20);
-    /// On `acq_ok`: the turn came from another task of the same process, past the engine's line.
+    /// On `acq_ok`: the turn, or the place for it, came from another task of the same process, past the engine's line.
     pub const HANDED: Self = Self(0x40);
     /// On `acq_inv`: leave at once when it is taken.
     pub const TRY: Self = Self(0x80);

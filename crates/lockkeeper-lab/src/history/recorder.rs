@@ -13,7 +13,8 @@ use super::writer::Writer;
 /// Writes down what one [`Locks`](lockkeeper::Locks) does; hand it to
 /// [`Builder::observer`](lockkeeper::Builder::observer). Each `Locks` gets a recorder of its own; they may share a writer.
 ///
-/// Not seen here, because the library does not tell: places in the engine's line (`enq_ok`), and checks and effects, which
+/// A place in the engine's line (`enq_ok`) is written down where the engine serves those first who came first, and for the claim that
+/// asked for it: another that takes it over is handed its turn. Not seen here, because the library does not tell: checks and effects, which
 /// whoever makes them writes down with [`Writer::write_for`], under the number that [`asked`](super::asked) answers.
 pub struct Recorder {
     writer: Writer,
@@ -24,6 +25,8 @@ pub struct Recorder {
 struct State {
     /// The library numbers claims by name, and anew when a name was forgotten; here every one is unique.
     ids: HashMap<(LockId, u64), Known>,
+    /// Which claim asked for a place, until the engine said that it has it.
+    places: HashMap<u64, u64>,
     holds: HashMap<u64, Hold>,
     /// What to add to the keeper's clock to get the history's. That clock starts with it and may run ahead, never behind.
     offset_ns: i64,
@@ -33,6 +36,8 @@ struct State {
 #[derive(Clone, Copy, Default)]
 struct Known {
     id: u64,
+    /// What it asked for a place under; 0 when it was not told of.
+    place: u64,
     hold: u64,
 }
 
@@ -60,6 +65,13 @@ impl State {
         self.ids.get(&(lock, claim)).map(|known| known.id)
     }
 
+    /// A claim that is over.
+    fn forget(&mut self, lock: LockId, claim: u64) -> Option<Known> {
+        let known = self.ids.remove(&(lock, claim))?;
+        self.places.remove(&known.place);
+        Some(known)
+    }
+
     fn deadline(&mut self, at: Ticks, deadline: Ticks) -> u64 {
         let now = Writer::now();
         let seen = i64::try_from(now).unwrap_or(i64::MAX).saturating_sub(i64::try_from(at.0).unwrap_or(i64::MAX));
@@ -75,19 +87,27 @@ impl Observer for Recorder {
         let write = |record: Record| self.writer.write_for(kind, name.as_str(), record);
         let about = |what: What, claim: u64| Record::about(what, lock, claim);
         match what {
-            Seen::Asked { claim, mode, trying } => {
-                let id = self.writer.unique();
-                state.ids.insert((lock, *claim), Known { id, hold: 0 });
+            Seen::Asked { claim, place, mode, trying } => {
+                let (id, place) = (self.writer.unique(), fold(place.0));
+                state.ids.insert((lock, *claim), Known { id, place, hold: 0 });
+                state.places.insert(place, id);
                 let called = Record { owner: super::asking::note(id), ..about(What::AcquireCalled, id) };
                 write(called.mode(*mode).flag(if *trying { Flags::TRY } else { Flags::NONE }));
             }
+            Seen::InLine { place, fair, ahead, .. } => {
+                // The engine says so again and again.
+                let Some(id) = state.places.remove(&fold(place.0)).filter(|_| *fair) else { return };
+                write(about(What::InLine, id).number(ahead.map_or(0, u64::from)));
+            }
             Seen::Got { claim, hold, mode, token, deadline } => {
-                // Asked for together with other names, it is told of here for the first time.
-                let id = state.id(lock, *claim).unwrap_or_else(|| self.writer.unique());
                 let hold = fold(hold.0);
-                state.ids.insert((lock, *claim), Known { id, hold });
+                // Asked for together with other names, it is told of here for the first time.
+                let known = state.forget(lock, *claim).unwrap_or_else(|| Known { id: self.writer.unique(), place: hold, hold });
+                let Known { id, place, .. } = known;
+                state.ids.insert((lock, *claim), Known { hold, ..known });
                 let entry = state.holds.entry(hold).or_default();
-                let handed = entry.turns > 0;
+                // In a hold that it did not ask for itself, or at a place that another of this process left to it.
+                let handed = entry.turns > 0 || place != hold;
                 entry.turns += 1;
                 entry.now.push(id);
                 // The hold passed on: nothing more will be told about the turn before.
@@ -99,11 +119,11 @@ impl Observer for Recorder {
                 write(record.flag(if handed { Flags::HANDED } else { Flags::NONE }));
             }
             Seen::NotObtained { claim, why } => {
-                let Some(Known { id, .. }) = state.ids.remove(&(lock, *claim)) else { return };
+                let Some(Known { id, .. }) = state.forget(lock, *claim) else { return };
                 write(about(outcome(why), id));
             }
             Seen::Left { claim } => {
-                let Some(Known { id, .. }) = state.ids.remove(&(lock, *claim)) else { return };
+                let Some(Known { id, .. }) = state.forget(lock, *claim) else { return };
                 write(about(What::Cancelled, id));
             }
             Seen::Converting { claim, mode } => {
@@ -125,7 +145,7 @@ impl Observer for Recorder {
                 }
             }
             Seen::Releasing { claim, hold } => {
-                let Some(Known { id, .. }) = state.ids.remove(&(lock, *claim)) else { return };
+                let Some(Known { id, .. }) = state.forget(lock, *claim) else { return };
                 let entry = state.holds.entry(fold(hold.0)).or_default();
                 entry.now.retain(|other| *other != id);
                 entry.leaving.push(id);
@@ -141,7 +161,7 @@ impl Observer for Recorder {
                 left.into_iter().for_each(|id| write(about(answer, id)));
             }
             Seen::Lost { claim, why } => {
-                let Some(Known { id, hold }) = state.ids.remove(&(lock, *claim)) else { return };
+                let Some(Known { id, hold, .. }) = state.forget(lock, *claim) else { return };
                 if let Some(entry) = state.holds.get_mut(&hold) {
                     entry.now.retain(|other| *other != id);
                     if entry.now.is_empty() && entry.leaving.is_empty() {

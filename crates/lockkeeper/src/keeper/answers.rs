@@ -8,6 +8,7 @@ use crate::clock::Ticks;
 use crate::engine::{Attempt, Grant, Lease};
 use crate::error::{Error, ErrorKind};
 use crate::id::ClaimId;
+use crate::name::Kind;
 use crate::protocol::lease::deadline;
 use crate::protocol::line::{Answered, Event, Refusal};
 
@@ -47,7 +48,10 @@ impl Entry {
             Attempt::InLine(place) => {
                 state.last_ahead = place.ahead;
                 if self.keeper.settings.observer.is_some() {
-                    self.keeper.observe(self, crate::observe::Seen::InLine { ahead: place.ahead, holder: place.holder.clone() });
+                    let can = &self.keeper.facts.can;
+                    let fair = if self.kind == Kind::Semaphore { can.fair_permits } else { can.fair };
+                    let (ahead, holder) = (place.ahead, place.holder.clone());
+                    self.keeper.observe(self, crate::observe::Seen::InLine { place: claim, fair, ahead, holder });
                 }
                 if place.holder.is_some() {
                     state.last_holder = place.holder;

@@ -193,9 +193,10 @@ impl Entry {
             return Ok(Begun::Got(turn));
         }
         let seq = state.line.draw_seq();
-        let ask = Ask { seq, id: ClaimId::fresh(), shape: request.shape(), try_only: request.try_only, sent_elsewhere: false, give_up };
+        let place = ClaimId::fresh();
+        let ask = Ask { seq, id: place, shape: request.shape(), try_only: request.try_only, sent_elsewhere: false, give_up };
         state.waiting.insert(seq, Waiting::of(request));
-        self.keeper.observe(self, crate::observe::Seen::Asked { claim: seq, mode: request.mode, trying: request.try_only });
+        self.keeper.observe(self, crate::observe::Seen::Asked { claim: seq, place, mode: request.mode, trying: request.try_only });
         self.step(&mut locked, now, Event::Ask(ask));
         match self.fetch(&mut locked, now, seq, request) {
             Some(outcome) => outcome,
