@@ -62,7 +62,7 @@ impl Late {
         Self(Arc::new(told))
     }
 
-    pub(super) fn ns(&self, from: u64, to: u64) -> u64 {
+    pub(crate) fn ns(&self, from: u64, to: u64) -> u64 {
         (self.0)(from, to)
     }
 }

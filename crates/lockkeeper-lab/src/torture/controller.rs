@@ -145,6 +145,9 @@ impl Run {
         // What is no lock of ours was promised by nobody to be safe with late writes, or not to be.
         // Where no fault is, nobody is late.
         let late = about.leases && options.client == Subject::Shipped && !plan.is_empty();
+        let excuses = Excuses::new(late, about.recovery);
+        let pulse = Pulse::start().map_err(own)?;
+        let excuses = if plan.is_empty() { excuses.undisturbed(about.fair, pulse.late()) } else { excuses };
         Ok(Self {
             options: options.clone(),
             size,
@@ -160,13 +163,13 @@ impl Run {
             resource: log,
             happened: BTreeMap::new(),
             looked: Instant::now(),
-            excuses: Excuses::new(late, about.recovery),
+            excuses,
             starving: Arc::default(),
             longest: Duration::ZERO,
             there: Writer::now(),
             gone: None,
             crashes: Vec::new(),
-            pulse: Pulse::start().map_err(own)?,
+            pulse,
             scratch,
             _background: background,
         })

@@ -9,7 +9,7 @@ use lockkeeper::Class as Promise;
 use super::Conviction;
 use super::fault::{Fault, LATE, STEP};
 use super::liveness::LIVENESS;
-use crate::check::{Class, Violation};
+use crate::check::{Class, Late, Violation};
 
 /// See the module.
 #[derive(Default)]
@@ -19,6 +19,8 @@ pub(super) struct Excuses {
     lease_ns: u64,
     /// Since when the record of somebody is missing.
     blind_from: Option<u64>,
+    /// How much threads that were due were late in a time, where that is the only fault.
+    short: Option<Late>,
 }
 
 struct Window {
@@ -30,14 +32,31 @@ struct Window {
 impl Excuses {
     /// What is expected whatever the faults: an engine with leases lets late writes reach a resource without tokens.
     pub(super) fn new(leases: bool, recovery: Duration) -> Self {
-        // Readers pass a line of permits, stopped clients miss their turn: order is judged by the conformance suite.
+        // Whoever was stopped or cut off loses its place in line: order is judged where there are no faults.
         // A try that meets another one may be refused by it, though that one comes away with nothing: counted, and no conviction.
         let mut always = BTreeSet::from([Class::FifoInversion, Class::WrongBusy]);
         if leases {
             always.extend(LATE);
         }
         let lease_ns = u64::try_from((recovery + Duration::from_secs(1)).as_nanos()).unwrap_or(u64::MAX / 2);
-        Self { always, windows: Vec::new(), lease_ns, blind_from: None }
+        Self { always, windows: Vec::new(), lease_ns, blind_from: None, short: None }
+    }
+
+    /// No fault will be: where a line keeps the order nobody is overtaken in it, and nobody is late; but for those who were kept from
+    /// running, whose lease may end, and whose grant passes on when it is not confirmed in time (R11).
+    pub(super) fn undisturbed(mut self, fair: bool, short: Late) -> Self {
+        if fair {
+            self.always.remove(&Class::FifoInversion);
+        }
+        self.short = Some(short);
+        self
+    }
+
+    /// Whether processors were short for as long as a grant waits to be confirmed, a third of a lease at most, before this moment.
+    fn is_short(&self, class: Class, at: u64) -> bool {
+        let of_time = class == Class::FifoInversion || LATE.contains(&class);
+        let third = self.lease_ns.saturating_sub(1_000_000_000) / 3;
+        of_time && third > 0 && self.short.as_ref().is_some_and(|short| short.ns(at.saturating_sub(2 * self.lease_ns), at) > third)
     }
 
     /// The classes that are expected at any time.
@@ -92,7 +111,7 @@ impl Excuses {
             w.to.saturating_add(if behind { u64::try_from(STEP.as_nanos()).unwrap_or(0) } else { 0 })
         };
         let covers = |w: &Window| w.fault.excuses.contains(&class) && at >= w.from && at <= ends(w);
-        self.always.contains(&class) || self.windows.iter().any(covers)
+        self.always.contains(&class) || self.is_short(class, at) || self.windows.iter().any(covers)
     }
 
     /// The same for what the checker does not judge: a lock that nobody gets is a slow recovery.
@@ -182,6 +201,24 @@ mod tests {
         let told = [FORGOTTEN, AWAY_AND_FORGOTTEN, SET_BACK, AWAY, &[]].map(|excuses| (of(excuses).forgets(), of(excuses).sets_back()));
         assert_eq!(told, [(true, false), (true, false), (false, true), (false, false), (false, false)]);
         assert!(FORGOTTEN.iter().all(|class| AWAY_AND_FORGOTTEN.contains(class)));
+    }
+
+    #[test]
+    fn without_faults_order_and_time_are_kept_but_by_those_whom_the_machine_kept_from_running() {
+        let second = SECOND;
+        // Half a second of processors, three times what threads were late, is missing between 10 s and 11 s.
+        let short = move |from: u64, to: u64| if from < 11 * second && to > 10 * second { second / 2 } else { 0 };
+        let of = |fair, recovery| Excuses::new(false, recovery).undisturbed(fair, Late::told_by(short));
+        let leases = of(true, Duration::from_secs(1));
+        let expected = |class, at| leases.expects_at(class, at * SECOND);
+        for class in [Class::FifoInversion, Class::LateEffect, Class::LostUpdate] {
+            assert!(!expected(class, 9) && expected(class, 11) && expected(class, 14) && !expected(class, 16), "{class:?}");
+        }
+        assert!(!expected(Class::Overlap, 11) && !expected(Class::TokenOrder, 11));
+        assert!(!of(true, Duration::from_secs(3)).expects_at(Class::FifoInversion, 11 * SECOND), "less than a third of its lease");
+        assert!(!of(false, Duration::ZERO).expects_at(Class::LateEffect, 11 * SECOND), "there are no leases that could end");
+        assert!(of(false, Duration::from_secs(1)).expects_at(Class::FifoInversion, 9 * SECOND), "nobody promised an order");
+        assert!(Excuses::new(false, Duration::from_secs(1)).expects_at(Class::FifoInversion, 9 * SECOND), "there are faults");
     }
 
     #[test]
