@@ -133,6 +133,12 @@ impl Run {
             None => nemesis::plan(options.seed, time, size.clients, &chosen, Pace::of(arena.about().recovery)),
         };
         arena.is_to_suffer(&plan.iter().map(|planned| planned.fault.name).collect::<Vec<_>>());
+        if let Some(broken) = broken
+            && arena.home(0).map_err(own)?.is_none()
+        {
+            // Where clients live elsewhere only they can look.
+            broken.can_show(&options.url, &arena.url(0).map_err(own)?).map_err(wrong)?;
+        }
         let history = |name: &str, role| {
             let path = scratch.path().join(format!("{name}.lkh"));
             Writer::create(path, WriterOptions { role, label: name.to_owned(), ..WriterOptions::default() }).map_err(|e| own(e.to_string()))
@@ -208,7 +214,10 @@ impl Run {
             self.end(&planned, target);
             self.longest = self.longest.max(since.elapsed());
         }
-        self.wait_until(began, self.time);
+        if self.wait_until(began, self.time) {
+            let there = self.arena.there();
+            self.look(there, |arena| arena.lost_at_the_end());
+        }
         self.finish();
     }
 
@@ -372,10 +381,14 @@ impl Run {
 
     /// Whether what is tortured has gone for good: then there is nothing more to learn.
     fn is_lost(&mut self) -> bool {
-        let now = Writer::now();
+        let there = self.arena.there();
+        self.look(there, |arena| arena.lost())
+    }
+
+    fn look(&mut self, there: u64, lost: fn(&mut dyn Arena) -> Option<String>) -> bool {
         if self.gone.is_none() {
-            match self.arena.lost() {
-                None => self.there = now,
+            match lost(&mut *self.arena) {
+                None => self.there = there,
                 Some(why) => {
                     self.say(&format!("{why}; this torture ends here"));
                     self.gone = Some(why);
@@ -502,6 +515,10 @@ impl Run {
         let wanted = !self.options.faults.iter().any(|f| f == "none");
         if report.counts.holds == 0 {
             return Some("nothing was held".to_owned());
+        }
+        if let Some(broken) = self.broken {
+            // It is known to be wrong: that nothing was seen says nothing about anybody.
+            return Some(format!("what is wrong with broken:{} was not seen", broken.name));
         }
         if wanted && self.happened.is_empty() {
             return Some("no fault happened".to_owned());

@@ -14,6 +14,7 @@ use lockkeeper::Class;
 
 use super::fault::Fault;
 use super::network::Namespace;
+use crate::history::Writer;
 
 /// What an engine says about itself.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +80,14 @@ pub(super) trait Arena {
     /// Why there is nothing to torture any more: a server that no fault has ended has ended.
     fn lost(&mut self) -> Option<String> {
         None
+    }
+    /// When it was seen to be there last, on the clock of histories.
+    fn there(&self) -> u64 {
+        Writer::now()
+    }
+    /// The same as [`Arena::lost`] at the end: what may only have been slow until now is waited for.
+    fn lost_at_the_end(&mut self) -> Option<String> {
+        self.lost()
     }
     /// How many requests the server has answered, where it can be asked.
     fn calls(&mut self) -> Option<u64> {

@@ -36,6 +36,8 @@ pub(super) struct Broken {
     pub(super) style: Style,
     /// Makes one thread's lock.
     pub(super) make: Make,
+    /// Looks whether a server that the user named does what the flaw needs to be seen; if not, why.
+    pub(super) shows: fn(&str) -> Result<(), String>,
 }
 
 impl Broken {
@@ -52,6 +54,14 @@ impl Broken {
             return Ok(());
         }
         Err(format!("broken:{} cannot be tortured there: it needs {auto}, or {else_at}", self.name))
+    }
+
+    /// Refuses a server on which it would look like a lock that is right. `url` is how a client reaches what `named` means.
+    pub(super) fn can_show(&self, named: &str, url: &str) -> Result<(), String> {
+        if named == self.url {
+            return Ok(());
+        }
+        (self.shows)(url).map_err(|why| format!("broken:{} cannot show there what is wrong with it: {why}", self.name))
     }
 }
 
@@ -89,6 +99,7 @@ const BASE: Broken = Broken {
     names: 1,
     style: Style::PLAIN,
     make: |_, _| Err("not made".to_owned()),
+    shows: |_| Ok(()),
 };
 
 /// All of them, in the order in which people meet them.
