@@ -252,10 +252,16 @@ pub fn is_alive(pid: i32) -> bool {
     state(pid).is_some()
 }
 
-/// The processes that a process has started.
+/// The processes that a process has started, whichever of its threads did.
 pub fn children(pid: i32) -> Vec<i32> {
-    let all = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    all.split_whitespace().map(number).collect()
+    let of = |thread: &String| std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/children")).unwrap_or_default();
+    threads(pid).iter().map(of).flat_map(|all| all.split_whitespace().map(number).collect::<Vec<_>>()).collect()
+}
+
+/// The numbers of a process's threads.
+pub fn threads(pid: i32) -> Vec<String> {
+    let all = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    all.map(|thread| thread.file_name().to_string_lossy().into_owned()).collect()
 }
 
 /// A process's group.

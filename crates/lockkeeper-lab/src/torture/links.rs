@@ -41,7 +41,8 @@ const fn link(name: &'static str, what: &'static str) -> Fault {
     Fault { name, hits: Hits::Link, excuses: &[], what }
 }
 
-fn loses(fault: &str) -> bool {
+/// Whether it is one of [`LOSSES`].
+pub(super) fn loses(fault: &str) -> bool {
     LOSSES.iter().any(|f| f.name == fault)
 }
 
@@ -175,3 +176,6 @@ impl Links {
         self.proxies.values().flatten().for_each(Proxy::cut);
     }
 }
+
+#[cfg(test)]
+mod tests;

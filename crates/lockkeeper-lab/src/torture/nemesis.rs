@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::Random;
 use super::broken::Broken;
 use super::fault::{Fault, Hits, PAUSE_MAX};
+use super::links;
 use super::liveness::SLACK;
 
 /// One fault of the schedule.
@@ -90,7 +91,8 @@ pub(super) fn plan(seed: u64, time: Duration, clients: u32, faults: &[Fault], pa
             let from = at + random.between(ms(0), ms(100));
             let mut to = from + random.between(ms(100), ms(1_200));
             let outlasting = fault.keeps_away() && random.below(OUTLASTS) == 0;
-            let over = from + pace.over_a_lease(&mut random);
+            // What is lost without a word has to be gone for longer than a request may take.
+            let over = from + if links::loses(fault.name) { random.between(ms(2_400), ms(4_000)) } else { pace.over_a_lease(&mut random) };
             if outlasting && over < end {
                 to = to.max(over);
             }
@@ -138,7 +140,6 @@ pub(super) fn rounds(seed: u64, time: Duration, broken: &Broken, clients: u32, f
 #[cfg(test)]
 mod tests {
     use super::super::fault::{ANYWHERE, AWAY, KILL};
-    use super::super::links;
     use super::*;
 
     fn three() -> [Fault; 3] {
@@ -155,6 +156,15 @@ mod tests {
         assert!(faults.len() >= 15, "{}", faults.len());
         assert!(faults.iter().all(|p| p.from < p.to && p.to < Duration::from_secs(30)));
         assert!(three().iter().all(|f| faults.iter().any(|p| p.fault == *f)));
+    }
+
+    #[test]
+    fn a_link_that_is_cut_for_long_is_cut_for_longer_than_a_request_may_take_and_never_for_longer_than_the_run() {
+        let (seconds, pace) = (Duration::from_secs, Pace::of(Duration::from_millis(600)));
+        let drawn: Vec<Planned> = (0..50).flat_map(|seed| plan(seed, seconds(30), 4, &links::LOSSES, pace)).collect();
+        let long: Vec<Duration> = drawn.iter().map(|p| p.to - p.from).filter(|lasts| *lasts > Duration::from_millis(1_200)).collect();
+        assert!(long.len() > 50 && long.iter().all(|lasts| *lasts > seconds(2) && *lasts <= seconds(4)), "{long:?}");
+        assert!(drawn.iter().all(|p| p.to < seconds(30)));
     }
 
     #[test]
