@@ -304,6 +304,11 @@ impl Keeper {
         let token = cell.token();
         tracing::debug!(engine = self.facts.engine, name = %cell.entry.name, token = token.map(crate::Token::get), "acquired");
         self.observe(&cell.entry, Seen::Got { claim: cell.seq, hold: cell.hold, mode: cell.mode(), token, deadline });
+        // A renewal that was answered meanwhile was told of a turn that nobody knew of yet.
+        let later = cell.lease.as_ref().map(|l| l.deadline()).filter(|later| deadline.is_some_and(|told| *later > told));
+        if let (Some(observer), Some(deadline)) = (&self.settings.observer, later) {
+            self.tell(observer, &cell.entry, &Seen::Renewed { hold: cell.hold, deadline });
+        }
     }
 
     pub(crate) fn releasing(&self, cell: &Arc<TurnCell>) {
