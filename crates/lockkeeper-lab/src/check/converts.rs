@@ -29,6 +29,8 @@ impl Checker {
             let claim = &mut world.claims[no];
             // What it was until now is what its presence counts; `converting` keeps that for the answer.
             (claim.mode, claim.converting, claim.weakened) = (to, from, true);
+            // What is found of it from now on, such as a greater token that came beside it, is found now.
+            claim.granted = at;
             lock.occupancy.enter(no, at.time, world.claims);
         }
     }

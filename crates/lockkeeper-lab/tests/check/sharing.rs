@@ -214,6 +214,16 @@ fn a_conversion_that_fails_leaves_the_hold_as_it_was() {
 }
 
 #[test]
+fn what_is_found_of_a_hold_when_it_becomes_weaker_is_found_at_that_moment_and_not_at_its_beginning() {
+    // Another came and went beside it, with a greater token.
+    let both = [hold(1, [1, 2, 90, 91]).token(100), hold(2, [3, 4, 10, 11]).token(200)];
+    let down = [convert(20, 1, What::ConvertCalled, HoldMode::Shared, 0)];
+    let report = story(&both).and(&down).judge();
+    let found: Vec<u64> = report.violations.iter().filter(|v| v.class == Class::TokenOrder).map(|v| v.at).collect();
+    assert_eq!(found, [20], "{:#?}", report.violations);
+}
+
+#[test]
 fn a_conversion_whose_call_was_not_recorded_counts_from_its_answer() {
     let upgrade = [convert(30, 1, What::Converted, HoldMode::Exclusive, 0)];
     let story = story(&[hold(1, [1, 2, 90, 91]).upgradable(), hold(2, [3, 40, 50, 95]).shared()]).and(&upgrade);
