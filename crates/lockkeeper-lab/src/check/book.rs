@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::claims::{At, Claim};
 use super::class::Class;
-use super::report::{Client, Options, RecordRef, Report, Violation};
+use super::report::{Client, Moment, Options, RecordRef, Report, Violation};
 use crate::history::{HoldMode, LockId};
 
 /// The report in the making.
@@ -60,15 +60,24 @@ impl Book {
     }
 
     /// Writes a violation down; the sentence is only made when there is room for it.
-    pub fn convict(&mut self, class: Class, lock: LockId, at: u64, records: &[(u32, At)], sentence: impl FnOnce(&Self) -> String) {
+    pub fn convict(
+        &mut self,
+        class: Class,
+        lock: LockId,
+        when: impl Into<Moment>,
+        records: &[(u32, At)],
+        sentence: impl FnOnce(&Self) -> String,
+    ) {
+        let moment = when.into();
         *self.report.found.entry(class).or_insert(0) += 1;
-        self.report.moments.entry(class).or_default().push(at);
+        self.report.moments.entry(class).or_default().push(moment);
         if !self.describes(class) {
             return;
         }
         *self.described.entry(class).or_insert(0) += 1;
         let records = records.iter().map(|(client, at)| RecordRef { client: *client, record: at.record }).collect();
-        let violation = Violation { class, name: self.lock(lock), at, sentence: sentence(self), records };
+        let Moment { at, since, late } = moment;
+        let violation = Violation { class, name: self.lock(lock), at, since, late, sentence: sentence(self), records };
         self.report.violations.push(violation);
     }
 }

@@ -26,6 +26,7 @@ pub struct Checker {
     pub(super) calls: Calls,
     pub(super) dead: Vec<bool>,
     pub(super) linger_ns: u64,
+    pub(super) lease_ns: u64,
     pub(super) withdraw_ns: u64,
     started: bool,
 }
@@ -34,7 +35,7 @@ impl Checker {
     /// A checker that has seen nothing.
     pub fn new(options: Options) -> Self {
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let (linger_ns, withdraw_ns) = (ns(options.linger), ns(options.withdraw));
+        let (linger_ns, withdraw_ns, lease_ns) = (ns(options.linger), ns(options.withdraw), ns(options.lease));
         Self {
             claims: Claims::default(),
             locks: Vec::new(),
@@ -44,6 +45,7 @@ impl Checker {
             calls: Calls::default(),
             dead: Vec::new(),
             linger_ns,
+            lease_ns,
             withdraw_ns,
             started: false,
         }

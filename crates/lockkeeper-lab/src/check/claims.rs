@@ -70,6 +70,8 @@ pub(super) struct Claim {
     pub token: u64,
     /// `u64::MAX` for none.
     pub deadline: u64,
+    /// The latest moment of which it is known that the engine did not confirm this hold before it for the last time.
+    pub confirmed: u64,
     /// Its place in the list of active holds, and in the list of acquires under way.
     pub seat: u32,
     pub bench: u32,
@@ -108,10 +110,18 @@ impl Claim {
             weakened: false,
             token: 0,
             deadline: u64::MAX,
+            confirmed: 0,
             seat: 0,
             bench: 0,
             ticket: 0,
             doubts: Vec::new(),
+        }
+    }
+
+    /// The engine confirmed this hold, which lasts until its deadline now: a lease lasts no longer from the request on.
+    pub fn confirm(&mut self, lease_ns: u64) {
+        if self.deadline != u64::MAX && lease_ns > 0 {
+            self.confirmed = self.confirmed.max(self.deadline.saturating_sub(lease_ns));
         }
     }
 

@@ -36,6 +36,7 @@ impl Checker {
     }
 
     pub(super) fn converted(&mut self, no: ClaimNo, at: At, record: &Record) {
+        let lease = self.lease_ns;
         let (lock, mut world) = self.split(self.claims[no].lock);
         let claim = &mut world.claims[no];
         if claim.phase != Phase::Held {
@@ -61,6 +62,7 @@ impl Checker {
         claim.granted = at;
         if record.deadline != 0 {
             claim.deadline = record.deadline;
+            claim.confirm(lease);
         }
         if was_active && claim.deadline > at.time {
             lock.occupancy.enter(no, at.time, world.claims);

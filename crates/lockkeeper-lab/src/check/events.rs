@@ -7,6 +7,7 @@ use super::class::Class;
 use super::lease::{Doubt, Over, over_at};
 use super::line::Overtaker;
 use super::lock::{Lock, World};
+use super::report::Moment;
 use crate::history::{Flags, HoldMode, Record, What};
 
 impl Checker {
@@ -46,7 +47,7 @@ impl Checker {
             self.book.report.counts.strangers += 1;
             return;
         }
-        let lock_no = self.claims[no].lock;
+        let (lock_no, lease) = (self.claims[no].lock, self.lease_ns);
         self.advance(lock_no, at.time);
         let (lock, mut world) = self.split(lock_no);
         let claim = &mut world.claims[no];
@@ -55,6 +56,9 @@ impl Checker {
         claim.token = record.token;
         claim.deadline = if record.deadline == 0 { u64::MAX } else { record.deadline };
         claim.handed = record.flags.has(Flags::HANDED);
+        // A turn inside of a hold may be asked for when the engine has forgotten that.
+        claim.confirmed = if claim.handed || claim.owner != 0 { 0 } else { claim.asked.time };
+        claim.confirm(lease);
         let counts = &mut world.book.report.counts;
         counts.holds += 1;
         counts.handed += u64::from(claim.handed);
@@ -209,16 +213,17 @@ impl Checker {
         let claim = &world.claims[no];
         let id = lock.id;
         let own = [(claim.client, at), (claim.client, called), (claim.client, claim.granted)];
-        let rival = lock.occupancy.rival(no, world.claims).map(|rival| &world.claims[rival]);
+        let rival = lock.occupancy.rival(no, called.time, world.claims).map(|rival| &world.claims[rival]);
         match what {
             What::Released if again => world.book.convict(Class::DoubleRelease, id, at.time, &own, |book| {
                 let (name, lock, at) = (book.client(claim.client), book.lock(id), book.time(at.time));
                 format!("{name} released {lock} at {at} with success, and had released the same hold with success before")
             }),
             What::Released if claim.stale => {
-                if let Some(rival) = rival.filter(|rival| rival.granted.time < called.time) {
+                if let Some(rival) = rival {
                     let records = [own[0], own[1], own[2], (rival.client, rival.granted)];
-                    world.book.convict(Class::ForeignRelease, id, at.time, &records, |book| {
+                    let when = Moment::at(at.time).since(claim.confirmed).since(rival.confirmed);
+                    world.book.convict(Class::ForeignRelease, id, when, &records, |book| {
                         let (name, lock, at) = (book.client(claim.client), book.lock(id), book.time(at.time));
                         let over = Self::over_words(claim, called.time, book);
                         format!(
@@ -229,7 +234,7 @@ impl Checker {
                 }
             }
             What::ReleasedNotOwner if first && !claim.stale && !called.never() && claim.deadline > at.time => {
-                world.book.convict(Class::HoldVanished, id, at.time, &own, |book| {
+                world.book.convict(Class::HoldVanished, id, Moment::at(at.time).since(claim.confirmed), &own, |book| {
                     let (name, lock, at) = (book.client(claim.client), book.lock(id), book.time(at.time));
                     let since = book.time(claim.granted.time);
                     format!("{name} released {lock} at {at} and was told that it is not its own, though it held it since {since} and had not lost it")
@@ -274,6 +279,7 @@ impl Checker {
         self.book.report.counts.renewed += 1;
         let deadline = if deadline == 0 { u64::MAX } else { deadline };
         self.answer_doubts(no, deadline);
+        let lease = self.lease_ns;
         let (lock, world) = self.split(self.claims[no].lock);
         let claim = &mut world.claims[no];
         let sent = std::mem::take(&mut claim.renewing);
@@ -293,10 +299,12 @@ impl Checker {
         }
         if claim.active {
             lock.occupancy.extend(no, deadline, world.claims);
+            world.claims[no].confirm(lease);
         } else if deadline > at.time {
             // It was over at its deadline, and the server had extended it before: it holds again from here on.
             claim.deadline = deadline;
             claim.granted = at;
+            claim.confirm(lease);
             lock.occupancy.enter(no, at.time, world.claims);
         } else {
             claim.deadline = claim.deadline.max(deadline);
@@ -359,7 +367,8 @@ impl Checker {
             (false, false) => Class::HeldAfterDeadline,
         };
         let records = [(claim.client, doubt.answered), (claim.client, doubt.called), (claim.client, claim.granted)];
-        world.book.convict(class, id, doubt.answered.time, &records, |book| {
+        let when = Moment { late: true, ..Moment::at(doubt.answered.time) };
+        world.book.convict(class, id, when, &records, |book| {
             let (name, lock, at) = (book.client(claim.client), book.lock(id), book.time(doubt.called.time));
             let over = Self::over_words(claim, doubt.called.time, book);
             let did = if doubt.effect { "touched the resource of" } else { "was told that it holds" };

@@ -7,6 +7,7 @@ use super::class::Class;
 use super::line::Line;
 use super::occupancy::Occupancy;
 use super::recovery::{Bench, Faults, Owed};
+use super::report::Moment;
 use super::resource::Register;
 use super::tokens::{BadToken, Mark, Tokens};
 use crate::history::{HoldMode, LockId};
@@ -55,6 +56,11 @@ impl Limit {
     pub fn changed(&mut self, to: u64, now: u64) {
         self.steps.push((now, to));
     }
+}
+
+/// When a hold that should not be there beside another, or after it, was granted; the engine confirmed the other then for the last time.
+fn both(claim: &Claim, other: u64) -> Moment {
+    Moment::at(claim.granted.time).since(claim.confirmed).since(other)
 }
 
 /// One lock.
@@ -129,12 +135,12 @@ impl Lock {
             self.judge_permits(no, world);
             return;
         }
-        let Some(rival) = self.occupancy.rival(no, world.claims) else { return };
+        let Some(rival) = self.occupancy.rival(no, u64::MAX, world.claims) else { return };
         self.judge_token_beside(no, world);
         let (claim, rival) = (&world.claims[no], &world.claims[rival]);
         let class = if claim.mode == rival.mode { Class::Overlap } else { Class::ReadersWithWriter };
         let records = [(claim.client, claim.granted), (rival.client, rival.granted)];
-        world.book.convict(class, self.id, claim.granted.time, &records, |book| {
+        world.book.convict(class, self.id, both(claim, rival.confirmed), &records, |book| {
             let (lock, at) = (book.lock(self.id), book.time(claim.granted.time));
             format!("{} got {lock} {} at {at} while {}", book.client(claim.client), claim.mode.as_str(), book.hold(rival))
         });
@@ -145,7 +151,7 @@ impl Lock {
         let Some(twin) = self.occupancy.twin(no, world.claims) else { return };
         let (claim, twin) = (&world.claims[no], &world.claims[twin]);
         let records = [(claim.client, claim.granted), (twin.client, twin.granted)];
-        world.book.convict(Class::TokenRepeated, self.id, claim.granted.time, &records, |book| {
+        world.book.convict(Class::TokenRepeated, self.id, both(claim, twin.confirmed), &records, |book| {
             let (name, lock, at) = (book.client(claim.client), book.lock(self.id), book.time(claim.granted.time));
             format!("{name} got {lock} with token {} at {at}, the same that another has while {}", claim.token, book.hold(twin))
         });
@@ -161,7 +167,8 @@ impl Lock {
         let others = self.occupancy.other_permits(no, 4);
         let mut records = vec![(claim.client, claim.granted)];
         records.extend(others.iter().map(|other| (world.claims[*other].client, world.claims[*other].granted)));
-        world.book.convict(Class::PermitsExceeded, self.id, claim.granted.time, &records, |book| {
+        let oldest = self.occupancy.confirmed_first(world.claims).unwrap_or(claim.confirmed);
+        world.book.convict(Class::PermitsExceeded, self.id, both(claim, oldest), &records, |book| {
             let who: Vec<_> = others.iter().map(|other| book.hold(&world.claims[*other])).collect();
             let (lock, at) = (book.lock(self.id), book.time(claim.granted.time));
             let (name, weight, who) = (book.client(claim.client), claim.weight, who.join(", "));
@@ -190,7 +197,7 @@ impl Lock {
             Some(BadToken::Lost(mark)) => (Class::ReentryAfterLoss, mark),
         };
         let records = [(claim.client, claim.granted), (mark.client, mark.granted)];
-        world.book.convict(class, self.id, claim.granted.time, &records, |book| self.token_sentence(class, claim, &mark, book));
+        world.book.convict(class, self.id, both(claim, mark.confirmed), &records, |book| self.token_sentence(class, claim, &mark, book));
     }
 
     fn token_sentence(&self, class: Class, claim: &Claim, mark: &Mark, book: &Book) -> String {
@@ -257,7 +264,7 @@ impl Lock {
         let claim = &world.claims[no];
         let mut records = vec![(claim.client, at), (claim.client, claim.asked)];
         records.extend(owed.dead);
-        world.book.convict(Class::SlowRecovery, self.id, at.time, &records, |book| {
+        world.book.convict(Class::SlowRecovery, self.id, Moment::at(at.time).since(base), &records, |book| {
             let (name, lock, base_at) = (book.client(claim.client), book.lock(self.id), book.time(base));
             let took = at.time.saturating_sub(base) / 1_000_000;
             let promised = book.report.recovery_promised_ns.unwrap_or(0) / 1_000_000;

@@ -106,8 +106,9 @@ impl Occupancy {
         self.deadlines.first().copied().filter(|(at, _)| *at <= by)
     }
 
-    /// An active hold that must not be there together with this one.
-    pub fn rival(&self, no: ClaimNo, claims: &Claims) -> Option<ClaimNo> {
+    /// An active hold that was granted before a moment, and must not be there together with this one; of several the one that the engine
+    /// confirmed last, which is the hardest to explain.
+    pub fn rival(&self, no: ClaimNo, before: u64, claims: &Claims) -> Option<ClaimNo> {
         let claim = &claims[no];
         for list in excluded_by(claim.mode) {
             let mine = match self.members(claim.owner) {
@@ -115,8 +116,14 @@ impl Occupancy {
                 None => usize::from(claim.active && list_of(claim.mode) == *list),
             };
             if self.lists[*list].len() > mine {
-                let other = |other: &&ClaimNo| **other != no && (claim.owner == 0 || claims[**other].owner != claim.owner);
-                return self.lists[*list].iter().find(other).copied();
+                let other = |other: &&ClaimNo| {
+                    let theirs = &claims[**other];
+                    **other != no && (claim.owner == 0 || theirs.owner != claim.owner) && theirs.granted.time < before
+                };
+                let last = self.lists[*list].iter().filter(other).copied().max_by_key(|other| claims[*other].confirmed);
+                if last.is_some() {
+                    return last;
+                }
             }
         }
         None
@@ -141,6 +148,11 @@ impl Occupancy {
     /// Other active holds of permits, at most `most`.
     pub fn other_permits(&self, no: ClaimNo, most: usize) -> Vec<ClaimNo> {
         self.lists[3].iter().copied().filter(|other| *other != no).take(most).collect()
+    }
+
+    /// Of all holds of permits, when the engine confirmed that one for the last time of which this is the longest ago.
+    pub fn confirmed_first(&self, claims: &Claims) -> Option<u64> {
+        self.lists[3].iter().map(|no| claims[*no].confirmed).min()
     }
 
     /// Another active hold of the same owner in the same mode.

@@ -27,6 +27,9 @@ pub struct Options {
     pub skew: Duration,
     /// Classes that are counted and shown, but do not make a history unclean.
     pub allow: BTreeSet<Class>,
+    /// How long a lease lasts at most, from the request that got or renewed it; zero where none is known. It says since when the engine
+    /// may have forgotten a hold ([`Moment::since`]).
+    pub lease: Duration,
     /// How many violations of each class are described; all are counted.
     pub details: usize,
 }
@@ -42,6 +45,7 @@ impl Default for Options {
             withdraw: Duration::from_secs(20),
             skew: Duration::ZERO,
             allow: BTreeSet::new(),
+            lease: Duration::ZERO,
             details: 20,
         }
     }
@@ -97,6 +101,36 @@ pub struct RecordRef {
     pub record: u64,
 }
 
+/// When something is wrong, and what it takes for an explanation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moment {
+    /// When it showed.
+    pub at: u64,
+    /// Since when it may have been in the making. Of two holds, or a hold and its end: when the engine had confirmed the older one last, as
+    /// far as is known; of who waits, since when that counts; else the same as `at`. Whatever ended before has nothing to do with it.
+    pub since: u64,
+    /// Whether one who acted on a hold that was over is all that it takes.
+    pub late: bool,
+}
+
+impl Moment {
+    /// It takes nothing but what happens then.
+    pub fn at(at: u64) -> Self {
+        Self { at, since: at, late: false }
+    }
+
+    /// It began before that.
+    pub fn since(self, since: u64) -> Self {
+        Self { since: self.since.min(since), ..self }
+    }
+}
+
+impl From<u64> for Moment {
+    fn from(at: u64) -> Self {
+        Self::at(at)
+    }
+}
+
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
@@ -106,10 +140,21 @@ pub struct Violation {
     pub name: String,
     /// The moment, on the clock of the first file.
     pub at: u64,
+    /// As [`Moment::since`].
+    pub since: u64,
+    /// As [`Moment::late`].
+    pub late: bool,
     /// What happened, in one sentence.
     pub sentence: String,
     /// The records that show it, the convicting one first.
     pub records: Vec<RecordRef>,
+}
+
+impl Violation {
+    /// Its moment, and what it takes for an explanation.
+    pub fn moment(&self) -> Moment {
+        Moment { at: self.at, since: self.since, late: self.late }
+    }
 }
 
 /// How long something took, over all cases.
@@ -196,7 +241,7 @@ pub struct Report {
     /// How often each class was found.
     pub found: BTreeMap<Class, u64>,
     /// When, also those that are not described.
-    pub moments: BTreeMap<Class, Vec<u64>>,
+    pub moments: BTreeMap<Class, Vec<Moment>>,
     /// Since when the record of somebody is missing.
     pub blind_from: Option<u64>,
     /// The classes that do not count.

@@ -9,6 +9,15 @@ pub(super) struct Register {
     any: u64,
     /// Where `any` was seen.
     pub seen: Seen,
+    /// The last write: when the engine had confirmed its hold last, and whether that was over.
+    pub written: Written,
+}
+
+/// How a write stands to the hold that it was made under.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Written {
+    pub confirmed: u64,
+    pub late: bool,
 }
 
 /// One operation in the resource's log.
@@ -17,6 +26,8 @@ pub(super) struct Seen {
     pub token: u64,
     pub client: u32,
     pub at: At,
+    /// When the engine had confirmed its hold for the last time.
+    pub confirmed: u64,
 }
 
 impl Register {

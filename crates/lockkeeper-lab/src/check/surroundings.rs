@@ -5,7 +5,8 @@ use super::claims::{At, ClaimNo, Phase};
 use super::class::Class;
 use super::lease::over_at;
 use super::recovery::Owed;
-use super::resource::Seen;
+use super::report::Moment;
+use super::resource::{Seen, Written};
 use crate::history::{Flags, HoldMode, Record, Role, What};
 
 impl Checker {
@@ -106,8 +107,14 @@ impl Checker {
         let id = lock.id;
         let register = &mut lock.registers[usize::from(fenced)];
         let (stale, newest) = (register.is_stale(record.token, shared_read), register.seen);
+        let claim = found.map(|no| &world.claims[no]);
+        // Of a claim that is not known any more the hold was over long ago.
+        let late = claim.is_none_or(|claim| over_at(claim, at.time, true).is_some());
+        let confirmed = claim.map_or(0, |claim| claim.confirmed);
+        let before = register.written;
         if accepted {
-            register.accept(Seen { token: record.token, client, at }, shared_read);
+            register.accept(Seen { token: record.token, client, at, confirmed }, shared_read);
+            register.written = if write { Written { confirmed, late } } else { before };
         }
         let counts = &mut world.book.report.counts;
         match (stale, accepted, fenced) {
@@ -119,7 +126,7 @@ impl Checker {
         if !accepted {
             return;
         }
-        let claim = found.map(|no| &world.claims[no]);
+        let when = Moment { late, ..Moment::at(at.time).since(confirmed) };
         let mut records = vec![(client, at)];
         records.extend(claim.map(|claim| (claim.client, claim.granted)));
         let who = |book: &super::book::Book| claim.map_or("somebody".to_owned(), |claim| book.client(claim.client).to_owned());
@@ -127,7 +134,7 @@ impl Checker {
         if stale {
             records.push((newest.client, newest.at));
             let class = if fenced { Class::StaleWriteAccepted } else { Class::StaleWriteUnfenced };
-            world.book.convict(class, id, at.time, &records, |book| {
+            world.book.convict(class, id, when.since(newest.confirmed), &records, |book| {
                 let (who, name, when) = (who(book), book.lock(id), book.time(at.time));
                 format!(
                     "the resource of {name} accepted a {what} of {who} with token {} at {when}, after one with token {} at {}",
@@ -137,7 +144,7 @@ impl Checker {
                 )
             });
         } else if !fenced && claim.is_some_and(|claim| claim.renewing.never() && over_at(claim, at.time, true).is_some()) {
-            world.book.convict(Class::LateEffect, id, at.time, &records, |book| {
+            world.book.convict(Class::LateEffect, id, when, &records, |book| {
                 let (who, name, when) = (who(book), book.lock(id), book.time(at.time));
                 format!("the resource of {name} accepted a {what} of {who} at {when}, when its hold was over")
             });
@@ -145,7 +152,9 @@ impl Checker {
         if write && record.deadline != record.number {
             // Who shows no token shows nothing that could be checked.
             let class = if fenced && record.token != 0 { Class::LostUpdateFenced } else { Class::LostUpdate };
-            world.book.convict(class, id, at.time, &records, |book| {
+            // Who is late may be this one, or the one that wrote before it, from under its hold.
+            let when = Moment { late: late || before.late, ..when.since(before.confirmed) };
+            world.book.convict(class, id, when, &records, |book| {
                 let (who, name, when) = (who(book), book.lock(id), book.time(at.time));
                 format!(
                     "the resource of {name} accepted a write of {who} at {when} that was made from version {}, and replaced version {}",

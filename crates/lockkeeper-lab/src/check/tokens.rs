@@ -11,6 +11,7 @@ pub(super) struct Mark {
     pub client: u32,
     pub owner: u64,
     pub granted: At,
+    pub confirmed: u64,
     pub ended: u64,
     pub lost: bool,
 }
@@ -42,6 +43,7 @@ impl Tokens {
             client: claim.client,
             owner: claim.owner,
             granted: claim.granted,
+            confirmed: claim.confirmed,
             ended: at,
             lost: !claim.lost.never(),
         };

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::arena::{self, Arena, Mended};
 use super::background::Background;
 use super::broken::Broken;
+use super::chances::{Chances, Tally};
 use super::cost::{self, Sample};
 use super::crew::{self, CRASH, Crew};
 use super::excuse::Excuses;
@@ -147,13 +148,13 @@ impl Run {
         let background = Background::start().map_err(|e| own(e.to_string()))?;
         let socket = scratch.path().join("resource");
         background.block_on(resource::serve(&socket, log.clone())).map_err(|e| own(format!("{}: {e}", socket.display())))?;
+        let pulse = Pulse::start().map_err(own)?;
         let about = arena.about();
         // What is no lock of ours was promised by nobody to be safe with late writes, or not to be.
         // Where no fault is, nobody is late.
         let late = about.leases && options.client == Subject::Shipped && !plan.is_empty();
-        let excuses = Excuses::new(late, about.recovery);
-        let pulse = Pulse::start().map_err(own)?;
-        let excuses = if plan.is_empty() { excuses.undisturbed(about.fair, pulse.late()) } else { excuses };
+        let excuses = Excuses::new(late, about.recovery, pulse.late());
+        let excuses = if plan.is_empty() { excuses.undisturbed(about.fair) } else { excuses };
         Ok(Self {
             options: options.clone(),
             size,
@@ -253,13 +254,13 @@ impl Run {
         // The files are read one after the other: what happened meanwhile is in one of them and not yet in another.
         let begun = Writer::now();
         // Histories that cannot be read now are read at the end, where it is an error.
-        let Ok((report, waited)) = self.findings() else { return false };
+        let Ok((report, waited, _)) = self.findings() else { return false };
         let checked = report.violations.iter().filter(|v| v.at < begun).map(|v| v.class.as_str());
         checked.chain(waited.convictions.iter().map(|c| c.class)).any(|class| broken.convicted_by.contains(&class))
     }
 
     /// What the histories say, as far as they are written.
-    fn findings(&self) -> Result<(check::Report, Waited), check::CheckError> {
+    fn findings(&self) -> Result<(check::Report, Waited, Chances), check::CheckError> {
         let recovery = self.arena.about().recovery;
         let options = check::Options {
             recovery: Some(recovery),
@@ -268,17 +269,23 @@ impl Run {
             linger: self.arena.linger() + self.longest,
             withdraw: self.longest + WITHDRAW,
             allow: self.excuses.always(),
+            lease: recovery,
             details: DETAILS,
             ..check::Options::default()
         };
         let dir = self.scratch.path();
         let report = check::check_files(&[dir], options)?;
-        let mut waited = waiting::judge(recovery, self.fair(), &self.pulse, dir)?;
+        let mut tally = Tally::new(recovery, self.excuses.of_holds());
+        let mut waited = waiting::judge(recovery, self.fair(), &self.pulse, dir, &mut tally)?;
         if self.happened.contains_key(CROWD) {
             waited.convictions.extend(cost::judge(&self.samples, dir)?);
         }
         waited.convictions.extend_from_slice(&self.crashes);
-        Ok((report, waited))
+        let chances = tally.finish(|since, until| {
+            let forgiven = Duration::from_nanos(self.pulse.forgiven_ns(since, until));
+            Duration::from_nanos(until.saturating_sub(since)) > recovery + SLACK + forgiven && !self.excuses.expects_wait(since, until)
+        });
+        Ok((report, waited, chances))
     }
 
     /// How many may pass one who waits, where a line keeps the order.
@@ -409,7 +416,8 @@ impl Run {
         self.nemesis.write(Record::new(What::Exit).number(pid));
         let sentence = format!("{} (process {pid}) {how}", label(number));
         self.say(&sentence);
-        self.crashes.push(Conviction { class: CRASH, name: String::new(), at: Writer::now(), sentence });
+        let at = Writer::now();
+        self.crashes.push(Conviction { class: CRASH, name: String::new(), at, until: at, sentence });
     }
 
     /// Lets clients finish, and makes those finish who do not.
@@ -456,7 +464,7 @@ impl Run {
 
     fn judge(&mut self) -> Result<Verdict, String> {
         let about = self.arena.about();
-        let (report, Waited { mut convictions, passed_most }) = self.findings().map_err(|e| {
+        let (report, Waited { mut convictions, passed_most }, chances) = self.findings().map_err(|e| {
             self.scratch.disable_cleanup(true);
             format!("{e}; histories kept in {}", self.scratch.path().display())
         })?;
@@ -473,7 +481,8 @@ impl Run {
             replay: self.options.replay(self.time, [self.size.clients, self.size.tasks, self.size.names]),
             subject: self.options.client.word(),
             broken: self.broken,
-            weak: self.weakness(&report),
+            weak: self.weakness(&report, &chances),
+            chances,
             faults: std::mem::take(&mut self.happened),
             left_out: self.left_out(),
             report,
@@ -505,7 +514,7 @@ impl Run {
     }
 
     /// Why nothing could be learnt, if so.
-    fn weakness(&self, report: &check::Report) -> Option<String> {
+    fn weakness(&self, report: &check::Report, chances: &Chances) -> Option<String> {
         if report.blind_from.is_some() {
             return Some("a history ended early, for want of room; what came after that is not judged".to_owned());
         }
@@ -523,8 +532,14 @@ impl Run {
         if wanted && self.happened.is_empty() {
             return Some("no fault happened".to_owned());
         }
+        let about = self.arena.about();
+        if self.broken.is_none()
+            && let Some(why) = chances.missing(Duration::from_nanos(report.span.1.saturating_sub(report.span.0)), about.recovery)
+        {
+            return Some(why);
+        }
         // Others' locks have no class of ours to show.
-        let class = self.arena.about().class;
+        let class = about.class;
         if self.options.client == Subject::Shipped { self.excuses.not_shown(class, &report.violations) } else { None }
     }
 }

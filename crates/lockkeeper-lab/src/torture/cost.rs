@@ -53,7 +53,7 @@ fn verdict(spans: &[(Sample, Sample)], grants: &[u64]) -> Option<Conviction> {
     }
     let (few, many, low, high) = (quiet.0.tasks, crowded.0.tasks, quiet.1, crowded.1);
     let sentence = format!("with {few} in line a hand-off cost the server {low:.1} requests, and with {many} it cost {high:.1}");
-    Some(Conviction { class: COST, name: String::new(), at: crowded.0.at, sentence })
+    Some(Conviction { class: COST, name: String::new(), at: crowded.0.at, until: crowded.0.at, sentence })
 }
 
 #[cfg(test)]

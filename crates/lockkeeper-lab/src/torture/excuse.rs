@@ -1,5 +1,8 @@
-//! Which violations are the documented consequence of a fault: those of its classes, from its beginning until a lease after
-//! its end. Everything else is beyond what the engine's class allows.
+//! Which violations are the documented consequence of a fault. Everything else is beyond what the engine's class allows.
+//!
+//! It is the pair that is judged, and not the moment: of two holders, the engine can have forgotten only one that it confirmed for the
+//! last time before the fault was over, and it can have let the other in only after the fault began. Two that were both confirmed after it
+//! are nobody's fault but the lock's, however soon after it they meet.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,59 +10,74 @@ use std::time::Duration;
 use lockkeeper::Class as Promise;
 
 use super::Conviction;
-use super::fault::{Fault, LATE, STEP};
-use super::liveness::LIVENESS;
-use crate::check::{Class, Late, Violation};
+use super::fault::{Fault, LATE, PAUSE_MAX, STEP};
+use super::liveness::{LIVENESS, SLACK};
+use crate::check::{Class, Late, Moment, Violation};
+
+/// How long after a lease its end may be told of.
+const TOLD: Duration = Duration::from_secs(1);
 
 /// See the module.
-#[derive(Default)]
 pub(super) struct Excuses {
     always: BTreeSet<Class>,
     windows: Vec<Window>,
-    lease_ns: u64,
+    lease: Duration,
+    machine: Late,
     /// Since when the record of somebody is missing.
     blind_from: Option<u64>,
-    /// How much threads that were due were late in a time, where that is the only fault.
-    short: Option<Late>,
+    /// Whether the machine is the only one that is late.
+    undisturbed: bool,
 }
 
+/// A fault that something may be due to; `to` is when it ended.
 struct Window {
     fault: Fault,
     from: u64,
     to: u64,
 }
 
+impl Window {
+    /// So long after its end.
+    fn after(&self, time: Duration) -> u64 {
+        self.to.saturating_add(ns(time))
+    }
+}
+
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 4)
+}
+
 impl Excuses {
-    /// What is expected whatever the faults: an engine with leases lets late writes reach a resource without tokens.
-    pub(super) fn new(leases: bool, recovery: Duration) -> Self {
+    /// What is expected whatever the faults: an engine with leases lets late writes reach a resource without tokens. No lease outlasts
+    /// `recovery`, and waits may be longer where the machine was late.
+    pub(super) fn new(leases: bool, recovery: Duration, machine: Late) -> Self {
         // Whoever was stopped or cut off loses its place in line: order is judged where there are no faults.
         // A try that meets another one may be refused by it, though that one comes away with nothing: counted, and no conviction.
         let mut always = BTreeSet::from([Class::FifoInversion, Class::WrongBusy]);
         if leases {
             always.extend(LATE);
         }
-        let lease_ns = u64::try_from((recovery + Duration::from_secs(1)).as_nanos()).unwrap_or(u64::MAX / 2);
-        Self { always, windows: Vec::new(), lease_ns, blind_from: None, short: None }
+        Self { always, windows: Vec::new(), lease: recovery, machine, blind_from: None, undisturbed: false }
     }
 
     /// No fault will be: where a line keeps the order nobody is overtaken in it, and nobody is late; but for those who were kept from
     /// running, whose lease may end, and whose grant passes on when it is not confirmed in time (R11).
-    pub(super) fn undisturbed(mut self, fair: bool, short: Late) -> Self {
+    pub(super) fn undisturbed(mut self, fair: bool) -> Self {
         if fair {
             self.always.remove(&Class::FifoInversion);
         }
-        self.short = Some(short);
+        self.undisturbed = true;
         self
     }
 
     /// Whether processors were short for as long as a grant waits to be confirmed, a third of a lease at most, before this moment.
     fn is_short(&self, class: Class, at: u64) -> bool {
         let of_time = class == Class::FifoInversion || LATE.contains(&class);
-        let third = self.lease_ns.saturating_sub(1_000_000_000) / 3;
-        of_time && third > 0 && self.short.as_ref().is_some_and(|short| short.ns(at.saturating_sub(2 * self.lease_ns), at) > third)
+        let (third, before) = (ns(self.lease / 3), ns(2 * (self.lease + TOLD)));
+        self.undisturbed && of_time && third > 0 && self.machine.ns(at.saturating_sub(before), at) > third
     }
 
-    /// The classes that are expected at any time.
+    /// The classes that may be expected at any time.
     pub(super) fn always(&self) -> BTreeSet<Class> {
         self.always.clone()
     }
@@ -87,36 +105,68 @@ impl Excuses {
     pub(super) fn end(&mut self, fault: Fault, now: u64) {
         let open = self.windows.iter_mut().rev().find(|w| w.fault == fault && w.to == u64::MAX);
         if let Some(window) = open {
-            window.to = now.saturating_add(self.lease_ns);
+            window.to = now;
         }
+    }
+
+    /// When something of a hold that began may be excused, in the order of time and apart from each other.
+    pub(super) fn of_holds(&self) -> Vec<(u64, u64)> {
+        let mut all: Vec<(u64, u64)> =
+            self.windows.iter().filter(|w| w.fault.excuses.contains(&Class::Overlap)).map(|w| (w.from, w.after(self.lease))).collect();
+        all.sort_unstable();
+        let mut apart: Vec<(u64, u64)> = Vec::new();
+        for (from, to) in all {
+            match apart.last_mut() {
+                Some(last) if from <= last.1 => last.1 = last.1.max(to),
+                _ => apart.push((from, to)),
+            }
+        }
+        apart
     }
 
     /// Whether this is no more than was said beforehand.
     pub(super) fn expects(&self, violation: &Violation) -> bool {
-        self.expects_at(violation.class, violation.at)
+        self.expects_at(violation.class, violation.moment())
     }
 
     /// The same for one that is not described.
-    pub(super) fn expects_at(&self, class: Class, at: u64) -> bool {
-        if self.blind_from.is_some_and(|from| at >= from) {
+    pub(super) fn expects_at(&self, class: Class, moment: Moment) -> bool {
+        if self.blind_from.is_some_and(|from| moment.at >= from) {
             return true;
         }
-        // A record that stays keeps its number, whatever the clock does; where it was lost, numbers that follow the clock stay behind
-        // for as long as that has to catch up.
-        let numbers = matches!(class, Class::TokenOrder | Class::TokenRepeated);
-        let forgot = |clock: &Window| self.windows.iter().any(|w| w.fault.forgets() && w.from <= at && w.to >= clock.from);
-        let ends = |w: &Window| {
-            // What was granted while the clock was ahead of the true time is kept for longer once it is right again.
-            let behind = w.fault.sets_back() && (numbers && forgot(w) || class == Class::SlowRecovery);
-            w.to.saturating_add(if behind { u64::try_from(STEP.as_nanos()).unwrap_or(0) } else { 0 })
-        };
-        let covers = |w: &Window| w.fault.excuses.contains(&class) && at >= w.from && at <= ends(w);
-        self.always.contains(&class) || self.is_short(class, at) || self.windows.iter().any(covers)
+        // Who is late where no token is checked is all that it takes; else there were two holders, and that has to have a reason.
+        let of_itself = self.always.contains(&class) && (moment.late || !LATE.contains(&class));
+        of_itself || self.is_short(class, moment.at) || self.windows.iter().any(|window| self.explains(window, class, moment))
+    }
+
+    /// Whether somebody who was owed a lock from one moment to the other would be excused.
+    pub(super) fn expects_wait(&self, since: u64, until: u64) -> bool {
+        self.expects_at(Class::SlowRecovery, Moment::at(until).since(since))
     }
 
     /// The same for what the checker does not judge: a lock that nobody gets is a slow recovery.
     pub(super) fn expects_conviction(&self, conviction: &Conviction) -> bool {
-        conviction.class == LIVENESS && self.expects_at(Class::SlowRecovery, conviction.at)
+        conviction.class == LIVENESS && self.expects_wait(conviction.at, conviction.until)
+    }
+
+    /// Whether it is a documented consequence of this fault.
+    fn explains(&self, window: &Window, class: Class, moment: Moment) -> bool {
+        if !window.fault.excuses.contains(&class) || moment.at < window.from {
+            return false;
+        }
+        if class == Class::SlowRecovery {
+            // Clients come back late, or what was granted while a clock was ahead is kept for longer once it is right again. Then T counts.
+            let late = if window.fault.sets_back() { STEP } else { PAUSE_MAX };
+            let until = window.after(late + self.lease + SLACK);
+            return moment.at <= until.saturating_add(self.machine.ns(window.to, moment.at));
+        }
+        // A record that stays keeps its number, whatever the clock does; where it was lost, numbers that follow the clock stay behind
+        // for as long as that has to catch up.
+        let numbers = matches!(class, Class::TokenOrder | Class::TokenRepeated | Class::StaleWriteUnfenced);
+        let forgot = |w: &Window| w.fault.forgets() && w.from <= moment.at && w.after(self.lease) >= window.from;
+        let behind = numbers && window.fault.sets_back() && self.windows.iter().any(forgot);
+        let until = window.after(self.lease + TOLD + if behind { STEP } else { Duration::ZERO });
+        moment.since <= window.to && moment.at <= until
     }
 
     /// An engine of class EFFICIENCY has to show what one fault can do to it: why it was too weak a try, if it did not.
@@ -138,61 +188,102 @@ mod tests {
 
     const FLUSH: Fault = Fault { name: "flush", hits: Hits::Server, excuses: FORGOTTEN, what: "" };
     const CLOCK: Fault = Fault { name: "clock-back", hits: Hits::Server, excuses: SET_BACK, what: "" };
+    const KILLED: Fault = Fault { name: "kill-server", hits: Hits::Server, excuses: AWAY, what: "" };
     const SECOND: u64 = 1_000_000_000;
 
+    fn excuses(leases: bool, seconds: u64, faults: &[(Fault, u64, u64)]) -> Excuses {
+        let mut excuses = Excuses::new(leases, Duration::from_secs(seconds), Late::never());
+        for (fault, from, to) in faults {
+            excuses.begin(*fault, from * SECOND);
+            excuses.end(*fault, to * SECOND);
+        }
+        excuses
+    }
+
+    /// Shown at one moment, in the making since another.
+    fn pair(since: u64, at: u64) -> Moment {
+        Moment::at(at * SECOND).since(since * SECOND)
+    }
+
     fn violation(class: Class, at: u64) -> Violation {
-        Violation { class, name: "a".to_owned(), at, sentence: String::new(), records: Vec::new() }
+        Violation { class, name: "a".to_owned(), at, since: at, late: false, sentence: String::new(), records: Vec::new() }
     }
 
     #[test]
-    fn a_violation_is_expected_within_a_lease_of_its_fault_and_at_no_other_time() {
-        let mut excuses = Excuses::new(true, Duration::from_secs(1));
-        let second = SECOND;
-        excuses.begin(FLUSH, 10 * second);
-        excuses.end(FLUSH, 11 * second);
-        let expected = |class, at| excuses.expects(&violation(class, at));
-        assert!(!expected(Class::Overlap, 9 * second), "before it");
-        assert!(expected(Class::Overlap, 10 * second) && expected(Class::Overlap, 13 * second));
-        assert!(!expected(Class::Overlap, 14 * second), "long after it");
-        assert!(!expected(Class::SlowRecovery, 10 * second), "not what this fault does");
-        assert!(expected(Class::LateEffect, 0), "leases let late writes pass");
-        assert!(!Excuses::new(false, Duration::ZERO).expects(&violation(Class::LateEffect, 0)));
+    fn two_holders_are_explained_by_a_fault_only_if_one_was_confirmed_before_its_end_and_the_other_came_after_its_beginning() {
+        let excuses = excuses(true, 2, &[(FLUSH, 10, 20)]);
+        for class in [Class::Overlap, Class::ReadersWithWriter, Class::PermitsExceeded, Class::HoldVanished, Class::TokenOrder] {
+            let expected = |since, at| excuses.expects_at(class, pair(since, at));
+            assert!(!expected(8, 9), "{class}: both before it");
+            assert!(expected(9, 11) && expected(11, 12) && expected(19, 22), "{class}: one of them can have been forgotten");
+            assert!(!expected(21, 22), "{class}: both were confirmed after it, however soon");
+            assert!(!expected(19, 24), "{class}: no lease lasts so long");
+        }
+        assert!(!excuses.expects_at(Class::SlowRecovery, pair(10, 12)), "not what this fault does");
+    }
+
+    #[test]
+    fn what_comes_late_where_no_token_is_checked_is_expected_of_leases_and_two_holders_of_a_fault_alone() {
+        let leased = excuses(true, 2, &[(FLUSH, 10, 20)]);
+        for class in LATE {
+            let late = Moment { late: true, ..pair(50, 50) };
+            assert!(leased.expects_at(class, late), "{class}: leases let late writes pass");
+            assert!(!leased.expects_at(class, pair(50, 50)), "{class}: both held it");
+            let forgotten = class != Class::LateEffect;
+            assert_eq!(leased.expects_at(class, pair(15, 21)), forgotten, "{class}: one of both was forgotten");
+            assert!(!excuses(false, 0, &[]).expects_at(class, late), "{class}: no leases");
+        }
     }
 
     #[test]
     fn tokens_that_go_back_are_expected_of_two_holders_and_while_a_clock_is_behind_and_not_to_the_end_of_the_run() {
         let of = |faults: &[(Fault, u64, u64)]| {
-            let mut excuses = Excuses::new(true, Duration::from_secs(1));
-            for (fault, from, to) in faults {
-                excuses.begin(*fault, from * SECOND);
-                excuses.end(*fault, to * SECOND);
-            }
-            move |at: u64| excuses.expects(&violation(Class::TokenOrder, at * SECOND))
+            let excuses = excuses(true, 1, faults);
+            move |since: u64, at: u64| excuses.expects_at(Class::TokenOrder, pair(since, at))
         };
         let forgotten = of(&[(FLUSH, 10, 11)]);
-        assert!(!forgotten(9) && forgotten(10) && forgotten(13) && !forgotten(14), "the older holder's turns have the smaller tokens");
+        assert!(forgotten(9, 13) && !forgotten(12, 13) && !forgotten(9, 14), "the older holder's turns have the smaller tokens");
         let stepped = of(&[(CLOCK, 10, 11)]);
-        assert!(stepped(13) && !stepped(14), "a record that stays keeps its number");
+        assert!(stepped(9, 13) && !stepped(9, 14), "a record that stays keeps its number");
         let both = of(&[(CLOCK, 10, 11), (FLUSH, 12, 13)]);
-        assert!(both(15), "until the clock has caught up, and a lease");
-        assert!(!both(16), "and not to the end of the run");
-        assert!(!of(&[(FLUSH, 5, 6), (CLOCK, 10, 11)])(15), "what was lost long before is numbered by the right clock");
+        assert!(both(9, 15), "until the clock has caught up, and a lease");
+        assert!(!both(9, 16), "and not to the end of the run");
+        assert!(!both(14, 15), "both got theirs by the right clock");
+        assert!(!of(&[(FLUSH, 5, 6), (CLOCK, 10, 11)])(9, 15), "what was lost long before is numbered by the right clock");
+    }
+
+    #[test]
+    fn a_lock_that_nobody_gets_is_expected_for_as_long_as_clients_take_to_come_back_and_no_longer() {
+        let excuses = excuses(true, 1, &[(KILLED, 10, 11)]);
+        let found = |class, at: u64, until: u64| {
+            let (at, until) = (at * SECOND, until * SECOND);
+            Conviction { class, name: String::new(), at, until, sentence: String::new() }
+        };
+        let expected = |class, at, until| excuses.expects_conviction(&found(class, at, until));
+        // Its end, the longest pause of a client, and T.
+        assert!(expected(LIVENESS, 11, 14) && !expected(LIVENESS, 11, 15), "however soon after it that begins");
+        assert!(!expected(LIVENESS, 7, 9) && !expected("crash", 12, 12) && !expected("cost", 12, 12));
     }
 
     #[test]
     fn a_lock_that_nobody_gets_is_expected_while_a_clock_was_wrong_and_what_it_granted_lasts() {
-        let mut excuses = Excuses::new(true, Duration::from_secs(1));
-        excuses.begin(CLOCK, 10 * SECOND);
-        excuses.end(CLOCK, 11 * SECOND);
-        let found = |class, at: u64| Conviction { class, name: String::new(), at: at * SECOND, sentence: String::new() };
-        let expected = |class, at| excuses.expects_conviction(&found(class, at));
-        // Its end, a lease and a second, and the step by which leases that were granted meanwhile are longer.
-        assert!(!expected(LIVENESS, 9) && expected(LIVENESS, 10) && expected(LIVENESS, 15) && !expected(LIVENESS, 16));
-        assert!(!expected("crash", 12) && !expected("cost", 12));
-        assert!(!excuses.expects(&violation(Class::Overlap, 14 * SECOND)), "two holders only until a lease after it");
-        let mut forgetful = Excuses::new(true, Duration::from_secs(1));
-        forgetful.begin(FLUSH, 10 * SECOND);
-        assert!(!forgetful.expects_conviction(&found(LIVENESS, 12)));
+        let of = |fault| {
+            let excuses = excuses(true, 1, &[(fault, 10, 11)]);
+            move |until| excuses.expects_wait(11 * SECOND, until * SECOND)
+        };
+        let stepped = of(CLOCK);
+        assert!(stepped(14) && !stepped(15), "a lease, and the step by which one that was granted meanwhile is longer");
+        assert!(!of(FLUSH)(12));
+        let late = Excuses { machine: Late::told_by(|_, _| SECOND), ..excuses(true, 1, &[(CLOCK, 10, 11)]) };
+        assert!(late.expects_wait(11 * SECOND, 15 * SECOND) && !late.expects_wait(11 * SECOND, 16 * SECOND), "where the machine is late");
+    }
+
+    #[test]
+    fn holds_are_outside_of_all_windows_once_no_lease_from_before_is_left() {
+        let faults = [(FLUSH, 10, 11), (CLOCK, 12, 13), (KILLED, 20, 21), (FLUSH, 30, 31)];
+        let seconds = |(from, to): (u64, u64)| (from / SECOND, to / SECOND);
+        let windows: Vec<_> = excuses(true, 2, &faults).of_holds().into_iter().map(seconds).collect();
+        assert_eq!(windows, [(10, 15), (30, 33)], "a server that was away and forgot nothing excuses nothing of theirs");
     }
 
     #[test]
@@ -200,7 +291,9 @@ mod tests {
         let of = |excuses| Fault { name: "", hits: Hits::Server, excuses, what: "" };
         let told = [FORGOTTEN, AWAY_AND_FORGOTTEN, SET_BACK, AWAY, &[]].map(|excuses| (of(excuses).forgets(), of(excuses).sets_back()));
         assert_eq!(told, [(true, false), (true, false), (false, true), (false, false), (false, false)]);
-        assert!(FORGOTTEN.iter().all(|class| AWAY_AND_FORGOTTEN.contains(class)));
+        for excuses in [AWAY_AND_FORGOTTEN, SET_BACK] {
+            assert!(FORGOTTEN.iter().all(|class| excuses.contains(class)));
+        }
     }
 
     #[test]
@@ -208,22 +301,22 @@ mod tests {
         let second = SECOND;
         // Half a second of processors, three times what threads were late, is missing between 10 s and 11 s.
         let short = move |from: u64, to: u64| if from < 11 * second && to > 10 * second { second / 2 } else { 0 };
-        let of = |fair, recovery| Excuses::new(false, recovery).undisturbed(fair, Late::told_by(short));
+        let of = |fair, recovery| Excuses::new(false, recovery, Late::told_by(short)).undisturbed(fair);
         let leases = of(true, Duration::from_secs(1));
-        let expected = |class, at| leases.expects_at(class, at * SECOND);
+        let expected = |class, at| leases.expects_at(class, pair(at, at));
         for class in [Class::FifoInversion, Class::LateEffect, Class::LostUpdate] {
             assert!(!expected(class, 9) && expected(class, 11) && expected(class, 14) && !expected(class, 16), "{class:?}");
         }
         assert!(!expected(Class::Overlap, 11) && !expected(Class::TokenOrder, 11));
-        assert!(!of(true, Duration::from_secs(3)).expects_at(Class::FifoInversion, 11 * SECOND), "less than a third of its lease");
-        assert!(!of(false, Duration::ZERO).expects_at(Class::LateEffect, 11 * SECOND), "there are no leases that could end");
-        assert!(of(false, Duration::from_secs(1)).expects_at(Class::FifoInversion, 9 * SECOND), "nobody promised an order");
-        assert!(Excuses::new(false, Duration::from_secs(1)).expects_at(Class::FifoInversion, 9 * SECOND), "there are faults");
+        assert!(!of(true, Duration::from_secs(3)).expects_at(Class::FifoInversion, pair(11, 11)), "less than a third of its lease");
+        assert!(!of(false, Duration::ZERO).expects_at(Class::LateEffect, pair(11, 11)), "there are no leases that could end");
+        assert!(of(false, Duration::from_secs(1)).expects_at(Class::FifoInversion, pair(9, 9)), "nobody promised an order");
+        assert!(excuses(false, 1, &[]).expects_at(Class::FifoInversion, pair(9, 9)), "there are faults");
     }
 
     #[test]
     fn a_fault_that_did_not_happen_excuses_nothing_and_a_missing_record_everything_after_it() {
-        let mut excuses = Excuses::new(false, Duration::ZERO);
+        let mut excuses = excuses(false, 0, &[]);
         excuses.begin(FLUSH, 10);
         excuses.failed(FLUSH);
         assert!(!excuses.expects(&violation(Class::Overlap, 11)));
@@ -233,7 +326,7 @@ mod tests {
 
     #[test]
     fn an_efficiency_engine_has_to_show_what_it_was_said_to_do() {
-        let mut excuses = Excuses::new(true, Duration::from_secs(1));
+        let mut excuses = excuses(true, 1, &[]);
         assert_eq!(excuses.not_shown(Promise::Efficiency, &[]), None, "nothing was done to it");
         excuses.begin(FLUSH, 10);
         assert!(excuses.not_shown(Promise::Efficiency, &[]).is_some_and(|why| why.contains("flush")));

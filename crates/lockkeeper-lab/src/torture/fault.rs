@@ -22,7 +22,7 @@ pub(super) enum Hits {
 pub(super) struct Fault {
     pub(super) name: &'static str,
     pub(super) hits: Hits,
-    /// What its documented consequences are: these are expected from its beginning until a lease after its end.
+    /// What its documented consequences are, as far as it explains them (`excuse`).
     pub(super) excuses: &'static [Class],
     /// What it is, for people.
     pub(super) what: &'static str,
@@ -68,10 +68,18 @@ pub(super) const ANYWHERE: [Fault; 4] = [
     Fault { name: CROWD, hits: Hits::Machine, excuses: &[Class::SlowRecovery], what: "eight more clients stand in line" },
 ];
 
-/// A server that forgot: whoever held before goes on believing it, until its next renewal at the latest, and passes it on inside its
-/// process with tokens that are smaller than the second holder's.
-pub(super) const FORGOTTEN: &[Class] =
-    &[Class::Overlap, Class::ReadersWithWriter, Class::PermitsExceeded, Class::HoldVanished, Class::ForeignRelease, Class::TokenOrder];
+/// A server that forgot: whoever held before goes on believing it, until its next renewal at the latest, passes it on inside its
+/// process with tokens that are smaller than the second holder's, and writes beside that.
+pub(super) const FORGOTTEN: &[Class] = &[
+    Class::Overlap,
+    Class::ReadersWithWriter,
+    Class::PermitsExceeded,
+    Class::HoldVanished,
+    Class::ForeignRelease,
+    Class::TokenOrder,
+    Class::StaleWriteUnfenced,
+    Class::LostUpdate,
+];
 
 /// The longest pause of a client that lost its connection before it tries again.
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -88,6 +96,8 @@ pub(super) const AWAY_AND_FORGOTTEN: &[Class] = &[
     Class::HoldVanished,
     Class::ForeignRelease,
     Class::TokenOrder,
+    Class::StaleWriteUnfenced,
+    Class::LostUpdate,
 ];
 
 /// How far a clock steps: over every lease of a torture.
@@ -104,6 +114,8 @@ pub(super) const SET_BACK: &[Class] = &[
     Class::SlowRecovery,
     Class::TokenOrder,
     Class::TokenRepeated,
+    Class::StaleWriteUnfenced,
+    Class::LostUpdate,
 ];
 
 /// Writes that come late, where nobody checks tokens: what leases cannot prevent and tokens can.

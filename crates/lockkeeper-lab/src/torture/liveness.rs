@@ -135,7 +135,7 @@ impl<'a> Liveness<'a> {
         let (took, promised) = (took / 1_000_000, self.promised.as_millis());
         let sentence =
             format!("nobody held {name} and {waiting} waited for it, and nobody got it for {took} ms; promised are {promised} ms");
-        self.found.push(Conviction { class: LIVENESS, name, at: since, sentence });
+        self.found.push(Conviction { class: LIVENESS, name, at: since, until: at, sentence });
     }
 }
 

@@ -8,6 +8,7 @@
 mod arena;
 mod background;
 mod broken;
+mod chances;
 mod client;
 mod controller;
 mod cost;
@@ -123,6 +124,8 @@ pub struct Conviction {
     pub name: String,
     /// When it began, on the clock of histories.
     pub at: u64,
+    /// When it was over, or showed.
+    pub until: u64,
     /// What happened.
     pub sentence: String,
 }

@@ -213,7 +213,7 @@ impl<'a> Starvation<'a> {
             waiter.convicted = true;
             let ms = record.at.saturating_sub(waiter.at) / 1_000_000;
             let sentence = format!("for {ms} ms, and {too_many}");
-            let found = Conviction { class: STARVATION, name: String::new(), at: record.at, sentence };
+            let found = Conviction { class: STARVATION, name: String::new(), at: record.at, until: record.at, sentence };
             self.found.push((record.lock, waiter.file, found));
         }
     }

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::Conviction;
 use super::arena::About;
 use super::broken::Broken;
+use super::chances::Chances;
 use super::cost::COST;
 use super::crew::CRASH;
 use super::excuse::Excuses;
@@ -32,6 +33,9 @@ struct Object<'a> {
     seed: u64,
     replay: &'a str,
     passed_over: Passed,
+    fully_judged: u64,
+    judged_spans: u64,
+    leases_ended: u64,
 }
 
 /// What was found of one class.
@@ -71,6 +75,8 @@ pub(super) struct Outcome {
     pub(super) convictions: Vec<Conviction>,
     /// How many that asked later got a lock before one who waited, at most, and how many may.
     pub(super) passed: (u64, Option<u64>),
+    /// What could have been found.
+    pub(super) chances: Chances,
     /// Why nothing could be learnt.
     pub(super) weak: Option<String>,
 }
@@ -159,6 +165,9 @@ impl Verdict {
             seed: self.of.seed,
             replay: &self.of.replay,
             passed_over: Passed { max: self.of.passed.0, promised: self.of.passed.1 },
+            fully_judged: self.of.chances.outside,
+            judged_spans: self.of.chances.judged,
+            leases_ended: self.of.chances.ended,
         };
         // Numbers and plain words: there is nothing that could not be written.
         serde_json::to_string(&object).unwrap_or_default()
@@ -189,6 +198,12 @@ impl Verdict {
             "  recovery after a death: median {}, at most {}",
             ms(self.of.report.recovery.p50()),
             ms(self.of.report.recovery.max())
+        )?;
+        let Chances { judged, ended, outside, .. } = self.of.chances;
+        writeln!(
+            out,
+            "  {outside} holds began when no fault excused anything of theirs; {judged} spans without a fault were longer than T{}",
+            if self.of.about.leases { format!("; {ended} leases ended under their holders") } else { String::new() }
         )?;
         let (passed, may) = self.of.passed;
         let may = may.map_or("no order is promised".to_owned(), |may| format!("{may} may"));
@@ -225,7 +240,7 @@ impl Verdict {
 /// Those of one class that were expected, and those that were not; also those that are not described any more.
 fn divide(class: Class, count: u64, report: &Report, excuses: &Excuses) -> (Option<Found>, Option<Found>) {
     let described = || report.violations.iter().filter(|v| v.class == class);
-    let bad = report.moments.get(&class).map_or(0, |all| all.iter().filter(|at| !excuses.expects_at(class, **at)).count() as u64);
+    let bad = report.moments.get(&class).map_or(0, |all| all.iter().filter(|moment| !excuses.expects_at(class, **moment)).count() as u64);
     let found = |count: u64, expected: bool| {
         let first = described().find(|v| excuses.expects(v) == expected).map(|v| v.sentence.clone());
         (count > 0).then(|| Found { class: class.as_str(), count, first })
@@ -238,11 +253,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::check::{Late, Moment};
 
     #[test]
     fn a_violation_beyond_those_that_are_described_is_judged_by_its_moment_too() {
-        let report = Report { moments: BTreeMap::from([(Class::Overlap, vec![5, 6, 30])]), ..Report::default() };
-        let mut excuses = Excuses::new(false, Duration::ZERO);
+        let report = Report { moments: BTreeMap::from([(Class::Overlap, [5, 6, 30].map(Moment::at).to_vec())]), ..Report::default() };
+        let mut excuses = Excuses::new(false, Duration::ZERO, Late::never());
         excuses.blind_from(30);
         let (expected, bad) = divide(Class::Overlap, 3, &report, &excuses);
         assert_eq!([expected, bad].map(|found| found.map(|f| (f.count, f.first))), [Some((1, None)), Some((2, None))]);
@@ -268,15 +284,16 @@ mod tests {
             report: Report::default(),
             convictions,
             passed: (0, None),
+            chances: Chances::default(),
             weak: Some("nothing was held".to_owned()),
         };
-        Verdict::new(outcome, &Excuses::new(false, Duration::ZERO))
+        Verdict::new(outcome, &Excuses::new(false, Duration::ZERO, Late::never()))
     }
 
     #[test]
     fn a_conviction_counts_also_where_nothing_was_ever_held() {
         for class in [LIVENESS, STARVATION, COST, CRASH] {
-            let found = Conviction { class, name: String::new(), at: 1, sentence: "it is wrong".to_owned() };
+            let found = Conviction { class, name: String::new(), at: 1, until: 1, sentence: "it is wrong".to_owned() };
             let convicted = verdict(vec![found]);
             let mut text = Vec::new();
             convicted.print(&mut text).unwrap();

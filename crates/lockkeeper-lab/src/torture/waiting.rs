@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::Conviction;
+use super::chances::Tally;
 use super::liveness::Liveness;
 use super::pulse::Pulse;
 use super::starvation::{Fair, Starvation};
@@ -19,8 +20,8 @@ pub(super) struct Waited {
     pub(super) passed_most: u64,
 }
 
-/// Judges the histories in a directory; `recovery` is T, `pulse` knows when processors were short.
-pub(super) fn judge(recovery: Duration, fair: Fair, pulse: &Pulse, dir: &Path) -> Result<Waited, CheckError> {
+/// Judges the histories in a directory; `recovery` is T, `pulse` knows when processors were short. `tally` counts beside.
+pub(super) fn judge(recovery: Duration, fair: Fair, pulse: &Pulse, dir: &Path, tally: &mut Tally) -> Result<Waited, CheckError> {
     let files = check::expand(&[dir])?;
     let mut merge = Merge::open(&files, 0)?;
     let mut of_pid: HashMap<u64, Vec<u32>> = HashMap::new();
@@ -41,6 +42,7 @@ pub(super) fn judge(recovery: Duration, fair: Fair, pulse: &Pulse, dir: &Path) -
             names.insert(lock, label.to_string());
         }
         let Item::Event(file, _, record) = item else { continue };
+        tally.event(&record);
         let of_number = of_pid.get(&record.number).map_or(&[][..], Vec::as_slice);
         match record.what {
             What::Kill | What::Exit => {

@@ -6,6 +6,7 @@ mod faults;
 mod files;
 mod generate;
 mod leases;
+mod moments;
 mod order;
 mod planted;
 mod refusals;

@@ -153,7 +153,7 @@ mod tests {
             writer.write_for(Kind::Lock, name, Record::about(what, LockId::NONE, 1).mode(Mode::Exclusive).token(64));
         }
         writer.finish().unwrap();
-        let excuses = Excuses::new(true, Duration::ZERO);
+        let excuses = Excuses::new(true, Duration::ZERO, crate::check::Late::never());
         let told = Told { engine: "file", verdict, report, convictions, excuses: &excuses };
         [page(&[&path], &told).unwrap(), ascii(&[&path], &told, 40).unwrap()]
     }
@@ -174,11 +174,19 @@ mod tests {
 
     #[test]
     fn what_was_not_expected_is_listed_before_hundreds_that_were_and_a_weak_run_is_not_called_clean() {
-        let violation = |class, at| Violation { class, name: "a".to_owned(), at, sentence: format!("at {at}"), records: Vec::new() };
+        let violation = |class, at| Violation {
+            class,
+            name: "a".to_owned(),
+            at,
+            since: at,
+            late: true,
+            sentence: format!("at {at}"),
+            records: Vec::new(),
+        };
         // Late writes are expected of leases at any time; the overlap comes after all of them.
         let late = (0..2 * LISTED as u64).map(|at| violation(Class::LateEffect, at));
         let report = Report { violations: late.chain([violation(Class::Overlap, 5_000)]).collect(), ..Report::default() };
-        let found = Conviction { class: "crash", name: String::new(), at: 6_000, sentence: "it ended".to_owned() };
+        let found = Conviction { class: "crash", name: String::new(), at: 6_000, until: 6_000, sentence: "it ended".to_owned() };
         let [page, text] = drawn("a", &report, &[found], "violations");
         let data_ = data(&page);
         let listed: Vec<_> =
