@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::acquire::{Acquiring, Plan};
 use crate::clock::Ticks;
-use crate::engine::{Attempt, Claim};
+use crate::engine::{Answer, Attempt, Claim, ClaimId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{Guard, Released};
 use crate::keeper::Keeper;
@@ -151,20 +151,23 @@ impl All {
         }
         let sent = self.keeper.clock.now();
         let Some(answer) = self.keeper.engine.attempt_all(&claims) else { return Ok(None) };
-        let answers = self.keeper.answer(answer).await?;
+        let told: Vec<_> = seats.taken.iter().map(|(entry, _, id)| (entry.clone(), *id)).collect();
+        // The names hear of it whether or not this future is polled: others wait behind these places (R5).
+        let tell = move |answers| tell(told, sent, answers);
+        let answer = match answer {
+            Answer::Now(answers) => Answer::Now(tell(answers)),
+            Answer::Later(answers) => Answer::later(async move { tell(answers.await) }),
+        };
+        let failed = self.keeper.answer(answer).await?;
         let mut guards = Vec::with_capacity(self.plans.len());
-        let mut failed = None;
-        // A place for which there is no answer stays among the seats, and is given back with them.
-        for (Plan { request, .. }, answer) in self.plans.iter().zip(answers) {
-            let Some((entry, seq, id)) = seats.taken.pop_front() else { break };
-            if let Attempt::Failed(error) = &answer {
-                failed = Some(error.clone().name(&entry.name).engine(self.keeper.facts.engine));
-            }
-            entry.answered(id, sent, answer);
-            match entry.poll_turn(seq, request, Waker::noop()) {
+        // A place for which there was no answer is given back with the seats.
+        for Plan { request, .. } in &self.plans {
+            let Some((entry, seq, _)) = seats.taken.front() else { break };
+            match entry.poll_turn(*seq, request, Waker::noop()) {
                 Poll::Ready(Ok(Begun::Got(cell))) => guards.push(Guard::new(cell, request.mode)),
-                _ => entry.abandon(seq),
+                _ => entry.abandon(*seq),
             }
+            seats.taken.pop_front();
         }
         match failed {
             Some(error) => Err(error),
@@ -172,6 +175,18 @@ impl All {
             None => Ok(None),
         }
     }
+}
+
+/// Tells each name what was said about its claim; answers why one of them failed.
+fn tell(told: Vec<(Arc<Entry>, ClaimId)>, sent: Ticks, answers: Vec<Attempt>) -> Option<Error> {
+    let mut failed = None;
+    for ((entry, id), answer) in told.into_iter().zip(answers) {
+        if let Attempt::Failed(error) = &answer {
+            failed = Some(error.clone().name(&entry.name).engine(entry.keeper.facts.engine));
+        }
+        entry.answered(id, sent, answer);
+    }
+    failed
 }
 
 /// Places that were reserved for one message; given back when it is not sent or its answer not taken.

@@ -21,7 +21,8 @@ impl Entry {
             let answer = match answer {
                 Attempt::InLine(_) => Answered::InLine,
                 Attempt::Unknown(_) => Answered::Unknown,
-                _ => Answered::No,
+                Attempt::Failed(_) => Answered::Failed,
+                _ => Answered::Busy,
             };
             return Event::Answered { claim, answer };
         }
@@ -62,12 +63,12 @@ impl Entry {
                 self.keeper.forget_claim(claim);
                 state.last_error = None;
                 state.last_holder = holder;
-                Answered::No
+                Answered::Busy
             }
             Attempt::Failed(error) => {
                 self.keeper.forget_claim(claim);
                 state.last_error = Some(error.name(&self.name).engine(self.keeper.facts.engine));
-                Answered::No
+                Answered::Failed
             }
             Attempt::Unknown(error) => {
                 state.last_error = Some(error.name(&self.name).engine(self.keeper.facts.engine));

@@ -3,6 +3,7 @@
 mod logged;
 mod schedules;
 mod server;
+mod several;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -48,6 +49,8 @@ struct Stub {
     rechecking: Mutex<Vec<oneshot::Sender<Vec<Attempt>>>>,
     /// Answers of one attempt for several names; it cannot do that without.
     together: Mutex<Option<Vec<Attempt>>>,
+    /// The same when the test answers this.
+    together_later: Mutex<Option<oneshot::Receiver<Vec<Attempt>>>>,
     /// Answers of releases: freed unless they stand here.
     ends: Mutex<VecDeque<End>>,
 }
@@ -140,6 +143,9 @@ impl Engine for Shared {
             return of(&self.0.together).as_ref().map(|_| Answer::Now(Vec::new()));
         }
         *of(&self.0.together_until) = claims.iter().filter_map(|claim| claim.give_up).min();
+        if let Some(told) = of(&self.0.together_later).take() {
+            return Some(Answer::later(async move { told.await.unwrap_or_default() }));
+        }
         of(&self.0.together).take().map(Answer::Now)
     }
     fn close(&self) -> Answer<()> {
@@ -382,46 +388,6 @@ impl Observer for Told {
     fn seen(&self, _: Ticks, _: Kind, name: &Name, what: &Seen) {
         of(&self.0).push((name.as_str().to_owned(), what.clone()));
     }
-}
-
-#[tokio::test]
-async fn a_turn_of_several_is_what_was_asked_of_its_own_name_also_after_one_that_was_not_granted() {
-    let (stub, told) = (Arc::new(Stub::default()), Arc::new(Told::default()));
-    *of(&stub.together) = Some(vec![Attempt::Unknown(lost_reply()), granted()]);
-    let locks = Locks::builder().observer(told.clone()).with_engine(Shared(stub.clone())).await.unwrap();
-    let long = Duration::from_secs(3_600);
-    let both = locks.all([locks.mutex("first").lock().hold_at_most(long), locks.rwlock("second").read()]).await.unwrap();
-    let modes = |name: &str| -> Vec<Mode> {
-        let told = of(&told.0);
-        let got = told.iter().filter(|(of, _)| of == name);
-        got.filter_map(|(_, what)| if let Seen::Got { mode, .. } = what { Some(*mode) } else { None }).collect()
-    };
-    assert_eq!(modes("first"), [Mode::Exclusive]);
-    assert_eq!(modes("second"), [Mode::Shared; 2], "granted, given back because the first was not, and granted again");
-    assert_eq!(both.guards().iter().map(|g| g.cell().mode()).collect::<Vec<_>>(), [Mode::Exclusive, Mode::Shared]);
-    assert!(both.release().await.iter().all(How::is_clean));
-    until("nothing is left", || crate::test_util::residue(&locks).names == 0).await;
-}
-
-#[tokio::test]
-async fn the_engine_is_told_how_long_several_are_wanted() {
-    let stub = Stub::default();
-    *of(&stub.together) = Some(vec![granted(), granted()]);
-    let (locks, stub, clock) = open(stub).await;
-    let until = clock.now().plus(Duration::from_secs(5));
-    let both = locks.all([locks.mutex("a").lock(), locks.mutex("b").lock()]).timeout(Duration::from_secs(5)).await.unwrap();
-    assert_eq!(*of(&stub.together_until), Some(until));
-    drop(both);
-}
-
-#[tokio::test]
-async fn an_engine_that_does_not_answer_for_each_of_several_leaves_no_name_waiting() {
-    let stub = Stub::default();
-    *of(&stub.together) = Some(vec![granted()]);
-    let (locks, stub, _clock) = open(stub).await;
-    let both = soon("they are asked for one after the other", locks.all([locks.mutex("a").lock(), locks.mutex("b").lock()]).into_future());
-    assert_eq!(both.await.unwrap().guards().len(), 2);
-    assert_eq!(of(&stub.withdrawn).len(), 1, "the claim that was not answered is taken back");
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ pub mod register;
 mod searches;
 mod world;
 
+use std::collections::BTreeSet;
 use std::marker::PhantomData;
 
 use lockkeeper::Mode;
@@ -39,6 +40,9 @@ pub const READ: Plan = Plan { mode: Mode::Shared, ..LOCK };
 pub const ONE: Plan = Plan { mode: Mode::Permits { count: 1, limit: register::LIMIT }, ..LOCK };
 pub const BOTH: Plan = Plan { mode: Mode::Permits { count: 2, limit: register::LIMIT }, ..LOCK };
 pub const TRY: Plan = Plan { trying: true, ..LOCK };
+pub const TRY_READ: Plan = Plan { mode: Mode::Shared, ..TRY };
+pub const TRY_ONE: Plan = Plan { trying: true, ..ONE };
+pub const TRY_BOTH: Plan = Plan { trying: true, ..BOTH };
 pub const FICKLE: Plan = Plan { fickle: true, ..LOCK };
 pub const SLEEPER: Plan = Plan { sleeps: true, ..LOCK };
 pub const HURRIED: Plan = Plan { patience: Some(1), ..LOCK };
@@ -118,6 +122,10 @@ pub struct World<S> {
     tokens_rise: bool,
     passed: bool,
     converted: bool,
+    /// The tries under way (process, task) in whose way somebody has been.
+    hindered: BTreeSet<(u8, u8)>,
+    /// A try was refused in whose way nobody had been.
+    wrong_busy: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -255,6 +263,9 @@ impl<S: Server> Line<S> {
         let mut sent = Sent::default();
         let mut pushes = Vec::new();
         let mut from = 0;
+        if let Step::Asks(p, t) = step {
+            self.hinder(world, p, t);
+        }
         match step {
             Step::Tick => {
                 world.now += 1;
@@ -352,10 +363,43 @@ impl<S: Server> Line<S> {
             world.converted = true;
             world.note_token(from, task, true);
         }
+        for task in sent.busy {
+            self.hinder(world, from, task);
+            world.wrong_busy |= self.plan(from, task).trying && !world.hindered.contains(&(from, task));
+        }
         world.network.extend(sent.calls.into_iter().map(|(number, call)| Message::Call { process: from, number, call }));
         let alive = |push: &Push| world.processes[usize::from(push.process)].alive;
         world.network.extend(pushes.into_iter().filter(alive).map(Message::Push));
         world.network.sort();
+        for (p, process) in (0..).zip(world.processes.clone()) {
+            for (t, task) in (0..).zip(&process.tasks) {
+                match task {
+                    Task::Waits(_) => self.hinder(world, p, t),
+                    _ => drop(world.hindered.remove(&(p, t))),
+                }
+            }
+        }
+    }
+
+    /// Notes whether somebody is in the way of this try: has the lock, or waits for it.
+    fn hinder(&self, world: &mut World<S>, p: u8, t: u8) {
+        let plan = self.plan(p, t);
+        let excludes = |other: Plan| match (plan.mode, other.mode) {
+            // On the server it is told how many are out.
+            (Mode::Permits { .. }, Mode::Permits { .. }) => false,
+            (mode, other) => !mode.shares_with(other),
+        };
+        let in_the_way = |(q, u): (u8, u8), task: &Task| match task {
+            Task::Waits(_) => !self.plan(q, u).trying,
+            Task::Offered { .. } | Task::Has { .. } => excludes(self.plan(q, u)),
+            Task::Converts { .. } => true,
+            Task::Idle | Task::Over => false,
+        };
+        let mut tasks = (0..).zip(&world.processes).filter(|(_, process)| process.alive);
+        let here = tasks.any(|(q, process)| (0..).zip(&process.tasks).any(|(u, task)| (q, u) != (p, t) && in_the_way((q, u), task)));
+        if plan.trying && (here || world.server.may_refuse(world.now + world.jumped, plan.mode.into())) {
+            world.hindered.insert((p, t));
+        }
     }
 
     /// From here on nothing goes wrong any more: does everybody come to an end, and is nothing left?
@@ -390,6 +434,7 @@ pub const BELIEF: &str = "who believes to hold the lock holds it";
 pub const TOKENS: &str = "tokens rise";
 pub const EXCLUSION: &str = "holders exclude each other";
 pub const KNOWN: &str = "the server has each hold the way its holder does";
+pub const REFUSED: &str = "a try is refused only for the sake of somebody who has the lock or waits for it";
 pub const END: &str = "everybody comes to an end, and nothing is left";
 
 impl<S: Server> Model for Line<S> {
@@ -414,6 +459,8 @@ impl<S: Server> Model for Line<S> {
             tokens_rise: true,
             passed: false,
             converted: false,
+            hindered: BTreeSet::new(),
+            wrong_busy: false,
         };
         if self.held {
             self.take_step(&mut world, Step::Asks(0, 0));
@@ -478,6 +525,18 @@ impl<S: Server> Model for Line<S> {
             Property::always(END, |model: &Self, world: &World<S>| model.comes_to_an_end(world).is_ok()),
             Property::sometimes("somebody has the lock", |_, world: &World<S>| believers(world) > 0),
         ];
+        // What is not known may be there.
+        let all_is_known = self.silences == 0 && self.deaths == 0 && self.flushes == 0 && self.copies == 0;
+        if all_is_known && self.plans.iter().flatten().any(|plan| plan.trying) {
+            properties.push(Property::always(REFUSED, |_, world: &World<S>| !world.wrong_busy));
+        }
+        if self.plans.iter().any(|plans| plans.iter().filter(|plan| plan.trying).count() > 1) {
+            let meet = |_: &Self, world: &World<S>| {
+                let waits = |process: &Process| process.tasks.iter().filter(|task| matches!(task, Task::Waits(_))).count();
+                world.processes.iter().any(|process| waits(process) > 1)
+            };
+            properties.push(Property::sometimes("a try waits for what becomes of another", meet));
+        }
         if self.asleep {
             let ended = |_: &Self, world: &World<S>| {
                 let first = &world.processes[0];

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockkeeper::engine::{LeaseId, Number};
 use lockkeeper::test_util::machines::lease::{Change, Drift, Leases, deadline};
-use lockkeeper::test_util::machines::line::{Action, Answered, Ask, Event, Line, Rules, Seq, Shape};
+use lockkeeper::test_util::machines::line::{Action, Answered, Ask, Event, Line, Refusal, Rules, Seq, Shape};
 use lockkeeper::{ClaimId, Lost, Mode, Ticks};
 
 use super::register::{Answer, Call, News, Push, TTL, Way};
@@ -119,6 +119,8 @@ pub struct Sent {
     pub passed: bool,
     /// The task whose turn was converted.
     pub converted: Option<usize>,
+    /// The tasks that were told that it is busy.
+    pub busy: Vec<u8>,
 }
 
 impl Process {
@@ -307,11 +309,12 @@ impl Process {
                 }
                 self.step(now, Event::TurnOver { seq, fresh: self.is_fresh(now, hold) }, flaw, out);
             }
-            Action::Refuse { seq, .. } | Action::Lost { seq, .. } => {
-                if let Some(task) = self.task_of(seq) {
-                    *task = Task::Over;
-                }
+            Action::Refuse { seq, why: Refusal::BusyHere | Refusal::Answer } => {
+                let task = self.tasks.iter().position(|task| *task == Task::Waits(seq));
+                out.busy.extend(task.map(|task| task as u8));
+                self.over(seq);
             }
+            Action::Refuse { seq, .. } | Action::Lost { seq, .. } => self.over(seq),
             Action::Warn { .. } => {}
             Action::Convert { hold, id, to, .. } => {
                 let way = to.into();
@@ -336,6 +339,12 @@ impl Process {
                     *task = Task::Has { seq, hold, token, way, turned: turned + 1 };
                 }
             }
+        }
+    }
+
+    fn over(&mut self, seq: Seq) {
+        if let Some(task) = self.task_of(seq) {
+            *task = Task::Over;
         }
     }
 
@@ -444,11 +453,11 @@ impl Process {
             Some(Answer::Busy) => {
                 self.waiting.remove(&id);
                 self.ask_at.remove(&id);
-                Answered::No
+                Answered::Busy
             }
             // Refused on arrival: it may be asked again.
             _ if flaw != Some(Flaw::UnknownIsNo) => Answered::Unknown,
-            _ => Answered::No,
+            _ => Answered::Failed,
         };
         self.step(now, Event::Answered { claim: id, answer }, flaw, out);
     }

@@ -180,6 +180,11 @@ pub trait Server: Clone + Debug + Default + PartialEq + Eq + Hash + Send + Sync 
     /// Whose holds and places there are.
     fn owners(&self, now: u64) -> Vec<u8>;
 
+    /// Whether somebody is there for whose sake a try may be refused.
+    fn may_refuse(&self, now: u64, _: Way) -> bool {
+        !self.owners(now).is_empty()
+    }
+
     /// Everything is lost.
     fn flush(&mut self);
 }
@@ -273,6 +278,10 @@ impl Server for Register {
 
     fn owners(&self, _: u64) -> Vec<u8> {
         self.holds.iter().map(|h| h.process).chain(self.line.iter().map(|p| p.process)).collect()
+    }
+
+    fn may_refuse(&self, _: u64, way: Way) -> bool {
+        !self.line.is_empty() || !self.admits(way)
     }
 
     fn flush(&mut self) {

@@ -1,7 +1,8 @@
 //! What is searched: every rule, and every known flaw.
 
 use super::register::Register;
-use super::{BELIEF, BOTH, DOWN, END, FICKLE, FICKLE_UP, Flaw, HURRIED, LOCK, Line, ONE, READ, SLEEPER, TOKENS, TRY, UP, UP_AND_BACK};
+use super::{BELIEF, BOTH, DOWN, END, FICKLE, FICKLE_UP, Flaw, HURRIED, LOCK, Line, ONE, Plan, READ, SLEEPER, TOKENS};
+use super::{TRY, TRY_BOTH, TRY_ONE, TRY_READ, UP, UP_AND_BACK};
 use crate::explore::{convicts, holds};
 
 #[test]
@@ -18,6 +19,14 @@ fn the_local_line_keeps_every_rule() {
     holds("line", "a future is not polled", Line::<Register>::of(&[&[SLEEPER, LOCK], &[LOCK]]).until(1));
     holds("line", "readers", Line::<Register>::of(&[&[READ, READ], &[LOCK]]).until(1));
     holds("line", "tries and time limits", Line::<Register>::of(&[&[TRY, HURRIED], &[LOCK]]).until(1));
+}
+
+#[test]
+fn tries_that_meet_are_refused_for_nobody_who_comes_away_with_nothing() {
+    holds("line", "two tries meet", Line::<Register>::of(&[&[TRY, TRY], &[LOCK]]).until(1));
+    holds("line", "tries meet beside readers", Line::<Register>::of(&[&[TRY, TRY_READ], &[READ]]).until(1));
+    holds("line", "three tries, one dropped", Line::<Register>::of(&[&[Plan { fickle: true, ..TRY }, TRY, TRY]]).until(1));
+    holds("line", "tries for permits", Line::<Register>::of(&[&[TRY_ONE, TRY_BOTH], &[ONE]]).until(1));
 }
 
 #[test]

@@ -88,7 +88,7 @@ impl Line {
                 self.advance(now, out);
             }
             Answered::InLine => {}
-            Answered::No => {
+            Answered::Busy | Answered::Failed => {
                 hold.converting = None;
                 out.push(Action::RefuseConvert { seq, why: Refusal::Answer });
             }

@@ -207,19 +207,21 @@ impl Line {
         self.enqueue(now, ask);
     }
 
-    /// A try never overtakes a line (R11). Behind an attempt whose answer is still under way it waits for that answer, if
-    /// both may be granted.
+    /// A try never overtakes a line (R11), and is refused only for the sake of somebody who has the lock or stands in line.
+    /// Of another try under way, of an attempt beside which it may be granted, and of a place that is being left, that is not
+    /// known before the answer: it waits for that.
     fn is_busy_for(&self, shape: &Shape) -> bool {
-        let stands = self.standing.as_ref().is_some_and(|s| s.phase != Phase::Asking || !s.ask.shape.mode.shares_with(shape.mode));
-        let waits = self.queue.iter().any(|a| !a.try_only);
+        let stands = self.standing.as_ref().is_some_and(|s| s.refuses(shape));
+        let waits = self.queue.back().is_some_and(|a| !a.try_only);
         stands || waits || self.excludes(shape)
     }
 
-    fn refuse_waiting_tries(&mut self, out: &mut Vec<Action>) {
-        let tries: Vec<Seq> = self.queue.iter().filter(|a| a.try_only).map(|a| a.seq).collect();
+    /// Refuses those of the waiting tries that are meant.
+    fn refuse_tries(&mut self, why: Refusal, meant: impl Fn(&Ask) -> bool, out: &mut Vec<Action>) {
+        let tries: Vec<Seq> = self.queue.tries().filter(|a| meant(a)).map(|a| a.seq).collect();
         for seq in tries {
             self.queue.remove(seq);
-            out.push(Action::Refuse { seq, why: Refusal::BusyHere });
+            out.push(Action::Refuse { seq, why });
         }
     }
 
@@ -250,11 +252,14 @@ impl Line {
     fn advance(&mut self, now: Ticks, out: &mut Vec<Action>) {
         while self.standing.is_none() {
             let Some(next) = self.queue.front().cloned() else { return };
-            if self.excludes(&next.shape) {
+            let excluded = self.excludes(&next.shape);
+            if excluded && !next.try_only {
                 return;
             }
             self.pop_waiting();
-            if !self.join(now, &next, out) {
+            if excluded {
+                out.push(Action::Refuse { seq: next.seq, why: Refusal::BusyHere });
+            } else if !self.join(now, &next, out) {
                 self.stand(next, true, out);
             }
         }

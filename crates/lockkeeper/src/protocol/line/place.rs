@@ -2,7 +2,7 @@
 
 use super::Line;
 use super::holds::Hold;
-use super::words::{Action, Answered, Ask, Refusal, Seq};
+use super::words::{Action, Answered, Ask, Refusal, Seq, Shape};
 use crate::clock::Ticks;
 use crate::id::ClaimId;
 use crate::lost::Lost;
@@ -26,6 +26,8 @@ pub(super) struct Standing {
     pub(super) serves: Option<Seq>,
     pub(super) give_up: Option<Ticks>,
     pub(super) phase: Phase,
+    /// Every claim up to this number was there when the engine was asked first: what it answers, it says to them, too.
+    pub(super) heard_by: Seq,
     pub(super) asked: u8,
     pub(super) leave_tries: u8,
     /// A hint came while the attempt was under way.
@@ -36,12 +38,26 @@ pub(super) struct Standing {
     pub(super) void: Option<Lost>,
 }
 
+impl Standing {
+    /// Whether a try of this shape is refused here, instead of waiting for what the engine says to the place.
+    pub(super) fn refuses(&self, shape: &Shape) -> bool {
+        match self.phase {
+            Phase::Asking | Phase::Doubt(_) if self.ask.try_only => false,
+            Phase::Asking => !self.ask.shape.mode.shares_with(shape.mode),
+            // Nobody wants it, and it is gone as soon as the engine has heard so.
+            Phase::Leaving(_) => self.leave_tries > 0,
+            Phase::Doubt(_) | Phase::InLine => true,
+        }
+    }
+}
+
 impl Line {
     pub(super) fn stand(&mut self, ask: Ask, send: bool, out: &mut Vec<Action>) {
         self.standing = Some(Standing {
             serves: Some(ask.seq),
             give_up: ask.give_up.filter(|_| !ask.try_only),
             phase: Phase::Asking,
+            heard_by: self.next_seq,
             asked: 1,
             leave_tries: 0,
             woken: false,
@@ -55,10 +71,12 @@ impl Line {
         }
     }
 
-    /// Nobody wants the place any more: the next local claim gets it if it has the same shape, else the place is left.
+    /// Nobody wants the place any more: the next local claim gets it if it has the same shape, else the place is left. A try
+    /// would come to stand in line with it.
     pub(super) fn leave_or_lend(&mut self, out: &mut Vec<Action>) {
         let Some(mut standing) = self.standing.take() else { return };
-        if !standing.ask.try_only && self.next_like(&standing.ask.shape) {
+        let lends = !standing.ask.try_only && self.queue.front().is_some_and(|next| !next.try_only);
+        if lends && self.next_like(&standing.ask.shape) {
             if let Some(next) = self.pop_waiting() {
                 standing.serves = Some(next.seq);
                 standing.give_up = next.give_up;
@@ -91,7 +109,7 @@ impl Line {
                 Answered::Granted(_) => out.push(Action::Release { hold: claim, again: None, over: true }),
                 // A withdrawal overtook its claim: the place is left once more (R5).
                 Answered::InLine => out.push(Action::Withdraw(claim)),
-                Answered::No | Answered::Unknown => {}
+                Answered::Busy | Answered::Failed | Answered::Unknown => {}
             }
             return;
         };
@@ -137,14 +155,18 @@ impl Line {
                 if woken || lent {
                     ask_again(standing, out);
                 }
-                self.refuse_waiting_tries(out);
+                self.refuse_tries(Refusal::BusyHere, |_| true, out);
             }
             // That was said to the one before, whose time may have been over.
-            Answered::No if std::mem::take(&mut standing.lent) => ask_again(standing, out),
-            Answered::No => {
-                let seq = standing.serves;
+            Answered::Busy | Answered::Failed if std::mem::take(&mut standing.lent) => ask_again(standing, out),
+            Answered::Busy | Answered::Failed => {
+                let (seq, heard_by, shape) = (standing.serves, standing.heard_by, standing.ask.shape);
                 self.standing = None;
                 out.extend(seq.map(|seq| Action::Refuse { seq, why: Refusal::Answer }));
+                // Who came later asks anew: what was in the way may have gone before it came.
+                let busy = answer == Answered::Busy;
+                let of = |other: &Shape| if busy { shape.busy_means_busy_for(other) } else { shape == *other };
+                self.refuse_tries(Refusal::Answer, |ask| ask.seq <= heard_by && of(&ask.shape), out);
                 self.advance(now, out);
             }
             Answered::Unknown if standing.asked > self.rules.ask_again_max => {
@@ -177,6 +199,8 @@ impl Line {
             let at = Some(now.plus(self.rules.ask_again_after));
             standing.phase = Phase::Leaving(at);
             self.check_by(at);
+            // It may stand there for as long as its lease lasts.
+            self.refuse_tries(Refusal::BusyHere, |_| true, out);
         }
     }
 

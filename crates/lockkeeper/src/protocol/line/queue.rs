@@ -36,8 +36,13 @@ impl Queue {
         self.places.front().and_then(|(_, ask)| ask.as_ref())
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Ask> {
-        self.places.iter().filter_map(|(_, ask)| ask.as_ref())
+    pub(super) fn back(&self) -> Option<&Ask> {
+        self.places.iter().rev().find_map(|(_, ask)| ask.as_ref())
+    }
+
+    /// The tries: nobody tries behind a claim that waits, so they are the first.
+    pub(super) fn tries(&self) -> impl Iterator<Item = &Ask> {
+        self.places.iter().filter_map(|(_, ask)| ask.as_ref()).take_while(|ask| ask.try_only)
     }
 
     pub(super) fn pop(&mut self) -> Option<Ask> {

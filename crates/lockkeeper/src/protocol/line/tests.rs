@@ -8,6 +8,7 @@ use crate::engine::Number;
 use crate::token::Token;
 
 mod conversions;
+mod tries;
 
 const MS: u64 = 1_000_000;
 
@@ -284,24 +285,6 @@ fn a_grant_that_nobody_remembers_is_given_back() {
 }
 
 #[test]
-fn r11_a_try_never_overtakes_a_line() {
-    let mut b = Bench::new();
-    let (one, _) = b.lock();
-    b.in_line(one);
-    let (try_one, out) = b.ask(Mode::Shared, |a| a.try_only = true);
-    assert_eq!(out, [Action::Refuse { seq: try_one, why: Refusal::BusyHere }]);
-}
-
-#[test]
-fn tries_behind_an_answer_under_way_wait_for_that_answer() {
-    let mut b = Bench::new();
-    let (one, _) = b.ask(Mode::Shared, |a| a.try_only = true);
-    let (two, out) = b.ask(Mode::Shared, |a| a.try_only = true);
-    assert_eq!(out, []);
-    assert_eq!(b.granted(one, 5), [offer(one, one, Token::of(5, 0)), offer(two, one, Token::of(5, 0))], "readers join");
-}
-
-#[test]
 fn readers_join_a_shared_hold_until_a_writer_waits() {
     let mut b = Bench::new();
     let one = b.held(Mode::Shared);
@@ -358,7 +341,7 @@ fn r3_a_place_that_is_lent_while_it_is_asked_for_is_asked_for_again_with_the_nex
         assert_eq!(b.step(Event::Timer), [Action::Refuse { seq: one, why: Refusal::TimedOut }]);
         // The engine did not lock for one who has left, and the next one has time left.
         let out =
-            if answered_no { b.step(Event::Answered { claim: ClaimId(u128::from(one)), answer: Answered::No }) } else { b.in_line(one) };
+            if answered_no { b.step(Event::Answered { claim: ClaimId(u128::from(one)), answer: Answered::Busy }) } else { b.in_line(one) };
         assert!(matches!(&out[..], [Action::Attempt(ask)] if ask.give_up == Some(later)), "{out:?}");
         assert_eq!(b.granted(one, 4), [offer(two, one, Token::of(4, 0))]);
     }

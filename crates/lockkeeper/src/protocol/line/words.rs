@@ -77,6 +77,18 @@ impl Shape {
     pub(super) fn serves(&self, other: &Self) -> bool {
         self == other && !self.own_value
     }
+
+    /// Is whatever keeps the engine from granting this shape in the way of that shape, too? Readers are in a writer's way
+    /// and not in each other's.
+    pub(super) fn busy_means_busy_for(&self, other: &Self) -> bool {
+        use Mode::{Exclusive, Permits, Shared, Upgradable};
+        let in_its_way = match (self.mode, other.mode) {
+            (Shared, Shared | Upgradable | Exclusive) | (Upgradable, Upgradable | Exclusive) | (Exclusive, Exclusive) => true,
+            (Permits { count, limit }, Permits { count: more, limit: of }) => more >= count && of == limit,
+            _ => false,
+        };
+        in_its_way && self.rw == other.rw
+    }
 }
 
 /// The engine's answers as far as the line cares.
@@ -84,8 +96,10 @@ impl Shape {
 pub enum Answered {
     Granted(Number),
     InLine,
-    /// Busy, or certainly failed: nothing of ours is left there.
-    No,
+    /// Somebody has it or stands in line for it; nothing of ours is left there.
+    Busy,
+    /// Certainly failed: nothing of ours is left there.
+    Failed,
     Unknown,
 }
 

@@ -1,0 +1,69 @@
+//! Several names in one message.
+
+use super::*;
+
+#[tokio::test]
+async fn a_turn_of_several_is_what_was_asked_of_its_own_name_also_after_one_that_was_not_granted() {
+    let (stub, told) = (Arc::new(Stub::default()), Arc::new(Told::default()));
+    *of(&stub.together) = Some(vec![Attempt::Unknown(lost_reply()), granted()]);
+    let locks = Locks::builder().observer(told.clone()).with_engine(Shared(stub.clone())).await.unwrap();
+    let long = Duration::from_secs(3_600);
+    let both = locks.all([locks.mutex("first").lock().hold_at_most(long), locks.rwlock("second").read()]).await.unwrap();
+    let modes = |name: &str| -> Vec<Mode> {
+        let told = of(&told.0);
+        let got = told.iter().filter(|(of, _)| of == name);
+        got.filter_map(|(_, what)| if let Seen::Got { mode, .. } = what { Some(*mode) } else { None }).collect()
+    };
+    assert_eq!(modes("first"), [Mode::Exclusive]);
+    assert_eq!(modes("second"), [Mode::Shared; 2], "granted, given back because the first was not, and granted again");
+    assert_eq!(both.guards().iter().map(|g| g.cell().mode()).collect::<Vec<_>>(), [Mode::Exclusive, Mode::Shared]);
+    assert!(both.release().await.iter().all(How::is_clean));
+    until("nothing is left", || crate::test_util::residue(&locks).names == 0).await;
+}
+
+#[tokio::test]
+async fn the_engine_is_told_how_long_several_are_wanted() {
+    let stub = Stub::default();
+    *of(&stub.together) = Some(vec![granted(), granted()]);
+    let (locks, stub, clock) = open(stub).await;
+    let until = clock.now().plus(Duration::from_secs(5));
+    let both = locks.all([locks.mutex("a").lock(), locks.mutex("b").lock()]).timeout(Duration::from_secs(5)).await.unwrap();
+    assert_eq!(*of(&stub.together_until), Some(until));
+    drop(both);
+}
+
+#[tokio::test]
+async fn an_engine_that_does_not_answer_for_each_of_several_leaves_no_name_waiting() {
+    let stub = Stub::default();
+    *of(&stub.together) = Some(vec![granted()]);
+    let (locks, stub, _clock) = open(stub).await;
+    let both = soon("they are asked for one after the other", locks.all([locks.mutex("a").lock(), locks.mutex("b").lock()]).into_future());
+    assert_eq!(both.await.unwrap().guards().len(), 2);
+    assert_eq!(of(&stub.withdrawn).len(), 1, "the claim that was not answered is taken back");
+}
+
+#[tokio::test]
+async fn r5_several_whose_future_is_not_polled_keep_nobody_who_tries_from_its_answer() {
+    for answer in [Attempt::Busy(None), granted()] {
+        let stub = Stub::default();
+        let (answers, told) = oneshot::channel();
+        (*of(&stub.together), *of(&stub.together_later)) = (Some(Vec::new()), Some(told));
+        let (locks, stub, clock) = open(stub).await;
+        let mut several = Box::pin(locks.all([locks.mutex("a").lock(), locks.mutex("b").lock()]).into_future());
+        assert!(futures_poll(several.as_mut()).is_none());
+        let mut tries = Box::pin(locks.mutex("a").try_lock().into_future());
+        assert!(futures_poll(tries.as_mut()).is_none(), "it is not known whether the first one gets it");
+        let was_granted = matches!(answer, Attempt::Granted(_));
+        answers.send(vec![answer.clone(), answer]).unwrap();
+        let tried = soon("the first one is not polled, and answered", tries).await.unwrap();
+        assert_eq!(tried.is_none(), was_granted);
+        drop(tried);
+        // An offer that nobody takes goes back.
+        let free = || {
+            clock.advance(Duration::from_secs(1));
+            of(&stub.released).len() == if was_granted { 2 } else { 1 }
+        };
+        until("both are free", free).await;
+        drop(several);
+    }
+}
