@@ -373,7 +373,7 @@ impl Bytes {
                 Event::Yes
             }
             Action::Show => Event::Yes,
-            Action::Pick | Action::Sleep | Action::Done(_) => unreachable!("nobody wants permits here"),
+            Action::Count | Action::Pick | Action::Sleep | Action::Done(_) => unreachable!("nobody wants permits here"),
         }
     }
 

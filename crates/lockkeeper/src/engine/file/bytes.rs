@@ -9,6 +9,7 @@
 //! | main | the lock itself: write-locked by an exclusive holder, read-locked by shared and upgradable ones |
 //! | gate | the turnstile: whoever comes next waits here, one after the other, and passes on once it is in |
 //! | brief | held for the moment of a small write that main does not cover: a fresh file's contents, a limit, a latch |
+//! | count | held while somebody counts the permits that are out, and takes some |
 //! | waiter *i*, shown *i* | the record *i* of that table counts, because whoever wrote it lives |
 //! | permit *i* | one permit of a semaphore is taken |
 
@@ -36,6 +37,8 @@ impl Span {
     pub const GATE: Self = Self { start: BASE + 2, len: 1 };
     /// Something small is being written.
     pub const BRIEF: Self = Self { start: BASE + 3, len: 1 };
+    /// Permits are being counted and taken.
+    pub const COUNT: Self = Self { start: BASE + 4, len: 1 };
     /// All of these and more: whoever has it knows that nobody uses the file.
     pub const EVERYTHING: Self = Self { start: BASE, len: 0x20_0000 };
     /// Every waiter's byte, and the one that the waiters beyond the table share.

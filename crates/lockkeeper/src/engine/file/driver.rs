@@ -114,6 +114,7 @@ impl<'a> Driver<'a> {
         let yes_if = |yes| if yes { Event::Yes } else { Event::No };
         match action {
             Action::Try(span, grip) => wire::try_lock(&self.file, span, grip).map(yes_if).map_err(|e| self.failed("lock", e)),
+            Action::Count => self.count(),
             Action::Wait(span, grip) => match self.wait {
                 Some(wait) => wait.lock(&self.file, span, grip).map_err(|e| self.failed("lock", e)),
                 None => Ok(Event::Failed),

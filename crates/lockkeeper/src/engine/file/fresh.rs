@@ -17,6 +17,15 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::ClaimId;
 use crate::token::next_number;
 
+/// How often something brief that another is just doing is looked at again before a look costs a millisecond.
+const LOOKS_AT_ONCE: u32 = 20;
+
+/// Somebody who is doing something brief does not come to an end.
+pub(super) fn stopped(dir: &Directory, key: &Key) -> Error {
+    let path = shown(&dir.file(&key.file));
+    Error::new(ErrorKind::Unknown, format!("another process is writing {path} and does not come to an end: is it stopped?"))
+}
+
 impl LockFile {
     /// Reads the header, writes it into a fresh file, and refuses a file that is not this lock's.
     pub(super) fn prepare(&self, dir: &Directory, key: &Key) -> Result<()> {
@@ -68,22 +77,30 @@ impl LockFile {
     /// it is tried again and not waited for: a caller that must not block comes here too.
     pub(super) fn briefly<T>(&self, dir: &Directory, key: &Key, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let failed = |e| refused("lock the lock file", &dir.file(&key.file), e);
-        let mut patience = PATIENCE;
-        while !wire::try_lock(self, Span::BRIEF, Grip::Write).map_err(failed)? {
-            patience -= 1;
-            if patience == 0 {
-                let path = shown(&dir.file(&key.file));
-                return Err(Error::new(
-                    ErrorKind::Unknown,
-                    format!("another process is writing {path} and does not come to an end: is it stopped?"),
-                ));
-            }
-            std::thread::sleep(Duration::from_millis(1));
+        self.one_by_one(Span::BRIEF, work).map_err(failed)?.unwrap_or_else(|| Err(stopped(dir, key)))
+    }
+
+    /// Does something while nobody else has this byte; `None` when somebody has it and does not come to an end.
+    pub(super) fn one_by_one<T>(&self, byte: Span, work: impl FnOnce() -> T) -> Result<Option<T>, Errno> {
+        if !self.one_at_a_time(byte)? {
+            return Ok(None);
         }
         let outcome = work();
         // What cannot be unlocked goes when the file is closed.
-        let _ = wire::unlock(self, Span::BRIEF);
-        outcome
+        let _ = wire::unlock(self, byte);
+        Ok(Some(outcome))
+    }
+
+    /// Locks a byte that nobody has for longer than a moment; false when somebody does not come to an end.
+    pub(super) fn one_at_a_time(&self, byte: Span) -> Result<bool, Errno> {
+        // A moment is microseconds, unless the processors are taken.
+        for look in 0..LOOKS_AT_ONCE + PATIENCE {
+            if wire::try_lock(self, byte, Grip::Write)? {
+                return Ok(true);
+            }
+            if look < LOOKS_AT_ONCE { std::thread::yield_now() } else { std::thread::sleep(Duration::from_millis(1)) }
+        }
+        Ok(false)
     }
 
     /// Gives a fresh file its contents: allocated first, so that no later write needs room; the length comes last.

@@ -57,7 +57,7 @@ impl Pool {
         self.state().taken.is_empty()
     }
 
-    /// Takes permits, if no more than `limit` are out then. The caller has the gate, so meanwhile others only give back.
+    /// Takes permits, if no more than `limit` are out then. Nobody else counts meanwhile: others only give back.
     pub(super) fn pick(&self, count: u16, limit: u16) -> Result<Option<Picked>, Errno> {
         let mut state = self.state();
         let mut foreign = Vec::new();
@@ -71,7 +71,7 @@ impl Pool {
         let runs = gaps(&foreign, u32::from(count));
         for (at, (first, length)) in runs.iter().enumerate() {
             if !matches!(wire::try_lock(&self.file, Span::permits(*first, *length), Grip::Write), Ok(true)) {
-                // Somebody who does not keep to the gate: not now, then.
+                // Somebody who does not keep to the count: not now, then.
                 for (first, length) in &runs[..at] {
                     wire::unlock(&self.file, Span::permits(*first, *length))?;
                 }

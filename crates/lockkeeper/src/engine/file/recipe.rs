@@ -11,7 +11,8 @@
 //! - *Upgradable*: upgrade, then as shared.
 //! - *Upgrade* of an upgradable hold: gate, then main from read to write, which the kernel does in one step (F2). Nobody
 //!   else can be on that way, because upgrade is taken.
-//! - *Permits*: the gate, then as many free permits as asked for; whoever has the gate waits for them.
+//! - *Permits*: nobody else may count meanwhile, which takes a moment; then as many free permits as asked for. Else the gate:
+//!   whoever has it waits for them. A try that meets another one counts after it, and is not refused for its sake.
 //!
 //! Who is not in line gives way to who is: an acquisition that got its ranges at the first try and then reads that
 //! somebody waits gives them back and stands in line itself (R11).
@@ -40,6 +41,8 @@ pub enum Goal {
 pub enum Action {
     /// Lock without waiting: answers `Yes` or `No`.
     Try(Span, Grip),
+    /// Be the only one who counts permits: `Yes`, or `Stopped` when another one does not come to an end.
+    Count,
     /// Lock, however long it takes: `Yes`, `Stopped`, or `Replaced`.
     Wait(Span, Grip),
     /// Unlock: `Yes`.
@@ -101,6 +104,8 @@ pub enum End {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum At {
     Start,
+    /// A first try for permits, past the gate.
+    Counting,
     Locking(u8),
     /// In line with `upgrade` in hand: perhaps main and gate are both free.
     Shortcut,
@@ -184,6 +189,7 @@ impl Recipe {
                     Action::Check
                 }
             },
+            At::Counting => Action::Count,
             At::Shortcut => Action::Try(Span::MAIN_AND_GATE, Grip::Write),
             At::Start | At::Doubting | At::Checking => Action::Check,
             At::Looking => Action::Look,
@@ -192,6 +198,7 @@ impl Recipe {
             At::Writing => Action::Write,
             At::Showing => Action::Show,
             At::Retracting => Action::Retract,
+            At::Freeing if self.goal == Goal::Permits && !self.waits => Action::Free(Span::COUNT),
             At::Freeing => Action::Free(Span::GATE),
             At::Undoing(_) => Action::Undo,
             At::Reopening => Action::Reopen,
@@ -210,9 +217,11 @@ impl Recipe {
             (At::Undoing(Next::Reopen), _) => At::Reopening,
             (At::Undoing(Next::Stand), _) => At::Standing,
             (_, Event::Failed) => At::Undoing(Next::End(End::Failed)),
+            (At::Counting, Event::Stopped) if self.join => At::Undoing(Next::Stand),
             (_, Event::Stopped) => At::Undoing(Next::End(End::Stopped)),
             (_, Event::Replaced) => self.replaced(),
-            (At::Start, _) => At::Locking(0),
+            (At::Start, _) => self.first(),
+            (At::Counting, _) => At::Checking,
             (At::Locking(0), Event::Yes) if self.waits && self.goal == Goal::Exclusive => At::Shortcut,
             (At::Locking(step), Event::Yes) => At::Locking(step + 1),
             (At::Shortcut, Event::Yes) => At::Checking,
@@ -239,12 +248,16 @@ impl Recipe {
             },
             (At::Freeing, _) => At::Over(End::Granted),
             (At::Reopening, _) if self.waits => At::Announcing,
-            (At::Reopening | At::Announcing, _) => At::Locking(0),
+            (At::Reopening | At::Announcing, _) => self.first(),
             (At::Standing, _) => {
                 self.waits = true;
                 At::Announcing
             }
         }
+    }
+
+    fn first(&self) -> At {
+        if self.goal == Goal::Permits && !self.waits { At::Counting } else { At::Locking(0) }
     }
 
     fn missed(&self) -> At {
@@ -298,6 +311,18 @@ mod tests {
     }
 
     #[test]
+    fn a_try_for_permits_does_not_touch_the_gate_and_nobody_counts_beside_it() {
+        let (did, end) = run(Recipe::new(Goal::Permits, false), |_| Event::Yes);
+        assert_eq!(did, [Action::Count, Action::Check, Action::Look, Action::Pick, Action::Show, Action::Free(Span::COUNT)]);
+        assert_eq!(end, End::Granted);
+        let stopped = |action| if action == Action::Count { Event::Stopped } else { Event::Yes };
+        assert_eq!(run(Recipe::new(Goal::Permits, false), stopped), (vec![Action::Count, Action::Undo], End::Stopped), "it is not known");
+        let (did, end) = run(Recipe::new(Goal::Permits, true), stopped);
+        assert!(did.contains(&Action::Stand) && did.last() == Some(&Action::Free(Span::GATE)), "{did:?}");
+        assert_eq!(end, End::Granted);
+    }
+
+    #[test]
     fn r8_a_share_beside_an_ancestors_touches_neither_gate_nor_line() {
         let (did, end) = run(Recipe::new(Goal::Beside, false), |_| Event::Yes);
         assert_eq!(did, [Action::Try(Span::MAIN, Grip::Read), Action::Check, Action::Look, Action::Show]);
@@ -334,6 +359,10 @@ mod tests {
         for goal in [Goal::Exclusive, Goal::Shared, Goal::Beside, Goal::Upgradable, Goal::Upgrade, Goal::Permits] {
             for bad in [Event::Failed, Event::Stopped] {
                 for at in 0..12 {
+                    if (goal, bad, at) == (Goal::Permits, Event::Stopped, 0) {
+                        // Another one counts and does not come to an end: it stands in line.
+                        continue;
+                    }
                     let mut count = 0;
                     let contended = |action: Action| if matches!(action, Action::Try(..)) { Event::No } else { Event::Yes };
                     let (did, end) = run(Recipe::new(goal, true), |action| {

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::bytes::HOT_AT;
+use super::bytes::{HOT_AT, Span};
 use super::dir::{Directory, refused};
 use super::doze::Doze;
 use super::driver::Driver;
+use super::fresh::stopped;
 use super::inspect::limit_of;
 use super::lockfile::{Key, LockFile};
 use super::permits::Pool;
@@ -42,9 +43,25 @@ impl Driver<'_> {
         if !pool.is_of(&self.file) {
             return Ok(Event::Replaced);
         }
-        self.picked = pool.pick(count, self.limit).map_err(|e| self.failed("lock", e))?;
+        let pick = || pool.pick(count, self.limit);
+        // A first try has the counting to itself since it began; who waits, only now. If another one does not come to an end: not
+        // now, then.
+        let picked = match self.wait {
+            None => pick(),
+            Some(_) => self.file.one_by_one(Span::COUNT, pick).and_then(|picked| picked.unwrap_or(Ok(None))),
+        };
+        self.picked = picked.map_err(|e| self.failed("lock", e))?;
         self.pool = Some(pool);
         Ok(if self.picked.is_some() { Event::Yes } else { Event::No })
+    }
+
+    /// Has the counting to itself.
+    pub(super) fn count(&mut self) -> Result<Event> {
+        if self.file.one_at_a_time(Span::COUNT).map_err(|e| self.failed("lock", e))? {
+            return Ok(Event::Yes);
+        }
+        self.error = Some(stopped(self.dir, self.key));
+        Ok(Event::Stopped)
     }
 
     pub(super) fn sleep(&mut self) -> Result<Event> {

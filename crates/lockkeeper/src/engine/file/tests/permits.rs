@@ -1,3 +1,5 @@
+use super::super::bytes::{Grip, Span};
+use super::super::wire;
 use super::*;
 use crate::ErrorKind;
 
@@ -33,6 +35,42 @@ fn permits_of_one_process_are_holds_of_their_own() {
     assert!(matches!(a.release(holds[1]), End::NotOurs));
     assert!(b.can_get("s", permits(1, 4)) && !b.can_get("s", permits(2, 4)));
     assert_eq!(b.entry(Kind::Semaphore, "s").holders.len(), 3);
+}
+
+#[test]
+fn tries_for_permits_that_meet_are_not_refused_for_each_others_sake() {
+    let dir = tempfile::tempdir().unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let peer = Peer::new(dir.path());
+                for round in 0..1_000 {
+                    let claim = claim("s", permits(1, 3));
+                    let attempt = peer.attempt(&claim, Line::Try);
+                    assert!(matches!(attempt, Attempt::Granted(_)), "there is room for all, round {round}: {attempt:?}");
+                    peer.release(claim.id);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_count_of_permits_that_does_not_come_to_an_end_fails_tries_and_lets_claims_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
+    let (hold, _) = a.get("s", permits(1, 2));
+    let path = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.is_file()).unwrap();
+    let stopped = std::fs::File::options().read(true).write(true).open(path).unwrap();
+    assert_eq!(wire::try_lock(&stopped, Span::COUNT, Grip::Write), Ok(true));
+    let Attempt::Failed(error) = b.attempt(&claim("s", permits(1, 2)), Line::Try) else { panic!() };
+    assert!(error.kind() == ErrorKind::Unknown && error.message().contains("is it stopped?"), "{error}");
+    a.release(hold);
+    let waiting = b.stand("s", permits(2, 2));
+    a.until_waiters(Kind::Semaphore, "s", 1);
+    assert!(b.is_silent());
+    drop(stopped);
+    b.granted(waiting);
 }
 
 #[test]
