@@ -2,7 +2,8 @@
 //!
 //! Each claim may be in the engine from its call to the answer of its release: its outer interval. A busy whose own
 //! window touches no outer interval of another claim that could have been in its way is wrong. What is not known (an
-//! unanswered acquire, a dead client's place) counts as being there.
+//! unanswered acquire, a dead client's place) counts as being there. A try that finds that others stand in line may have had
+//! the lock in hand for a moment, and gave it back for their sake: that explains a busy that met it.
 
 use super::claims::{At, Claim, ClaimNo, Claims};
 use crate::history::HoldMode;
@@ -82,9 +83,13 @@ impl Presence {
         let now = claims[no].asked.time;
         if !claims[no].trying {
             self.waiting += 1;
+            for other in &self.trying {
+                claims[*other].met_line = true;
+            }
             self.grew(limit, now, claims);
             return;
         }
+        claims[no].met_line = self.waiting > 0;
         self.trying.push(no);
         self.tries.push(no);
         self.trying_permits += self.permits_of(no, claims);
@@ -103,13 +108,21 @@ impl Presence {
         }
         self.count(no, true, claims);
         self.grew(limit, now, claims);
-        self.doubts.retain(|doubt| !doubt.waits.contains(&no) || !may_refuse(mode, doubt.mode));
+        self.explains(no, mode);
         self.settle(no, wrong);
+    }
+
+    /// A try had the lock: whoever met it was refused rightly.
+    fn explains(&mut self, no: ClaimNo, mode: HoldMode) {
+        self.doubts.retain(|doubt| !doubt.waits.contains(&no) || !may_refuse(mode, doubt.mode));
     }
 
     /// A try was answered with busy; answers those busies that are wrong now for certain.
     pub fn busy(&mut self, no: ClaimNo, at: At, claims: &mut Claims, wrong: &mut dyn FnMut(WrongBusy)) {
         self.answered(no, claims);
+        if claims[no].met_line {
+            self.explains(no, claims[no].mode);
+        }
         self.settle(no, wrong);
         let claim = &claims[no];
         if claim.excused || !claim.trying {

@@ -52,6 +52,8 @@ pub(super) struct Claim {
     pub present: bool,
     /// For a try under way: somebody was there, so that busy would be right.
     pub excused: bool,
+    /// For a try: somebody waited in line while it was under way.
+    pub met_line: bool,
     /// Whether its release was answered with success.
     pub released: bool,
     /// Whether it was over before its release was called.
@@ -98,6 +100,7 @@ impl Claim {
             active: false,
             present: false,
             excused: false,
+            met_line: false,
             released: false,
             stale: false,
             asked: at,

@@ -52,8 +52,7 @@ impl Excuses {
     /// `recovery`, and waits may be longer where the machine was late.
     pub(super) fn new(leases: bool, recovery: Duration, machine: Late) -> Self {
         // Whoever was stopped or cut off loses its place in line: order is judged where there are no faults.
-        // A try that meets another one may be refused by it, though that one comes away with nothing: counted, and no conviction.
-        let mut always = BTreeSet::from([Class::FifoInversion, Class::WrongBusy]);
+        let mut always = BTreeSet::from([Class::FifoInversion]);
         if leases {
             always.extend(LATE);
         }
@@ -75,6 +74,15 @@ impl Excuses {
         let of_time = class == Class::FifoInversion || LATE.contains(&class);
         let (third, before) = (ns(self.lease / 3), ns(2 * (self.lease + TOLD)));
         self.undisturbed && of_time && third > 0 && self.machine.ns(at.saturating_sub(before), at) > third
+    }
+
+    /// Tries stand in line like everybody, for as long as it takes: one that meets another may be refused, though that one comes
+    /// away with nothing.
+    pub(super) fn tries_stand(mut self, stand: bool) -> Self {
+        if stand {
+            self.always.insert(Class::WrongBusy);
+        }
+        self
     }
 
     /// The classes that may be expected at any time.
@@ -233,6 +241,12 @@ mod tests {
             assert_eq!(leased.expects_at(class, pair(15, 21)), forgotten, "{class}: one of both was forgotten");
             assert!(!excuses(false, 0, &[]).expects_at(class, late), "{class}: no leases");
         }
+    }
+
+    #[test]
+    fn a_try_that_is_refused_for_nothing_is_expected_only_where_tries_stand_in_line() {
+        let expects = |stand| excuses(true, 0, &[]).tries_stand(stand).expects(&violation(Class::WrongBusy, 1));
+        assert!(expects(true) && !expects(false));
     }
 
     #[test]

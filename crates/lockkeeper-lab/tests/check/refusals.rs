@@ -38,6 +38,21 @@ fn an_acquire_that_failed_was_in_line_until_its_answer() {
 }
 
 #[test]
+fn a_try_that_met_a_line_may_have_had_the_lock_in_hand_and_excuses_who_met_it() {
+    let busy = |claim, from, to| refused(claim, from, to, X);
+    let gave_up = |from, to| [hold(5, [from, 0, 0, 0]).events()[0], event(to, 5, What::AcquireFailed)];
+    // Both come away with nothing, and nobody was there.
+    assert_eq!(story(&[]).and(&busy(8, 10, 50)).and(&busy(9, 20, 30)).found(), [(Class::WrongBusy, 2)]);
+    // The longer one found somebody in line, who came after the other was gone, or had left before that came.
+    story(&[]).and(&busy(8, 10, 50)).and(&busy(9, 20, 30)).and(&gave_up(35, 60)).is_clean();
+    story(&[]).and(&busy(8, 10, 50)).and(&busy(9, 20, 30)).and(&gave_up(5, 15)).is_clean();
+    // One that it did not meet is refused for nothing, and so is one whose mode was not in its way.
+    story(&[]).and(&busy(8, 10, 50)).and(&busy(9, 2, 8)).and(&gave_up(35, 60)).convicts(Class::WrongBusy);
+    let reader = refused(9, 20, 30, HoldMode::Shared);
+    story(&[]).and(&refused(8, 10, 50, HoldMode::Shared)).and(&reader).and(&gave_up(35, 60)).convicts(Class::WrongBusy);
+}
+
+#[test]
 fn tries_for_permits_excuse_each_other_by_what_they_ask_for_and_while_they_last() {
     let pair = |claim, from, to| {
         let tried = hold(claim, [from, 0, 0, 0]).permits(2, 3).tried();
