@@ -61,10 +61,27 @@ fn a_client_that_ends_by_itself_is_a_conviction_and_its_end_is_known_at_once() {
     assert_eq!(ran.code, 1, "{ran:?}");
     let report = json(ran.out.trim());
     assert_eq!(report["verdict"], "violations", "{report}");
-    let found = report["violations"].as_array().unwrap().iter().find(|v| v["class"] == "crash").unwrap();
-    assert!(found["count"] == 2 && found["first"].as_str().unwrap().contains("signal: 6"), "{found}");
+    let [found] = report["violations"].as_array().unwrap().as_slice() else { panic!("nothing but the crash: {report}") };
+    assert!(found["class"] == "crash" && found["count"] == 2 && found["first"].as_str().unwrap().contains("signal: 6"), "{found}");
     assert_eq!(ran.err.lines().filter(|line| line.contains("ended by itself")).count(), 2, "{ran:?}");
     assert!(histories(&place) >= 3, "what convicts it is kept");
+}
+
+#[test]
+fn a_client_that_the_laboratory_has_no_room_for_convicts_nobody() {
+    let place = place();
+    let mut command = torture(&place, &["--seconds", "30", "--clients", "2", "--faults", "kill-client", "--json"]);
+    let run = Reaped::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    until_true("they have begun", || histories(&place) >= 2);
+    let dir = std::fs::read_dir(place.path("tmp")).unwrap().next().unwrap().unwrap().path();
+    for client in 0..2 {
+        // What stands there already cannot be its history when it is started again.
+        std::fs::write(dir.join(format!("client-{client}-2.lkh")), "").unwrap();
+    }
+    let ran = run.output();
+    let report = json(ran.out.trim());
+    assert_eq!((ran.code, report["verdict"].as_str(), &report["violations"]), (2, Some("too-weak"), &serde_json::json!([])), "{ran:?}");
+    assert!(ran.err.contains("had no room for its history, or no resource"), "{}", ran.err);
 }
 
 #[test]

@@ -3,6 +3,28 @@
 use super::orders::hear;
 use super::{Subject, broken, exec, raw, shipped};
 
+/// The exit code of a client that the laboratory had no room for: no history, or no resource. That is nothing about its lock.
+pub(super) const NO_ROOM: u8 = 73;
+
+/// Why a client could not do its work.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// It could not write its history down, or reach the resource.
+    NoRoom(String),
+    /// Anything else.
+    Other(String),
+}
+
+impl Failure {
+    pub(super) fn no_room(why: impl std::fmt::Display) -> Self {
+        Self::NoRoom(why.to_string())
+    }
+
+    pub(super) fn other(why: impl std::fmt::Display) -> Self {
+        Self::Other(why.to_string())
+    }
+}
+
 /// The hidden subcommand: runs until its stdin closes. Answers the exit code.
 pub fn client_main(_: &[std::ffi::OsString]) -> u8 {
     let (orders, ended) = match hear() {
@@ -18,14 +40,14 @@ pub fn client_main(_: &[std::ffi::OsString]) -> u8 {
         Subject::Exec(command) => raw::run(&orders, &ended, exec::STYLE, &|_| Ok(Box::new(exec::Exec::of(&orders, command)))),
         Subject::Broken(name) => match broken::find(name) {
             Some(broken) => raw::run(&orders, &ended, broken.style, &|task| (broken.make)(&orders, task)),
-            None => Err(format!("there is no broken client {name:?}")),
+            None => Err(Failure::Other(format!("there is no broken client {name:?}"))),
         },
     };
-    match done {
-        Ok(()) => 0,
-        Err(text) => {
-            eprintln!("lockkeeper: torture: {label}: {text}");
-            125
-        }
-    }
+    let (code, text) = match done {
+        Ok(()) => return 0,
+        Err(Failure::NoRoom(text)) => (NO_ROOM, text),
+        Err(Failure::Other(text)) => (125, text),
+    };
+    eprintln!("lockkeeper: torture: {label}: {text}");
+    code
 }

@@ -11,7 +11,7 @@ use super::background::Background;
 use super::broken::Broken;
 use super::chances::{Chances, Tally};
 use super::cost::{self, Sample};
-use super::crew::{self, CRASH, Crew};
+use super::crew::{self, CRASH, Crew, Fate};
 use super::excuse::Excuses;
 use super::fault::{ANYWHERE, CROWD, Fault, Hits, KILL, ON_REQUEST, STARVE, STOP};
 use super::liveness::{LIVENESS, SLACK};
@@ -413,10 +413,14 @@ impl Run {
         }
     }
 
-    fn convict(&mut self, number: u32, pid: u64, how: &str) {
+    fn convict(&mut self, number: u32, pid: u64, fate: &Fate) {
         self.nemesis.write(Record::new(What::Exit).number(pid));
-        let sentence = format!("{} (process {pid}) {how}", label(number));
+        let sentence = format!("{} (process {pid}) {}", label(number), fate.how);
         self.say(&sentence);
+        if fate.no_room {
+            self.gone.get_or_insert(sentence);
+            return;
+        }
         let at = Writer::now();
         self.crashes.push(Conviction { class: CRASH, name: String::new(), at, until: at, sentence });
     }

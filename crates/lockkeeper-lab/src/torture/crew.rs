@@ -11,6 +11,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use super::CLIENT_WORD;
+use super::client::NO_ROOM;
 use super::network::Namespace;
 use super::orders::Orders;
 
@@ -47,7 +48,7 @@ pub(super) fn raise_descriptors() {
 pub(super) struct Crew {
     members: BTreeMap<u32, Member>,
     /// Those that were dead already when they were to be killed.
-    dead: Vec<(u32, u64, String)>,
+    dead: Vec<(u32, u64, Fate)>,
 }
 
 impl Crew {
@@ -102,7 +103,7 @@ impl Crew {
     }
 
     /// Takes out those that ended by themselves since the last time: who, its process, and how.
-    pub(super) fn ended(&mut self) -> Vec<(u32, u64, String)> {
+    pub(super) fn ended(&mut self) -> Vec<(u32, u64, Fate)> {
         let mut ended = std::mem::take(&mut self.dead);
         self.members.retain(|number, member| {
             let status = member.child.try_wait().ok().flatten();
@@ -123,7 +124,7 @@ impl Crew {
     }
 
     /// Waits until all that were told have ended; answers who ended how. `before_kill` hears of those that have to be killed.
-    pub(super) fn wait(&mut self, numbers: &[u32], before_kill: &mut dyn FnMut(u64)) -> Vec<(u32, u64, Result<(), String>)> {
+    pub(super) fn wait(&mut self, numbers: &[u32], before_kill: &mut dyn FnMut(u64)) -> Vec<(u32, u64, Result<(), Fate>)> {
         let until = Instant::now() + PATIENCE;
         let mut ended = Vec::new();
         for number in numbers {
@@ -133,11 +134,12 @@ impl Crew {
             }
             let how = match member.child.try_wait() {
                 Ok(Some(status)) if status.success() => Ok(()),
-                Ok(Some(status)) => Err(format!("ended with {status}")),
+                Ok(Some(status)) => Err(Fate::of("ended", status)),
                 _ => {
                     before_kill(u64::from(member.child.id()));
                     end(&mut member);
-                    Err(format!("was told to end, does not within {} s, and is killed", PATIENCE.as_secs()))
+                    let how = format!("was told to end, does not within {} s, and is killed", PATIENCE.as_secs());
+                    Err(Fate { how, no_room: false })
                 }
             };
             ended.push((*number, u64::from(member.child.id()), how));
@@ -146,8 +148,24 @@ impl Crew {
     }
 }
 
-fn by_itself(status: ExitStatus) -> String {
-    format!("ended by itself with {status}")
+/// How one ended that was not to end so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fate {
+    pub(super) how: String,
+    /// The laboratory had no room for it: that convicts nobody.
+    pub(super) no_room: bool,
+}
+
+impl Fate {
+    fn of(what: &str, status: ExitStatus) -> Self {
+        let no_room = status.code() == Some(NO_ROOM.into());
+        let how = if no_room { "had no room for its history, or no resource".to_owned() } else { format!("{what} with {status}") };
+        Self { how, no_room }
+    }
+}
+
+fn by_itself(status: ExitStatus) -> Fate {
+    Fate::of("ended by itself", status)
 }
 
 fn end(member: &mut Member) {

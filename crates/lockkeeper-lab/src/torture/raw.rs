@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use lockkeeper::{Kind, Mode};
 
 use super::Random;
+use super::client::Failure;
 use super::orders::{Ended, Orders, fresh_claim};
 use super::resource::{Ask, BlockingAccess, Versions};
 use crate::history::{Flags, LockId, Record, What, Writer, WriterOptions};
@@ -125,26 +126,26 @@ pub(super) fn run(
     ended: &Ended,
     style: Style,
     make: &dyn Fn(u32) -> Result<Box<dyn RawLock>, String>,
-) -> Result<(), String> {
+) -> Result<(), Failure> {
     let options = WriterOptions { label: orders.label.clone(), ..WriterOptions::default() };
-    let writer = Writer::create(&orders.history, options).map_err(|e| e.to_string())?;
+    let writer = Writer::create(&orders.history, options).map_err(Failure::no_room)?;
     let mut threads = Vec::new();
     for number in 0..orders.tasks {
         let worker = Worker {
-            lock: make(number)?,
+            lock: make(number).map_err(Failure::Other)?,
             writer: writer.clone(),
-            access: BlockingAccess::open(&orders.socket).map_err(|e| format!("the resource: {e}"))?,
+            access: BlockingAccess::open(&orders.socket).map_err(|e| Failure::no_room(format!("the resource: {e}")))?,
             random: Random::new(orders.seed, u64::from(number) + 1),
             names: orders.names,
             ended: ended.clone(),
             style,
         };
-        threads.push(std::thread::Builder::new().spawn(move || worker.run()).map_err(|e| e.to_string())?);
+        threads.push(std::thread::Builder::new().spawn(move || worker.run()).map_err(Failure::other)?);
     }
     for thread in threads {
-        thread.join().map_err(|_| "a thread panicked".to_owned())?;
+        thread.join().map_err(|_| Failure::other("a thread panicked"))?;
     }
-    writer.finish().map_err(|e| e.to_string()).map(|_| ())
+    writer.finish().map_err(Failure::no_room).map(|_| ())
 }
 
 struct Worker {

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use lockkeeper::Kind;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -44,16 +45,32 @@ struct Resource {
     log: Writer,
 }
 
+/// How long the resource waits when it could not take somebody in.
+const BREATH: Duration = Duration::from_millis(10);
+
 /// Serves until the runtime ends.
 pub(super) async fn serve(socket: &Path, log: Writer) -> io::Result<()> {
     let listener = UnixListener::bind(socket)?;
     let resource = Arc::new(Resource { registers: Mutex::default(), log });
     tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
+        let listener = &listener;
+        loop {
+            let (stream, _) = next(|| listener.accept()).await;
             tokio::spawn(answer(stream, resource.clone()));
         }
     });
     Ok(())
+}
+
+/// The next connection. One that was given up meanwhile, and descriptors that are all in use, end nothing: others come, and those
+/// are closed.
+async fn next<T, F: Future<Output = io::Result<T>>>(mut accept: impl FnMut() -> F) -> T {
+    loop {
+        match accept().await {
+            Ok(stream) => return stream,
+            Err(_) => tokio::time::sleep(BREATH).await,
+        }
+    }
 }
 
 async fn answer(stream: UnixStream, resource: Arc<Resource>) {
@@ -178,5 +195,20 @@ impl Access {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         answered(&self.line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::errno::Errno;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_cannot_be_taken_in_now_ends_nothing_for_those_who_come_later() {
+        let mut answers = [Err(Errno::EMFILE), Err(Errno::ECONNABORTED), Ok(7)].into_iter();
+        let began = std::time::Instant::now();
+        assert_eq!(next(|| std::future::ready(answers.next().unwrap().map_err(io::Error::from))).await, 7);
+        assert!(began.elapsed() >= 2 * BREATH, "and it does not spin meanwhile");
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use lockkeeper::{ErrorKind, Guard, Kind, Locks, Mode, Owner, Released, UpgradableGuard, WriteGuard};
 
 use super::Random;
+use super::client::Failure;
 use super::orders::{Ended, Orders, fresh_claim};
 use super::resource::{Access, Ask, Versions};
 use crate::history::{Flags, LockId, Record, Recorder, What, Writer, WriterOptions, asked};
@@ -18,18 +19,18 @@ const PERMITS: u16 = 3;
 const AFTER_THE_END: Duration = Duration::from_secs(3);
 
 /// Runs until it is told to end.
-pub(super) fn run(orders: Orders, ended: Ended) -> Result<(), String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
-    runtime.block_on(work(orders, ended)).map_err(|e| e.to_string())
+pub(super) fn run(orders: Orders, ended: Ended) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::other)?;
+    runtime.block_on(work(orders, ended))
 }
 
-async fn work(orders: Orders, ended: Ended) -> Result<(), Box<dyn std::error::Error>> {
+async fn work(orders: Orders, ended: Ended) -> Result<(), Failure> {
     let options = WriterOptions { label: orders.label.clone(), ..WriterOptions::default() };
-    let writer = Writer::create(&orders.history, options)?;
-    let Some(locks) = open(&orders.url, &writer, &ended).await? else { return Ok(()) };
+    let writer = Writer::create(&orders.history, options).map_err(Failure::no_room)?;
+    let Some(locks) = open(&orders.url, &writer, &ended).await.map_err(Failure::other)? else { return Ok(()) };
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..orders.tasks {
-        let access = Access::open(&orders.socket).await?;
+        let access = Access::open(&orders.socket).await.map_err(|e| Failure::no_room(format!("the resource: {e}")))?;
         let worker = Worker {
             locks: locks.clone(),
             writer: writer.clone(),
@@ -46,11 +47,10 @@ async fn work(orders: Orders, ended: Ended) -> Result<(), Box<dyn std::error::Er
     }
     // Whoever panics ends this client at once, and not when it is told to.
     while let Some(done) = tasks.join_next().await {
-        done?;
+        done.map_err(Failure::other)?;
     }
     let _ = locks.close().await;
-    writer.finish()?;
-    Ok(())
+    writer.finish().map_err(Failure::no_room).map(|_| ())
 }
 
 /// A server may be down at the very moment when a client is started, and stay down until it is to end.
