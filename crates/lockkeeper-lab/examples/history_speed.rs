@@ -121,6 +121,7 @@ fn generate(directory: &Path, events: u64) -> Result<Vec<PathBuf>, Box<dyn Error
             role: Role::Client,
             clocks: [0, 0, 1_700_000_000_000_000_000],
             boot: 1,
+            step: 0,
             host: "here".into(),
             program: "history_speed".into(),
             label: format!("client {client}"),

@@ -18,6 +18,7 @@ fn header(label: &str) -> Header {
         role: Role::Client,
         clocks: [1_000, 900, 5_000],
         boot: 1,
+        step: 0,
         host: "here".into(),
         program: "test".into(),
         label: label.into(),
@@ -328,6 +329,40 @@ fn a_record_cut_off_at_the_end_is_passed_over_and_one_in_the_middle_is_not() {
     hole[HEADER_SIZE + RECORD_SIZE..HEADER_SIZE + 2 * RECORD_SIZE].fill(0);
     let error = read_all(&put(dir.path(), "hole", &hole)).unwrap_err();
     assert!(error.to_string().contains("record 1 cannot be read"), "{error}");
+}
+
+#[test]
+fn an_open_history_that_was_cut_off_is_told_by_its_length() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.lkh");
+    let writer = Writer::create(&path, WriterOptions { step_bytes: 4096, ..WriterOptions::default() }).unwrap();
+    let records = 4096 / RECORD_SIZE + 10;
+    (0..records as u64).for_each(|_| writer.write(at(0)));
+    // As a kill leaves it.
+    let open = std::fs::read(&path).unwrap();
+    assert_eq!(open.len(), HEADER_SIZE + 2 * 4096);
+    let cut = |bytes: usize| read_all(&put(dir.path(), "cut.lkh", &open[..open.len() - bytes]));
+    let unwritten = 4096 - 10 * RECORD_SIZE;
+    for fine in [0, RECORD_SIZE, unwritten - RECORD_SIZE] {
+        assert_eq!(cut(fine).unwrap().len(), records, "what was never written is not missed");
+    }
+    for (bytes, left) in [(unwritten, records), (unwritten + 1, records - 1), (unwritten + RECORD_SIZE, records - 1), (4095, records - 10)]
+    {
+        let error = cut(bytes).unwrap_err();
+        assert!(matches!(error, ReadError::CutOpen { found, .. } if found == left as u64) && error.exit_code() == 64, "{bytes}: {error}");
+        assert!(error.to_string().contains("cut off"), "{error}");
+    }
+    assert_eq!(cut(4096).unwrap().len(), records - 10, "a whole step less cannot be told from one that was never there");
+    // A release that did not say how long it is.
+    let old = bytes(&header("old"), &[at(1)]);
+    let of = |content: &[u8]| {
+        let mut reader = Reader::open(put(dir.path(), "old.lkh", content)).unwrap();
+        while reader.next().unwrap().is_some() {}
+        reader.may_be_cut()
+    };
+    assert!(of(&old) && !of(&[old.as_slice(), &[0; RECORD_SIZE]].concat()) && !of(&open));
+    writer.finish().unwrap();
+    assert_eq!(read_all(&path).unwrap().len(), records);
 }
 
 #[test]

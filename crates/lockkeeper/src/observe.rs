@@ -93,6 +93,11 @@ pub enum Seen {
         /// The token from now on.
         token: Option<Token>,
     },
+    /// A renewal of this hold is about to be sent.
+    Renewing {
+        /// The hold.
+        hold: HoldId,
+    },
     /// A renewal was answered.
     Renewed {
         /// The hold.
@@ -100,12 +105,26 @@ pub enum Seen {
         /// Its deadline from now on.
         deadline: Ticks,
     },
+    /// A renewal moved nothing: the engine says that the hold is gone, or it did not answer.
+    NotRenewed {
+        /// The hold.
+        hold: HoldId,
+        /// Whether the engine said that it is gone; its turns were told so before this.
+        gone: bool,
+    },
     /// The last guard of a turn is being released.
     Releasing {
         /// Which claim.
         claim: u64,
         /// The hold that its turn belongs to.
         hold: HoldId,
+    },
+    /// The engine is about to be asked to free a hold that nobody of this process has any more.
+    GivingBack {
+        /// The hold.
+        hold: HoldId,
+        /// Whether that was asked before, and not answered.
+        again: bool,
     },
     /// The engine answered the release of a hold; a hold that passes to the next turn is not released.
     Released {

@@ -11,6 +11,8 @@ use crate::history::{HoldMode, LockId};
 pub(super) struct Book {
     pub options: Options,
     pub report: Report,
+    /// When the last of those recordings began that may have missed something; `None` when all are there from the start.
+    pub began: Option<u64>,
     names: HashMap<LockId, String>,
     described: HashMap<Class, usize>,
 }
@@ -19,7 +21,12 @@ impl Book {
     pub fn new(options: Options) -> Self {
         let promised = options.recovery.map(|t| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX));
         let report = Report { allowed: options.allow.clone(), recovery_promised_ns: promised, ..Report::default() };
-        Self { options, report, names: HashMap::new(), described: HashMap::new() }
+        Self { options, report, began: None, names: HashMap::new(), described: HashMap::new() }
+    }
+
+    /// Whether the records of everybody are there until this moment.
+    pub fn sees(&self, at: u64) -> bool {
+        self.report.judged_until.is_none_or(|until| at <= until)
     }
 
     /// Takes a name in.

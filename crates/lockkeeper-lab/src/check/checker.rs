@@ -25,6 +25,8 @@ pub struct Checker {
     pub(super) faults: Faults,
     pub(super) calls: Calls,
     pub(super) dead: Vec<bool>,
+    /// Of each client, when it was seen to have ended by itself, where a nemesis says so.
+    pub(super) exits: Vec<Option<u64>>,
     pub(super) linger_ns: u64,
     pub(super) lease_ns: u64,
     pub(super) withdraw_ns: u64,
@@ -44,6 +46,7 @@ impl Checker {
             faults: Faults::default(),
             calls: Calls::default(),
             dead: Vec::new(),
+            exits: Vec::new(),
             linger_ns,
             lease_ns,
             withdraw_ns,
@@ -55,7 +58,21 @@ impl Checker {
     pub fn client(&mut self, client: Client) -> u32 {
         self.book.report.clients.push(client);
         self.dead.push(false);
+        self.exits.push(None);
         (self.dead.len() - 1) as u32
+    }
+
+    /// What a nemesis will say in its `kill` and `exit` records, told before the first event: who was seen to have ended by itself did so
+    /// at some time after its last record, which nobody knows. Only a kill, which is written down before it is done, proves
+    /// that a process went on until then.
+    pub fn ends(&mut self, ends: impl IntoIterator<Item = Record>) {
+        for record in ends {
+            let known = self.exits.clone();
+            let client = self.process(&record, |client| known.get(client as usize).is_none_or(Option::is_none));
+            if let Some(exit) = client.and_then(|client| self.exits.get_mut(client as usize)) {
+                *exit = Some(if record.what == What::Exit { record.at } else { u64::MAX });
+            }
+        }
     }
 
     /// Takes one event: the `index`th record of `client`. Events come in the order of time.
@@ -67,7 +84,9 @@ impl Checker {
         let span = &mut self.book.report.span;
         if !self.started {
             (self.started, span.0) = (true, record.at);
+            self.begins();
         }
+        let span = &mut self.book.report.span;
         span.1 = record.at;
         self.book.report.counts.events += 1;
         match record.what {
@@ -84,14 +103,34 @@ impl Checker {
         }
     }
 
+    /// What a process did before its recording is not known. Who is killed, and whose death is written down, belongs to a test that
+    /// records its processes from their beginning.
+    fn begins(&mut self) {
+        let clients = self.book.report.clients.iter().filter(|client| client.role == Role::Client);
+        self.book.began = clients.map(|client| client.began).max().filter(|began| *began > 0 && !self.watched());
+    }
+
     /// A client's history holds nothing more after `at`. Whether its holds end there depends on how it ended: a process
-    /// that was killed unseen is not known to have held anything later, but where a nemesis records every death, one
-    /// without a recorded death went on.
+    /// that was killed unseen, or ended by itself, is not known to have held anything later, but where a nemesis records every
+    /// death, one that was killed went on until then, and one without a recorded death goes on.
     pub fn client_ended(&mut self, client: u32, at: u64, state: State) {
-        let watched = self.book.report.clients.iter().any(|c| c.role == Role::Nemesis);
-        if !(watched && state == State::Open) {
-            self.die(client, at, false);
+        let watched = self.watched();
+        let known = self.exits.get(client as usize).is_some_and(Option::is_some);
+        let user = self.book.report.clients.get(client as usize).is_some_and(|client| client.role == Role::Client && client.began > 0);
+        // It may have gone on and taken locks that nobody wrote down.
+        if user && (matches!(state, State::Stopped(_)) || !known && (!watched || state != State::Open)) {
+            self.book.report.judged_until.get_or_insert(at);
         }
+        match self.exits.get(client as usize).copied().flatten() {
+            Some(exit) if exit < u64::MAX && state == State::Open => self.die(client, at, Some(exit)),
+            _ if watched && state == State::Open => {}
+            _ => self.die(client, at, None),
+        }
+    }
+
+    /// Whether somebody writes down who is stopped and who ends.
+    pub(super) fn watched(&self) -> bool {
+        self.book.report.clients.iter().any(|c| c.role == Role::Nemesis)
     }
 
     /// Says what a lock is called; until then, and without it, its number stands in sentences.
@@ -101,6 +140,10 @@ impl Checker {
 
     /// Everything was seen: judges what is left, and answers the report.
     pub fn finish(mut self) -> Report {
+        for no in self.claims.all() {
+            let end = At { time: self.book.report.span.1, record: self.claims[no].granted.record };
+            self.told_by(no, end);
+        }
         for no in 0..self.locks.len() as u32 {
             let end = At { time: self.book.report.span.1, record: 0 };
             let (lock, mut world) = self.split(no);

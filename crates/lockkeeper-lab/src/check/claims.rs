@@ -54,10 +54,12 @@ pub(super) struct Claim {
     pub excused: bool,
     /// For a try: somebody waited in line while it was under way.
     pub met_line: bool,
-    /// Whether its release was answered with success.
-    pub released: bool,
+    /// When its release was first answered with success.
+    pub released: At,
     /// Whether it was over before its release was called.
     pub stale: bool,
+    /// Whether it was found that its holder was told too late.
+    pub told_late: bool,
     pub asked: At,
     /// When it began to hold in its present mode.
     pub granted: At,
@@ -65,7 +67,12 @@ pub(super) struct Claim {
     /// When its release was answered.
     pub release_done: At,
     pub lost: At,
+    /// Since when a renewal is under way, and how many are.
     pub renewing: At,
+    pub renewals: u16,
+    /// When the first of those releases was called that are not answered, and how many there are.
+    pub freeing: At,
+    pub releases: u16,
     /// The other mode that it may be in while it is converted, and whether its own is the weaker, new one already.
     pub converting: HoldMode,
     pub weakened: bool,
@@ -101,14 +108,18 @@ impl Claim {
             present: false,
             excused: false,
             met_line: false,
-            released: false,
+            released: At::default(),
             stale: false,
+            told_late: false,
             asked: at,
             granted: At::default(),
             release_called: At::default(),
             release_done: At::default(),
             lost: At::default(),
             renewing: At::default(),
+            renewals: 0,
+            freeing: At::default(),
+            releases: 0,
             converting: HoldMode::None,
             weakened: false,
             token: 0,
@@ -126,6 +137,34 @@ impl Claim {
         if self.deadline != u64::MAX && lease_ns > 0 {
             self.confirmed = self.confirmed.max(self.deadline.saturating_sub(lease_ns));
         }
+    }
+
+    /// A renewal is about to be sent.
+    pub fn renewal_called(&mut self, at: At) {
+        self.renewals = self.renewals.saturating_add(1);
+        if self.renewals == 1 {
+            self.renewing = at;
+        }
+    }
+
+    /// One of those under way was answered; answers since when the first of them was under way.
+    pub fn renewal_answered(&mut self) -> At {
+        self.renewals = self.renewals.saturating_sub(1);
+        if self.renewals > 0 { self.renewing } else { std::mem::take(&mut self.renewing) }
+    }
+
+    /// Its release is called; `again`: the one before was not answered, and will not be.
+    pub fn release_called(&mut self, at: At, again: bool) {
+        self.releases = if again { self.releases.max(1) } else { self.releases.saturating_add(1) };
+        if again || self.releases == 1 {
+            self.freeing = at;
+        }
+    }
+
+    /// One of them was answered; answers when the first of them was called.
+    pub fn release_answered(&mut self) -> At {
+        self.releases = self.releases.saturating_sub(1);
+        if self.releases > 0 { self.freeing } else { std::mem::take(&mut self.freeing) }
     }
 
     /// When it certainly was over for its holder, and had to know it: lost, or its release answered.
@@ -150,6 +189,11 @@ pub(super) struct Claims {
 }
 
 impl Claims {
+    /// Every claim in the table.
+    pub fn all(&self) -> std::ops::Range<ClaimNo> {
+        0..self.rows.len() as ClaimNo
+    }
+
     /// The place of a claim that is open or remembered.
     pub fn find(&self, id: u64) -> Option<ClaimNo> {
         self.by_id.get(&id).copied()

@@ -81,6 +81,7 @@ classes! {
     LateEffect "late-effect" Late "An operation was accepted from a client whose hold was over, where no token was checked.";
     FifoInversion "fifo-inversion" Progress "A claim was granted before others that stood in line before it was made.";
     SlowRecovery "slow-recovery" Progress "After a death or a fault the lock stayed out of reach for longer than promised.";
+    LateLoss "late-loss" Progress "A holder that ran was not told at its deadline that its hold was over.";
 }
 
 impl fmt::Display for Class {

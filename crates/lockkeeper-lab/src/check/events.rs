@@ -47,7 +47,7 @@ impl Checker {
             self.book.report.counts.strangers += 1;
             return;
         }
-        let (lock_no, lease) = (self.claims[no].lock, self.lease_ns);
+        let (lock_no, linger, lease) = (self.claims[no].lock, self.linger_ns, self.lease_ns);
         self.advance(lock_no, at.time);
         let (lock, mut world) = self.split(lock_no);
         let claim = &mut world.claims[no];
@@ -68,6 +68,9 @@ impl Checker {
         }
         lock.bench.rise(no, world.claims);
         lock.recovered(no, at, &mut world);
+        if world.claims[no].mode == HoldMode::Exclusive {
+            lock.granted_alone(at.time, &world, linger);
+        }
         Self::in_turn(lock, no, &mut world);
         let mut wrong = Vec::new();
         lock.presence.granted(no, lock.limit.now(), at.time, world.claims, &mut |busy| wrong.push(busy));
@@ -92,7 +95,8 @@ impl Checker {
             return;
         }
         lock.line.granted(Overtaker { client: claim.client, asked: claim.asked, granted: claim.granted });
-        if overtaken == 0 {
+        // Who stands still or is cut off for longer than a place lives stands at the end again.
+        if overtaken == 0 || !world.faults.quiet_since(claim.asked.time) {
             return;
         }
         let mut records = vec![(claim.client, claim.granted), (claim.client, claim.asked)];
@@ -129,15 +133,19 @@ impl Checker {
                     claim.ticket = lock.line.join(at.time);
                 }
             }
-            What::ReleaseCalled => self.release_called(no, at),
+            What::ReleaseCalled => self.release_called(no, at, record.number > 0),
             What::Released | What::ReleasedNotOwner | What::ReleaseUnknown | What::ReleasedLost => self.released(no, at, record.what),
-            What::RenewCalled => self.claims[no].renewing = at,
+            What::RenewCalled => self.claims[no].renewal_called(at),
             What::Renewed => self.renewed(no, at, record.deadline),
             What::RenewLost => {
+                self.claims[no].renewal_answered();
                 self.answer_doubts(no, 0);
                 self.lost(no, at);
             }
-            What::RenewUnknown => self.answer_doubts(no, 0),
+            What::RenewUnknown => {
+                self.claims[no].renewal_answered();
+                self.answer_doubts(no, 0);
+            }
             What::Lost => {
                 self.book.report.counts.lost += 1;
                 self.lost(no, at);
@@ -187,12 +195,17 @@ impl Checker {
         world.claims.close(no);
     }
 
-    fn release_called(&mut self, no: ClaimNo, at: At) {
+    fn release_called(&mut self, no: ClaimNo, at: At, again: bool) {
         let claim = &mut self.claims[no];
+        claim.release_called(at, again);
         if claim.phase == Phase::Over || !claim.release_called.never() {
+            // Once more, or of a hold that was over: whatever it frees from now on may be somebody else's.
+            claim.stale = true;
             return;
         }
         claim.stale = claim.phase == Phase::Held && !claim.active;
+        self.told_by(no, at);
+        let claim = &mut self.claims[no];
         claim.release_called = at;
         let (lock, mut world) = self.split(self.claims[no].lock);
         lock.stop(no, at.time, &mut world);
@@ -208,8 +221,13 @@ impl Checker {
         if first {
             claim.release_done = at;
         }
-        let (again, called) = (claim.released, claim.release_called);
-        claim.released |= what == What::Released;
+        // Two that were under way together may both be told of the one effect that they had.
+        let called = claim.release_answered();
+        let again = !claim.released.never() && (called.never() || called.time > claim.released.time);
+        if what == What::Released && claim.released.never() {
+            claim.released = at;
+        }
+        let called = if called.never() { claim.release_called } else { called };
         let claim = &world.claims[no];
         let id = lock.id;
         let own = [(claim.client, at), (claim.client, called), (claim.client, claim.granted)];
@@ -242,7 +260,7 @@ impl Checker {
             }
             _ => {}
         }
-        if what == What::ReleaseUnknown {
+        if what == What::ReleaseUnknown && first {
             world.book.report.counts.unknown += 1;
         }
         if claim.phase == Phase::Held {
@@ -275,14 +293,46 @@ impl Checker {
         lease_end.saturating_add(linger)
     }
 
+    /// Its holder was told by now, or should have been: at its deadline, whatever became of messages (R2). Who stands still cannot be
+    /// told, and where nobody writes down who did, nobody is judged.
+    pub(super) fn told_by(&mut self, no: ClaimNo, at: At) {
+        let claim = &self.claims[no];
+        if claim.phase != Phase::Held || !claim.lost.never() || !claim.release_called.never() || claim.deadline >= at.time {
+            return;
+        }
+        let (client, deadline, granted) = (claim.client, claim.deadline, claim.granted);
+        let late = at.time - deadline;
+        let pid = self.book.report.clients.get(client as usize).map_or(0, |client| client.pid);
+        if self.faults.stood_still(pid.into(), deadline, at.time) {
+            return;
+        }
+        let counts = &mut self.book.report.counts;
+        counts.loss_late_max_ns = counts.loss_late_max_ns.max(late);
+        let options = &self.book.options;
+        let slack = u64::try_from(options.recovery_slack.as_nanos()).unwrap_or(u64::MAX);
+        let bound = slack.saturating_add(if late > slack { options.late.ns(deadline, at.time) } else { 0 });
+        if late <= bound || self.claims[no].told_late || !self.watched() {
+            return;
+        }
+        self.claims[no].told_late = true;
+        let (lock, world) = self.split(self.claims[no].lock);
+        world.book.convict(Class::LateLoss, lock.id, at.time, &[(client, at), (client, granted)], |book| {
+            let (name, lock, over) = (book.client(client), book.lock(lock.id), book.time(deadline));
+            format!(
+                "{name} was not told at {over}, its deadline, that its hold of {lock} was over, and {} ms later it still was not",
+                late / 1_000_000
+            )
+        });
+    }
+
     fn renewed(&mut self, no: ClaimNo, at: At, deadline: u64) {
         self.book.report.counts.renewed += 1;
         let deadline = if deadline == 0 { u64::MAX } else { deadline };
+        let sent = self.claims[no].renewal_answered();
         self.answer_doubts(no, deadline);
         let lease = self.lease_ns;
         let (lock, world) = self.split(self.claims[no].lock);
         let claim = &mut world.claims[no];
-        let sent = std::mem::take(&mut claim.renewing);
         let end = claim.ended();
         if !end.never() && end.time < sent.time {
             let (claim, id) = (&world.claims[no], lock.id);
@@ -299,8 +349,12 @@ impl Checker {
         }
         if claim.active {
             lock.occupancy.extend(no, deadline, world.claims);
-            world.claims[no].confirm(lease);
-        } else if deadline > at.time {
+            return world.claims[no].confirm(lease);
+        }
+        self.told_by(no, at);
+        let (lock, world) = self.split(self.claims[no].lock);
+        let claim = &mut world.claims[no];
+        if deadline > at.time {
             // It was over at its deadline, and the server had extended it before: it holds again from here on.
             claim.deadline = deadline;
             claim.granted = at;
@@ -312,15 +366,13 @@ impl Checker {
     }
 
     fn lost(&mut self, no: ClaimNo, at: At) {
+        self.told_by(no, at);
         let (lock, mut world) = self.split(self.claims[no].lock);
         let claim = &mut world.claims[no];
         if claim.phase != Phase::Held || !claim.lost.never() {
             return;
         }
         claim.lost = at;
-        let late = at.time.saturating_sub(claim.deadline);
-        let counts = &mut world.book.report.counts;
-        counts.loss_late_max_ns = counts.loss_late_max_ns.max(late);
         let was_active = claim.active;
         lock.stop(no, at.time, &mut world);
         if !was_active {
@@ -345,12 +397,14 @@ impl Checker {
         }
     }
 
-    /// The renewal under way was answered: what was said after the old deadline is right up to the new one.
+    /// A renewal was answered: what was said after the old deadline is right up to the new one, and beyond it if another renewal
+    /// that is still under way is acknowledged.
     fn answer_doubts(&mut self, no: ClaimNo, deadline: u64) {
-        if deadline == 0 {
-            self.claims[no].renewing = At::default();
+        let claim = &mut self.claims[no];
+        if claim.renewals > 0 {
+            return claim.doubts.retain(|doubt| doubt.called.time >= deadline);
         }
-        for doubt in std::mem::take(&mut self.claims[no].doubts) {
+        for doubt in std::mem::take(&mut claim.doubts) {
             if doubt.called.time >= deadline {
                 self.convict_late(no, doubt);
             }

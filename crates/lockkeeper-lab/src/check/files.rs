@@ -5,7 +5,7 @@ use std::{fmt, fs};
 
 use super::checker::Checker;
 use super::report::{Client, Options, Report};
-use crate::history::{EXTENSION, Item, Merge, ReadError, State};
+use crate::history::{EXTENSION, Item, Merge, ReadError, Reader, Record, Role, State, What};
 
 /// Why files could not be judged.
 #[derive(Debug)]
@@ -75,6 +75,7 @@ pub fn check_files<P: AsRef<Path>>(paths: &[P], options: Options) -> Result<Repo
         let began = header.clocks[0].saturating_add_signed(source.shift_ns);
         checker.client(Client { path: path.clone(), label, pid: header.pid, role: header.role, began });
     }
+    checker.ends(ends(&merge, &paths)?);
     let states: Vec<_> = merge.sources().map(|source| source.header.state).collect();
     let (mut stopped, mut blind_from) = (0, None);
     while let Some(item) = merge.next()? {
@@ -97,8 +98,24 @@ pub fn check_files<P: AsRef<Path>>(paths: &[P], options: Options) -> Result<Repo
     (report.counts.stopped, report.blind_from) = (stopped, blind_from);
     report.counts.names = merge.names().len() as u64;
     (report.counts.torn, report.counts.foreign) = merge.damage();
+    report.counts.may_be_cut = merge.may_be_cut();
     report.unix_ns = merge.sources().next().map_or(0, |source| source.header.to_unix_ns());
     Ok(report)
+}
+
+/// What the histories of role nemesis say about the ends of processes, on the first file's clock.
+fn ends(merge: &Merge, paths: &[PathBuf]) -> Result<Vec<Record>, ReadError> {
+    let mut ends = Vec::new();
+    for (source, path) in merge.sources().zip(paths).filter(|(source, _)| source.header.role == Role::Nemesis) {
+        let mut reader = Reader::open(path)?;
+        while let Some((_, record)) = reader.next()? {
+            if matches!(record.what, What::Kill | What::Exit) {
+                ends.push(Record { at: record.at.saturating_add_signed(source.shift_ns), ..record });
+            }
+        }
+    }
+    ends.sort_by_key(|record| record.at);
+    Ok(ends)
 }
 
 /// The files that the paths stand for.

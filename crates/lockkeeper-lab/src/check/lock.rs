@@ -75,6 +75,8 @@ pub(super) struct Lock {
     pub owed: Option<Owed>,
     /// Without and with token check.
     pub registers: [Register; 2],
+    /// From when on all who may hold it or stand in its line are known: nobody holds beside an exclusive grant.
+    known_from: Option<u64>,
 }
 
 impl Lock {
@@ -89,6 +91,7 @@ impl Lock {
             bench: Bench::default(),
             owed: None,
             registers: [Register::default(); 2],
+            known_from: None,
         }
     }
 
@@ -217,10 +220,21 @@ impl Lock {
         }
     }
 
-    /// Convicts busies.
+    /// An exclusive grant was answered: whoever holds it from now on was recorded from its call on, if all recordings had begun; and what
+    /// waited before they did is gone after `linger`.
+    pub fn granted_alone(&mut self, now: u64, world: &World, linger: u64) {
+        let Some(began) = world.book.began.filter(|began| *began <= now) else { return };
+        self.known_from.get_or_insert(now.max(began.saturating_add(linger)));
+    }
+
+    /// Convicts busies, where everybody who may have been there was recorded.
     pub fn wrong_busy(&self, all: Vec<WrongBusy>, world: &mut World) {
         for wrong in all {
             let claim = &world.claims[wrong.claim];
+            let known = world.book.began.is_none() || self.known_from.is_some_and(|from| from <= claim.asked.time);
+            if !known || !world.book.sees(wrong.answered.time) {
+                continue;
+            }
             let records = [(claim.client, wrong.answered), (claim.client, claim.asked)];
             world.book.convict(Class::WrongBusy, self.id, wrong.answered.time, &records, |book| {
                 let (name, lock) = (book.client(claim.client), book.lock(self.id));
@@ -253,7 +267,7 @@ impl Lock {
     }
 
     fn too_slow(&self, base: u64, now: u64, world: &World) -> bool {
-        let Some(promised) = world.book.report.recovery_promised_ns else { return false };
+        let Some(promised) = world.book.report.recovery_promised_ns.filter(|_| world.book.sees(now)) else { return false };
         let options = &world.book.options;
         let bound = promised.saturating_add(u64::try_from(options.recovery_slack.as_nanos()).unwrap_or(u64::MAX));
         let took = now.saturating_sub(base);

@@ -31,4 +31,5 @@ pub use cli::main_check;
 pub(crate) use files::expand;
 pub use files::{CheckError, check_files};
 pub use print::{print, print_json, summary_json, violation_json};
+pub use recovery::STANDS_STILL;
 pub use report::{Client, Counts, Durations, Late, Moment, Options, RecordRef, Report, Violation};

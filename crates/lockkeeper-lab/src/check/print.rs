@@ -48,9 +48,12 @@ pub fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     if counts.torn > 0 {
         writeln!(out, "{} with a record that was being written", many(counts.torn, "history ends", "histories end"))?;
     }
+    if counts.may_be_cut > 0 {
+        writeln!(out, "{} of an older release may have been cut short", many(counts.may_be_cut, "open history", "open histories"))?;
+    }
     if counts.stopped > 0 {
         let ended = many(counts.stopped, "recording", "recordings");
-        writeln!(out, "{ended} ended early; what is found after that may be for want of its records")?;
+        writeln!(out, "{ended} ended early: refusals and recovery after that are not judged, nor is what its process did")?;
     }
     if counts.foreign > 0 {
         writeln!(out, "{} of kinds this release does not know were passed over", many(counts.foreign, "record", "records"))?;
@@ -63,7 +66,7 @@ pub fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
 
 fn print_violations(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     if report.found.is_empty() {
-        return writeln!(out, "clean: nothing wrong was found");
+        return writeln!(out, "{}: nothing wrong was found", clean(report));
     }
     writeln!(out, "\n{:>9}  {:<22} meaning", "found", "class")?;
     for (class, count) in &report.found {
@@ -75,8 +78,11 @@ fn print_violations(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         let records: Vec<_> = violation.records.iter().map(|r| format!("{} record {}", file(report, r.client), r.record)).collect();
         writeln!(out, "    at {}: {}", rfc3339(report.unix_ns, violation.at), records.join(", "))?;
     }
-    let verdict = if report.is_clean() { "clean: only what is allowed was found" } else { "not clean" };
-    writeln!(out, "\n{verdict}")
+    if report.is_clean() { writeln!(out, "\n{}: only what is allowed was found", clean(report)) } else { writeln!(out, "\nnot clean") }
+}
+
+fn clean(report: &Report) -> &'static str {
+    if report.counts.stopped > 0 { "clean as far as recorded" } else { "clean" }
 }
 
 /// Writes the report as one JSON object a line: every described violation, then a summary.
@@ -141,7 +147,9 @@ pub fn summary_json(report: &Report) -> Value {
         "before_recording": counts.strangers,
         "torn": counts.torn,
         "stopped": counts.stopped,
+        "may_be_cut": counts.may_be_cut,
         "foreign": counts.foreign,
+        "judged_until": report.judged_until.map(|at| rfc3339(report.unix_ns, at)),
         "began": rfc3339(report.unix_ns, report.span.0),
         "span_ms": (report.span.1 - report.span.0) / 1_000_000,
     })

@@ -1,6 +1,10 @@
 //! Liveness: when a holder dies, or a fault ends, somebody who waits gets the lock within the time promised.
 
 use super::claims::{At, ClaimNo, Claims};
+use crate::history::LockId;
+
+/// The fault of a process that stands still; the others leave it to run.
+pub const STANDS_STILL: &str = "stop-client";
 
 /// A lock that should go to somebody soon.
 #[derive(Clone, Copy, Debug)]
@@ -12,16 +16,32 @@ pub(super) struct Owed {
 }
 
 /// The faults under way, and when the last one ended.
-#[derive(Default)]
 pub(super) struct Faults {
     open: Vec<(u64, u64)>,
     last_end: u64,
+    stop: u64,
+    /// Which processes stood still, from when to when.
+    stops: Vec<(u64, u64, u64)>,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self { open: Vec::new(), last_end: 0, stop: LockId::text(STANDS_STILL).0, stops: Vec::new() }
+    }
 }
 
 impl Faults {
     /// A fault of this name hits this process.
-    pub fn begin(&mut self, name: u64, target: u64) {
+    pub fn begin(&mut self, name: u64, target: u64, now: u64) {
         self.open.push((name, target));
+        if name == self.stop {
+            self.stops.push((target, now, u64::MAX));
+        }
+    }
+
+    /// Whether a process stood still at some time between two moments.
+    pub fn stood_still(&self, process: u64, from: u64, to: u64) -> bool {
+        self.stops.iter().any(|(target, begin, end)| *target == process && *begin <= to && *end >= from)
     }
 
     /// It is over; false when it never began.
@@ -29,7 +49,16 @@ impl Faults {
         let Some(found) = self.open.iter().position(|fault| *fault == (name, target)) else { return false };
         self.open.swap_remove(found);
         self.last_end = now;
+        let stop = self.stops.iter_mut().rev().find(|(of, _, end)| name == self.stop && *of == target && *end == u64::MAX);
+        if let Some((.., end)) = stop {
+            *end = now;
+        }
         true
+    }
+
+    /// Whether nothing was wrong from this moment until now.
+    pub fn quiet_since(&self, from: u64) -> bool {
+        self.quiet() && self.last_end < from
     }
 
     /// Whether nothing is wrong, so that promises about time hold.

@@ -88,7 +88,8 @@ pub struct Client {
     pub pid: u32,
     /// What kind of process it is.
     pub role: Role,
-    /// When its recording began, on the clock of the first file.
+    /// When its recording began, on the clock of the first file; 0 when it is known that nothing was
+    /// before its first record, and nothing comes after its last.
     pub began: u64,
 }
 
@@ -227,6 +228,8 @@ pub struct Counts {
     pub torn: u64,
     /// Files whose recording ended early: what their processes did afterwards is not known.
     pub stopped: u64,
+    /// Open files of a release that did not say how long they are: they may have been cut short.
+    pub may_be_cut: u64,
     /// Records of kinds that this release does not know.
     pub foreign: u64,
 }
@@ -244,6 +247,8 @@ pub struct Report {
     pub moments: BTreeMap<Class, Vec<Moment>>,
     /// Since when the record of somebody is missing.
     pub blind_from: Option<u64>,
+    /// Until when refusals and progress were judged: the first end of a recording whose process may have gone on. `None` to the end.
+    pub judged_until: Option<u64>,
     /// The classes that do not count.
     pub allowed: BTreeSet<Class>,
     /// What was counted.

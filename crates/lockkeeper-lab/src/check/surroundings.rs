@@ -11,7 +11,7 @@ use crate::history::{Flags, HoldMode, Record, Role, What};
 
 impl Checker {
     pub(super) fn fault_begins(&mut self, record: &Record) {
-        self.faults.begin(record.lock.0, record.number);
+        self.faults.begin(record.lock.0, record.number, record.at);
         self.book.report.counts.faults += 1;
     }
 
@@ -29,58 +29,65 @@ impl Checker {
         }
     }
 
-    /// A process is killed, or was seen to have ended: the youngest living client with that id.
-    pub(super) fn process_ends(&mut self, record: &Record) {
-        let clients = self.book.report.clients.iter().zip(&self.dead).zip(0u32..);
-        let living = clients.filter(|((client, dead), _)| {
-            !**dead && client.role == Role::Client && u64::from(client.pid) == record.number && client.began <= record.at
+    /// The youngest living client with the process id of a `kill` or `exit`.
+    pub(super) fn process(&self, record: &Record, living: impl Fn(u32) -> bool) -> Option<u32> {
+        let clients = self.book.report.clients.iter().zip(0u32..).filter(|(client, no)| {
+            client.role == Role::Client && u64::from(client.pid) == record.number && client.began <= record.at && living(*no)
         });
-        let client = living.max_by_key(|((client, _), _)| client.began).map(|(_, no)| no);
+        clients.max_by_key(|(client, _)| client.began).map(|(_, no)| no)
+    }
+
+    /// A process is killed, or was seen to have ended.
+    pub(super) fn process_ends(&mut self, record: &Record) {
         self.book.report.counts.faults += u64::from(record.what == What::Kill);
-        if let Some(client) = client {
-            self.die(client, record.at, true);
+        if let Some(client) = self.process(record, |client| !self.dead[client as usize]) {
+            self.die(client, record.at, Some(record.at));
         }
     }
 
-    /// Nothing that a client does counts after `now`.
-    pub(super) fn die(&mut self, client: u32, now: u64, killed: bool) {
+    /// Nothing that a client does counts after `now`. `gone`: when it was gone for certain, where somebody saw it.
+    pub(super) fn die(&mut self, client: u32, now: u64, gone: Option<u64>) {
         if std::mem::replace(&mut self.dead[client as usize], true) {
             return;
         }
         self.calls.forget(client);
         for no in self.claims.open_of(client) {
             self.advance(self.claims[no].lock, now);
+            self.told_by(no, At { time: now, record: self.claims[no].granted.record });
             match self.claims[no].phase {
-                Phase::Asked => self.leaves_line(no, now, killed),
-                Phase::Held => self.leaves_hold(no, now, killed),
+                Phase::Asked => self.leaves_line(no, now, gone),
+                Phase::Held => self.leaves_hold(no, now, gone),
                 Phase::Over => {}
             }
             self.claims.close(no);
         }
     }
 
-    fn leaves_line(&mut self, no: ClaimNo, now: u64, killed: bool) {
-        let until = now.saturating_add(self.linger_ns);
+    fn leaves_line(&mut self, no: ClaimNo, now: u64, gone: Option<u64>) {
+        let until = gone.unwrap_or(now).saturating_add(self.linger_ns);
         let (lock, mut world) = self.split(self.claims[no].lock);
         lock.line.leave(world.claims[no].ticket);
         if !world.claims[no].trying {
             lock.bench.rise(no, world.claims);
-            if !killed {
+            if gone.is_none() {
                 lock.waited_in_vain(no, At { time: now, record: world.claims[no].asked.record }, &mut world);
             }
         }
         lock.presence.left(no, until, world.claims);
     }
 
-    fn leaves_hold(&mut self, no: ClaimNo, now: u64, killed: bool) {
+    fn leaves_hold(&mut self, no: ClaimNo, now: u64, gone: Option<u64>) {
         let linger = self.linger_ns;
         let (lock, mut world) = self.split(self.claims[no].lock);
         lock.stop(no, now, &mut world);
         let claim = &world.claims[no];
-        if killed && claim.mode == HoldMode::Exclusive && lock.occupancy.is_empty() {
-            lock.owed = Some(Owed { since: now, dead: Some((claim.client, claim.granted)) });
+        if let Some(since) = gone
+            && claim.mode == HoldMode::Exclusive
+            && lock.occupancy.is_empty()
+        {
+            lock.owed = Some(Owed { since, dead: Some((claim.client, claim.granted)) });
         }
-        let until = Self::ghost(claim, now, linger);
+        let until = Self::ghost(claim, gone.unwrap_or(now), linger);
         lock.presence.vanished(no, now, until, world.claims);
     }
 

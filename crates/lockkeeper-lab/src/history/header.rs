@@ -48,6 +48,8 @@ pub struct Header {
     pub clocks: [u64; 3],
     /// Which boot of which machine: times of different ones cannot be compared directly.
     pub boot: u128,
+    /// By how many bytes the file grows at a time, so that one that is open ends after whole steps; 0 when nobody said.
+    pub step: u64,
     /// Host name.
     pub host: String,
     /// The program's name, without arguments.
@@ -98,6 +100,7 @@ impl Header {
             page.put(&clock.to_le_bytes());
         }
         page.put(&self.boot.to_le_bytes());
+        page.put(&self.step.to_le_bytes());
         page.at = 128;
         for text in [&self.host, &self.program, &self.label] {
             page.put_text(text);
@@ -151,6 +154,7 @@ impl Header {
         };
         let clocks = [(); 3].map(|()| u64::from_le_bytes(page.take()));
         let boot = u128::from_le_bytes(page.take());
+        let step = u64::from_le_bytes(page.take());
         page.at = 128;
         let [host, program, label] = [(); 3].map(|()| page.take_text());
         let count = Page { bytes: *bytes, at: STATE_AT as usize + 8 }.take();
@@ -160,7 +164,7 @@ impl Header {
             2 => State::Stopped(u64::from_le_bytes(count)),
             _ => return Err(BadHeader::Damaged),
         };
-        Ok(Self { file, pid, role, clocks, boot, host, program, label, state })
+        Ok(Self { file, pid, role, clocks, boot, step, host, program, label, state })
     }
 
     /// What to add to this file's times to get Unix time.
@@ -226,6 +230,7 @@ mod tests {
             role: Role::Resource,
             clocks: [100, 90, 1_000],
             boot: 7 << 100,
+            step: 1 << 20,
             host: "h".repeat(64),
             program: "worker".into(),
             label: "client 3".into(),

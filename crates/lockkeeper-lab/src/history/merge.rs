@@ -108,6 +108,11 @@ impl Merge {
         (torn as u64, self.streams.iter().map(|s| s.reader.foreign()).sum())
     }
 
+    /// How many open files of releases that did not say how long they are may have been cut short; so far.
+    pub fn may_be_cut(&self) -> u64 {
+        self.streams.iter().filter(|s| s.reader.may_be_cut()).count() as u64
+    }
+
     /// The next event of all files.
     ///
     /// # Errors

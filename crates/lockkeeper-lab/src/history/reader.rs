@@ -29,6 +29,13 @@ pub enum ReadError {
         /// How many are there.
         found: u64,
     },
+    /// It is open, as a kill leaves it, and ends inside of a step that is full to there: records that came after are missing.
+    CutOpen {
+        /// Which file.
+        path: PathBuf,
+        /// How many records are there.
+        found: u64,
+    },
     /// Records in its middle cannot be read; without them the rest proves nothing.
     Damaged {
         /// Which file.
@@ -69,6 +76,13 @@ impl fmt::Display for ReadError {
             Self::CutShort { path, whole, found } => {
                 write!(f, "{}: not a whole history: it was finished with {whole} records and {found} are here", path.display())
             }
+            Self::CutOpen { path, found } => {
+                write!(
+                    f,
+                    "{}: not a whole history: its process was killed or runs, and what came after record {found} is cut off",
+                    path.display()
+                )
+            }
             Self::Damaged { path, first } => {
                 write!(f, "{}: not a whole history: record {first} cannot be read and others follow it", path.display())
             }
@@ -106,6 +120,8 @@ pub struct Reader {
     index: u64,
     last_at: u64,
     unreadable: Option<u64>,
+    /// Whether the last place read was never written to.
+    unwritten: bool,
     foreign: u64,
 }
 
@@ -128,7 +144,21 @@ impl Reader {
             Ok(header) => header,
         };
         let block = vec![0; BLOCK * RECORD_SIZE];
-        Ok(Self { path, file, header, block, taken: 0, filled: 0, at_end: false, index: 0, last_at: 0, unreadable: None, foreign: 0 })
+        let start = Self {
+            path,
+            file,
+            header,
+            block,
+            taken: 0,
+            filled: 0,
+            at_end: false,
+            index: 0,
+            last_at: 0,
+            unreadable: None,
+            unwritten: false,
+            foreign: 0,
+        };
+        Ok(start)
     }
 
     /// The first page.
@@ -151,6 +181,17 @@ impl Reader {
         self.unreadable.is_some()
     }
 
+    /// Whether it is open and its last place is written to, and nobody said how long it should be; known at the end.
+    pub fn may_be_cut(&self) -> bool {
+        self.header.state == State::Open && self.header.step == 0 && !self.unwritten && self.index > 0
+    }
+
+    /// Whether an open file ends where no step ends, and is full to there. What was never written to has no record behind it.
+    fn ends_in_a_step(&self) -> bool {
+        let bytes = self.index * RECORD_SIZE as u64 + self.filled.saturating_sub(self.taken) as u64;
+        self.header.step > 0 && !self.unwritten && !bytes.is_multiple_of(self.header.step)
+    }
+
     /// The next record and its number, or `None` at the end.
     ///
     /// # Errors
@@ -161,6 +202,7 @@ impl Reader {
             let Some(decoded) = self.step()? else { return Ok(None) };
             let index = self.index;
             self.index += 1;
+            self.unwritten = decoded == Decoded::Empty;
             let record = match decoded {
                 Decoded::Whole(record) => record,
                 Decoded::Foreign(_) => {
@@ -198,6 +240,7 @@ impl Reader {
                 State::Finished(whole) | State::Stopped(whole) => {
                     Err(ReadError::CutShort { path: self.path.clone(), whole, found: self.index })
                 }
+                State::Open if self.ends_in_a_step() => Err(ReadError::CutOpen { path: self.path.clone(), found: self.index }),
                 State::Open => Ok(None),
             };
         }

@@ -1,10 +1,10 @@
 //! From the library's observer to history records.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lockkeeper::observe::{Observer, Seen};
-use lockkeeper::{Kind, Lost, Name, Ticks};
+use lockkeeper::{ClaimId, Kind, Lost, Name, Ticks};
 
 use super::name::LockId;
 use super::record::{Flags, Record, What, fold};
@@ -28,9 +28,14 @@ struct State {
     /// Which claim asked for a place, until the engine said that it has it.
     places: HashMap<u64, u64>,
     holds: HashMap<u64, Hold>,
+    /// Those that ended, the oldest first: what is told of them later is written down, too.
+    ended: VecDeque<u64>,
     /// What to add to the keeper's clock to get the history's. That clock starts with it and may run ahead, never behind.
     offset_ns: i64,
 }
+
+/// How many holds that ended are remembered.
+const REMEMBERED: usize = 1024;
 
 /// A claim that is open, and the hold that its turn belongs to, once it has one.
 #[derive(Clone, Copy, Default)]
@@ -44,9 +49,23 @@ struct Known {
 /// A hold of the engine and the turns in it.
 #[derive(Default)]
 struct Hold {
-    turns: u64,
     now: Vec<u64>,
+    /// Those whose release was called, and whether the engine was asked to free it.
     leaving: Vec<u64>,
+    asked: bool,
+    /// The turns that ended last, when there are no others: lost, or released and answered.
+    gone: Vec<u64>,
+}
+
+impl Hold {
+    fn is_over(&self) -> bool {
+        self.now.is_empty() && self.leaving.is_empty()
+    }
+
+    /// Under which claims something is written down that concerns the hold.
+    fn concerned(&self) -> &[u64] {
+        [&self.now, &self.leaving, &self.gone].into_iter().find(|claims| !claims.is_empty()).map_or(&[], Vec::as_slice)
+    }
 }
 
 impl Recorder {
@@ -61,6 +80,10 @@ impl Recorder {
 }
 
 impl State {
+    fn concerned(&self, hold: ClaimId) -> &[u64] {
+        self.holds.get(&fold(hold.0)).map_or(&[], Hold::concerned)
+    }
+
     fn id(&self, lock: LockId, claim: u64) -> Option<u64> {
         self.ids.get(&(lock, claim)).map(|known| known.id)
     }
@@ -70,6 +93,17 @@ impl State {
         let known = self.ids.remove(&(lock, claim))?;
         self.places.remove(&known.place);
         Some(known)
+    }
+
+    /// A hold is over: it is forgotten once so many others are.
+    fn remember(&mut self, hold: u64) {
+        self.ended.push_back(hold);
+        if self.ended.len() > REMEMBERED
+            && let Some(old) = self.ended.pop_front()
+            && self.holds.get(&old).is_some_and(Hold::is_over)
+        {
+            self.holds.remove(&old);
+        }
     }
 
     fn deadline(&mut self, at: Ticks, deadline: Ticks) -> u64 {
@@ -107,11 +141,12 @@ impl Observer for Recorder {
                 state.ids.insert((lock, *claim), Known { hold, ..known });
                 let entry = state.holds.entry(hold).or_default();
                 // In a hold that it did not ask for itself, or at a place that another of this process left to it.
-                let handed = entry.turns > 0 || place != hold;
-                entry.turns += 1;
+                let handed = place != hold;
                 entry.now.push(id);
+                entry.gone.clear();
+                entry.asked = false;
                 // The hold passed on: nothing more will be told about the turn before.
-                for left in std::mem::take(&mut entry.leaving) {
+                for left in entry.leaving.drain(..) {
                     write(about(What::Released, left));
                 }
                 let deadline = deadline.map_or(0, |deadline| state.deadline(at, deadline));
@@ -140,9 +175,14 @@ impl Observer for Recorder {
             }
             Seen::Renewed { hold, deadline } => {
                 let deadline = state.deadline(at, *deadline);
-                for id in state.holds.get(&fold(hold.0)).iter().flat_map(|hold| &hold.now) {
+                for id in state.concerned(*hold) {
                     write(about(What::Renewed, *id).deadline(deadline));
                 }
+            }
+            Seen::Renewing { hold } => state.concerned(*hold).iter().for_each(|id| write(about(What::RenewCalled, *id))),
+            Seen::NotRenewed { hold, gone } => {
+                let answer = if *gone { What::RenewLost } else { What::RenewUnknown };
+                state.concerned(*hold).iter().for_each(|id| write(about(answer, *id)));
             }
             Seen::Releasing { claim, hold } => {
                 let Some(Known { id, .. }) = state.forget(lock, *claim) else { return };
@@ -151,21 +191,35 @@ impl Observer for Recorder {
                 entry.leaving.push(id);
                 write(about(What::ReleaseCalled, id));
             }
+            Seen::GivingBack { hold, again } => {
+                let Some(entry) = state.holds.get_mut(&fold(hold.0)).filter(|hold| hold.now.is_empty()) else { return };
+                // The call of the last guard is written down already; what is repeated, or given back after it was lost, is not.
+                if std::mem::replace(&mut entry.asked, true) || entry.leaving.is_empty() {
+                    let call = |id: &u64| write(about(What::ReleaseCalled, *id).number(u64::from(*again)));
+                    entry.concerned().iter().for_each(call);
+                }
+            }
             Seen::Released { hold, end } => {
-                let left = state.holds.remove(&fold(hold.0)).map(|hold| hold.leaving).unwrap_or_default();
+                let hold = fold(hold.0);
+                let Some(entry) = state.holds.get_mut(&hold).filter(|hold| hold.now.is_empty()) else { return };
                 let answer = match *end {
                     "freed" => What::Released,
                     "not-ours" => What::ReleasedNotOwner,
                     _ => What::ReleaseUnknown,
                 };
-                left.into_iter().for_each(|id| write(about(answer, id)));
+                entry.concerned().iter().for_each(|id| write(about(answer, *id)));
+                if !entry.leaving.is_empty() {
+                    entry.gone = std::mem::take(&mut entry.leaving);
+                    state.remember(hold);
+                }
             }
             Seen::Lost { claim, why } => {
                 let Some(Known { id, hold, .. }) = state.forget(lock, *claim) else { return };
                 if let Some(entry) = state.holds.get_mut(&hold) {
                     entry.now.retain(|other| *other != id);
-                    if entry.now.is_empty() && entry.leaving.is_empty() {
-                        state.holds.remove(&hold);
+                    entry.gone.push(id);
+                    if entry.is_over() {
+                        state.remember(hold);
                     }
                 }
                 write(about(What::Lost, id).number(reason(*why)));

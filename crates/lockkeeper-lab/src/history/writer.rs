@@ -152,8 +152,8 @@ impl Writer {
         let failed = |source: io::Error| WriteError { path: path.to_owned(), source };
         check_size_limit(HEADER_SIZE as u64).map_err(|e| failed(e.into()))?;
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(failed)?;
-        let header = describe_self(options.role, options.label).map_err(failed)?;
         let step_bytes = options.step_bytes.max(4096).next_multiple_of(RECORD_SIZE);
+        let header = describe_self(options.role, options.label, step_bytes as u64).map_err(failed)?;
         let mut inner = Inner {
             step: None,
             at: 0,
@@ -317,9 +317,10 @@ impl Shared {
             self.running.store(false, Ordering::Relaxed);
             inner.stopped = Some(StopReason::Finished);
             inner.step = None;
-            self.file.set_len(HEADER_SIZE as u64 + inner.records * RECORD_SIZE as u64)?;
+            // In this order: an open file ends after whole steps, also when we are killed between the two.
             let (at, bytes) = Header::encode_state(State::Finished(inner.records));
             self.file.write_all_at(&bytes, at)?;
+            self.file.set_len(HEADER_SIZE as u64 + inner.records * RECORD_SIZE as u64)?;
         }
         Ok(summary)
     }
@@ -342,7 +343,7 @@ fn grow(inner: &mut Inner, file: &File, step_bytes: usize, max_bytes: u64) -> Re
     Ok(())
 }
 
-fn describe_self(role: Role, label: String) -> io::Result<Header> {
+fn describe_self(role: Role, label: String, step: u64) -> io::Result<Header> {
     let mut id = [0; 8];
     getrandom::fill(&mut id).map_err(io::Error::other)?;
     let host = nix::unistd::gethostname().map(|h| h.to_string_lossy().into_owned()).unwrap_or_default();
@@ -356,6 +357,7 @@ fn describe_self(role: Role, label: String) -> io::Result<Header> {
         role,
         clocks: [ClockId::CLOCK_BOOTTIME, ClockId::CLOCK_MONOTONIC, ClockId::CLOCK_REALTIME].map(clock),
         boot,
+        step,
         host,
         program,
         label,

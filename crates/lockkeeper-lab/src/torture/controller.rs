@@ -154,8 +154,9 @@ impl Run {
         // Where no fault is, nobody is late.
         let tries_stand = about.engine == "zookeeper" || options.client != Subject::Shipped;
         let late = about.leases && options.client == Subject::Shipped && !plan.is_empty();
-        let excuses = Excuses::new(late, about.recovery, pulse.late()).tries_stand(tries_stand);
-        let excuses = if plan.is_empty() { excuses.undisturbed(about.fair) } else { excuses };
+        let excuses = Excuses::new(late, about.recovery, pulse.late()).tries_stand(tries_stand).in_order(about.fair);
+        let excuses = if plan.is_empty() { excuses.undisturbed() } else { excuses };
+        let excuses = if options.client == Subject::Shipped { excuses } else { excuses.of_others() };
         Ok(Self {
             options: options.clone(),
             size,

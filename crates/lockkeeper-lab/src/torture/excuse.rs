@@ -51,7 +51,6 @@ impl Excuses {
     /// What is expected whatever the faults: an engine with leases lets late writes reach a resource without tokens. No lease outlasts
     /// `recovery`, and waits may be longer where the machine was late.
     pub(super) fn new(leases: bool, recovery: Duration, machine: Late) -> Self {
-        // Whoever was stopped or cut off loses its place in line: order is judged where there are no faults.
         let mut always = BTreeSet::from([Class::FifoInversion]);
         if leases {
             always.extend(LATE);
@@ -59,21 +58,32 @@ impl Excuses {
         Self { always, windows: Vec::new(), lease: recovery, machine, blind_from: None, undisturbed: false }
     }
 
-    /// No fault will be: where a line keeps the order nobody is overtaken in it, and nobody is late; but for those who were kept from
-    /// running, whose lease may end, and whose grant passes on when it is not confirmed in time (R11).
-    pub(super) fn undisturbed(mut self, fair: bool) -> Self {
+    /// Where a line keeps the order nobody is overtaken in it; the checker judges no wait in which a fault was under way.
+    pub(super) fn in_order(mut self, fair: bool) -> Self {
         if fair {
             self.always.remove(&Class::FifoInversion);
         }
+        self
+    }
+
+    /// No fault will be: nobody is late.
+    pub(super) fn undisturbed(mut self) -> Self {
         self.undisturbed = true;
         self
     }
 
-    /// Whether processors were short for as long as a grant waits to be confirmed, a third of a lease at most, before this moment.
+    /// Whether processors were short for as long as a grant waits to be confirmed, a third of a lease at most, before this moment: who was
+    /// kept from running may lose its lease, and its grant passes on when it is not confirmed in time (R11).
     fn is_short(&self, class: Class, at: u64) -> bool {
-        let of_time = class == Class::FifoInversion || LATE.contains(&class);
+        let of_time = class == Class::FifoInversion || self.undisturbed && LATE.contains(&class);
         let (third, before) = (ns(self.lease / 3), ns(2 * (self.lease + TOLD)));
-        self.undisturbed && of_time && third > 0 && self.machine.ns(at.saturating_sub(before), at) > third
+        of_time && third > 0 && self.machine.ns(at.saturating_sub(before), at) > third
+    }
+
+    /// What nobody promised for a lock that is not ours: that it tells its holder anything.
+    pub(super) fn of_others(mut self) -> Self {
+        self.always.insert(Class::LateLoss);
+        self
     }
 
     /// Tries stand in line like everybody, for as long as it takes: one that meets another may be refused, though that one comes
@@ -315,7 +325,7 @@ mod tests {
         let second = SECOND;
         // Half a second of processors, three times what threads were late, is missing between 10 s and 11 s.
         let short = move |from: u64, to: u64| if from < 11 * second && to > 10 * second { second / 2 } else { 0 };
-        let of = |fair, recovery| Excuses::new(false, recovery, Late::told_by(short)).undisturbed(fair);
+        let of = |fair, recovery| Excuses::new(false, recovery, Late::told_by(short)).in_order(fair).undisturbed();
         let leases = of(true, Duration::from_secs(1));
         let expected = |class, at| leases.expects_at(class, pair(at, at));
         for class in [Class::FifoInversion, Class::LateEffect, Class::LostUpdate] {

@@ -28,7 +28,7 @@ pub(super) struct Fault {
     pub(super) what: &'static str,
 }
 
-pub(super) const STOP: &str = "stop-client";
+pub(super) const STOP: &str = crate::check::STANDS_STILL;
 pub(super) const KILL: &str = "kill-client";
 pub(super) const STARVE: &str = "starve-cpu";
 pub(super) const CROWD: &str = "crowd";

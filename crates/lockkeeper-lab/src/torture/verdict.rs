@@ -36,6 +36,7 @@ struct Object<'a> {
     fully_judged: u64,
     judged_spans: u64,
     leases_ended: u64,
+    loss_late_ms: f64,
 }
 
 /// What was found of one class.
@@ -168,6 +169,7 @@ impl Verdict {
             fully_judged: self.of.chances.outside,
             judged_spans: self.of.chances.judged,
             leases_ended: self.of.chances.ended,
+            loss_late_ms: self.of.report.counts.loss_late_max_ns as f64 / 1e6,
         };
         // Numbers and plain words: there is nothing that could not be written.
         serde_json::to_string(&object).unwrap_or_default()
@@ -209,6 +211,7 @@ impl Verdict {
         let may = may.map_or("no order is promised".to_owned(), |may| format!("{may} may"));
         writeln!(out, "  passed while it waited: nobody by more than {passed} that asked later ({may})")?;
         if self.of.about.leases {
+            writeln!(out, "  a loss that was told late: at most {:.1} ms after its deadline", counts.loss_late_max_ns as f64 / 1e6)?;
             writeln!(
                 out,
                 "  stale writes: {} rejected, {} accepted where tokens are checked",

@@ -32,6 +32,12 @@ fn a_killed_holder_held_until_just_before_it_was_killed() {
     late.is_clean();
     // Seen to have ended, by itself.
     story(&[dead, hold(2, [2, 50, 80, 81])]).and(&[nemesis(50, What::Exit, 1)]).watched().is_clean();
+    // Who ended by itself did so at some time after its last record; that it was seen later proves nothing.
+    story(&[dead, hold(2, [2, 49, 80, 81])]).and(&[nemesis(50, What::Exit, 1)]).watched().is_clean();
+    story(&[dead, hold(2, [2, 49, 80, 81])])
+        .and(&[nemesis(50, What::Kill, 1), nemesis(51, What::Exit, 1)])
+        .watched()
+        .convicts(Class::Overlap);
     assert_eq!(next(50).judge().counts.faults, 1);
     assert_eq!(story(&[dead]).and(&[nemesis(50, What::Exit, 1)]).watched().judge().counts.faults, 0);
 }
@@ -162,7 +168,8 @@ fn only_the_death_of_the_exclusive_holder_makes_a_lock_owed() {
     // Another holds it meanwhile: the dead one's had been over.
     let over = Hold { times: [1, 10, 0, 0], ..hold(1, [0; 4]) }.deadline(100);
     let held = hold(3, [150, 200, 1_800, 1_801]);
-    story(&[over, held, hold(2, [500, 2_000, 2_010, 2_011])]).and(&[nemesis(1_000, What::Kill, 1)]).options(promised).watched().is_clean();
+    let told = [event(100, 1, What::Lost), nemesis(1_000, What::Kill, 1)];
+    story(&[over, held, hold(2, [500, 2_000, 2_010, 2_011])]).and(&told).options(promised).watched().is_clean();
     // An end that nobody watched makes no promise.
     story(&[Hold { times: [1, 10, 0, 0], ..hold(1, [0; 4]) }, hold(2, [500, 2_000, 2_010, 2_011])]).options(promised).is_clean();
 }
@@ -208,7 +215,7 @@ fn a_free_lock_somebody_waits_for_is_owed_when_the_faults_are_over() {
     with(&[hold(2, [1_001, 1_600, 1_610, 1_611])]).is_clean();
     // A hold that is over at its deadline is none.
     with(&[hold(1, [1, 10, 0, 0]).deadline(900), hold(2, [500, 1_600, 1_610, 1_611])])
-        .and(&[event(9_000, 1, What::CheckCalled)])
+        .and(&[event(900, 1, What::Lost), event(9_000, 1, What::CheckCalled)])
         .convicts(Class::SlowRecovery);
     // A death before is not made younger by a fault after.
     let dead = story(&[hold(1, [1, 10, 0, 0]), hold(2, [500, 1_101, 1_110, 1_111])])

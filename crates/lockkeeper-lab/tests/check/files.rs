@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lockkeeper::{Kind, Mode};
 use lockkeeper_lab::check::{Class, Options, check_files, main_check, print};
-use lockkeeper_lab::history::{Flags, Header, LockId, Record, Role, State, What, Writer, WriterOptions};
+use lockkeeper_lab::history::{Flags, Header, HoldMode, LockId, Record, Role, State, What, Writer, WriterOptions};
 use serde_json::Value;
 
 const SECOND: u64 = 1_000_000_000;
@@ -18,11 +18,17 @@ fn header(pid: u32) -> Header {
         role: Role::Client,
         clocks: [0, 0, 1_767_225_600 * SECOND],
         boot: 1,
+        step: 64,
         host: "here".into(),
         program: "test".into(),
         label: format!("client {pid}"),
         state: State::Open,
     }
+}
+
+/// The same of one whose recording began so many seconds after the clock did, and who may have been there before.
+fn began(pid: u32, seconds: u64) -> Header {
+    Header { clocks: [seconds * SECOND, 0, (1_767_225_600 + seconds) * SECOND], ..header(pid) }
 }
 
 fn put(dir: &Path, name: &str, header: &Header, records: &[Record]) -> PathBuf {
@@ -81,7 +87,7 @@ fn a_recording_that_ended_early_is_counted_with_its_end() {
     let mut out = Vec::new();
     print(&report, &mut out).unwrap();
     let out = String::from_utf8(out).unwrap();
-    assert!(out.contains("1 recording ended early; what is found after that may be for want of its records"), "{out}");
+    assert!(out.contains("1 recording ended early: refusals and recovery after that are not judged"), "{out}");
 }
 
 #[test]
@@ -201,6 +207,65 @@ fn recovery_resource_and_damage_are_told_when_there_is_something_to_tell() {
     assert!(out.contains("longest 1000.0 ms (nothing promised)"), "{out}");
     let (_, out, _) = run(&[text(&dir.path().join("a.lkh")), "--recovery=1s"]);
     assert!(out.contains("0 faults; recovered 0 times, median 0.0 ms"), "{out}");
+}
+
+/// A try of client 1 that was refused, called at these seconds.
+fn refused(claim: u64, seconds: u64) -> [Record; 2] {
+    let record = |what, at| Record { at, mode: HoldMode::Exclusive, ..Record::about(what, LockId(7), claim) };
+    [record(What::AcquireCalled, seconds * SECOND).flag(Flags::TRY), record(What::Busy, seconds * SECOND + 5)]
+}
+
+#[test]
+fn a_refusal_is_judged_only_where_all_who_may_have_been_there_were_recorded() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = || Options { linger: Duration::from_secs(3), withdraw: Duration::from_secs(3), ..Options::default() };
+    let judge = |since: u64, tried: u64, ends: u64, state: State| {
+        let holds = [[10, 11, 12, 12], [60, 61, 62, 63]].map(|times| times.map(|at| at * SECOND));
+        let mut all = [held(1, holds[0]), refused(2, tried).to_vec(), held(3, holds[1])].concat();
+        all.sort_by_key(|record| record.at);
+        put(dir.path(), "a.lkh", &began(1, 1), &all);
+        let other = [Record { at: ends * SECOND, ..Record::new(What::CheckCalled) }];
+        put(dir.path(), "b.lkh", &Header { state, ..began(2, since) }, &other);
+        check_files(&[dir.path()], options()).unwrap()
+    };
+    let wrong = |since, tried, ends| judge(since, tried, ends, State::Finished(1)).count(Class::WrongBusy);
+    assert_eq!(wrong(1, 20, 70), 1, "nobody was there");
+    assert_eq!(wrong(11, 20, 70), 1, "the other began when it was held");
+    assert_eq!(wrong(12, 20, 70), 0, "who began later may have got it before");
+    assert_eq!(wrong(1, 8, 70), 0, "before the first grant");
+    assert_eq!(wrong(11, 14, 70), 1, "a place of before is gone when it has lingered");
+    assert_eq!(wrong(11, 13, 70), 0, "and not earlier");
+    assert_eq!(wrong(1, 20, 19), 0, "the other may have gone on, unrecorded");
+    for state in [State::Finished(1), State::Stopped(1), State::Open] {
+        let report = judge(1, 20, 19, state);
+        assert_eq!((report.is_clean(), report.judged_until), (true, Some(19 * SECOND)), "{state:?}");
+    }
+    // Where somebody writes down how processes end, one that ended did not go on; but its recording may have stopped before.
+    let exit = Record { at: 30 * SECOND, ..Record::new(What::Exit).number(2) };
+    put(dir.path(), "c.lkh", &Header { role: Role::Nemesis, ..header(3) }, &[exit]);
+    assert_eq!([wrong(1, 20, 19), wrong(25, 20, 28), wrong(1, 8, 70)], [1, 1, 1]);
+    let stopped = judge(1, 20, 19, State::Stopped(1));
+    assert_eq!((stopped.count(Class::WrongBusy), stopped.judged_until), (0, Some(19 * SECOND)));
+    let (code, out, _) = run(&[text(dir.path())]);
+    assert_eq!((code, out.lines().last()), (0, Some("clean as far as recorded: nothing wrong was found")), "{out}");
+    let (_, out, _) = run(&[text(dir.path()), "--json"]);
+    assert!(out.contains("\"judged_until\":\"2026-01-01T00:00:19.000000Z\""), "{out}");
+}
+
+#[test]
+fn nobody_is_slow_to_recover_once_somebody_may_hold_unrecorded() {
+    let dir = tempfile::tempdir().unwrap();
+    put(dir.path(), "dead.lkh", &began(1, 1), &held(1, [SECOND, 2 * SECOND, 0, 0])[..2]);
+    put(dir.path(), "waits.lkh", &began(2, 1), &held(2, [2 * SECOND, 9 * SECOND, 10 * SECOND, 11 * SECOND]));
+    let ends = |pid: u32, at, what| Record { at: at * SECOND, ..Record::new(what).number(u64::from(pid)) };
+    let nemesis = [ends(1, 3, What::Kill), ends(2, 12, What::Exit)];
+    put(dir.path(), "nemesis.lkh", &Header { role: Role::Nemesis, ..header(3) }, &nemesis);
+    let slow = |state| {
+        put(dir.path(), "other.lkh", &Header { state, ..began(4, 1) }, &[Record { at: 4 * SECOND, ..Record::new(What::CheckCalled) }]);
+        let report = check_files(&[dir.path()], Options { recovery: Some(Duration::from_secs(1)), ..Options::default() }).unwrap();
+        report.count(Class::SlowRecovery)
+    };
+    assert_eq!([State::Open, State::Finished(1), State::Stopped(1)].map(slow), [1, 0, 0]);
 }
 
 #[test]

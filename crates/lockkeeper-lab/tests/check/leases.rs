@@ -1,7 +1,7 @@
 //! Leases: deadlines, renewals, losses, releases, and what guards say about themselves.
 
-use lockkeeper_lab::check::Class;
-use lockkeeper_lab::history::{Flags, HoldMode, Record, What};
+use lockkeeper_lab::check::{Class, Late, STANDS_STILL};
+use lockkeeper_lab::history::{Flags, HoldMode, LockId, Record, What};
 
 use super::story::{Event, Hold, Story, event, hold, story};
 
@@ -318,4 +318,58 @@ fn an_answer_after_the_release_was_called_holds_nothing() {
     };
     busy(25, 26).is_clean();
     busy(35, 36).convicts(Class::WrongBusy);
+}
+
+/// Told at 60 ms, or whatever `end` says, that its lease was over at 50 ms; 10 ms late is in time.
+fn told_late(end: &[Event], around: &[Event]) -> Story {
+    let goes_on = event(90 * MS, 1, What::CheckCalled);
+    let story = story(&[leased(1, MS, 10 * MS, 50 * MS)]).and(end).and(around).and(&[goes_on]).watched();
+    story.options(|options| options.recovery_slack = std::time::Duration::from_millis(10))
+}
+
+const MS: u64 = 1_000_000;
+
+fn stands_still(from: u64, to: u64, process: u64) -> [Event; 2] {
+    let fault = |at: u64, what| Event {
+        client: Story::NEMESIS,
+        record: Record { at: at * MS, number: process, ..Record::about(what, LockId::text(STANDS_STILL), 0) },
+    };
+    [fault(from, What::FaultBegin), fault(to, What::FaultEnd)]
+}
+
+#[test]
+fn r2_a_holder_that_runs_is_told_at_its_deadline_that_its_hold_is_over() {
+    let lost = |at: u64| [event(at * MS, 1, What::Lost)];
+    told_late(&lost(60), &[]).is_clean();
+    let (sentence, records) = told_late(&lost(61), &[]).convicts(Class::LateLoss);
+    assert_eq!(records, [(1, 2), (1, 1)]);
+    assert!(
+        sentence.contains("was not told at +0.049000 s, its deadline, that its hold of stock/1 was over, and 11 ms later"),
+        "{sentence}"
+    );
+    assert_eq!(told_late(&lost(61), &[]).judge().counts.loss_late_max_ns, 11 * MS);
+    // Never told: until its release, a late renewal, its death, and the end of the history.
+    for what in [What::ReleaseCalled, What::Renewed] {
+        told_late(&[event(61 * MS, 1, what).with(|r| r.deadline(99 * MS))], &[]).convicts(Class::LateLoss);
+        told_late(&[event(60 * MS, 1, what).with(|r| r.deadline(99 * MS))], &[]).is_clean();
+    }
+    let kill = |at: u64| [Event { client: Story::NEMESIS, record: Record { at: at * MS, ..Record::new(What::Kill).number(1) } }];
+    told_late(&[], &kill(61)).convicts(Class::LateLoss);
+    told_late(&[], &kill(60)).is_clean();
+    told_late(&[], &[]).convicts(Class::LateLoss);
+}
+
+#[test]
+fn nobody_is_told_late_who_stood_still_or_whose_machine_was_late_or_of_whom_that_is_not_known() {
+    let lost = [event(80 * MS, 1, What::Lost)];
+    for (from, to) in [(20, 79), (55, 79), (20, 50)] {
+        told_late(&lost, &stands_still(from, to, 1)).is_clean();
+        assert_eq!(told_late(&lost, &stands_still(from, to, 1)).judge().counts.loss_late_max_ns, 0);
+        told_late(&lost, &stands_still(from, to, 2)).convicts(Class::LateLoss);
+    }
+    told_late(&lost, &stands_still(20, 49, 1)).convicts(Class::LateLoss);
+    let busy = |ms: u64| told_late(&lost, &[]).options(|options| options.late = Late::told_by(move |_, _| ms * MS));
+    busy(20).is_clean();
+    busy(19).convicts(Class::LateLoss);
+    Story { watched: false, ..told_late(&lost, &[]) }.is_clean();
 }

@@ -189,6 +189,13 @@ fn planted(class: Class, history: &mut History, random: &mut Random) -> Option<(
                 }
             }
         }
+        Class::LateLoss => {
+            let (i, _) = pick(history, random, |a, _| a.usage == Use::Leased && a.release_called > a.granted + 10)?;
+            let (granted, end) = (history.turns[i].granted, history.turns[i].release_called);
+            history.turns[i].deadline = granted + 1;
+            history.turns[i].more.retain(|e| !matches!(e.record.what, What::RenewCalled | What::Renewed));
+            more(history, i, end - 1, What::Lost, |r| r);
+        }
         Class::SlowRecovery => {
             let (i, j) = pick(history, random, |a, b| a.usage == Use::Mutex && b.asked + 5 < a.release_called)?;
             // Its holder is killed; the next one waits for much longer than promised.
@@ -226,7 +233,7 @@ fn retoken(turn: &mut Turn) {
 fn judged(history: &History, class: Class) -> lockkeeper_lab::check::Report {
     let mut story = history.story();
     story.events.retain(|e| e.record.at != u64::MAX);
-    story.watched = class == Class::SlowRecovery;
+    story.watched = matches!(class, Class::SlowRecovery | Class::LateLoss);
     story.options.recovery = Some(std::time::Duration::from_nanos(1_000));
     story.options.recovery_slack = std::time::Duration::ZERO;
     (story.options.linger, story.options.withdraw) = (std::time::Duration::ZERO, std::time::Duration::ZERO);

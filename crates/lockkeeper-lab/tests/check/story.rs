@@ -140,6 +140,10 @@ impl Story {
             assert_eq!(checker.client(Client { label, pid: number, role, ..Client::default() }), number);
         }
         checker.name(L, "stock/1".into());
+        if self.watched {
+            let ends = events.iter().map(|e| e.record).filter(|r| matches!(r.what, What::Kill | What::Exit));
+            checker.ends(ends.collect::<Vec<_>>());
+        }
         let mut index = vec![0; Self::NEMESIS as usize + 1];
         let mut last = vec![0; Self::NEMESIS as usize + 1];
         for e in &events {

@@ -59,9 +59,12 @@ fn what_is_known_of_a_limit_that_is_being_changed_comes_from_grants() {
 }
 
 #[test]
-fn the_first_call_of_a_release_counts() {
-    let twice = [event(35, 1, What::ReleaseCalled), event(40, 1, What::ReleasedNotOwner)];
-    story(&[hold(1, [10, 20, 30, 0])]).and(&twice).convicts(Class::HoldVanished);
+fn a_release_that_is_repeated_ends_its_hold_with_the_first_call_and_may_find_nothing() {
+    let again = |answer| [event(35, 1, What::ReleaseCalled).with(|r| r.number(1)), event(50, 1, answer)];
+    let holds = [hold(1, [10, 20, 30, 0]), hold(2, [25, 33, 60, 61])];
+    story(&holds).and(&again(What::ReleasedNotOwner)).is_clean();
+    story(&holds).and(&again(What::Released)).convicts(Class::ForeignRelease);
+    story(&holds).and(&[event(50, 1, What::Released)]).is_clean();
 }
 
 #[test]

@@ -218,6 +218,7 @@ impl Entry {
             }
             None => now.plus(self.keeper.settings.ttl),
         };
+        self.keeper.observe(self, Seen::GivingBack { hold, again: false });
         match self.keeper.engine.release(&[hold], claim.as_ref()) {
             Answer::Now(released) => {
                 let end = first_end(&released);
@@ -264,6 +265,7 @@ impl Entry {
             known = false;
             self.tell_unknown_early(hold, &end);
             self.keeper.driver.sleep(&self.keeper, RELEASE_AGAIN_AFTER).await;
+            self.keeper.observe(self, Seen::GivingBack { hold, again: true });
             end = match self.keeper.engine.release(&[hold], None) {
                 Answer::Now(released) => first_end(&released),
                 Answer::Later(answer) => first_end(&answer.await),

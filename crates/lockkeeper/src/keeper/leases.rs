@@ -229,6 +229,7 @@ impl Keeper {
     /// One message for many leases.
     fn renew(self: &Arc<Self>, batch: Vec<LeaseId>) {
         let sent = self.clock.now();
+        self.tell_of(&batch, |hold| Seen::Renewing { hold });
         let span = tracing::debug_span!("renew", engine = self.facts.engine, leases = batch.len());
         let answer = span.in_scope(|| self.engine.renew(&batch));
         match answer {
@@ -245,7 +246,7 @@ impl Keeper {
 
     fn renewed(self: &Arc<Self>, sent: Ticks, batch: &[LeaseId], renewals: &[Renewal]) {
         let now = self.clock.now();
-        let mut gone = Vec::new();
+        let (mut gone, mut unknown) = (Vec::new(), Vec::new());
         let mut told = Vec::new();
         let mut why = None;
         {
@@ -255,10 +256,11 @@ impl Keeper {
                 match renewals.get(at) {
                     Some(Renewal::Extended { ttl, since }) => book.machine.renewed(*lease, since.unwrap_or(sent), *ttl, &mut changes),
                     Some(Renewal::Gone(why)) => gone.push((*lease, *why)),
-                    unknown => {
-                        if let Some(Renewal::Unknown(error)) = unknown {
+                    none => {
+                        if let Some(Renewal::Unknown(error)) = none {
                             why = Some(error);
                         }
+                        unknown.push(*lease);
                         book.machine.unanswered(*lease, now, &mut changes);
                     }
                 }
@@ -298,10 +300,34 @@ impl Keeper {
                 self.observe(&entry, Seen::Renewed { hold, deadline });
             }
         }
+        self.tell_of(&unknown, |hold| Seen::NotRenewed { hold, gone: false });
         for (lease, why) in gone {
+            let holds = self.observed(&[lease]);
             self.lease_ended(lease, why, false);
+            self.tell_each(holds, |hold| Seen::NotRenewed { hold, gone: true });
         }
         self.arm_leases();
+    }
+
+    /// The holds on these leases, when somebody wants to hear of them.
+    fn observed(&self, leases: &[LeaseId]) -> Vec<(HoldId, Weak<Entry>)> {
+        if self.settings.observer.is_none() || leases.is_empty() {
+            return Vec::new();
+        }
+        let book = self.book();
+        leases.iter().filter_map(|lease| book.kept.get(lease)).flat_map(|kept| kept.holds.as_slice()).cloned().collect()
+    }
+
+    fn tell_of(&self, leases: &[LeaseId], what: impl Fn(HoldId) -> Seen) {
+        self.tell_each(self.observed(leases), what);
+    }
+
+    fn tell_each(&self, holds: Vec<(HoldId, Weak<Entry>)>, what: impl Fn(HoldId) -> Seen) {
+        for (hold, entry) in holds {
+            if let Some(entry) = entry.upgrade() {
+                self.observe(&entry, what(hold));
+            }
+        }
     }
 
     /// A lease and all its holds are over.

@@ -4,6 +4,7 @@ mod logged;
 mod schedules;
 mod server;
 mod several;
+mod told;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -53,6 +54,8 @@ struct Stub {
     together_later: Mutex<Option<oneshot::Receiver<Vec<Attempt>>>>,
     /// Answers of releases: freed unless they stand here.
     ends: Mutex<VecDeque<End>>,
+    /// Answers of renewals: none unless they stand here.
+    renewals: Mutex<VecDeque<Renewal>>,
 }
 
 fn granted() -> Attempt {
@@ -117,7 +120,8 @@ impl Engine for Shared {
         Answer::later(async move { told.await.unwrap_or_else(|_| Attempt::Unknown(lost_reply())) })
     }
     fn renew(&self, leases: &[LeaseId]) -> Answer<Vec<Renewal>> {
-        Answer::Now(leases.iter().map(|_| Renewal::Unknown(lost_reply())).collect())
+        let answer = || of(&self.0.renewals).pop_front().unwrap_or_else(|| Renewal::Unknown(lost_reply()));
+        Answer::Now(leases.iter().map(|_| answer()).collect())
     }
     fn release(&self, holds: &[HoldId], _: Option<&Claim>) -> Answer<Released> {
         of(&self.0.released).extend(holds);

@@ -1,0 +1,90 @@
+//! What an observer is told, so that a history says what was done and not only what came of it.
+
+use super::*;
+
+const TTL: Duration = Duration::from_secs(9);
+
+/// The words for what is told, in its order.
+#[derive(Default)]
+struct Words(Mutex<Vec<String>>);
+
+impl Observer for Words {
+    fn seen(&self, _: Ticks, _: Kind, _: &Name, what: &Seen) {
+        let word = match what {
+            Seen::Asked { claim, .. } => format!("asked {claim}"),
+            Seen::Got { claim, .. } => format!("got {claim}"),
+            Seen::Renewing { .. } => "renewing".to_owned(),
+            Seen::Renewed { .. } => "renewed".to_owned(),
+            Seen::NotRenewed { gone, .. } => format!("not renewed, {}", if *gone { "gone" } else { "unknown" }),
+            Seen::Releasing { claim, .. } => format!("releasing {claim}"),
+            Seen::GivingBack { again, .. } => format!("giving back{}", if *again { " again" } else { "" }),
+            Seen::Released { end, .. } => format!("released {end}"),
+            Seen::Lost { claim, .. } => format!("lost {claim}"),
+            _ => return,
+        };
+        of(&self.0).push(word);
+    }
+}
+
+impl Words {
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *of(&self.0))
+    }
+}
+
+async fn told(stub: Stub) -> (Locks, Arc<Stub>, Clock, Arc<Words>) {
+    let (clock, stub, words) = (Clock::virtual_at(Duration::from_secs(1)), Arc::new(stub), Arc::new(Words::default()));
+    let locks = Locks::builder().clock(clock.clone()).observer(words.clone()).with_engine(Shared(stub.clone())).await.unwrap();
+    (locks, stub, clock, words)
+}
+
+fn leased() -> Attempt {
+    let lease = Lease { id: LeaseId(7), ttl: TTL, since: None, confirm: false };
+    Attempt::Granted(Grant { number: Number::Ours(5), lease: Some(lease) })
+}
+
+#[tokio::test]
+async fn a_renewal_is_told_before_it_is_sent_and_what_came_of_it_after_those_who_lost_by_it() {
+    let (locks, stub, clock, words) = told(Stub { leases: true, ..Stub::default() }).await;
+    of(&stub.attempts).push_back(leased());
+    let extended = Renewal::Extended { ttl: TTL, since: None };
+    of(&stub.renewals).extend([extended, Renewal::Unknown(lost_reply()), Renewal::Gone(Lost::TakenAway)]);
+    let guard = locks.mutex("a").lock().await.unwrap();
+    assert_eq!(words.take(), ["asked 1", "got 1"]);
+    clock.advance(TTL / 3);
+    until("it is renewed", || of(&words.0).len() == 2).await;
+    assert_eq!(words.take(), ["renewing", "renewed"]);
+    clock.advance(TTL / 3);
+    until("that is not answered", || of(&words.0).len() == 2).await;
+    assert_eq!(words.take(), ["renewing", "not renewed, unknown"]);
+    clock.advance(TTL / 12);
+    assert_eq!(soon("it is told", guard.lost()).await, Lost::TakenAway);
+    until("all is told", || of(&words.0).len() == 3).await;
+    assert_eq!(words.take(), ["renewing", "lost 1", "not renewed, gone"]);
+}
+
+#[tokio::test]
+async fn the_release_of_a_hold_that_was_lost_is_told_too_and_so_is_one_that_is_repeated() {
+    let (locks, stub, clock, words) = told(Stub { leases: true, ..Stub::default() }).await;
+    of(&stub.attempts).push_back(leased());
+    of(&stub.ends).extend([End::Unknown(lost_reply()), End::NotOurs]);
+    let guard = locks.mutex("a").lock().await.unwrap();
+    words.take();
+    clock.advance(TTL);
+    assert_eq!(soon("its lease is over", guard.lost()).await, Lost::Expired);
+    until("it is given back", || of(&words.0).iter().any(|word| word.starts_with("released"))).await;
+    let all = words.take();
+    let at = all.iter().position(|word| word == "lost 1").expect("it was lost");
+    assert_eq!(all[at + 1..at + 3], ["giving back", "released unknown"], "{all:?}");
+    drop(guard);
+    let (slow, stub, clock, words) = told(Stub { slow: true, ..Stub::default() }).await;
+    drop(slow.mutex("b").lock().await.unwrap());
+    until("it is released", || of(&stub.releasing).len() == 1).await;
+    of(&stub.releasing).remove(0).1.send(End::Unknown(lost_reply())).unwrap();
+    until("it is released again", || {
+        clock.advance(Duration::from_millis(10));
+        of(&stub.releasing).len() == 1
+    })
+    .await;
+    assert_eq!(words.take(), ["asked 1", "got 1", "releasing 1", "giving back", "giving back again"]);
+}
