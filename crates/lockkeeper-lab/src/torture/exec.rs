@@ -46,7 +46,7 @@ impl Exec {
 
     fn start(&self) -> io::Result<Running> {
         let mut command = Command::new("sh");
-        command.args(["-c", &format!("exec {}", self.command)]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(["-c", &self.command]).stdin(Stdio::piped()).stdout(Stdio::piped());
         command.env("LOCKKEEPER_TORTURE_URL", &self.url).env("LOCKKEEPER_TORTURE_TTL_MS", &self.lease_ms);
         // SAFETY: between fork and exec one system call is made, and nothing is allocated.
         unsafe {
@@ -79,6 +79,18 @@ impl Exec {
     }
 }
 
+impl Exec {
+    /// It holds. One that says so and does not know until when, or with which token, is ended: it may hold, and must not be asked
+    /// for another lock on top.
+    fn held(&mut self, deadline: &str) -> io::Result<Grant> {
+        let grant = number(deadline).and_then(|deadline| Ok(Grant { token: number(&self.ask("token")?)?, deadline }));
+        if grant.is_err() {
+            self.running = None;
+        }
+        grant
+    }
+}
+
 /// A number, or `-` for none.
 fn number(word: &str) -> io::Result<u64> {
     if word == "-" {
@@ -92,10 +104,7 @@ impl RawLock for Exec {
         while !give_up.is_now() {
             let answer = self.ask(&format!("acquire {name} {SLICE_MS}"))?;
             match answer.split_once(' ') {
-                Some(("held", deadline)) => {
-                    let deadline = number(deadline)?;
-                    return Ok(Some(Grant { token: number(&self.ask("token")?)?, deadline }));
-                }
+                Some(("held", deadline)) => return self.held(deadline).map(Some),
                 None if answer == "busy" => {}
                 _ => return Err(io::Error::other(answer)),
             }
@@ -113,5 +122,26 @@ impl RawLock for Exec {
             "not-ours" => Ending::NotOurs,
             _ => Ending::Unknown,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn saying(held: &str, token: &str) -> Exec {
+        let answers = format!("case $line in token) echo {token};; *) echo held {held};; esac");
+        let command = format!("cd / && while read -r line; do {answers}; done");
+        Exec { command, url: String::new(), lease_ms: String::new(), running: None }
+    }
+
+    #[test]
+    fn a_command_is_what_a_shell_understands_and_is_ended_after_an_answer_that_is_none() {
+        for (held, token, grant) in [("7", "3", Some((7, 3))), ("-", "-", Some((0, 0))), ("soon", "3", None), ("7", "high", None)] {
+            let mut exec = saying(held, token);
+            assert_eq!(exec.ask("acquire a 1").unwrap(), format!("held {held}"));
+            assert_eq!(exec.held(held).ok().map(|grant| (grant.deadline, grant.token)), grant);
+            assert_eq!(exec.running.is_some(), grant.is_some(), "{held} {token}");
+        }
     }
 }
