@@ -210,6 +210,8 @@ impl Entry {
     fn release(self: &Arc<Self>, locked: &mut Locked<'_>, now: Ticks, hold: HoldId, again: Option<Ask>, over: bool) -> Option<Event> {
         let claim = again.as_ref().map(|ask| self.claim(locked, ask));
         let state = locked.state.as_deref_mut()?;
+        // The engine granted once more what is being given back: that is given back, too, and says nothing of how the hold ended.
+        let echo = over && state.releasing.contains(hold);
         let until = match state.leases.remove(hold) {
             Some(cell) => {
                 self.keeper.drop_lease(hold);
@@ -218,8 +220,16 @@ impl Entry {
             }
             None => now.plus(self.keeper.settings.ttl),
         };
-        self.keeper.observe(self, Seen::GivingBack { hold, again: false });
+        self.keeper.observe(self, Seen::GivingBack { hold, again: echo });
         match self.keeper.engine.release(&[hold], claim.as_ref()) {
+            Answer::Now(_) if echo => None,
+            Answer::Later(answer) if echo => {
+                let entry = self.clone();
+                self.keeper.follow(answer, move |released| async move {
+                    entry.repeat_until_known(hold, first_end(&released), until, |_| ()).await;
+                });
+                None
+            }
             Answer::Now(released) => {
                 let end = first_end(&released);
                 self.note_end(hold, &end, over);
@@ -259,18 +269,9 @@ impl Entry {
     }
 
     /// Repeats an unknown release until its lease would be over (R4); then tells whoever waits.
-    async fn release_until_known(self: &Arc<Self>, hold: HoldId, mut end: End, until: Ticks, over: bool) {
-        let mut known = true;
-        while matches!(end, End::Unknown(_)) && self.keeper.clock.now() < until && !self.keeper.is_closed_for_good() {
-            known = false;
-            self.tell_unknown_early(hold, &end);
-            self.keeper.driver.sleep(&self.keeper, RELEASE_AGAIN_AFTER).await;
-            self.keeper.observe(self, Seen::GivingBack { hold, again: true });
-            end = match self.keeper.engine.release(&[hold], None) {
-                Answer::Now(released) => first_end(&released),
-                Answer::Later(answer) => first_end(&answer.await),
-            };
-        }
+    async fn release_until_known(self: &Arc<Self>, hold: HoldId, end: End, until: Ticks, over: bool) {
+        let known = !matches!(end, End::Unknown(_));
+        let end = self.repeat_until_known(hold, end, until, |end| self.tell_unknown_early(hold, end)).await;
         if !known && matches!(end, End::NotOurs) {
             self.note_gone(hold);
         } else {
@@ -281,6 +282,20 @@ impl Entry {
             // Nobody listens any more: then nobody needs the answer.
             let _ = tell.send(end.clone());
         }
+    }
+
+    /// Repeats an unknown release until its lease would be over (R4).
+    async fn repeat_until_known(self: &Arc<Self>, hold: HoldId, mut end: End, until: Ticks, unknown: impl Fn(&End)) -> End {
+        while matches!(end, End::Unknown(_)) && self.keeper.clock.now() < until && !self.keeper.is_closed_for_good() {
+            unknown(&end);
+            self.keeper.driver.sleep(&self.keeper, RELEASE_AGAIN_AFTER).await;
+            self.keeper.observe(self, Seen::GivingBack { hold, again: true });
+            end = match self.keeper.engine.release(&[hold], None) {
+                Answer::Now(released) => first_end(&released),
+                Answer::Later(answer) => first_end(&answer.await),
+            };
+        }
+        end
     }
 
     /// The caller hears of an unknown release at once; the keeper goes on trying behind it.

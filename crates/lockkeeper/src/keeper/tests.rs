@@ -5,6 +5,7 @@ mod schedules;
 mod server;
 mod several;
 mod told;
+mod twice;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
