@@ -106,6 +106,17 @@ fn no_false_alarm(drafts: &[Draft], limit: u64, tokens: bool) -> Result<(), Test
     Ok(())
 }
 
+/// Whether a hold was asked for before a refusal, and confirmed only after another that was asked for later still. It came after that one, so
+/// it cannot be why somebody was refused. The sweep does not conclude that: where a server lost its data it may have come first.
+fn one_came_too_late(ops: &[Op]) -> bool {
+    let holds = || ops.iter().filter(|op| matches!(op.does, Does::Acquire(_)));
+    let refusals = ops.iter().filter(|op| matches!(op.does, Does::Refused(_))).map(|op| op.answered);
+    refusals.into_iter().any(|refused| {
+        let later = holds().filter(|op| op.called > refused).map(|op| op.answered).min();
+        later.is_some_and(|later| holds().any(|op| op.called < refused && op.answered > later))
+    })
+}
+
 fn drafts(modes: u8, owners: u64, weights: u16, outcomes: u8) -> impl Strategy<Value = Vec<Draft>> {
     proptest::collection::vec(draft(modes, owners, weights, outcomes), 1..=5)
 }
@@ -128,7 +139,11 @@ proptest! {
         for draft in &mut drafts {
             draft.outcome -= u8::from(draft.outcome == 2);
         }
-        agree(&drafts, 0, true)?;
+        if one_came_too_late(&build(&drafts, 0, true).ops) {
+            no_false_alarm(&drafts, 0, true)?;
+        } else {
+            agree(&drafts, 0, true)?;
+        }
     }
 
     /// An unknown acquire excuses every later busy, though it can have been there only once: choosing when is not worth it.

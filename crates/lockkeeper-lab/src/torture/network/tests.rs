@@ -65,11 +65,11 @@ fn the_clients_of_two_networks_have_the_same_addresses_and_do_not_see_each_other
     let (Ok(mut one), Ok(mut other)) = (Network::new(), Network::new()) else { return };
     let listener = one.listen(1).unwrap();
     let at = listener.local_addr().unwrap();
-    let reaches = |network: &mut Network, client, to: SocketAddr| {
-        network.home(client).unwrap().run(move || TcpStream::connect_timeout(&to, SHORT).is_ok()).unwrap()
+    let reaches = |network: &mut Network, client, to: SocketAddr, wait| {
+        network.home(client).unwrap().run(move || TcpStream::connect_timeout(&to, wait).is_ok()).unwrap()
     };
-    assert!(reaches(&mut one, 1, at));
-    assert!(!reaches(&mut other, 1, at));
+    assert!(reaches(&mut one, 1, at, LONG));
+    assert!(!reaches(&mut other, 1, at, SHORT));
     assert_eq!(other.listen(1).unwrap().local_addr().unwrap().ip(), at.ip());
     assert!(TcpStream::connect_timeout(&at, SHORT).is_err(), "outside there is no such address");
 }
