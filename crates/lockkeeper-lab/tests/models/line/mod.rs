@@ -4,6 +4,7 @@
 //! of its call. A process may stand still for as long as it likes, and die. Its beliefs are compared with what the server
 //! knows at every instant.
 
+pub mod all;
 mod process;
 pub mod register;
 mod searches;
@@ -358,19 +359,11 @@ impl<S: Server> Line<S> {
                 }
             }
         }
-        world.passed |= sent.passed;
-        if let Some(task) = sent.converted {
-            world.converted = true;
-            world.note_token(from, task, true);
-        }
-        for task in sent.busy {
+        for task in std::mem::take(&mut sent.busy) {
             self.hinder(world, from, task);
             world.wrong_busy |= self.plan(from, task).trying && !world.hindered.contains(&(from, task));
         }
-        world.network.extend(sent.calls.into_iter().map(|(number, call)| Message::Call { process: from, number, call }));
-        let alive = |push: &Push| world.processes[usize::from(push.process)].alive;
-        world.network.extend(pushes.into_iter().filter(alive).map(Message::Push));
-        world.network.sort();
+        world.sent(from, sent, pushes);
         for (p, process) in (0..).zip(world.processes.clone()) {
             for (t, task) in (0..).zip(&process.tasks) {
                 match task {
@@ -413,7 +406,7 @@ impl<S: Server> Line<S> {
             let goes_on = |step: &Step| !matches!(step, Step::Leaves(..) | Step::Wavers(..));
             if let Some(step) = possible.iter().find(|s| goes_on(s)) {
                 self.take_step(&mut world, step.clone());
-            } else if world.processes.iter().all(|p| !p.alive || p.is_quiet()) {
+            } else if world.is_quiet() {
                 return world.is_clean();
             } else {
                 self.take_step(&mut world, Step::Tick);

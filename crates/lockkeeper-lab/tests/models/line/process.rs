@@ -181,6 +181,19 @@ impl Process {
         self.step(now, Event::Ask(ask), flaw, out);
     }
 
+    /// Stands for one name of several, which are asked for in one message; answers its claim, and until when that may arrive.
+    pub fn reserve(&mut self, now: u64, me: u8, task: usize, out: &mut Sent) -> (ClaimId, u64) {
+        let seq = self.line.draw_seq();
+        self.tasks[task] = Task::Waits(seq);
+        self.drawn += 1;
+        let id = ClaimId(u128::from(me) * 100 + u128::from(self.drawn));
+        let mode = Mode::Exclusive;
+        let shape = Shape { mode, ttl: seconds(TTL), renew: true, lock_delay: Duration::ZERO, own_value: false, rw: false };
+        let ask = Ask { seq, id, shape, try_only: true, sent_elsewhere: true, give_up: None };
+        self.step(now, Event::Ask(ask), None, out);
+        (id, self.may_arrive_until(now, id))
+    }
+
     pub fn take(&mut self, now: u64, task: usize, way: Way, flaw: Option<Flaw>, out: &mut Sent) {
         if let Task::Offered { seq, hold, token } = self.tasks[task] {
             self.tasks[task] = Task::Has { seq, hold, token, way, turned: 0 };
@@ -440,7 +453,7 @@ impl Process {
         self.step(now, Event::Ended { hold, why, ours: false }, flaw, out);
     }
 
-    fn attempted(&mut self, now: u64, sent: u64, id: ClaimId, answer: Option<Answer>, flaw: Option<Flaw>, out: &mut Sent) {
+    pub fn attempted(&mut self, now: u64, sent: u64, id: ClaimId, answer: Option<Answer>, flaw: Option<Flaw>, out: &mut Sent) {
         let answer = match answer {
             Some(Answer::Granted { number, left, confirm }) => return self.granted(now, id, number, (sent, left, confirm), flaw, out),
             Some(Answer::InLine { ask_in }) => {

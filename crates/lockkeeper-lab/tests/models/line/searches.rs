@@ -1,5 +1,6 @@
 //! What is searched: every rule, and every known flaw.
 
+use super::all::{ALL, All, Careless};
 use super::register::Register;
 use super::{BELIEF, BOTH, DOWN, END, FICKLE, FICKLE_UP, Flaw, HURRIED, LOCK, Line, ONE, Plan, READ, SLEEPER, TOKENS};
 use super::{TRY, TRY_BOTH, TRY_ONE, TRY_READ, UP, UP_AND_BACK};
@@ -46,6 +47,22 @@ fn conversions_keep_every_rule() {
     holds("line", "an upgrade beside a reader", Line::<Register>::of(&[&[UP], &[READ]]).until(1).lost_pushes(1));
     holds("line", "an upgrade is taken back", Line::<Register>::of(&[&[FICKLE_UP], &[READ]]).until(1));
     holds("line", "a downgrade before a writer", Line::<Register>::of(&[&[DOWN], &[LOCK]]).until(1));
+}
+
+#[test]
+fn several_locks_at_once_are_all_or_nothing() {
+    let of = All::<Register>::of;
+    holds("all", "in one message, left, and no answer", of(1).jointly(1).silences(1).leave());
+    holds("all", "one after the other, and one dies", of(2).deaths(1));
+    holds("all", "one after the other, and one leaves", of(2).leave());
+}
+
+#[test]
+fn every_known_flaw_of_a_caller_of_several_locks_is_found() {
+    let of = |callers| All::<Register>::of(callers);
+    convicts("all", "each takes them as it names them", END, of(2).flaw(Careless::TakesThemAsNamed));
+    convicts("all", "who leaves keeps what it has", ALL, of(1).leave().flaw(Careless::KeepsHalf));
+    convicts("all", "nobody looks at the first again", ALL, of(1).until(6).flaw(Careless::LooksAtTheLastOnly));
 }
 
 #[test]

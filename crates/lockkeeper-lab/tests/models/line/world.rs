@@ -1,13 +1,31 @@
 //! What processes, network and server are, whatever happens next.
 
-use super::process::{Process, Task};
-use super::register::{Server, Way};
+use super::process::{Process, Sent, Task};
+use super::register::{Push, Server, Way};
 use super::{Message, World};
 
 impl<S: Server> World<S> {
     pub(super) fn remove(&mut self, message: &Message) {
         let at = self.network.iter().position(|m| m == message).expect("it is under way");
         self.network.remove(at);
+    }
+
+    /// What a step of a process sends, and what the server tells unasked.
+    pub(super) fn sent(&mut self, from: u8, sent: Sent, pushes: Vec<Push>) {
+        self.passed |= sent.passed;
+        if let Some(task) = sent.converted {
+            self.converted = true;
+            self.note_token(from, task, true);
+        }
+        self.network.extend(sent.calls.into_iter().map(|(number, call)| Message::Call { process: from, number, call }));
+        let alive = |push: &Push| self.processes[usize::from(push.process)].alive;
+        self.network.extend(pushes.into_iter().filter(alive).map(Message::Push));
+        self.network.sort();
+    }
+
+    /// Nobody of the living does or waits for anything.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.processes.iter().all(|p| !p.alive || p.is_quiet())
     }
 
     /// Nobody waits for the answer any more; the call may still arrive.
