@@ -220,7 +220,9 @@ impl Entry {
             }
             None => now.plus(self.keeper.settings.ttl),
         };
-        self.keeper.observe(self, Seen::GivingBack { hold, again: echo });
+        if !echo {
+            self.keeper.observe(self, Seen::GivingBack { hold, again: false });
+        }
         match self.keeper.engine.release(&[hold], claim.as_ref()) {
             Answer::Now(_) if echo => None,
             Answer::Later(answer) if echo => {
@@ -271,7 +273,11 @@ impl Entry {
     /// Repeats an unknown release until its lease would be over (R4); then tells whoever waits.
     async fn release_until_known(self: &Arc<Self>, hold: HoldId, end: End, until: Ticks, over: bool) {
         let known = !matches!(end, End::Unknown(_));
-        let end = self.repeat_until_known(hold, end, until, |end| self.tell_unknown_early(hold, end)).await;
+        let again = |end: &End| {
+            self.tell_unknown_early(hold, end);
+            self.keeper.observe(self, Seen::GivingBack { hold, again: true });
+        };
+        let end = self.repeat_until_known(hold, end, until, again).await;
         if !known && matches!(end, End::NotOurs) {
             self.note_gone(hold);
         } else {
@@ -289,7 +295,6 @@ impl Entry {
         while matches!(end, End::Unknown(_)) && self.keeper.clock.now() < until && !self.keeper.is_closed_for_good() {
             unknown(&end);
             self.keeper.driver.sleep(&self.keeper, RELEASE_AGAIN_AFTER).await;
-            self.keeper.observe(self, Seen::GivingBack { hold, again: true });
             end = match self.keeper.engine.release(&[hold], None) {
                 Answer::Now(released) => first_end(&released),
                 Answer::Later(answer) => first_end(&answer.await),
