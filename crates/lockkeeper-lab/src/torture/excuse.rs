@@ -184,7 +184,9 @@ impl Excuses {
         let forgot = |w: &Window| w.fault.forgets() && w.from <= moment.at && w.after(self.lease) >= window.from;
         let behind = numbers && window.fault.sets_back() && self.windows.iter().any(forgot);
         let until = window.after(self.lease + TOLD + if behind { STEP } else { Duration::ZERO });
-        moment.since <= window.to && moment.at <= until
+        // Who stood still meanwhile reads only later what was granted to it by the wrong clock, and counts from when the clock was right.
+        let made = if window.fault.sets_back() { window.after(self.lease) } else { window.to };
+        moment.since <= made && moment.at <= until
     }
 
     /// An engine of class EFFICIENCY has to show what one fault can do to it: why it was too weak a try, if it did not.
