@@ -1,7 +1,8 @@
 //! The resource that the locks guard: two registers a lock, one that checks tokens and one that does not, and a log.
 //!
 //! It listens on a unix socket and answers lines: `NAME CLAIM MODE TOKEN` reads, `NAME CLAIM MODE TOKEN FENCED UNFENCED`
-//! writes from the versions read before. It answers `FENCED UNFENCED` with versions, or `-` where the token was refused.
+//! writes from the versions read before; with `-` for the second it writes the first register alone. It answers `FENCED UNFENCED` with
+//! versions, or `-` where the token was refused.
 
 use std::collections::HashMap;
 use std::io;
@@ -89,8 +90,10 @@ impl Resource {
         let mut words = line.split(' ');
         let (name, claim) = (words.next()?, words.next()?.parse::<u64>().ok()?);
         let (mode, token) = (words.next()?, words.next()?.parse::<u64>().ok()?);
-        let writes = match (words.next(), words.next()) {
-            (Some(fenced), Some(unfenced)) => Some((fenced.parse::<u64>().ok()?, unfenced.parse::<u64>().ok()?)),
+        let (fenced, unfenced) = (words.next(), words.next());
+        let late = unfenced == Some("-");
+        let writes = match (fenced, unfenced) {
+            (Some(fenced), Some(unfenced)) => Some((fenced.parse::<u64>().ok()?, if late { 0 } else { unfenced.parse::<u64>().ok()? })),
             _ => None,
         };
         let exclusive = mode == "x";
@@ -104,14 +107,18 @@ impl Resource {
         if let Some((_, unfenced)) = writes {
             record = record.number(registers.unfenced).deadline(unfenced);
         }
-        self.log.write_for(Kind::Lock, name, record.flag(Flags::YES));
+        if !late {
+            self.log.write_for(Kind::Lock, name, record.flag(Flags::YES));
+        }
         if let Some((fenced, _)) = writes {
             record = record.number(registers.fenced).deadline(fenced);
         }
         let answer = if admitted { Flags::YES.and(Flags::FENCED) } else { Flags::FENCED };
         self.log.write_for(Kind::Lock, name, record.flag(answer));
         if let Some((fenced, unfenced)) = writes {
-            registers.unfenced = unfenced + 1;
+            if !late {
+                registers.unfenced = unfenced + 1;
+            }
             if admitted {
                 registers.fenced = fenced + 1;
             }
@@ -139,6 +146,13 @@ impl Ask<'_> {
             Some((fenced, unfenced)) => format!("{name} {claim} {mode} {token} {} {unfenced}\n", fenced.unwrap_or(0)),
             None => format!("{name} {claim} {mode} {token}\n"),
         }
+    }
+
+    /// A write from this version that goes to the register which checks tokens, and to no other.
+    fn late_line(self, fenced: u64) -> String {
+        let Self { name, claim, exclusive, token } = self;
+        let mode = if exclusive { 'x' } else { 's' };
+        format!("{name} {claim} {mode} {token} {fenced} -\n")
     }
 }
 
@@ -188,7 +202,16 @@ impl Access {
 
     /// One access: a read, or a write from versions read before.
     pub(super) async fn ask(&mut self, ask: Ask<'_>, write: Option<Versions>) -> io::Result<Versions> {
-        let asked = ask.line(write);
+        self.send(&ask.line(write)).await
+    }
+
+    /// A write from a version read before by one who may have lost its lock since: to the register that checks tokens alone, for at the other
+    /// it would be the writer's own fault.
+    pub(super) async fn write_late(&mut self, ask: Ask<'_>, fenced: u64) -> io::Result<Versions> {
+        self.send(&ask.late_line(fenced)).await
+    }
+
+    async fn send(&mut self, asked: &str) -> io::Result<Versions> {
         self.write.write_all(asked.as_bytes()).await?;
         self.line.clear();
         if self.lines.read_line(&mut self.line).await? == 0 {
@@ -203,6 +226,43 @@ mod tests {
     use nix::errno::Errno;
 
     use super::*;
+    use crate::check::{self, Class};
+    use crate::history::{Role, WriterOptions};
+
+    /// What the checker finds in the log of a resource that was told these lines; `-` for one that forgot its tokens in between.
+    fn judged(lines: &[&str]) -> (Vec<String>, check::Report) {
+        let dir = tempfile::tempdir().unwrap();
+        let options = WriterOptions { role: Role::Resource, ..WriterOptions::default() };
+        let log = Writer::create(dir.path().join("resource.lkh"), options).unwrap();
+        let resource = Resource { registers: Mutex::default(), log };
+        let mut answers = Vec::new();
+        for line in lines {
+            match resource.act(line) {
+                Some(answer) => answers.push(answer.trim_end().to_owned()),
+                None => {
+                    let mut all = resource.registers.lock().unwrap();
+                    all.values_mut().for_each(|r| (r.any, r.exclusive) = (0, 0));
+                }
+            }
+        }
+        resource.log.finish().unwrap();
+        (answers, check::check_files(&[dir.path()], check::Options::default()).unwrap())
+    }
+
+    #[test]
+    fn a_late_write_goes_to_the_register_that_checks_tokens_alone_and_is_refused_once_a_greater_one_was_seen() {
+        let (answers, report) = judged(&["a 1 x 5", "a 1 x 5 0 -", "a 2 x 7", "a 1 x 5 1 -", "a 2 x 7 1 0"]);
+        assert_eq!(answers, ["0 0", "1 0", "1 0", "- 0", "2 1"]);
+        assert_eq!((report.counts.stale_rejected, report.counts.stale_accepted, report.counts.stale_accepted_unfenced), (1, 0, 0));
+        assert!(report.is_clean(), "{:?}", report.violations);
+    }
+
+    #[test]
+    fn a_late_write_that_is_accepted_after_a_greater_token_was_seen_convicts() {
+        let (answers, report) = judged(&["a 1 x 5", "a 2 x 7", "-", "a 1 x 5 0 -"]);
+        assert_eq!(answers.last().map(String::as_str), Some("1 0"));
+        assert_eq!((report.counts.stale_accepted, report.count(Class::StaleWriteAccepted)), (1, 1));
+    }
 
     #[tokio::test]
     async fn who_cannot_be_taken_in_now_ends_nothing_for_those_who_come_later() {

@@ -1,5 +1,6 @@
 //! A client of the shipped library: tasks that acquire, touch the resource, check, release, abandon, and write down everything.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,6 +18,13 @@ const PERMITS: u16 = 3;
 
 /// How long one who waits may still get it once the work is to end.
 const AFTER_THE_END: Duration = Duration::from_secs(3);
+
+/// One of so many writes is on its way until after its turn, for so long at most.
+const HANGS: u64 = 50;
+const HANGS_FOR: Duration = Duration::from_millis(50);
+
+/// The longest after a loss that its holder writes all the same.
+const LATE_MAX: Duration = Duration::from_secs(5);
 
 /// Runs until it is told to end.
 pub(super) fn run(orders: Orders, ended: Ended) -> Result<(), Failure> {
@@ -42,6 +50,10 @@ async fn work(orders: Orders, ended: Ended) -> Result<(), Failure> {
             me: Owner::new(),
             me_number: fresh_claim(),
             ended: ended.clone(),
+            socket: orders.socket.clone(),
+            last: None,
+            lost: false,
+            hangs: false,
         };
         tasks.spawn(worker.run());
     }
@@ -88,6 +100,13 @@ struct Worker {
     me: Owner,
     me_number: u64,
     ended: Ended,
+    /// Where the resource listens.
+    socket: PathBuf,
+    // Of the turn under way: the token and the version with which the writer was admitted last, whether it was told that its hold is lost,
+    // and whether its write is still on its way.
+    last: Option<(u64, u64)>,
+    lost: bool,
+    hangs: bool,
 }
 
 /// What is done with a lock.
@@ -172,7 +191,9 @@ impl Worker {
         match acquired {
             Ok((Ok(Some(grip)), claim)) => {
                 turn.claim = claim;
+                (self.last, self.lost, self.hangs) = (None, false, false);
                 self.hold(&turn, grip).await;
+                self.write_late(turn);
             }
             Ok((Ok(None), _)) => tokio::time::sleep(Duration::from_millis(1)).await,
             Ok((Err(error), _)) if error.kind() != ErrorKind::TimedOut => tokio::time::sleep(Duration::from_millis(20)).await,
@@ -294,6 +315,11 @@ impl Worker {
         if !exclusive || !self.check(turn, guard) {
             return Some(read);
         }
+        // It is on its way until after the lock was given back.
+        if self.random.below(HANGS) == 0 {
+            self.hangs = true;
+            return Some(read);
+        }
         // What was checked is true until now; the write may be on its way for longer.
         if self.random.below(200) == 0 {
             tokio::time::sleep(self.random.between(Duration::ZERO, Duration::from_millis(20))).await;
@@ -309,10 +335,31 @@ impl Worker {
             let r = r.token(token).number(number);
             if answer.0.is_some() { r.flag(Flags::YES.and(Flags::FENCED)) } else { r.flag(Flags::FENCED) }
         });
+        if let (true, Some(version)) = (exclusive, answer.0) {
+            self.last = Some((token, version));
+        }
         Some(answer)
     }
 
-    fn check(&self, turn: &Turn, guard: &Guard) -> bool {
+    /// A write that comes when its turn is over: of every second writer that was told that its lock is lost, and of those whose write was on
+    /// its way until now. Often enough somebody else has the lock by then.
+    fn write_late(&mut self, turn: Turn) {
+        let insists = self.lost && self.random.below(2) == 0;
+        let Some((token, version)) = self.last.filter(|_| self.hangs || insists) else { return };
+        // Whoever knows of its loss knows it before anybody else gets the lock: that may take a lease.
+        let longest = if self.lost { (self.recovery * 2).min(LATE_MAX) } else { HANGS_FOR };
+        let (time, socket) = (self.random.between(Duration::ZERO, longest), self.socket.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(time).await;
+            let ask = Ask { name: &turn.name, claim: turn.claim, exclusive: true, token };
+            // The resource's own log says what became of it.
+            if let Ok(mut access) = Access::open(&socket).await {
+                let _ = access.write_late(ask, version).await;
+            }
+        });
+    }
+
+    fn check(&mut self, turn: &Turn, guard: &Guard) -> bool {
         let number = fresh_claim();
         let kind = if matches!(turn.way, Way::Permits(_)) { Kind::Semaphore } else { Kind::Lock };
         let note = |what, change: &dyn Fn(Record) -> Record| {
@@ -326,6 +373,7 @@ impl Worker {
             note(What::Renewed, &|r| r.deadline(until));
         }
         note(What::Checked, &|r| if holds { r.number(number).flag(Flags::YES) } else { r.number(number) });
+        self.lost |= !holds;
         holds
     }
 }
