@@ -34,6 +34,11 @@ fn a_signal_ends_a_torture_with_its_code_a_partial_report_and_nothing_left() {
         assert_eq!(ran.code, 128 + signal as i32, "{ran:?}");
         let report = json(ran.out.trim());
         assert!(report["verdict"].is_string() && report["engine"] == "file", "{report}");
+        for key in "holds faults violations expected_violations stale_writes_rejected stale_writes_accepted recovery_ms seed client weak left_out kept"
+            .split(' ')
+        {
+            assert!(report.get(key).is_some(), "{key} is there, whatever ended it: {report}");
+        }
         assert!(clients.iter().all(|client| !is_alive(*client)) && children(pid).is_empty());
         assert_eq!(std::fs::read_dir(place.path("tmp")).unwrap().count(), 0);
     }

@@ -485,7 +485,7 @@ impl Run {
             about,
             seed: self.options.seed,
             replay: self.options.replay(self.time, [self.size.clients, self.size.tasks, self.size.names]),
-            subject: self.options.client.word(),
+            client: self.options.client.clone(),
             broken: self.broken,
             weak: self.weakness(&report, &chances),
             chances,

@@ -80,19 +80,22 @@ impl Subject {
         self.broken().map_or("file:auto", |broken| broken.url)
     }
 
-    /// The word again.
-    fn word(&self) -> Option<String> {
+    /// How reports call it. A command may hold a secret, and is not repeated.
+    fn shown(&self) -> String {
         match self {
-            Self::Shipped => None,
-            Self::Broken(name) => Some(format!("broken:{name}")),
-            Self::Exec(command) => Some(command.clone()),
+            Self::Shipped => "lockkeeper".to_owned(),
+            Self::Broken(name) => format!("broken:{name}"),
+            Self::Exec(_) => "exec".to_owned(),
         }
     }
 
-    /// What [`Subject::parse`] reads.
+    /// What [`Subject::parse`] reads, with a word for a command.
     fn argument(&self) -> Option<String> {
-        let word = self.word()?;
-        Some(if let Self::Exec(_) = self { format!("exec:{word}") } else { word })
+        match self {
+            Self::Shipped => None,
+            Self::Broken(_) => Some(self.shown()),
+            Self::Exec(_) => Some("exec:COMMAND".to_owned()),
+        }
     }
 
     fn broken(&self) -> Option<&'static broken::Broken> {
@@ -164,13 +167,13 @@ pub struct Options {
 }
 
 impl Options {
-    /// The command that plays the same schedule again. A URL that was given may hold a secret, and is not repeated.
+    /// The command that plays the same schedule again. A URL or a command that was given may hold a secret, and is not repeated.
     fn replay(&self, time: Duration, [clients, tasks, names]: [u32; 3]) -> String {
         let mut words = vec!["lockkeeper".to_owned(), "torture".to_owned()];
         let ours = self.url.split('?').next().is_some_and(|start| start.ends_with(":auto"));
         words.push(if ours { (self.quote)(&self.url) } else { "URL".to_owned() });
         if let Some(client) = self.client.argument() {
-            words.extend(["--client".to_owned(), (self.quote)(&client)]);
+            words.extend(["--client".to_owned(), client]);
         }
         let seconds = time.as_secs_f64();
         words.push(format!("--seconds {seconds} --clients {clients} --tasks {tasks} --names {names}"));
@@ -219,8 +222,8 @@ mod tests {
         let same = "--seconds 2.5 --clients 3 --tasks 1 --names 2";
         assert_eq!(run("redis:auto", "lockkeeper", &[]), format!("lockkeeper torture redis:auto {same} --replay 7"));
         assert_eq!(
-            run("redis:auto?durable=true", "exec:./my lock", &["flush", "stop-client"]),
-            format!("lockkeeper torture 'redis:auto?durable=true' --client 'exec:./my lock' {same} --faults flush,stop-client --replay 7")
+            run("redis:auto?durable=true", "exec:PASS=secret ./lock", &["flush", "stop-client"]),
+            format!("lockkeeper torture 'redis:auto?durable=true' --client exec:COMMAND {same} --faults flush,stop-client --replay 7")
         );
         assert_eq!(run("redis://:secret@h", "lockkeeper", &["none"]), format!("lockkeeper torture URL {same} --faults none --replay 7"));
     }

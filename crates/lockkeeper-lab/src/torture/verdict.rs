@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::Conviction;
 use super::arena::About;
 use super::broken::Broken;
 use super::chances::Chances;
@@ -16,6 +15,7 @@ use super::excuse::Excuses;
 use super::liveness::LIVENESS;
 use super::picture::Told;
 use super::starvation::STARVATION;
+use super::{Conviction, Subject};
 use crate::check::{Class, Counts, Report};
 
 /// The last line, its keys in the order of docs/json.md.
@@ -37,15 +37,26 @@ struct Object<'a> {
     judged_spans: u64,
     leases_ended: u64,
     loss_late_ms: f64,
+    client: &'a str,
+    weak: Option<&'a str>,
+    left_out: &'a [String],
+    kept: Option<String>,
 }
 
 /// What was found of one class.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Found {
-    pub(super) class: &'static str,
-    pub(super) count: u64,
-    /// The first one, in a sentence.
-    pub(super) first: Option<String>,
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Found {
+    class: &'static str,
+    count: u64,
+    /// The first that is described, in a sentence.
+    first: Option<String>,
+    /// When that was, or else the first one: seconds after the first event.
+    at_s: Option<f64>,
+}
+
+/// From the first event to that moment, to the millisecond.
+fn seconds(start: u64, at: u64) -> f64 {
+    (at.saturating_sub(start) / 1_000_000) as f64 / 1e3
 }
 
 #[derive(Serialize)]
@@ -67,8 +78,8 @@ pub(super) struct Outcome {
     pub(super) seed: u64,
     /// The command that plays the same schedule again.
     pub(super) replay: String,
-    /// Whose lock, if it is not this library's.
-    pub(super) subject: Option<String>,
+    /// Whose lock.
+    pub(super) client: Subject,
     pub(super) broken: Option<&'static Broken>,
     pub(super) faults: BTreeMap<&'static str, u64>,
     pub(super) left_out: Vec<String>,
@@ -101,9 +112,12 @@ impl Verdict {
         }
         for class in [LIVENESS, STARVATION, COST, CRASH] {
             for (all, fine) in [(&mut expected, true), (&mut violations, false)] {
-                let mut found = of.convictions.iter().filter(|c| c.class == class && excuses.expects_conviction(c) == fine);
+                let found = of.convictions.iter().filter(|c| c.class == class && excuses.expects_conviction(c) == fine);
                 let count = found.clone().count() as u64;
-                all.extend(found.next().map(|first| Found { class, count, first: Some(first.sentence.clone()) }));
+                all.extend(found.min_by_key(|c| c.at).map(|c| {
+                    let (first, at_s) = (Some(c.sentence.clone()), Some(seconds(of.report.span.0, c.at)));
+                    Found { class, count, first, at_s }
+                }));
             }
         }
         Self { of, violations, expected, kept: None }
@@ -121,7 +135,7 @@ impl Verdict {
         let others = self.of.convictions.iter().map(|c| (c.class, c.at, c.sentence.as_str()));
         let own = checked.chain(others).filter(|(class, ..)| classes.contains(class));
         let (class, at, sentence) = own.min_by_key(|(class, at, _)| (classes.iter().position(|c| c == class), *at))?;
-        Some((class, at.saturating_sub(self.of.report.span.0) as f64 / 1e9, sentence))
+        Some((class, seconds(self.of.report.span.0, at), sentence))
     }
 
     pub(super) fn has_violations(&self) -> bool {
@@ -132,10 +146,15 @@ impl Verdict {
         Self { kept: Some(dir), ..self }
     }
 
+    /// Why nothing could be learnt, where nothing was found.
+    fn weak(&self) -> Option<&str> {
+        self.of.weak.as_deref().filter(|_| !self.has_violations())
+    }
+
     fn word(&self) -> &'static str {
         if self.has_violations() {
             "violations"
-        } else if self.of.report.counts.holds == 0 || self.of.weak.is_some() {
+        } else if self.weak().is_some() {
             "too-weak"
         } else {
             "clean"
@@ -170,6 +189,10 @@ impl Verdict {
             judged_spans: self.of.chances.judged,
             leases_ended: self.of.chances.ended,
             loss_late_ms: self.of.report.counts.loss_late_max_ns as f64 / 1e6,
+            client: &self.of.client.shown(),
+            weak: self.weak(),
+            left_out: &self.of.left_out,
+            kept: self.kept.as_ref().map(|dir| dir.display().to_string()),
         };
         // Numbers and plain words: there is nothing that could not be written.
         serde_json::to_string(&object).unwrap_or_default()
@@ -179,8 +202,9 @@ impl Verdict {
         let counts = &self.of.report.counts;
         let faults: u64 = self.of.faults.values().sum();
         let (engine, class) = (self.of.about.engine, self.of.about.class);
-        if let Some(subject) = &self.of.subject {
-            write!(out, "{subject} on ")?;
+        let ours = self.of.client == Subject::Shipped;
+        if !ours {
+            write!(out, "{} on ", self.of.client.shown())?;
         }
         writeln!(out, "{engine}, class {class}: {} holds checked under {faults} faults, seed {}", counts.holds, self.of.seed)?;
         for (fault, times) in &self.of.faults {
@@ -219,8 +243,9 @@ impl Verdict {
             )?;
         }
         for (found, how) in [(&self.expected, "expected"), (&self.violations, "NOT expected")] {
-            for Found { class, count, first } in found {
-                writeln!(out, "  {how}: {class} × {count}: {}", first.as_deref().unwrap_or_default())?;
+            for Found { class, count, first, at_s } in found {
+                let at = at_s.map_or(String::new(), |at| format!(" at +{at:.3} s"));
+                writeln!(out, "  {how}: {class} × {count}{at}: {}", first.as_deref().unwrap_or("not described"))?;
             }
         }
         writeln!(out, "  the same schedule: {}", self.of.replay)?;
@@ -231,11 +256,11 @@ impl Verdict {
             let what = self.of.broken.map_or("", |b| b.what);
             writeln!(out, "convicted of {class}: {what}\n  at +{seconds:.3} s: {sentence}")?;
         }
-        match (self.word(), &self.of.weak) {
-            ("violations", _) if self.of.subject.is_some() => writeln!(out, "VIOLATIONS"),
-            ("violations", _) => writeln!(out, "VIOLATIONS beyond what its class allows"),
-            (_, Some(why)) => writeln!(out, "too weak to say: {why}"),
-            _ => writeln!(out, "clean: nothing beyond what its class allows"),
+        match self.weak() {
+            _ if self.has_violations() && !ours => writeln!(out, "VIOLATIONS"),
+            _ if self.has_violations() => writeln!(out, "VIOLATIONS beyond what its class allows"),
+            Some(why) => writeln!(out, "too weak to say: {why}"),
+            None => writeln!(out, "clean: nothing beyond what its class allows"),
         }
     }
 }
@@ -243,10 +268,16 @@ impl Verdict {
 /// Those of one class that were expected, and those that were not; also those that are not described any more.
 fn divide(class: Class, count: u64, report: &Report, excuses: &Excuses) -> (Option<Found>, Option<Found>) {
     let described = || report.violations.iter().filter(|v| v.class == class);
-    let bad = report.moments.get(&class).map_or(0, |all| all.iter().filter(|moment| !excuses.expects_at(class, **moment)).count() as u64);
+    let moments = |expected: bool| {
+        let all = report.moments.get(&class).into_iter().flatten();
+        all.filter(move |moment| excuses.expects_at(class, **moment) == expected).map(|moment| moment.at)
+    };
+    let bad = moments(false).count() as u64;
     let found = |count: u64, expected: bool| {
-        let first = described().find(|v| excuses.expects(v) == expected).map(|v| v.sentence.clone());
-        (count > 0).then(|| Found { class: class.as_str(), count, first })
+        let first = described().filter(|v| excuses.expects(v) == expected).min_by_key(|v| v.at);
+        let at = first.map(|v| v.at).or_else(|| moments(expected).min());
+        let at_s = at.map(|at| seconds(report.span.0, at));
+        (count > 0).then(|| Found { class: class.as_str(), count, first: first.map(|v| v.sentence.clone()), at_s })
     };
     (found(count - bad, true), found(bad, false))
 }
@@ -264,10 +295,59 @@ mod tests {
         let mut excuses = Excuses::new(false, Duration::ZERO, Late::never());
         excuses.blind_from(30);
         let (expected, bad) = divide(Class::Overlap, 3, &report, &excuses);
-        assert_eq!([expected, bad].map(|found| found.map(|f| (f.count, f.first))), [Some((1, None)), Some((2, None))]);
+        let found = [expected, bad].map(|found| found.map(|f| (f.count, f.first, f.at_s)));
+        assert_eq!(found, [Some((1, None, Some(0.0))), Some((2, None, Some(0.0)))]);
+    }
+
+    #[test]
+    fn the_last_line_has_engine_verdict_holds_faults_violations_stale_writes_recovery_seed_client_weak_left_out_and_kept() {
+        let found =
+            Conviction { class: CRASH, name: String::new(), at: 3_250_000_000, until: 4_000_000_000, sentence: "it ended".to_owned() };
+        let line = |verdict: &Verdict| serde_json::from_str::<serde_json::Value>(&verdict.json()).unwrap();
+        let recovery = serde_json::json!({"p50": null, "max": null, "promised": null});
+        let mut told = of(vec![found]);
+        told.client = Subject::Exec("PASSWORD=secret ./lock".to_owned());
+        told.report.counts.holds = 7;
+        told.report.span = (1_000_000_000, 9_000_000_000);
+        told.left_out = vec!["clock-slow: no compiler".to_owned()];
+        let convicted = judged(told).kept_in(PathBuf::from("/somewhere"));
+        let violations = serde_json::json!([{"class": "crash", "count": 1, "first": "it ended", "at_s": 2.25}]);
+        for (key, value) in [
+            ("engine", serde_json::json!("file")),
+            ("verdict", serde_json::json!("violations")),
+            ("holds", serde_json::json!(7)),
+            ("faults", serde_json::json!({"reset": 2})),
+            ("violations", violations),
+            ("expected_violations", serde_json::json!([])),
+            ("stale_writes_rejected", serde_json::json!(0)),
+            ("stale_writes_accepted", serde_json::json!(0)),
+            ("recovery_ms", recovery),
+            ("seed", serde_json::json!(1)),
+            ("client", serde_json::json!("exec")),
+            ("weak", serde_json::json!(null)),
+            ("left_out", serde_json::json!(["clock-slow: no compiler"])),
+            ("kept", serde_json::json!("/somewhere")),
+        ] {
+            assert_eq!(line(&convicted).get(key), Some(&value), "{key}");
+        }
+        let weak = line(&verdict(Vec::new()));
+        assert_eq!([&weak["verdict"], &weak["weak"], &weak["client"]], ["too-weak", "nothing was held", "lockkeeper"]);
+        assert_eq!([&weak["kept"], &weak["left_out"]], [&serde_json::json!(null), &serde_json::json!([])]);
+        let mut text = Vec::new();
+        convicted.print(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap() + &convicted.json();
+        assert!(text.contains("exec on file") && text.contains("crash × 1 at +2.250 s: it ended") && !text.contains("secret"), "{text}");
     }
 
     fn verdict(convictions: Vec<Conviction>) -> Verdict {
+        judged(of(convictions))
+    }
+
+    fn judged(outcome: Outcome) -> Verdict {
+        Verdict::new(outcome, &Excuses::new(false, Duration::ZERO, Late::never()))
+    }
+
+    fn of(convictions: Vec<Conviction>) -> Outcome {
         let about = About {
             engine: "file",
             class: lockkeeper::Class::Fenced,
@@ -276,21 +356,20 @@ mod tests {
             fair: false,
             fair_permits: false,
         };
-        let outcome = Outcome {
+        Outcome {
             about,
             seed: 1,
             replay: "lockkeeper torture".to_owned(),
-            subject: None,
+            client: Subject::Shipped,
             broken: None,
-            faults: BTreeMap::new(),
+            faults: BTreeMap::from([("reset", 2)]),
             left_out: Vec::new(),
             report: Report::default(),
             convictions,
             passed: (0, None),
             chances: Chances::default(),
             weak: Some("nothing was held".to_owned()),
-        };
-        Verdict::new(outcome, &Excuses::new(false, Duration::ZERO, Late::never()))
+        }
     }
 
     #[test]
@@ -302,7 +381,7 @@ mod tests {
             convicted.print(&mut text).unwrap();
             let text = String::from_utf8(text).unwrap();
             assert_eq!((convicted.word(), convicted.exit_code()), ("violations", 1));
-            assert!(text.contains(&format!("NOT expected: {class} × 1: it is wrong")) && text.contains("VIOLATIONS"), "{text}");
+            assert!(text.contains(&format!("NOT expected: {class} × 1 at +0.000 s: it is wrong")) && text.contains("VIOLATIONS"), "{text}");
         }
         assert_eq!((verdict(Vec::new()).word(), verdict(Vec::new()).exit_code()), ("too-weak", 2));
     }
