@@ -1,30 +1,28 @@
 //! Runs a torture: starts everybody, carries the schedule out, stops everybody, and has it judged.
 
-use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::arena::{self, Arena, Mended};
+use super::arena;
 use super::background::Background;
 use super::broken::Broken;
 use super::chances::{Chances, Tally};
-use super::cost::{self, Sample};
-use super::crew::{self, CRASH, Crew, Fate};
+use super::cost;
+use super::crew::{self, CRASH};
 use super::excuse::Excuses;
-use super::fault::{ANYWHERE, CROWD, Fault, Hits, KILL, ON_REQUEST, STARVE, STOP};
+use super::fault::{ANYWHERE, CROWD, Fault, KILL, ON_REQUEST};
+use super::harm::Harm;
 use super::liveness::{LIVENESS, SLACK};
 use super::nemesis::{self, Pace, Planned};
-use super::orders::Orders;
 use super::pulse::Pulse;
+use super::stage::{Size, Stage};
 use super::starvation::Fair;
 use super::timetable::{Step, Timetable};
 use super::verdict::{Outcome, Verdict};
 use super::waiting::{self, Waited};
-use super::{Conviction, Options, Subject, picture, resource};
+use super::{Options, Subject, picture, resource, say};
 use crate::check;
-use crate::history::{Record, Role, What, Writer, WriterOptions};
+use crate::history::{Role, Writer, WriterOptions};
 use crate::interrupt;
 
 /// How many descriptions of a class are kept, so that each can be held against the faults of its moment.
@@ -35,9 +33,6 @@ const WITHDRAW: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(700);
 /// How often clients are looked after.
 const LOOK_AFTER_CLIENTS: Duration = Duration::from_millis(20);
-/// Clients of a crowd are numbered from here on, and this many.
-const CROWD_FROM: u32 = 1_000;
-const CROWD_SIZE: u32 = 8;
 
 /// Runs it. Answers the exit code: 0 clean, 1 violations beyond the printed class, 2 too weak to say, 128 and the signal's
 /// number after a signal.
@@ -53,17 +48,9 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<u8, (u8, String)> {
     let _ = if options.json { writeln!(out, "{}", verdict.json()) } else { verdict.print(out) }.and_then(|()| out.flush());
     // A picture that cannot be drawn takes nothing of the verdict away.
     if let Err(text) = run.draw(&verdict) {
-        run.say(&text);
+        say(&text);
     }
     Ok(interrupt::caught().map_or(verdict.exit_code(), |signal| u8::try_from(128 + signal).unwrap_or(130)))
-}
-
-/// How many of each there are.
-#[derive(Clone, Copy)]
-struct Size {
-    clients: u32,
-    tasks: u32,
-    names: u32,
 }
 
 impl Size {
@@ -83,28 +70,14 @@ struct Run {
     size: Size,
     time: Duration,
     broken: Option<&'static Broken>,
-    /// What hand-offs cost: sampled where a span begins and where it ends.
-    samples: Vec<(Sample, Sample)>,
     plan: Vec<Planned>,
     /// Faults of the plan for which no time was left.
     left_out: usize,
-    // Clients end before their servers.
-    crew: Crew,
-    arena: Box<dyn Arena>,
-    started: u32,
+    stage: Stage,
+    harm: Harm,
     nemesis: Writer,
     resource: Writer,
-    happened: BTreeMap<&'static str, u64>,
     looked: Instant,
-    excuses: Excuses,
-    starving: Arc<AtomicBool>,
-    /// How long the longest fault lasted until it was mended.
-    longest: Duration,
-    /// When what is tortured was seen to be there, and why it is gone.
-    there: u64,
-    gone: Option<String>,
-    /// Of clients that ended otherwise than they were told to.
-    crashes: Vec<Conviction>,
     pulse: Pulse,
     scratch: tempfile::TempDir,
     _background: Background,
@@ -157,27 +130,19 @@ impl Run {
         let excuses = Excuses::new(late, about.recovery, pulse.late()).tries_stand(tries_stand).in_order(about.fair);
         let excuses = if plan.is_empty() { excuses.undisturbed() } else { excuses };
         let excuses = if options.client == Subject::Shipped { excuses } else { excuses.of_others() };
+        let dir = scratch.path().to_owned();
         Ok(Self {
             options: options.clone(),
             size,
             time,
             broken,
-            samples: Vec::new(),
             plan,
             left_out: 0,
-            crew: Crew::default(),
-            arena,
-            started: 0,
+            stage: Stage::new(options.client.clone(), options.seed, size, dir, arena, nemesis.clone()),
+            harm: Harm::new(nemesis.clone(), excuses),
             nemesis,
             resource: log,
-            happened: BTreeMap::new(),
             looked: Instant::now(),
-            excuses,
-            starving: Arc::default(),
-            longest: Duration::ZERO,
-            there: Writer::now(),
-            gone: None,
-            crashes: Vec::new(),
             pulse,
             scratch,
             _background: background,
@@ -185,42 +150,25 @@ impl Run {
     }
 
     fn go(&mut self) {
-        for number in 0..self.size.clients {
-            self.start(number);
-        }
         let mut table = Timetable::new(std::mem::take(&mut self.plan), self.time);
         let began = Instant::now();
-        self.sample(0);
-        let mut open: Vec<(Planned, u64, Instant)> = Vec::new();
+        self.stage.begin();
         while let Some(due) = table.due() {
             if !self.wait_until(began, due) {
                 break;
             }
             match table.take(began.elapsed()) {
-                Some(Step::Begin(planned)) => {
-                    let target = self.target(&planned);
-                    self.begin(&planned, target);
-                    open.push((planned, target, Instant::now()));
-                }
-                Some(Step::End(planned)) => {
-                    let Some(at) = open.iter().position(|(p, ..)| *p == planned) else { continue };
-                    let (_, target, since) = open.swap_remove(at);
-                    self.end(&planned, target);
-                    self.longest = self.longest.max(since.elapsed());
-                }
+                Some(Step::Begin(planned)) => self.harm.begin(planned, &mut self.stage),
+                Some(Step::End(planned)) => self.harm.end(&planned, &mut self.stage),
                 None => break,
             }
         }
         self.left_out = table.left_out();
-        // An interrupt leaves nothing stopped, held or starved.
-        for (planned, target, since) in open {
-            self.end(&planned, target);
-            self.longest = self.longest.max(since.elapsed());
-        }
         if self.wait_until(began, self.time) {
-            let there = self.arena.there();
-            self.look(there, |arena| arena.lost_at_the_end());
+            self.stage.look_at_the_end();
         }
+        // An interrupt leaves nothing stopped, held or starved.
+        self.harm.end_all(&mut self.stage);
         self.finish();
     }
 
@@ -230,8 +178,10 @@ impl Run {
             if interrupt::caught().is_some() {
                 return false;
             }
-            self.notice_ends();
-            if self.is_lost() {
+            self.stage.notice_ends();
+            self.harm.look(&mut self.stage);
+            let returns = self.harm.is_under_way(KILL);
+            if self.stage.is_lost() || self.stage.is_deserted(returns) || self.harm.is_for_good() {
                 return false;
             }
             if self.looked.elapsed() > LOOK_EVERY && self.is_convicted() {
@@ -242,7 +192,7 @@ impl Run {
                 return true;
             }
             if self.options.progress && std::io::stderr().is_terminal() {
-                let faults: u64 = self.happened.values().sum();
+                let faults: u64 = self.harm.happened().values().sum();
                 eprint!("\r\x1b[K{:>5.1} s of {:.0} s, {faults} faults", began.elapsed().as_secs_f64(), self.time.as_secs_f64());
             }
             std::thread::sleep(left.min(LOOK_AFTER_CLIENTS));
@@ -263,190 +213,45 @@ impl Run {
 
     /// What the histories say, as far as they are written.
     fn findings(&self) -> Result<(check::Report, Waited, Chances), check::CheckError> {
-        let recovery = self.arena.about().recovery;
+        let recovery = self.stage.arena.about().recovery;
+        let longest = self.harm.longest();
         let options = check::Options {
             recovery: Some(recovery),
             recovery_slack: SLACK,
             late: self.pulse.late(),
-            linger: self.arena.linger() + self.longest,
-            withdraw: self.longest + WITHDRAW,
-            allow: self.excuses.always(),
+            linger: self.stage.arena.linger() + longest,
+            withdraw: longest + WITHDRAW,
+            allow: self.harm.excuses().always(),
             lease: recovery,
             details: DETAILS,
             ..check::Options::default()
         };
         let dir = self.scratch.path();
         let report = check::check_files(&[dir], options)?;
-        let mut tally = Tally::new(recovery, self.excuses.of_holds());
+        let mut tally = Tally::new(recovery, self.harm.excuses().of_holds());
         let mut waited = waiting::judge(recovery, self.fair(), &self.pulse, dir, &mut tally)?;
-        if self.happened.contains_key(CROWD) {
-            waited.convictions.extend(cost::judge(&self.samples, dir)?);
+        if self.harm.happened().contains_key(CROWD) {
+            waited.convictions.extend(cost::judge(self.stage.samples(), dir)?);
         }
-        waited.convictions.extend_from_slice(&self.crashes);
+        waited.convictions.extend_from_slice(self.stage.crashes());
         // What a busy machine is forgiven is not asked here: it makes a run no weaker than the schedule was.
         let chances = tally.finish(|since, until| {
-            Duration::from_nanos(until.saturating_sub(since)) > recovery + SLACK && !self.excuses.expects_wait(since, until)
+            Duration::from_nanos(until.saturating_sub(since)) > recovery + SLACK && !self.harm.excuses().expects_wait(since, until)
         });
         Ok((report, waited, chances))
     }
 
     /// How many may pass one who waits, where a line keeps the order.
     fn fair(&self) -> Fair {
-        let (about, ours) = (self.arena.about(), self.options.client == Subject::Shipped);
+        let (about, ours) = (self.stage.arena.about(), self.options.client == Subject::Shipped);
         Fair::among(self.size.clients, self.size.tasks, ours, [about.fair, about.fair_permits])
     }
 
-    /// Starts a client, or a killed one again under a new history.
-    fn start(&mut self, number: u32) {
-        if let Err(error) = self.try_start(number) {
-            self.say(&format!("{} cannot be started: {error}", label(number)));
-        }
-    }
-
-    fn try_start(&mut self, number: u32) -> Result<(), String> {
-        let start = self.started;
-        self.started += 1;
-        let orders = Orders {
-            subject: self.options.client.clone(),
-            url: self.arena.url(number)?,
-            history: self.scratch.path().join(format!("client-{number}-{start}.lkh")),
-            socket: self.scratch.path().join("resource"),
-            label: label(number),
-            tasks: self.size.tasks,
-            names: self.size.names,
-            seed: self.options.seed.wrapping_add(u64::from(start) << 20),
-            recovery: self.arena.about().recovery,
-        };
-        self.crew.start(number, &orders, self.arena.home(number)?)
-    }
-
-    fn target(&self, planned: &Planned) -> u64 {
-        if matches!(planned.fault.hits, Hits::Client | Hits::Link) { self.crew.pid(planned.client) } else { 0 }
-    }
-
-    fn begin(&mut self, planned: &Planned, target: u64) {
-        let fault = planned.fault;
-        // Written before the kill: the holder's interval ends here at the latest.
-        let what = if fault.name == KILL { What::Kill } else { What::FaultBegin };
-        self.nemesis.write_text(fault.name, Record::new(what).number(target));
-        self.excuses.begin(fault, Writer::now());
-        let done = match fault.name {
-            STOP => self.crew.stop(planned.client, true),
-            KILL => self.crew.kill(planned.client).inspect(|()| self.nemesis.write(Record::new(What::Exit).number(target))),
-            STARVE => starve(&self.starving),
-            CROWD => {
-                (CROWD_FROM..CROWD_FROM + CROWD_SIZE).for_each(|number| self.start(number));
-                self.sample(CROWD_SIZE);
-                Ok(())
-            }
-            name => self.arena.strike(name, planned.client),
-        };
-        match done {
-            Ok(()) => *self.happened.entry(fault.name).or_default() += 1,
-            Err(text) => {
-                self.excuses.failed(fault);
-                self.say(&format!("{}: {text}", fault.name));
-            }
-        }
-    }
-
-    /// `target` is the process that was hit when it began; another may have taken its place.
-    fn end(&mut self, planned: &Planned, target: u64) {
-        let fault = planned.fault;
-        let done = match fault.name {
-            STOP => self.crew.stop(planned.client, false).map(|()| Mended::Ended),
-            KILL => {
-                self.start(planned.client);
-                Ok(Mended::Ended)
-            }
-            STARVE => {
-                self.starving.store(false, Ordering::Release);
-                Ok(Mended::Ended)
-            }
-            CROWD => {
-                self.sample(0);
-                self.dismiss(&(CROWD_FROM..CROWD_FROM + CROWD_SIZE).collect::<Vec<_>>());
-                Ok(Mended::Ended)
-            }
-            name => self.arena.mend(name, planned.client),
-        };
-        match done {
-            Ok(Mended::Ended) => {}
-            Ok(Mended::HitNobody(why)) => {
-                self.excuses.failed(fault);
-                if let Some(count) = self.happened.get_mut(fault.name) {
-                    *count = count.saturating_sub(1);
-                }
-                self.happened.retain(|_, count| *count > 0);
-                self.say(&format!("{} is not counted: {why}", fault.name));
-            }
-            Err(text) => self.say(&format!("{}: {text}", fault.name)),
-        }
-        self.excuses.end(fault, Writer::now());
-        if fault.name != KILL {
-            self.nemesis.write_text(fault.name, Record::new(What::FaultEnd).number(target));
-        }
-    }
-
-    /// Whether what is tortured has gone for good: then there is nothing more to learn.
-    fn is_lost(&mut self) -> bool {
-        let there = self.arena.there();
-        self.look(there, |arena| arena.lost())
-    }
-
-    fn look(&mut self, there: u64, lost: fn(&mut dyn Arena) -> Option<String>) -> bool {
-        if self.gone.is_none() {
-            match lost(&mut *self.arena) {
-                None => self.there = there,
-                Some(why) => {
-                    self.say(&format!("{why}; this torture ends here"));
-                    self.gone = Some(why);
-                }
-            }
-        }
-        self.gone.is_some()
-    }
-
-    /// Convicts clients that ended by themselves. Whether their locks went with them is for the checker, which hears of it now.
-    fn notice_ends(&mut self) {
-        for (number, pid, how) in self.crew.ended() {
-            self.convict(number, pid, &how);
-        }
-    }
-
-    fn convict(&mut self, number: u32, pid: u64, fate: &Fate) {
-        self.nemesis.write(Record::new(What::Exit).number(pid));
-        let sentence = format!("{} (process {pid}) {}", label(number), fate.how);
-        self.say(&sentence);
-        if fate.no_room {
-            self.gone.get_or_insert(sentence);
-            return;
-        }
-        let at = Writer::now();
-        self.crashes.push(Conviction { class: CRASH, name: String::new(), at, until: at, sentence });
-    }
-
-    /// Lets clients finish, and makes those finish who do not.
-    fn dismiss(&mut self, numbers: &[u32]) {
-        self.notice_ends();
-        numbers.iter().for_each(|number| self.crew.dismiss(*number));
-        let nemesis = &self.nemesis;
-        let mut before_kill = |pid| nemesis.write_text(KILL, Record::new(What::Kill).number(pid));
-        let ended = self.crew.wait(numbers, &mut before_kill);
-        for (number, pid, how) in ended {
-            match how {
-                Ok(()) => self.nemesis.write(Record::new(What::Exit).number(pid)),
-                Err(how) => self.convict(number, pid, &how),
-            }
-        }
-    }
-
     fn finish(&mut self) {
-        self.starving.store(false, Ordering::Release);
-        self.dismiss(&self.crew.numbers());
+        self.stage.finish();
         for log in [&self.nemesis, &self.resource] {
             if let Err(error) = log.finish() {
-                self.say(&format!("a history could not be ended: {error}"));
+                say(&format!("a history could not be ended: {error}"));
             }
         }
         if self.options.progress && std::io::stderr().is_terminal() {
@@ -454,32 +259,19 @@ impl Run {
         }
     }
 
-    /// A span ends here, and the next one begins, with so many clients more.
-    fn sample(&mut self, more: u32) {
-        let Some(calls) = self.arena.calls() else { return };
-        let sample = Sample { at: Writer::now(), calls, tasks: (self.size.clients + more) * self.size.tasks };
-        if let Some((_, end)) = self.samples.last_mut() {
-            (end.at, end.calls) = (sample.at, sample.calls);
-        }
-        self.samples.push((sample, sample));
-    }
-
-    fn say(&self, text: &str) {
-        eprintln!("lockkeeper: torture: {text}");
-    }
-
     fn judge(&mut self) -> Result<Verdict, String> {
-        let about = self.arena.about();
+        let about = self.stage.arena.about();
         let (report, Waited { mut convictions, passed_most }, chances) = self.findings().map_err(|e| {
             self.scratch.disable_cleanup(true);
             format!("{e}; histories kept in {}", self.scratch.path().display())
         })?;
-        let gone = self.gone.as_ref().map(|_| self.there);
-        if let Some(at) = report.blind_from.into_iter().chain(gone).min() {
-            self.excuses.blind_from(at);
-            // Who was owed the lock from just before on was not owed it for long enough.
+        let gone = self.stage.gone().map(|(at, _)| at);
+        let stuck = self.harm.stuck().map(|(at, _)| at);
+        if let Some(at) = report.blind_from.into_iter().chain(gone).chain(stuck).min() {
+            self.harm.blind_from(at);
+            // Who was owed the lock from just before on was not owed it for long enough. A crash is nobody else's doing.
             let bound = u64::try_from((about.recovery + SLACK).as_nanos()).unwrap_or(u64::MAX);
-            convictions.retain(|c| c.at.saturating_add(if c.class == LIVENESS { bound } else { 0 }) < at);
+            convictions.retain(|c| c.class == CRASH || c.at.saturating_add(if c.class == LIVENESS { bound } else { 0 }) < at);
         }
         let outcome = Outcome {
             about,
@@ -489,13 +281,13 @@ impl Run {
             broken: self.broken,
             weak: self.weakness(&report, &chances),
             chances,
-            faults: std::mem::take(&mut self.happened),
+            faults: self.harm.happened().clone(),
             left_out: self.left_out(),
             report,
             convictions,
             passed: (passed_most, self.fair().shown()),
         };
-        let verdict = Verdict::new(outcome, &self.excuses);
+        let verdict = Verdict::new(outcome, self.harm.excuses());
         if !verdict.has_violations() {
             return Ok(verdict);
         }
@@ -505,11 +297,11 @@ impl Run {
 
     fn left_out(&self) -> Vec<String> {
         let late = || format!("{} faults at the end of the schedule: what came before took longer than planned", self.left_out);
-        self.arena.left_out().into_iter().chain((self.left_out > 0).then(late)).collect()
+        self.stage.arena.left_out().into_iter().chain((self.left_out > 0).then(late)).collect()
     }
 
     fn draw(&self, verdict: &Verdict) -> Result<(), String> {
-        let (histories, told) = ([self.scratch.path()], verdict.told(self.arena.about().engine, &self.excuses));
+        let (histories, told) = ([self.scratch.path()], verdict.told(self.stage.arena.about().engine, self.harm.excuses()));
         if let Some(path) = &self.options.report {
             (self.options.write)(path, &picture::page(&histories, &told).map_err(|e| e.to_string())?)?;
         }
@@ -524,7 +316,8 @@ impl Run {
         if report.blind_from.is_some() {
             return Some("a history ended early, for want of room; what came after that is not judged".to_owned());
         }
-        if let Some(why) = &self.gone {
+        let stuck = self.harm.stuck().map(|(_, why)| why);
+        if let Some(why) = self.stage.gone().map(|(_, why)| why.to_owned()).or(stuck) {
             return Some(format!("{why}; what came after that is not judged"));
         }
         let wanted = !self.options.faults.iter().any(|f| f == "none");
@@ -535,10 +328,10 @@ impl Run {
             // It is known to be wrong: that nothing was seen says nothing about anybody.
             return Some(format!("what is wrong with broken:{} was not seen", broken.name));
         }
-        if wanted && self.happened.is_empty() {
+        if wanted && self.harm.happened().is_empty() {
             return Some("no fault happened".to_owned());
         }
-        let (about, shipped) = (self.arena.about(), self.options.client == Subject::Shipped);
+        let (about, shipped) = (self.stage.arena.about(), self.options.client == Subject::Shipped);
         // Only our recorder writes down that a lease ended.
         let chances = Chances { stops: if about.leases && shipped { chances.stops } else { 0 }, ..*chances };
         if let Some(why) = chances.missing(Duration::from_nanos(report.span.1.saturating_sub(report.span.0)), about.recovery) {
@@ -546,7 +339,7 @@ impl Run {
         }
         // Others' locks have no class of ours to show.
         let class = about.class;
-        if self.options.client == Subject::Shipped { self.excuses.not_shown(class, &report.violations) } else { None }
+        if self.options.client == Subject::Shipped { self.harm.excuses().not_shown(class, &report.violations) } else { None }
     }
 }
 
@@ -569,25 +362,4 @@ fn choose(wanted: &[String], known: &[Fault], left_out: &[String]) -> Result<Vec
         chosen.extend(known.iter().filter(|k| !ON_REQUEST.contains(&k.name)));
     }
     Ok(chosen)
-}
-
-/// Two threads a processor that do nothing but take time.
-fn starve(on: &Arc<AtomicBool>) -> Result<(), String> {
-    on.store(true, Ordering::Release);
-    let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    for _ in 0..processors * 2 {
-        let on = on.clone();
-        let spin = move || {
-            while on.load(Ordering::Acquire) {
-                std::hint::spin_loop();
-            }
-        };
-        std::thread::Builder::new().spawn(spin).map_err(|e| e.to_string())?;
-    }
-    Ok(())
-}
-
-/// What a client is called.
-fn label(number: u32) -> String {
-    if number < CROWD_FROM { format!("client {number}") } else { format!("crowd {}", number - CROWD_FROM) }
 }

@@ -73,9 +73,13 @@ impl Crew {
         Ok(())
     }
 
-    /// Its process; 0 when it is gone.
-    pub(super) fn pid(&self, number: u32) -> u64 {
-        self.members.get(&number).map_or(0, |m| u64::from(m.child.id()))
+    /// Its process, if it runs.
+    pub(super) fn running(&mut self, number: u32) -> Result<u64, String> {
+        let member = self.members.get_mut(&number).ok_or("the client is gone")?;
+        match member.child.try_wait() {
+            Ok(None) => Ok(u64::from(member.child.id())),
+            _ => Err("the client has ended".to_owned()),
+        }
     }
 
     /// Who is there.
@@ -83,11 +87,16 @@ impl Crew {
         self.members.keys().copied().collect()
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
     /// Stops it as it stands, or lets it go on.
     pub(super) fn stop(&mut self, number: u32, stop: bool) -> Result<(), String> {
         let member = self.members.get_mut(&number).ok_or("the client is gone")?;
+        member.signal(if stop { Signal::SIGSTOP } else { Signal::SIGCONT })?;
         member.stopped = stop;
-        member.signal(if stop { Signal::SIGSTOP } else { Signal::SIGCONT })
+        Ok(())
     }
 
     /// Kills it, and everything that it started.

@@ -1,8 +1,8 @@
 //! Torture: real processes, real servers, a seeded schedule of faults, a judgement and a picture.
 //!
 //! The controller ([`run`]) starts what is tortured (`arena`), a resource with a fenced and an unfenced register a lock
-//! (`resource`), client processes (`crew`, and inside of them `client`) that run the shipped library (`shipped`), and a nemesis
-//! that draws faults from a seed (`nemesis`, `fault`, `links`, `network`). Everybody records a history; [`crate::check`] judges it; what a
+//! (`resource`), client processes (`stage`, `crew`, and inside of them `client`) that run the shipped library (`shipped`), and a nemesis
+//! that draws faults from a seed (`nemesis`, `fault`, `links`, `network`), which are begun and ended (`harm`). Everybody records a history; [`crate::check`] judges it; what a
 //! fault is documented to do is expected (`excuse`), all else is not (`verdict`); `picture` draws it.
 
 mod arena;
@@ -16,6 +16,7 @@ mod crew;
 mod excuse;
 mod exec;
 mod fault;
+mod harm;
 mod links;
 mod liveness;
 mod loss;
@@ -29,6 +30,7 @@ mod raw;
 mod resource;
 mod resp;
 mod shipped;
+mod stage;
 mod starvation;
 mod storm;
 mod timetable;
@@ -101,6 +103,11 @@ impl Subject {
     fn broken(&self) -> Option<&'static broken::Broken> {
         if let Self::Broken(name) = self { broken::find(name) } else { None }
     }
+}
+
+/// Tells the user something at once.
+fn say(text: &str) {
+    eprintln!("lockkeeper: torture: {text}");
 }
 
 /// Prints the clients that can be tortured, and what is wrong with those that are broken.

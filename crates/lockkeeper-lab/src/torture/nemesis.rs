@@ -21,13 +21,16 @@ pub(super) struct Planned {
 impl Planned {
     /// Whether the two cannot happen at one time: a server has one fault at a time, and so have a client and its link.
     fn excludes(&self, other: &Self) -> bool {
-        let together = self.from <= other.to && other.from <= self.to;
-        together
-            && match (self.fault.hits, other.fault.hits) {
-                (Hits::Client, Hits::Client) | (Hits::Link, Hits::Link) => self.client == other.client,
-                (Hits::Server, Hits::Server) => true,
-                _ => self.fault == other.fault,
-            }
+        self.from <= other.to && other.from <= self.to && self.is_where(other)
+    }
+
+    /// Whether the two hit the same place.
+    pub(super) fn is_where(&self, other: &Self) -> bool {
+        match (self.fault.hits, other.fault.hits) {
+            (Hits::Client, Hits::Client) | (Hits::Link, Hits::Link) => self.client == other.client,
+            (Hits::Server, Hits::Server) => true,
+            _ => self.fault == other.fault,
+        }
     }
 }
 

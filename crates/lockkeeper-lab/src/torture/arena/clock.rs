@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::super::resp::{Reply, Resp};
+use super::Failed;
 use crate::history::Writer;
 use crate::servers::clock_shim::{ClockShim, Clocks};
 
@@ -45,53 +46,63 @@ fn told(reply: &Reply) -> Option<i64> {
 /// See the module.
 pub(super) struct ServerClock {
     shim: ClockShim,
+    /// By how much it was moved, and whether forward.
+    stepped: Option<(Duration, bool)>,
     /// Where it stood when it began to run wrong, and by how much it should gain.
     wrong_since: Option<(Ahead, i32)>,
 }
 
 impl ServerClock {
     pub(super) fn new(shim: ClockShim) -> Self {
-        Self { shim, wrong_since: None }
+        Self { shim, stepped: None, wrong_since: None }
     }
 
     /// Steps forward or back, and looks whether it did. One that did not is where it was.
-    pub(super) fn step(&mut self, server: &mut Resp, by: Duration, forward: bool) -> Result<(), String> {
+    pub(super) fn step(&mut self, server: &mut Resp, by: Duration, forward: bool) -> Result<(), Failed> {
         let before = Ahead::of(server)?;
         self.shift(by, forward)?;
+        self.stepped = Some((by, forward));
+        // The server has stepped, or not, and does not say so.
+        let after = Ahead::of(server).map_err(Failed::Half)?;
         let half = i64::try_from(by.as_nanos() / 2).unwrap_or(i64::MAX);
-        let why = match Ahead::of(server) {
-            Ok(after) => {
-                let (least, most) = before.gained(after);
-                let stepped = if forward { least > half } else { most < -half };
-                if stepped {
-                    return Ok(());
-                }
-                "the server's clock did not step".to_owned()
-            }
-            Err(why) => why,
-        };
-        self.shift(by, !forward)?;
-        Err(why)
+        let (least, most) = before.gained(after);
+        if if forward { least > half } else { most < -half } {
+            return Ok(());
+        }
+        let why = "the server's clock did not step".to_owned();
+        match self.step_back() {
+            Ok(()) => Err(Failed::Undone(why)),
+            Err(also) => Err(Failed::Half(format!("{why}, and {also}"))),
+        }
     }
 
-    /// Back to where it would be.
-    pub(super) fn step_back(&self, by: Duration, was_forward: bool) -> Result<(), String> {
-        self.shift(by, !was_forward)
+    /// By how many nanoseconds a server is ahead of us, at most.
+    #[cfg(test)]
+    pub(super) fn ahead(server: &mut Resp) -> Result<i64, String> {
+        Ahead::of(server).map(|ahead| ahead.most)
+    }
+
+    /// Back to where it would be, if it was moved.
+    pub(super) fn step_back(&mut self) -> Result<(), String> {
+        if let Some((by, was_forward)) = self.stepped {
+            self.shift(by, !was_forward)?;
+            self.stepped = None;
+        }
+        Ok(())
     }
 
     /// Gains or loses from now on.
-    pub(super) fn run_wrong(&mut self, server: &mut Resp, fast: bool) -> Result<(), String> {
+    pub(super) fn run_wrong(&mut self, server: &mut Resp, fast: bool) -> Result<(), Failed> {
         let rate = if fast { RATE } else { -RATE };
         self.wrong_since = Some((Ahead::of(server)?, rate));
-        self.shim.run_at(Clocks::Wall, rate).map_err(|e| e.to_string())
+        self.shim.run_at(Clocks::Wall, rate).map_err(|e| Failed::Half(e.to_string()))
     }
 
-    /// Right again from where it is: a step would be another fault. Whether it had run wrong.
+    /// Right again from where it is: a step would be another fault. Whether it was seen to have run wrong.
     pub(super) fn run_right(&mut self, server: &mut Resp) -> Result<bool, String> {
-        let since = self.wrong_since.take();
         let now = Ahead::of(server);
         self.shim.run_at(Clocks::Wall, 0).map_err(|e| e.to_string())?;
-        let (Some((before, rate)), now) = (since, now?) else { return Ok(false) };
+        let (Some((before, rate)), Ok(now)) = (self.wrong_since.take(), now) else { return Ok(false) };
         let passed = i64::try_from(now.at.saturating_sub(before.at)).unwrap_or(i64::MAX);
         let half = passed / 2_000_000 * i64::from(rate);
         let (least, most) = before.gained(now);

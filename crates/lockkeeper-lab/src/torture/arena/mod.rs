@@ -44,7 +44,22 @@ impl About {
 /// Where nothing better is known: longer than any place lives without a sign of life.
 const LINGER: Duration = Duration::from_secs(20);
 
-/// What became of a fault.
+/// Why a fault did not begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Failed {
+    /// There was nobody that it could hit, or it could not be done, and nothing of it is left.
+    Undone(String),
+    /// It is not known how much of it was done: that has to be mended.
+    Half(String),
+}
+
+impl From<String> for Failed {
+    fn from(why: String) -> Self {
+        Self::Undone(why)
+    }
+}
+
+/// What became of a fault that began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mended {
     /// It is over.
@@ -70,10 +85,10 @@ pub(super) trait Arena {
         Vec::new()
     }
     /// Begins a fault; it lasts until [`Arena::mend`].
-    fn strike(&mut self, fault: &'static str, _client: u32) -> Result<(), String> {
-        Err(format!("nothing here knows how to begin {fault}"))
+    fn strike(&mut self, fault: &'static str, _client: u32) -> Result<(), Failed> {
+        Err(format!("nothing here knows how to begin {fault}").into())
     }
-    /// Ends a fault.
+    /// Ends a fault that began, or what was done of one that began by half. After an error it is under way still, and may be tried again.
     fn mend(&mut self, fault: &'static str, _client: u32) -> Result<Mended, String> {
         Err(format!("nothing here knows how to end {fault}"))
     }

@@ -10,7 +10,7 @@ use super::super::resp::{Reply, Resp};
 use super::super::storm::Storm;
 use super::clock::ServerClock;
 use super::disk::Disk;
-use super::{About, Arena, Mended, has, take};
+use super::{About, Arena, Failed, Mended, has, take};
 use crate::check::Class;
 use crate::servers::clock_shim::ClockShim;
 use crate::servers::redis::RedisServer;
@@ -87,8 +87,10 @@ impl RedisArena {
         let clock = clock.and_then(|shim| {
             // Some are linked so that they see the true time whatever is preloaded.
             let (mut clock, mut admin) = (ServerClock::new(shim), admin(&server));
-            clock.step(&mut admin, STEP, true)?;
-            clock.step(&mut admin, STEP, false).map(|()| clock)
+            match clock.step(&mut admin, STEP, true) {
+                Ok(()) => clock.step_back().map(|()| clock),
+                Err(Failed::Undone(why) | Failed::Half(why)) => Err(why),
+            }
         });
         Ok(Self {
             about,
@@ -112,23 +114,25 @@ impl RedisArena {
     }
 
     /// Does something, and then again and again until the fault ends.
-    fn again(&mut self, every: Duration, words: &'static [&'static str]) -> Result<(), String> {
-        self.ask(words)?;
+    fn again(&mut self, every: Duration, words: &'static [&'static str]) -> Result<(), Failed> {
+        // One that was not answered may be done all the same.
+        self.ask(words).map_err(Failed::Half)?;
         let mut admin = admin(&self.server);
         let act = move || {
             // A server that is stopped or gone as well is hit the next time.
             let _ = admin.ask(words);
         };
-        self.storm = Some(Storm::begin(every, act)?);
+        self.storm = Some(Storm::begin(every, act).map_err(Failed::Half)?);
         Ok(())
     }
 
-    fn counters(&self, text: &str) -> Result<(), String> {
+    /// Writes a text over every counter, and answers how many there were.
+    fn counters(&self, text: &str) -> Result<i64, String> {
         let script =
             "local all = redis.call('KEYS', '*:token') for _, key in ipairs(all) do redis.call('SET', key, ARGV[1]) end return #all";
         match self.ask(&["EVAL", script, "0", text])? {
-            Reply::Number(0) => Err("the server has no key that ends in :token".to_owned()),
-            _ => Ok(()),
+            Reply::Number(all) => Ok(all),
+            other => Err(format!("the server has counters, and says {other:?}")),
         }
     }
 
@@ -141,12 +145,14 @@ impl RedisArena {
         self.clock.as_mut().map(|clock| (clock, admin)).map_err(|why| why.clone())
     }
 
-    fn step(&mut self, forward: bool) -> Result<(), String> {
-        self.clock().and_then(|(clock, mut admin)| clock.step(&mut admin, STEP, forward))
+    fn step(&mut self, forward: bool) -> Result<(), Failed> {
+        let (clock, mut admin) = self.clock()?;
+        clock.step(&mut admin, STEP, forward)
     }
 
-    fn run_wrong(&mut self, fast: bool) -> Result<(), String> {
-        self.clock().and_then(|(clock, mut admin)| clock.run_wrong(&mut admin, fast))
+    fn run_wrong(&mut self, fast: bool) -> Result<(), Failed> {
+        let (clock, mut admin) = self.clock()?;
+        clock.run_wrong(&mut admin, fast)
     }
 
     /// A number that `INFO stats` tells.
@@ -200,31 +206,35 @@ impl Arena for RedisArena {
         Some(format!("redis-server ended by itself with {status}; it said last: {}", self.server.last_words()))
     }
 
-    fn strike(&mut self, fault: &'static str, client: u32) -> Result<(), String> {
+    fn strike(&mut self, fault: &'static str, client: u32) -> Result<(), Failed> {
         match fault {
-            "stop-server" => return self.server.try_stop(),
+            "stop-server" => self.server.try_stop()?,
             "kill-server" => {
                 self.server.try_kill()?;
                 self.down = true;
                 self.links.cut_all();
             }
             "disk-full" => {
-                self.disk.as_ref()?.fill()?;
+                self.disk.as_ref().map_err(Clone::clone)?.fill()?;
                 self.down = true;
             }
             "flush" => return self.again(Duration::from_millis(25), &["FLUSHALL"]),
             "script-flush" => return self.again(Duration::from_millis(5), &["SCRIPT", "FLUSH"]),
             "evict" => {
                 self.evicted = self.stat("evicted_keys").unwrap_or(0);
-                return self.memory("allkeys-random", "1");
+                self.memory("allkeys-random", "1").map_err(Failed::Half)?;
             }
-            "out-of-memory" => return self.memory("noeviction", "1"),
-            SPOIL_COUNTER => return self.counters("unreadable"),
+            "out-of-memory" => self.memory("noeviction", "1").map_err(Failed::Half)?,
+            SPOIL_COUNTER => {
+                if self.counters("unreadable").map_err(Failed::Half)? == 0 {
+                    return Err("the server has no key that ends in :token".to_owned().into());
+                }
+            }
             "clock-forward" => return self.step(true),
             "clock-back" => return self.step(false),
             "clock-slow" => return self.run_wrong(false),
             "clock-fast" => return self.run_wrong(true),
-            fault => return self.links.strike(fault, client).unwrap_or_else(|| Err(format!("redis has no fault {fault}"))),
+            fault => self.links.strike(fault, client).unwrap_or_else(|| Err(format!("redis has no fault {fault}")))?,
         }
         Ok(())
     }
@@ -233,17 +243,21 @@ impl Arena for RedisArena {
         match fault {
             "stop-server" => self.server.try_go_on()?,
             "kill-server" => {
-                self.down = false;
                 self.server.try_restart()?;
+                self.down = false;
             }
             "disk-full" => {
-                self.down = false;
                 self.disk.as_ref()?.make_room()?;
-                if self.server.ended().is_none() {
+                // One that did not start has no process at all.
+                let ended = self.server.ended().is_some() || self.server.pid() == 0;
+                if ended {
+                    self.links.cut_all();
+                    self.server.try_restart()?;
+                }
+                self.down = false;
+                if !ended {
                     return Ok(Mended::HitNobody("the server wrote nothing that there was no room for"));
                 }
-                self.links.cut_all();
-                self.server.try_restart()?;
             }
             "flush" | "script-flush" => self.storm = None,
             "evict" => {
@@ -253,9 +267,8 @@ impl Arena for RedisArena {
                 }
             }
             "out-of-memory" => self.memory("noeviction", "0")?,
-            SPOIL_COUNTER => self.counters("1000000000")?,
-            "clock-forward" => self.clock()?.0.step_back(STEP, true)?,
-            "clock-back" => self.clock()?.0.step_back(STEP, false)?,
+            SPOIL_COUNTER => _ = self.counters("1000000000")?,
+            "clock-forward" | "clock-back" => self.clock()?.0.step_back()?,
             "clock-slow" | "clock-fast" => {
                 let (clock, mut admin) = self.clock()?;
                 if !clock.run_right(&mut admin)? {
@@ -280,18 +293,26 @@ mod tests {
     fn a_clock_counts_as_a_fault_when_it_went_wrong_and_not_when_it_was_only_told_to() {
         let dir = tempfile::tempdir().unwrap();
         let mut arena = RedisArena::start("", dir.path()).unwrap();
-        let lasts = |arena: &mut RedisArena, fault: &'static str| {
+        let lasts = |arena: &mut RedisArena, fault: &'static str| -> Result<Mended, Failed> {
             arena.strike(fault, 0)?;
             std::thread::sleep(Duration::from_millis(150));
-            arena.mend(fault, 0)
+            Ok(arena.mend(fault, 0).unwrap())
         };
         for fault in ["clock-forward", "clock-back", "clock-slow", "clock-fast"] {
             assert_eq!(lasts(&mut arena, fault), Ok(Mended::Ended), "{fault}");
         }
         // Another server's clock is moved, and ours runs right.
-        arena.clock = Ok(ServerClock::new(ClockShim::new().unwrap()));
+        let shim = ClockShim::new().unwrap();
+        let environment = shim.environment().map(|(name, path)| (name, path.to_str().unwrap().to_owned()));
+        let other = RedisServer::start_in(&[], &environment.each_ref().map(|(name, path)| (*name, path.as_str())));
+        arena.clock = Ok(ServerClock::new(shim));
+        let clock = || ServerClock::ahead(&mut admin(&other)).unwrap();
+        let right = clock();
         for fault in ["clock-forward", "clock-back"] {
-            assert!(lasts(&mut arena, fault).is_err_and(|why| why.contains("did not step")), "{fault}");
+            assert_eq!(lasts(&mut arena, fault), Err(Failed::Undone("the server's clock did not step".to_owned())), "{fault}");
+            assert!(clock().abs_diff(right) < 1_000_000_000, "{fault}: it is where it was");
+            assert_eq!(arena.mend(fault, 0), Ok(Mended::Ended));
+            assert!(clock().abs_diff(right) < 1_000_000_000, "{fault}: it is not moved back a second time");
         }
         for fault in ["clock-slow", "clock-fast"] {
             assert_eq!(lasts(&mut arena, fault), Ok(Mended::HitNobody("the server's clock ran right")), "{fault}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::super::fault::{Fault, Hits};
 use super::super::links::Links;
 use super::super::network::Namespace;
-use super::{About, Arena, Mended, has, take};
+use super::{About, Arena, Failed, Mended, has, take};
 use crate::servers::zookeeper::{Ensemble, Server, Settings};
 
 /// Sessions are short, so that faults outlast them.
@@ -118,9 +118,9 @@ impl Arena for ZooKeeperArena {
         self.links.left_out().into_iter().collect()
     }
 
-    fn strike(&mut self, fault: &'static str, client: u32) -> Result<(), String> {
+    fn strike(&mut self, fault: &'static str, client: u32) -> Result<(), Failed> {
         if let Some(done) = self.links.strike(fault, client) {
-            return done;
+            return Ok(done?);
         }
         self.hit = self.choose(fault.ends_with("-server"));
         let server = self.hit()?;
@@ -131,9 +131,9 @@ impl Arena for ZooKeeperArena {
                 self.down = self.hit;
                 return Ok(());
             }
-            _ => return Err(format!("zookeeper has no fault {fault}")),
+            _ => return Err(format!("zookeeper has no fault {fault}").into()),
         }
-        .map_err(|e| e.to_string())
+        .map_err(|e| e.to_string().into())
     }
 
     fn mend(&mut self, fault: &'static str, client: u32) -> Result<Mended, String> {
