@@ -441,6 +441,7 @@ fn merged(paths: &[PathBuf], skew: u64) -> Vec<(u32, u64, &'static str)> {
     while let Some(item) = merge.next().unwrap() {
         all.push(match item {
             Item::Event(source, _, record) => (source, record.at, record.what.as_str()),
+            Item::Last(source, at) => (source, at, "last"),
             Item::End(source, at) => (source, at, "end"),
         });
     }
@@ -465,7 +466,8 @@ fn skew_delays_answers_and_keeps_each_order() {
     let record = |what, time| Record { at: time, ..Record::about(what, LockId(1), time) };
     let events = [(What::AcquireCalled, 1), (What::Acquired, 2), (What::ReleaseCalled, 5), (What::Released, 7), (What::AcquireCalled, 22)];
     let a = put(dir.path(), "a", &bytes(&header("a"), &events.map(|(what, time)| record(what, time))));
-    let expected = [(0, 1, "acq_inv"), (0, 5, "rel_inv"), (0, 22, "acq_ok"), (0, 22, "acq_inv"), (0, 27, "rel_ok"), (0, 27, "end")];
+    let expected =
+        [(0, 1, "acq_inv"), (0, 5, "rel_inv"), (0, 22, "acq_ok"), (0, 22, "acq_inv"), (0, 27, "rel_ok"), (0, 27, "end"), (0, 22, "last")];
     let all = merged(std::slice::from_ref(&a), 10);
     let mut sorted = all.clone();
     sorted.sort_by_key(|item| item.1);

@@ -11,6 +11,9 @@ use crate::history::{HoldMode, LockId};
 pub(super) struct Book {
     pub options: Options,
     pub report: Report,
+    /// By how much the clocks of two files may differ. What was written after a call returned is later by as much, and what a
+    /// resource did by twice as much, when it comes here.
+    pub apart_ns: u64,
     /// When the last of those recordings began that may have missed something; `None` when all are there from the start.
     pub began: Option<u64>,
     names: HashMap<LockId, String>,
@@ -21,12 +24,29 @@ impl Book {
     pub fn new(options: Options) -> Self {
         let promised = options.recovery.map(|t| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX));
         let report = Report { allowed: options.allow.clone(), recovery_promised_ns: promised, ..Report::default() };
-        Self { options, report, began: None, names: HashMap::new(), described: HashMap::new() }
+        let apart_ns = u64::try_from(options.skew.as_nanos()).unwrap_or(u64::MAX).saturating_mul(2);
+        Self { options, report, apart_ns, began: None, names: HashMap::new(), described: HashMap::new() }
     }
 
     /// Whether the records of everybody are there until this moment.
     pub fn sees(&self, at: u64) -> bool {
-        self.report.judged_until.is_none_or(|until| at <= until)
+        self.report.judged_until.is_none_or(|until| at <= until.saturating_sub(self.apart_ns.saturating_mul(2)))
+    }
+
+    /// What was found of times of which it turned out later that not everybody's records are there.
+    pub fn forget_unseen(&mut self) {
+        for class in [Class::WrongBusy, Class::SlowRecovery] {
+            let Some(mut moments) = self.report.moments.remove(&class) else { continue };
+            moments.retain(|moment| self.sees(moment.at));
+            let mut all = std::mem::take(&mut self.report.violations);
+            all.retain(|violation| violation.class != class || self.sees(violation.at));
+            self.report.violations = all;
+            self.report.found.remove(&class);
+            if !moments.is_empty() {
+                self.report.found.insert(class, moments.len() as u64);
+                self.report.moments.insert(class, moments);
+            }
+        }
     }
 
     /// Takes a name in.

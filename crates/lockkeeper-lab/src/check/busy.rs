@@ -108,8 +108,22 @@ impl Presence {
         }
         self.count(no, true, claims);
         self.grew(limit, now, claims);
-        self.explains(no, mode);
+        self.explains(no, if claims[no].tangled { HoldMode::Exclusive } else { mode });
         self.settle(no, wrong);
+    }
+
+    /// How many hold it, or may.
+    pub fn holders(&self) -> u32 {
+        self.exclusive + self.upgradable + self.shared
+    }
+
+    /// Nobody knows any more in which mode a hold is: it may be in any.
+    pub fn tangled(&mut self, no: ClaimNo, limit: u64, now: u64, claims: &mut Claims) {
+        let other = std::mem::replace(&mut claims[no].converting, HoldMode::Exclusive);
+        if other != HoldMode::None {
+            self.also(no, other, false, limit, now, claims);
+        }
+        self.also(no, HoldMode::Exclusive, true, limit, now, claims);
     }
 
     /// A try had the lock: whoever met it was refused rightly.
@@ -215,9 +229,9 @@ impl Presence {
             claim.present = there;
             let (mode, weight) = (claim.mode, claim.weight);
             self.add(mode, weight, there);
-            let other = if there { HoldMode::None } else { std::mem::take(&mut claim.converting) };
+            let other = if there { claim.converting } else { std::mem::take(&mut claim.converting) };
             if other != HoldMode::None {
-                self.add(other, weight, false);
+                self.add(other, weight, there);
             }
         }
     }
@@ -226,14 +240,15 @@ impl Presence {
         let slot = match mode {
             HoldMode::Permits => {
                 let weight = u64::from(weight);
-                self.permits = if more { self.permits + weight } else { self.permits - weight };
+                self.permits = if more { self.permits + weight } else { self.permits.saturating_sub(weight) };
                 return;
             }
             HoldMode::Shared => &mut self.shared,
             HoldMode::Upgradable => &mut self.upgradable,
             HoldMode::Exclusive | HoldMode::None => &mut self.exclusive,
         };
-        *slot = if more { *slot + 1 } else { *slot - 1 };
+        // Conversions that no lock can have made count for nothing.
+        *slot = if more { *slot + 1 } else { slot.saturating_sub(1) };
     }
 
     /// A try explains nothing any more.

@@ -9,7 +9,7 @@ use std::hash::BuildHasherDefault;
 use std::time::Duration;
 
 use super::book::Book;
-use super::claims::{At, Claims, Mixed};
+use super::claims::{At, ClaimNo, Claims, Mixed};
 use super::lease::Calls;
 use super::lock::{Lock, World};
 use super::recovery::Faults;
@@ -37,7 +37,9 @@ impl Checker {
     /// A checker that has seen nothing.
     pub fn new(options: Options) -> Self {
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let (linger_ns, withdraw_ns, lease_ns) = (ns(options.linger), ns(options.withdraw), ns(options.lease));
+        let lease_ns = ns(options.lease);
+        let apart_ns = ns(options.skew).saturating_mul(2);
+        let [linger_ns, withdraw_ns] = [options.linger, options.withdraw].map(|time| ns(time).saturating_add(apart_ns));
         Self {
             claims: Claims::default(),
             locks: Vec::new(),
@@ -78,7 +80,7 @@ impl Checker {
     /// Takes one event: the `index`th record of `client`. Events come in the order of time.
     pub fn event(&mut self, client: u32, index: u64, record: &Record) {
         if self.dead.get(client as usize).copied().unwrap_or(true) {
-            return;
+            return self.after_death(client, At { time: record.at, record: index }, record);
         }
         let at = At { time: record.at, record: index };
         let span = &mut self.book.report.span;
@@ -107,7 +109,29 @@ impl Checker {
     /// records its processes from their beginning.
     fn begins(&mut self) {
         let clients = self.book.report.clients.iter().filter(|client| client.role == Role::Client);
-        self.book.began = clients.map(|client| client.began).max().filter(|began| *began > 0 && !self.watched());
+        let began = clients.map(|client| client.began).max().filter(|began| *began > 0 && !self.watched());
+        self.book.began = began.map(|began| began.saturating_add(self.book.apart_ns.saturating_mul(2)));
+    }
+
+    /// A client wrote its last record at `at`, and answers that skew delays still come. If its holds end there, they are certain no longer.
+    pub fn wrote_last(&mut self, client: u32, at: u64, state: State) {
+        let exit = self.exits.get(client as usize).copied().flatten();
+        if self.dead.get(client as usize).copied().unwrap_or(true)
+            || self.watched() && state == State::Open && exit.is_none_or(|exit| exit == u64::MAX)
+        {
+            return;
+        }
+        for no in self.claims.open_of(client) {
+            self.blur(no, at);
+        }
+    }
+
+    /// Nothing is certain of this hold from now on.
+    pub(super) fn blur(&mut self, no: ClaimNo, now: u64) {
+        self.advance(self.claims[no].lock, now);
+        self.claims[no].blurred = true;
+        let (lock, mut world) = self.split(self.claims[no].lock);
+        lock.stop(no, now, &mut world);
     }
 
     /// A client's history holds nothing more after `at`. Whether its holds end there depends on how it ended: a process
@@ -142,15 +166,18 @@ impl Checker {
     pub fn finish(mut self) -> Report {
         for no in self.claims.all() {
             let end = At { time: self.book.report.span.1, record: self.claims[no].granted.record };
-            self.told_by(no, end);
+            self.told_by(no, end, self.book.apart_ns.saturating_mul(3));
         }
         for no in 0..self.locks.len() as u32 {
-            let end = At { time: self.book.report.span.1, record: 0 };
+            let end = At { time: self.book.report.span.1.saturating_sub(self.book.apart_ns), record: 0 };
             let (lock, mut world) = self.split(no);
             if let Some(waiter) = lock.bench.first() {
                 lock.waited_in_vain(waiter, end, &mut world);
             }
             lock.advance(u64::MAX, &mut world);
+        }
+        if self.book.apart_ns > 0 {
+            self.book.forget_unseen();
         }
         self.book.report
     }

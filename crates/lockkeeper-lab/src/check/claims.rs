@@ -50,6 +50,10 @@ pub(super) struct Claim {
     pub active: bool,
     /// Whether the engine may still have it.
     pub present: bool,
+    /// Of clocks that differ: nothing is certain of it any more.
+    pub blurred: bool,
+    /// Of clocks that differ: it is converted, and nobody knows in which mode it is.
+    pub tangled: bool,
     /// For a try under way: somebody was there, so that busy would be right.
     pub excused: bool,
     /// For a try: somebody waited in line while it was under way.
@@ -106,6 +110,8 @@ impl Claim {
             phase: Phase::Asked,
             active: false,
             present: false,
+            blurred: false,
+            tangled: false,
             excused: false,
             met_line: false,
             released: At::default(),
@@ -186,6 +192,8 @@ pub(super) struct Claims {
     free: Vec<ClaimNo>,
     by_id: HashMap<u64, ClaimNo, BuildHasherDefault<Mixed>>,
     over: VecDeque<ClaimNo>,
+    /// How many turns each explicit owner has of a lock that are not over.
+    owned: HashMap<(u64, u32), u32>,
 }
 
 impl Claims {
@@ -216,11 +224,35 @@ impl Claims {
         no
     }
 
+    /// A claim holds from now on.
+    pub fn hold(&mut self, no: ClaimNo) {
+        let claim = &mut self.rows[no as usize];
+        claim.phase = Phase::Held;
+        if claim.owner != 0 {
+            *self.owned.entry((claim.owner, claim.lock)).or_insert(0) += 1;
+        }
+    }
+
+    /// Whether the owner of a claim has another turn of its lock that is not over.
+    pub fn entered(&self, no: ClaimNo) -> bool {
+        let claim = &self[no];
+        self.owned.get(&(claim.owner, claim.lock)).is_some_and(|count| *count > 1)
+    }
+
     /// Marks a claim as ended and forgets the oldest ended one beyond the limit.
     pub fn close(&mut self, no: ClaimNo) {
         let claim = &mut self.rows[no as usize];
         if claim.phase == Phase::Over {
             return;
+        }
+        if claim.owner != 0
+            && claim.phase == Phase::Held
+            && let Some(count) = self.owned.get_mut(&(claim.owner, claim.lock))
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.owned.remove(&(claim.owner, claim.lock));
+            }
         }
         claim.phase = Phase::Over;
         self.over.push_back(no);

@@ -17,12 +17,12 @@ fn strength(mode: HoldMode) -> u8 {
 impl Checker {
     /// From the call on the engine may have the hold in either mode; a weaker one is all that is certain.
     pub(super) fn convert_called(&mut self, no: ClaimNo, at: At, to: HoldMode) {
-        let (lock, mut world) = self.split(self.claims[no].lock);
-        if world.claims[no].phase != Phase::Held || world.claims[no].converting != HoldMode::None {
-            return;
+        if self.claims[no].phase != Phase::Held || self.claims[no].converting != HoldMode::None {
+            return self.tangle(no, at);
         }
+        let (lock, mut world) = self.split(self.claims[no].lock);
         world.claims[no].converting = to;
-        lock.presence.also(no, to, true, lock.limit.now(), at.time, world.claims);
+        lock.presence.also(no, to, true, lock.limit.least(), at.time, world.claims);
         if world.claims[no].active && strength(to) < strength(world.claims[no].mode) {
             let from = world.claims[no].mode;
             lock.stop(no, at.time, &mut world);
@@ -35,6 +35,17 @@ impl Checker {
         }
     }
 
+    /// It is called before what came of the call before it is known: so clocks that differ make it look.
+    fn tangle(&mut self, no: ClaimNo, at: At) {
+        let claim = &mut self.claims[no];
+        if self.book.apart_ns == 0 || claim.phase == Phase::Over || std::mem::replace(&mut claim.tangled, true) {
+            return;
+        }
+        self.blur(no, at.time);
+        let (lock, world) = self.split(self.claims[no].lock);
+        lock.presence.tangled(no, lock.limit.least(), at.time, world.claims);
+    }
+
     pub(super) fn converted(&mut self, no: ClaimNo, at: At, record: &Record) {
         let lease = self.lease_ns;
         let (lock, mut world) = self.split(self.claims[no].lock);
@@ -44,15 +55,18 @@ impl Checker {
         }
         world.book.report.counts.holds += 1;
         world.book.report.counts.converted += 1;
+        if claim.tangled {
+            return;
+        }
         let (now, other) = (claim.mode, std::mem::take(&mut claim.converting));
         claim.weakened = false;
         if other != HoldMode::None {
             let old = if now == record.mode { other } else { now };
-            lock.presence.also(no, old, false, lock.limit.now(), at.time, world.claims);
+            lock.presence.also(no, old, false, lock.limit.least(), at.time, world.claims);
         } else if now != record.mode {
             // Called before the recording began.
-            lock.presence.also(no, record.mode, true, lock.limit.now(), at.time, world.claims);
-            lock.presence.also(no, now, false, lock.limit.now(), at.time, world.claims);
+            lock.presence.also(no, record.mode, true, lock.limit.least(), at.time, world.claims);
+            lock.presence.also(no, now, false, lock.limit.least(), at.time, world.claims);
         }
         let was_active = world.claims[no].active;
         lock.stop(no, at.time, &mut world);
@@ -70,6 +84,9 @@ impl Checker {
     }
 
     pub(super) fn convert_failed(&mut self, no: ClaimNo, at: At) {
+        if self.claims[no].tangled {
+            return;
+        }
         let (lock, mut world) = self.split(self.claims[no].lock);
         let other = std::mem::take(&mut world.claims[no].converting);
         if world.claims[no].phase != Phase::Held || other == HoldMode::None {
@@ -86,6 +103,6 @@ impl Checker {
                 lock.occupancy.enter(no, at.time, world.claims);
             }
         }
-        lock.presence.also(no, left, false, lock.limit.now(), at.time, world.claims);
+        lock.presence.also(no, left, false, lock.limit.least(), at.time, world.claims);
     }
 }

@@ -20,7 +20,7 @@ impl Checker {
         let lock = self.lock(record.lock, at.time);
         let no = self.claims.add(client, lock, at.record, record);
         let (lock, world) = self.split(lock);
-        lock.presence.asked(no, lock.limit.now(), world.claims);
+        lock.presence.asked(no, lock.limit.least(), world.claims);
         if !world.claims[no].trying {
             lock.bench.sit(no, world.claims);
         }
@@ -47,12 +47,14 @@ impl Checker {
             self.book.report.counts.strangers += 1;
             return;
         }
-        let (lock_no, linger, lease) = (self.claims[no].lock, self.linger_ns, self.lease_ns);
+        let (lock_no, linger, lease, apart) = (self.claims[no].lock, self.linger_ns, self.lease_ns, self.book.apart_ns);
         self.advance(lock_no, at.time);
         let (lock, mut world) = self.split(lock_no);
+        world.claims.hold(no);
         let claim = &mut world.claims[no];
-        claim.phase = Phase::Held;
         claim.granted = at;
+        // Where clocks differ it may have been lost before we hear that it began.
+        claim.blurred |= !claim.lost.never();
         claim.token = record.token;
         claim.deadline = if record.deadline == 0 { u64::MAX } else { record.deadline };
         claim.handed = record.flags.has(Flags::HANDED);
@@ -62,7 +64,7 @@ impl Checker {
         let counts = &mut world.book.report.counts;
         counts.holds += 1;
         counts.handed += u64::from(claim.handed);
-        counts.wait_max_ns = counts.wait_max_ns.max(at.time - claim.asked.time);
+        counts.wait_max_ns = counts.wait_max_ns.max((at.time - claim.asked.time).saturating_sub(apart));
         if claim.mode == HoldMode::Permits && claim.limit > 0 {
             lock.limit.agreed(u64::from(claim.limit));
         }
@@ -71,9 +73,9 @@ impl Checker {
         if world.claims[no].mode == HoldMode::Exclusive {
             lock.granted_alone(at.time, &world, linger);
         }
-        Self::in_turn(lock, no, &mut world);
+        Self::in_turn(lock, no, at.time, &mut world);
         let mut wrong = Vec::new();
-        lock.presence.granted(no, lock.limit.now(), at.time, world.claims, &mut |busy| wrong.push(busy));
+        lock.presence.granted(no, lock.limit.least(), at.time, world.claims, &mut |busy| wrong.push(busy));
         lock.wrong_busy(wrong, &mut world);
         let claim = &world.claims[no];
         // Not for one whose deadline passed before the answer was taken, or, under skew, whose release was called already.
@@ -85,18 +87,27 @@ impl Checker {
     }
 
     /// An exclusive grant against the line: who was overtaken by it, and was it overtaken itself.
-    fn in_turn(lock: &mut Lock, no: ClaimNo, world: &mut World) {
+    fn in_turn(lock: &mut Lock, no: ClaimNo, at: u64, world: &mut World) {
         let claim = &world.claims[no];
-        let ticket = claim.ticket;
+        let (ticket, apart) = (claim.ticket, world.book.apart_ns);
+        while let Some(who) = lock.overtakers.front().copied().filter(|who| who.granted.time.saturating_add(apart) < at) {
+            lock.overtakers.pop_front();
+            lock.line.granted(who);
+        }
         let by = if world.book.describes(Class::FifoInversion) { lock.line.overtaker(ticket) } else { None };
         let overtaken = lock.line.leave(ticket);
-        let reentrant = claim.owner != 0 && lock.occupancy.owns(claim.owner);
+        let reentrant = claim.owner != 0 && (lock.occupancy.owns(claim.owner) || apart > 0 && world.claims.entered(no));
         if claim.mode != HoldMode::Exclusive || claim.handed || reentrant {
             return;
         }
-        lock.line.granted(Overtaker { client: claim.client, asked: claim.asked, granted: claim.granted });
+        let who = Overtaker { client: claim.client, asked: claim.asked, granted: claim.granted };
+        if apart == 0 {
+            lock.line.granted(who);
+        } else {
+            lock.overtakers.push_back(who);
+        }
         // Who stands still or is cut off for longer than a place lives stands at the end again.
-        if overtaken == 0 || !world.faults.quiet_since(claim.asked.time) {
+        if overtaken == 0 || !world.faults.quiet_since(claim.asked.time.saturating_sub(apart)) {
             return;
         }
         let mut records = vec![(claim.client, claim.granted), (claim.client, claim.asked)];
@@ -154,7 +165,9 @@ impl Checker {
             What::Converted => self.converted(no, at, record),
             What::ConvertFailed => self.convert_failed(no, at),
             What::CheckCalled | What::EffectCalled => {
-                let over = over_at(&self.claims[no], at.time, record.what == What::EffectCalled);
+                // The news of a hold and of what was said of it are compared on one clock.
+                let comparable = self.book.apart_ns == 0 || self.claims[no].client == client;
+                let over = over_at(&self.claims[no], at.time, record.what == What::EffectCalled).filter(|_| comparable);
                 self.calls.begin(record.claim, record.number, client, at, over);
             }
             What::Checked | What::EffectDone => self.answered(no, at, record),
@@ -203,8 +216,8 @@ impl Checker {
             claim.stale = true;
             return;
         }
-        claim.stale = claim.phase == Phase::Held && !claim.active;
-        self.told_by(no, at);
+        claim.stale = claim.phase == Phase::Held && !claim.active || !claim.lost.never();
+        self.told_by(no, at, 0);
         let claim = &mut self.claims[no];
         claim.release_called = at;
         let (lock, mut world) = self.split(self.claims[no].lock);
@@ -295,21 +308,28 @@ impl Checker {
 
     /// Its holder was told by now, or should have been: at its deadline, whatever became of messages (R2). Who stands still cannot be
     /// told, and where nobody writes down who did, nobody is judged.
-    pub(super) fn told_by(&mut self, no: ClaimNo, at: At) {
-        let claim = &self.claims[no];
+    ///
+    /// `later`: by how much the moment may be later than it was, where clocks differ.
+    pub(super) fn told_by(&mut self, no: ClaimNo, at: At, later: u64) {
+        let at = At { time: at.time.saturating_sub(later), ..at };
+        let (claim, apart) = (&self.claims[no], self.book.apart_ns);
         if claim.phase != Phase::Held || !claim.lost.never() || !claim.release_called.never() || claim.deadline >= at.time {
+            return;
+        }
+        // What may have moved its deadline may have been answered.
+        if apart > 0 && (claim.renewals > 0 || claim.converting != HoldMode::None || claim.tangled) {
             return;
         }
         let (client, deadline, granted) = (claim.client, claim.deadline, claim.granted);
         let late = at.time - deadline;
         let pid = self.book.report.clients.get(client as usize).map_or(0, |client| client.pid);
-        if self.faults.stood_still(pid.into(), deadline, at.time) {
+        if self.faults.stood_still(pid.into(), deadline.saturating_sub(apart), at.time.saturating_add(apart)) {
             return;
         }
         let counts = &mut self.book.report.counts;
         counts.loss_late_max_ns = counts.loss_late_max_ns.max(late);
         let options = &self.book.options;
-        let slack = u64::try_from(options.recovery_slack.as_nanos()).unwrap_or(u64::MAX);
+        let slack = u64::try_from(options.recovery_slack.as_nanos()).unwrap_or(u64::MAX).saturating_add(apart);
         let bound = slack.saturating_add(if late > slack { options.late.ns(deadline, at.time) } else { 0 });
         if late <= bound || self.claims[no].told_late || !self.watched() {
             return;
@@ -351,7 +371,7 @@ impl Checker {
             lock.occupancy.extend(no, deadline, world.claims);
             return world.claims[no].confirm(lease);
         }
-        self.told_by(no, at);
+        self.told_by(no, at, self.book.apart_ns);
         let (lock, world) = self.split(self.claims[no].lock);
         let claim = &mut world.claims[no];
         if deadline > at.time {
@@ -366,10 +386,11 @@ impl Checker {
     }
 
     fn lost(&mut self, no: ClaimNo, at: At) {
-        self.told_by(no, at);
+        self.told_by(no, at, 0);
         let (lock, mut world) = self.split(self.claims[no].lock);
         let claim = &mut world.claims[no];
-        if claim.phase != Phase::Held || !claim.lost.never() {
+        let known = claim.phase == Phase::Held || claim.phase == Phase::Asked && world.book.apart_ns > 0;
+        if !known || !claim.lost.never() {
             return;
         }
         claim.lost = at;

@@ -84,6 +84,7 @@ pub fn check_files<P: AsRef<Path>>(paths: &[P], options: Options) -> Result<Repo
         }
         match item {
             Item::Event(client, index, record) => checker.event(client, index, &record),
+            Item::Last(client, at) => checker.wrote_last(client, at, states.get(client as usize).copied().unwrap_or(State::Open)),
             Item::End(client, at) => {
                 let Some(state) = states.get(client as usize) else { continue };
                 if matches!(state, State::Stopped(_)) {

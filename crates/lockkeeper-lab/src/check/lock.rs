@@ -1,10 +1,12 @@
 //! One lock: the state of every rule about it, moved forward in time.
 
+use std::collections::VecDeque;
+
 use super::book::Book;
 use super::busy::{Presence, WrongBusy};
 use super::claims::{At, Claim, ClaimNo, Claims};
 use super::class::Class;
-use super::line::Line;
+use super::line::{Line, Overtaker};
 use super::occupancy::Occupancy;
 use super::recovery::{Bench, Faults, Owed};
 use super::report::Moment;
@@ -22,14 +24,22 @@ pub(super) struct World<'a> {
 /// A semaphore's limit over time.
 #[derive(Default)]
 pub(super) struct Limit {
-    /// The limit from each moment on; while it is being changed, the larger of the two.
+    /// The largest that it may have been from each moment on.
     steps: Vec<(u64, u64)>,
+    /// What it may be now, with the moment at which that was answered.
+    known: Vec<(u64, u64)>,
+    /// To what it is being changed, and since when.
+    changes: Vec<(u64, u64)>,
 }
 
 impl Limit {
-    /// The limit now; 0 when it is not known.
-    pub fn now(&self) -> u64 {
-        self.steps.last().map_or(0, |step| step.1)
+    fn possible(&self) -> impl Iterator<Item = u64> {
+        self.known.iter().chain(&self.changes).map(|(limit, _)| *limit)
+    }
+
+    /// The smallest that it may be now; 0 when it is not known.
+    pub fn least(&self) -> u64 {
+        if self.known.is_empty() { 0 } else { self.possible().min().unwrap_or(0) }
     }
 
     /// The largest limit at any moment from `from` on; 0 when it is not known.
@@ -43,18 +53,27 @@ impl Limit {
         match self.steps.as_mut_slice() {
             [] => self.steps.push((0, limit)),
             [only] => only.1 = only.1.max(limit),
-            _ => {}
+            _ => return,
+        }
+        match self.known.first_mut() {
+            Some(known) => known.0 = known.0.max(limit),
+            None => self.known.push((limit, 0)),
         }
     }
 
     /// It is about to become `to`.
     pub fn changing(&mut self, to: u64, now: u64) {
-        self.steps.push((now, self.now().max(to)));
+        self.changes.push((to, now));
+        self.steps.push((now, self.possible().max().unwrap_or(to)));
     }
 
-    /// It became `to`.
+    /// It became `to`, or another that was asked for at the same time.
     pub fn changed(&mut self, to: u64, now: u64) {
-        self.steps.push((now, to));
+        let found = self.changes.iter().position(|change| change.0 == to);
+        let called = found.map_or(now, |index| self.changes.remove(index).1);
+        self.known.retain(|(_, answered)| *answered > called);
+        self.known.push((to, now));
+        self.steps.push((now, self.possible().max().unwrap_or(to)));
     }
 }
 
@@ -70,6 +89,8 @@ pub(super) struct Lock {
     pub tokens: Tokens,
     pub presence: Presence,
     pub line: Line,
+    /// Those that may have overtaken others, until that is certain.
+    pub overtakers: VecDeque<Overtaker>,
     pub limit: Limit,
     pub bench: Bench,
     pub owed: Option<Owed>,
@@ -87,6 +108,7 @@ impl Lock {
             tokens: Tokens::default(),
             presence: Presence::default(),
             line: Line::default(),
+            overtakers: VecDeque::new(),
             limit: Limit::default(),
             bench: Bench::default(),
             owed: None,
@@ -254,13 +276,17 @@ impl Lock {
         }
     }
 
+    /// Whether nobody has it, but for so many that are gone. Where clocks differ nobody may have it either.
+    pub fn is_free(&self, gone: u32, world: &World) -> bool {
+        self.occupancy.is_empty() && (world.book.apart_ns == 0 || self.presence.holders() <= gone)
+    }
+
     /// A grant pays what the lock owed.
     pub fn recovered(&mut self, no: ClaimNo, at: At, world: &mut World) {
         let Some(owed) = self.owed.take().filter(|_| world.faults.quiet()) else { return };
         let first = self.bench.first_asked(world.claims).unwrap_or(u64::MAX).min(world.claims[no].asked.time);
         let base = world.faults.base(owed, first);
-        let took = at.time.saturating_sub(base);
-        world.book.report.recovery.push(took);
+        world.book.report.recovery.push(at.time.saturating_sub(base).saturating_sub(world.book.apart_ns));
         if self.too_slow(base, at.time, world) {
             self.convict_recovery(no, at, owed, base, "until it was granted", world);
         }
@@ -270,7 +296,7 @@ impl Lock {
         let Some(promised) = world.book.report.recovery_promised_ns.filter(|_| world.book.sees(now)) else { return false };
         let options = &world.book.options;
         let bound = promised.saturating_add(u64::try_from(options.recovery_slack.as_nanos()).unwrap_or(u64::MAX));
-        let took = now.saturating_sub(base);
+        let took = now.saturating_sub(base).saturating_sub(world.book.apart_ns.saturating_mul(2));
         took > bound && took > bound.saturating_add(options.late.ns(base, now))
     }
 
@@ -280,7 +306,7 @@ impl Lock {
         records.extend(owed.dead);
         world.book.convict(Class::SlowRecovery, self.id, Moment::at(at.time).since(base), &records, |book| {
             let (name, lock, base_at) = (book.client(claim.client), book.lock(self.id), book.time(base));
-            let took = at.time.saturating_sub(base) / 1_000_000;
+            let took = at.time.saturating_sub(base).saturating_sub(book.apart_ns) / 1_000_000;
             let promised = book.report.recovery_promised_ns.unwrap_or(0) / 1_000_000;
             let cause = match owed.dead {
                 Some((dead, _)) => format!("after {} died holding it", book.client(dead)),

@@ -45,9 +45,12 @@ pub(super) struct Occupancy {
 }
 
 impl Occupancy {
-    /// Counts a hold from `now` on; it is judged when time moves on.
+    /// Counts a hold from `now` on; it is judged when time moves on. One of which nothing is certain is not counted.
     pub fn enter(&mut self, no: ClaimNo, now: u64, claims: &mut Claims) {
         let claim = &mut claims[no];
+        if claim.blurred {
+            return;
+        }
         let list = list_of(claim.mode);
         claim.active = true;
         claim.seat = self.lists[list].len() as u32;

@@ -1,7 +1,7 @@
 //! What happens around the locks: faults, deaths, the resource's own log, changed limits.
 
 use super::checker::Checker;
-use super::claims::{At, ClaimNo, Phase};
+use super::claims::{At, Claim, ClaimNo, Phase};
 use super::class::Class;
 use super::lease::over_at;
 use super::recovery::Owed;
@@ -22,8 +22,8 @@ impl Checker {
         }
         for no in 0..self.locks.len() as u32 {
             self.advance(no, record.at);
-            let (lock, _) = self.split(no);
-            if lock.owed.is_none() && lock.occupancy.is_empty() && lock.bench.first().is_some() {
+            let (lock, world) = self.split(no);
+            if lock.owed.is_none() && lock.is_free(0, &world) && lock.bench.first().is_some() {
                 lock.owed = Some(Owed { since: record.at, dead: None });
             }
         }
@@ -31,10 +31,31 @@ impl Checker {
 
     /// The youngest living client with the process id of a `kill` or `exit`.
     pub(super) fn process(&self, record: &Record, living: impl Fn(u32) -> bool) -> Option<u32> {
-        let clients = self.book.report.clients.iter().zip(0u32..).filter(|(client, no)| {
-            client.role == Role::Client && u64::from(client.pid) == record.number && client.began <= record.at && living(*no)
-        });
-        clients.max_by_key(|(client, _)| client.began).map(|(_, no)| no)
+        let began_by = |at: u64| {
+            self.book
+                .report
+                .clients
+                .iter()
+                .zip(0u32..)
+                .filter(move |(client, _)| client.role == Role::Client && u64::from(client.pid) == record.number && client.began <= at)
+        };
+        let apart = self.book.apart_ns;
+        let certainly = began_by(record.at.saturating_sub(apart)).filter(|(_, no)| living(*no)).max_by_key(|(client, _)| client.began);
+        // Where clocks differ: of those that may have been there, the one that was there longest.
+        let perhaps = || began_by(record.at.saturating_add(apart)).filter(|(_, no)| living(*no)).min_by_key(|(client, _)| client.began);
+        certainly.or_else(perhaps).map(|(_, no)| no)
+    }
+
+    /// Where clocks differ, what a process did before its death may come after it. What it asked for then may be in the engine.
+    pub(super) fn after_death(&mut self, client: u32, at: At, record: &Record) {
+        if self.book.apart_ns == 0 || record.what != What::AcquireCalled {
+            return;
+        }
+        self.asked(client, at, record);
+        if let Some(no) = self.claims.find(record.claim).filter(|no| self.claims[*no].phase == Phase::Asked) {
+            self.leaves_line(no, at.time, Some(at.time));
+            self.claims.close(no);
+        }
     }
 
     /// A process is killed, or was seen to have ended.
@@ -53,7 +74,7 @@ impl Checker {
         self.calls.forget(client);
         for no in self.claims.open_of(client) {
             self.advance(self.claims[no].lock, now);
-            self.told_by(no, At { time: now, record: self.claims[no].granted.record });
+            self.told_by(no, At { time: now, record: self.claims[no].granted.record }, self.book.apart_ns);
             match self.claims[no].phase {
                 Phase::Asked => self.leaves_line(no, now, gone),
                 Phase::Held => self.leaves_hold(no, now, gone),
@@ -83,7 +104,7 @@ impl Checker {
         let claim = &world.claims[no];
         if let Some(since) = gone
             && claim.mode == HoldMode::Exclusive
-            && lock.occupancy.is_empty()
+            && lock.is_free(1, &world)
         {
             lock.owed = Some(Owed { since, dead: Some((claim.client, claim.granted)) });
         }
@@ -110,13 +131,19 @@ impl Checker {
         let (fenced, accepted) = (record.flags.has(Flags::FENCED), record.flags.has(Flags::YES));
         let write = record.what == What::ResourceWrite;
         let shared_read = !write && record.mode == HoldMode::Shared;
+        let apart = self.book.apart_ns;
         let (lock, world) = self.split(no);
         let id = lock.id;
         let register = &mut lock.registers[usize::from(fenced)];
-        let (stale, newest) = (register.is_stale(record.token, shared_read), register.seen);
+        let newest = register.seen;
+        // Two logs have two clocks.
+        let before = newest.client == client || apart == 0 || newest.at.time.saturating_add(apart) < at.time;
+        let stale = before && register.is_stale(record.token, shared_read);
         let claim = found.map(|no| &world.claims[no]);
+        // It comes twice as late as clocks differ, and is compared with another clock.
+        let over = |claim: &Claim| over_at(claim, at.time.saturating_sub(apart.saturating_mul(3)), true).is_some();
         // Of a claim that is not known any more the hold was over long ago.
-        let late = claim.is_none_or(|claim| over_at(claim, at.time, true).is_some());
+        let late = claim.is_none_or(over);
         let confirmed = claim.map_or(0, |claim| claim.confirmed);
         let before = register.written;
         if accepted {
@@ -150,7 +177,7 @@ impl Checker {
                     book.time(newest.at.time)
                 )
             });
-        } else if !fenced && claim.is_some_and(|claim| claim.renewing.never() && over_at(claim, at.time, true).is_some()) {
+        } else if !fenced && claim.is_some_and(|claim| claim.renewing.never() && over(claim)) {
             world.book.convict(Class::LateEffect, id, when, &records, |book| {
                 let (who, name, when) = (who(book), book.lock(id), book.time(at.time));
                 format!("the resource of {name} accepted a {what} of {who} at {when}, when its hold was over")

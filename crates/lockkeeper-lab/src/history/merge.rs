@@ -5,7 +5,7 @@ use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, VecDeque};
 use std::path::Path;
 
-use super::header::Header;
+use super::header::{Header, Role};
 use super::name::{Label, LockId, NameTable, NameTaken};
 use super::reader::{ReadError, Reader};
 use super::record::{Record, What};
@@ -24,6 +24,8 @@ pub struct Source {
 pub enum Item {
     /// An event of a source, with its number in that file.
     Event(u32, u64, Record),
+    /// That source wrote nothing after this time; what still comes of it are answers that skew delays.
+    Last(u32, u64),
     /// That source holds nothing more; its last event was at this time.
     End(u32, u64),
 }
@@ -32,7 +34,8 @@ pub enum Item {
 ///
 /// At equal times what ends a hold comes before what begins one, so that a hand-over within one tick of the clock is none
 /// too early. `skew_ns` says how far the clock of any machine may be from the true time: every answer is taken twice as
-/// much later, which makes each call's window wider and each hold's certain part smaller, never the other way.
+/// much later, which makes each call's window wider and each hold's certain part smaller, never the other way; and what a resource
+/// did four times as much, so that all that was before it is known by then.
 pub struct Merge {
     streams: Vec<Stream>,
     heads: BinaryHeap<Reverse<(u64, u8, u32)>>,
@@ -48,6 +51,9 @@ struct Stream {
     ahead: Option<(u64, Record)>,
     head: Option<(u64, Record)>,
     last_at: u64,
+    /// When its last record was written, and whether that was told.
+    wrote_at: u64,
+    ended: bool,
 }
 
 impl Merge {
@@ -72,7 +78,8 @@ impl Merge {
                 Some(first) if first.boot != header.boot => header.to_unix_ns().saturating_sub(first.to_unix_ns()),
                 _ => 0,
             };
-            Stream { reader, source: Source { header, shift_ns }, delayed: VecDeque::new(), ahead: None, head: None, last_at: 0 }
+            let (delayed, source) = (VecDeque::new(), Source { header, shift_ns });
+            Stream { reader, source, delayed, ahead: None, head: None, last_at: 0, wrote_at: 0, ended: false }
         });
         let delay_ns = skew_ns.saturating_mul(2);
         let mut merge = Self { streams: streams.collect(), heads: BinaryHeap::new(), names: NameTable::default(), delay_ns };
@@ -126,10 +133,11 @@ impl Merge {
             PeekMut::pop(top);
             return Ok(Some(Item::End(number, stream.last_at)));
         };
+        let last = (record.what == What::Name).then_some(record.at);
         stream.last_at = record.at;
         // The stream's next event takes the place of this one, which is cheaper than taking out and putting in.
         *top = Reverse(stream.advance(number, self.delay_ns, &mut self.names)?);
-        Ok(Some(Item::Event(number, index, record)))
+        Ok(Some(last.map_or(Item::Event(number, index, record), |at| Item::Last(number, at))))
     }
 }
 
@@ -149,6 +157,10 @@ impl Stream {
             if self.ahead.is_none() {
                 self.ahead = self.read(&mut name)?;
             }
+            // Names are not yielded; this one says that nothing was written after it.
+            if self.ahead.is_none() && !self.delayed.is_empty() && !std::mem::replace(&mut self.ended, true) {
+                self.ahead = Some((u64::MAX, Record { at: self.wrote_at, ..Record::new(What::Name) }));
+            }
             let due = match (self.delayed.front(), &self.ahead) {
                 (Some((_, answer)), Some((_, ahead))) => answer.at < ahead.at,
                 (Some(_), None) => true,
@@ -158,13 +170,19 @@ impl Stream {
                 return Ok(self.delayed.pop_front());
             }
             match self.ahead.take() {
-                Some((index, mut record)) if delay_ns > 0 && record.what.is_answer() => {
-                    record.at = record.at.saturating_add(delay_ns);
+                Some((index, mut record)) if delay_ns > 0 && self.comes_later(record.what) => {
+                    let resource = self.source.header.role == Role::Resource;
+                    record.at = record.at.saturating_add(if resource { delay_ns.saturating_mul(2) } else { delay_ns });
                     self.delayed.push_back((index, record));
                 }
                 next => return Ok(next),
             }
         }
+    }
+
+    /// Whether skew delays this: an answer, unless it says that a hold is over, which is certain from then on.
+    fn comes_later(&self, what: What) -> bool {
+        self.source.header.role == Role::Resource && what != What::Name || what.is_answer() && what != What::RenewLost
     }
 
     /// The next record that is no name, on the first file's clock.
@@ -176,6 +194,7 @@ impl Stream {
             }
             let shift = self.source.shift_ns;
             record.at = record.at.saturating_add_signed(shift);
+            self.wrote_at = record.at;
             if record.deadline != 0 && record.what != What::ResourceWrite {
                 record.deadline = record.deadline.saturating_add_signed(shift);
             }
@@ -188,7 +207,7 @@ impl Stream {
 /// At equal times: ends, then what neither ends nor begins, then beginnings.
 fn rank(what: What) -> u8 {
     match what {
-        What::ReleaseCalled | What::Lost | What::RenewLost | What::Kill => 0,
+        What::ReleaseCalled | What::Lost | What::RenewLost | What::Kill | What::Name => 0,
         What::Acquired | What::Converted => 2,
         _ => 1,
     }

@@ -9,9 +9,9 @@ use lockkeeper_lab::check::{Class, Options, check_files, main_check, print};
 use lockkeeper_lab::history::{Flags, Header, HoldMode, LockId, Record, Role, State, What, Writer, WriterOptions};
 use serde_json::Value;
 
-const SECOND: u64 = 1_000_000_000;
+pub const SECOND: u64 = 1_000_000_000;
 
-fn header(pid: u32) -> Header {
+pub fn header(pid: u32) -> Header {
     Header {
         file: u64::from(pid),
         pid,
@@ -31,7 +31,7 @@ fn began(pid: u32, seconds: u64) -> Header {
     Header { clocks: [seconds * SECOND, 0, (1_767_225_600 + seconds) * SECOND], ..header(pid) }
 }
 
-fn put(dir: &Path, name: &str, header: &Header, records: &[Record]) -> PathBuf {
+pub fn put(dir: &Path, name: &str, header: &Header, records: &[Record]) -> PathBuf {
     let mut bytes = header.encode().to_vec();
     for (record, index) in records.iter().zip(0..) {
         bytes.extend(record.encode(header.file, index));

@@ -13,5 +13,6 @@ mod refusals;
 mod search;
 mod searched;
 mod sharing;
+mod skew;
 mod story;
 mod words;
