@@ -4,6 +4,8 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use crate::servers::zookeeper_proxy::op;
+
 /// The longest answer that is read.
 const LONGEST: usize = 64 << 20;
 /// How long the head of an answer is.
@@ -30,19 +32,31 @@ pub(crate) struct Connection {
 impl Connection {
     /// Connects to a server and begins a session; an answer may take as long as `patience`.
     pub(crate) fn open(address: SocketAddr, session: Duration, patience: Duration) -> io::Result<Self> {
+        let mut connection = Self::connect(address, session, patience)?;
+        connection.send(&Session { timeout: session, ..Session::default() }.hello())?;
+        let begun = Session::read(&connection.receive()?).ok_or(io::ErrorKind::ConnectionRefused)?;
+        connection.timeout = begun.timeout;
+        Ok(connection)
+    }
+
+    /// Ends a session that somebody else has. It is taken up and ended in one message, for its owner, whose connection that cuts, comes back.
+    pub(crate) fn end(address: SocketAddr, session: Session, patience: Duration) -> io::Result<()> {
+        let mut connection = Self::connect(address, session.timeout, patience)?;
+        let close = Body::default().bytes(&Body::default().int(1).int(op::CLOSE).0);
+        connection.stream.write_all(&[Body::default().bytes(&session.hello()).0, close.0].concat())?;
+        Session::read(&connection.receive()?).ok_or(io::ErrorKind::ConnectionRefused)?;
+        match connection.answer()?.code()? {
+            0 => Ok(()),
+            code => Err(io::Error::other(format!("ZooKeeper answered {code}"))),
+        }
+    }
+
+    fn connect(address: SocketAddr, session: Duration, patience: Duration) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, patience)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
-        let hello = Body::default().int(0).long(0).int(i32::try_from(session.as_millis()).unwrap_or(i32::MAX));
-        let hello = hello.long(0).bytes(&[0; 16]).flag(false);
-        let mut connection = Self { stream, xid: 0, timeout: session, last_sent: Instant::now(), patience };
-        connection.send(&hello.0)?;
-        let answer = Answer(connection.receive()?);
-        let negotiated = answer.reader(4).int()?;
-        let timeout = u64::try_from(negotiated).ok().filter(|ms| *ms > 0).ok_or(io::ErrorKind::ConnectionRefused)?;
-        connection.timeout = Duration::from_millis(timeout);
-        Ok(connection)
+        Ok(Self { stream, xid: 0, timeout: session, last_sent: Instant::now(), patience })
     }
 
     /// Sends a request; answers its number.
@@ -87,6 +101,35 @@ impl Connection {
         let mut message = vec![0; length];
         self.stream.read_exact(&mut message)?;
         Ok(message)
+    }
+}
+
+/// What a server tells whomever it takes in, and what it takes to take that session up.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Session {
+    id: i64,
+    password: [u8; 16],
+    timeout: Duration,
+}
+
+impl Session {
+    /// The one that begins with these bytes of a server, the first on a connection.
+    pub(crate) fn greeted(bytes: &[u8]) -> Option<Self> {
+        Self::read(bytes.get(4..)?)
+    }
+
+    /// What begins or takes it up.
+    fn hello(&self) -> Vec<u8> {
+        let timeout = i32::try_from(self.timeout.as_millis()).unwrap_or(i32::MAX);
+        Body::default().int(0).long(0).int(timeout).long(self.id).bytes(&self.password).flag(false).0
+    }
+
+    /// `None` where the server refuses: the session has ended.
+    fn read(answer: &[u8]) -> Option<Self> {
+        let mut answer = Reader(answer.get(4..)?);
+        let timeout = u64::try_from(answer.int().ok()?).ok().filter(|ms| *ms > 0)?;
+        let (id, password) = (answer.long().ok()?, answer.bytes().ok()?.try_into().ok()?);
+        Some(Self { id, password, timeout: Duration::from_millis(timeout) })
     }
 }
 
@@ -163,6 +206,10 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn int(&mut self) -> io::Result<i32> {
         self.take(4)?.try_into().map(i32::from_be_bytes).map_err(|_| garbled())
+    }
+
+    pub(crate) fn long(&mut self) -> io::Result<i64> {
+        self.take(8)?.try_into().map(i64::from_be_bytes).map_err(|_| garbled())
     }
 
     pub(crate) fn skip(&mut self, length: usize) -> io::Result<()> {

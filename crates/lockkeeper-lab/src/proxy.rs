@@ -43,6 +43,10 @@ struct State {
     accepted: u64,
     /// Those of which both sides are there, by the order in which they were made.
     connections: BTreeMap<u64, (TcpStream, TcpStream)>,
+    /// What the server said first on each of them.
+    greetings: BTreeMap<u64, Vec<u8>>,
+    /// Text of a client's first words, and what the server reads in its place.
+    renamed: Option<(String, String)>,
     /// Bytes that went through, up and down.
     passed: [u64; 2],
     /// Bytes that are being held, up and down.
@@ -71,6 +75,9 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// How much of what a server says first is kept.
+const GREETING: usize = 64;
 
 /// A running proxy; dropping it cuts every connection.
 pub struct Proxy {
@@ -127,6 +134,12 @@ impl Proxy {
         self.shared.changed.notify_all();
     }
 
+    /// Of connections that are made from now on, the server reads `to` where the client's first words say `from`; both have one length.
+    pub fn rename(&self, from: &str, to: &str) {
+        debug_assert_eq!(from.len(), to.len());
+        self.shared.lock().renamed = Some((from.to_owned(), to.to_owned()));
+    }
+
     /// Throws away everything of one direction.
     pub fn blackhole(&self, way: Way) {
         self.set(way, Fault { blackhole: true, ..Fault::default() });
@@ -158,11 +171,14 @@ impl Proxy {
 
     /// Cuts every connection now; what was held is lost.
     pub fn cut(&self) {
-        for (client, server) in std::mem::take(&mut self.shared.lock().connections).into_values() {
+        let mut state = self.shared.lock();
+        state.greetings.clear();
+        for (client, server) in std::mem::take(&mut state.connections).into_values() {
             // A connection that is gone already is cut.
             let _ = client.shutdown(Shutdown::Both);
             let _ = server.shutdown(Shutdown::Both);
         }
+        drop(state);
         self.shared.changed.notify_all();
     }
 
@@ -172,6 +188,11 @@ impl Proxy {
             // A connection that is gone already is cut.
             let _ = client.shutdown(Shutdown::Both);
         }
+    }
+
+    /// What the server said first on each connection that is there, a few bytes of it, in the order in which they were made.
+    pub fn greetings(&self) -> Vec<Vec<u8>> {
+        self.shared.lock().greetings.values().cloned().collect()
     }
 
     /// How many bytes of one direction are being held.
@@ -220,22 +241,37 @@ fn connect(shared: &Arc<Shared>, client: TcpStream, server: TcpStream) {
 
 fn pump(shared: &Shared, id: u64, way: Way, mut from: TcpStream, mut to: TcpStream) {
     let mut buffer = vec![0u8; 64 << 10];
+    let mut renamed = if way == Way::Up { shared.lock().renamed.clone() } else { None };
     loop {
         let length = match from.read(&mut buffer) {
             Ok(length) if length > 0 => length,
             _ => break,
         };
+        if let Some((from, to)) = renamed.take() {
+            let first = buffer.get_mut(..length).unwrap_or_default();
+            let at = first.windows(from.len()).position(|window| window == from.as_bytes());
+            if let Some(place) = at.and_then(|at| first.get_mut(at..at + to.len())) {
+                place.copy_from_slice(to.as_bytes());
+            }
+        }
         let Some(length) = pass(shared, id, way, length) else { continue };
         if to.write_all(buffer.get(..length.bytes).unwrap_or_default()).is_err() || length.then_cut {
             break;
         }
-        shared.lock().passed[way as usize] += length.bytes as u64;
+        let mut state = shared.lock();
+        state.passed[way as usize] += length.bytes as u64;
+        let heard = if way == Way::Down { GREETING.saturating_sub(state.greetings.get(&id).map_or(0, Vec::len)) } else { 0 };
+        if heard > 0 && state.connections.contains_key(&id) {
+            state.greetings.entry(id).or_default().extend(buffer.iter().take(length.bytes.min(heard)));
+        }
     }
     // The other side learns of the end; one that is gone knows.
     let _ = to.shutdown(Shutdown::Both);
     let _ = from.shutdown(Shutdown::Both);
     // There is nothing left to cut, and its descriptors are others'.
-    shared.lock().connections.remove(&id);
+    let mut state = shared.lock();
+    state.connections.remove(&id);
+    state.greetings.remove(&id);
 }
 
 struct Passed {
@@ -313,6 +349,7 @@ mod tests {
         let proxy = Proxy::to(counting_server());
         let mut stays = TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();
         assert_eq!(ask(&mut stays, 1), Some(2));
+        assert_eq!(ask(&mut stays, 7), Some(8));
         for _ in 0..20 {
             let mut stream = TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();
             assert_eq!(ask(&mut stream, 1), Some(2));
@@ -323,7 +360,9 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
         }
         assert_eq!(ask(&mut stays, 3), Some(4));
+        assert_eq!(proxy.greetings(), [[2, 8, 4]], "what the server said first is known of connections that are there");
         proxy.cut();
+        assert!(proxy.greetings().is_empty());
         assert_eq!(ask(&mut stays, 5), None);
     }
 
@@ -350,6 +389,12 @@ mod tests {
         proxy.set(Way::Down, Fault { cut_after: Some(1), ..Fault::default() });
         assert_eq!(ask(&mut stream, 1), Some(2));
         assert_eq!(ask(&mut stream, 1), None);
+        proxy.rename("ab", "cd");
+        let mut renamed = TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();
+        renamed.write_all(b"xabab").unwrap();
+        let mut answer = [0u8; 5];
+        renamed.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"ydebc", "the first time in the first words");
         proxy.refuse(true);
         let mut refused = TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();
         assert_eq!(ask(&mut refused, 1), None);

@@ -326,38 +326,32 @@ impl Ensemble {
         Ok(Self { servers })
     }
 
-    /// Starts an ensemble in which each server follows another over a proxy of its own, so that one can be cut off.
+    /// Starts an ensemble in which each server reaches another over proxies of its own, so that one can be cut off.
     ///
     /// # Errors
     /// As [`Server::start`].
     pub fn start_apart(count: usize, settings: &Settings) -> io::Result<(Self, Links)> {
         let mut ports = Vec::new();
         for _ in 0..count {
-            ports.push((free_port()?, free_port()?));
+            ports.push([free_port()?, free_port()?]);
         }
-        let (mut servers, mut links) = (Vec::new(), Vec::new());
+        let links = Links::between(&ports);
+        let mut servers = Vec::new();
         for own in 0..count {
-            let mut to_others = Vec::new();
-            let mut members = Vec::new();
-            for (other, (quorum, election)) in ports.iter().enumerate() {
-                let quorum = if other == own {
-                    *quorum
-                } else {
-                    to_others.push(Proxy::to(*quorum));
-                    to_others.last().map_or(0, Proxy::port)
-                };
-                members.push(format!("server.{}=127.0.0.1:{quorum}:{election}", other + 1));
-            }
+            let member = |(other, direct): (usize, &[u16; 2])| {
+                let [quorum, election] = links.way(own, other).unwrap_or(*direct);
+                format!("server.{}=127.0.0.1:{quorum}:{election}", other + 1)
+            };
+            let members: Vec<String> = ports.iter().enumerate().map(member).collect();
             let mut server = Server::configured(settings.clone(), &members)?;
             fs::write(server.dir.path().join("data/myid"), (own + 1).to_string())?;
             server.run()?;
             servers.push(server);
-            links.push(to_others);
         }
         for server in &mut servers {
             server.wait_until_serving()?;
         }
-        Ok((Self { servers }, Links(links)))
+        Ok((Self { servers }, links))
     }
 
     /// Which server leads.
@@ -372,15 +366,57 @@ impl Ensemble {
     }
 }
 
-/// How the servers of an ensemble reach the one that leads them.
-pub struct Links(Vec<Vec<Proxy>>);
+/// How the servers of an ensemble reach each other: for each of them the ways to every other, one to follow it and one for elections.
+pub struct Links(BTreeMap<(usize, usize), [Proxy; 2]>);
 
 impl Links {
-    /// Cuts a follower off from whoever leads: no connection ends, and nothing arrives any more.
-    pub fn cut_off(&self, server: usize) {
-        for link in self.0.get(server).into_iter().flatten() {
-            link.hold(Way::Up);
-            link.hold(Way::Down);
+    fn between(ports: &[[u16; 2]]) -> Self {
+        let pairs = || (0..ports.len()).flat_map(|own| (0..ports.len()).map(move |other| (own, other))).filter(|(own, other)| own != other);
+        let links = Self(pairs().filter_map(|(own, other)| Some(((own, other), ports.get(other)?.map(Proxy::to)))).collect());
+        for (own, other) in pairs() {
+            // Who is called by a lower number calls back, at the address that the caller says it has.
+            if let (Some([_, calls]), Some([_, back]), Some([_, direct])) =
+                (links.0.get(&(own, other)), links.way(other, own), ports.get(own))
+            {
+                calls.rename(&format!("127.0.0.1:{direct}"), &format!("127.0.0.1:{back}"));
+            }
         }
+        links
+    }
+
+    /// On which ports one server finds another.
+    fn way(&self, own: usize, other: usize) -> Option<[u16; 2]> {
+        self.0.get(&(own, other)).map(|link| link.each_ref().map(Proxy::port))
+    }
+
+    /// Cuts a server off from the others: no connection ends, and nothing arrives any more.
+    pub fn cut_off(&self, server: usize) {
+        self.cut(server, true, true);
+    }
+
+    /// Keeps what a server says to the others, what they say to it, or both, whoever of them leads, until [`Links::heal`].
+    pub fn cut(&self, server: usize, says: bool, hears: bool) {
+        for (link, calls) in self.of(server) {
+            let (says_by, hears_by) = if calls { (Way::Up, Way::Down) } else { (Way::Down, Way::Up) };
+            for (_, way) in [(says, says_by), (hears, hears_by)].into_iter().filter(|(cut, _)| *cut) {
+                link.hold(way);
+            }
+        }
+    }
+
+    /// Whether anything is being kept from a server or of it.
+    pub fn keep(&self, server: usize) -> bool {
+        self.of(server).any(|(link, _)| link.held(Way::Up) + link.held(Way::Down) > 0)
+    }
+
+    /// Nobody is cut off any more; what was kept arrives now.
+    pub fn heal(&self) {
+        self.0.values().flatten().for_each(Proxy::heal);
+    }
+
+    /// The links of a server, and whether it is the one that calls there.
+    fn of(&self, server: usize) -> impl Iterator<Item = (&Proxy, bool)> {
+        let of = self.0.iter().filter(move |((own, other), _)| *own == server || *other == server);
+        of.flat_map(move |((own, _), link)| link.iter().map(move |proxy| (proxy, *own == server)))
     }
 }

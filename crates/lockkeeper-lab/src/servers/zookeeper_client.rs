@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, ToSocketAddrs};
 use std::time::Duration;
 
 use super::zookeeper_proxy::op;
-use crate::jute::{Answer, Body, Connection, xid};
+use crate::jute::{Answer, Body, Connection, Session, xid};
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -134,6 +134,15 @@ impl Client {
     /// The server's code as text; or the connection's.
     pub fn answer(&mut self) -> io::Result<()> {
         self.done().map(drop)
+    }
+
+    /// Ends a session that somebody else has, of which this is what the server said first.
+    ///
+    /// # Errors
+    /// When the server is not there, or knows no such session.
+    pub fn end_session(port: u16, greeting: &[u8], patience: Duration) -> io::Result<()> {
+        let session = Session::greeted(greeting).ok_or_else(|| io::Error::other("there is no session"))?;
+        Connection::end((Ipv4Addr::LOCALHOST, port).into(), session, patience)
     }
 
     fn done(&mut self) -> io::Result<Answer> {

@@ -45,7 +45,7 @@ impl Fault {
 
     /// Whether those whom it hits are away from their servers, or it from them, for as long as it lasts.
     pub(super) fn keeps_away(&self) -> bool {
-        self.hits == Hits::Link || self.name == STOP || self.name.starts_with("stop-")
+        self.hits == Hits::Link || self.name == STOP || self.name.starts_with("stop-") || self.name.starts_with("cut-")
     }
 
     /// Whether who waits gets its lock later, for a time after it.

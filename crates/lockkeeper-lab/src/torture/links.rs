@@ -161,6 +161,10 @@ impl Links {
             let loss = self.losses.remove(&client)?;
             return Some(loss.end().map(|lost| if lost > 0 { Mended::Ended } else { Mended::HitNobody("no packet was lost") }));
         }
+        // What happens to servers leaves clients' links as they are.
+        if !FAULTS.iter().any(|f| f.name == fault) {
+            return None;
+        }
         for proxy in self.proxies.get(&client).into_iter().flatten() {
             if fault.starts_with("partition") || fault == "reset" {
                 // What was on its way is gone, as when a partition lasts longer than TCP has patience.
@@ -168,7 +172,17 @@ impl Links {
             }
             proxy.heal();
         }
-        FAULTS.iter().any(|f| f.name == fault).then_some(Ok(Mended::Ended))
+        Some(Ok(Mended::Ended))
+    }
+
+    /// Takes no more connections of a client, or does again; those that it has are as they were.
+    pub(super) fn refuse(&self, client: u32, refuse: bool) {
+        self.proxies.get(&client).into_iter().flatten().for_each(|proxy| proxy.refuse(refuse));
+    }
+
+    /// What servers said first on each connection that a client has.
+    pub(super) fn greetings(&self, client: u32) -> Vec<Vec<u8>> {
+        self.proxies.get(&client).into_iter().flatten().flat_map(Proxy::greetings).collect()
     }
 
     /// No connection of anybody survives.

@@ -1,13 +1,14 @@
 //! ZooKeeper servers of the run's own, one or an ensemble, behind a proxy for each client and server.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::super::fault::{Fault, Hits};
 use super::super::links::Links;
 use super::super::network::Namespace;
 use super::{About, Arena, Failed, Mended, has, take};
-use crate::servers::zookeeper::{Ensemble, Server, Settings};
+use crate::servers::zookeeper::{Ensemble, Links as Peers, Server, Settings};
+use crate::servers::zookeeper_client::Client;
 
 /// Sessions are short, so that faults outlast them.
 const SESSION: &str = "1s";
@@ -27,15 +28,35 @@ const FOLLOWERS: [Fault; 2] = [
     server("stop-follower", "a follower is stopped as it stands, and goes on later"),
     server("kill-follower", "a follower is killed, and started again with its data"),
 ];
+/// Between the servers of an ensemble; clients reach all of them, also the one that is cut off.
+const CUTS: [Fault; 6] = [
+    server("cut-leader", "nothing passes between the leader and the other servers"),
+    server("cut-leader-out", "what the leader says does not reach the other servers; it hears them"),
+    server("cut-leader-in", "what the other servers say does not reach the leader; they hear it"),
+    server("cut-follower", "nothing passes between a follower and the other servers"),
+    server("cut-follower-out", "what a follower says does not reach the other servers; it hears them"),
+    server("cut-follower-in", "what the other servers say does not reach a follower; they hear it"),
+];
+const EXPIRE: &str = "expire-session";
+/// The session of a client is ended as an administrator would, from beside it; its process and its link are as they were.
+const EXPIRES: Fault = Fault { name: EXPIRE, hits: Hits::Client, excuses: &[], what: "a client's session is ended by somebody else" };
+
+/// How long a server may take to say that a session has ended.
+const ENDS_WITHIN: Duration = Duration::from_secs(1);
+/// How long an ensemble may take to be whole again.
+const WHOLE_WITHIN: Duration = Duration::from_secs(30);
 
 pub(super) struct ZooKeeperArena {
     about: About,
     options: String,
     // The links go before the servers they lead to.
     links: Links,
+    peers: Option<Peers>,
     servers: Vec<Server>,
     /// The server that a fault hit.
     hit: Option<usize>,
+    /// Whether anything was kept from or of it.
+    kept: bool,
     /// The one that was killed, and is not back yet.
     down: Option<usize>,
 }
@@ -60,16 +81,64 @@ impl ZooKeeperArena {
         if !has(&options, "session_timeout") {
             options = format!("{options}{}session_timeout={SESSION}", if options.is_empty() { "" } else { "&" });
         }
-        let servers = start(nodes, &settings).or_else(|_| start(nodes, &settings)).map_err(|e| (69, e.to_string()))?;
+        let (servers, peers) = start(nodes, &settings).or_else(|_| start(nodes, &settings)).map_err(|e| (69, e.to_string()))?;
         let ports: Vec<u16> = servers.iter().map(Server::port).collect();
         let here: Vec<SocketAddr> = ports.iter().map(|port| (Ipv4Addr::LOCALHOST, *port).into()).collect();
         let about = About::of(&url(&here, &options))?;
-        Ok(Self { about, options, links: Links::to(ports), servers, hit: None, down: None })
+        Ok(Self { about, options, links: Links::to(ports), peers, servers, hit: None, kept: false, down: None })
     }
 
     fn choose(&self, leader: bool) -> Option<usize> {
         let leads = |s: &Server| s.mode().is_some_and(|mode| mode == "leader" || mode == "standalone");
         self.servers.iter().position(|s| leads(s) == leader)
+    }
+
+    /// Ends the sessions of a client, which is kept from taking them up again meanwhile.
+    fn expire(&self, client: u32) -> Result<(), String> {
+        self.links.refuse(client, true);
+        let ended = self.end_sessions(client);
+        self.links.refuse(client, false);
+        ended
+    }
+
+    fn end_sessions(&self, client: u32) -> Result<(), String> {
+        let (mut ended, mut why) = (false, "the client has no session".to_owned());
+        for greeting in self.links.greetings(client) {
+            // A server that does not answer now may be one that stands still; each of the others knows every session.
+            for server in &self.servers {
+                match Client::end_session(server.port(), &greeting, ENDS_WITHIN) {
+                    Ok(()) => {
+                        ended = true;
+                        break;
+                    }
+                    Err(error) => why = format!("its session does not end: {error}"),
+                }
+            }
+        }
+        if ended { Ok(()) } else { Err(why) }
+    }
+
+    /// Cuts a server off from the others.
+    fn cut(&mut self, fault: &str) -> Result<(), String> {
+        let (at, peers) = (self.hit.ok_or("no server serves that could be hit")?, self.peers.as_ref().ok_or("there is no other server")?);
+        self.kept = false;
+        peers.cut(at, !fault.ends_with("-in"), !fault.ends_with("-out"));
+        Ok(())
+    }
+
+    /// The server is back among the others once all of them serve again: what an ensemble needs for that is no lock's time.
+    fn join(&mut self) -> Result<Mended, String> {
+        let peers = self.peers.as_ref().ok_or("there is no other server")?;
+        self.kept |= self.hit.is_some_and(|at| peers.keep(at));
+        peers.heal();
+        let begun = Instant::now();
+        while !self.servers.iter().all(|s| s.mode().is_some()) {
+            if begun.elapsed() > WHOLE_WITHIN {
+                return Err("the ensemble is not whole again".to_owned());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(if self.kept { Mended::Ended } else { Mended::HitNobody("nothing was kept from anybody") })
     }
 
     fn hit(&mut self) -> Result<&mut Server, String> {
@@ -78,8 +147,11 @@ impl ZooKeeperArena {
 }
 
 /// A port can be taken between the look and the start: then it is tried once more.
-fn start(nodes: usize, settings: &Settings) -> std::io::Result<Vec<Server>> {
-    if nodes == 1 { Ok(vec![Server::start(settings.clone())?]) } else { Ok(Ensemble::start(nodes, settings)?.servers) }
+fn start(nodes: usize, settings: &Settings) -> std::io::Result<(Vec<Server>, Option<Peers>)> {
+    if nodes == 1 {
+        return Ok((vec![Server::start(settings.clone())?], None));
+    }
+    Ensemble::start_apart(nodes, settings).map(|(ensemble, peers)| (ensemble.servers, Some(peers)))
 }
 
 fn url(servers: &[SocketAddr], options: &str) -> String {
@@ -110,8 +182,8 @@ impl Arena for ZooKeeperArena {
     }
 
     fn faults(&self) -> Vec<Fault> {
-        let followers: &[Fault] = if self.servers.len() > 1 { &FOLLOWERS } else { &[] };
-        FAULTS.into_iter().chain(self.links.faults()).chain(followers.iter().copied()).collect()
+        let of_several = FOLLOWERS.into_iter().chain(CUTS).filter(|_| self.peers.is_some());
+        FAULTS.into_iter().chain(self.links.faults()).chain(of_several).chain([EXPIRES]).collect()
     }
 
     fn left_out(&self) -> Vec<String> {
@@ -122,7 +194,13 @@ impl Arena for ZooKeeperArena {
         if let Some(done) = self.links.strike(fault, client) {
             return Ok(done?);
         }
-        self.hit = self.choose(fault.ends_with("-server"));
+        if fault == EXPIRE {
+            return Ok(self.expire(client)?);
+        }
+        self.hit = self.choose(fault.ends_with("-server") || fault.starts_with("cut-leader"));
+        if fault.starts_with("cut-") {
+            return Ok(self.cut(fault)?);
+        }
         let server = self.hit()?;
         match fault {
             "stop-server" | "stop-follower" => server.pause(),
@@ -139,6 +217,12 @@ impl Arena for ZooKeeperArena {
     fn mend(&mut self, fault: &'static str, client: u32) -> Result<Mended, String> {
         if let Some(done) = self.links.mend(fault, client) {
             return done;
+        }
+        if fault == EXPIRE {
+            return Ok(Mended::Ended);
+        }
+        if fault.starts_with("cut-") {
+            return self.join();
         }
         self.down = None;
         let server = self.hit()?;
@@ -162,5 +246,48 @@ impl Arena for ZooKeeperArena {
 
     fn calls(&mut self) -> Option<u64> {
         self.servers.iter().map(|s| s.numbers().ok()?.get("zk_packets_received").map(|n| *n as u64)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkeeper::{Lost, blocking::Locks};
+
+    use super::*;
+
+    fn until(what: &str, mut so: impl FnMut() -> bool) {
+        let begun = Instant::now();
+        while !so() {
+            assert!(begun.elapsed() < Duration::from_secs(30), "never: {what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn the_session_of_one_client_is_ended_and_its_holds_are_lost_and_nobody_elses() {
+        let mut arena = ZooKeeperArena::start("session_timeout=4s").unwrap();
+        arena.is_to_suffer(&[EXPIRE]);
+        assert!(arena.strike(EXPIRE, 0).is_err(), "there is no client");
+        let [hit, other] = [0, 1].map(|client| Locks::open(&arena.url(client).unwrap()).unwrap());
+        let (lost, stays) = (hit.mutex("a").lock().run().unwrap(), other.mutex("b").lock().run().unwrap());
+        let begun = Instant::now();
+        arena.strike(EXPIRE, 0).unwrap();
+        until("its holder is told", || lost.is_lost());
+        assert!(begun.elapsed() < Duration::from_secs(3), "and not by its deadline");
+        assert_eq!(lost.held().why_lost(), Some(Lost::SessionEnded));
+        assert_eq!(arena.mend(EXPIRE, 0), Ok(Mended::Ended));
+        assert!(stays.held().verify_blocking().is_ok());
+        drop(hit.mutex("a").lock().run().unwrap());
+    }
+
+    #[test]
+    fn a_leader_that_is_cut_off_is_none_any_more_and_comes_back() {
+        let mut arena = ZooKeeperArena::start("nodes=3").unwrap();
+        arena.is_to_suffer(&["cut-leader"]);
+        let leader = arena.choose(true).unwrap();
+        arena.strike("cut-leader", 0).unwrap();
+        until("another leads", || arena.choose(true).is_some_and(|now| now != leader));
+        assert_eq!(arena.mend("cut-leader", 0), Ok(Mended::Ended));
+        assert!(arena.servers.iter().all(|s| s.mode().is_some()), "all of them serve");
     }
 }
