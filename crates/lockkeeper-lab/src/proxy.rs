@@ -171,15 +171,7 @@ impl Proxy {
 
     /// Cuts every connection now; what was held is lost.
     pub fn cut(&self) {
-        let mut state = self.shared.lock();
-        state.greetings.clear();
-        for (client, server) in std::mem::take(&mut state.connections).into_values() {
-            // A connection that is gone already is cut.
-            let _ = client.shutdown(Shutdown::Both);
-            let _ = server.shutdown(Shutdown::Both);
-        }
-        drop(state);
-        self.shared.changed.notify_all();
+        cut(&self.shared);
     }
 
     /// Cuts the client's side of every connection; what is on its way to the server still arrives there, once it is let through.
@@ -193,6 +185,22 @@ impl Proxy {
     /// What the server said first on each connection that is there, a few bytes of it, in the order in which they were made.
     pub fn greetings(&self) -> Vec<Vec<u8>> {
         self.shared.lock().greetings.values().cloned().collect()
+    }
+
+    /// How many connections are there.
+    pub fn connections(&self) -> usize {
+        self.shared.lock().connections.len()
+    }
+
+    /// How many were made so far.
+    pub fn accepted(&self) -> u64 {
+        self.shared.lock().accepted
+    }
+
+    /// Cuts every connection, from wherever it is called.
+    pub fn scissors(&self) -> impl Fn() + Send + use<> {
+        let shared = self.shared.clone();
+        move || cut(&shared)
     }
 
     /// How many bytes of one direction are being held.
@@ -218,6 +226,18 @@ impl Drop for Proxy {
             let _ = listener.join();
         }
     }
+}
+
+fn cut(shared: &Shared) {
+    let mut state = shared.lock();
+    state.greetings.clear();
+    for (client, server) in std::mem::take(&mut state.connections).into_values() {
+        // A connection that is gone already is cut.
+        let _ = client.shutdown(Shutdown::Both);
+        let _ = server.shutdown(Shutdown::Both);
+    }
+    drop(state);
+    shared.changed.notify_all();
 }
 
 fn connect(shared: &Arc<Shared>, client: TcpStream, server: TcpStream) {

@@ -106,7 +106,7 @@ impl Run {
             Some(broken) => nemesis::rounds(options.seed, time, broken, size.clients, &faults),
             None => nemesis::plan(options.seed, time, size.clients, &chosen, Pace::of(arena.about().recovery)),
         };
-        arena.is_to_suffer(&plan.iter().map(|planned| planned.fault.name).collect::<Vec<_>>());
+        arena.is_to_suffer(&plan.iter().map(|planned| planned.fault.name).collect::<Vec<_>>(), options.seed);
         if let Some(broken) = broken
             && arena.home(0).map_err(own)?.is_none()
         {

@@ -9,10 +9,12 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
-use super::arena::Mended;
+use super::Random;
+use super::arena::{Failed, Mended};
 use super::fault::{Fault, Hits};
 use super::loss::Loss;
 use super::network::{Namespace, Network};
+use super::storm::Storm;
 use crate::proxy::{Fault as Bytes, Proxy, Way};
 
 /// What every arena with links has.
@@ -36,6 +38,8 @@ const CUT: &str = "cut-link";
 const CUT_UP: &str = "cut-link-up";
 const CUT_DOWN: &str = "cut-link-down";
 const LOSSY: &str = "lossy-link";
+/// What its random numbers are for.
+const LOSSY_PURPOSE: u64 = 0x1055_0000;
 
 const fn link(name: &'static str, what: &'static str) -> Fault {
     Fault { name, hits: Hits::Link, excuses: &[], what }
@@ -48,6 +52,10 @@ pub(super) fn loses(fault: &str) -> bool {
 
 /// How much longer a message takes on a slow link.
 const SLOW: Duration = Duration::from_millis(40);
+/// How often a connection that is reset again and again is.
+const RESET_EVERY: Duration = Duration::from_millis(50);
+/// What such a fault could not hit.
+const UNCONNECTED: &str = "the client had no connection";
 
 /// See the module.
 pub(super) struct Links {
@@ -55,6 +63,12 @@ pub(super) struct Links {
     direct: bool,
     // What is lost is found again, and proxies end, before the network does.
     losses: BTreeMap<u32, Loss>,
+    resets: BTreeMap<u32, Storm>,
+    /// Of those whose link is hit while they have no connection: how many they had made until then.
+    unconnected: BTreeMap<u32, u64>,
+    /// The seed of the run, and how often links began to lose some.
+    seed: u64,
+    lossy: u64,
     proxies: BTreeMap<u32, Vec<Proxy>>,
     /// Where clients live, unless that is where everybody does.
     network: Option<Network>,
@@ -68,7 +82,18 @@ impl Links {
             Ok(network) => (Some(network), None),
             Err(why) => (None, Some(why)),
         };
-        Self { servers, direct: false, losses: BTreeMap::new(), proxies: BTreeMap::new(), network, refused }
+        Self {
+            servers,
+            direct: false,
+            losses: BTreeMap::new(),
+            resets: BTreeMap::new(),
+            unconnected: BTreeMap::new(),
+            seed: 0,
+            lossy: 0,
+            proxies: BTreeMap::new(),
+            network,
+            refused,
+        }
     }
 
     /// The faults that they can have.
@@ -83,10 +108,11 @@ impl Links {
         self.refused.as_ref().map(|why| format!("{names}: {why}"))
     }
 
-    /// Nothing but these faults will be asked of them. Where there are none clients go to their servers without a proxy between them, which
-    /// would cost more than the locks.
-    pub(super) fn are_to_suffer(&mut self, faults: &[&'static str]) {
+    /// Nothing but these faults will be asked of them; what is random in them hangs on the seed. Where there are none clients go to their
+    /// servers without a proxy between them, which would cost more than the locks.
+    pub(super) fn are_to_suffer(&mut self, faults: &[&'static str], seed: u64) {
         self.direct = faults.is_empty();
+        self.seed = seed;
         if !faults.iter().any(|fault| loses(fault)) {
             self.network = None;
         }
@@ -117,10 +143,20 @@ impl Links {
         Ok(self.proxies.get(&client).into_iter().flatten().map(Proxy::address).collect())
     }
 
-    /// Begins a fault, or does again what is done again and again; `None` for one that is not of links.
-    pub(super) fn strike(&mut self, fault: &str, client: u32) -> Option<Result<(), String>> {
+    /// Begins a fault; `None` for one that is not of links.
+    pub(super) fn strike(&mut self, fault: &str, client: u32) -> Option<Result<(), Failed>> {
         if loses(fault) {
             return Some(self.lose(fault, client));
+        }
+        if !FAULTS.iter().any(|f| f.name == fault) {
+            return None;
+        }
+        let (connections, made) = self.connections(client);
+        if fault == "reset" {
+            return Some(if connections > 0 { self.reset(client) } else { Err(UNCONNECTED.to_owned().into()) });
+        }
+        if connections == 0 {
+            self.unconnected.insert(client, made);
         }
         let of_client = self.proxies.get(&client).into_iter().flatten();
         let hold = Bytes { hold: true, ..Bytes::default() };
@@ -130,49 +166,70 @@ impl Links {
                 "partition" => (hold, hold),
                 "partition-up" => (hold, Bytes::default()),
                 "partition-down" | "hold-replies" => (Bytes::default(), hold),
-                "slow-link" => (slow, slow),
-                "reset" => {
-                    proxy.cut();
-                    continue;
-                }
-                _ => return None,
+                _ => (slow, slow),
             };
             proxy.set(Way::Up, up);
             proxy.set(Way::Down, down);
         }
-        FAULTS.iter().any(|f| f.name == fault).then_some(Ok(()))
+        Some(Ok(()))
     }
 
-    fn lose(&mut self, fault: &str, client: u32) -> Result<(), String> {
+    /// How many connections a client has, and had.
+    fn connections(&self, client: u32) -> (usize, u64) {
+        let of_client = || self.proxies.get(&client).into_iter().flatten();
+        (of_client().map(Proxy::connections).sum(), of_client().map(Proxy::accepted).sum())
+    }
+
+    fn reset(&mut self, client: u32) -> Result<(), Failed> {
+        let scissors: Vec<_> = self.proxies.get(&client).into_iter().flatten().map(Proxy::scissors).collect();
+        let storm = Storm::begin(RESET_EVERY, move || scissors.iter().for_each(|cut| cut()))?;
+        self.resets.insert(client, storm);
+        Ok(())
+    }
+
+    fn lose(&mut self, fault: &str, client: u32) -> Result<(), Failed> {
         let line = self.network.as_mut().ok_or("this run has no network of its own")?.line(client)?;
         let ways: &[Way] = match fault {
             CUT_UP => &[Way::Up],
             CUT_DOWN => &[Way::Down],
             _ => &[Way::Up, Way::Down],
         };
-        let loss = if fault == LOSSY { Loss::of_some(line, client) } else { Loss::of_all(line, ways) }?;
+        // It is kept whatever becomes of it: what was cut has to be mended.
+        let mut loss = Loss::on(line, ways);
+        let begun = if fault == LOSSY {
+            self.lossy += 1;
+            loss.of_some(Random::new(self.seed, LOSSY_PURPOSE ^ self.lossy))
+        } else {
+            loss.of_all()
+        };
         self.losses.insert(client, loss);
-        Ok(())
+        begun.map_err(Failed::Half)
     }
 
     /// Ends it; `None` for one that is not of links.
     pub(super) fn mend(&mut self, fault: &str, client: u32) -> Option<Result<Mended, String>> {
         if loses(fault) {
-            let loss = self.losses.remove(&client)?;
-            return Some(loss.end().map(|lost| if lost > 0 { Mended::Ended } else { Mended::HitNobody("no packet was lost") }));
+            let mended = self.losses.get_mut(&client)?.mend();
+            if mended.is_ok() {
+                self.losses.remove(&client);
+            }
+            return Some(mended.map(|lost| if lost > 0 { Mended::Ended } else { Mended::HitNobody("no packet was lost") }));
         }
         // What happens to servers leaves clients' links as they are.
         if !FAULTS.iter().any(|f| f.name == fault) {
             return None;
         }
+        self.resets.remove(&client);
+        let made = self.connections(client).1;
         for proxy in self.proxies.get(&client).into_iter().flatten() {
-            if fault.starts_with("partition") || fault == "reset" {
+            if fault.starts_with("partition") {
                 // What was on its way is gone, as when a partition lasts longer than TCP has patience.
                 proxy.cut();
             }
             proxy.heal();
         }
-        Some(Ok(Mended::Ended))
+        let hit_nobody = self.unconnected.remove(&client).is_some_and(|before| before == made);
+        Some(Ok(if hit_nobody { Mended::HitNobody(UNCONNECTED) } else { Mended::Ended }))
     }
 
     /// Takes no more connections of a client, or does again; those that it has are as they were.

@@ -54,9 +54,11 @@ impl Pace {
         random.between(self.lease * 6 / 5, self.lease * 2)
     }
 
-    /// A breath in which everybody who waits is owed a lock for long enough to be judged: clients that lost their server come back late.
-    fn calm(self, random: &mut Random, after: &[Planned]) -> Duration {
-        let late = if after.iter().any(|p| p.fault.delays()) { PAUSE_MAX } else { Duration::ZERO };
+    /// A breath in which everybody who waits is owed a lock for long enough to be judged: clients that lost their server come back late,
+    /// also from a fault that ended before the last one did.
+    fn calm(self, random: &mut Random, from: Duration, after: &[Planned]) -> Duration {
+        let delays = after.iter().any(|p| p.fault.delays() && p.to + PAUSE_MAX > from);
+        let late = if delays { PAUSE_MAX } else { Duration::ZERO };
         late + self.calm * 6 / 5 + breath(random)
     }
 }
@@ -86,7 +88,7 @@ pub(super) fn plan(seed: u64, time: Duration, clients: u32, faults: &[Fault], pa
         if at >= end || faults.is_empty() {
             break;
         }
-        let (first, mut last) = (planned.len(), at);
+        let mut last = at;
         for _ in 0..1 + random.below(TOGETHER_MAX as u64) {
             let which = usize::try_from(random.below(faults.len() as u64)).unwrap_or(0);
             let Some(&fault) = faults.get(which) else { continue };
@@ -112,8 +114,8 @@ pub(super) fn plan(seed: u64, time: Duration, clients: u32, faults: &[Fault], pa
         at = last + breath(&mut random);
         if round % ROUNDS == 0 && judges {
             let over = planned.iter().map(|p| p.to).max().unwrap_or(at);
-            let after = planned.get(first..).unwrap_or_default();
-            at = over.max(last) + pace.calm(&mut random, after);
+            let over = over.max(last);
+            at = over + pace.calm(&mut random, over, &planned);
         }
     }
     planned.sort_by_key(|p| p.from);
@@ -235,6 +237,20 @@ mod tests {
         let faults = plan(1, Duration::from_secs(60), 4, &away, Pace::of(Duration::from_millis(600)));
         let long = calm(&faults).iter().filter(|(from, to)| *to - *from > PAUSE_MAX + Duration::from_millis(600) + SLACK).count();
         assert!(long >= 4, "{long}");
+    }
+
+    #[test]
+    fn what_delays_clients_is_over_before_the_judged_part_of_a_long_breath_also_from_an_earlier_round() {
+        let server = |name, excuses| Fault { name, hits: Hits::Server, excuses, what: "" };
+        let away = [server("kill-server", AWAY), server("flush", &[]), three()[0]];
+        let pace = Pace::of(Duration::from_millis(600));
+        for seed in 0..20 {
+            let faults = plan(seed, Duration::from_secs(150), 4, &away, pace);
+            for (from, to) in calm(&faults).into_iter().filter(|(from, to)| *to - *from > pace.calm) {
+                let back = faults.iter().filter(|p| p.fault.delays() && p.to <= from).map(|p| p.to + PAUSE_MAX).max();
+                assert!(to - back.unwrap_or(from).max(from) > pace.calm, "seed {seed}: from {from:?} to {to:?}, back at {back:?}");
+            }
+        }
     }
 
     #[test]

@@ -53,6 +53,12 @@ pub(super) enum Failed {
     Half(String),
 }
 
+impl From<&str> for Failed {
+    fn from(why: &str) -> Self {
+        Self::Undone(why.to_owned())
+    }
+}
+
 impl From<String> for Failed {
     fn from(why: String) -> Self {
         Self::Undone(why)
@@ -78,8 +84,8 @@ pub(super) trait Arena {
     }
     /// What it promises.
     fn about(&self) -> About;
-    /// Told before any client starts which faults will be asked of it, and that no others will.
-    fn is_to_suffer(&mut self, _faults: &[&'static str]) {}
+    /// Told before any client starts which faults will be asked of it, that no others will, and what is random in them hangs on.
+    fn is_to_suffer(&mut self, _faults: &[&'static str], _seed: u64) {}
     /// The faults it has, besides those that need no control over a server.
     fn faults(&self) -> Vec<Fault> {
         Vec::new()

@@ -1,6 +1,8 @@
 //! A Redis server of the run's own, behind a proxy for each client.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::super::fault::{AWAY, AWAY_AND_FORGOTTEN, FORGOTTEN, Fault, Hits, SET_BACK, SPOIL_COUNTER, STEP};
@@ -54,6 +56,10 @@ pub(super) struct RedisArena {
     server: RedisServer,
     clock: Result<ServerClock, String>,
     evicted: u64,
+    /// Whether the last flush removed a key.
+    flushed: Arc<AtomicBool>,
+    /// What [`RedisArena::unknown_scripts`] said before scripts were forgotten.
+    unknown_scripts: Option<u64>,
     /// Where its data is, if that can get full.
     disk: Result<Disk, String>,
     /// A fault is under way that ends it.
@@ -101,6 +107,8 @@ impl RedisArena {
             server,
             clock,
             evicted: 0,
+            flushed: Arc::default(),
+            unknown_scripts: None,
             disk,
             down: false,
         })
@@ -111,6 +119,36 @@ impl RedisArena {
             Reply::Error(text) => Err(text),
             reply => Ok(reply),
         }
+    }
+
+    /// Removes every key, and then again and again until the fault ends; notes whether there was any.
+    fn flush(&mut self) -> Result<(), Failed> {
+        self.flushed = Arc::default();
+        let (mut admin, flushed) = (admin(&self.server), self.flushed.clone());
+        let mut flush = move || {
+            let keys = admin.ask(&["DBSIZE"])?;
+            let done = admin.ask(&["FLUSHALL"])?;
+            flushed.fetch_or(keys != Reply::Number(0), Ordering::AcqRel);
+            Ok::<_, std::io::Error>(done)
+        };
+        // One that was not answered may be done all the same.
+        if let Reply::Error(text) = flush().map_err(|e| Failed::Half(e.to_string()))? {
+            return Err(Failed::Half(text));
+        }
+        let act = move || {
+            // A server that is stopped or gone as well is hit the next time.
+            let _ = flush();
+        };
+        self.storm = Some(Storm::begin(Duration::from_millis(25), act).map_err(Failed::Half)?);
+        Ok(())
+    }
+
+    /// How often somebody asked for a script that the server did not know.
+    fn unknown_scripts(&self) -> Option<u64> {
+        let info = self.ask(&["INFO", "errorstats"]).ok()?;
+        let count = info.text()?.lines().find_map(|line| line.strip_prefix("errorstat_NOSCRIPT:count="));
+        // What never happened has no line.
+        Some(count.and_then(|count| count.trim().parse().ok()).unwrap_or(0))
     }
 
     /// Does something, and then again and again until the fault ends.
@@ -182,8 +220,8 @@ impl Arena for RedisArena {
         self.about
     }
 
-    fn is_to_suffer(&mut self, faults: &[&'static str]) {
-        self.links.are_to_suffer(faults);
+    fn is_to_suffer(&mut self, faults: &[&'static str], seed: u64) {
+        self.links.are_to_suffer(faults, seed);
     }
 
     fn faults(&self) -> Vec<Fault> {
@@ -218,8 +256,11 @@ impl Arena for RedisArena {
                 self.disk.as_ref().map_err(Clone::clone)?.fill()?;
                 self.down = true;
             }
-            "flush" => return self.again(Duration::from_millis(25), &["FLUSHALL"]),
-            "script-flush" => return self.again(Duration::from_millis(5), &["SCRIPT", "FLUSH"]),
+            "flush" => return self.flush(),
+            "script-flush" => {
+                self.unknown_scripts = self.unknown_scripts();
+                return self.again(Duration::from_millis(5), &["SCRIPT", "FLUSH"]);
+            }
             "evict" => {
                 self.evicted = self.stat("evicted_keys").unwrap_or(0);
                 self.memory("allkeys-random", "1").map_err(Failed::Half)?;
@@ -234,7 +275,7 @@ impl Arena for RedisArena {
             "clock-back" => return self.step(false),
             "clock-slow" => return self.run_wrong(false),
             "clock-fast" => return self.run_wrong(true),
-            fault => self.links.strike(fault, client).unwrap_or_else(|| Err(format!("redis has no fault {fault}")))?,
+            fault => self.links.strike(fault, client).unwrap_or_else(|| Err(format!("redis has no fault {fault}").into()))?,
         }
         Ok(())
     }
@@ -259,7 +300,18 @@ impl Arena for RedisArena {
                     return Ok(Mended::HitNobody("the server wrote nothing that there was no room for"));
                 }
             }
-            "flush" | "script-flush" => self.storm = None,
+            "flush" => {
+                self.storm = None;
+                if !std::mem::take(&mut self.flushed).load(Ordering::Acquire) {
+                    return Ok(Mended::HitNobody("the server had no key to remove"));
+                }
+            }
+            "script-flush" => {
+                self.storm = None;
+                if self.unknown_scripts().is_some_and(|now| Some(now) == self.unknown_scripts) {
+                    return Ok(Mended::HitNobody("nobody asked for a script that was forgotten"));
+                }
+            }
             "evict" => {
                 self.memory("noeviction", "0")?;
                 if self.stat("evicted_keys").is_some_and(|now| now == self.evicted) {
@@ -330,6 +382,22 @@ mod tests {
         for fault in ["flush", "script-flush", "evict", "clock-slow"] {
             assert!(arena.strike(fault, 0).is_err(), "{fault}");
         }
+    }
+
+    #[test]
+    fn a_flush_counts_when_a_key_was_removed_and_one_of_scripts_when_somebody_missed_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut arena = RedisArena::start("", dir.path()).unwrap();
+        let mut lasts = |fault: &'static str, meanwhile: &[&str]| {
+            arena.strike(fault, 0).unwrap();
+            let _ = arena.ask(meanwhile);
+            arena.mend(fault, 0).unwrap()
+        };
+        assert_eq!(lasts("flush", &["PING"]), Mended::HitNobody("the server had no key to remove"));
+        assert_eq!(lasts("script-flush", &["SET", "key", "1"]), Mended::HitNobody("nobody asked for a script that was forgotten"));
+        assert_eq!(lasts("flush", &["PING"]), Mended::Ended);
+        assert_eq!(lasts("script-flush", &["EVALSHA", "0000000000000000000000000000000000000000", "0"]), Mended::Ended);
+        assert_eq!(lasts("flush", &["PING"]), Mended::HitNobody("the server had no key to remove"), "that was another one");
     }
 
     fn until(what: &str, mut so: impl FnMut() -> bool) {

@@ -177,8 +177,8 @@ impl Arena for ZooKeeperArena {
         self.about.recovery * 2 + Duration::from_secs(1)
     }
 
-    fn is_to_suffer(&mut self, faults: &[&'static str]) {
-        self.links.are_to_suffer(faults);
+    fn is_to_suffer(&mut self, faults: &[&'static str], seed: u64) {
+        self.links.are_to_suffer(faults, seed);
     }
 
     fn faults(&self) -> Vec<Fault> {
@@ -192,7 +192,7 @@ impl Arena for ZooKeeperArena {
 
     fn strike(&mut self, fault: &'static str, client: u32) -> Result<(), Failed> {
         if let Some(done) = self.links.strike(fault, client) {
-            return Ok(done?);
+            return done;
         }
         if fault == EXPIRE {
             return Ok(self.expire(client)?);
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn the_session_of_one_client_is_ended_and_its_holds_are_lost_and_nobody_elses() {
         let mut arena = ZooKeeperArena::start("session_timeout=4s").unwrap();
-        arena.is_to_suffer(&[EXPIRE]);
+        arena.is_to_suffer(&[EXPIRE], 1);
         assert!(arena.strike(EXPIRE, 0).is_err(), "there is no client");
         let [hit, other] = [0, 1].map(|client| Locks::open(&arena.url(client).unwrap()).unwrap());
         let (lost, stays) = (hit.mutex("a").lock().run().unwrap(), other.mutex("b").lock().run().unwrap());
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn a_leader_that_is_cut_off_is_none_any_more_and_comes_back() {
         let mut arena = ZooKeeperArena::start("nodes=3").unwrap();
-        arena.is_to_suffer(&["cut-leader"]);
+        arena.is_to_suffer(&["cut-leader"], 1);
         let leader = arena.choose(true).unwrap();
         arena.strike("cut-leader", 0).unwrap();
         until("another leads", || arena.choose(true).is_some_and(|now| now != leader));

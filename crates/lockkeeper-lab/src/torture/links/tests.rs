@@ -1,6 +1,8 @@
 #![allow(clippy::panic, reason = "a test that cannot go on fails")]
-//! This library on a link that is cut. Where namespaces are not allowed there is none.
+//! Links that are cut and reset, and this library on them. Where namespaces are not allowed no packet can be lost.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::time::Instant;
 
 use lockkeeper::blocking::Locks;
@@ -12,6 +14,79 @@ use crate::servers::zookeeper::{Server, Settings};
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How much later than its time a thread may run on a busy machine.
 const LATE: Duration = Duration::from_secs(1);
+
+/// A server that says what it hears.
+fn echo() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || std::io::copy(&mut &stream, &mut &stream));
+        }
+    });
+    port
+}
+
+/// The links of one client to it, which lose no packets, and a new connection over them.
+fn client_of_echo() -> (Links, impl Fn() -> TcpStream) {
+    let mut links = Links::to(vec![echo()]);
+    links.are_to_suffer(&["partition"], 1);
+    let at = links.addresses(0).unwrap()[0];
+    (links, move || TcpStream::connect(at).unwrap())
+}
+
+/// Whether it carries a byte there and back; false once it is gone.
+fn carries(stream: &mut TcpStream) -> bool {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"x").is_ok() && stream.read(&mut [0]).is_ok_and(|read| read == 1)
+}
+
+fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !so() {
+        assert!(begun.elapsed() < PATIENCE, "never: {what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_link_that_carries_no_connection_is_hit_by_nothing_until_one_is_made() {
+    let (mut links, connect) = client_of_echo();
+    for fault in FAULTS.map(|f| f.name) {
+        if fault == "reset" {
+            assert_eq!(links.strike(fault, 0), Some(Err(Failed::Undone(UNCONNECTED.to_owned()))));
+            continue;
+        }
+        assert_eq!(links.strike(fault, 0), Some(Ok(())));
+        assert_eq!(links.mend(fault, 0), Some(Ok(Mended::HitNobody(UNCONNECTED))), "{fault}");
+    }
+    links.strike("partition", 0).unwrap().unwrap();
+    let mut late = connect();
+    until("the proxy has it", || links.connections(0).1 == 1);
+    assert_eq!(links.mend("partition", 0), Some(Ok(Mended::Ended)), "one that came meanwhile");
+    assert!(!carries(&mut late), "it is cut");
+    let mut there = connect();
+    assert!(carries(&mut there));
+    assert_eq!(links.strike("slow-link", 0), Some(Ok(())));
+    assert_eq!(links.mend("slow-link", 0), Some(Ok(Mended::Ended)), "one that was there");
+    assert_eq!(links.strike("flush", 0), None);
+}
+
+#[test]
+fn a_reset_cuts_again_and_again_and_nothing_once_it_is_over() {
+    let (mut links, connect) = client_of_echo();
+    let mut first = connect();
+    assert!(carries(&mut first));
+    links.strike("reset", 0).unwrap().unwrap();
+    for _ in 0..3 {
+        let mut next = connect();
+        until("it is cut as well", || !carries(&mut next));
+    }
+    assert!(!carries(&mut first));
+    assert_eq!(links.mend("reset", 0), Some(Ok(Mended::Ended)));
+    let mut last = connect();
+    assert!(carries(&mut last) && carries(&mut last));
+}
 
 /// Two clients on links of their own; `url` says how a server at an address is written.
 struct Two {
@@ -26,7 +101,7 @@ impl Two {
             assert!(!nix::unistd::geteuid().is_root(), "root can: {:?}", links.left_out());
             return None;
         }
-        links.are_to_suffer(&[CUT]);
+        links.are_to_suffer(&[CUT], 1);
         let mut open = |client| {
             let url = url(links.addresses(client).unwrap()[0]);
             // Its thread and its sockets are where it was opened.
