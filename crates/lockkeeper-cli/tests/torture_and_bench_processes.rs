@@ -44,6 +44,29 @@ fn a_signal_ends_a_torture_with_its_code_a_partial_report_and_nothing_left() {
     }
 }
 
+#[test]
+fn a_second_signal_ends_a_torture_at_once_without_a_verdict_and_nothing_left() {
+    let place = place();
+    let mut command = torture(&place, &["redis:auto", "--seconds", "60", "--clients", "2", "--faults", "none", "--json"]);
+    let mut run = Reaped::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let started = until("its server and its clients are there", || Some(children(run.pid())).filter(|all| all.len() == 3));
+    until_true("they have begun", || histories(&place) >= 2);
+    // One that does not hear that it is to end is waited for.
+    let clients: Vec<i32> = started.iter().copied().filter(|pid| arguments_of(*pid).contains("__torture-client")).collect();
+    assert_eq!(clients.len(), 2);
+    clients.iter().for_each(|client| common::kill(*client, Signal::SIGSTOP));
+    let begun = std::time::Instant::now();
+    until_true("it ends when it is told so again", || {
+        run.signal(Signal::SIGINT);
+        run.0.try_wait().unwrap().is_some()
+    });
+    assert!(begun.elapsed() < std::time::Duration::from_secs(15), "it waits for nobody: {:?}", begun.elapsed());
+    let ran = run.output();
+    assert_eq!((ran.code, ran.out.as_str()), (130, ""), "{ran:?}");
+    until_true("they are gone", || started.iter().all(|pid| !is_alive(*pid)));
+    assert_eq!(std::fs::read_dir(place.path("tmp")).unwrap().count(), 0);
+}
+
 const SHORT: [&str; 7] = ["--seconds", "2", "--clients", "2", "--faults", "none", "--json"];
 
 fn histories(place: &Place) -> usize {

@@ -1,6 +1,8 @@
 //! Runs a torture: starts everybody, carries the schedule out, stops everybody, and has it judged.
 
 use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::arena;
@@ -17,6 +19,7 @@ use super::nemesis::{self, Pace, Planned};
 use super::pulse::Pulse;
 use super::stage::{Size, Stage};
 use super::starvation::Fair;
+use super::storm::Storm;
 use super::timetable::{Step, Timetable};
 use super::verdict::{Outcome, Verdict};
 use super::waiting::{self, Waited};
@@ -31,6 +34,8 @@ const DETAILS: usize = 5_000;
 const WITHDRAW: Duration = Duration::from_secs(3);
 /// How often a broken client's histories are looked at while it runs.
 const LOOK_EVERY: Duration = Duration::from_millis(700);
+/// After a second signal, how long clearing away may take.
+const CLEARED_WITHIN: Duration = Duration::from_secs(2);
 /// How often clients are looked after.
 const LOOK_AFTER_CLIENTS: Duration = Duration::from_millis(20);
 
@@ -41,8 +46,14 @@ const LOOK_AFTER_CLIENTS: Duration = Duration::from_millis(20);
 /// An exit code and why: 64 wrong use, 69 an engine or a directory that cannot be used, 125 our own failure.
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<u8, (u8, String)> {
     let _watch = interrupt::Watch::new();
+    let insisted = Insisted::watch().map_err(|text| (125, text))?;
     let mut run = Run::prepare(options)?;
+    insisted.clears(run.scratch.path());
     run.go();
+    if interrupt::insists() {
+        // Whoever insists wants no verdict. What is left running goes with `run`.
+        return Ok(signal_code().unwrap_or(130));
+    }
     let verdict = run.judge().map_err(|text| (125, text))?;
     // Whoever reads may have gone; the exit code says it all the same.
     let _ = if options.json { writeln!(out, "{}", verdict.json()) } else { verdict.print(out) }.and_then(|()| out.flush());
@@ -50,7 +61,40 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<u8, (u8, String)> {
     if let Err(text) = run.draw(&verdict) {
         say(&text);
     }
-    Ok(interrupt::caught().map_or(verdict.exit_code(), |signal| u8::try_from(128 + signal).unwrap_or(130)))
+    Ok(signal_code().unwrap_or(verdict.exit_code()))
+}
+
+/// The exit code of one that a signal ended.
+fn signal_code() -> Option<u8> {
+    interrupt::caught().map(|signal| u8::try_from(128 + signal).unwrap_or(130))
+}
+
+/// A thread that ends the process when a second signal came and we are busy with something that takes long: a server that starts, a
+/// judgement. What we started ends with us.
+struct Insisted {
+    dir: Arc<OnceLock<PathBuf>>,
+    _watch: Storm,
+}
+
+impl Insisted {
+    fn watch() -> Result<Self, String> {
+        let (dir, mut since) = (Arc::<OnceLock<PathBuf>>::default(), None);
+        let ours = dir.clone();
+        let look = move || {
+            if interrupt::insists() && since.get_or_insert_with(Instant::now).elapsed() > CLEARED_WITHIN {
+                // Histories that nobody will judge; a directory that stays is in the place for temporary ones.
+                let _ = ours.get().map(std::fs::remove_dir_all);
+                std::process::exit(i32::from(signal_code().unwrap_or(130)));
+            }
+        };
+        Ok(Self { dir, _watch: Storm::begin(Duration::from_millis(50), look)? })
+    }
+
+    /// What is to be removed then.
+    fn clears(&self, dir: &Path) {
+        // It is set once.
+        let _ = self.dir.set(dir.to_owned());
+    }
 }
 
 impl Size {

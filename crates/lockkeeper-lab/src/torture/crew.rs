@@ -14,6 +14,7 @@ use super::CLIENT_WORD;
 use super::client::NO_ROOM;
 use super::network::Namespace;
 use super::orders::Orders;
+use crate::interrupt;
 
 /// The word for an end that nobody asked for, and for none where one was asked for.
 pub(super) const CRASH: &str = "crash";
@@ -138,7 +139,7 @@ impl Crew {
         let mut ended = Vec::new();
         for number in numbers {
             let Some(mut member) = self.members.remove(number) else { continue };
-            while Instant::now() < until && member.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            while Instant::now() < until && !interrupt::insists() && member.child.try_wait().is_ok_and(|ended| ended.is_none()) {
                 std::thread::sleep(Duration::from_millis(5));
             }
             let how = match member.child.try_wait() {

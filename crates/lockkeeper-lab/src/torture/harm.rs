@@ -12,6 +12,7 @@ use super::fault::KILL;
 use super::nemesis::Planned;
 use super::say;
 use crate::history::{Record, What, Writer};
+use crate::interrupt;
 
 /// How often what could not be ended is tried again.
 const AGAIN_EVERY: Duration = Duration::from_millis(250);
@@ -113,7 +114,7 @@ impl Harm {
     /// Ends all that are under way: nothing is left stopped, held or starved.
     pub(super) fn end_all(&mut self, world: &mut dyn World) {
         self.end_those(world, |_| true);
-        while !self.under_way.is_empty() && !self.is_for_good() {
+        while !self.under_way.is_empty() && !self.is_for_good() && !interrupt::insists() {
             std::thread::sleep(AGAIN_EVERY);
             self.end_those(world, |_| true);
         }
