@@ -103,3 +103,49 @@ fn the_steady_clocks_move_apart_from_the_time_of_day_and_everybody_with_the_shim
     assert!(about(ahead(&first), 500.0) && about(ahead(&second), 500.0));
     assert!(clocks(&shim)[0] - before[0] >= 500.0);
 }
+
+/// A program of its own that waits for 200 ms on a condition, until a time by one of its clocks, and prints what the wait came to.
+#[test]
+fn who_waits_until_a_time_by_a_clock_that_is_wrong_waits_no_longer_for_it() {
+    let shim = ClockShim::new().expect("cc is there");
+    let dir = tempfile::tempdir().expect("a directory");
+    let (source, program) = (dir.path().join("waits.c"), dir.path().join("waits"));
+    let text = r#"
+        #include <pthread.h>
+        #include <stdio.h>
+        #include <time.h>
+        #include <unistd.h>
+        int main(int count, char **arguments) {
+            alarm(60);
+            clockid_t clock = count > 1 ? CLOCK_MONOTONIC : CLOCK_REALTIME;
+            pthread_condattr_t how;
+            pthread_cond_t never;
+            pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+            pthread_condattr_init(&how);
+            pthread_condattr_setclock(&how, clock);
+            pthread_cond_init(&never, &how);
+            struct timespec until;
+            clock_gettime(clock, &until);
+            until.tv_nsec += 200000000;
+            if (until.tv_nsec >= 1000000000) { until.tv_nsec -= 1000000000; until.tv_sec += 1; }
+            pthread_mutex_lock(&mutex);
+            printf("%d\n", pthread_cond_timedwait(&never, &mutex, &until));
+        }"#;
+    std::fs::write(&source, text).expect("the directory can be written");
+    let made = std::process::Command::new("cc").arg("-pthread").arg("-o").arg(&program).arg(&source).status().expect("cc is there");
+    assert!(made.success());
+    let waits = |arguments: &[&str]| {
+        let begun = Instant::now();
+        let waited = std::process::Command::new(&program).args(arguments).envs(shim.environment()).output();
+        assert_eq!(String::from_utf8_lossy(&waited.expect("it runs").stdout), "110\n", "it ran into its time");
+        assert!(begun.elapsed() >= Duration::from_millis(200), "{:?}", begun.elapsed());
+    };
+    for by in [Duration::from_secs(1_000), Duration::from_secs(2_000)] {
+        shim.step(Clocks::Steady, by).expect("the control file is ours");
+        shim.step_back(Clocks::Wall, by).expect("the control file is ours");
+        waits(&[]);
+        waits(&["steady"]);
+    }
+    shim.step(Clocks::Wall, Duration::from_secs(9_000)).expect("the control file is ours");
+    waits(&[]);
+}

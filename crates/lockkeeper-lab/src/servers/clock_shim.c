@@ -3,11 +3,14 @@
  *
  * What it adds stands in the file that LOCKKEEPER_CLOCK_SHIM names, mapped and read at every call, so that a test moves the clock
  * of a running process. Without the file the clocks are true. Only calls of the C library are changed: a program that is linked
- * statically, or calls the kernel itself, sees the true time. Sleeps and timers of the kernel are true, too.
+ * statically, or calls the kernel itself, sees the true time. Sleeps and timers of the kernel are true, too: a wait until some time
+ * by a clock of ours is one until that time by the true clock. Waiting threads of a JVM are made of such waits.
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -99,4 +102,35 @@ time_t time(time_t *at) {
     time_t seconds = reading(CLOCK_REALTIME, &failed) / 1000000000;
     if (at) *at = seconds;
     return seconds;
+}
+
+typedef int (*timed_wait)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *);
+
+/* The C library's own. Without its version the linker may find one for programs of another century. */
+static timed_wait waits(void) {
+    static timed_wait found;
+    if (!found) {
+        void *at = dlvsym(RTLD_NEXT, "pthread_cond_timedwait", "GLIBC_2.3.2");
+        if (!at) at = dlvsym(RTLD_NEXT, "pthread_cond_timedwait", "GLIBC_2.17");
+        if (!at) at = dlsym(RTLD_NEXT, "pthread_cond_timedwait");
+        found = (timed_wait)at;
+    }
+    return found;
+}
+
+static int64_t apart(int64_t a, int64_t b) { return a < b ? b - a : a - b; }
+
+int pthread_cond_timedwait(pthread_cond_t *restrict cond, pthread_mutex_t *restrict mutex, const struct timespec *restrict until) {
+    int failed;
+    int64_t end = (int64_t)until->tv_sec * 1000000000 + until->tv_nsec;
+    int64_t steady = reading(CLOCK_MONOTONIC, &failed), wall = reading(CLOCK_REALTIME, &failed);
+    /* Decades lie between the two clocks. */
+    clockid_t clock = apart(end, steady) < apart(end, wall) ? CLOCK_MONOTONIC : CLOCK_REALTIME;
+    int64_t is = truth(clock, &failed), says = clock == CLOCK_MONOTONIC ? steady : wall;
+    int64_t lie = says - is;
+    if (until->tv_sec < 0 || until->tv_sec > INT64_MAX / 1000000000 - 1 || apart(lie, 0) < 1000000) return waits()(cond, mutex, until);
+    end -= lie;
+    if (end < 0) end = 0;
+    struct timespec true_end = {end / 1000000000, end % 1000000000};
+    return waits()(cond, mutex, &true_end);
 }

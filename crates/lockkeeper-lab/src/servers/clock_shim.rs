@@ -22,7 +22,7 @@ const SECOND: i128 = 1_000_000_000;
 pub enum Clocks {
     /// The time of day: CLOCK_REALTIME, gettimeofday, time. Redis' leases live by it.
     Wall,
-    /// Those that never step: CLOCK_MONOTONIC, CLOCK_MONOTONIC_RAW, CLOCK_BOOTTIME.
+    /// Those that never step: CLOCK_MONOTONIC, CLOCK_MONOTONIC_RAW, CLOCK_BOOTTIME. ZooKeeper's sessions live by them.
     Steady,
 }
 
@@ -58,7 +58,7 @@ impl ClockShim {
         let source = dir.path().join("clock_shim.c");
         std::fs::write(&source, SOURCE)?;
         let library = dir.path().join("clock_shim.so");
-        let made = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-Wall", "-o"]).arg(&library).arg(&source).output()?;
+        let made = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-Wall", "-o"]).arg(&library).arg(&source).arg("-ldl").output()?;
         if !made.status.success() {
             return Err(std::io::Error::other(format!("cc refuses: {}", String::from_utf8_lossy(&made.stderr))));
         }

@@ -50,6 +50,8 @@ pub struct Settings {
     pub lines: Vec<String>,
     /// Further Java properties, without `-D`.
     pub properties: Vec<String>,
+    /// Variables of its environment.
+    pub environment: Vec<(String, PathBuf)>,
     /// Whether it ends with the thread that starts it.
     pub ends_with_us: bool,
 }
@@ -62,6 +64,7 @@ impl Default for Settings {
             durable: false,
             lines: Vec::new(),
             properties: Vec::new(),
+            environment: Vec::new(),
             ends_with_us: false,
         }
     }
@@ -138,6 +141,7 @@ impl Server {
         }
         java.args(self.settings.properties.iter().map(|p| format!("-D{p}")));
         java.args(["-cp", &classes.join(":"), "org.apache.zookeeper.server.quorum.QuorumPeerMain"]);
+        java.envs(self.settings.environment.iter().map(|(name, value)| (name, value)));
         java.arg(&self.config).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         if self.settings.ends_with_us {
             super::redis::end_with_us(&mut java);

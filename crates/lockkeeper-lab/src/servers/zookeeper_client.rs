@@ -12,6 +12,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a session may be idle.
 const SESSION: Duration = Duration::from_secs(10);
 
+/// Where the time is written down to be read.
+const CLOCK: &str = "/lockkeeper-lab-clock";
+
 /// How long a node lives and whether its name gets a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -92,6 +95,23 @@ impl Client {
             Err(error) => fine(Err(error))?,
         }
         fine(self.delete(path))
+    }
+
+    /// The time of day of the server, of several of the one that leads: when it wrote a node of ours, in milliseconds since 1970.
+    ///
+    /// # Errors
+    /// As [`Client::create`].
+    pub fn time_of_day_ms(&mut self) -> io::Result<i64> {
+        match self.create(CLOCK, b"", Kind::Persistent) {
+            // It is there from the second time on.
+            Err(error) if error.kind() != io::ErrorKind::Other => return Err(error),
+            _ => self.0.request(op::SET_DATA, &Body::of(CLOCK).bytes(b"").int(-1))?,
+        };
+        let answer = self.done()?;
+        let mut stat = answer.body();
+        // The transactions that created and wrote it, and when it was created.
+        stat.skip(24)?;
+        stat.long()
     }
 
     /// Reads a node's data and watches it.

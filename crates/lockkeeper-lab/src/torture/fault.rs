@@ -33,9 +33,11 @@ pub(super) const KILL: &str = "kill-client";
 pub(super) const STARVE: &str = "starve-cpu";
 pub(super) const CROWD: &str = "crowd";
 pub(super) const SPOIL_COUNTER: &str = "spoil-counter";
+pub(super) const EXPIRE: &str = "expire-session";
 
-/// Faults that are not drawn unless they are asked for by name: they are there for what only some locks do.
-pub(super) const ON_REQUEST: [&str; 2] = [CROWD, SPOIL_COUNTER];
+/// Faults that are not drawn unless they are asked for by name: they are there for what only some locks do, or excuse what nothing else
+/// excuses of an engine.
+pub(super) const ON_REQUEST: [&str; 3] = [CROWD, SPOIL_COUNTER, EXPIRE];
 
 impl Fault {
     /// Whether it makes clocks wrong.

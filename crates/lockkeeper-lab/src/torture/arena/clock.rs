@@ -1,5 +1,5 @@
-//! The clock of a Redis server of the run's own: moved by a preloaded library, and looked at, so that only a clock that really
-//! went wrong counts as a fault.
+//! The clock of a server of the run's own: moved by a preloaded library, and looked at, so that only a clock that really went wrong
+//! counts as a fault.
 
 use std::time::Duration;
 
@@ -11,7 +11,20 @@ use crate::servers::clock_shim::{ClockShim, Clocks};
 /// How wrong a clock runs, in parts per million: within the drift allowance.
 const RATE: i32 = 80_000;
 
-/// By how many nanoseconds the server's time of day is ahead of our steady clock: the truth lies between the two.
+/// Who says what a server's clock shows.
+pub(super) trait Tells {
+    /// In nanoseconds, from wherever that clock counts.
+    fn time(&mut self) -> Result<i64, String>;
+}
+
+impl Tells for Resp {
+    fn time(&mut self) -> Result<i64, String> {
+        let reply = self.ask(&["TIME"]).map_err(|e| format!("the server does not say its time: {e}"))?;
+        told(&reply).ok_or_else(|| "the server does not say its time".to_owned())
+    }
+}
+
+/// By how many nanoseconds a server's clock is ahead of our steady one: the truth lies between the two.
 #[derive(Clone, Copy, Debug)]
 struct Ahead {
     least: i64,
@@ -20,11 +33,10 @@ struct Ahead {
 }
 
 impl Ahead {
-    fn of(server: &mut Resp) -> Result<Self, String> {
+    fn of(server: &mut impl Tells) -> Result<Self, String> {
         let before = Writer::now();
-        let reply = server.ask(&["TIME"]).map_err(|e| format!("the server does not say its time: {e}"))?;
+        let told = server.time()?;
         let after = Writer::now();
-        let told = told(&reply).ok_or("the server does not say its time")?;
         let ahead = |at: u64| told.saturating_sub(i64::try_from(at).unwrap_or(i64::MAX));
         Ok(Self { least: ahead(after), most: ahead(before), at: after })
     }
@@ -46,6 +58,8 @@ fn told(reply: &Reply) -> Option<i64> {
 /// See the module.
 pub(super) struct ServerClock {
     shim: ClockShim,
+    /// Those that gain or lose, when some do.
+    rates: Clocks,
     /// By how much it was moved, and whether forward.
     stepped: Option<(Duration, bool)>,
     /// Where it stood when it began to run wrong, and by how much it should gain.
@@ -54,11 +68,16 @@ pub(super) struct ServerClock {
 
 impl ServerClock {
     pub(super) fn new(shim: ClockShim) -> Self {
-        Self { shim, stepped: None, wrong_since: None }
+        Self { shim, rates: Clocks::Wall, stepped: None, wrong_since: None }
+    }
+
+    /// Of a server whose leases live by a steady clock: that gains or loses, and the time of day steps.
+    pub(super) fn with_steady_rates(self) -> Self {
+        Self { rates: Clocks::Steady, ..self }
     }
 
     /// Steps forward or back, and looks whether it did. One that did not is where it was.
-    pub(super) fn step(&mut self, server: &mut Resp, by: Duration, forward: bool) -> Result<(), Failed> {
+    pub(super) fn step(&mut self, server: &mut impl Tells, by: Duration, forward: bool) -> Result<(), Failed> {
         let before = Ahead::of(server)?;
         self.shift(by, forward)?;
         self.stepped = Some((by, forward));
@@ -78,7 +97,7 @@ impl ServerClock {
 
     /// By how many nanoseconds a server is ahead of us, at most.
     #[cfg(test)]
-    pub(super) fn ahead(server: &mut Resp) -> Result<i64, String> {
+    pub(super) fn ahead(server: &mut impl Tells) -> Result<i64, String> {
         Ahead::of(server).map(|ahead| ahead.most)
     }
 
@@ -92,16 +111,16 @@ impl ServerClock {
     }
 
     /// Gains or loses from now on.
-    pub(super) fn run_wrong(&mut self, server: &mut Resp, fast: bool) -> Result<(), Failed> {
+    pub(super) fn run_wrong(&mut self, server: &mut impl Tells, fast: bool) -> Result<(), Failed> {
         let rate = if fast { RATE } else { -RATE };
         self.wrong_since = Some((Ahead::of(server)?, rate));
-        self.shim.run_at(Clocks::Wall, rate).map_err(|e| Failed::Half(e.to_string()))
+        self.shim.run_at(self.rates, rate).map_err(|e| Failed::Half(e.to_string()))
     }
 
     /// Right again from where it is: a step would be another fault. Whether it was seen to have run wrong.
-    pub(super) fn run_right(&mut self, server: &mut Resp) -> Result<bool, String> {
+    pub(super) fn run_right(&mut self, server: &mut impl Tells) -> Result<bool, String> {
         let now = Ahead::of(server);
-        self.shim.run_at(Clocks::Wall, 0).map_err(|e| e.to_string())?;
+        self.shim.run_at(self.rates, 0).map_err(|e| e.to_string())?;
         let (Some((before, rate)), Ok(now)) = (self.wrong_since.take(), now) else { return Ok(false) };
         let passed = i64::try_from(now.at.saturating_sub(before.at)).unwrap_or(i64::MAX);
         let half = passed / 2_000_000 * i64::from(rate);

@@ -3,10 +3,12 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use super::super::fault::{Fault, Hits};
+use super::super::fault::{EXPIRE, FORGOTTEN, Fault, Hits, STEP};
 use super::super::links::Links;
 use super::super::network::Namespace;
+use super::clock::{ServerClock, Tells};
 use super::{About, Arena, Failed, Mended, has, take};
+use crate::servers::clock_shim::ClockShim;
 use crate::servers::zookeeper::{Ensemble, Links as Peers, Server, Settings};
 use crate::servers::zookeeper_client::Client;
 
@@ -37,9 +39,17 @@ const CUTS: [Fault; 6] = [
     server("cut-follower-out", "what a follower says does not reach the other servers; it hears them"),
     server("cut-follower-in", "what the other servers say does not reach a follower; they hear it"),
 ];
-const EXPIRE: &str = "expire-session";
-/// The session of a client is ended as an administrator would, from beside it; its process and its link are as they were.
-const EXPIRES: Fault = Fault { name: EXPIRE, hits: Hits::Client, excuses: &[], what: "a client's session is ended by somebody else" };
+/// The session of a client is ended before its time, as an administrator would do it; its process and its link are as they were. The engine
+/// has forgotten what it holds before it hears of it.
+const EXPIRES: Fault =
+    Fault { name: EXPIRE, hits: Hits::Client, excuses: FORGOTTEN, what: "a client's session is ended by somebody else, before its time" };
+/// Sessions live by the steady clock, and their ends allow for drift; the time of day is for people.
+const CLOCKS: [Fault; 4] = [
+    server("clock-slow", "the servers' steady clocks lose 8 %"),
+    server("clock-fast", "the servers' steady clocks gain 8 %"),
+    server("clock-forward", "the servers' time of day steps forward by 2 s, and back"),
+    server("clock-back", "the servers' time of day steps back by 2 s, and forward"),
+];
 
 /// How long a server may take to say that a session has ended.
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
@@ -55,6 +65,7 @@ pub(super) struct ZooKeeperArena {
     servers: Vec<Server>,
     /// The server that a fault hit.
     hit: Option<usize>,
+    clock: Result<ServerClock, String>,
     /// Whether anything was kept from or of it.
     kept: bool,
     /// The one that was killed, and is not back yet.
@@ -81,16 +92,51 @@ impl ZooKeeperArena {
         if !has(&options, "session_timeout") {
             options = format!("{options}{}session_timeout={SESSION}", if options.is_empty() { "" } else { "&" });
         }
+        let shim = ClockShim::new().map_err(|e| e.to_string());
+        let variables = shim.iter().flat_map(ClockShim::environment);
+        settings.environment = variables.map(|(name, path)| (name.to_owned(), path)).collect();
         let (servers, peers) = start(nodes, &settings).or_else(|_| start(nodes, &settings)).map_err(|e| (69, e.to_string()))?;
         let ports: Vec<u16> = servers.iter().map(Server::port).collect();
         let here: Vec<SocketAddr> = ports.iter().map(|port| (Ipv4Addr::LOCALHOST, *port).into()).collect();
         let about = About::of(&url(&here, &options))?;
-        Ok(Self { about, options, links: Links::to(ports), peers, servers, hit: None, kept: false, down: None })
+        let clock = shim.map(|shim| ServerClock::new(shim).with_steady_rates());
+        let links = Links::to(ports);
+        let mut arena = Self { about, options, links, peers, servers, hit: None, clock, kept: false, down: None };
+        // Some are linked so that they see the true time whatever is preloaded.
+        let why =
+            [true, false].into_iter().find_map(|forward| match arena.step(forward).and_then(|()| Ok(arena.clock()?.step_back()?)) {
+                Ok(()) => None,
+                Err(Failed::Undone(why) | Failed::Half(why)) => Some(why),
+            });
+        arena.clock = why.map_or(arena.clock, Err);
+        Ok(arena)
     }
 
     fn choose(&self, leader: bool) -> Option<usize> {
         let leads = |s: &Server| s.mode().is_some_and(|mode| mode == "leader" || mode == "standalone");
         self.servers.iter().position(|s| leads(s) == leader)
+    }
+
+    fn clock(&mut self) -> Result<&mut ServerClock, String> {
+        self.clock.as_mut().map_err(|why| why.clone())
+    }
+
+    fn step(&mut self, forward: bool) -> Result<(), Failed> {
+        self.hit = self.choose(true);
+        let mut told = TimeOfDay(self.hit()?.port());
+        self.clock()?.step(&mut told, STEP, forward)
+    }
+
+    fn run_wrong(&mut self, fast: bool) -> Result<(), Failed> {
+        self.hit = self.choose(true);
+        let server = self.hit.and_then(|at| self.servers.get(at)).ok_or("no server serves whose clock could be looked at".to_owned())?;
+        self.clock.as_mut().map_err(|why| why.clone())?.run_wrong(&mut Uptime(server), fast)
+    }
+
+    fn run_right(&mut self) -> Result<Mended, String> {
+        let server = self.hit.and_then(|at| self.servers.get(at)).ok_or("there is no server whose clock could be looked at")?;
+        let wrong = self.clock.as_mut().map_err(|why| why.clone())?.run_right(&mut Uptime(server))?;
+        Ok(if wrong { Mended::Ended } else { Mended::HitNobody("the servers' clocks ran right") })
     }
 
     /// Ends the sessions of a client, which is kept from taking them up again meanwhile.
@@ -146,6 +192,26 @@ impl ZooKeeperArena {
     }
 }
 
+/// A server's time of day: of several, of the one that leads.
+struct TimeOfDay(u16);
+
+impl Tells for TimeOfDay {
+    fn time(&mut self) -> Result<i64, String> {
+        let told = Client::connect(self.0).and_then(|mut client| client.time_of_day_ms());
+        told.map(|ms| ms.saturating_mul(1_000_000)).map_err(|e| format!("the server does not say its time: {e}"))
+    }
+}
+
+/// A server's steady clock, which says for how long it runs.
+struct Uptime<'a>(&'a Server);
+
+impl Tells for Uptime<'_> {
+    fn time(&mut self) -> Result<i64, String> {
+        let numbers = self.0.numbers().map_err(|e| format!("the server does not say its time: {e}"))?;
+        numbers.get("zk_uptime").map(|ms| (*ms * 1e6) as i64).ok_or_else(|| "the server does not say its time".to_owned())
+    }
+}
+
 /// A port can be taken between the look and the start: then it is tried once more.
 fn start(nodes: usize, settings: &Settings) -> std::io::Result<(Vec<Server>, Option<Peers>)> {
     if nodes == 1 {
@@ -182,20 +248,27 @@ impl Arena for ZooKeeperArena {
     }
 
     fn faults(&self) -> Vec<Fault> {
+        let clocks = CLOCKS.into_iter().filter(|_| self.clock.is_ok());
         let of_several = FOLLOWERS.into_iter().chain(CUTS).filter(|_| self.peers.is_some());
-        FAULTS.into_iter().chain(self.links.faults()).chain(of_several).chain([EXPIRES]).collect()
+        FAULTS.into_iter().chain(self.links.faults()).chain(of_several).chain([EXPIRES]).chain(clocks).collect()
     }
 
     fn left_out(&self) -> Vec<String> {
-        self.links.left_out().into_iter().collect()
+        let clock = self.clock.as_ref().err().map(|why| format!("clock-slow, clock-fast, clock-forward, clock-back: {why}"));
+        clock.into_iter().chain(self.links.left_out()).collect()
     }
 
     fn strike(&mut self, fault: &'static str, client: u32) -> Result<(), Failed> {
         if let Some(done) = self.links.strike(fault, client) {
             return done;
         }
-        if fault == EXPIRE {
-            return Ok(self.expire(client)?);
+        match fault {
+            EXPIRE => return Ok(self.expire(client)?),
+            "clock-forward" => return self.step(true),
+            "clock-back" => return self.step(false),
+            "clock-slow" => return self.run_wrong(false),
+            "clock-fast" => return self.run_wrong(true),
+            _ => {}
         }
         self.hit = self.choose(fault.ends_with("-server") || fault.starts_with("cut-leader"));
         if fault.starts_with("cut-") {
@@ -218,8 +291,11 @@ impl Arena for ZooKeeperArena {
         if let Some(done) = self.links.mend(fault, client) {
             return done;
         }
-        if fault == EXPIRE {
-            return Ok(Mended::Ended);
+        match fault {
+            EXPIRE => return Ok(Mended::Ended),
+            "clock-forward" | "clock-back" => return self.clock()?.step_back().map(|()| Mended::Ended),
+            "clock-slow" | "clock-fast" => return self.run_right(),
+            _ => {}
         }
         if fault.starts_with("cut-") {
             return self.join();
@@ -289,5 +365,65 @@ mod tests {
         until("another leads", || arena.choose(true).is_some_and(|now| now != leader));
         assert_eq!(arena.mend("cut-leader", 0), Ok(Mended::Ended));
         assert!(arena.servers.iter().all(|s| s.mode().is_some()), "all of them serve");
+    }
+
+    #[test]
+    fn the_clocks_of_a_server_count_as_wrong_when_they_were_and_not_when_they_were_only_told_to() {
+        let mut arena = ZooKeeperArena::start("").unwrap();
+        let lasts = |arena: &mut ZooKeeperArena, fault: &'static str| {
+            arena.strike(fault, 0)?;
+            // Long enough for what is gained to be more than an answer takes.
+            std::thread::sleep(Duration::from_secs(2));
+            arena.mend(fault, 0).map_err(Failed::Half)
+        };
+        for Fault { name, .. } in CLOCKS {
+            assert_eq!(lasts(&mut arena, name), Ok(Mended::Ended), "{name}");
+        }
+        // Another server's clocks are moved, and ours run right.
+        arena.clock = Ok(ServerClock::new(ClockShim::new().unwrap()).with_steady_rates());
+        for fault in ["clock-forward", "clock-back"] {
+            assert!(lasts(&mut arena, fault).is_err(), "{fault}");
+        }
+        for fault in ["clock-slow", "clock-fast"] {
+            assert_eq!(lasts(&mut arena, fault), Ok(Mended::HitNobody("the servers' clocks ran right")), "{fault}");
+        }
+    }
+
+    #[test]
+    fn steps_of_the_servers_time_of_day_end_no_session() {
+        let mut arena = ZooKeeperArena::start("").unwrap();
+        arena.is_to_suffer(&["clock-forward"]);
+        let locks = Locks::open(&arena.url(0).unwrap()).unwrap();
+        let guard = locks.mutex("a").lock().run().unwrap();
+        for fault in ["clock-forward", "clock-back"] {
+            arena.strike(fault, 0).unwrap();
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_millis(1_500) {
+                assert!(guard.held().verify_blocking().is_ok(), "{fault}: its session lasts for a second without a sign of life");
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            arena.mend(fault, 0).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_holder_that_is_cut_off_while_the_servers_clocks_gain_or_lose_a_twelfth_is_told_before_the_next_one_is_in() {
+        let mut arena = ZooKeeperArena::start("").unwrap();
+        arena.is_to_suffer(&["clock-fast", "partition"]);
+        let [hit, other] = [0, 1].map(|client| Locks::open(&arena.url(client).unwrap()).unwrap());
+        for fault in ["clock-fast", "clock-slow"] {
+            let guard = hit.mutex("a").lock().run().unwrap();
+            arena.strike(fault, 0).unwrap();
+            arena.strike("partition", 0).unwrap();
+            let waits = other.mutex("a");
+            let next = std::thread::spawn(move || (waits.lock().run().unwrap(), Instant::now()));
+            guard.held().lost_blocking();
+            let told = Instant::now();
+            let (second, granted) = next.join().unwrap();
+            assert!(told < granted, "{fault}: the next one was in {:?} before", told - granted);
+            arena.mend("partition", 0).unwrap();
+            assert_eq!(arena.mend(fault, 0), Ok(Mended::Ended));
+            drop(second);
+        }
     }
 }
