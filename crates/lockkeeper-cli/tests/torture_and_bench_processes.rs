@@ -320,6 +320,8 @@ fn clients_hand_on_convert_renew_give_up_and_leave_and_the_report_counts_it_and_
         let count = |word| number(&ran.out, word);
         assert!(count("handed on,") > 0 && count("converted,") > 0, "{ran:?}");
         assert_eq!(count("renewals,") > 0, renews, "{ran:?}");
+        // Writes that hang until after their turn are refused where somebody had the lock meanwhile.
+        assert!(!renews || count(" rejected,") > 0, "{ran:?}");
         for word in ["refused ", "timed out ", "left "] {
             let after: String = ran.out.split(word).nth(1).unwrap().chars().take_while(char::is_ascii_digit).collect();
             assert!(after.parse::<u64>().unwrap() > 0, "{word}: {ran:?}");

@@ -280,7 +280,11 @@ impl Server {
     /// When it does not start.
     pub fn restart_empty(&mut self) -> io::Result<()> {
         self.kill()?;
-        fs::remove_dir_all(self.dir.path().join("data/version-2"))?;
+        match fs::remove_dir_all(self.dir.path().join("data/version-2")) {
+            // It was killed before it stored anything, or was made empty before.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         self.restart()
     }
 

@@ -26,9 +26,11 @@ const FAULTS: [Fault; 2] = [
     server("stop-server", "the server (of several the leader) is stopped as it stands, and goes on later"),
     server("kill-server", "the server (of several the leader) is killed, and started again with its data"),
 ];
-const FOLLOWERS: [Fault; 2] = [
+const FOLLOWERS: [Fault; 3] = [
     server("stop-follower", "a follower is stopped as it stands, and goes on later"),
     server("kill-follower", "a follower is killed, and started again with its data"),
+    // The others are a majority, and have all that was acknowledged.
+    server("wipe-follower", "a follower is killed, and started again without its data"),
 ];
 /// Between the servers of an ensemble; clients reach all of them, also the one that is cut off.
 const CUTS: [Fault; 6] = [
@@ -277,7 +279,7 @@ impl Arena for ZooKeeperArena {
         let server = self.hit()?;
         match fault {
             "stop-server" | "stop-follower" => server.pause(),
-            "kill-server" | "kill-follower" => {
+            "kill-server" | "kill-follower" | "wipe-follower" => {
                 server.kill().map_err(|e| e.to_string())?;
                 self.down = self.hit;
                 return Ok(());
@@ -305,6 +307,7 @@ impl Arena for ZooKeeperArena {
         match fault {
             "stop-server" | "stop-follower" => server.resume(),
             "kill-server" | "kill-follower" => server.restart(),
+            "wipe-follower" => server.restart_empty(),
             _ => return Err(format!("zookeeper has no fault {fault}")),
         }
         .map(|()| Mended::Ended)
@@ -330,6 +333,7 @@ mod tests {
     use lockkeeper::{Lost, blocking::Locks};
 
     use super::*;
+    use crate::servers::zookeeper_client::Kind;
 
     fn until(what: &str, mut so: impl FnMut() -> bool) {
         let begun = Instant::now();
@@ -372,8 +376,10 @@ mod tests {
         let mut arena = ZooKeeperArena::start("").unwrap();
         let lasts = |arena: &mut ZooKeeperArena, fault: &'static str| {
             arena.strike(fault, 0)?;
-            // Long enough for what is gained to be more than an answer takes.
-            std::thread::sleep(Duration::from_secs(2));
+            if fault.ends_with("fast") || fault.ends_with("slow") {
+                // Long enough for what is gained to be more than an answer takes.
+                std::thread::sleep(Duration::from_millis(1_200));
+            }
             arena.mend(fault, 0).map_err(Failed::Half)
         };
         for Fault { name, .. } in CLOCKS {
@@ -392,7 +398,7 @@ mod tests {
     #[test]
     fn steps_of_the_servers_time_of_day_end_no_session() {
         let mut arena = ZooKeeperArena::start("").unwrap();
-        arena.is_to_suffer(&["clock-forward"]);
+        arena.is_to_suffer(&["clock-forward"], 1);
         let locks = Locks::open(&arena.url(0).unwrap()).unwrap();
         let guard = locks.mutex("a").lock().run().unwrap();
         for fault in ["clock-forward", "clock-back"] {
@@ -409,7 +415,7 @@ mod tests {
     #[test]
     fn a_holder_that_is_cut_off_while_the_servers_clocks_gain_or_lose_a_twelfth_is_told_before_the_next_one_is_in() {
         let mut arena = ZooKeeperArena::start("").unwrap();
-        arena.is_to_suffer(&["clock-fast", "partition"]);
+        arena.is_to_suffer(&["clock-fast", "partition"], 1);
         let [hit, other] = [0, 1].map(|client| Locks::open(&arena.url(client).unwrap()).unwrap());
         for fault in ["clock-fast", "clock-slow"] {
             let guard = hit.mutex("a").lock().run().unwrap();
@@ -425,5 +431,19 @@ mod tests {
             assert_eq!(arena.mend(fault, 0), Ok(Mended::Ended));
             drop(second);
         }
+    }
+
+    #[test]
+    fn a_follower_that_comes_back_without_its_data_has_what_the_others_have() {
+        let mut arena = ZooKeeperArena::start("nodes=3").unwrap();
+        arena.is_to_suffer(&["wipe-follower"], 1);
+        let port = |arena: &ZooKeeperArena, at: usize| arena.servers.get(at).unwrap().port();
+        let leader = arena.choose(true).unwrap();
+        Client::connect(port(&arena, leader)).unwrap().create("/kept", b"", Kind::Persistent).unwrap();
+        arena.strike("wipe-follower", 0).unwrap();
+        let wiped = arena.hit.unwrap();
+        assert!(wiped != leader && arena.servers.get(wiped).unwrap().mode().is_none());
+        assert_eq!(arena.mend("wipe-follower", 0), Ok(Mended::Ended));
+        assert!(Client::connect(port(&arena, wiped)).unwrap().children("/").unwrap().contains(&"kept".to_owned()));
     }
 }

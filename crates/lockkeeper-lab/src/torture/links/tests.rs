@@ -50,6 +50,20 @@ fn until(what: &str, mut so: impl FnMut() -> bool) {
 }
 
 #[test]
+fn the_end_of_what_happened_to_a_server_mends_no_link() {
+    let (mut links, connect) = client_of_echo();
+    let mut stream = connect();
+    assert!(carries(&mut stream));
+    links.strike("partition", 0).unwrap().unwrap();
+    stream.write_all(b"x").unwrap();
+    assert!(links.mend("kill-server", 0).is_none());
+    stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    assert!(stream.read(&mut [0]).is_err(), "it is held back still");
+    assert_eq!(links.mend("partition", 0), Some(Ok(Mended::Ended)));
+    assert!(carries(&mut connect()));
+}
+
+#[test]
 fn a_link_that_carries_no_connection_is_hit_by_nothing_until_one_is_made() {
     let (mut links, connect) = client_of_echo();
     for fault in FAULTS.map(|f| f.name) {
