@@ -9,7 +9,7 @@ use super::arena;
 use super::background::Background;
 use super::broken::Broken;
 use super::chances::{Chances, Tally};
-use super::cost;
+use super::cost::Cost;
 use super::crew::{self, CRASH};
 use super::excuse::Excuses;
 use super::fault::{ANYWHERE, CROWD, Fault, KILL, ON_REQUEST};
@@ -109,6 +109,14 @@ impl Size {
     }
 }
 
+/// What the histories say.
+struct Findings {
+    report: check::Report,
+    waited: Waited,
+    chances: Chances,
+    cost: Option<Cost>,
+}
+
 struct Run {
     options: Options,
     size: Size,
@@ -194,9 +202,11 @@ impl Run {
     }
 
     fn go(&mut self) {
-        let mut table = Timetable::new(std::mem::take(&mut self.plan), self.time);
+        let plan = std::mem::take(&mut self.plan);
+        let crowd_comes = plan.iter().any(|planned| planned.fault.name == CROWD);
+        let mut table = Timetable::new(plan, self.time);
         let began = Instant::now();
-        self.stage.begin();
+        self.stage.begin(crowd_comes);
         while let Some(due) = table.due() {
             if !self.wait_until(began, due) {
                 break;
@@ -224,6 +234,7 @@ impl Run {
             }
             self.stage.notice_ends();
             self.harm.look(&mut self.stage);
+            self.stage.measure();
             let returns = self.harm.is_under_way(KILL);
             if self.stage.is_lost() || self.stage.is_deserted(returns) || self.harm.is_for_good() {
                 return false;
@@ -250,13 +261,13 @@ impl Run {
         // The files are read one after the other: what happened meanwhile is in one of them and not yet in another.
         let begun = Writer::now();
         // Histories that cannot be read now are read at the end, where it is an error.
-        let Ok((report, waited, _)) = self.findings() else { return false };
+        let Ok(Findings { report, waited, .. }) = self.findings() else { return false };
         let checked = report.violations.iter().filter(|v| v.at < begun).map(|v| v.class.as_str());
         checked.chain(waited.convictions.iter().map(|c| c.class)).any(|class| broken.convicted_by.contains(&class))
     }
 
     /// What the histories say, as far as they are written.
-    fn findings(&self) -> Result<(check::Report, Waited, Chances), check::CheckError> {
+    fn findings(&self) -> Result<Findings, check::CheckError> {
         let recovery = self.stage.arena.about().recovery;
         let longest = self.harm.longest();
         let options = check::Options {
@@ -274,15 +285,16 @@ impl Run {
         let report = check::check_files(&[dir], options)?;
         let mut tally = Tally::new(recovery, self.harm.excuses().of_holds());
         let mut waited = waiting::judge(recovery, self.fair(), &self.pulse, dir, &mut tally)?;
-        if self.harm.happened().contains_key(CROWD) {
-            waited.convictions.extend(cost::judge(self.stage.samples(), dir)?);
-        }
+        // What other faults cost is not known.
+        let alone = self.harm.happened().keys().all(|fault| *fault == CROWD);
+        let cost = if alone { self.stage.spans().judge(self.options.client == Subject::Shipped, dir)? } else { None };
+        waited.convictions.extend(cost.and_then(|cost| cost.conviction()));
         waited.convictions.extend_from_slice(self.stage.crashes());
         // What a busy machine is forgiven is not asked here: it makes a run no weaker than the schedule was.
         let chances = tally.finish(|since, until| {
             Duration::from_nanos(until.saturating_sub(since)) > recovery + SLACK && !self.harm.excuses().expects_wait(since, until)
         });
-        Ok((report, waited, chances))
+        Ok(Findings { report, waited, chances, cost })
     }
 
     /// How many may pass one who waits, where a line keeps the order.
@@ -305,7 +317,7 @@ impl Run {
 
     fn judge(&mut self) -> Result<Verdict, String> {
         let about = self.stage.arena.about();
-        let (report, Waited { mut convictions, passed_most }, chances) = self.findings().map_err(|e| {
+        let Findings { report, waited: Waited { mut convictions, passed_most }, chances, cost } = self.findings().map_err(|e| {
             self.scratch.disable_cleanup(true);
             format!("{e}; histories kept in {}", self.scratch.path().display())
         })?;
@@ -323,8 +335,9 @@ impl Run {
             replay: self.options.replay(self.time, [self.size.clients, self.size.tasks, self.size.names]),
             client: self.options.client.clone(),
             broken: self.broken,
-            weak: self.weakness(&report, &chances),
+            weak: self.weakness(&report, &chances, cost.as_ref()),
             chances,
+            cost,
             faults: self.harm.happened().clone(),
             left_out: self.left_out(),
             report,
@@ -356,7 +369,7 @@ impl Run {
     }
 
     /// Why nothing could be learnt, if so.
-    fn weakness(&self, report: &check::Report, chances: &Chances) -> Option<String> {
+    fn weakness(&self, report: &check::Report, chances: &Chances, cost: Option<&Cost>) -> Option<String> {
         if report.blind_from.is_some() {
             return Some("a history ended early, for want of room; what came after that is not judged".to_owned());
         }
@@ -374,6 +387,10 @@ impl Run {
         }
         if wanted && self.harm.happened().is_empty() {
             return Some("no fault happened".to_owned());
+        }
+        if self.options.faults == [CROWD] && self.stage.spans().were_measured() && cost.is_none() {
+            let why = "too few asked, or stood in line without the crowd, to say what that costs the server; --names 1 makes one line";
+            return Some(why.to_owned());
         }
         let (about, shipped) = (self.stage.arena.about(), self.options.client == Subject::Shipped);
         // Only our recorder writes down that a lease ended.

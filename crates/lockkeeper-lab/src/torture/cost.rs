@@ -1,76 +1,281 @@
-//! What a hand-off costs the server, and whether that grows with those who wait: measured before a crowd comes, and while it
-//! is there.
+//! What everybody who asks for a lock costs the server, and whether that grows with those who wait: measured without a crowd, and while
+//! it is there. Those who come away with nothing cost something, too, and are more in a long line: they are counted beside hand-offs.
+//!
+//! Who waits is read from the histories, in places: a process of this library has one for each name, however many of its tasks wait (R9),
+//! and what they hand on among themselves costs nothing. Of locks that are not ours everybody who waits has one.
 
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
+
+use serde::Serialize;
 
 use super::Conviction;
 use crate::check::{self, CheckError};
-use crate::history::{Item, Merge, What};
+use crate::history::{Flags, Item, LockId, Merge, Record, What};
 
 /// The word for it.
 pub(super) const COST: &str = "cost";
-/// How many requests a hand-off may cost more for each one who waits more. A wake-up that everybody hears costs at least one.
+/// How many requests it may cost more for each one who waits more. A wake-up that everybody hears costs at least one.
 const SLOPE_MAX: f64 = 0.5;
-/// With fewer grants than this nothing is said.
-const GRANTS_MIN: u64 = 10;
+/// With fewer who asked than this nothing is said.
+const ASKED_MIN: u64 = 30;
+/// Nor where fewer wait, or so few more: who finds no line asks for less.
+const WAITING_MIN: f64 = 1.0;
 
 /// What the server had answered at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sample {
     pub(super) at: u64,
     pub(super) calls: u64,
-    /// How many tasks stand in line, or hold.
-    pub(super) tasks: u32,
 }
 
-/// Judges what was sampled at the beginning and the end of each span.
-pub(super) fn judge(spans: &[(Sample, Sample)], dir: &Path) -> Result<Vec<Conviction>, CheckError> {
-    if spans.len() < 2 {
-        return Ok(Vec::new());
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    /// Those of one number follow each other, with the same clients.
+    group: u64,
+    crowded: bool,
+    from: Sample,
+    to: Sample,
+}
+
+/// The times at whose ends it was asked what the server had answered.
+#[derive(Default)]
+pub(super) struct Spans {
+    all: Vec<Span>,
+    groups: u64,
+    open: Option<(bool, Sample)>,
+}
+
+impl Spans {
+    /// From here on it is measured, with a crowd or without.
+    pub(super) fn begin(&mut self, crowded: bool, from: Option<Sample>) {
+        self.groups += 1;
+        self.open = from.map(|from| (crowded, from));
     }
-    let mut grants = vec![0; spans.len()];
-    let mut merge = Merge::open(&check::expand(&[dir])?, 0)?;
-    while let Some(item) = merge.next()? {
-        let Item::Event(_, _, record) = item else { continue };
-        if record.what == What::Acquired {
-            for (count, (from, to)) in grants.iter_mut().zip(spans) {
-                *count += u64::from(record.at >= from.at && record.at < to.at);
+
+    /// Until here.
+    pub(super) fn end(&mut self, to: Option<Sample>) {
+        let (Some((crowded, from)), Some(to)) = (self.open.take(), to) else { return };
+        // A server that counts anew was started again.
+        self.all.extend((to.calls >= from.calls).then_some(Span { group: self.groups, crowded, from, to }));
+    }
+
+    /// Until here, and on from here.
+    pub(super) fn go_on(&mut self, at: Option<Sample>) {
+        let open = self.open;
+        self.end(at);
+        self.open = open.and_then(|(crowded, _)| at.map(|at| (crowded, at)));
+    }
+
+    /// Whether the servers told.
+    pub(super) fn were_measured(&self) -> bool {
+        !self.all.is_empty()
+    }
+
+    /// What they say; nothing when they are too short. `ours` is this library, whose processes stand in line as one.
+    pub(super) fn judge(&self, ours: bool, dir: &Path) -> Result<Option<Cost>, CheckError> {
+        let Some(first) = self.all.iter().find(|span| span.crowded) else { return Ok(None) };
+        let mut line = Line { ours, ..Line::default() };
+        let mut seen = vec![Seen::default(); self.all.len()];
+        // Until when the clients of a group came, which costs as well.
+        let mut ready: HashMap<u64, u64> = HashMap::new();
+        let mut there: HashSet<u32> = HashSet::new();
+        let mut merge = Merge::open(&check::expand(&[dir])?, 0)?;
+        while let Some(item) = merge.next()? {
+            let Item::Event(file, _, record) = item else { continue };
+            // They do not overlap, and are in the order of time.
+            let at = self.all.partition_point(|span| span.to.at <= record.at);
+            let span = self.all.get(at).filter(|span| span.from.at <= record.at);
+            if record.what == What::AcquireCalled
+                && there.insert(file)
+                && let Some(span) = span
+            {
+                ready.insert(span.group, record.at);
+            }
+            if let (Some(others), Some(_), Some(seen)) = (line.event(file, &record), span, seen.get_mut(at)) {
+                seen.asked += 1;
+                seen.waiting += others;
             }
         }
+        let level = |crowded| {
+            let all = self.all.iter().zip(&seen);
+            Level::of(all.filter(|(span, _)| span.crowded == crowded && ready.get(&span.group).is_none_or(|ready| span.from.at >= *ready)))
+        };
+        let (Some(quiet), Some(crowd)) = (level(false), level(true)) else { return Ok(None) };
+        let grown = quiet.waiting >= WAITING_MIN && crowd.waiting - quiet.waiting >= WAITING_MIN;
+        Ok(grown.then_some(Cost { quiet, crowd, since: (first.from.at, first.to.at) }))
     }
-    Ok(verdict(spans, &grants).into_iter().collect())
 }
 
-fn verdict(spans: &[(Sample, Sample)], grants: &[u64]) -> Option<Conviction> {
-    let measured = spans.iter().zip(grants).filter(|(_, grants)| **grants >= GRANTS_MIN);
-    let costs: Vec<(Sample, f64)> =
-        measured.map(|((from, to), grants)| (*from, to.calls.saturating_sub(from.calls) as f64 / *grants as f64)).collect();
-    let quiet = costs.iter().min_by_key(|(sample, _)| sample.tasks)?;
-    let crowded = costs.iter().max_by_key(|(sample, _)| sample.tasks)?;
-    let more = f64::from(crowded.0.tasks.saturating_sub(quiet.0.tasks));
-    if more < 1.0 || (crowded.1 - quiet.1) / more <= SLOPE_MAX {
-        return None;
+/// What was counted in a span.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    asked: u64,
+    waiting: u64,
+}
+
+/// Who waits.
+#[derive(Default)]
+struct Line {
+    ours: bool,
+    /// Of each lock, who has a place, and for how many.
+    places: HashMap<LockId, HashMap<u64, u64>>,
+    /// Who is in them: file and claim.
+    asked: HashSet<(u32, u64)>,
+}
+
+impl Line {
+    /// Answers, when somebody was answered by the server, how many others wait.
+    fn event(&mut self, file: u32, record: &Record) -> Option<u64> {
+        let place = if self.ours { u64::from(file) } else { record.claim };
+        match record.what {
+            What::AcquireCalled if !record.flags.has(Flags::TRY) => {
+                self.asked.insert((file, record.claim));
+                *self.places.entry(record.lock).or_default().entry(place).or_default() += 1;
+                None
+            }
+            What::Acquired | What::Busy | What::TimedOut | What::AcquireFailed | What::AcquireUnknown | What::Cancelled => {
+                let all = self.places.entry(record.lock).or_default();
+                if self.asked.remove(&(file, record.claim))
+                    && let Some(count) = all.get_mut(&place)
+                {
+                    *count -= 1;
+                }
+                all.retain(|_, count| *count > 0);
+                let others = all.keys().filter(|other| **other != place).count() as u64;
+                (!record.flags.has(Flags::HANDED)).then_some(others)
+            }
+            _ => None,
+        }
     }
-    let (few, many, low, high) = (quiet.0.tasks, crowded.0.tasks, quiet.1, crowded.1);
-    let sentence = format!("with {few} in line a hand-off cost the server {low:.1} requests, and with {many} it cost {high:.1}");
-    Some(Conviction { class: COST, name: String::new(), at: crowded.0.at, until: crowded.0.at, sentence })
+}
+
+/// With so many others in line.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Level {
+    /// How many others waited when somebody was answered, on average.
+    waiting: f64,
+    /// How many requests the server answered for each that asked.
+    requests: f64,
+}
+
+impl Level {
+    fn of<'a>(spans: impl Iterator<Item = (&'a Span, &'a Seen)>) -> Option<Self> {
+        let (mut calls, mut all) = (0, Seen::default());
+        for (span, seen) in spans {
+            calls += span.to.calls - span.from.calls;
+            all.asked += seen.asked;
+            all.waiting += seen.waiting;
+        }
+        // To a hundredth: more is not in it.
+        let each = |sum: u64| (sum as f64 / all.asked as f64 * 100.0).round() / 100.0;
+        (all.asked >= ASKED_MIN).then(|| Self { waiting: each(all.waiting), requests: each(calls) })
+    }
+}
+
+/// What was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Cost {
+    quiet: Level,
+    crowd: Level,
+    /// When the first crowd came, and went.
+    #[serde(skip)]
+    since: (u64, u64),
+}
+
+impl Cost {
+    /// In words.
+    pub(super) fn sentence(&self) -> String {
+        let Self { quiet, crowd, .. } = self;
+        format!(
+            "with {:.1} others in line each that asked cost the server {:.1} requests, and with {:.1} it cost {:.1}",
+            quiet.waiting, quiet.requests, crowd.waiting, crowd.requests
+        )
+    }
+
+    /// Convicts, if it grows with those who wait.
+    pub(super) fn conviction(&self) -> Option<Conviction> {
+        let slope = (self.crowd.requests - self.quiet.requests) / (self.crowd.waiting - self.quiet.waiting);
+        let (at, until) = self.since;
+        (slope > SLOPE_MAX).then(|| Conviction { class: COST, name: String::new(), at, until, sentence: self.sentence() })
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use lockkeeper::{Kind, Mode};
 
-    fn span(at: u64, tasks: u32, calls: u64) -> (Sample, Sample) {
-        (Sample { at, calls: 0, tasks }, Sample { at: at + 10, calls, tasks })
-    }
+    use super::*;
+    use crate::history::{Writer, WriterOptions};
 
     #[test]
     fn a_cost_that_grows_with_the_line_is_convicted_and_one_that_does_not_is_not() {
-        let grown = verdict(&[span(0, 3, 300), span(20, 11, 1_500)], &[100, 100]);
-        assert_eq!(grown.as_ref().map(|c| (c.class, c.at)), Some((COST, 20)));
+        let cost =
+            |requests| Cost { quiet: Level { waiting: 2.0, requests: 3.0 }, crowd: Level { waiting: 10.0, requests }, since: (20, 30) };
+        let grown = cost(15.0).conviction();
+        assert_eq!(grown.as_ref().map(|c| (c.class, c.at, c.until)), Some((COST, 20, 30)));
         assert!(grown.is_some_and(|c| c.sentence.contains("3.0") && c.sentence.contains("15.0")));
-        assert_eq!(verdict(&[span(0, 3, 300), span(20, 11, 500)], &[100, 100]), None);
-        assert_eq!(verdict(&[span(0, 3, 300), span(20, 11, 1_500)], &[100, 5]), None, "too few grants to say");
-        assert_eq!(verdict(&[], &[]), None);
+        assert_eq!(cost(7.0).conviction(), None);
+    }
+
+    /// Writes of one lock who gets it and who tries, while others wait all the time, and so many requests for each; then the same with a crowd.
+    fn measured(ours: bool, turns: u64, [few, many]: [u64; 2], requests: [u64; 2]) -> Option<Cost> {
+        let dir = tempfile::tempdir().unwrap();
+        let client = |number: u64| Writer::create(dir.path().join(format!("{number}.lkh")), WriterOptions::default()).unwrap();
+        let tell = |writer: &Writer, what, claim, flags| {
+            writer.write_for(Kind::Lock, "a", Record::about(what, LockId::NONE, claim).mode(Mode::Exclusive).flag(flags));
+        };
+        let (mut spans, mut calls, worker) = (Spans::default(), 0, client(0));
+        let waiters: Vec<Writer> = (1..=many).map(client).collect();
+        tell(&worker, What::AcquireCalled, 5_000, Flags::TRY);
+        for (crowded, from, to, each) in [(false, 0, few, requests[0]), (true, few, many, requests[1])] {
+            spans.begin(crowded, Some(Sample { at: Writer::now(), calls }));
+            for number in from..to {
+                let writer = &waiters[usize::try_from(number).unwrap()];
+                // Two tasks wait, and one tries, in each.
+                tell(writer, What::AcquireCalled, 1_000 + number, Flags::NONE);
+                tell(writer, What::AcquireCalled, 2_000 + number, Flags::NONE);
+                tell(writer, What::AcquireCalled, 3_000 + number, Flags::TRY);
+            }
+            // What it takes to come is not counted.
+            calls += 1_000_000;
+            spans.go_on(Some(Sample { at: Writer::now(), calls }));
+            for claim in 1..=turns {
+                tell(&worker, What::AcquireCalled, claim, Flags::NONE);
+                tell(&worker, What::Acquired, claim, Flags::NONE);
+                tell(&worker, What::AcquireCalled, 10_000 + claim, Flags::NONE);
+                tell(&worker, What::Acquired, 10_000 + claim, Flags::HANDED);
+                tell(&worker, What::AcquireCalled, 20_000 + claim, Flags::TRY);
+                tell(&worker, What::Busy, 20_000 + claim, Flags::TRY);
+            }
+            calls += each * 2 * turns;
+            spans.end(Some(Sample { at: Writer::now(), calls }));
+        }
+        waiters.iter().chain([&worker]).for_each(|writer| _ = writer.finish().unwrap());
+        spans.judge(ours, dir.path()).unwrap()
+    }
+
+    #[test]
+    fn a_process_of_ours_is_one_place_in_line_and_others_have_one_for_each_that_waits() {
+        let levels = |cost: Option<Cost>| cost.map(|c| [c.quiet, c.crowd].map(|l| (l.waiting, l.requests)));
+        let ours = measured(true, 100, [2, 6], [3, 4]);
+        assert_eq!(levels(ours), Some([(2.0, 3.0), (6.0, 4.0)]), "two tasks of each wait, and what is handed on costs nothing");
+        assert_eq!(levels(measured(false, 100, [2, 6], [3, 4])), Some([(4.0, 3.0), (12.0, 4.0)]));
+        assert!(ours.is_some_and(|cost| cost.conviction().is_none()));
+        assert!(measured(true, 100, [2, 6], [3, 8]).is_some_and(|cost| cost.conviction().is_some()));
+    }
+
+    #[test]
+    fn too_few_that_ask_no_line_or_no_longer_one_say_nothing_and_neither_does_a_server_that_counts_anew() {
+        assert_eq!(measured(true, ASKED_MIN / 2 - 1, [2, 6], [3, 9]), None);
+        assert_eq!(measured(true, 100, [2, 2], [3, 9]), None);
+        assert_eq!(measured(true, 100, [0, 6], [3, 9]), None);
+        let mut spans = Spans::default();
+        for (crowded, from, to) in [(false, 5, 9), (true, 9, 2)] {
+            spans.begin(crowded, Some(Sample { at: 1, calls: from }));
+            spans.end(Some(Sample { at: 2, calls: to }));
+        }
+        assert_eq!(spans.all.len(), 1);
+        assert_eq!(spans.judge(true, Path::new("/nowhere")).unwrap(), None, "there was no crowd");
     }
 }

@@ -124,7 +124,7 @@ pub fn list_clients(out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// What the checker of histories does not judge: `liveness`, a lock that nobody gets, `starvation`, a lock that one who waits never
-/// gets, `cost`, hand-offs that cost the server the more, the more wait, and `crash`, a client that ended by itself, or did not end
+/// gets, `cost`, requests for it that cost the server the more, the more wait, and `crash`, a client that ended by itself, or did not end
 /// when it was told to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conviction {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Random;
 use super::broken::Broken;
-use super::fault::{Fault, Hits, PAUSE_MAX};
+use super::fault::{CROWD, Fault, Hits, PAUSE_MAX};
 use super::links;
 use super::liveness::SLACK;
 
@@ -76,7 +76,7 @@ fn breath(random: &mut Random) -> Duration {
 
 /// Draws the schedule: one to three faults at a time, then a breath, until a second before the end. A third of the faults that keep
 /// clients from their servers outlast a lease, and the next rounds go on beside them; every fourth breath is long enough for those who
-/// judge how long somebody waited. A run that is too short for either has none.
+/// judge how long somebody waited, and so is the one after a crowd. A run that is too short for either has none.
 pub(super) fn plan(seed: u64, time: Duration, clients: u32, faults: &[Fault], pace: Pace) -> Vec<Planned> {
     let mut random = Random::new(seed, 0xfa17);
     let ms = Duration::from_millis;
@@ -95,6 +95,13 @@ pub(super) fn plan(seed: u64, time: Duration, clients: u32, faults: &[Fault], pa
             let client = u32::try_from(random.below(u64::from(clients))).unwrap_or(0);
             let from = at + random.between(ms(0), ms(100));
             let mut to = from + random.between(ms(100), ms(1_200));
+            if fault.name == CROWD {
+                // What it costs is measured, and held against what the breath after it costs.
+                to = from + random.between(ms(2_000), ms(3_000));
+                if to > end {
+                    continue;
+                }
+            }
             let outlasting = fault.keeps_away() && random.below(OUTLASTS) == 0;
             // What is lost without a word has to be gone for longer than a request may take.
             let over = from + if links::loses(fault.name) { random.between(ms(2_400), ms(4_000)) } else { pace.over_a_lease(&mut random) };
@@ -112,7 +119,7 @@ pub(super) fn plan(seed: u64, time: Duration, clients: u32, faults: &[Fault], pa
             planned.push(next);
         }
         at = last + breath(&mut random);
-        if round % ROUNDS == 0 && judges {
+        if round % ROUNDS == 0 && judges || planned.last().is_some_and(|p| p.fault.name == CROWD) {
             let over = planned.iter().map(|p| p.to).max().unwrap_or(at);
             let over = over.max(last);
             at = over + pace.calm(&mut random, over, &planned);
@@ -150,6 +157,18 @@ mod tests {
     fn three() -> [Fault; 3] {
         let [stop, kill, starve, _] = ANYWHERE;
         [stop, kill, starve]
+    }
+
+    #[test]
+    fn a_crowd_stays_for_seconds_and_so_does_the_time_without_it() {
+        let [.., crowd] = ANYWHERE;
+        for seed in 0..20 {
+            let pace = Pace::of(Duration::from_millis(600));
+            let plan = plan(seed, Duration::from_secs(30), 4, &[crowd], pace);
+            let two_seconds = Duration::from_secs(2);
+            assert!(plan.len() >= 3 && plan.iter().all(|p| p.to - p.from >= two_seconds), "{plan:?}");
+            assert!(plan.windows(2).all(|two| two[1].from - two[0].to >= two_seconds), "{plan:?}");
+        }
     }
 
     #[test]

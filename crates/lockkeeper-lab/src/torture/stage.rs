@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use super::arena::{Arena, Failed, Mended};
-use super::cost::Sample;
+use super::cost::{Sample, Spans};
 use super::crew::{CRASH, Crew, Fate};
 use super::fault::{CROWD, Hits, KILL, STARVE, STOP};
 use super::harm::World;
@@ -17,6 +18,8 @@ use crate::history::{Record, What, Writer};
 /// Clients of a crowd are numbered from here on, and this many.
 const CROWD_FROM: u32 = 1_000;
 const CROWD_SIZE: u32 = 8;
+/// How often servers are asked how much they have answered, where a crowd comes and goes.
+const SAMPLE_EVERY: Duration = Duration::from_millis(500);
 
 /// How many of each there are.
 #[derive(Clone, Copy)]
@@ -41,8 +44,10 @@ pub(super) struct Stage {
     came: bool,
     nemesis: Writer,
     starving: Arc<AtomicBool>,
-    /// What hand-offs cost: sampled where a span begins and where it ends.
-    samples: Vec<(Sample, Sample)>,
+    /// What it costs the servers is measured in these, when a crowd is to come.
+    spans: Spans,
+    crowd_comes: bool,
+    sampled: Instant,
     /// When what is tortured was seen to be there, and why it is gone.
     there: u64,
     gone: Option<String>,
@@ -64,17 +69,21 @@ impl Stage {
             came: false,
             nemesis,
             starving: Arc::default(),
-            samples: Vec::new(),
+            spans: Spans::default(),
+            crowd_comes: false,
+            sampled: Instant::now(),
             there: Writer::now(),
             gone: None,
             crashes: Vec::new(),
         }
     }
 
-    /// The clients come.
-    pub(super) fn begin(&mut self) {
+    /// The clients come; those of a crowd later, if at all.
+    pub(super) fn begin(&mut self, crowd_comes: bool) {
+        self.crowd_comes = crowd_comes;
         (0..self.size.clients).for_each(|number| self.start(number));
-        self.sample(0);
+        let sample = self.sample();
+        self.spans.begin(false, sample);
     }
 
     /// Starts a client, or a killed one again under a new history.
@@ -150,9 +159,17 @@ impl Stage {
         &self.crashes
     }
 
-    /// What hand-offs cost, from each moment to the next.
-    pub(super) fn samples(&self) -> &[(Sample, Sample)] {
-        &self.samples
+    /// Asks the servers now and then what they have answered.
+    pub(super) fn measure(&mut self) {
+        if self.crowd_comes && self.sampled.elapsed() > SAMPLE_EVERY {
+            let sample = self.sample();
+            self.spans.go_on(sample);
+        }
+    }
+
+    /// What it costs the servers.
+    pub(super) fn spans(&self) -> &Spans {
+        &self.spans
     }
 
     /// Convicts clients that ended by themselves. Whether their locks went with them is for the checker, which hears of it now.
@@ -192,17 +209,16 @@ impl Stage {
     /// Everybody goes.
     pub(super) fn finish(&mut self) {
         self.starving.store(false, Ordering::Release);
+        let sample = self.sample();
+        self.spans.end(sample);
         self.dismiss(&self.crew.numbers());
     }
 
-    /// A span ends here, and the next one begins, with so many clients more.
-    fn sample(&mut self, more: u32) {
-        let Some(calls) = self.arena.calls() else { return };
-        let sample = Sample { at: Writer::now(), calls, tasks: (self.size.clients + more) * self.size.tasks };
-        if let Some((_, end)) = self.samples.last_mut() {
-            (end.at, end.calls) = (sample.at, sample.calls);
-        }
-        self.samples.push((sample, sample));
+    /// What the servers have answered until now, where it matters.
+    fn sample(&mut self) -> Option<Sample> {
+        self.sampled = Instant::now();
+        let calls = self.crowd_comes.then(|| self.arena.calls())??;
+        Some(Sample { at: Writer::now(), calls })
     }
 }
 
@@ -221,8 +237,11 @@ impl World for Stage {
             }
             STARVE => starve(&self.starving)?,
             CROWD => {
+                let sample = self.sample();
+                self.spans.end(sample);
                 (CROWD_FROM..CROWD_FROM + CROWD_SIZE).for_each(|number| self.start(number));
-                self.sample(CROWD_SIZE);
+                let sample = self.sample();
+                self.spans.begin(true, sample);
             }
             name => self.arena.strike(name, planned.client)?,
         }
@@ -235,8 +254,11 @@ impl World for Stage {
             KILL => self.start(planned.client),
             STARVE => self.starving.store(false, Ordering::Release),
             CROWD => {
-                self.sample(0);
+                let sample = self.sample();
+                self.spans.end(sample);
                 self.dismiss(&(CROWD_FROM..CROWD_FROM + CROWD_SIZE).collect::<Vec<_>>());
+                let sample = self.sample();
+                self.spans.begin(false, sample);
             }
             name => return self.arena.mend(name, planned.client),
         }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::arena::About;
 use super::broken::Broken;
 use super::chances::Chances;
-use super::cost::COST;
+use super::cost::{COST, Cost};
 use super::crew::CRASH;
 use super::excuse::Excuses;
 use super::liveness::LIVENESS;
@@ -41,6 +41,7 @@ struct Object<'a> {
     weak: Option<&'a str>,
     left_out: &'a [String],
     kept: Option<String>,
+    cost: Option<&'a Cost>,
 }
 
 /// What was found of one class.
@@ -89,6 +90,8 @@ pub(super) struct Outcome {
     pub(super) passed: (u64, Option<u64>),
     /// What could have been found.
     pub(super) chances: Chances,
+    /// What it costs the server, where that was measured.
+    pub(super) cost: Option<Cost>,
     /// Why nothing could be learnt.
     pub(super) weak: Option<String>,
 }
@@ -193,6 +196,7 @@ impl Verdict {
             weak: self.weak(),
             left_out: &self.of.left_out,
             kept: self.kept.as_ref().map(|dir| dir.display().to_string()),
+            cost: self.of.cost.as_ref(),
         };
         // Numbers and plain words: there is nothing that could not be written.
         serde_json::to_string(&object).unwrap_or_default()
@@ -234,6 +238,9 @@ impl Verdict {
         let (passed, may) = self.of.passed;
         let may = may.map_or("no order is promised".to_owned(), |may| format!("{may} may"));
         writeln!(out, "  passed while it waited: nobody by more than {passed} that asked later ({may})")?;
+        if let Some(cost) = &self.of.cost {
+            writeln!(out, "  {}", cost.sentence())?;
+        }
         if self.of.about.leases {
             writeln!(out, "  a loss that was told late: at most {:.1} ms after its deadline", counts.loss_late_max_ns as f64 / 1e6)?;
             writeln!(
@@ -327,6 +334,7 @@ mod tests {
             ("weak", serde_json::json!(null)),
             ("left_out", serde_json::json!(["clock-slow: no compiler"])),
             ("kept", serde_json::json!("/somewhere")),
+            ("cost", serde_json::json!(null)),
         ] {
             assert_eq!(line(&convicted).get(key), Some(&value), "{key}");
         }
@@ -368,6 +376,7 @@ mod tests {
             convictions,
             passed: (0, None),
             chances: Chances::default(),
+            cost: None,
             weak: Some("nothing was held".to_owned()),
         }
     }
