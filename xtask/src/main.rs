@@ -1,6 +1,7 @@
 //! Project tasks: `cargo xtask help` lists them.
 
 mod closing;
+mod interrupt;
 mod licences;
 mod packages;
 mod project;
@@ -12,6 +13,7 @@ mod tasks;
 mod test;
 mod tools;
 mod torture;
+mod totals;
 
 use std::process::ExitCode;
 
@@ -25,7 +27,7 @@ cargo xtask TASK
   servers    list the programs that tests need from outside, and install those that are missing
   interop    run the drivers of other lock libraries under interop/
   simulate   random schedules of faults on virtual time: --seeds N (how many), --seed S (the first; alone: only that one), --minutes M
-  torture    --hours N: every engine under faults, in turn, until a violation or the end; pictures in target/torture
+  torture    --hours N: every engine under faults, in turn, until a violation or the end; then the sums; pictures in target/torture
   bench      measure every figure beside its floor, from a release build; what follows goes to `lockkeeper bench`
   docs       build the documentation of the workspace, warnings denied; --open shows it
   dist       release build, completions and man page into target/dist

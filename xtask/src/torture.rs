@@ -1,59 +1,82 @@
 //! Torture: briefly in `cargo xtask test --all`, and for hours with `cargo xtask torture --hours N`.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::process::{Command, Stdio};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::Outcome;
+use crate::interrupt;
 use crate::project::{cargo, must, root, show};
 use crate::stage::Workshop;
+use crate::totals::{Run, Total, print};
 
-/// What is tortured: every engine, with servers of its own.
-const ENGINES: [&str; 5] = ["file:auto", "redis:auto", "redis:auto?durable=true", "zk:auto", "zk:auto?nodes=3"];
-/// In a stage an engine has so long; the ensemble is left to the hours.
-const BRIEFLY: &str = "30";
-/// In the long form.
-const TURN: Duration = Duration::from_secs(600);
+/// One kind of run.
+struct Kind {
+    url: &'static str,
+    /// What is named beside it in tables, and the options that it takes.
+    of: &'static str,
+    options: &'static [&'static str],
+    /// How long one takes in a stage; those without are left to the hours.
+    briefly: Option<&'static str>,
+    /// How long one takes at most in the long form.
+    most: Duration,
+}
+
+/// Every engine, with servers of its own; and beside that what each that asks costs those that have a server while many wait.
+const KINDS: [Kind; 7] = [
+    engine("file:auto", Some("30")),
+    engine("redis:auto", Some("30")),
+    engine("redis:auto?durable=true", Some("30")),
+    engine("zk:auto", Some("30")),
+    engine("zk:auto?nodes=3", None),
+    crowd("redis:auto"),
+    crowd("zk:auto"),
+];
+
+const fn engine(url: &'static str, briefly: Option<&'static str>) -> Kind {
+    Kind { url, of: "", options: &[], briefly, most: Duration::from_secs(600) }
+}
+
+const fn crowd(url: &'static str) -> Kind {
+    // One name: all of them stand in one line.
+    Kind { url, of: " crowd", options: &["--faults", "crowd", "--names", "1"], briefly: Some("20"), most: Duration::from_secs(60) }
+}
+
+impl Kind {
+    /// What tables call it.
+    fn name(&self) -> String {
+        format!("{}{}", self.url, self.of)
+    }
+
+    /// The words after the program's name.
+    fn words(&self, seconds: &str, seed: u64) -> Vec<String> {
+        let seed = seed.to_string();
+        let words = ["torture", self.url, "--seconds", seconds, "--seed", &seed].into_iter();
+        words.chain(self.options.iter().copied()).map(str::to_owned).collect()
+    }
+}
 
 /// Each engine for half a minute, with a debug build: it is the machine's speed that counts here, and not ours.
 pub fn briefly(workshop: &Workshop) -> Outcome {
-    for engine in ENGINES.iter().filter(|e| !e.contains("nodes=")) {
-        workshop.run(&mut cargo(&["run", "--package", "lockkeeper-cli", "--", "torture", engine, "--seconds", BRIEFLY, "--seed", "1"]))?;
+    for (kind, seconds) in KINDS.iter().filter_map(|kind| Some((kind, kind.briefly?))) {
+        workshop.run(cargo(&["run", "--package", "lockkeeper-cli", "--"]).args(kind.words(seconds, 1)))?;
     }
     Ok(())
 }
 
-/// `cargo xtask torture --hours N`: the engines in turn with rising seeds, until a violation or the end.
+/// `cargo xtask torture --hours N`: the engines in turn with rising seeds, until a violation, a signal or the end.
 pub fn long(words: &[String]) -> Outcome {
     let time = hours(words)?;
     must(&mut cargo(&["build", "--release", "--package", "lockkeeper-cli"]))?;
     let reports = root().join("target/torture");
     fs::create_dir_all(&reports).map_err(|error| format!("{}: {error}", reports.display()))?;
-    let end = Instant::now() + time;
-    let mut sums: BTreeMap<&str, Sum> = BTreeMap::new();
-    let turns = (1u64..).flat_map(|seed| ENGINES.iter().map(move |engine| (seed, *engine)));
-    for (seed, engine) in turns {
-        let left = end.saturating_duration_since(Instant::now()).min(TURN);
-        if left < Duration::from_secs(5) {
-            break;
-        }
-        let report = reports.join(format!("{}-{seed}.html", engine.replace([':', '?', '='], "-")));
-        let (seconds, seed_word) = (left.as_secs().to_string(), seed.to_string());
-        let mut command = Command::new(root().join("target/release/lockkeeper"));
-        command.args(["torture", engine, "--seconds", &seconds, "--seed", &seed_word, "--json", "--report"]).arg(&report);
-        let out = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().map_err(|e| format!("{}: {e}", show(&command)))?;
-        let line = String::from_utf8_lossy(&out.stdout).trim().to_owned();
-        println!("{engine} seed {seed}: {line}");
-        sums.entry(engine).or_default().add(&line);
-        // 2 is "too weak to say": a seed whose schedule showed nothing.
-        if !matches!(out.status.code(), Some(0 | 2)) {
-            print_sums(&sums);
-            return Err(format!("{} ended with {}; its picture is {}", show(&command), out.status, report.display()));
-        }
-    }
-    print_sums(&sums);
-    Ok(())
+    let campaign = Campaign { program: root().join("target/release/lockkeeper"), reports, time, least: Duration::from_secs(5) };
+    let ended = campaign.run(&mut std::io::stdout())?;
+    ended.map_or(Ok(()), |signal| Err(interrupt::end_by(signal)))
 }
 
 fn hours(words: &[String]) -> Result<Duration, String> {
@@ -62,50 +85,154 @@ fn hours(words: &[String]) -> Result<Duration, String> {
     hours.map(|h| Duration::from_secs_f64(h * 3600.0)).ok_or_else(|| format!("{flag} {number}: cargo xtask torture --hours N is expected"))
 }
 
-/// What all runs of an engine came to.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Sum {
-    runs: u64,
-    holds: u64,
-    faults: u64,
-    rejected: u64,
-    accepted: u64,
+/// The long form.
+struct Campaign {
+    program: PathBuf,
+    /// Where the last line of each run goes, and its picture.
+    reports: PathBuf,
+    time: Duration,
+    /// With less time left none is begun.
+    least: Duration,
 }
 
-impl Sum {
-    fn add(&mut self, line: &str) {
-        let after = |key: &str| line.split_once(key).map_or("", |(_, rest)| rest);
-        let number = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<u64>().unwrap_or(0);
-        let faults = after("\"faults\":{").split('}').next().unwrap_or_default();
-        self.runs += 1;
-        self.holds += number(after("\"holds\":"));
-        self.faults += faults.split(',').filter_map(|f| f.rsplit_once(':')).map(|(_, n)| number(n)).sum::<u64>();
-        self.rejected += number(after("\"stale_writes_rejected\":"));
-        self.accepted += number(after("\"stale_writes_accepted\":"));
+impl Campaign {
+    /// Answers the signal that ended it, if one did; whatever does, what was seen until then is added up and printed.
+    ///
+    /// # Errors
+    /// A run found something or could not be made.
+    fn run(&self, out: &mut dyn Write) -> Result<Option<i32>, String> {
+        let _watch = interrupt::Watch::new();
+        let mut totals = BTreeMap::new();
+        let ended = self.rounds(&mut totals, out);
+        // Whoever reads may have gone; the exit code says it all the same.
+        _ = print(&totals, out);
+        ended
+    }
+
+    fn rounds(&self, totals: &mut BTreeMap<String, Total>, out: &mut dyn Write) -> Result<Option<i32>, String> {
+        let end = Instant::now() + self.time;
+        for seed in 1.. {
+            for (kind, to_come) in KINDS.iter().zip((1..=KINDS.len()).rev()) {
+                if let Some(signal) = interrupt::caught() {
+                    return Ok(Some(signal));
+                }
+                let left = end.saturating_duration_since(Instant::now());
+                if left < self.least {
+                    return Ok(None);
+                }
+                // So that all of them have a turn, however short the time is.
+                let share = (left / u32::try_from(to_come).unwrap_or(1)).max(self.least);
+                self.one(kind, share.min(kind.most), seed, totals, out)?;
+            }
+        }
+        Ok(interrupt::caught())
+    }
+
+    fn one(&self, kind: &Kind, time: Duration, seed: u64, totals: &mut BTreeMap<String, Total>, out: &mut dyn Write) -> Outcome {
+        let file = |extension: &str| self.reports.join(format!("{}-{seed}.{extension}", kind.name().replace([':', '?', '=', ' '], "-")));
+        let (line, picture) = (file("json"), file("html"));
+        let mut command = Command::new(&self.program);
+        command.args(kind.words(&time.as_secs().to_string(), seed)).args(["--json", "--report"]).arg(&picture);
+        let status = finish(&mut command, &line)?;
+        let text = fs::read_to_string(&line).map_err(|error| format!("{}: {error}", line.display()))?;
+        let failed = || format!("{} ended with {status}", show(&command));
+        // Without a line there was no run: wrong use, a server that cannot be had, or a signal before it began.
+        let run = match Run::read(&text) {
+            Some(run) => run,
+            None if interrupt::caught().is_some() => return Ok(()),
+            None => return Err(failed()),
+        };
+        let total = totals.entry(kind.name()).or_default();
+        total.add(&run);
+        _ = writeln!(out, "{} seed {seed}: {run}\n  until now: {total}", kind.name()).and_then(|()| out.flush());
+        // Too weak to say is a seed whose schedule showed nothing.
+        if run.convicts() {
+            return Err(format!("{}; its picture is {}, its last line {}", failed(), picture.display(), line.display()));
+        }
+        Ok(())
     }
 }
 
-fn print_sums(sums: &BTreeMap<&str, Sum>) {
-    println!("\n{:<26} {:>5} {:>12} {:>8} {:>15} {:>15}", "engine", "runs", "holds", "faults", "stale rejected", "stale accepted");
-    for (engine, sum) in sums {
-        let Sum { runs, holds, faults, rejected, accepted } = sum;
-        println!("{engine:<26} {runs:>5} {holds:>12} {faults:>8} {rejected:>15} {accepted:>15}");
+/// Runs a command to its end; its output goes to a file. A signal that is for us is for it as well.
+fn finish(command: &mut Command, output: &Path) -> Result<ExitStatus, String> {
+    let file = File::create(output).map_err(|error| format!("{}: {error}", output.display()))?;
+    let started = command.stdin(Stdio::null()).stdout(file).spawn();
+    let mut child = started.map_err(|error| format!("{}: {error}", show(command)))?;
+    let mut told = false;
+    loop {
+        if let Some(status) = child.try_wait().map_err(|error| format!("{}: {error}", show(command)))? {
+            return Ok(status);
+        }
+        if let Some(signal) = interrupt::caught().filter(|_| !told) {
+            told = true;
+            interrupt::pass_on(signal, child.id());
+        }
+        thread::sleep(Duration::from_millis(20));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::sync::Mutex;
+
     use super::*;
 
+    /// Signals are noted for one at a time.
+    static ONE: Mutex<()> = Mutex::new(());
+
+    /// What stands for the program: it is told URL and seed, and prints what `script` does.
+    fn campaign(script: &str) -> (Result<Option<i32>, String>, String) {
+        let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let dir = std::env::temp_dir().join(format!("xtask-torture-{}-{}", std::process::id(), script.len()));
+        fs::create_dir_all(&dir).unwrap();
+        let program = dir.join("program");
+        let line =
+            r#"line() { echo '{"verdict":"'$1'","holds":10,"faults":{"reset":2},"stale_writes_rejected":3,"stale_writes_accepted":0}'; }"#;
+        fs::write(&program, format!("#!/bin/sh\n{line}\nurl=$2 seed=$6\n{script}\n")).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+        let campaign = Campaign { program, reports: dir.clone(), time: Duration::from_secs(36_000), least: Duration::ZERO };
+        let mut out = Vec::new();
+        let ended = campaign.run(&mut out);
+        fs::remove_dir_all(&dir).unwrap();
+        (ended, String::from_utf8(out).unwrap())
+    }
+
+    fn row<'a>(out: &'a str, name: &str) -> Vec<&'a str> {
+        let (_, table) = out.split_once("\nengine ").unwrap();
+        let row = table.lines().find_map(|line| line.strip_prefix(&format!("{name}  ")));
+        row.unwrap_or_else(|| panic!("{name} has a row: {out}")).split_whitespace().collect()
+    }
+
     #[test]
-    fn runs_are_added_up_from_their_last_lines() {
-        let line = r#"{"engine":"redis","verdict":"clean","holds":70,"faults":{"flush":2,"reset":3},"violations":[],"stale_writes_rejected":4,"stale_writes_accepted":0}"#;
-        let mut sum = Sum::default();
-        sum.add(line);
-        sum.add(line);
-        assert_eq!(sum, Sum { runs: 2, holds: 140, faults: 10, rejected: 8, accepted: 0 });
-        sum.add("");
-        assert_eq!((sum.runs, sum.holds), (3, 140));
+    fn a_violation_ends_it_and_what_was_seen_of_every_engine_until_then_is_added_up() {
+        let (ended, out) =
+            campaign(r#"case $seed$url in 2redis:auto) line violations; exit 1;; *zk*) line too-weak; exit 2;; *) line clean; esac"#);
+        let said = ended.unwrap_err();
+        assert!(said.contains("torture redis:auto --seconds 600 --seed 2") && said.contains("redis-auto-2.html"), "{said}");
+        assert_eq!(row(&out, "file:auto")[..5], ["2", "2/0/0", "20", "4", "6"], "{out}");
+        assert_eq!(row(&out, "redis:auto")[..3], ["2", "1/0/1", "20"]);
+        assert_eq!(row(&out, "redis:auto?durable=true")[..2], ["1", "1/0/0"]);
+        assert_eq!(row(&out, "zk:auto?nodes=3")[..2], ["1", "0/1/0"]);
+        assert_eq!(row(&out, "zk:auto crowd")[..2], ["1", "0/1/0"]);
+        assert!(out.contains("redis:auto seed 2: violations") && out.contains("until now: 2 runs, 20 holds, 4 faults"), "{out}");
+    }
+
+    #[test]
+    fn a_signal_ends_the_run_that_is_under_way_and_the_sums_are_printed_with_it() {
+        let waits = "trap 'line clean; exit 130' INT; kill -INT $PPID; while :; do sleep 0.02; done";
+        let (ended, out) = campaign(&format!("[ $url = file:auto ] && {{ line clean; exit 0; }}\n{waits}"));
+        assert_eq!(ended, Ok(Some(2)), "{out}");
+        assert_eq!(row(&out, "file:auto")[..3], ["1", "1/0/0", "10"]);
+        assert_eq!(row(&out, "redis:auto")[..3], ["1", "1/0/0", "10"], "the run that was interrupted counts as far as it came");
+        assert!(!out.contains("durable=true"), "nothing is begun after it: {out}");
+    }
+
+    #[test]
+    fn a_program_that_cannot_do_it_ends_it_and_nothing_is_counted_for_it() {
+        let (ended, out) = campaign("exit 69");
+        assert!(ended.is_err_and(|said| said.contains("torture file:auto") && said.contains("69")), "{out}");
+        assert!(!out.contains("file:auto  "), "{out}");
     }
 
     #[test]
