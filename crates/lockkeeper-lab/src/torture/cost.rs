@@ -17,6 +17,9 @@ use crate::history::{Flags, Item, LockId, Merge, Record, What};
 pub(super) const COST: &str = "cost";
 /// How many requests it may cost more for each one who waits more. A wake-up that everybody hears costs at least one.
 const SLOPE_MAX: f64 = 0.5;
+/// And how many times as much in all: a crowd makes the line three or four times as long, and what is asked of everybody in it grows
+/// with that. Where processors are short grants are not confirmed in time and pass on, which costs something, too, and less.
+const TIMES_MAX: f64 = 2.0;
 /// With fewer who asked than this nothing is said.
 const ASKED_MIN: u64 = 30;
 /// Nor where fewer wait, or so few more: who finds no line asks for less.
@@ -197,7 +200,8 @@ impl Cost {
     pub(super) fn conviction(&self) -> Option<Conviction> {
         let slope = (self.crowd.requests - self.quiet.requests) / (self.crowd.waiting - self.quiet.waiting);
         let (at, until) = self.since;
-        (slope > SLOPE_MAX).then(|| Conviction { class: COST, name: String::new(), at, until, sentence: self.sentence() })
+        let grown = slope > SLOPE_MAX && self.crowd.requests > self.quiet.requests * TIMES_MAX;
+        grown.then(|| Conviction { class: COST, name: String::new(), at, until, sentence: self.sentence() })
     }
 }
 
@@ -215,7 +219,10 @@ mod tests {
         let grown = cost(15.0).conviction();
         assert_eq!(grown.as_ref().map(|c| (c.class, c.at, c.until)), Some((COST, 20, 30)));
         assert!(grown.is_some_and(|c| c.sentence.contains("3.0") && c.sentence.contains("15.0")));
-        assert_eq!(cost(7.0).conviction(), None);
+        assert_eq!(cost(6.9).conviction(), None, "less than half a request for each who waits more");
+        assert!(cost(7.1).conviction().is_some());
+        let dear = Level { waiting: 2.0, requests: 19.0 };
+        assert_eq!(Cost { quiet: dear, ..cost(27.0) }.conviction(), None, "less than twice as much");
     }
 
     /// Writes of one lock who gets it and who tries, while others wait all the time, and so many requests for each; then the same with a crowd.
