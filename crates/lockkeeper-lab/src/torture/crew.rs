@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
 use super::CLIENT_WORD;
@@ -32,6 +33,23 @@ impl Member {
     fn signal(&self, signal: Signal) -> Result<(), String> {
         let group = i32::try_from(self.child.id()).map_err(|e| e.to_string())?;
         killpg(Pid::from_raw(group), signal).map_err(|e| e.to_string())
+    }
+
+    /// Whether it has not ended yet. It is not waited for, so that its number stays its group's.
+    fn runs(&self) -> bool {
+        let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        let pid = i32::try_from(self.child.id()).map(Pid::from_raw);
+        pid.is_ok_and(|pid| matches!(waitid(Id::Pid(pid), look), Ok(WaitStatus::StillAlive)))
+    }
+
+    /// How it ended, once it has; what it started and left behind ends now. To be asked no more after that.
+    fn over(&mut self) -> Option<ExitStatus> {
+        if self.runs() {
+            return None;
+        }
+        // Mostly there is nobody left.
+        let _ = self.signal(Signal::SIGKILL);
+        self.child.wait().ok()
     }
 }
 
@@ -76,11 +94,8 @@ impl Crew {
 
     /// Its process, if it runs.
     pub(super) fn running(&mut self, number: u32) -> Result<u64, String> {
-        let member = self.members.get_mut(&number).ok_or("the client is gone")?;
-        match member.child.try_wait() {
-            Ok(None) => Ok(u64::from(member.child.id())),
-            _ => Err("the client has ended".to_owned()),
-        }
+        let member = self.members.get(&number).ok_or("the client is gone")?;
+        if member.runs() { Ok(u64::from(member.child.id())) } else { Err("the client has ended".to_owned()) }
     }
 
     /// Who is there.
@@ -116,7 +131,7 @@ impl Crew {
     pub(super) fn ended(&mut self) -> Vec<(u32, u64, Fate)> {
         let mut ended = std::mem::take(&mut self.dead);
         self.members.retain(|number, member| {
-            let status = member.child.try_wait().ok().flatten();
+            let status = member.over();
             ended.extend(status.map(|status| (*number, u64::from(member.child.id()), by_itself(status))));
             status.is_none()
         });
@@ -139,13 +154,13 @@ impl Crew {
         let mut ended = Vec::new();
         for number in numbers {
             let Some(mut member) = self.members.remove(number) else { continue };
-            while Instant::now() < until && !interrupt::insists() && member.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            while Instant::now() < until && !interrupt::insists() && member.runs() {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            let how = match member.child.try_wait() {
-                Ok(Some(status)) if status.success() => Ok(()),
-                Ok(Some(status)) => Err(Fate::of("ended", status)),
-                _ => {
+            let how = match member.over() {
+                Some(status) if status.success() => Ok(()),
+                Some(status) => Err(Fate::of("ended", status)),
+                None => {
                     before_kill(u64::from(member.child.id()));
                     end(&mut member);
                     let how = format!("was told to end, does not within {} s, and is killed", PATIENCE.as_secs());
