@@ -45,6 +45,32 @@ fn a_signal_ends_a_torture_with_its_code_a_partial_report_and_nothing_left() {
 }
 
 #[test]
+fn a_fault_that_was_asked_for_by_name_and_never_happened_makes_a_torture_too_weak_to_say() {
+    let place = place();
+    // With this seed the schedule of so short a run has one of the two.
+    let line = ["file:auto", "--faults", "stop-client,kill-client", "--seconds", "3", "--clients", "2", "--seed", "3"];
+    let ran = finish(&mut torture(&place, &line));
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(
+        ran.out.contains("stop-client ") && ran.out.contains("too weak to say: kill-client was asked for and never happened"),
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn what_a_program_behind_a_client_started_ends_with_the_client() {
+    let place = place();
+    let ran = finish(&mut torture(
+        &place,
+        &["file:auto", "--client", "exec:sleep 271828182 & exec cat", "--seconds", "1", "--clients", "2", "--faults", "none", "--json"],
+    ));
+    assert_eq!(json(ran.out.trim())["holds"], 0, "{ran:?}");
+    let all = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let left: Vec<String> = all.map(arguments_of).filter(|line| line.contains("271828182")).collect();
+    assert_eq!(left, [""; 0]);
+}
+
+#[test]
 fn a_second_signal_ends_a_torture_at_once_without_a_verdict_and_nothing_left() {
     let place = place();
     let mut command = torture(&place, &["redis:auto", "--seconds", "60", "--clients", "2", "--faults", "none", "--json"]);

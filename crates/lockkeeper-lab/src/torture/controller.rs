@@ -292,7 +292,7 @@ impl Run {
         waited.convictions.extend_from_slice(self.stage.crashes());
         // What a busy machine is forgiven is not asked here: it makes a run no weaker than the schedule was.
         let chances = tally.finish(|since, until| {
-            Duration::from_nanos(until.saturating_sub(since)) > recovery + SLACK && !self.harm.excuses().expects_wait(since, until)
+            Duration::from_nanos(until.saturating_sub(since)) > recovery + SLACK && self.harm.excuses().judges_wait(until)
         });
         Ok(Findings { report, waited, chances, cost })
     }
@@ -392,6 +392,10 @@ impl Run {
             let why = "too few asked, or stood in line without the crowd, to say what that costs the server; --names 1 makes one line";
             return Some(why.to_owned());
         }
+        let never = |name: &&String| wanted && !self.harm.happened().contains_key(name.as_str());
+        if let Some(name) = self.options.faults.iter().find(never) {
+            return Some(format!("{name} was asked for and never happened"));
+        }
         let (about, shipped) = (self.stage.arena.about(), self.options.client == Subject::Shipped);
         // Only our recorder writes down that a lease ended.
         let chances = Chances { stops: if about.leases && shipped { chances.stops } else { 0 }, ..*chances };
@@ -400,7 +404,7 @@ impl Run {
         }
         // Others' locks have no class of ours to show.
         let class = about.class;
-        if self.options.client == Subject::Shipped { self.harm.excuses().not_shown(class, &report.violations) } else { None }
+        if self.options.client == Subject::Shipped { self.harm.excuses().not_shown(class, &report.moments) } else { None }
     }
 }
 

@@ -4,7 +4,7 @@
 //! last time before the fault was over, and it can have let the other in only after the fault began. Two that were both confirmed after it
 //! are nobody's fault but the lock's, however soon after it they meet.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use lockkeeper::Class as Promise;
@@ -16,6 +16,16 @@ use crate::check::{Class, Late, Moment, Violation};
 
 /// How long after a lease its end may be told of.
 const TOLD: Duration = Duration::from_secs(1);
+/// After so many faults of a kind that makes the engine forget, one that showed no second holder in all of them is one run in a hundred. In
+/// eight runs of Redis for 30 s a flush showed one 16 times in 22; an eviction, which need not hit what somebody holds, 4 times in 27; a
+/// server that came back without its data, when most leases had ended meanwhile, once in 20.
+fn shows_after(fault: &str) -> f64 {
+    match fault {
+        "flush" => 4.0,
+        "kill-server" => 90.0,
+        _ => 30.0,
+    }
+}
 
 /// See the module.
 pub(super) struct Excuses {
@@ -74,8 +84,10 @@ impl Excuses {
 
     /// Whether processors were short for as long as a grant waits to be confirmed, a third of a lease at most, before this moment: who was
     /// kept from running may lose its lease, and its grant passes on when it is not confirmed in time (R11).
-    fn is_short(&self, class: Class, at: u64) -> bool {
-        let of_time = class == Class::FifoInversion || self.undisturbed && LATE.contains(&class);
+    fn is_short(&self, class: Class, moment: Moment) -> bool {
+        // Two that both held it are nobody's lateness.
+        let of_time = class == Class::FifoInversion || self.undisturbed && moment.late && LATE.contains(&class);
+        let at = moment.at;
         let (third, before) = (ns(self.lease / 3), ns(2 * (self.lease + TOLD)));
         of_time && third > 0 && self.machine.ns(at.saturating_sub(before), at) > third
     }
@@ -154,7 +166,7 @@ impl Excuses {
         }
         // Who is late where no token is checked is all that it takes; else there were two holders, and that has to have a reason.
         let of_itself = self.always.contains(&class) && (moment.late || !LATE.contains(&class));
-        of_itself || self.is_short(class, moment.at) || self.windows.iter().any(|window| self.explains(window, class, moment))
+        of_itself || self.is_short(class, moment) || self.windows.iter().any(|window| self.explains(window, class, moment))
     }
 
     /// Whether somebody who was owed a lock from one moment to the other would be excused.
@@ -167,16 +179,26 @@ impl Excuses {
         conviction.class == LIVENESS && self.expects_wait(conviction.at, conviction.until)
     }
 
+    /// Whether one who waited without a fault until then would be judged, on a machine that is never late: that makes a run no weaker than
+    /// its schedule was.
+    pub(super) fn judges_wait(&self, until: u64) -> bool {
+        !self.windows.iter().any(|w| w.fault.delays() && until >= w.from && until <= self.back(w))
+    }
+
+    /// Until when a fault delays: clients come back late, or what was granted while a clock was ahead is kept for longer once it is
+    /// right again. Then T counts.
+    fn back(&self, window: &Window) -> u64 {
+        let late = if window.fault.sets_back() { STEP } else { PAUSE_MAX };
+        window.after(late + self.lease + SLACK)
+    }
+
     /// Whether it is a documented consequence of this fault.
     fn explains(&self, window: &Window, class: Class, moment: Moment) -> bool {
         if !window.fault.excuses.contains(&class) || moment.at < window.from {
             return false;
         }
         if class == Class::SlowRecovery {
-            // Clients come back late, or what was granted while a clock was ahead is kept for longer once it is right again. Then T counts.
-            let late = if window.fault.sets_back() { STEP } else { PAUSE_MAX };
-            let until = window.after(late + self.lease + SLACK);
-            return moment.at <= until.saturating_add(self.machine.ns(window.to, moment.at));
+            return moment.at <= self.back(window).saturating_add(self.machine.ns(window.to, moment.at));
         }
         // A record that stays keeps its number, whatever the clock does; where it was lost, numbers that follow the clock stay behind
         // for as long as that has to catch up.
@@ -189,15 +211,25 @@ impl Excuses {
         moment.since <= made && moment.at <= until
     }
 
-    /// An engine of class EFFICIENCY has to show what one fault can do to it: why it was too weak a try, if it did not.
-    pub(super) fn not_shown(&self, promise: Promise, violations: &[Violation]) -> Option<String> {
-        let fault = self.windows.iter().find(|w| w.fault.forgets()).filter(|_| promise == Promise::Efficiency)?.fault;
+    /// An engine of class EFFICIENCY has to show what faults can do to it, each kind that makes it forget in a window of its own: why it was
+    /// too weak a try, if it did not though there were so many that it is to be expected.
+    pub(super) fn not_shown(&self, promise: Promise, found: &BTreeMap<Class, Vec<Moment>>) -> Option<String> {
         let two = [Class::Overlap, Class::ReadersWithWriter, Class::PermitsExceeded];
-        let shown = |v: &Violation| two.contains(&v.class);
-        if violations.iter().any(shown) {
-            return None;
+        let holders = || {
+            two.iter().filter_map(|class| Some((*class, found.get(class)?))).flat_map(|(class, all)| all.iter().map(move |m| (class, *m)))
+        };
+        let mut kinds: BTreeMap<&str, (u32, bool)> = BTreeMap::new();
+        for window in self.windows.iter().filter(|w| promise == Promise::Efficiency && w.fault.forgets()) {
+            let (times, shown) = kinds.entry(window.fault.name).or_default();
+            *times += 1;
+            *shown |= holders().any(|(class, moment)| self.explains(window, class, moment));
         }
-        Some(format!("{} happened and no second holder was seen, though the engine is of class EFFICIENCY", fault.name))
+        // Chances multiply: of several kinds together each needs fewer.
+        let expected = |name: &str, times: u32| f64::from(times) / shows_after(name);
+        let all: f64 = kinds.iter().map(|(name, (times, _))| expected(name, *times)).sum();
+        let none = all >= 1.0 && kinds.values().all(|(_, shown)| !shown);
+        let (name, (times, _)) = kinds.into_iter().find(|(name, (times, shown))| !shown && (none || expected(name, *times) >= 1.0))?;
+        Some(format!("{name} happened {times} × and no second holder was seen, though the engine is of class EFFICIENCY"))
     }
 }
 
@@ -208,6 +240,7 @@ mod tests {
 
     const FLUSH: Fault = Fault { name: "flush", hits: Hits::Server, excuses: FORGOTTEN, what: "" };
     const CLOCK: Fault = Fault { name: "clock-back", hits: Hits::Server, excuses: SET_BACK, what: "" };
+    const FORGETS: Fault = Fault { name: "kill-server", hits: Hits::Server, excuses: AWAY_AND_FORGOTTEN, what: "" };
     const KILLED: Fault = Fault { name: "kill-server", hits: Hits::Server, excuses: AWAY, what: "" };
     const SECOND: u64 = 1_000_000_000;
 
@@ -302,6 +335,7 @@ mod tests {
         assert!(!of(FLUSH)(12));
         let late = Excuses { machine: Late::told_by(|_, _| SECOND), ..excuses(true, 1, &[(CLOCK, 10, 11)]) };
         assert!(late.expects_wait(11 * SECOND, 15 * SECOND) && !late.expects_wait(11 * SECOND, 16 * SECOND), "where the machine is late");
+        assert!(!late.judges_wait(14 * SECOND) && late.judges_wait(15 * SECOND), "the schedule was strong enough all the same");
     }
 
     #[test]
@@ -329,11 +363,13 @@ mod tests {
         let short = move |from: u64, to: u64| if from < 11 * second && to > 10 * second { second / 2 } else { 0 };
         let of = |fair, recovery| Excuses::new(false, recovery, Late::told_by(short)).in_order(fair).undisturbed();
         let leases = of(true, Duration::from_secs(1));
-        let expected = |class, at| leases.expects_at(class, pair(at, at));
+        let late = |at| Moment { late: true, ..pair(at, at) };
+        let expected = |class, at| leases.expects_at(class, late(at));
         for class in [Class::FifoInversion, Class::LateEffect, Class::LostUpdate] {
             assert!(!expected(class, 9) && expected(class, 11) && expected(class, 14) && !expected(class, 16), "{class:?}");
         }
         assert!(!expected(Class::Overlap, 11) && !expected(Class::TokenOrder, 11));
+        assert!(!leases.expects_at(Class::LostUpdate, pair(11, 11)), "both held it");
         assert!(!of(true, Duration::from_secs(3)).expects_at(Class::FifoInversion, pair(11, 11)), "less than a third of its lease");
         assert!(!of(false, Duration::ZERO).expects_at(Class::LateEffect, pair(11, 11)), "there are no leases that could end");
         assert!(of(false, Duration::from_secs(1)).expects_at(Class::FifoInversion, pair(9, 9)), "nobody promised an order");
@@ -351,14 +387,28 @@ mod tests {
     }
 
     #[test]
-    fn an_efficiency_engine_has_to_show_what_it_was_said_to_do() {
-        let mut excuses = excuses(true, 1, &[]);
-        assert_eq!(excuses.not_shown(Promise::Efficiency, &[]), None, "nothing was done to it");
-        excuses.begin(FLUSH, 10);
-        assert!(excuses.not_shown(Promise::Efficiency, &[]).is_some_and(|why| why.contains("flush")));
-        assert!(excuses.not_shown(Promise::Efficiency, &[violation(Class::LateEffect, 11)]).is_some());
-        assert!(excuses.not_shown(Promise::Efficiency, &[violation(Class::HoldVanished, 11)]).is_some(), "that is no second holder");
-        assert_eq!(excuses.not_shown(Promise::Efficiency, &[violation(Class::Overlap, 11)]), None);
-        assert_eq!(excuses.not_shown(Promise::Timed, &[]), None);
+    fn an_efficiency_engine_has_to_show_of_each_kind_of_fault_what_it_was_said_to_do() {
+        let seen = |found: &[(Class, u64)]| {
+            let mut all = BTreeMap::<Class, Vec<Moment>>::new();
+            found.iter().for_each(|(class, at)| all.entry(*class).or_default().push(pair(at - 1, *at)));
+            all
+        };
+        let not_shown = |excuses: &Excuses, found: &[(Class, u64)]| excuses.not_shown(Promise::Efficiency, &seen(found));
+        assert_eq!(not_shown(&excuses(true, 1, &[]), &[]), None, "nothing was done to it");
+        let times = |fault, from: u64, times: u64| (0..times).map(move |n| (fault, from + 10 * n, from + 10 * n + 1)).collect::<Vec<_>>();
+        let flushed = excuses(true, 1, &times(FLUSH, 10, 4));
+        assert!(not_shown(&flushed, &[]).is_some_and(|why| why.starts_with("flush happened 4 × and no second holder was seen")));
+        for (class, at) in [(Class::LateEffect, 11), (Class::HoldVanished, 11), (Class::Overlap, 16)] {
+            assert!(not_shown(&flushed, &[(class, at)]).is_some(), "{class} at {at} is no second holder of these faults'");
+        }
+        assert_eq!(not_shown(&flushed, &[(Class::PermitsExceeded, 21)]), None);
+        assert_eq!(flushed.not_shown(Promise::Timed, &seen(&[])), None);
+        assert_eq!(not_shown(&excuses(true, 1, &times(FLUSH, 10, 3)), &[]), None, "too rarely to expect it");
+        // Another kind, with and without having shown it.
+        let both = |kills| excuses(true, 1, &[times(FLUSH, 10, 1), times(FORGETS, 100, kills)].concat());
+        assert!(not_shown(&both(90), &[(Class::Overlap, 11)]).is_some_and(|why| why.contains("kill-server happened 90 ×")));
+        assert_eq!(not_shown(&both(90), &[(Class::Overlap, 11), (Class::Overlap, 101)]), None);
+        assert_eq!(not_shown(&both(89), &[(Class::Overlap, 11)]), None);
+        assert!(not_shown(&both(68), &[]).is_some() && not_shown(&both(67), &[]).is_none(), "together they had to show something");
     }
 }
