@@ -1,10 +1,13 @@
 //! Somebody else's lock, behind a program that speaks lines; docs/torture.md describes them. One process a thread.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use nix::sys::signal::Signal;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use super::orders::Orders;
 use super::raw::{Ending, GiveUp, Grant, RawLock, Style};
@@ -15,33 +18,99 @@ pub(super) const STYLE: Style = Style { write_ms: (0, 5), ..Style::PLAIN };
 const SLICE_MS: u32 = 1_000;
 /// How long a program that failed is left alone.
 const BREATH: Duration = Duration::from_millis(100);
+/// Within which time every answer has to come; that to `acquire` may take as much longer as it may wait.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+/// At most so much of a wait counts at a time: somebody who was stopped meanwhile did not wait.
+const COUNTS: Duration = Duration::from_millis(100);
+/// How long an answer may be.
+const ANSWER_MAX: usize = 4_096;
 
 /// See the module.
 pub(super) struct Exec {
     command: String,
     url: String,
     lease_ms: String,
+    label: String,
+    answers_within: Duration,
     running: Option<Running>,
+    /// It was told that it holds.
+    holding: bool,
+    /// What holds did not answer, or ended. It is ended once it is written down that its hold is over, and nobody else is asked to release.
+    failed: bool,
 }
 
 struct Running {
     child: Child,
     stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
+    stdout: ChildStdout,
+    /// What came after the last line.
+    rest: Vec<u8>,
+}
+
+impl Running {
+    /// The next line, within a time.
+    fn hear(&mut self, mut left: Duration) -> io::Result<String> {
+        loop {
+            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.rest.drain(..=end).collect();
+                return Ok(String::from_utf8_lossy(&line).trim_end().to_owned());
+            }
+            if left.is_zero() || self.rest.len() > ANSWER_MAX {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let began = Instant::now();
+            let wait = PollTimeout::try_from(left.min(COUNTS)).unwrap_or(PollTimeout::ZERO);
+            if poll(&mut [PollFd::new(self.stdout.as_fd(), PollFlags::POLLIN)], wait)? > 0 {
+                let mut bytes = [0; 1_024];
+                let length = self.stdout.read(&mut bytes)?;
+                self.rest.extend(bytes.iter().take(length));
+                if length == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+            }
+            left = left.saturating_sub(counted(began.elapsed()));
+        }
+    }
 }
 
 impl Drop for Running {
+    /// Ends it, and all that it started: it stays in the group of its client, which is stopped and killed as one.
     fn drop(&mut self) {
+        let all = descendants(self.child.id());
         // It may have ended by itself.
         let _ = self.child.kill();
+        for pid in all.into_iter().filter_map(|pid| i32::try_from(pid).ok()) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
         let _ = self.child.wait();
     }
+}
+
+/// How much of the time that one look took counts.
+fn counted(took: Duration) -> Duration {
+    took.clamp(Duration::from_millis(1), COUNTS)
+}
+
+/// The processes that this one started, and those that they did.
+fn descendants(pid: u32) -> Vec<u32> {
+    let mut all = vec![pid];
+    let mut next = 0;
+    while let Some(parent) = all.get(next).copied() {
+        for task in std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten() {
+            let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            all.extend(children.split_whitespace().filter_map(|word| word.parse::<u32>().ok()));
+        }
+        next += 1;
+    }
+    all.split_off(1)
 }
 
 impl Exec {
     pub(super) fn of(orders: &Orders, command: &str) -> Self {
         let lease_ms = orders.recovery.as_millis().to_string();
-        Self { command: command.to_owned(), url: orders.url.clone(), lease_ms, running: None }
+        let (url, label) = (orders.url.clone(), orders.label.clone());
+        let command = command.to_owned();
+        Self { command, url, lease_ms, label, answers_within: ANSWERS_WITHIN, running: None, holding: false, failed: false }
     }
 
     fn start(&self) -> io::Result<Running> {
@@ -57,25 +126,32 @@ impl Exec {
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(io::ErrorKind::BrokenPipe.into());
         };
-        Ok(Running { child, stdin, stdout: BufReader::new(stdout) })
+        Ok(Running { child, stdin, stdout, rest: Vec::new() })
     }
 
-    /// Says a line and hears one. A program that ended is started again with the next line.
-    fn ask(&mut self, line: &str) -> io::Result<String> {
+    /// Says a line and hears one, within a time. A program that ended is started again with the next line; one that does not answer
+    /// is ended.
+    fn ask(&mut self, line: &str, within: Duration) -> io::Result<String> {
         if self.running.is_none() {
             self.running = Some(self.start()?);
         }
         let running = self.running.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
-        let mut answer = String::new();
         let asked = writeln!(running.stdin, "{line}").and_then(|()| running.stdin.flush());
-        match asked.and_then(|()| running.stdout.read_line(&mut answer)) {
-            Ok(length) if length > 0 => Ok(answer.trim_end().to_owned()),
-            other => {
+        asked.and_then(|()| running.hear(within)).inspect_err(|error| {
+            if error.kind() == io::ErrorKind::TimedOut {
+                let (label, verb) = (&self.label, line.split(' ').next().unwrap_or_default());
+                eprintln!(
+                    "lockkeeper: torture: {label}: the command did not answer {verb:?} within {} s, and is ended",
+                    within.as_secs_f32()
+                );
+            }
+            if self.holding {
+                self.failed = true;
+            } else {
                 self.running = None;
                 std::thread::sleep(BREATH);
-                Err(other.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into()))
             }
-        }
+        })
     }
 }
 
@@ -83,7 +159,9 @@ impl Exec {
     /// It holds. One that says so and does not know until when, or with which token, is ended: it may hold, and must not be asked
     /// for another lock on top.
     fn held(&mut self, deadline: &str) -> io::Result<Grant> {
-        let grant = number(deadline).and_then(|deadline| Ok(Grant { token: number(&self.ask("token")?)?, deadline }));
+        let within = self.answers_within;
+        let grant = number(deadline).and_then(|deadline| Ok(Grant { token: number(&self.ask("token", within)?)?, deadline }));
+        self.holding = grant.is_ok();
         if grant.is_err() {
             self.running = None;
         }
@@ -101,8 +179,9 @@ fn number(word: &str) -> io::Result<u64> {
 
 impl RawLock for Exec {
     fn acquire(&mut self, name: &str, give_up: &GiveUp) -> io::Result<Option<Grant>> {
+        let within = Duration::from_millis(SLICE_MS.into()) + self.answers_within;
         while !give_up.is_now() {
-            let answer = self.ask(&format!("acquire {name} {SLICE_MS}"))?;
+            let answer = self.ask(&format!("acquire {name} {SLICE_MS}"), within)?;
             match answer.split_once(' ') {
                 Some(("held", deadline)) => return self.held(deadline).map(Some),
                 None if answer == "busy" => {}
@@ -113,11 +192,16 @@ impl RawLock for Exec {
     }
 
     fn holds(&mut self) -> bool {
-        self.ask("check").is_ok_and(|answer| answer == "yes")
+        !self.failed && self.ask("check", self.answers_within).is_ok_and(|answer| answer == "yes")
     }
 
     fn release(&mut self) -> io::Result<Ending> {
-        Ok(match self.ask("release")?.as_str() {
+        self.holding = false;
+        if std::mem::take(&mut self.failed) {
+            self.running = None;
+            return Ok(Ending::Unknown);
+        }
+        Ok(match self.ask("release", self.answers_within)?.as_str() {
             "released" => Ending::Released,
             "not-ours" => Ending::NotOurs,
             _ => Ending::Unknown,
@@ -132,14 +216,70 @@ mod tests {
     fn saying(held: &str, token: &str) -> Exec {
         let answers = format!("case $line in token) echo {token};; *) echo held {held};; esac");
         let command = format!("cd / && while read -r line; do {answers}; done");
-        Exec { command, url: String::new(), lease_ms: String::new(), running: None }
+        exec(command)
+    }
+
+    fn exec(command: String) -> Exec {
+        let (url, lease_ms, label) = (String::new(), String::new(), "client 1".to_owned());
+        Exec { command, url, lease_ms, label, answers_within: Duration::from_millis(300), running: None, holding: false, failed: false }
+    }
+
+    /// Answers everything but one word, and has a child of its own.
+    fn silent_on(word: &str, dir: &std::path::Path) -> Exec {
+        let answers =
+            format!("case $line in {word}*) ;; acquire*) echo held -;; token) echo -;; check) echo yes;; *) echo released;; esac");
+        let note = "echo $$ >> pids; sleep 1000 & echo $! >> pids";
+        exec(format!("cd '{}' && {{ {note}; while read -r line; do {answers}; done; }}", dir.display()))
+    }
+
+    fn pids(dir: &std::path::Path) -> Vec<String> {
+        std::fs::read_to_string(dir.join("pids")).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    fn lives(pid: &str) -> bool {
+        let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        state.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim_start().starts_with('Z'))
+    }
+
+    #[test]
+    fn a_command_that_does_not_answer_is_ended_with_all_that_it_started_and_one_that_holds_only_after_its_hold_is_over() {
+        let give_up = || GiveUp::within(Duration::from_secs(60));
+        for word in ["acquire", "token", "check", "release"] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut exec = silent_on(word, dir.path());
+            let got = exec.acquire("a", &give_up());
+            if word == "acquire" || word == "token" {
+                assert_eq!(got.unwrap_err().kind(), io::ErrorKind::TimedOut, "{word}");
+            } else {
+                assert_eq!(got.unwrap(), Some(Grant::default()));
+                assert_eq!(exec.holds(), word != "check");
+                assert!(pids(dir.path()).iter().all(|pid| lives(pid)), "{word}: it may hold until that is written down");
+                let released = exec.release();
+                assert!(if word == "check" { released.unwrap() == Ending::Unknown } else { released.is_err() }, "{word}");
+            }
+            let pids = pids(dir.path());
+            assert_eq!(pids.len(), 2, "{word}: nobody is started to release what another holds");
+            let until = Instant::now() + Duration::from_secs(10);
+            while pids.iter().any(|pid| lives(pid)) {
+                assert!(Instant::now() < until, "{word}: {pids:?} live on");
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    #[test]
+    fn the_time_in_which_a_client_stood_still_with_its_command_counts_for_no_more_than_one_look() {
+        assert_eq!(counted(Duration::from_secs(30)), COUNTS);
+        assert_eq!(counted(COUNTS / 2), COUNTS / 2);
+        assert!(!counted(Duration::ZERO).is_zero(), "a command that sends and sends comes to its end");
     }
 
     #[test]
     fn a_command_is_what_a_shell_understands_and_is_ended_after_an_answer_that_is_none() {
         for (held, token, grant) in [("7", "3", Some((7, 3))), ("-", "-", Some((0, 0))), ("soon", "3", None), ("7", "high", None)] {
             let mut exec = saying(held, token);
-            assert_eq!(exec.ask("acquire a 1").unwrap(), format!("held {held}"));
+            assert_eq!(exec.ask("acquire a 1", Duration::from_secs(20)).unwrap(), format!("held {held}"));
+            exec.answers_within = Duration::from_secs(20);
             assert_eq!(exec.held(held).ok().map(|grant| (grant.deadline, grant.token)), grant);
             assert_eq!(exec.running.is_some(), grant.is_some(), "{held} {token}");
         }

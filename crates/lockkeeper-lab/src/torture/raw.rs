@@ -39,6 +39,11 @@ pub(super) struct GiveUp {
 }
 
 impl GiveUp {
+    #[cfg(test)]
+    pub(super) fn within(time: Duration) -> Self {
+        Self { until: Instant::now() + time, ended: Ended::default() }
+    }
+
     /// Whether that is now.
     pub(super) fn is_now(&self) -> bool {
         self.ended.is_set() || Instant::now() >= self.until
