@@ -192,7 +192,7 @@ impl Lock {
         let others = self.occupancy.other_permits(no, 4);
         let mut records = vec![(claim.client, claim.granted)];
         records.extend(others.iter().map(|other| (world.claims[*other].client, world.claims[*other].granted)));
-        let oldest = self.occupancy.confirmed_first(world.claims).unwrap_or(claim.confirmed);
+        let oldest = self.occupancy.confirmed_beyond(limit, world.claims).unwrap_or(claim.confirmed);
         world.book.convict(Class::PermitsExceeded, self.id, both(claim, oldest), &records, |book| {
             let who: Vec<_> = others.iter().map(|other| book.hold(&world.claims[*other])).collect();
             let (lock, at) = (book.lock(self.id), book.time(claim.granted.time));

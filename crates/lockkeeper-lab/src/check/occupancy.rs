@@ -113,23 +113,19 @@ impl Occupancy {
     /// confirmed last, which is the hardest to explain.
     pub fn rival(&self, no: ClaimNo, before: u64, claims: &Claims) -> Option<ClaimNo> {
         let claim = &claims[no];
-        for list in excluded_by(claim.mode) {
+        // Most often there is nobody but its own.
+        let others = excluded_by(claim.mode).iter().filter(|list| {
             let mine = match self.members(claim.owner) {
-                Some(members) => members.iter().filter(|member| list_of(claims[**member].mode) == *list).count(),
-                None => usize::from(claim.active && list_of(claim.mode) == *list),
+                Some(members) => members.iter().filter(|member| list_of(claims[**member].mode) == **list).count(),
+                None => usize::from(claim.active && list_of(claim.mode) == **list),
             };
-            if self.lists[*list].len() > mine {
-                let other = |other: &&ClaimNo| {
-                    let theirs = &claims[**other];
-                    **other != no && (claim.owner == 0 || theirs.owner != claim.owner) && theirs.granted.time < before
-                };
-                let last = self.lists[*list].iter().filter(other).copied().max_by_key(|other| claims[*other].confirmed);
-                if last.is_some() {
-                    return last;
-                }
-            }
-        }
-        None
+            self.lists[**list].len() > mine
+        });
+        let is_rival = |other: &ClaimNo| {
+            let theirs = &claims[*other];
+            *other != no && (claim.owner == 0 || theirs.owner != claim.owner) && theirs.granted.time < before
+        };
+        others.flat_map(|list| &self.lists[*list]).copied().filter(is_rival).max_by_key(|other| claims[*other].confirmed)
     }
 
     /// An active hold that must not be there together with this one, and has the same token.
@@ -153,9 +149,16 @@ impl Occupancy {
         self.lists[3].iter().copied().filter(|other| *other != no).take(most).collect()
     }
 
-    /// Of all holds of permits, when the engine confirmed that one for the last time of which this is the longest ago.
-    pub fn confirmed_first(&self, claims: &Claims) -> Option<u64> {
-        self.lists[3].iter().map(|no| claims[*no].confirmed).min()
+    /// Of the fewest holds of permits that are more than the limit, those that the engine confirmed last: when it confirmed the first of them.
+    pub fn confirmed_beyond(&self, limit: u64, claims: &Claims) -> Option<u64> {
+        let mut holds: Vec<_> = self.lists[3].iter().map(|no| (claims[*no].confirmed, u64::from(claims[*no].weight))).collect();
+        holds.sort_unstable_by(|one, other| other.cmp(one));
+        let mut sum = 0;
+        let mut counted = holds.into_iter().skip_while(|(_, weight)| {
+            sum += weight;
+            sum <= limit
+        });
+        counted.next().map(|(confirmed, _)| confirmed)
     }
 
     /// Another active hold of the same owner in the same mode.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lockkeeper_lab::check::{Class, Moment};
 use lockkeeper_lab::history::{Flags, HoldMode, Record, What};
 
-use super::story::{Event, Story, event, hold, story};
+use super::story::{Event, Hold, Story, event, hold, story};
 
 /// Leases of 100 ns at most.
 fn moment(of: Story, class: Class) -> Moment {
@@ -66,6 +66,25 @@ fn of_permits_any_holder_may_be_the_one_that_was_forgotten() {
         Moment::at(210).since(10),
         "five others, four are described"
     );
+}
+
+#[test]
+fn one_permit_that_was_forgotten_explains_no_more_than_its_own() {
+    let of = |claim: u64, asked: u64, weight| hold(claim, [asked, asked + 10, 0, 0]).permits(weight, 5);
+    let since = |all: &[Hold]| {
+        let report = story(all).and(&[1, 2, 3, 4].map(lives)).options(|o| o.lease = Duration::from_nanos(100)).judge();
+        report.moments[&Class::PermitsExceeded].iter().map(|moment| moment.since).collect::<Vec<_>>()
+    };
+    assert_eq!(since(&[of(1, 10, 1), of(3, 60, 3), of(2, 200, 2)]), [10], "5 without it");
+    assert_eq!(since(&[of(1, 10, 1), of(3, 60, 3), of(2, 200, 3)]), [60], "6 without it");
+    assert_eq!(since(&[of(1, 10, 1), of(3, 60, 2), of(4, 70, 2), of(2, 200, 4)]), [70], "the latest two are 6");
+}
+
+#[test]
+fn of_holders_in_several_modes_the_one_that_was_confirmed_last_is_held_against_a_writer() {
+    let all = [hold(1, [10, 20, 0, 0]), hold(3, [150, 160, 0, 0]).shared(), hold(2, [200, 210, 300, 301])];
+    let report = story(&all).and(&[1, 3].map(lives)).options(|o| o.lease = Duration::from_nanos(100)).judge();
+    assert_eq!(report.moments[&Class::ReadersWithWriter], [Moment::at(160).since(10), Moment::at(210).since(150)]);
 }
 
 #[test]
