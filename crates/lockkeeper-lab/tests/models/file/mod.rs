@@ -4,20 +4,24 @@
 //! between any two; the kernel then frees its bytes. The file may be removed and made anew under everybody.
 
 mod kernel;
+mod permits;
+mod rules;
 mod searches;
 mod world;
 
 use lockkeeper::Mode;
 use lockkeeper::test_util::machines::bytes::{Grip, Span};
 use lockkeeper::test_util::machines::file::{Action, End, Event, Goal, Recipe};
-use stateright::{Model, Property};
 
 use kernel::ByteLocks;
+use permits::{LIMIT, Picking, pool};
 
 /// What one process does.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     goal: Goal,
+    /// How many permits it wants.
+    permits: u8,
     /// Stands in line, or comes back.
     join: bool,
     /// Its caller may leave while it waits.
@@ -33,7 +37,7 @@ enum Then {
 }
 
 const fn lock(goal: Goal) -> Plan {
-    Plan { goal, join: true, fickle: false, then: None }
+    Plan { goal, permits: 0, join: true, fickle: false, then: None }
 }
 
 const WRITE: Plan = lock(Goal::Exclusive);
@@ -44,6 +48,11 @@ const GOES_DOWN: Plan = Plan { then: Some(Then::Downgrade(Mode::Upgradable)), ..
 const READS_ON: Plan = Plan { then: Some(Then::Downgrade(Mode::Shared)), ..WRITE };
 const TRIES: Plan = Plan { join: false, ..WRITE };
 const LEAVES: Plan = Plan { fickle: true, ..WRITE };
+const ONE: Plan = Plan { permits: 1, ..lock(Goal::Permits) };
+const ALL_PERMITS: Plan = Plan { permits: LIMIT, ..lock(Goal::Permits) };
+const TRIES_ONE: Plan = Plan { join: false, ..ONE };
+const TRIES_ALL: Plan = Plan { join: false, ..ALL_PERMITS };
+const LEAVES_ONE: Plan = Plan { fickle: true, ..ONE };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flaw {
@@ -57,6 +66,10 @@ enum Flaw {
     UpgradeLetsGo,
     /// The number is worked out before the lock is there.
     NumberTooEarly,
+    /// Permits are counted and taken by several at once.
+    CountsTogether,
+    /// Permits are taken without being counted again.
+    TakesUncounted,
     /// What a dead process had stays locked, as with pid files.
     LocksOutliveTheirProcess,
 }
@@ -71,6 +84,7 @@ struct Run {
     number: u64,
     /// Who stood in line when it came, and does so still.
     behind: Vec<u8>,
+    picking: Picking,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -122,6 +136,8 @@ struct World {
     greatest_exclusive: u64,
     tokens_rise: bool,
     in_order: bool,
+    /// A try for permits was refused in whose way nobody had been.
+    wrong_busy: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -133,6 +149,8 @@ enum Step {
     Lowers(u8),
     /// The caller leaves, and the wait is called off.
     Leaves(u8),
+    /// A try that would count permits does not wait longer for another one that does.
+    GivesUp(u8),
     Dies(u8),
     /// `lockkeeper gc`: locks everything, and removes the file.
     Collects,
@@ -178,7 +196,10 @@ impl Bytes {
                     if self.may(world, p, run.next) {
                         out.push(Step::Does(p, run.next));
                     }
-                    let waits = matches!(run.next, Action::Wait(..) | Action::Announce);
+                    if run.next == Action::Count && !self.may(world, p, run.next) {
+                        out.push(Step::GivesUp(p));
+                    }
+                    let waits = matches!(run.next, Action::Wait(..) | Action::Announce | Action::Sleep);
                     if plan.fickle && waits && matches!(process.at, At::Acquires(_)) {
                         out.push(Step::Leaves(p));
                     }
@@ -205,6 +226,9 @@ impl Bytes {
                     || world.files[usize::from(file)].locks.may_lock(p, self.narrowed(span), grip)
                     || world.path != Some(file)
             }
+            Action::Count => self.may_count(world, p),
+            Action::Pick => self.may_pick(world, p),
+            Action::Sleep => self.may_wake(world, p),
             _ => true,
         }
     }
@@ -226,15 +250,19 @@ impl Bytes {
                 world.processes[usize::from(p)].at = At::Acquires(run);
             }
             Step::Does(p, action) => {
-                let event = self.perform(world, p, action);
-                self.told(world, p, event);
+                let event = if action == Action::Pick { self.pick(world, p) } else { Some(self.perform(world, p, action)) };
+                if let Some(event) = event {
+                    self.told(world, p, event);
+                }
             }
-            Step::Leaves(p) => self.told(world, p, Event::Stopped),
+            Step::Leaves(p) | Step::GivesUp(p) => self.told(world, p, Event::Stopped),
             Step::Converts(p) => self.convert(world, p),
             Step::Releases(p) => {
                 let process = &mut world.processes[usize::from(p)];
                 process.at = At::Over;
-                world.files[usize::from(process.file)].locks.close(p);
+                let locks = &mut world.files[usize::from(process.file)].locks;
+                locks.close(p);
+                locks.close(pool(p));
             }
             Step::Lowers(p) => self.lower(world, p),
             Step::Dies(p) => {
@@ -245,6 +273,7 @@ impl Bytes {
                 if self.flaw != Some(Flaw::LocksOutliveTheirProcess) {
                     for file in &mut world.files {
                         file.locks.close(p);
+                        file.locks.close(pool(p));
                     }
                 }
             }
@@ -253,6 +282,7 @@ impl Bytes {
                 world.path = None;
             }
         }
+        self.note_who_is_in_the_way(world);
     }
 
     fn convert(&self, world: &mut World, p: u8) {
@@ -360,6 +390,7 @@ impl Bytes {
                     locks.unlock(p, Span::GATE);
                 } else {
                     locks.close(p);
+                    locks.close(pool(p));
                 }
                 Event::Yes
             }
@@ -372,8 +403,14 @@ impl Bytes {
                 run.stands = true;
                 Event::Yes
             }
-            Action::Show => Event::Yes,
-            Action::Count | Action::Pick | Action::Sleep | Action::Done(_) => unreachable!("nobody wants permits here"),
+            Action::Count => {
+                if self.flaw != Some(Flaw::CountsTogether) {
+                    file.locks.try_lock(p, Span::COUNT, Grip::Write);
+                }
+                Event::Yes
+            }
+            Action::Show | Action::Sleep => Event::Yes,
+            Action::Pick | Action::Done(_) => unreachable!("picking has steps of its own, and after the end nothing is done"),
         }
     }
 
@@ -384,13 +421,14 @@ impl Bytes {
         let (At::Acquires(run) | At::Upgrades(run)) = &mut process.at else { return };
         run.next = run.recipe.step(event);
         let Action::Done(end) = run.next else { return };
-        let Run { recipe, number, stands, behind, .. } = run.clone();
+        let Run { recipe, number, stands, behind, picking, .. } = run.clone();
         match end {
             End::Granted => {
                 world.in_order &= stands || upgrades || behind.is_empty();
                 let mode = match recipe.goal() {
                     Goal::Shared => Mode::Shared,
                     Goal::Upgradable => Mode::Upgradable,
+                    Goal::Permits => Mode::Permits { count: self.plans[usize::from(p)].permits.into(), limit: LIMIT.into() },
                     _ => Mode::Exclusive,
                 };
                 world.granted(p, mode, number);
@@ -398,8 +436,10 @@ impl Bytes {
             // The hold that was to be upgraded is void with its file.
             End::Busy | End::Stopped | End::Failed => {
                 process.at = At::Over;
+                world.wrong_busy |= end == End::Busy && recipe.goal() == Goal::Permits && !picking.hindered;
                 for file in &mut world.files {
                     file.locks.close(p);
+                    file.locks.close(pool(p));
                 }
             }
         }
@@ -412,7 +452,7 @@ impl Bytes {
         for turn in 0..300 {
             possible.clear();
             self.possible(&world, &mut possible);
-            possible.retain(|step| !matches!(step, Step::Leaves(_) | Step::Begins(_)));
+            possible.retain(|step| !matches!(step, Step::Leaves(_) | Step::GivesUp(_) | Step::Begins(_)));
             if possible.is_empty() {
                 let over = world.processes.iter().all(|p| matches!(p.at, At::Over | At::Dead | At::Idle));
                 return over && world.files.iter().all(|file| file.locks.is_empty());
@@ -421,69 +461,5 @@ impl Bytes {
             self.take_step(&mut world, next);
         }
         false
-    }
-}
-
-const EXCLUSION: &str = "holders exclude each other";
-const TOKENS: &str = "numbers rise";
-const ORDER: &str = "nobody who is not in line overtakes it";
-const END: &str = "everybody comes to an end, and nothing is left locked";
-
-impl Model for Bytes {
-    type State = World;
-    type Action = Step;
-
-    fn init_states(&self) -> Vec<World> {
-        let processes = vec![Process { at: At::Idle, file: 0, in_line: false }; self.plans.len()];
-        vec![World {
-            processes,
-            files: Vec::new(),
-            path: None,
-            deaths: self.deaths,
-            removals: self.removals,
-            greatest: 0,
-            greatest_exclusive: 0,
-            tokens_rise: true,
-            in_order: true,
-        }]
-    }
-
-    fn actions(&self, world: &World, out: &mut Vec<Step>) {
-        self.possible(world, out);
-        if world.deaths > 0 {
-            let lives = |at: &At| !matches!(at, At::Idle | At::Over | At::Dead);
-            out.extend((0..).zip(&world.processes).filter(|(_, process)| lives(&process.at)).map(|(p, _)| Step::Dies(p)));
-        }
-        if let Some(path) = world.path.filter(|_| world.removals > 0) {
-            if !self.collects {
-                out.push(Step::Removes);
-            } else if world.files[usize::from(path)].locks.may_lock(u8::MAX, Span::EVERYTHING, Grip::Write) {
-                out.push(Step::Collects);
-            }
-        }
-    }
-
-    fn next_state(&self, world: &World, step: Step) -> Option<World> {
-        let mut world = world.clone();
-        self.take_step(&mut world, step);
-        Some(world)
-    }
-
-    fn properties(&self) -> Vec<Property<Self>> {
-        let mut properties = vec![
-            Property::always(EXCLUSION, |model: &Self, world: &World| world.excludes(model.removals > 0 && !model.collects)),
-            Property::always(TOKENS, |_, world: &World| world.tokens_rise),
-            Property::always(ORDER, |_, world: &World| world.in_order),
-            Property::always(END, |model: &Self, world: &World| model.comes_to_an_end(world)),
-        ];
-        if self.plans.len() > 1 {
-            properties.push(Property::sometimes("somebody stands in line", |_, world: &World| world.processes.iter().any(|p| p.in_line)));
-        }
-        if self.plans.iter().any(|plan| plan.then == Some(Then::Upgrade)) {
-            properties.push(Property::sometimes("somebody upgrades", |_, world: &World| {
-                world.processes.iter().any(|p| matches!(p.at, At::Holds { mode: Mode::Exclusive, converted: true, .. }))
-            }));
-        }
-        properties
     }
 }

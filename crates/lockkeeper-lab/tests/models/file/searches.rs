@@ -1,6 +1,7 @@
 //! What is searched: every rule, and every known flaw.
 
-use super::{Bytes, END, EXCLUSION, Flaw, GOES_DOWN, LEAVES, ORDER, READ, READS_ON, TOKENS, TRIES, UPGRADES, WRITE};
+use super::rules::{END, EXCLUSION, ORDER, REFUSED, TOKENS};
+use super::{ALL_PERMITS, Bytes, Flaw, GOES_DOWN, LEAVES, LEAVES_ONE, ONE, READ, READS_ON, TRIES, TRIES_ALL, TRIES_ONE, UPGRADES, WRITE};
 use crate::explore::{convicts, holds};
 
 #[test]
@@ -23,11 +24,25 @@ fn the_byte_plan_keeps_every_rule() {
 }
 
 #[test]
+fn permits_keep_every_rule() {
+    holds("file", "permits, and for all of them", Bytes::of(&[ONE, ALL_PERMITS]).deaths(2));
+    holds("file", "permits, one waits", Bytes::of(&[ONE, ONE, ALL_PERMITS]).deaths(1));
+    holds("file", "tries for permits meet", Bytes::of(&[TRIES_ONE, TRIES_ONE, ONE]).deaths(1));
+    holds("file", "great and small tries for permits", Bytes::of(&[TRIES_ALL, TRIES_ONE, ONE]).deaths(1));
+    holds("file", "a caller leaves the line for permits", Bytes::of(&[LEAVES_ONE, ALL_PERMITS]).deaths(1));
+    holds("file", "permits, and the file is collected", Bytes::of(&[ONE, ALL_PERMITS]).collects().deaths(1));
+}
+
+#[test]
 fn every_known_flaw_of_a_file_lock_is_found() {
     convicts("file", "no look at the path", EXCLUSION, Bytes::of(&[WRITE, WRITE]).collects().flaw(Flaw::NoCheck));
     convicts("file", "no look at the line", ORDER, Bytes::of(&[WRITE, READ, READ]).flaw(Flaw::SkipsTheLine));
     convicts("file", "no upgrade byte", EXCLUSION, Bytes::of(&[UPGRADES, UPGRADES]).flaw(Flaw::NoUpgradeByte));
     convicts("file", "an upgrade lets go first", EXCLUSION, Bytes::of(&[UPGRADES, WRITE]).flaw(Flaw::UpgradeLetsGo));
     convicts("file", "the number is worked out too early", TOKENS, Bytes::of(&[WRITE, WRITE]).flaw(Flaw::NumberTooEarly));
+    convicts("file", "permits are counted together", REFUSED, Bytes::of(&[TRIES_ONE, TRIES_ONE]).flaw(Flaw::CountsTogether));
+    convicts("file", "permits are not counted", EXCLUSION, Bytes::of(&[TRIES_ONE, TRIES_ALL]).flaw(Flaw::TakesUncounted));
+    let outlives = Bytes::of(&[TRIES_ONE, ONE]).deaths(1).flaw(Flaw::LocksOutliveTheirProcess);
+    convicts("file", "who dies while it counts keeps the counting", END, outlives);
     convicts("file", "locks outlive their process", END, Bytes::of(&[WRITE, WRITE]).deaths(1).flaw(Flaw::LocksOutliveTheirProcess));
 }

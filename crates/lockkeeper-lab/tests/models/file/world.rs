@@ -4,6 +4,7 @@ use lockkeeper::Mode;
 use lockkeeper::test_util::machines::bytes::Span;
 use lockkeeper::test_util::machines::file::{Event, Recipe};
 
+use super::permits::{LIMIT, Picking};
 use super::{At, File, Process, Run, World};
 
 impl World {
@@ -21,7 +22,7 @@ impl World {
         let process = &self.processes[usize::from(p)];
         let number = self.files[usize::from(process.file)].last + 2;
         let others = (0..).zip(&self.processes).filter(|(q, other)| *q != p && other.in_line && other.file == process.file);
-        Run { recipe, next, stands: false, number, behind: others.map(|(q, _)| q).collect() }
+        Run { recipe, next, stands: false, number, behind: others.map(|(q, _)| q).collect(), picking: Picking::default() }
     }
 
     pub(super) fn retract(&mut self, p: u8) {
@@ -48,6 +49,10 @@ impl World {
             // Removed by force after its last look: void, and it is told so.
             return;
         }
+        // Permits have no number.
+        if matches!(mode, Mode::Permits { .. }) {
+            return;
+        }
         // An exclusive one above all earlier ones, a shared one above every earlier exclusive one.
         if mode == Mode::Exclusive {
             self.tokens_rise &= number > self.greatest;
@@ -70,6 +75,15 @@ impl World {
     /// Holders of a file that was removed by force are told so; the others exclude each other.
     pub(super) fn excludes(&self, forced: bool) -> bool {
         let holders: Vec<_> = self.holders().into_iter().filter(|(_, file)| !forced || self.path == Some(*file)).collect();
+        let permits = |file: u8| {
+            holders
+                .iter()
+                .filter(move |(_, of)| *of == file)
+                .map(|(mode, _)| if let Mode::Permits { count, .. } = mode { *count } else { 0 })
+        };
+        if holders.iter().any(|(mode, _)| matches!(mode, Mode::Permits { .. })) {
+            return holders.iter().all(|(_, file)| permits(*file).sum::<u16>() <= u16::from(LIMIT));
+        }
         (0..holders.len()).all(|a| (a + 1..holders.len()).all(|b| holders[a].0.shares_with(holders[b].0)))
     }
 }

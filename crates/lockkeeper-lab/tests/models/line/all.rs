@@ -81,8 +81,6 @@ pub enum Move {
 pub struct All<S> {
     line: Line<S>,
     callers: u8,
-    silences: u8,
-    deaths: u8,
     /// The first caller may leave what it has half of, or has asked for in one message; leaving with nothing in hand is model 1's. Callers are
     /// alike, so it need not be tried with each; nor which of them dies.
     leave: bool,
@@ -94,19 +92,20 @@ pub struct All<S> {
 impl<S: Server> All<S> {
     pub fn of(callers: u8) -> Self {
         let plans: Vec<&[Plan]> = (0..callers).map(|_| &[LOCK] as &[_]).collect();
-        Self { line: Line::of(&plans).until(1), callers, silences: 0, deaths: 0, leave: false, jointly: 0, flaw: None }
+        Self { line: Line::of(&plans).until(1), callers, leave: false, jointly: 0, flaw: None }
     }
 
     pub fn until(self, until: u64) -> Self {
         Self { line: self.line.until(until), ..self }
     }
 
+    /// So many answers, of the message for all or about one name.
     pub fn silences(self, silences: u8) -> Self {
-        Self { silences, ..self }
+        Self { line: self.line.silences(silences), ..self }
     }
 
     pub fn deaths(self, deaths: u8) -> Self {
-        Self { deaths, ..self }
+        Self { line: self.line.deaths(deaths), ..self }
     }
 
     pub fn leave(self) -> Self {
@@ -367,13 +366,14 @@ impl<S: Server> Model for All<S> {
     type Action = Move;
 
     fn init_states(&self) -> Vec<State<S>> {
-        let world = || self.line.init_states().remove(0);
+        // What goes wrong is counted for all names together.
+        let world = || World { silences: 0, deaths: 0, ..self.line.init_states().remove(0) };
         vec![State {
             names: [world(), world()],
             callers: vec![Stage::Idle; usize::from(self.callers)],
             network: Vec::new(),
-            silences: self.silences,
-            deaths: self.deaths,
+            silences: self.line.silences,
+            deaths: self.line.deaths,
             all_or_nothing: true,
             at_once: false,
             in_order: false,
@@ -424,7 +424,7 @@ impl<S: Server> Model for All<S> {
             Property::always(END, |model: &Self, state: &State<S>| model.comes_to_an_end(state)),
             Property::sometimes("somebody gets all one after the other", |_, state: &State<S>| state.in_order),
         ];
-        if self.deaths > 0 {
+        if self.line.deaths > 0 {
             let outlived = |_: &Self, state: &State<S>| state.deaths == 0 && state.callers.iter().skip(1).any(|stage| *stage == Stage::Has);
             properties.push(Property::sometimes("one dies, and another has all", outlived));
         }

@@ -5,57 +5,21 @@
 //! knows at every instant.
 
 pub mod all;
+mod plan;
 mod process;
 pub mod register;
+mod rules;
 mod searches;
 mod world;
 
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
 
-use lockkeeper::Mode;
-use stateright::{Model, Property};
-
+use lockkeeper::{ClaimId, Mode};
+pub use plan::*;
 use process::{Process, Sent, Task};
 use register::{Answer, Call, Push, Server};
-
-/// What one task does.
-#[derive(Clone, Copy, Debug)]
-pub struct Plan {
-    mode: Mode,
-    trying: bool,
-    patience: Option<u64>,
-    /// Its future may be dropped at any instant.
-    fickle: bool,
-    /// Its future is never polled again once it waits.
-    sleeps: bool,
-    /// What it makes of its turn, one after the other, before it gives it back.
-    turns: &'static [Mode],
-    /// The future of a conversion may be dropped at any instant.
-    wavers: bool,
-}
-
-pub const LOCK: Plan =
-    Plan { mode: Mode::Exclusive, trying: false, patience: None, fickle: false, sleeps: false, turns: &[], wavers: false };
-pub const READ: Plan = Plan { mode: Mode::Shared, ..LOCK };
-pub const ONE: Plan = Plan { mode: Mode::Permits { count: 1, limit: register::LIMIT }, ..LOCK };
-pub const BOTH: Plan = Plan { mode: Mode::Permits { count: 2, limit: register::LIMIT }, ..LOCK };
-pub const TRY: Plan = Plan { trying: true, ..LOCK };
-pub const TRY_READ: Plan = Plan { mode: Mode::Shared, ..TRY };
-pub const TRY_ONE: Plan = Plan { trying: true, ..ONE };
-pub const TRY_BOTH: Plan = Plan { trying: true, ..BOTH };
-pub const FICKLE: Plan = Plan { fickle: true, ..LOCK };
-pub const SLEEPER: Plan = Plan { sleeps: true, ..LOCK };
-pub const HURRIED: Plan = Plan { patience: Some(1), ..LOCK };
-/// Reads, and may become the writer.
-const UPGRADABLE: Plan = Plan { mode: Mode::Upgradable, ..LOCK };
-pub const UP: Plan = Plan { turns: &[Mode::Exclusive], ..UPGRADABLE };
-pub const UP_AND_BACK: Plan = Plan { turns: &[Mode::Exclusive, Mode::Upgradable], ..UPGRADABLE };
-/// Wants to write, and may think better of it.
-pub const FICKLE_UP: Plan = Plan { wavers: true, ..UP };
-/// Writes twice, or begins to.
-pub const WAVERS: Plan = Plan { turns: &[Mode::Exclusive, Mode::Upgradable, Mode::Exclusive], wavers: true, ..UPGRADABLE };
-pub const DOWN: Plan = Plan { turns: &[Mode::Shared], wavers: true, ..LOCK };
+pub use rules::{BELIEF, END, EXCLUSION, KNOWN, TOKENS};
 
 /// What a careless lock gets wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +40,8 @@ pub enum Flaw {
     ForgetsConversions,
     OldConversionsCount,
     UpgradesBesideReaders,
+    /// A renewal is answered with yes, though the server has lost the hold.
+    RenewsWhatIsGone,
     /// No flaw of ours: the server loses its data.
     ServerForgets,
     /// No flaw of ours: the server's clock jumps ahead by a whole lease.
@@ -116,7 +82,8 @@ pub struct World<S> {
     deaths: u8,
     copies: u8,
     flushes: u8,
-    flushed: bool,
+    /// What the server had when it lost everything, and until when: its holders may believe in it until then.
+    forgotten: Vec<(ClaimId, u64)>,
     /// The first process stands still.
     asleep: bool,
     greatest_token: u64,
@@ -271,6 +238,7 @@ impl<S: Server> Line<S> {
             Step::Tick => {
                 world.now += 1;
                 world.server.settle(world.now + world.jumped, &mut pushes);
+                world.forgotten.retain(|(_, until)| *until > world.now + world.jumped);
             }
             Step::ClockJumps => {
                 world.jumped += register::TTL;
@@ -328,7 +296,10 @@ impl<S: Server> Line<S> {
             }
             Step::Flush => {
                 world.flushes -= 1;
-                world.flushed = true;
+                if flaw != Some(Flaw::ServerForgets) {
+                    world.forgotten.extend(world.server.leases());
+                    world.forgotten.sort();
+                }
                 world.server.flush();
                 // A server needs a moment for that.
                 world.now += 1;
@@ -394,170 +365,4 @@ impl<S: Server> Line<S> {
             world.hindered.insert((p, t));
         }
     }
-
-    /// From here on nothing goes wrong any more: does everybody come to an end, and is nothing left?
-    fn comes_to_an_end(&self, world: &World<S>) -> Result<(), &'static str> {
-        let mut world = world.clone();
-        world.asleep = false;
-        let mut possible = Vec::new();
-        for _ in 0..400 {
-            possible.clear();
-            self.possible(&world, &mut possible);
-            let goes_on = |step: &Step| !matches!(step, Step::Leaves(..) | Step::Wavers(..));
-            if let Some(step) = possible.iter().find(|s| goes_on(s)) {
-                self.take_step(&mut world, step.clone());
-            } else if world.is_quiet() {
-                return world.is_clean();
-            } else {
-                self.take_step(&mut world, Step::Tick);
-            }
-            // A flaw is to be found where it shows first.
-            if self.flaw.is_none() && !(world.flushed || world.believing_is_holding()) {
-                return Err("somebody believes to hold what it does not");
-            }
-            if self.flaw.is_none() && !world.tokens_rise {
-                return Err("a token went back");
-            }
-        }
-        Err("somebody waits for ever")
-    }
-}
-
-pub const BELIEF: &str = "who believes to hold the lock holds it";
-pub const TOKENS: &str = "tokens rise";
-pub const EXCLUSION: &str = "holders exclude each other";
-pub const KNOWN: &str = "the server has each hold the way its holder does";
-pub const REFUSED: &str = "a try is refused only for the sake of somebody who has the lock or waits for it";
-pub const END: &str = "everybody comes to an end, and nothing is left";
-
-impl<S: Server> Model for Line<S> {
-    type State = World<S>;
-    type Action = Step;
-
-    fn init_states(&self) -> Vec<World<S>> {
-        let mut world = World {
-            now: 1,
-            jumped: 0,
-            processes: self.plans.iter().map(|plans| Process::new(plans.len())).collect(),
-            server: S::default(),
-            network: Vec::new(),
-            silences: self.silences,
-            lost_pushes: self.lost_pushes,
-            deaths: self.deaths,
-            copies: self.copies,
-            flushes: self.flushes,
-            flushed: false,
-            asleep: false,
-            greatest_token: 0,
-            tokens_rise: true,
-            passed: false,
-            converted: false,
-            hindered: BTreeSet::new(),
-            wrong_busy: false,
-        };
-        if self.held {
-            self.take_step(&mut world, Step::Asks(0, 0));
-            for _ in 0..2 {
-                let message = world.network[0].clone();
-                self.take_step(&mut world, Step::Arrives(message));
-            }
-            self.take_step(&mut world, Step::Takes(0, 0));
-        }
-        world.asleep = self.asleep;
-        vec![world]
-    }
-
-    fn actions(&self, world: &World<S>, out: &mut Vec<Step>) {
-        self.possible(world, out);
-        if world.now < self.until {
-            out.push(Step::Tick);
-        }
-        if world.jumped == 0 && self.flaw == Some(Flaw::ServerClockJumps) {
-            out.push(Step::ClockJumps);
-        }
-        if world.flushes > 0 {
-            out.push(Step::Flush);
-        }
-        for (p, process) in (0..).zip(&world.processes).filter(|(_, process)| process.alive) {
-            if world.silences > 0 {
-                out.extend(process.calls.keys().map(|number| Step::Silence(p, *number)));
-            }
-            if world.deaths > 0 {
-                out.push(Step::Dies(p));
-            }
-        }
-        for message in &world.network {
-            let may_be_lost = match message {
-                Message::Late { .. } => true,
-                Message::Push(_) => world.lost_pushes > 0,
-                _ => false,
-            };
-            if world.copies > 0 && matches!(message, Message::Call { .. }) {
-                out.push(Step::Doubles(message.clone()));
-            }
-            if may_be_lost {
-                out.push(Step::Loses(message.clone()));
-            }
-        }
-    }
-
-    fn next_state(&self, world: &World<S>, step: Step) -> Option<World<S>> {
-        let mut world = world.clone();
-        self.take_step(&mut world, step);
-        Some(world)
-    }
-
-    fn properties(&self) -> Vec<Property<Self>> {
-        let mut properties = vec![
-            Property::always(BELIEF, |model: &Self, world: &World<S>| {
-                world.believing_is_holding() || world.flushed && model.flaw != Some(Flaw::ServerForgets)
-            }),
-            Property::always(EXCLUSION, |_, world: &World<S>| world.holders_exclude_each_other()),
-            Property::always(KNOWN, |_, world: &World<S>| world.holds_are_as_they_are_known()),
-            Property::always(TOKENS, |_, world: &World<S>| world.tokens_rise),
-            Property::always(END, |model: &Self, world: &World<S>| model.comes_to_an_end(world).is_ok()),
-            Property::sometimes("somebody has the lock", |_, world: &World<S>| believers(world) > 0),
-        ];
-        // What is not known may be there.
-        let all_is_known = self.silences == 0 && self.deaths == 0 && self.flushes == 0 && self.copies == 0;
-        if all_is_known && self.plans.iter().flatten().any(|plan| plan.trying) {
-            properties.push(Property::always(REFUSED, |_, world: &World<S>| !world.wrong_busy));
-        }
-        if self.plans.iter().any(|plans| plans.iter().filter(|plan| plan.trying).count() > 1) {
-            let meet = |_: &Self, world: &World<S>| {
-                let waits = |process: &Process| process.tasks.iter().filter(|task| matches!(task, Task::Waits(_))).count();
-                world.processes.iter().any(|process| waits(process) > 1)
-            };
-            properties.push(Property::sometimes("a try waits for what becomes of another", meet));
-        }
-        if self.asleep {
-            let ended = |_: &Self, world: &World<S>| {
-                let first = &world.processes[0];
-                let over = |task: &Task| matches!(task, Task::Has { .. }) && !first.believes(world.now, task);
-                first.tasks.iter().any(over) && believers(world) > 0
-            };
-            properties.push(Property::sometimes("a lease ended beside a waiter, who has the lock then", ended));
-        }
-        let permits = |plan: &&Plan| matches!(plan.mode, Mode::Permits { .. });
-        if self.plans.iter().flatten().filter(permits).count() > 1 {
-            properties.push(Property::sometimes("permits are held together", |_, world: &World<S>| believers(world) > 1));
-        }
-        if self.plans.iter().flatten().any(|plan| !plan.turns.is_empty()) {
-            properties.push(Property::sometimes("a turn is converted", |_, world: &World<S>| world.converted));
-        }
-        let many = self.plans.iter().filter(|plans| plans.len() > 1 && !plans.iter().any(|plan| permits(&plan)));
-        for plans in many {
-            if plans.iter().all(|plan| plan.mode == Mode::Shared) {
-                properties.push(Property::sometimes("readers hold it together", |_, world: &World<S>| believers(world) > 1));
-            } else if plans.iter().all(|plan| !plan.trying) {
-                properties.push(Property::sometimes("a turn passes on", |_, world: &World<S>| world.passed));
-            }
-        }
-        properties
-    }
-}
-
-fn believers<S: Server>(world: &World<S>) -> usize {
-    let has = |p: &Process| p.tasks.iter().filter(|task| p.believes(world.now, task)).count();
-    world.processes.iter().filter(|p| p.alive).map(has).sum()
 }

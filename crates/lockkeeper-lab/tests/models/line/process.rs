@@ -1,14 +1,16 @@
 //! One process: the real line and the real lease table, with a keeper around them that does what `keeper/` does.
 
+mod answers;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use lockkeeper::engine::{LeaseId, Number};
-use lockkeeper::test_util::machines::lease::{Change, Drift, Leases, deadline};
-use lockkeeper::test_util::machines::line::{Action, Answered, Ask, Event, Line, Refusal, Rules, Seq, Shape};
+use lockkeeper::test_util::machines::lease::{Change, Drift, Leases};
+use lockkeeper::test_util::machines::line::{Action, Ask, Event, Line, Refusal, Rules, Seq, Shape};
 use lockkeeper::{ClaimId, Lost, Mode, Ticks};
 
-use super::register::{Answer, Call, News, Push, TTL, Way};
+use super::register::{Call, TTL, Way};
 use super::{Flaw, Plan};
 
 /// How often all places are re-checked.
@@ -382,117 +384,6 @@ impl Process {
         out.calls.push((number, call));
     }
 
-    /// An answer came; `None`: it is not known what became of the call.
-    pub fn answered(&mut self, now: u64, number: u8, answer: Option<Answer>, flaw: Option<Flaw>, out: &mut Sent) {
-        let Some(Awaited { call, mut sent }) = self.calls.remove(&number) else { return };
-        if flaw == Some(Flaw::DeadlineFromReply) {
-            sent = now;
-        }
-        match call {
-            Call::Attempt { id, .. } => self.attempted(now, sent, id, answer, flaw, out),
-            Call::Convert { id, .. } if !self.line.asks(id) => {}
-            Call::Convert { id, .. } => self.attempted(now, sent, id, answer, flaw, out),
-            Call::Recheck { id, .. } => match answer {
-                None => _ = self.ask_at.entry(id).or_insert(now + 1),
-                Some(answer) if self.conversions.contains_key(&id) => self.attempted(now, sent, id, Some(answer), flaw, out),
-                Some(_) if self.line.place() != Some(id) => {}
-                Some(Answer::Gone) => self.step(now, Event::Wake { claim: id }, flaw, out),
-                Some(answer) => self.attempted(now, sent, id, Some(answer), flaw, out),
-            },
-            Call::Withdraw { id, .. } => {
-                if answer.is_some() {
-                    self.sent_until.remove(&id);
-                }
-                self.step(now, Event::Withdrawn { claim: id, known: answer.is_some() }, flaw, out);
-            }
-            Call::Release { hold, again, .. } => {
-                let (known, told) = match answer {
-                    Some(Answer::Ended { again }) => (true, again),
-                    _ => (false, None),
-                };
-                if let Some((id, ..)) = again {
-                    self.attempted(now, sent, id, told.map(|answer| *answer), flaw, out);
-                }
-                match self.releases.get_mut(&hold) {
-                    Some((until, next)) if !known && now < *until => *next = Some(now + 1),
-                    _ => {
-                        self.sent_until.remove(&hold);
-                        self.releases.remove(&hold);
-                    }
-                }
-            }
-            Call::Renew(id) => {
-                let mut changes = Vec::new();
-                match answer {
-                    Some(Answer::Extended) => self.leases.renewed(id.into(), ticks(sent), seconds(TTL), &mut changes),
-                    Some(_) => self.gone(now, id, Lost::TakenAway, flaw, out),
-                    None => self.leases.unanswered(id.into(), ticks(now), &mut changes),
-                }
-                for change in changes {
-                    match change {
-                        Change::Extended(id, until) => {
-                            if let Some(kept) = self.kept.get_mut(&ClaimId(id.0)) {
-                                *kept = Kept { deadline: until.0 / SECOND, ttl: TTL, answered: true };
-                            }
-                        }
-                        Change::Doubtful(id) => {
-                            if let Some(kept) = self.kept.get_mut(&ClaimId(id.0)) {
-                                kept.answered = false;
-                            }
-                        }
-                        Change::Over(_) => {}
-                    }
-                }
-            }
-        }
-    }
-
-    fn gone(&mut self, now: u64, hold: ClaimId, why: Lost, flaw: Option<Flaw>, out: &mut Sent) {
-        self.leases.forget(hold.into());
-        self.kept.remove(&hold);
-        self.step(now, Event::Ended { hold, why, ours: false }, flaw, out);
-    }
-
-    pub fn attempted(&mut self, now: u64, sent: u64, id: ClaimId, answer: Option<Answer>, flaw: Option<Flaw>, out: &mut Sent) {
-        let answer = match answer {
-            Some(Answer::Granted { number, left, confirm }) => return self.granted(now, id, number, (sent, left, confirm), flaw, out),
-            Some(Answer::InLine { ask_in }) => {
-                self.ask_at.remove(&id);
-                if let Some(time) = ask_in.filter(|_| flaw != Some(Flaw::WakesOnlyByPush)) {
-                    self.ask_at.insert(id, now + time.max(1));
-                }
-                Answered::InLine
-            }
-            Some(Answer::Busy) => {
-                self.waiting.remove(&id);
-                self.ask_at.remove(&id);
-                Answered::Busy
-            }
-            // Refused on arrival: it may be asked again.
-            _ if flaw != Some(Flaw::UnknownIsNo) => Answered::Unknown,
-            _ => Answered::Failed,
-        };
-        self.step(now, Event::Answered { claim: id, answer }, flaw, out);
-    }
-
-    fn granted(&mut self, now: u64, id: ClaimId, number: u64, lease: (u64, u64, bool), flaw: Option<Flaw>, out: &mut Sent) {
-        let (since, ttl, confirm) = lease;
-        let over = deadline(ticks(since), seconds(ttl), DRIFT) <= ticks(now);
-        if over && !self.kept.contains_key(&id) && self.line.hold_for(id) == Some(id) {
-            return self.step(now, Event::Answered { claim: id, answer: Answered::Unknown }, flaw, out);
-        }
-        self.waiting.remove(&id);
-        self.ask_at.remove(&id);
-        if let Some(hold) = self.line.hold_for(id)
-            && !self.kept.contains_key(&hold)
-        {
-            let until = self.leases.add(hold.into(), ticks(since), seconds(ttl), true, confirm);
-            self.kept.insert(hold, Kept { deadline: until.0 / SECOND, ttl, answered: true });
-        }
-        let number = if matches!(self.way_of(id), Way::Permits(_)) { Number::None } else { Number::Ours(number) };
-        self.step(now, Event::Answered { claim: id, answer: Answered::Granted(number) }, flaw, out);
-    }
-
     /// What a claim asks for, and of which hold.
     fn wanted(&self, id: ClaimId) -> (Option<ClaimId>, Way) {
         self.conversions.get(&id).map_or_else(|| (None, self.way_of(id)), |(hold, way)| (Some(*hold), *way))
@@ -500,31 +391,6 @@ impl Process {
 
     fn way_of(&self, id: ClaimId) -> Way {
         self.line.shape_of(id).map_or(Way::Exclusive, |shape| shape.mode.into())
-    }
-
-    /// A push came.
-    pub fn pushed(&mut self, now: u64, push: &Push, flaw: Option<Flaw>, out: &mut Sent) {
-        if !self.waiting.contains(&push.claim) {
-            return;
-        }
-        let (number, at, lease) = match push.news {
-            News::Granted { number, at, lease } => (number, at, lease),
-            News::First { ask_in } => {
-                if flaw != Some(Flaw::WakesOnlyByPush) {
-                    self.ask_at.insert(push.claim, now + ask_in.max(1));
-                }
-                return;
-            }
-        };
-        let since = if flaw == Some(Flaw::LatePushIsAGrant) { now } else { at };
-        let over = deadline(ticks(since), seconds(lease), DRIFT) <= ticks(now);
-        if over && self.conversions.contains_key(&push.claim) {
-            return;
-        }
-        if over && self.line.place() == Some(push.claim) {
-            return self.step(now, Event::Wake { claim: push.claim }, flaw, out);
-        }
-        self.granted(now, push.claim, number, (since, lease, true), flaw, out);
     }
 
     /// When it has something to do by itself.

@@ -185,6 +185,9 @@ pub trait Server: Clone + Debug + Default + PartialEq + Eq + Hash + Send + Sync 
         !self.owners(now).is_empty()
     }
 
+    /// What is held, and until when.
+    fn leases(&self) -> Vec<(ClaimId, u64)>;
+
     /// Everything is lost.
     fn flush(&mut self);
 }
@@ -252,6 +255,7 @@ impl Server for Register {
                     (hold.until, hold.confirmed) = (now + TTL, true);
                     Answer::Extended
                 }
+                None if flaw == Some(Flaw::RenewsWhatIsGone) => Answer::Extended,
                 None if flaw == Some(Flaw::RenewalRevives) => {
                     self.grant(id, process, Way::Exclusive, now + TTL, true);
                     Answer::Extended
@@ -282,6 +286,10 @@ impl Server for Register {
 
     fn may_refuse(&self, _: u64, way: Way) -> bool {
         !self.line.is_empty() || !self.admits(way)
+    }
+
+    fn leases(&self) -> Vec<(ClaimId, u64)> {
+        self.holds.iter().map(|h| (h.id, h.until)).collect()
     }
 
     fn flush(&mut self) {

@@ -15,6 +15,8 @@ fn the_local_line_keeps_every_rule() {
     holds("line", "an answer stays out", Line::<Register>::of(&[&[LOCK], &[LOCK]]).until(2).silences(1));
     holds("line", "a push is lost", Line::<Register>::of(&[&[LOCK], &[LOCK]]).until(3).lost_pushes(1));
     holds("line", "a process dies", Line::<Register>::of(&[&[LOCK], &[LOCK]]).until(3).deaths(1));
+    holds("line", "the server loses its data", Line::<Register>::of(&[&[LOCK], &[LOCK]]).until(2).flushes(1));
+    holds("line", "and a lease is renewed", Line::<Register>::of(&[&[LOCK]]).held().until(8).flushes(1));
     holds("line", "a future is dropped at any await", Line::<Register>::of(&[&[FICKLE], &[LOCK]]).until(3));
     holds("line", "dropped, and no answer", Line::<Register>::of(&[&[FICKLE]]).until(3).silences(2));
     holds("line", "a future is not polled", Line::<Register>::of(&[&[SLEEPER, LOCK], &[LOCK]]).until(1));
@@ -27,6 +29,7 @@ fn tries_that_meet_are_refused_for_nobody_who_comes_away_with_nothing() {
     holds("line", "two tries meet", Line::<Register>::of(&[&[TRY, TRY], &[LOCK]]).until(1));
     holds("line", "tries meet beside readers", Line::<Register>::of(&[&[TRY, TRY_READ], &[READ]]).until(1));
     holds("line", "three tries, one dropped", Line::<Register>::of(&[&[Plan { fickle: true, ..TRY }, TRY, TRY]]).until(1));
+    holds("line", "two tries meet, and one dies", Line::<Register>::of(&[&[TRY, TRY], &[LOCK]]).until(1).deaths(1));
     holds("line", "tries for permits", Line::<Register>::of(&[&[TRY_ONE, TRY_BOTH], &[ONE]]).until(1));
 }
 
@@ -71,6 +74,7 @@ fn every_known_flaw_of_a_lock_client_is_found() {
     convicts("line", "deadline counted from the reply", BELIEF, two().until(8).flaw(Flaw::DeadlineFromReply));
     convicts("line", "a push read late is a grant", BELIEF, two().held().until(6).flaw(Flaw::LatePushIsAGrant));
     convicts("line", "the server's clock jumps by a lease", BELIEF, two().flaw(Flaw::ServerClockJumps));
+    convicts("line", "what is lost is renewed", BELIEF, two().held().until(9).flushes(1).flaw(Flaw::RenewsWhatIsGone));
     convicts("line", "release by name", BELIEF, two().held().silences(1).flaw(Flaw::ReleaseByName));
     convicts("line", "unknown is taken for no", END, two().silences(1).flaw(Flaw::UnknownIsNo));
     convicts("line", "leaves without a word", END, Line::<Register>::of(&[&[FICKLE], &[LOCK]]).flaw(Flaw::LeavesWithoutAWord));

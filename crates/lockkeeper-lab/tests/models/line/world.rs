@@ -83,13 +83,14 @@ impl<S: Server> World<S> {
         }
     }
 
-    /// Every turn that believes in its hold has it.
+    /// Every turn that believes in its hold has it, or had it when the server lost its data, and its lease goes on.
     pub(super) fn believing_is_holding(&self) -> bool {
         let server_now = self.now + self.jumped;
         self.processes.iter().filter(|p| p.alive).all(|process| {
             process.tasks.iter().filter(|task| process.believes(self.now, task)).all(|task| {
                 let Some((hold, way)) = task.may() else { return true };
-                self.server.has(server_now, hold, way)
+                let forgotten = || self.forgotten.iter().any(|(id, until)| *id == hold && server_now < *until);
+                self.server.has(server_now, hold, way) || forgotten()
             })
         })
     }

@@ -103,7 +103,10 @@ impl Server for Native {
                 let (_, again, told) = lock.release(now, UNITS, slip, short(hold), refuse + 1, again);
                 (Answer::Ended { again: again.map(|reply| Box::new(answer(reply))) }, told)
             }
-            Call::Renew(id) => (if lock.renew(now, UNITS, short(id), TTL) { Answer::Extended } else { Answer::Gone }, Vec::new()),
+            Call::Renew(id) => {
+                let extended = lock.renew(now, UNITS, short(id), TTL) || flaw == Some(Flaw::RenewsWhatIsGone);
+                (if extended { Answer::Extended } else { Answer::Gone }, Vec::new())
+            }
         };
         out.extend(told.into_iter().map(|told| match told {
             Told::Granted { claim, number, at, lease } => {
@@ -126,6 +129,10 @@ impl Server for Native {
         let holders = self.0.holders.iter().filter(|h| h.until > now).map(|h| h.claim);
         let places = self.0.line.iter().filter(|s| s.lives_until > now).map(|s| s.place.claim);
         holders.chain(places).map(owner).collect()
+    }
+
+    fn leases(&self) -> Vec<(ClaimId, u64)> {
+        self.0.holders.iter().map(|h| (ClaimId(h.claim.into()), h.until)).collect()
     }
 
     fn flush(&mut self) {
@@ -193,6 +200,7 @@ fn every_known_flaw_of_a_redis_lock_is_found() {
     convicts("redis", "a push read late is a grant", BELIEF, two().held().until(6).flaw(Flaw::LatePushIsAGrant));
     convicts("redis", "the server's clock jumps by a lease", BELIEF, two().flaw(Flaw::ServerClockJumps));
     convicts("redis", "the server loses its data", BELIEF, two().flushes(1).flaw(Flaw::ServerForgets));
+    convicts("redis", "what is lost is renewed", BELIEF, two().held().until(9).flushes(1).flaw(Flaw::RenewsWhatIsGone));
     convicts("redis", "release by name", BELIEF, two().held().silences(1).flaw(Flaw::ReleaseByName));
     convicts("redis", "late requests lock", END, Line::<Native>::of(&[&[FICKLE]]).until(5).copies(1).flaw(Flaw::LateRequestsLock));
     convicts("redis", "a counter alone, and the data is lost", TOKENS, two().held().until(9).flushes(1).flaw(Flaw::CountsOnly));
