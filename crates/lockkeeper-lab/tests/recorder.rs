@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on panics")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -15,6 +15,21 @@ async fn recorded(path: &Path, url: &str) -> (Locks, Writer) {
     let writer = Writer::create(path, WriterOptions::default()).unwrap();
     let locks = Locks::builder().observer(Arc::new(Recorder::new(writer.clone()))).open(url).await.unwrap();
     (locks, writer)
+}
+
+/// The only process on `memory:`, the directory of its history first.
+async fn recorded_on_memory() -> (tempfile::TempDir, PathBuf, Locks, Writer) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.lkh");
+    let (locks, writer) = recorded(&path, "memory:").await;
+    (dir, path, locks, writer)
+}
+
+/// A recorder without a library, and the name that it is told of.
+fn recorder_in(dir: &Path) -> (PathBuf, Writer, Recorder, Name) {
+    let path = dir.join("a.lkh");
+    let writer = Writer::create(&path, WriterOptions::default()).unwrap();
+    (path, writer.clone(), Recorder::new(writer), Name::new("stock").unwrap())
 }
 
 fn judge(path: &Path) -> Report {
@@ -39,9 +54,7 @@ fn kinds(path: &Path) -> Vec<&'static str> {
 
 #[tokio::test]
 async fn a_turn_is_recorded_from_its_call_to_the_answer_of_its_release() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("a.lkh");
-    let (locks, writer) = recorded(&path, "memory:").await;
+    let (_dir, path, locks, writer) = recorded_on_memory().await;
     let stock = locks.mutex("stock/1");
     let guard = stock.lock().await.unwrap();
     let token = guard.token().unwrap();
@@ -59,9 +72,7 @@ async fn a_turn_is_recorded_from_its_call_to_the_answer_of_its_release() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_tasks_on_few_names_leave_a_clean_history() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("a.lkh");
-    let (locks, writer) = recorded(&path, "memory:").await;
+    let (_dir, path, locks, writer) = recorded_on_memory().await;
     let mut tasks = Vec::new();
     for task in 0..24u64 {
         let locks = locks.clone();
@@ -119,9 +130,7 @@ async fn many_tasks_on_few_names_leave_a_clean_history() {
 
 #[tokio::test]
 async fn a_conversion_is_recorded_with_both_tokens() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("a.lkh");
-    let (locks, writer) = recorded(&path, "memory:").await;
+    let (_dir, path, locks, writer) = recorded_on_memory().await;
     let mut up = locks.rwlock("catalog").upgradable().await.unwrap();
     drop(up.upgrade().await.unwrap());
     drop(up);
@@ -135,9 +144,7 @@ async fn a_conversion_is_recorded_with_both_tokens() {
 
 #[tokio::test]
 async fn a_loss_is_recorded_with_its_reason_and_ends_the_claim() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("a.lkh");
-    let (locks, writer) = recorded(&path, "memory:").await;
+    let (_dir, path, locks, writer) = recorded_on_memory().await;
     let guard = locks.mutex("stock").lock().await.unwrap();
     assert!(locks.force_release(Kind::Lock, "stock").await.unwrap());
     let _ = tokio::time::timeout(Duration::from_secs(30), guard.lost()).await.unwrap();
@@ -152,9 +159,7 @@ async fn a_loss_is_recorded_with_its_reason_and_ends_the_claim() {
 
 #[tokio::test]
 async fn a_caller_that_leaves_is_recorded() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("a.lkh");
-    let (locks, writer) = recorded(&path, "memory:").await;
+    let (_dir, path, locks, writer) = recorded_on_memory().await;
     let guard = locks.mutex("stock").lock().await.unwrap();
     let waits = tokio::time::timeout(Duration::from_millis(5), locks.mutex("stock").lock().into_future()).await;
     assert!(waits.is_err());
@@ -188,10 +193,7 @@ async fn two_locks_that_share_nothing_are_convicted_together() {
 #[test]
 fn deadlines_are_on_the_clock_of_the_history() {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("a.lkh");
-    let writer = Writer::create(&path, WriterOptions::default()).unwrap();
-    let recorder = Recorder::new(writer.clone());
-    let name = Name::new("stock").unwrap();
+    let (path, writer, recorder, name) = recorder_in(dir.path());
     let ahead = Duration::from_secs(100);
     let got = |claim: u64, at: lockkeeper::Ticks, ttl| {
         let (token, deadline) = (None, Some(at.plus(ttl)));
@@ -341,10 +343,8 @@ fn a_place_in_a_line_whose_order_is_kept_is_on_record_and_convicts_who_overtakes
 #[test]
 fn holds_that_ended_are_remembered_for_a_while_and_no_longer() {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("a.lkh");
-    let writer = Writer::create(&path, WriterOptions::default()).unwrap();
-    let recorder = Recorder::new(writer.clone());
-    let (name, clock) = (Name::new("stock").unwrap(), Clock::real());
+    let (path, writer, recorder, name) = recorder_in(dir.path());
+    let clock = Clock::real();
     let tell = |seen| recorder.seen(clock.now(), Kind::Lock, &name, &seen);
     for claim in 1..=1_026_u64 {
         let hold = ClaimId(claim.into());
@@ -363,9 +363,7 @@ fn holds_that_ended_are_remembered_for_a_while_and_no_longer() {
 
 #[tokio::test]
 async fn an_acquire_says_under_which_claim_it_is_recorded_and_for_which_owner() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("a.lkh");
-    let (locks, writer) = recorded(&path, "memory:").await;
+    let (_dir, path, locks, writer) = recorded_on_memory().await;
     let (stock, me) = (locks.mutex("stock"), Owner::new());
     let (outer, claim) = asked(42, stock.lock().owner(&me)).await;
     let outer = outer.unwrap();

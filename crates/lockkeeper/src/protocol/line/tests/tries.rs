@@ -8,6 +8,14 @@ fn tries(b: &mut Bench, mode: Mode) -> (u64, Vec<Action>) {
     b.ask(mode, |a| a.try_only = true)
 }
 
+/// Two of writers: the first is asked for, the second waits for what becomes of it.
+fn two_tries() -> (Bench, u64, u64) {
+    let mut b = Bench::new();
+    let (one, _) = tries(&mut b, Mode::Exclusive);
+    let (two, _) = tries(&mut b, Mode::Exclusive);
+    (b, one, two)
+}
+
 fn told(b: &mut Bench, seq: u64, answer: Answered) -> Vec<Action> {
     b.step(Event::Answered { claim: ClaimId(u128::from(seq)), answer })
 }
@@ -130,9 +138,7 @@ fn what_the_engine_says_to_one_try_it_says_to_those_that_were_there_and_that_the
 
 #[test]
 fn a_try_through_an_rw_lock_is_not_refused_for_what_a_mutex_is_told() {
-    let mut b = Bench::new();
-    let (first, _) = tries(&mut b, Mode::Exclusive);
-    let (second, _) = tries(&mut b, Mode::Exclusive);
+    let (mut b, first, second) = two_tries();
     let (third, _) = b.ask(Mode::Exclusive, |a| (a.try_only, a.shape.rw) = (true, true));
     told(&mut b, first, Answered::Busy);
     assert_eq!(attempts(&told(&mut b, second, Answered::Busy)), [third]);
@@ -166,9 +172,7 @@ fn r4_a_try_behind_one_in_doubt_waits_until_that_is_known() {
 
 #[test]
 fn r4_nobody_waits_longer_for_a_try_that_stays_in_doubt_than_until_its_withdrawal_is_in_doubt_too() {
-    let mut b = Bench::new();
-    let (one, _) = tries(&mut b, Mode::Exclusive);
-    let (two, _) = tries(&mut b, Mode::Exclusive);
+    let (mut b, one, two) = two_tries();
     let mut out = Vec::new();
     while !out.contains(&refused(one, Refusal::Unknown)) {
         out = told(&mut b, one, Answered::Unknown);
@@ -186,9 +190,7 @@ fn r4_nobody_waits_longer_for_a_try_that_stays_in_doubt_than_until_its_withdrawa
 
 #[test]
 fn r5_a_try_behind_one_that_was_dropped_asks_as_soon_as_that_is_gone_from_the_engine() {
-    let mut b = Bench::new();
-    let (one, _) = tries(&mut b, Mode::Exclusive);
-    let (two, _) = tries(&mut b, Mode::Exclusive);
+    let (mut b, one, two) = two_tries();
     assert_eq!(b.step(Event::Cancel { seq: one, fresh: true }), [Action::Withdraw(ClaimId(u128::from(one)))]);
     let (three, out) = tries(&mut b, Mode::Exclusive);
     assert_eq!(out, []);
@@ -211,9 +213,7 @@ fn r5_a_try_is_not_refused_for_the_place_of_one_who_has_left() {
 
 #[test]
 fn r5_a_try_that_is_dropped_while_it_waits_for_another_leaves_nothing() {
-    let mut b = Bench::new();
-    let (one, _) = tries(&mut b, Mode::Exclusive);
-    let (two, _) = tries(&mut b, Mode::Exclusive);
+    let (mut b, one, two) = two_tries();
     assert_eq!(b.step(Event::Cancel { seq: two, fresh: true }), []);
     assert_eq!(told(&mut b, one, Answered::Busy), [refused(one, Refusal::Answer)]);
     assert!(b.line.is_idle());
@@ -232,9 +232,7 @@ fn a_try_does_not_come_to_stand_in_line_with_the_place_of_one_who_has_left() {
 
 #[test]
 fn closing_refuses_tries_that_wait_for_a_try() {
-    let mut b = Bench::new();
-    let (one, _) = tries(&mut b, Mode::Exclusive);
-    let (two, _) = tries(&mut b, Mode::Exclusive);
+    let (mut b, one, two) = two_tries();
     let out = b.step(Event::Close);
     assert!(out.contains(&refused(one, Refusal::Closed)) && out.contains(&refused(two, Refusal::Closed)), "{out:?}");
 }
