@@ -104,7 +104,9 @@ fn downgrade(opened: &Opened, hold: &mut Hold, id: HoldId, claim: &Claim) -> Res
     let mut hot = Hot::EMPTY;
     wire::read_at(hold.share.file(), &mut hot.0, HOT_AT).map_err(failed)?;
     let Some((record, _)) = hot.latest() else { return Err(hold.share.file().unreadable(&opened.dir, &hold.key)) };
-    let number = record.number().max(hold.number) + 1;
+    // Every exclusive turn leaves one number free behind it, for all who share; an upgradable hold has that one already.
+    let free = if hold.mode == Mode::Exclusive { hold.number + 1 } else { hold.number };
+    let number = free.max(record.number() + 1);
     let mut stamp = opened.stamp(claim);
     let bytes = stamp.stamped(About::of_mode(claim.mode), number, id, unix_us(), boot::id(), 0);
     match &mut hold.share {

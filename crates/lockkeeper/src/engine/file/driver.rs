@@ -131,11 +131,11 @@ impl<'a> Driver<'a> {
             Action::Sleep => self.sleep(),
             Action::Write => self.write().map(|()| Event::Yes),
             Action::Show => self.show().map(|()| Event::Yes),
-            Action::Announce if self.wait.is_some_and(Wait::is_called_off) => Ok(Event::Stopped),
             Action::Announce => {
                 let record = waiter(&self.claim.who, self.claim.mode, unix_us());
-                self.waits_at = Some(presence::announce(&self.file, &record).map_err(|e| self.failed("wait at", e))?);
-                Ok(Event::Yes)
+                let left = || self.wait.is_some_and(Wait::is_called_off);
+                self.waits_at = presence::announce(&self.file, &record, left).map_err(|e| self.failed("wait at", e))?;
+                Ok(if self.waits_at.is_some() { Event::Yes } else { Event::Stopped })
             }
             Action::Retract => {
                 self.retract();
@@ -147,6 +147,8 @@ impl<'a> Driver<'a> {
             }
             Action::Reopen => {
                 self.file = LockFile::open(self.dir, self.key)?;
+                // What it watched is the old one.
+                self.doze = None;
                 Ok(Event::Yes)
             }
             Action::Stand | Action::Done(_) => Ok(Event::Yes),

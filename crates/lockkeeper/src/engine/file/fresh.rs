@@ -76,19 +76,13 @@ impl LockFile {
     /// Does something small that main does not cover, alone with the file. Nobody holds this for longer than a moment, so
     /// it is tried again and not waited for: a caller that must not block comes here too.
     pub(super) fn briefly<T>(&self, dir: &Directory, key: &Key, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        let failed = |e| refused("lock the lock file", &dir.file(&key.file), e);
-        self.one_by_one(Span::BRIEF, work).map_err(failed)?.unwrap_or_else(|| Err(stopped(dir, key)))
-    }
-
-    /// Does something while nobody else has this byte; `None` when somebody has it and does not come to an end.
-    pub(super) fn one_by_one<T>(&self, byte: Span, work: impl FnOnce() -> T) -> Result<Option<T>, Errno> {
-        if !self.one_at_a_time(byte)? {
-            return Ok(None);
+        if !self.one_at_a_time(Span::BRIEF).map_err(|e| refused("lock the lock file", &dir.file(&key.file), e))? {
+            return Err(stopped(dir, key));
         }
         let outcome = work();
         // What cannot be unlocked goes when the file is closed.
-        let _ = wire::unlock(self, byte);
-        Ok(Some(outcome))
+        let _ = wire::unlock(self, Span::BRIEF);
+        outcome
     }
 
     /// Locks a byte that nobody has for longer than a moment; false when somebody does not come to an end.

@@ -2,6 +2,7 @@
 //! byte with its process, so a record never outlives its writer, whatever becomes of its pid (F7).
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use nix::errno::Errno;
 
@@ -18,8 +19,11 @@ fn hint(places: usize) -> usize {
     std::process::id() as usize % places
 }
 
-/// Stands in the table of waiters, and sets the flag that makes others give way (R11).
-pub(super) fn announce(file: impl AsFd, record: &[u8; WAITER]) -> Result<u16, Errno> {
+/// Stands in the table of waiters, and sets the flag that makes others give way (R11); `None` when its caller has left.
+pub(super) fn announce(file: impl AsFd, record: &[u8; WAITER], left: impl Fn() -> bool) -> Result<Option<u16>, Errno> {
+    if left() {
+        return Ok(None);
+    }
     let file = file.as_fd();
     for step in 0..WAITERS {
         let place = ((hint(WAITERS) + step) % WAITERS) as u16;
@@ -27,15 +31,18 @@ pub(super) fn announce(file: impl AsFd, record: &[u8; WAITER]) -> Result<u16, Er
             // Without room on the disk it waits unseen.
             let _ = wire::write_at(file, record, WAITERS_AT + u64::from(place) * WAITER as u64);
             wire::write_at(file, &[1], FLAGS_AT + u64::from(place))?;
-            return Ok(place);
+            return Ok(Some(place));
         }
     }
-    // Refused only while somebody sweeps the flag away, which takes a moment.
+    // Refused only while somebody sweeps the flag away, which takes a moment, unless that one is stopped.
     while !wire::try_lock(file, Span::waiter(BEYOND), Grip::Read)? {
-        std::thread::yield_now();
+        if left() {
+            return Ok(None);
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
     wire::write_at(file, &[1], FLAGS_AT + u64::from(BEYOND))?;
-    Ok(BEYOND)
+    Ok(Some(BEYOND))
 }
 
 /// Leaves the table of waiters.

@@ -118,6 +118,10 @@ enum At {
     Writing,
     Showing,
     Retracting,
+    /// Others may count.
+    Uncounting {
+        granted: bool,
+    },
     Freeing,
     Undoing(Next),
     Reopening,
@@ -173,7 +177,7 @@ impl Recipe {
             (Goal::Upgradable, false) => &[(Span::UPGRADE, W), (Span::MAIN_AND_GATE, R)],
             (Goal::Upgradable, true) => &[(Span::UPGRADE, W), (Span::GATE, W), (Span::MAIN, R)],
             (Goal::Upgrade, _) => &[(Span::GATE, W), (Span::MAIN, W)],
-            (Goal::Permits, _) => &[(Span::GATE, W)],
+            (Goal::Permits, _) => &[(Span::GATE, W), (Span::COUNT, W)],
         }
     }
 
@@ -198,7 +202,7 @@ impl Recipe {
             At::Writing => Action::Write,
             At::Showing => Action::Show,
             At::Retracting => Action::Retract,
-            At::Freeing if self.goal == Goal::Permits && !self.waits => Action::Free(Span::COUNT),
+            At::Uncounting { .. } => Action::Free(Span::COUNT),
             At::Freeing => Action::Free(Span::GATE),
             At::Undoing(_) => Action::Undo,
             At::Reopening => Action::Reopen,
@@ -237,14 +241,18 @@ impl Recipe {
                 Goal::Permits => At::Picking,
             },
             (At::Picking, Event::Yes) => At::Showing,
-            (At::Picking, _) if self.waits => At::Sleeping,
+            (At::Picking, _) if self.waits => At::Uncounting { granted: false },
             (At::Picking, _) => self.missed(),
-            // The limit may have been changed while it slept: look again.
-            (At::Sleeping, _) => At::Checking,
+            (At::Uncounting { granted: false }, _) => At::Sleeping,
+            (At::Uncounting { granted: true }, _) if self.waits => At::Freeing,
+            (At::Uncounting { granted: true }, _) => At::Over(End::Granted),
+            // The file and the limit may have been changed while it slept, or while somebody else counted: look again.
+            (At::Sleeping, _) => At::Locking(1),
             (At::Writing | At::Showing, _) if self.waits => At::Retracting,
             (At::Writing | At::Showing | At::Retracting, _) => match self.goal {
                 Goal::Exclusive | Goal::Upgrade | Goal::Beside => At::Over(End::Granted),
-                Goal::Shared | Goal::Upgradable | Goal::Permits => At::Freeing,
+                Goal::Permits => At::Uncounting { granted: true },
+                Goal::Shared | Goal::Upgradable => At::Freeing,
             },
             (At::Freeing, _) => At::Over(End::Granted),
             (At::Reopening, _) if self.waits => At::Announcing,
@@ -320,6 +328,20 @@ mod tests {
         let (did, end) = run(Recipe::new(Goal::Permits, true), stopped);
         assert!(did.contains(&Action::Stand) && did.last() == Some(&Action::Free(Span::GATE)), "{did:?}");
         assert_eq!(end, End::Granted);
+    }
+
+    #[test]
+    fn who_waits_for_permits_looks_again_after_every_wait_for_its_turn_to_count() {
+        let mut picks = 0;
+        let (did, end) = run(Recipe::new(Goal::Permits, true), |action| {
+            picks += i32::from(action == Action::Pick);
+            if action == Action::Pick && picks < 3 { Event::No } else { Event::Yes }
+        });
+        let turn = [Action::Wait(Span::COUNT, Grip::Write), Action::Check, Action::Look, Action::Pick];
+        let missed = [&turn[..], &[Action::Free(Span::COUNT), Action::Sleep]].concat();
+        let granted = [&turn[..], &[Action::Show, Action::Retract, Action::Free(Span::COUNT), Action::Free(Span::GATE)]].concat();
+        let waits = did.iter().position(|action| *action == Action::Wait(Span::GATE, Grip::Write)).expect("it stands in line");
+        assert_eq!((&did[waits + 1..], end), (&[missed, granted].concat()[..], End::Granted));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::bytes::{Grip, HOT_AT, Span};
+use super::bytes::{HOT_AT, Span};
 use super::dir::{Directory, refused};
 use super::doze::Doze;
 use super::driver::Driver;
@@ -43,20 +43,7 @@ impl Driver<'_> {
         if !pool.is_of(&self.file) {
             return Ok(Event::Replaced);
         }
-        // A first try has the counting to itself since it began; who waits takes its turn now. Nobody is told when a count is over,
-        // so it waits for that as for the gate: the kernel wakes it.
-        if let Some(wait) = self.wait {
-            let turn = wait.lock(&self.file, Span::COUNT, Grip::Write).map_err(|e| self.failed("lock", e))?;
-            if turn != Event::Yes {
-                return Ok(turn);
-            }
-        }
-        let picked = pool.pick(count, self.limit);
-        if self.wait.is_some() {
-            // What cannot be unlocked goes when the file is closed.
-            let _ = wire::unlock(&self.file, Span::COUNT);
-        }
-        self.picked = picked.map_err(|e| self.failed("lock", e))?;
+        self.picked = pool.pick(count, self.limit).map_err(|e| self.failed("lock", e))?;
         self.pool = Some(pool);
         Ok(if self.picked.is_some() { Event::Yes } else { Event::No })
     }

@@ -58,13 +58,18 @@ fn tries_for_permits_that_meet_are_not_refused_for_each_others_sake() {
     });
 }
 
+/// The one lock file of a directory, as another process has it open.
+fn beside(dir: &std::path::Path) -> std::fs::File {
+    let path = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.is_file()).unwrap();
+    std::fs::File::options().read(true).write(true).open(path).unwrap()
+}
+
 #[test]
 fn a_count_of_permits_that_does_not_come_to_an_end_fails_tries_and_lets_claims_wait() {
     let dir = tempfile::tempdir().unwrap();
     let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
     let (hold, _) = a.get("s", permits(1, 2));
-    let path = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.is_file()).unwrap();
-    let stopped = std::fs::File::options().read(true).write(true).open(path).unwrap();
+    let stopped = beside(dir.path());
     assert_eq!(wire::try_lock(&stopped, Span::COUNT, Grip::Write), Ok(true));
     let Attempt::Failed(error) = b.attempt(&claim("s", permits(1, 2)), Line::Try) else { panic!() };
     assert!(error.kind() == ErrorKind::Unknown && error.message().contains("is it stopped?"), "{error}");
@@ -81,8 +86,7 @@ fn who_waits_for_permits_is_woken_when_a_count_is_over() {
     let dir = tempfile::tempdir().unwrap();
     let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
     let (mut hold, _) = a.get("s", permits(2, 2));
-    let path = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.is_file()).unwrap();
-    let counter = std::fs::File::options().read(true).write(true).open(path).unwrap();
+    let counter = beside(dir.path());
     // One in three is enough: what looks by itself does that once a second.
     let took = [(); 3].map(|()| {
         let waiting = b.stand("s", permits(2, 2));

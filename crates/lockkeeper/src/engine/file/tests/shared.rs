@@ -212,3 +212,15 @@ fn r3_a_conversion_that_is_asked_about_is_what_it_came_to_or_not_known_yet_and_n
         }
     }
 }
+
+#[test]
+fn r7_a_reader_that_was_upgradable_keeps_the_number_that_every_writer_after_it_exceeds_whatever_the_clock_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let a = Peer::new(dir.path());
+    let (writer, last) = a.get("x", Mode::Exclusive);
+    a.release(writer);
+    let (up, number_of_up) = a.get("x", Mode::Upgradable);
+    let (_, answer) = convert(&a, up, Mode::Shared);
+    let Attempt::Granted(grant) = answer else { panic!("{answer:?}") };
+    assert_eq!((number_of_up, number(&grant)), (last + 1, last + 1), "a writer takes two more than the last one at least");
+}
