@@ -91,6 +91,8 @@ impl Line {
             Answered::Busy | Answered::Failed => {
                 hold.converting = None;
                 out.push(Action::RefuseConvert { seq, why: Refusal::Answer });
+                // Those whom it kept out may share the hold again.
+                self.advance(now, out);
             }
             Answered::Unknown => {
                 c.again_at = Some(now.plus(self.rules.ask_again_after));

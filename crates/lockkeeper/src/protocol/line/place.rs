@@ -29,7 +29,7 @@ pub(super) struct Standing {
     /// Every claim up to this number was there when the engine was asked first: what it answers, it says to them, too.
     pub(super) heard_by: Seq,
     pub(super) asked: u8,
-    pub(super) leave_tries: u8,
+    pub(super) leave_tries: u32,
     /// A hint came while the attempt was under way.
     pub(super) woken: bool,
     /// It was lent while the attempt was under way, which was asked with the time of the one before.
@@ -189,8 +189,7 @@ impl Line {
         }
         let Some(standing) = self.standing.as_mut().filter(|s| s.ask.id == claim && matches!(s.phase, Phase::Leaving(_))) else { return };
         // Repeated until the lease that a crossing grant may have would be over (R4).
-        let tries = u32::from(standing.leave_tries);
-        let over = self.rules.ask_again_after * tries > standing.ask.shape.ttl;
+        let over = self.rules.ask_again_after * standing.leave_tries > standing.ask.shape.ttl;
         if known || over {
             self.standing = None;
             self.advance(now, out);

@@ -258,6 +258,23 @@ fn r5_a_place_that_nobody_wants_is_left_and_a_crossing_grant_is_not_taken() {
 }
 
 #[test]
+fn r4_a_withdrawal_that_nobody_answers_ends_with_the_lease_that_it_may_have_left_however_long_that_is() {
+    let mut b = Bench::new();
+    let ttl = Duration::from_secs(300);
+    let (one, _) = b.ask(Mode::Exclusive, |ask| ask.shape.ttl = ttl);
+    let id = ClaimId(u128::from(one));
+    b.step(Event::Cancel { seq: one, fresh: true });
+    let began = b.now;
+    while !b.line.is_idle() {
+        assert!(Duration::from_nanos(b.now - began) < ttl * 2, "it goes on for ever");
+        b.step(Event::Withdrawn { claim: id, known: false });
+        b.now += 250 * MS;
+        b.step(Event::Timer);
+    }
+    assert!(Duration::from_nanos(b.now - began) >= ttl, "{} ns", b.now - began);
+}
+
+#[test]
 fn r4_an_unknown_attempt_is_asked_again_with_the_same_claim_and_not_for_ever() {
     let mut b = Bench::new();
     let (one, _) = b.lock();

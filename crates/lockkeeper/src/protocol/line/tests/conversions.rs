@@ -60,3 +60,16 @@ fn r5_a_second_answer_to_a_conversion_gives_nothing_back() {
     assert_eq!(b.over(one), [release(one)]);
     assert!(!b.line.knows(ClaimId(500)), "it is remembered for as long as the hold");
 }
+
+#[test]
+fn a_conversion_that_is_refused_lets_those_in_whom_it_kept_out() {
+    let mut b = Bench::new();
+    let one = b.held(Mode::Upgradable);
+    let (reader, _) = b.ask(Mode::Shared, |_| ());
+    b.granted(reader, 20);
+    b.step(Event::Convert { seq: one, id: ClaimId(500), to: Mode::Exclusive, give_up: None });
+    let (late, out) = b.ask(Mode::Shared, |_| ());
+    assert_eq!(out, []);
+    let out = b.step(Event::Answered { claim: ClaimId(500), answer: Answered::Failed });
+    assert_eq!(out, [Action::RefuseConvert { seq: one, why: Refusal::Answer }, offer(late, reader, Token::of(20, 0))]);
+}
