@@ -102,6 +102,8 @@ pub(super) struct Entry {
     /// Who waits for the attempt's answer, and for the end.
     answers: Vec<oneshot::Sender<Attempt>>,
     ends: Vec<oneshot::Sender<End>>,
+    /// It was left when its session was over, for all that was known.
+    late: bool,
     /// The place is told once it is known who is at this node.
     place: Option<(String, u32)>,
     holder: Option<Box<Holder>>,
@@ -130,6 +132,7 @@ impl Entry {
             incarnation: 0,
             answers,
             ends: Vec::new(),
+            late: false,
             place: None,
             holder: None,
             build: Build::default(),
@@ -234,8 +237,12 @@ impl State {
             self.take_back(hold, id, sender);
             return receiver;
         }
+        let over = self.left().is_zero();
         match self.claims.get_mut(&id) {
             Some(entry) => {
+                if !entry.machine.is_leaving() {
+                    entry.late = over;
+                }
                 entry.ends.push(sender);
                 if !self.leaves_at_gate(id) {
                     self.step(id, Input::Leave);
@@ -316,6 +323,10 @@ impl State {
         // A node of the session that ended may still be listed for a while: it must not look like ours.
         let fresh = ClaimId(entry.claim.id.0.wrapping_add(u128::from(entry.incarnation)));
         entry.prefix = self.options.layout.prefix(tag_of(&self.options, &entry.claim), fresh);
+        if entry.late {
+            // It ended with the session, and not by what was asked for afterwards.
+            self.outbox.ends.extend(entry.ends.drain(..).map(|sender| (sender, End::NotOurs)));
+        }
         self.step(id, Input::SessionEnded);
     }
 

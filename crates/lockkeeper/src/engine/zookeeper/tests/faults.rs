@@ -73,6 +73,26 @@ fn z1_the_holder_is_out_before_the_next_is_in_when_it_is_cut_off() {
 }
 
 #[test]
+fn z1_a_hold_that_is_given_back_after_its_session_was_over_is_not_called_freed() {
+    run(async {
+        let place = Place::new().await;
+        let (proxy, one) = place.client_behind_a_proxy("session_timeout=1s").await;
+        let two = place.client().await;
+        let (a, b) = (claim("x"), claim("x"));
+        let first = one.lock(&a).await;
+        assert!(matches!(two.join(&b).await, Attempt::InLine(_)));
+        proxy.close();
+        two.granted(b.id).await;
+        assert!(one.clock.now() > deadline(&first), "its holder knows that it is over");
+        // Nobody has told it yet: the link is down.
+        let end = answer(one.engine.release(&[a.id], None));
+        proxy.open();
+        assert!(matches!(end.await.ends[..], [End::NotOurs]), "the next one holds it");
+        assert_eq!(two.children("x").await.len(), 1);
+    });
+}
+
+#[test]
 fn z2_a_create_whose_reply_is_lost_is_found_again() {
     run(async {
         let place = Place::new().await;
