@@ -4,7 +4,9 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::entry::{Entry, Locked, Outcome, ReleaseStep};
+use tokio::sync::oneshot;
+
+use super::entry::{Entry, Locked, Outcome, ReleaseStep, UnderWay};
 use crate::claim::{Claim, Mode};
 use crate::clock::Ticks;
 use crate::engine::{Answer, Attempt, End, Line as InLine, Released};
@@ -210,32 +212,28 @@ impl Entry {
     fn release(self: &Arc<Self>, locked: &mut Locked<'_>, now: Ticks, hold: HoldId, again: Option<Ask>, over: bool) -> Option<Event> {
         let claim = again.as_ref().map(|ask| self.claim(locked, ask));
         let state = locked.state.as_deref_mut()?;
-        // The engine granted once more what is being given back: that is given back, too, and says nothing of how the hold ended.
-        let echo = over && state.releasing.contains(hold);
+        let (echo, mut over) = (over && state.releasing.contains(hold), over);
         let until = match state.leases.remove(hold) {
             Some(cell) => {
                 self.keeper.drop_lease(hold);
+                over |= cell.deadline() <= now;
                 // The server may have counted from later than we did, and an unanswered renewal may have given it a whole lease more.
                 cell.deadline().max(now).plus(cell.ttl().max(self.keeper.settings.ttl))
             }
             None => now.plus(self.keeper.settings.ttl),
         };
-        if !echo {
-            self.keeper.observe(self, Seen::GivingBack { hold, again: false });
+        if echo && let Some(under_way) = state.releasing.get_mut(hold) {
+            // The engine granted once more what is being given back. That is given back, too, but only behind the answer to the first
+            // release: whichever came second would find nothing, and call the hold somebody else's.
+            under_way.echoed = true;
+            return None;
         }
+        self.keeper.observe(self, Seen::GivingBack { hold, again: false });
         match self.keeper.engine.release(&[hold], claim.as_ref()) {
-            Answer::Now(_) if echo => None,
-            Answer::Later(answer) if echo => {
-                let entry = self.clone();
-                self.keeper.follow(answer, move |released| async move {
-                    entry.repeat_until_known(hold, first_end(&released), until, |_| ()).await;
-                });
-                None
-            }
             Answer::Now(released) => {
                 let end = first_end(&released);
                 self.note_end(hold, &end, over);
-                let tell = [state.tell.remove(hold), state.releasing.remove(hold).flatten()];
+                let tell = [state.tell.remove(hold), state.releasing.remove(hold).and_then(|under_way| under_way.tell)];
                 for tell in tell.into_iter().flatten() {
                     // Nobody listens any more: then nobody needs the answer.
                     let _ = tell.send(end.clone());
@@ -251,7 +249,7 @@ impl Entry {
             Answer::Later(answer) => {
                 state.released = Some(ReleaseStep::Later);
                 if !state.releasing.contains(hold) {
-                    state.releasing.insert(hold, None);
+                    state.releasing.insert(hold, UnderWay::default());
                 }
                 if let Some(claim) = &claim {
                     self.keeper.await_event(claim.id, self, claim.ttl);
@@ -283,10 +281,36 @@ impl Entry {
         } else {
             self.note_end(hold, &end, over);
         }
-        let tell = self.lock().state.as_deref_mut().map(|s| [s.tell.remove(hold), s.releasing.remove(hold).flatten()]);
-        for tell in tell.into_iter().flatten().flatten() {
-            // Nobody listens any more: then nobody needs the answer.
+        // Nobody listens any more: then nobody needs the answer.
+        if let Some(tell) = self.lock().state.as_deref_mut().and_then(|s| s.tell.remove(hold)) {
             let _ = tell.send(end.clone());
+        }
+        let tell = loop {
+            match self.told_of_release(hold) {
+                Some(tell) => break tell,
+                // It may have been made anew behind the release. Nobody hears what becomes of it.
+                None => _ = self.repeat_until_known(hold, self.give_back(hold).await, until, |_| ()).await,
+            }
+        };
+        if let Some(tell) = tell {
+            let _ = tell.send(end);
+        }
+    }
+
+    /// Who waits until a release is known, which is over now; `None` when the hold was granted once more meanwhile.
+    fn told_of_release(self: &Arc<Self>, hold: HoldId) -> Option<Option<oneshot::Sender<End>>> {
+        let mut locked = self.lock();
+        let Some(state) = locked.state.as_deref_mut() else { return Some(None) };
+        if state.releasing.get_mut(hold).is_some_and(|under_way| std::mem::take(&mut under_way.echoed)) {
+            return None;
+        }
+        Some(state.releasing.remove(hold).and_then(|under_way| under_way.tell))
+    }
+
+    async fn give_back(&self, hold: HoldId) -> End {
+        match self.keeper.engine.release(&[hold], None) {
+            Answer::Now(released) => first_end(&released),
+            Answer::Later(answer) => first_end(&answer.await),
         }
     }
 
@@ -295,10 +319,7 @@ impl Entry {
         while matches!(end, End::Unknown(_)) && self.keeper.clock.now() < until && !self.keeper.is_closed_for_good() {
             unknown(&end);
             self.keeper.driver.sleep(&self.keeper, RELEASE_AGAIN_AFTER).await;
-            end = match self.keeper.engine.release(&[hold], None) {
-                Answer::Now(released) => first_end(&released),
-                Answer::Later(answer) => first_end(&answer.await),
-            };
+            end = self.give_back(hold).await;
         }
         end
     }

@@ -34,6 +34,15 @@ pub(crate) struct Entry {
     pub(super) state: Mutex<State>,
 }
 
+/// A release that is under way.
+#[derive(Default)]
+pub(super) struct UnderWay {
+    /// Who waits until it is known: whoever closes.
+    pub(super) tell: Option<oneshot::Sender<End>>,
+    /// Meanwhile the engine granted the hold once more.
+    pub(super) echoed: bool,
+}
+
 pub(super) struct State {
     pub(super) line: Line,
     pub(super) waiting: Few<Seq, Waiting>,
@@ -43,8 +52,7 @@ pub(super) struct State {
     pub(super) leases: Few<HoldId, Arc<LeaseCell>>,
     /// Who waits to hear how a release ended.
     pub(super) tell: Few<HoldId, oneshot::Sender<End>>,
-    /// Releases that are under way, and who waits until they are known: whoever closes.
-    pub(super) releasing: Few<HoldId, Option<oneshot::Sender<End>>>,
+    pub(super) releasing: Few<HoldId, UnderWay>,
     /// What the engine said last about who holds it.
     pub(super) last_holder: Option<Box<Holder>>,
     pub(super) last_ahead: Option<u32>,
@@ -429,7 +437,10 @@ impl Entry {
         let under_way: Vec<HoldId> = state.releasing.keys().collect();
         for hold in state.line.holds().into_iter().chain(under_way) {
             let (sender, receiver) = oneshot::channel();
-            state.releasing.insert(hold, Some(sender));
+            match state.releasing.get_mut(hold) {
+                Some(under_way) => under_way.tell = Some(sender),
+                None => _ = state.releasing.insert(hold, UnderWay { tell: Some(sender), echoed: false }),
+            }
             open.push((hold, receiver));
         }
         self.step(&mut locked, now, Event::Close);

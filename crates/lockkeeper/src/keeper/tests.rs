@@ -5,7 +5,6 @@ mod schedules;
 mod server;
 mod several;
 mod told;
-mod twice;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -234,42 +233,6 @@ async fn r6_close_reports_after_five_seconds_what_stayed_unknown_and_leaves_nobo
     assert_eq!(closing.await.unwrap().unknown, [hold]);
     let how = soon("whoever released hears that nothing will come", releasing).await.unwrap();
     assert!(matches!(how, How::Unknown(_)), "{how:?}");
-}
-
-/// The words for how holds were given back.
-#[derive(Clone, Default)]
-struct Ends(Arc<Mutex<Vec<&'static str>>>);
-
-impl crate::observe::Observer for Ends {
-    fn seen(&self, _: Ticks, _: Kind, _: &Name, what: &crate::observe::Seen) {
-        if let crate::observe::Seen::Released { end, .. } = what {
-            of(&self.0).push(end);
-        }
-    }
-}
-
-#[tokio::test]
-async fn r4_a_repeated_release_that_finds_nothing_is_no_illegal_one() {
-    let (clock, ends) = (Clock::virtual_at(Duration::from_secs(1)), Ends::default());
-    let stub = Arc::new(Stub { slow: true, ..Stub::default() });
-    let locks = Locks::builder().clock(clock.clone()).observer(Arc::new(ends.clone())).with_engine(Shared(stub.clone())).await.unwrap();
-    // Answered at once: it was not ours.
-    drop(locks.mutex("a").lock().await.unwrap());
-    until("it is released", || of(&stub.releasing).len() == 1).await;
-    of(&stub.releasing).remove(0).1.send(End::NotOurs).unwrap();
-    until("that is told", || of(&ends.0).len() == 1).await;
-    // Not answered, and found by nobody when it is repeated: the first one may have freed it.
-    drop(locks.mutex("b").lock().await.unwrap());
-    until("it is released", || of(&stub.releasing).len() == 1).await;
-    of(&stub.releasing).remove(0).1.send(End::Unknown(lost_reply())).unwrap();
-    until("it is released again", || {
-        clock.advance(Duration::from_millis(10));
-        of(&stub.releasing).len() == 1
-    })
-    .await;
-    of(&stub.releasing).remove(0).1.send(End::NotOurs).unwrap();
-    until("that is told", || of(&ends.0).len() == 2).await;
-    assert_eq!(*of(&ends.0), ["not-ours", "unknown"]);
 }
 
 #[tokio::test]

@@ -79,6 +79,12 @@ async fn the_release_of_a_hold_that_was_lost_is_told_too_and_so_is_one_that_is_r
     drop(guard);
     let (slow, stub, clock, words) = told(Stub { slow: true, ..Stub::default() }).await;
     drop(slow.mutex("b").lock().await.unwrap());
+    not_answered(&stub, &clock).await;
+    assert_eq!(words.take(), ["asked 1", "got 1", "releasing 1", "giving back", "giving back again"]);
+}
+
+/// A release whose answer is lost, until it is repeated.
+async fn not_answered(stub: &Stub, clock: &Clock) {
     until("it is released", || of(&stub.releasing).len() == 1).await;
     of(&stub.releasing).remove(0).1.send(End::Unknown(lost_reply())).unwrap();
     until("it is released again", || {
@@ -86,5 +92,50 @@ async fn the_release_of_a_hold_that_was_lost_is_told_too_and_so_is_one_that_is_r
         of(&stub.releasing).len() == 1
     })
     .await;
-    assert_eq!(words.take(), ["asked 1", "got 1", "releasing 1", "giving back", "giving back again"]);
+}
+
+#[tokio::test]
+async fn r4_a_repeated_release_that_finds_nothing_is_no_illegal_one() {
+    let (locks, stub, clock, words) = told(Stub { slow: true, ..Stub::default() }).await;
+    let ends = |word: &str| of(&words.0).last().is_some_and(|last| last == word);
+    // Answered at once: it was not ours.
+    drop(locks.mutex("a").lock().await.unwrap());
+    until("it is released", || of(&stub.releasing).len() == 1).await;
+    of(&stub.releasing).remove(0).1.send(End::NotOurs).unwrap();
+    until("that is told", || ends("released not-ours")).await;
+    // Not answered, and found by nobody when it is repeated: the first one may have freed it.
+    drop(locks.mutex("b").lock().await.unwrap());
+    not_answered(&stub, &clock).await;
+    of(&stub.releasing).remove(0).1.send(End::NotOurs).unwrap();
+    until("that is told", || ends("released unknown")).await;
+}
+
+#[tokio::test]
+async fn r4_a_grant_that_is_answered_once_more_while_its_hold_is_given_back_says_nothing_of_how_that_ended() {
+    let (locks, stub, clock, words) = told(Stub { slow: true, slow_rechecks: true, ..Stub::default() }).await;
+    of(&stub.attempts).push_back(Attempt::InLine(Place::default()));
+    let mut waiting = Box::pin(locks.mutex("name").lock().into_future());
+    assert!(futures_poll(waiting.as_mut()).is_none());
+    clock.advance(Duration::from_secs(5));
+    until("the place is re-checked", || of(&stub.rechecking).len() == 1).await;
+    let claim = of(&stub.attempted)[0];
+    stub.context.get().unwrap().events.send(Event::Granted { claim, grant: Grant { number: Number::None, lease: None } });
+    let guard = soon("it is granted", waiting).await.unwrap();
+    let released = tokio::spawn(guard.release());
+    until("the release is under way", || of(&stub.releasing).len() == 1).await;
+
+    // The re-check found the grant that is being given back. It may have been made anew, so it is given back once more, for nobody; and
+    // behind the first release, so that it cannot take from that what it would have freed.
+    of(&stub.rechecking).remove(0).send(vec![granted()]).unwrap();
+    let entry = locks.keeper.all_entries().remove(0);
+    let echoed = || entry.lock().state.as_deref_mut().is_some_and(|state| state.releasing.values().any(|under_way| under_way.echoed));
+    until("the re-check is understood", echoed).await;
+    assert_eq!(of(&stub.releasing).len(), 1, "one at a time");
+    of(&stub.releasing).remove(0).1.send(End::Freed).unwrap();
+    assert!(soon("it is released", released).await.unwrap().is_clean());
+    until("it is given back once more", || of(&stub.releasing).len() == 1).await;
+    of(&stub.releasing).remove(0).1.send(End::NotOurs).unwrap();
+    assert!(locks.close().await.unknown.is_empty());
+    let all = words.take();
+    assert_eq!(all[all.len() - 3..], ["releasing 1", "giving back", "released freed"], "the second one is sent for nobody: {all:?}");
 }
