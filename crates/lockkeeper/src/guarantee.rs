@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::name::Kind;
+
 /// How strong an engine's promise of one holder at a time is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -114,6 +116,11 @@ impl Can {
         writer_turns: true,
         identity: true,
     };
+
+    /// Whether a line keeps the order between processes for what is of this kind.
+    pub const fn is_fair(&self, kind: Kind) -> bool {
+        if matches!(kind, Kind::Semaphore) { self.fair_permits } else { self.fair }
+    }
 }
 
 /// What an engine says about itself, from the values actually negotiated (R14).

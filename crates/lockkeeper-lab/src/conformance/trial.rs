@@ -84,8 +84,7 @@ impl Trial {
 
     /// Waits until the engine's line of this name has so many places; where the engine keeps no line, waits a little.
     pub async fn until_waiting(&self, locks: &Locks, kind: Kind, name: &str, places: usize) {
-        let fair = if kind == Kind::Semaphore { self.about.can.fair_permits } else { self.about.can.fair };
-        if !fair {
+        if !self.about.can.is_fair(kind) {
             tokio::time::sleep(Duration::from_millis(150)).await;
             return;
         }

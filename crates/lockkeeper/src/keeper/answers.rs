@@ -8,7 +8,6 @@ use crate::clock::Ticks;
 use crate::engine::{Attempt, Grant, Lease};
 use crate::error::{Error, ErrorKind};
 use crate::id::ClaimId;
-use crate::name::Kind;
 use crate::protocol::lease::deadline;
 use crate::protocol::line::{Answered, Event, Refusal};
 
@@ -49,8 +48,7 @@ impl Entry {
             Attempt::InLine(place) => {
                 state.last_ahead = place.ahead;
                 if self.keeper.settings.observer.is_some() {
-                    let can = &self.keeper.facts.can;
-                    let fair = if self.kind == Kind::Semaphore { can.fair_permits } else { can.fair };
+                    let fair = self.keeper.facts.can.is_fair(self.kind);
                     let (ahead, holder) = (place.ahead, place.holder.clone());
                     self.keeper.observe(self, crate::observe::Seen::InLine { place: claim, fair, ahead, holder });
                 }

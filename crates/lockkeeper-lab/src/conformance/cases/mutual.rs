@@ -213,8 +213,7 @@ pub(super) async fn r5_an_offer_that_nobody_polls_moves_on_after_a_second(t: Arc
     let next = within(SOON, "the offer moves on to the next of its process", next).await.expect("no panic");
     let last = within(SOON, "and to others", last).await.expect("no panic");
     // Without an order between processes, the other one may come first; within its own, the offer is before it.
-    let fair = if way.kind() == Kind::Semaphore { t.about().can.fair_permits } else { t.about().can.fair };
-    let waited = if fair { next.min(last) } else { next }.duration_since(began);
+    let waited = if t.about().can.is_fair(way.kind()) { next.min(last) } else { next }.duration_since(began);
     assert!(waited > Duration::from_millis(700), "an offer waits a second, and this one {waited:?}");
     assert!(waited < Duration::from_secs(3), "{waited:?}");
     let late = within(SOON, "whoever was parked asks anew", parked).await.expect("it is granted");
