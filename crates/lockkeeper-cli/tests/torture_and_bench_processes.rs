@@ -122,6 +122,20 @@ fn a_client_that_ends_by_itself_is_a_conviction_and_its_end_is_known_at_once() {
 }
 
 #[test]
+fn a_torture_whose_clients_are_all_gone_ends_at_once() {
+    let place = place();
+    let mut command = torture(&place, &["--seconds", "60", "--clients", "2", "--faults", "none", "--json"]);
+    let run = Reaped::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let clients = until("its clients are there", || Some(children(run.pid())).filter(|c| c.len() == 2));
+    until_true("they have begun", || histories(&place) >= 2);
+    clients.iter().for_each(|client| common::kill(*client, Signal::SIGABRT));
+    // It waits for half as long as the torture would last.
+    let ran = run.output();
+    assert_eq!((ran.code, json(ran.out.trim())["violations"][0]["count"].as_u64()), (1, Some(2)), "{ran:?}");
+    assert!(ran.err.contains("no client is left; this torture ends here"), "{ran:?}");
+}
+
+#[test]
 fn a_client_that_the_laboratory_has_no_room_for_convicts_nobody() {
     let place = place();
     let mut command = torture(&place, &["--seconds", "30", "--clients", "2", "--faults", "kill-client", "--json"]);

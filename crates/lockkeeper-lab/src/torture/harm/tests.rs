@@ -202,3 +202,12 @@ fn what_cannot_be_ended_is_said_and_is_under_way_to_the_end() {
     assert!(since >= before && why.contains("flush could not be ended"), "{why}");
     assert_eq!(run.told(), [What::FaultBegin]);
 }
+
+#[test]
+fn where_no_client_could_be_started_there_is_nothing_to_wait_for() {
+    let mut run = Run::new();
+    run.stage.begin(false);
+    assert!(!run.stage.is_deserted(true), "one is about to come back");
+    assert!(run.stage.is_deserted(false));
+    assert!(run.stage.gone().is_some_and(|(_, why)| why == "no client could be started"));
+}
