@@ -22,8 +22,9 @@ const SLOPE_MAX: f64 = 0.5;
 const TIMES_MAX: f64 = 2.0;
 /// With fewer who asked than this nothing is said.
 const ASKED_MIN: u64 = 30;
-/// Nor where fewer wait, or so few more: who finds no line asks for less.
-const WAITING_MIN: f64 = 1.0;
+/// Nor where fewer wait without the crowd, for who finds no line asks for less, or so few more with it.
+const WAITING_MIN: f64 = 0.5;
+const MORE_MIN: f64 = 1.0;
 
 /// What the server had answered at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +106,7 @@ impl Spans {
             Level::of(all.filter(|(span, _)| span.crowded == crowded && ready.get(&span.group).is_none_or(|ready| span.from.at >= *ready)))
         };
         let (Some(quiet), Some(crowd)) = (level(false), level(true)) else { return Ok(None) };
-        let grown = quiet.waiting >= WAITING_MIN && crowd.waiting - quiet.waiting >= WAITING_MIN;
+        let grown = quiet.waiting >= WAITING_MIN && crowd.waiting - quiet.waiting >= MORE_MIN;
         Ok(grown.then_some(Cost { quiet, crowd, since: (first.from.at, first.to.at) }))
     }
 }

@@ -31,6 +31,7 @@ pub(super) struct Told<'a> {
 /// One that is listed.
 struct Listed {
     at: u64,
+    until: u64,
     allowed: bool,
     class: &'static str,
     name: String,
@@ -43,12 +44,12 @@ impl Told<'_> {
     fn listed(&self) -> Vec<Listed> {
         let convicted = self.convictions.iter().map(|c| {
             let (allowed, name, text) = (self.excuses.expects_conviction(c), c.name.clone(), c.sentence.clone());
-            Listed { at: c.at, allowed, class: c.class, name, text, records: Vec::new() }
+            Listed { at: c.at, until: c.until, allowed, class: c.class, name, text, records: Vec::new() }
         });
         let checked = self.report.violations.iter().map(|v| {
             let records = v.records.iter().map(|r| json!([r.client, r.record])).collect();
             let (allowed, name, text) = (self.excuses.expects(v), v.name.clone(), v.sentence.clone());
-            Listed { at: v.at, allowed, class: v.class.as_str(), name, text, records }
+            Listed { at: v.at, until: v.at, allowed, class: v.class.as_str(), name, text, records }
         });
         let mut all: Vec<Listed> = convicted.chain(checked).collect();
         all.sort_by_key(|one| (one.allowed, one.at));
@@ -64,16 +65,27 @@ impl Told<'_> {
 pub(super) fn page<P: AsRef<Path>>(paths: &[P], told: &Told<'_>) -> Result<String, CheckError> {
     let listed = told.listed();
     let timeline = Timeline::read(paths, listed.iter().map(|one| one.at).collect())?;
+    let mut words: Vec<&str> = Vec::new();
+    let mut word = |what: &'static str| {
+        words.iter().position(|word| *word == what).unwrap_or_else(|| {
+            words.push(what);
+            words.len() - 1
+        })
+    };
     let holds: Vec<_> = timeline
         .holds
         .iter()
-        .map(|h| json!([h.lane, h.row, h.asked, h.from, h.to, h.token.to_string(), h.mode, h.deadline, h.end, h.records[0], h.records[1]]))
+        .map(|h| {
+            let events: Vec<_> = h.events.iter().map(|e| json!([e.index, e.at, word(e.what.as_str())])).collect();
+            let token = h.token.to_string();
+            json!([h.lane, h.row, h.asked, h.from, h.to, token, h.mode, h.deadline, h.end, h.records[0], h.records[1], events])
+        })
         .collect();
     let waits: Vec<_> = timeline.waits.iter().map(|w| json!([w.lane, w.row, w.from, w.to, w.end, w.records[0], w.records[1]])).collect();
     let spans = |all: &[Span]| -> Vec<_> { all.iter().map(|s| json!([s.lane, s.from, s.to, s.text])).collect() };
     let violations = listed.iter().map(|one| {
-        let at = timeline.since_start(one.at);
-        json!({"class": one.class, "name": one.name, "at": at, "text": one.text, "allowed": one.allowed, "records": one.records})
+        let [at, until] = [one.at, one.until].map(|at| timeline.since_start(at));
+        json!({"class": one.class, "name": one.name, "at": at, "until": until, "text": one.text, "allowed": one.allowed, "records": one.records})
     });
     let data = json!({
         "engine": told.engine,
@@ -83,6 +95,7 @@ pub(super) fn page<P: AsRef<Path>>(paths: &[P], told: &Told<'_>) -> Result<Strin
         "rows": timeline.rows,
         "length": timeline.length,
         "holds": holds,
+        "words": words,
         "waits": waits,
         "pauses": spans(&timeline.pauses),
         "deaths": spans(&timeline.deaths),
@@ -193,6 +206,12 @@ mod tests {
             data_["violations"].as_array().unwrap().iter().map(|v| (v["class"].as_str().unwrap(), v["allowed"].as_bool())).collect();
         assert_eq!(listed[..3], [("overlap", Some(false)), ("crash", Some(false)), ("late-effect", Some(true))]);
         assert_eq!((listed.len(), data_["verdict"].as_str()), (LISTED, Some("violations")));
+        let framed: Vec<_> = data_["violations"][1].as_object().unwrap().keys().cloned().collect();
+        assert!(["at", "until", "name"].iter().all(|key| framed.iter().any(|k| k == key)), "what has no record is framed by its time");
+        let words = data_["words"].as_array().unwrap();
+        let events =
+            data_["holds"][0][11].as_array().unwrap().iter().map(|e| words[usize::try_from(e[2].as_u64().unwrap()).unwrap()].as_str());
+        assert_eq!(events.collect::<Vec<_>>(), [Some("acq_inv"), Some("acq_ok"), Some("rel_inv")]);
         assert!(text.lines().any(|line| line.starts_with("violations") && line.contains('^')), "{text}");
         assert_eq!(data(&drawn("a", &Report::default(), &[], "too-weak")[0])["verdict"], "too-weak");
     }

@@ -26,6 +26,16 @@ pub(super) struct Held {
     pub(super) end: &'static str,
     /// The file and the record of its grant.
     pub(super) records: [u64; 2],
+    /// Everything that was recorded of it.
+    pub(super) events: Vec<Event>,
+}
+
+/// A record of a hold: which one of its file, when, and what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Event {
+    pub(super) index: u64,
+    pub(super) at: u64,
+    pub(super) what: What,
 }
 
 /// A wait that ended without a grant.
@@ -64,6 +74,8 @@ pub(super) struct Timeline {
     lane_of_file: Vec<Option<usize>>,
     lane_of_pid: HashMap<u64, usize>,
     open: HashMap<(u32, u64), Open>,
+    /// Holds that are over, by their number: what is still recorded of them comes here.
+    over: HashMap<(u32, u64), usize>,
     open_faults: HashMap<(LockId, u64), u64>,
     killed: HashMap<usize, u64>,
     /// What is pointed at, in order.
@@ -78,6 +90,7 @@ struct Open {
     asked: u64,
     granted: Option<Record>,
     index: u64,
+    events: Vec<Event>,
 }
 
 impl Timeline {
@@ -127,9 +140,15 @@ impl Timeline {
         let at = self.since_start(record.at);
         self.length = self.length.max(at);
         let key = (file, record.claim);
+        let event = Event { index, at, what: record.what };
+        if let Some(open) = self.open.get_mut(&key) {
+            open.events.push(event);
+        } else if let Some(held) = self.over.get(&key).and_then(|number| self.holds.get_mut(*number)) {
+            held.events.push(event);
+        }
         match record.what {
             What::AcquireCalled => {
-                self.open.insert(key, Open { lock: record.lock, asked: at, granted: None, index });
+                self.open.insert(key, Open { lock: record.lock, asked: at, granted: None, index, events: vec![event] });
             }
             What::Acquired => {
                 if let Some(open) = self.open.get_mut(&key) {
@@ -142,7 +161,8 @@ impl Timeline {
                     self.close(key, at, "converted");
                     let deadline = open.granted.map_or(0, |granted| granted.deadline);
                     let granted = Record { deadline: if record.deadline > 0 { record.deadline } else { deadline }, ..*record };
-                    self.open.insert(key, Open { asked: at, granted: Some(granted), index, ..open });
+                    self.over.remove(&key);
+                    self.open.insert(key, Open { asked: at, granted: Some(granted), index, events: vec![event], ..open });
                 }
             }
             What::Renewed => {
@@ -217,7 +237,9 @@ impl Timeline {
             _ => "shared",
         };
         let deadline = (granted.deadline > 0).then(|| self.since_start(granted.deadline));
-        self.holds.push(Held { lane, row, asked: open.asked, from, to, token: granted.token, mode, deadline, end, records });
+        self.over.insert(key, self.holds.len());
+        let events = open.events;
+        self.holds.push(Held { lane, row, asked: open.asked, from, to, token: granted.token, mode, deadline, end, records, events });
     }
 
     /// Whether one more from then to then is shown, of `all` that are.
@@ -307,6 +329,7 @@ mod tests {
         told(What::AcquireCalled, 6);
         told(What::Acquired, 6);
         told(What::ReleaseCalled, 6);
+        told(What::Released, 6);
         told(What::AcquireCalled, 7);
         writer.finish().unwrap();
         let timeline = Timeline::read(&[&path], Vec::new()).unwrap();
@@ -314,6 +337,8 @@ mod tests {
         assert_eq!(waits, ["timed out", "ended unknown", "failed", "given up", "open"].map(|end| (0, 0, end)));
         assert!(timeline.waits.iter().all(|w| w.from <= w.to && w.to <= timeline.length));
         assert_eq!(timeline.holds.iter().map(|h| h.end).collect::<Vec<_>>(), ["released"]);
+        let events: Vec<_> = timeline.holds[0].events.iter().map(|e| e.what).collect();
+        assert_eq!(events, [What::AcquireCalled, What::Acquired, What::ReleaseCalled, What::Released], "and its last answer");
         assert_eq!((timeline.lanes, timeline.rows), (vec!["client 1".to_owned()], vec!["a".to_owned()]));
     }
     #[test]
