@@ -29,6 +29,8 @@ fn tries_that_meet_are_refused_for_nobody_who_comes_away_with_nothing() {
     holds("line", "two tries meet", Line::<Register>::of(&[&[TRY, TRY], &[LOCK]]).until(1));
     holds("line", "tries meet beside readers", Line::<Register>::of(&[&[TRY, TRY_READ], &[READ]]).until(1));
     holds("line", "three tries, one dropped", Line::<Register>::of(&[&[Plan { fickle: true, ..TRY }, TRY, TRY]]).until(1));
+    holds("line", "two tries meet, and no answer", Line::<Register>::of(&[&[TRY, TRY]]).until(3).silences(1));
+    holds("line", "two tries meet, and no answer twice", Line::<Register>::of(&[&[TRY, TRY]]).until(3).silences(2));
     holds("line", "two tries meet, and one dies", Line::<Register>::of(&[&[TRY, TRY], &[LOCK]]).until(1).deaths(1));
     holds("line", "tries for permits", Line::<Register>::of(&[&[TRY_ONE, TRY_BOTH], &[ONE]]).until(1));
 }

@@ -161,7 +161,12 @@ impl Line {
             Answered::Busy | Answered::Failed if std::mem::take(&mut standing.lent) => ask_again(standing, out),
             Answered::Busy | Answered::Failed => {
                 let (seq, heard_by, shape) = (standing.serves, standing.heard_by, standing.ask.shape);
-                self.standing = None;
+                if standing.asked > 1 {
+                    // It was asked before, and that was not answered: where it comes late it must take nothing (R4).
+                    leave(standing, out);
+                } else {
+                    self.standing = None;
+                }
                 out.extend(seq.map(|seq| Action::Refuse { seq, why: Refusal::Answer }));
                 // Who came later asks anew: what was in the way may have gone before it came.
                 let busy = answer == Answered::Busy;
