@@ -173,7 +173,7 @@ impl Run {
         let background = Background::start().map_err(|e| own(e.to_string()))?;
         let socket = scratch.path().join("resource");
         background.block_on(resource::serve(&socket, log.clone())).map_err(|e| own(format!("{}: {e}", socket.display())))?;
-        let pulse = Pulse::start().map_err(own)?;
+        let pulse = Pulse::start(scratch.path()).map_err(own)?;
         let about = arena.about();
         // What is no lock of ours was promised by nobody to be safe with late writes, or not to be.
         // Where no fault is, nobody is late.

@@ -1,5 +1,8 @@
 //! How late this machine runs a thread that is due: what a bound on time has to forgive, and no more.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +17,9 @@ const EVERY: Duration = Duration::from_millis(10);
 const HOPS: u64 = 3;
 /// What every machine takes to wake a thread.
 const USUAL_NS: u64 = 1_000_000;
+/// Histories lie in mapped files: while the disk is behind, whoever writes into a page that is clean waits for it, all clients at once.
+const PAGES: u64 = 256;
+const PAGE: u64 = 4096;
 
 /// A thread that is due again and again, and writes down when it came late.
 pub(super) struct Pulse {
@@ -42,10 +48,16 @@ impl Late {
 }
 
 impl Pulse {
-    pub(super) fn start() -> Result<Self, String> {
+    /// `dir` is where histories are written: each time a page there is written, too.
+    pub(super) fn start(dir: &Path) -> Result<Self, String> {
+        let path = dir.join("pulse");
+        let file = File::create(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         let late = Arc::new(Mutex::new(Late::default()));
         let (told, mut last) = (late.clone(), Writer::now());
+        let mut pages = (0..PAGES).cycle();
         let beat = move || {
+            // A full disk is noticed by those who need it.
+            let _ = file.write_at(&[1], pages.next().unwrap_or_default() * PAGE);
             let now = Writer::now();
             told.lock().unwrap_or_else(PoisonError::into_inner).beat(last, now);
             last = now;
@@ -76,6 +88,21 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
+
+    #[test]
+    fn it_waits_for_the_disk_that_histories_wait_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let pulse = Pulse::start(dir.path()).unwrap();
+        let written = || std::fs::metadata(dir.path().join("pulse")).unwrap().len();
+        let began = std::time::Instant::now();
+        while written() <= PAGE {
+            assert!(began.elapsed() < Duration::from_secs(20), "each time another page");
+            std::thread::sleep(EVERY);
+        }
+        drop(pulse);
+        let error = Pulse::start(&dir.path().join("nowhere")).err().unwrap();
+        assert!(error.contains("nowhere/pulse"), "{error}");
+    }
 
     #[test]
     fn what_is_late_counts_for_the_time_in_which_it_was() {
