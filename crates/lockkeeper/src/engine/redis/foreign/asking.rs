@@ -106,9 +106,18 @@ impl Asking for Foreign {
     /// Follows a request to its answer; one that has to listen first asks a second time.
     async fn asked(self: Arc<Self>, id: ClaimId, call: Call, started: Started, patience: Duration) -> Attempt {
         let (mut call, mut started) = (call, started);
+        let terms = self.state().claims.get(&id).map(|entry| entry.terms.clone());
         for _ in 0..4 {
             let wanted = || self.state().claims.get(&id).is_some_and(|entry| !entry.leaving);
             let outcome = self.links.main.run(started, &call, patience, wanted).await;
+            if let Some(terms) = &terms
+                && matches!(&outcome, Ok(answered) if !matches!(answered.value, Value::Error(_)))
+                && !wanted()
+            {
+                // Its caller left at the very moment at which it was sent: the server may have heard of that before.
+                let started = self.links.main.start(&[terms.release.by_name()]);
+                self.links.ended(started, &terms.release).await;
+            }
             match self.said(id, &call, outcome) {
                 Said::Granted(grant) => {
                     self.hush(id);
