@@ -31,6 +31,8 @@ fn shows_after(fault: &str) -> f64 {
 pub(super) struct Excuses {
     always: BTreeSet<Class>,
     windows: Vec<Window>,
+    /// Faults that keep somebody from the server, whatever else they do.
+    away: Vec<Window>,
     lease: Duration,
     machine: Late,
     /// Since when the record of somebody is missing.
@@ -65,7 +67,7 @@ impl Excuses {
         if leases {
             always.extend(LATE);
         }
-        Self { always, windows: Vec::new(), lease: recovery, machine, blind_from: None, undisturbed: false }
+        Self { always, windows: Vec::new(), away: Vec::new(), lease: recovery, machine, blind_from: None, undisturbed: false }
     }
 
     /// Where a line keeps the order nobody is overtaken in it; the checker judges no wait in which a fault was under way.
@@ -117,12 +119,17 @@ impl Excuses {
         if !fault.excuses.is_empty() {
             self.windows.push(Window { fault, from: now, to: u64::MAX });
         }
+        if fault.keeps_away() {
+            self.away.push(Window { fault, from: now, to: u64::MAX });
+        }
     }
 
     /// The one that began last did not happen.
     pub(super) fn failed(&mut self, fault: Fault) {
-        if let Some(at) = self.windows.iter().rposition(|w| w.fault == fault && w.to == u64::MAX) {
-            self.windows.remove(at);
+        for windows in [&mut self.windows, &mut self.away] {
+            if let Some(at) = windows.iter().rposition(|w| w.fault == fault && w.to == u64::MAX) {
+                windows.remove(at);
+            }
         }
     }
 
@@ -133,9 +140,10 @@ impl Excuses {
 
     /// It ends.
     pub(super) fn end(&mut self, fault: Fault, now: u64) {
-        let open = self.windows.iter_mut().rev().find(|w| w.fault == fault && w.to == u64::MAX);
-        if let Some(window) = open {
-            window.to = now;
+        for windows in [&mut self.windows, &mut self.away] {
+            if let Some(window) = windows.iter_mut().rev().find(|w| w.fault == fault && w.to == u64::MAX) {
+                window.to = now;
+            }
         }
     }
 
@@ -205,10 +213,17 @@ impl Excuses {
         let numbers = matches!(class, Class::TokenOrder | Class::TokenRepeated | Class::StaleWriteUnfenced);
         let forgot = |w: &Window| w.fault.forgets() && w.from <= moment.at && w.after(self.lease) >= window.from;
         let behind = numbers && window.fault.sets_back() && self.windows.iter().any(forgot);
-        let until = window.after(self.lease + TOLD + if behind { STEP } else { Duration::ZERO });
+        let believed = self.believed(window);
+        let until = believed.saturating_add(ns(self.lease + TOLD + if behind { STEP } else { Duration::ZERO }));
         // Who stood still meanwhile reads only later what was granted to it by the wrong clock, and counts from when the clock was right.
-        let made = if window.fault.sets_back() { window.after(self.lease) } else { window.to };
+        let made = if window.fault.sets_back() { believed.saturating_add(ns(self.lease)) } else { window.to };
         moment.since <= made && moment.at <= until
+    }
+
+    /// Until when somebody may believe in what a wrong clock told: whoever is kept from the server hears the right time only after that.
+    fn believed(&self, window: &Window) -> u64 {
+        let away = self.away.iter().filter(|a| window.fault.sets_back() && a.from <= window.after(self.lease) && a.to >= window.to);
+        away.map(|a| a.to).max().unwrap_or(window.to)
     }
 
     /// An engine of class EFFICIENCY has to show what faults can do to it, each kind that makes it forget in a window of its own: why it was
@@ -336,6 +351,16 @@ mod tests {
         let late = Excuses { machine: Late::told_by(|_, _| SECOND), ..excuses(true, 1, &[(CLOCK, 10, 11)]) };
         assert!(late.expects_wait(11 * SECOND, 15 * SECOND) && !late.expects_wait(11 * SECOND, 16 * SECOND), "where the machine is late");
         assert!(!late.judges_wait(14 * SECOND) && late.judges_wait(15 * SECOND), "the schedule was strong enough all the same");
+    }
+
+    #[test]
+    fn who_is_kept_from_a_server_whose_clock_was_wrong_may_believe_in_that_until_it_is_back() {
+        const HELD: Fault = Fault { name: "hold-replies", hits: Hits::Link, excuses: &[], what: "" };
+        let expected = |faults: &[_], since, at| excuses(true, 1, faults).expects_at(Class::Overlap, pair(since, at));
+        let [alone, away, later] = [&[(CLOCK, 10, 11)][..], &[(CLOCK, 10, 11), (HELD, 11, 13)], &[(CLOCK, 10, 11), (HELD, 13, 15)]];
+        assert!(expected(away, 13, 14) && !expected(away, 15, 15) && !expected(away, 13, 16));
+        assert!(!expected(alone, 13, 14) && !expected(later, 13, 14));
+        assert!(!expected(&[(FLUSH, 10, 11), (HELD, 11, 13)], 13, 14), "what was forgotten is no clock's doing");
     }
 
     #[test]
