@@ -48,7 +48,15 @@ impl Entry {
     fn act(self: &Arc<Self>, locked: &mut Locked<'_>, now: Ticks, action: Action) -> Option<Event> {
         match action {
             Action::Attempt(ask) => self.attempt(locked, now, &ask),
-            Action::Withdraw(claim) => self.withdraw(claim),
+            Action::Withdraw(claim) => {
+                let state = locked.state.as_deref_mut()?;
+                if let Some(under_way) = state.releasing.get_mut(claim) {
+                    // An answer from before it was granted: its place is left behind the release, as in `release`.
+                    under_way.echoed = true;
+                    return None;
+                }
+                self.withdraw(claim)
+            }
             Action::Release { hold, again, over } => self.release(locked, now, hold, again, over),
             Action::Convert { hold, id, to, give_up, shape } => self.convert(locked, now, hold, id, to, give_up, shape),
             Action::Offer { seq, hold, token } => {

@@ -111,7 +111,14 @@ async fn r4_a_repeated_release_that_finds_nothing_is_no_illegal_one() {
 }
 
 #[tokio::test]
-async fn r4_a_grant_that_is_answered_once_more_while_its_hold_is_given_back_says_nothing_of_how_that_ended() {
+async fn r4_what_is_answered_once_more_while_a_hold_is_given_back_says_nothing_of_how_that_ended() {
+    // The grant, or the place that it had before.
+    for once_more in [granted(), Attempt::InLine(Place::default())] {
+        answered_once_more(once_more).await;
+    }
+}
+
+async fn answered_once_more(once_more: Attempt) {
     let (locks, stub, clock, words) = told(Stub { slow: true, slow_rechecks: true, ..Stub::default() }).await;
     of(&stub.attempts).push_back(Attempt::InLine(Place::default()));
     let mut waiting = Box::pin(locks.mutex("name").lock().into_future());
@@ -126,11 +133,11 @@ async fn r4_a_grant_that_is_answered_once_more_while_its_hold_is_given_back_says
 
     // The re-check found the grant that is being given back. It may have been made anew, so it is given back once more, for nobody; and
     // behind the first release, so that it cannot take from that what it would have freed.
-    of(&stub.rechecking).remove(0).send(vec![granted()]).unwrap();
+    of(&stub.rechecking).remove(0).send(vec![once_more]).unwrap();
     let entry = locks.keeper.all_entries().remove(0);
     let echoed = || entry.lock().state.as_deref_mut().is_some_and(|state| state.releasing.values().any(|under_way| under_way.echoed));
     until("the re-check is understood", echoed).await;
-    assert_eq!(of(&stub.releasing).len(), 1, "one at a time");
+    assert_eq!((of(&stub.releasing).len(), of(&stub.withdrawn).len()), (1, 0), "one at a time");
     of(&stub.releasing).remove(0).1.send(End::Freed).unwrap();
     assert!(soon("it is released", released).await.unwrap().is_clean());
     until("it is given back once more", || of(&stub.releasing).len() == 1).await;
