@@ -16,6 +16,7 @@ mod crew;
 mod excuse;
 mod exec;
 mod fault;
+mod groundless;
 mod harm;
 mod links;
 mod liveness;
@@ -124,11 +125,11 @@ pub fn list_clients(out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// What the checker of histories does not judge: `liveness`, a lock that nobody gets, `starvation`, a lock that one who waits never
-/// gets, `cost`, requests for it that cost the server the more, the more wait, and `crash`, a client that ended by itself, or did not end
-/// when it was told to.
+/// gets, `groundless-loss`, a hold that is lost though nothing happened to it, `cost`, requests for it that cost the server the more, the more
+/// wait, and `crash`, a client that ended by itself, or did not end when it was told to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conviction {
-    /// One of the four words.
+    /// One of the five words.
     pub class: &'static str,
     /// Of which lock; empty for all.
     pub name: String,

@@ -12,6 +12,7 @@ use super::chances::Chances;
 use super::cost::{COST, Cost};
 use super::crew::CRASH;
 use super::excuse::Excuses;
+use super::groundless::GROUNDLESS;
 use super::liveness::LIVENESS;
 use super::picture::Told;
 use super::starvation::STARVATION;
@@ -113,7 +114,7 @@ impl Verdict {
             violations.extend(bad);
             expected.extend(fine);
         }
-        for class in [LIVENESS, STARVATION, COST, CRASH] {
+        for class in [LIVENESS, STARVATION, GROUNDLESS, COST, CRASH] {
             for (all, fine) in [(&mut expected, true), (&mut violations, false)] {
                 let found = of.convictions.iter().filter(|c| c.class == class && excuses.expects_conviction(c) == fine);
                 let count = found.clone().count() as u64;
@@ -383,7 +384,7 @@ mod tests {
 
     #[test]
     fn a_conviction_counts_also_where_nothing_was_ever_held() {
-        for class in [LIVENESS, STARVATION, COST, CRASH] {
+        for class in [LIVENESS, STARVATION, GROUNDLESS, COST, CRASH] {
             let found = Conviction { class, name: String::new(), at: 1, until: 1, sentence: "it is wrong".to_owned() };
             let convicted = verdict(vec![found]);
             let mut text = Vec::new();

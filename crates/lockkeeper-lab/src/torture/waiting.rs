@@ -1,11 +1,13 @@
-//! Those who wait, judged from the histories of a run in one reading: that somebody gets the lock, and that everybody does.
+//! Those who wait and those who hold, judged from the histories of a run in one reading: that somebody gets the lock, that everybody does, and
+//! that nobody loses it for nothing.
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::Conviction;
 use super::chances::Tally;
+use super::groundless::Groundless;
 use super::liveness::Liveness;
 use super::pulse::Pulse;
 use super::starvation::{Fair, Starvation};
@@ -18,6 +20,18 @@ pub(super) struct Waited {
     pub(super) convictions: Vec<Conviction>,
     /// How many that asked later got it before somebody who waited, at most.
     pub(super) passed_most: u64,
+}
+
+/// What a time of day that is only kept in time is moved by, at most, while a torture lasts.
+const STEP_MIN_NS: i128 = 50_000_000;
+
+/// Whether the time of day went wrong since the first history was begun.
+fn stepped(merge: &Merge) -> bool {
+    let wall = |wall: u128, clock: u64| i128::try_from(wall).unwrap_or(i128::MAX) - i128::from(clock);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let clocks = merge.sources().map(|source| source.header.clocks);
+    let apart: Vec<i128> = clocks.map(|[clock, _, then]| wall(then.into(), clock)).chain([wall(now, Writer::now())]).collect();
+    apart.iter().max().zip(apart.iter().min()).is_some_and(|(most, least)| most - least > STEP_MIN_NS)
 }
 
 /// Judges the histories in a directory; `recovery` is T, `pulse` knows when processors were short. `tally` counts beside.
@@ -34,6 +48,7 @@ pub(super) fn judge(recovery: Duration, fair: Fair, pulse: &Pulse, dir: &Path, t
     }
     let running = merge.sources().any(|s| s.header.role == Role::Nemesis && s.header.state == State::Open);
     let (mut somebody, mut everybody) = (Liveness::new(recovery, pulse), Starvation::new(recovery, fair, pulse));
+    let mut holders = Groundless::new(recovery, pulse, stepped(&merge));
     let mut names: HashMap<LockId, String> = HashMap::new();
     let mut last = 0;
     while let Some(item) = merge.next()? {
@@ -49,6 +64,7 @@ pub(super) fn judge(recovery: Duration, fair: Fair, pulse: &Pulse, dir: &Path, t
                 for file in of_number {
                     somebody.dies(*file, record.at);
                     everybody.dies(*file);
+                    holders.dies(*file);
                 }
                 continue;
             }
@@ -57,12 +73,15 @@ pub(super) fn judge(recovery: Duration, fair: Fair, pulse: &Pulse, dir: &Path, t
             _ => everybody.event(file, &record),
         }
         somebody.event(file, &record);
+        holders.event(file, &record);
         last = record.at;
     }
     // Where nobody writes any more nobody gets it either: histories that are still being written end now.
     let mut convictions = somebody.finish(if running { last.max(Writer::now()) } else { last });
     let name = |lock| names.get(&lock).cloned().unwrap_or_default();
-    let (starved, passed_most) = everybody.finish(name, |file| clients.get(&file).cloned().unwrap_or_default());
+    let client = |file| clients.get(&file).cloned().unwrap_or_default();
+    let (starved, passed_most) = everybody.finish(name, client);
     convictions.extend(starved);
+    convictions.extend(holders.finish(name, client));
     Ok(Waited { convictions, passed_most })
 }
