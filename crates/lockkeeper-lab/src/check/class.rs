@@ -65,6 +65,7 @@ classes! {
     PermitsExceeded "permits-exceeded" Broken "More permits of a semaphore held at one moment than its limit.";
     TokenOrder "token-order" Broken "A fencing token smaller than one of an earlier hold.";
     TokenRepeated "token-repeated" Broken "A fencing token that an earlier hold had already, or one beside it that excludes it.";
+    TokenMissing "token-missing" Broken "A hold without a fencing token, of an engine that gives one to each.";
     ReentryToken "reentry-token" Broken "A re-entrant acquisition with another token than the hold it entered.";
     ReentryAfterLoss "reentry-after-loss" Broken "A re-entrant acquisition of a hold that had been lost.";
     WrongBusy "wrong-busy" Broken "A try was refused while nobody held the lock or waited for it.";

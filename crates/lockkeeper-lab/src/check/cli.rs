@@ -20,6 +20,7 @@ All files of one run belong together: one of every process, and those of the nem
   --recovery D    the time within which a lock passes on after its holder died (such as 31s); without it that is only measured
   --skew D        how far any machine's clock may be from the true time, for histories from several machines
   --linger D      how long a claim that gave up or died may stay in the engine (default 20s)
+  --fenced        every hold but those of permits has a fencing token: one that has none is a violation
   --allow CLASS   count this class, but call the history clean all the same; may be given several times
   --details N     describe at most N violations of each class (default 20)
   --classes       list the classes and end
@@ -84,6 +85,7 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, String> {
                 let word = value()?;
                 options.details = word.parse().map_err(|_| format!("--details takes a number, not {word:?}"))?;
             }
+            "--fenced" => options.fenced = true,
             "--json" => json = true,
             "--classes" => return Ok(Asked::Classes),
             "-h" | "--help" => return Ok(Asked::Help),
@@ -160,12 +162,12 @@ mod tests {
 
     #[test]
     fn options_reach_the_checker() {
-        let args =
-            ["--recovery=31s", "--skew", "5ms", "--linger", "1s", "--allow", "overlap", "--details", "3", "--json", "a", "-", "--", "--b"];
-        let Ok(Asked::Check { files, options, json }) = parse(args.iter().map(OsString::from)) else { panic!("a check") };
+        let args = "--recovery=31s --skew 5ms --linger 1s --allow overlap --details 3 --fenced --json a - -- --b".split(' ');
+        let Ok(Asked::Check { files, options, json }) = parse(args.map(OsString::from)) else { panic!("a check") };
         assert_eq!(files, ["a", "-", "--b"].map(PathBuf::from));
         assert_eq!((options.recovery, options.skew), (Some(Duration::from_secs(31)), Duration::from_millis(5)));
         assert_eq!((options.linger, options.details, json), (Duration::from_secs(1), 3, true));
+        assert!(options.fenced && !Options::default().fenced);
         assert_eq!(options.allow.into_iter().collect::<Vec<_>>(), [Class::Overlap]);
     }
 

@@ -78,7 +78,8 @@ impl Checker {
             claim.deadline = record.deadline;
             claim.confirm(lease);
         }
-        if was_active && claim.deadline > at.time {
+        lock.judge_token_given(no, &mut world);
+        if was_active && world.claims[no].deadline > at.time {
             lock.occupancy.enter(no, at.time, world.claims);
         }
     }

@@ -74,6 +74,7 @@ impl Checker {
             lock.granted_alone(at.time, &world, linger);
         }
         Self::in_turn(lock, no, at.time, &mut world);
+        lock.judge_token_given(no, &mut world);
         let mut wrong = Vec::new();
         lock.presence.granted(no, lock.limit.least(), at.time, world.claims, &mut |busy| wrong.push(busy));
         lock.wrong_busy(wrong, &mut world);

@@ -11,7 +11,7 @@ use super::occupancy::Occupancy;
 use super::recovery::{Bench, Faults, Owed};
 use super::report::Moment;
 use super::resource::Register;
-use super::tokens::{BadToken, Mark, Tokens};
+use super::tokens::{BadToken, Mark, Tokens, is_missing};
 use crate::history::{HoldMode, LockId};
 
 /// What the rules work on.
@@ -198,6 +198,18 @@ impl Lock {
             let (lock, at) = (book.lock(self.id), book.time(claim.granted.time));
             let (name, weight, who) = (book.client(claim.client), claim.weight, who.join(", "));
             format!("{name} got {weight} of {lock} at {at}, which made {held} of {limit} permits, while {who}")
+        });
+    }
+
+    /// Judges whether a hold that begins has a token, where each has one.
+    pub fn judge_token_given(&self, no: ClaimNo, world: &mut World) {
+        if !world.book.options.fenced || !is_missing(&world.claims[no]) {
+            return;
+        }
+        let claim = &world.claims[no];
+        world.book.convict(Class::TokenMissing, self.id, claim.granted.time, &[(claim.client, claim.granted)], |book| {
+            let (name, lock, at) = (book.client(claim.client), book.lock(self.id), book.time(claim.granted.time));
+            format!("{name} got {lock} {} at {at} without a fencing token", claim.mode.as_str())
         });
     }
 

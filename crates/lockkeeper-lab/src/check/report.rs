@@ -30,12 +30,14 @@ pub struct Options {
     /// How long a lease lasts at most, from the request that got or renewed it; zero where none is known. It says since when the engine
     /// may have forgotten a hold ([`Moment::since`]).
     pub lease: Duration,
+    /// Whether the engine gives every hold but those of permits a fencing token: then one that has none is a violation.
+    pub fenced: bool,
     /// How many violations of each class are described; all are counted.
     pub details: usize,
 }
 
 impl Default for Options {
-    /// Nothing promised, nothing allowed; 100 ms of slack, 20 s of lingering and withdrawing, no skew, 20 descriptions a class.
+    /// Nothing promised, no tokens either, nothing allowed; 100 ms of slack, 20 s of lingering and withdrawing, no skew, 20 descriptions a class.
     fn default() -> Self {
         Self {
             recovery: None,
@@ -46,6 +48,7 @@ impl Default for Options {
             skew: Duration::ZERO,
             allow: BTreeSet::new(),
             lease: Duration::ZERO,
+            fenced: false,
             details: 20,
         }
     }

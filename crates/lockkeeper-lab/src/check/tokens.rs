@@ -24,6 +24,11 @@ pub(super) enum BadToken {
     Lost(Mark),
 }
 
+/// Whether a hold has none, in a mode in which every hold has one where tokens are given (R7).
+pub(super) fn is_missing(claim: &Claim) -> bool {
+    claim.token == 0 && matches!(claim.mode, HoldMode::Exclusive | HoldMode::Shared | HoldMode::Upgradable)
+}
+
 /// The tokens of one lock.
 #[derive(Default)]
 pub(super) struct Tokens {

@@ -268,7 +268,7 @@ impl Run {
 
     /// What the histories say, as far as they are written.
     fn findings(&self) -> Result<Findings, check::CheckError> {
-        let recovery = self.stage.arena.about().recovery;
+        let (recovery, ours) = (self.stage.arena.about().recovery, self.options.client == Subject::Shipped);
         let longest = self.harm.longest();
         let options = check::Options {
             recovery: Some(recovery),
@@ -278,6 +278,8 @@ impl Run {
             withdraw: longest + WITHDRAW,
             allow: self.harm.excuses().always(),
             lease: recovery,
+            // Which tokens a lock has that is not ours nobody said.
+            fenced: ours && self.stage.arena.about().fenced,
             details: DETAILS,
             ..check::Options::default()
         };
@@ -287,7 +289,7 @@ impl Run {
         let mut waited = waiting::judge(recovery, self.fair(), &self.pulse, dir, &mut tally)?;
         // What other faults cost is not known.
         let alone = self.harm.happened().keys().all(|fault| *fault == CROWD);
-        let cost = if alone { self.stage.spans().judge(self.options.client == Subject::Shipped, dir)? } else { None };
+        let cost = if alone { self.stage.spans().judge(ours, dir)? } else { None };
         waited.convictions.extend(cost.and_then(|cost| cost.conviction()));
         waited.convictions.extend_from_slice(self.stage.crashes());
         // What a busy machine is forgiven is not asked here: it makes a run no weaker than the schedule was.

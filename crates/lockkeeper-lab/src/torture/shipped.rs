@@ -279,7 +279,13 @@ impl Worker {
             // What is lost is not entered again, and the next turn under this owner is none inside of this one.
             Err(_) => return self.note(&inner, What::AcquireFailed, |r| r),
         };
-        let (token, until) = (token(&guard), deadline(|| guard.remaining()));
+        let token = match guard.token() {
+            Ok(token) => token.get(),
+            // It was lost since: nobody knows which token it had.
+            Err(error) if error.kind() == ErrorKind::Lost => return self.note(&inner, What::Cancelled, |r| r),
+            Err(_) => 0,
+        };
+        let until = deadline(|| guard.remaining());
         self.note(&inner, What::Acquired, |r| owned(r).token(token).deadline(until));
         tokio::task::yield_now().await;
         self.note(&inner, What::ReleaseCalled, |r| r);

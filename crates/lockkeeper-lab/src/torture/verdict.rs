@@ -364,6 +364,7 @@ mod tests {
             recovery: Duration::ZERO,
             fair: false,
             fair_permits: false,
+            fenced: true,
         };
         Outcome {
             about,

@@ -30,6 +30,31 @@ fn tokens_rise_from_hold_to_hold() {
 }
 
 #[test]
+fn where_every_hold_has_a_token_one_without_is_convicted_once() {
+    let judged = |fenced, holds: &[Hold]| story(holds).options(|o| o.fenced = fenced);
+    let none = hold(1, [1, 2_000, 3_000, 4_000]);
+    let (sentence, records) = judged(true, &[none, hold(2, [1, 5_000, 6_000, 7_000]).token(5)]).convicts(Class::TokenMissing);
+    assert_eq!(sentence, "client 1 got stock/1 exclusive at +0.000001 s without a fencing token");
+    assert_eq!(records, [(1, 1)]);
+    judged(false, &[none]).is_clean();
+    for without in [none.shared(), none.upgradable(), none.deadline(9_000), none.flag(Flags::HANDED), hold(1, [1, 5, 5, 6])] {
+        judged(true, &[without]).convicts(Class::TokenMissing);
+        judged(true, &[without.token(5)]).is_clean();
+    }
+    judged(true, &[none.permits(1, 3)]).is_clean();
+    // A hold that is entered again has its token, and so has each of its modes.
+    let inner = Hold { client: 1, times: [2_100, 2_200, 2_300, 2_400], ..hold(5, [0; 4]).owner(7) };
+    judged(true, &[none.owner(7).token(5), inner]).convicts(Class::TokenMissing);
+    let to = |what, time, token| event(time, 1, what).with(|r| Record { mode: HoldMode::Shared, ..r.token(token) });
+    let converted = |token| judged(true, &[none.token(5)]).and(&[to(What::ConvertCalled, 2_200, 0), to(What::Converted, 2_300, token)]);
+    converted(6).is_clean();
+    converted(0).convicts(Class::TokenMissing);
+    // Who holds again after its deadline got nothing new.
+    let renewed = [event(2_300, 1, What::RenewCalled), event(2_600, 1, What::Renewed).with(|r| r.deadline(9_000))];
+    judged(true, &[none.deadline(2_500)]).and(&renewed).convicts(Class::TokenMissing);
+}
+
+#[test]
 fn holds_at_once_have_no_order_of_tokens() {
     story(&[hold(1, [1, 2, 9, 10]).shared().token(100), hold(2, [1, 3, 8, 10]).shared().token(90)]).is_clean();
     story(&[hold(1, [1, 2, 9, 10]).token(100), hold(2, [1, 3, 8, 10]).token(90)]).convicts(Class::Overlap);

@@ -72,6 +72,10 @@ fn planted(class: Class, history: &mut History, random: &mut Random) -> Option<(
             history.turns[j].token = history.turns[i].token;
             retoken(&mut history.turns[j]);
         }
+        Class::TokenMissing => {
+            let (i, _) = pick(history, random, |a, _| a.usage != Use::Semaphore)?;
+            history.turns[i].token = 0;
+        }
         Class::ReentryToken => {
             let (i, _) = pick(history, random, |a, _| a.owner != 0)?;
             let claim = history.turns[i].claim;
@@ -236,6 +240,7 @@ fn judged(history: &History, class: Class) -> lockkeeper_lab::check::Report {
     story.watched = matches!(class, Class::SlowRecovery | Class::LateLoss);
     story.options.recovery = Some(std::time::Duration::from_nanos(1_000));
     story.options.recovery_slack = std::time::Duration::ZERO;
+    story.options.fenced = true;
     (story.options.linger, story.options.withdraw) = (std::time::Duration::ZERO, std::time::Duration::ZERO);
     story.judge()
 }

@@ -28,6 +28,8 @@ pub(super) struct About {
     /// Whether a line keeps the order of those who wait for a lock, and for permits.
     pub(super) fair: bool,
     pub(super) fair_permits: bool,
+    /// Whether every hold but those of permits has a fencing token.
+    pub(super) fenced: bool,
 }
 
 impl About {
@@ -37,7 +39,8 @@ impl About {
         let _ = locks.close();
         let leases = about.leases || about.recovery > Duration::ZERO;
         let (fair, fair_permits) = (about.can.fair, about.can.fair_permits);
-        Ok(Self { engine: about.engine, class: about.class, leases, recovery: about.recovery, fair, fair_permits })
+        let (engine, class, recovery, fenced) = (about.engine, about.class, about.recovery, about.fenced);
+        Ok(Self { engine, class, leases, recovery, fair, fair_permits, fenced })
     }
 }
 

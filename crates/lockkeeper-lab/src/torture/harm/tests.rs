@@ -27,7 +27,7 @@ impl Arena for Fake {
     }
     fn about(&self) -> About {
         let class = lockkeeper::Class::Efficiency;
-        About { engine: "fake", class, leases: true, recovery: Duration::from_secs(1), fair: false, fair_permits: false }
+        About { engine: "fake", class, leases: true, recovery: Duration::from_secs(1), fair: false, fair_permits: false, fenced: true }
     }
     fn strike(&mut self, _: &'static str, _: u32) -> Result<(), Failed> {
         let mut script = self.0.borrow_mut();
