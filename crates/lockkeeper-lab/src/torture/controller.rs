@@ -18,7 +18,7 @@ use super::liveness::{LIVENESS, SLACK};
 use super::nemesis::{self, Pace, Planned};
 use super::pulse::Pulse;
 use super::stage::{Size, Stage};
-use super::starvation::Fair;
+use super::starvation::{Fair, Judged};
 use super::storm::Storm;
 use super::timetable::{Step, Timetable};
 use super::verdict::{Outcome, Verdict};
@@ -319,7 +319,7 @@ impl Run {
 
     fn judge(&mut self) -> Result<Verdict, String> {
         let about = self.stage.arena.about();
-        let Findings { report, waited: Waited { mut convictions, passed_most }, chances, cost } = self.findings().map_err(|e| {
+        let Findings { report, waited: Waited { mut convictions, passed_most, judged }, chances, cost } = self.findings().map_err(|e| {
             self.scratch.disable_cleanup(true);
             format!("{e}; histories kept in {}", self.scratch.path().display())
         })?;
@@ -337,7 +337,8 @@ impl Run {
             replay: self.options.replay(self.time, [self.size.clients, self.size.tasks, self.size.names]),
             client: self.options.client.clone(),
             broken: self.broken,
-            weak: self.weakness(&report, &chances, cost.as_ref()),
+            weak: self.weakness(&report, &chances, &judged, cost.as_ref()),
+            waits: judged,
             chances,
             cost,
             faults: self.harm.happened().clone(),
@@ -371,7 +372,7 @@ impl Run {
     }
 
     /// Why nothing could be learnt, if so.
-    fn weakness(&self, report: &check::Report, chances: &Chances, cost: Option<&Cost>) -> Option<String> {
+    fn weakness(&self, report: &check::Report, chances: &Chances, waits: &Judged, cost: Option<&Cost>) -> Option<String> {
         if report.blind_from.is_some() {
             return Some("a history ended early, for want of room; what came after that is not judged".to_owned());
         }
@@ -402,6 +403,9 @@ impl Run {
         // Only our recorder writes down that a lease ended.
         let chances = Chances { stops: if about.leases && shipped { chances.stops } else { 0 }, ..*chances };
         if let Some(why) = chances.missing(Duration::from_nanos(report.span.1.saturating_sub(report.span.0)), about.recovery) {
+            return Some(why);
+        }
+        if let Some(why) = waits.missing() {
             return Some(why);
         }
         // Others' locks have no class of ours to show.

@@ -1,5 +1,6 @@
 //! Everybody gets it: a waiter is not passed over for ever by those who asked after it. Counted in grants, which needs no clock; what
-//! time goes by is looked at only to forgive a machine that did not let the waiter run.
+//! time goes by is looked at only to forgive a machine that did not let the waiter run, and told so that a run in which nobody waited while it
+//! was counted is seen to have said nothing.
 //!
 //! How many may pass it follows from what is promised. A process has one place in the engine's line, which is first come, first served
 //! (R9, R11). Before a waiter, tasks of its own process that came earlier may each need a place of their own, at the end of that line; at
@@ -19,6 +20,9 @@ pub(super) const STARVATION: &str = "starvation";
 const TURNS_MAX: u64 = 64;
 /// After a fault a client comes back after pauses of up to so long, and stands at the end of the line.
 const COMES_BACK: Duration = Duration::from_secs(2);
+/// Who was passed is convicted after [`SLACK`] at the earliest. Where all together waited for so many times that, and were judged for less than
+/// once, the faults were too many.
+const WAITED_ENOUGH: u32 = 20;
 
 /// Whose order is kept by a line, and how many may pass there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,9 +42,35 @@ impl Fair {
         Self { locks, permits, holds: tells.then_some(holds), turns: holds.saturating_mul(TURNS_MAX) }
     }
 
+    /// Whether an order is promised to who waits.
+    fn promises(&self, permits: bool) -> bool {
+        if permits { self.permits } else { self.locks }
+    }
+
     /// The number that a report shows beside [`Passed::shown`].
     pub(super) fn shown(&self) -> Option<u64> {
         self.locks.then(|| self.holds.unwrap_or(self.turns))
+    }
+}
+
+/// For how long somebody waited who was promised an order, all together, and for how much of that those who passed it were counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Judged {
+    pub(super) waited: Duration,
+    pub(super) judged: Duration,
+}
+
+impl Judged {
+    /// Why nobody could be convicted, if so.
+    pub(super) fn missing(&self) -> Option<String> {
+        let Self { waited, judged } = self;
+        let (waited, ms) = (waited.as_secs_f64(), judged.as_millis());
+        let missing = self.waited >= SLACK * WAITED_ENOUGH && *judged < SLACK;
+        missing.then(|| {
+            format!(
+                "of {waited:.1} s in which somebody waited {ms} ms were not disturbed by faults: nobody could be convicted of being passed"
+            )
+        })
     }
 }
 
@@ -78,6 +108,8 @@ struct Asked {
     passed: Passed,
     since: u64,
     convicted: bool,
+    /// Until when it is known for how much of its wait it was judged.
+    told: u64,
 }
 
 #[derive(Default)]
@@ -103,6 +135,8 @@ pub(super) struct Starvation<'a> {
     everybody: Trouble,
     of: HashMap<u32, Trouble>,
     most: u64,
+    waited_ns: u64,
+    judged_ns: u64,
     found: Vec<(LockId, u32, Conviction)>,
 }
 
@@ -117,8 +151,16 @@ impl<'a> Starvation<'a> {
             everybody: Trouble::default(),
             of: HashMap::new(),
             most: 0,
+            waited_ns: 0,
+            judged_ns: 0,
             found: Vec::new(),
         }
+    }
+
+    /// Nothing happens after `at`: for how long who waited was judged.
+    pub(super) fn judged(&mut self, at: u64) -> Judged {
+        self.tell_all(&[], at);
+        Judged { waited: Duration::from_nanos(self.waited_ns), judged: Duration::from_nanos(self.judged_ns) }
     }
 
     /// What was found, told with the names of locks and clients; and by how many somebody was passed at most.
@@ -132,6 +174,7 @@ impl<'a> Starvation<'a> {
 
     /// A fault begins or ends; `hit` are the files of the process that it hits, empty for one that hits everybody.
     pub(super) fn fault(&mut self, begins: bool, hit: &[u32], at: u64) {
+        self.tell_all(hit, at);
         let until = at.saturating_add(self.felt_ns);
         let change = |trouble: &mut Trouble| {
             trouble.open = if begins { trouble.open + 1 } else { trouble.open.saturating_sub(1) };
@@ -146,8 +189,42 @@ impl<'a> Starvation<'a> {
         all.filter(|asked| hit.is_empty() || hit.contains(&asked.file)).for_each(|asked| asked.passed = Passed::default());
     }
 
+    /// Since when who waits in this process is judged; `None` while a fault is under way.
+    fn felt_until(&self, file: u32) -> Option<u64> {
+        let own = self.of.get(&file).copied().unwrap_or_default();
+        (self.everybody.open + own.open == 0).then_some(self.everybody.until.max(own.until))
+    }
+
+    /// What those who wait in these files, or in all, waited until now.
+    fn tell_all(&mut self, files: &[u32], at: u64) {
+        let mut lines = std::mem::take(&mut self.lines);
+        for asked in lines.values_mut().flat_map(|line| line.asked.values_mut()) {
+            if files.is_empty() || files.contains(&asked.file) {
+                self.tell(asked, at);
+            }
+        }
+        self.lines = lines;
+    }
+
+    fn tell(&mut self, asked: &mut Asked, at: u64) {
+        let from = std::mem::replace(&mut asked.told, at);
+        if asked.trying || !self.fair.promises(asked.permits) {
+            return;
+        }
+        self.waited_ns += at.saturating_sub(from);
+        self.judged_ns += self.felt_until(asked.file).map_or(0, |calm| at.saturating_sub(from.max(calm)));
+    }
+
+    /// It waits no longer.
+    fn answered(&mut self, lock: LockId, claim: u64, at: u64) -> Option<Asked> {
+        let mut asked = self.lines.get_mut(&lock)?.asked.remove(&claim)?;
+        self.tell(&mut asked, at);
+        Some(asked)
+    }
+
     /// Whatever a process held or waited for is over.
-    pub(super) fn dies(&mut self, file: u32) {
+    pub(super) fn dies(&mut self, file: u32, at: u64) {
+        self.tell_all(&[file], at);
         self.lines.values_mut().for_each(|line| line.asked.retain(|_, asked| asked.file != file));
     }
 
@@ -164,12 +241,13 @@ impl<'a> Starvation<'a> {
                     passed: Passed::default(),
                     since: record.at,
                     convicted: false,
+                    told: record.at,
                 };
                 line.asked.insert(record.claim, asked);
             }
             What::Acquired => self.granted(record),
             What::Busy | What::TimedOut | What::AcquireFailed | What::AcquireUnknown | What::Cancelled => {
-                _ = line.asked.remove(&record.claim)
+                _ = self.answered(record.lock, record.claim, record.at)
             }
             What::Released | What::ReleasedLost | What::ReleasedNotOwner | What::ReleaseUnknown | What::Lost => {
                 line.owners.remove(&record.claim);
@@ -179,8 +257,8 @@ impl<'a> Starvation<'a> {
     }
 
     fn granted(&mut self, record: &Record) {
+        let Some(got) = self.answered(record.lock, record.claim, record.at) else { return };
         let Some(line) = self.lines.get_mut(&record.lock) else { return };
-        let Some(got) = line.asked.remove(&record.claim) else { return };
         if got.owner != 0 {
             // Who enters its own hold again passes nobody.
             let again = line.owners.values().any(|owner| *owner == got.owner);
@@ -203,7 +281,7 @@ impl<'a> Starvation<'a> {
             waiter.passed.turns += 1;
             waiter.passed.holds += u64::from(!record.flags.has(Flags::HANDED));
             self.most = self.most.max(waiter.passed.shown(&self.fair));
-            let promised = if waiter.permits { self.fair.permits } else { self.fair.locks };
+            let promised = self.fair.promises(waiter.permits);
             let Some(too_many) = waiter.passed.too_many(&self.fair).filter(|_| promised && !waiter.convicted) else { continue };
             let took = record.at.saturating_sub(waiter.since);
             let slack = u64::try_from(SLACK.as_nanos()).unwrap_or(u64::MAX);
@@ -220,205 +298,4 @@ impl<'a> Starvation<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use lockkeeper::Mode;
-
-    use super::*;
-
-    const LOCK: LockId = LockId(7);
-    const MS: u64 = 1_000_000;
-    const FAIR: Fair = Fair { locks: true, permits: true, holds: Some(10), turns: 640 };
-    /// Of the other processes, and of the one that waits.
-    const OTHERS: u32 = 0;
-    const WAITS: u32 = 1;
-    const WAITER: u64 = 1;
-
-    struct Run<'a> {
-        judge: Starvation<'a>,
-        now: u64,
-        claims: u64,
-    }
-
-    impl Run<'_> {
-        fn with(fair: Fair, test: impl FnOnce(&mut Run<'_>)) -> (Vec<Conviction>, u64) {
-            let pulse = Pulse::steady();
-            let judge = Starvation::new(Duration::from_secs(1), fair, &pulse);
-            let mut run = Run { judge, now: 0, claims: WAITER };
-            test(&mut run);
-            run.judge.finish(|_| "torture/0".to_owned(), |file| format!("client {file}"))
-        }
-
-        fn tell(&mut self, file: u32, record: Record) {
-            self.now += MS;
-            self.judge.event(file, &Record { at: self.now, ..record });
-        }
-
-        fn waits(&mut self, mode: Mode) {
-            self.tell(WAITS, Record::about(What::AcquireCalled, LOCK, WAITER).mode(mode));
-        }
-
-        /// So many come, get it, and go, in so many milliseconds each.
-        fn others(&mut self, count: u64, each: u64) {
-            for _ in 0..count {
-                self.claims += 1;
-                self.tell(OTHERS, Record::about(What::AcquireCalled, LOCK, self.claims).mode(Mode::Exclusive));
-                self.now += each.saturating_sub(3) * MS;
-                self.tell(OTHERS, Record::about(What::Acquired, LOCK, self.claims).mode(Mode::Exclusive));
-                self.tell(OTHERS, Record::about(What::Released, LOCK, self.claims));
-            }
-        }
-    }
-
-    #[test]
-    fn one_that_more_pass_than_may_is_convicted_once_and_only_where_a_line_keeps_the_order() {
-        let passed = |count, fair: Fair, mode| {
-            Run::with(fair, |run| {
-                run.waits(mode);
-                run.others(count, 100);
-            })
-        };
-        let (found, most) = passed(10, FAIR, Mode::Exclusive);
-        assert_eq!((found, most), (Vec::new(), 10), "as many as may");
-        let (found, most) = passed(30, FAIR, Mode::Exclusive);
-        assert_eq!((found.len(), most, found[0].class, found[0].name.as_str()), (1, 30, STARVATION, "torture/0"));
-        assert!(found[0].sentence.starts_with("client 1 waited for torture/0 for 1"), "{}", found[0].sentence);
-        assert!(found[0].sentence.ends_with("and 11 holds went to others that asked later; at most 10 may"), "{}", found[0].sentence);
-        let permits = Mode::Permits { count: 1, limit: 3 };
-        for (fair, mode, convicted) in [
-            (Fair { locks: false, ..FAIR }, Mode::Exclusive, 0),
-            (Fair { locks: false, ..FAIR }, permits, 1),
-            (Fair { permits: false, ..FAIR }, permits, 0),
-            (Fair { permits: false, ..FAIR }, Mode::Shared, 1),
-        ] {
-            let (found, most) = passed(30, fair, mode);
-            assert_eq!((found.len(), most), (convicted, 30), "{fair:?} {mode:?}");
-        }
-    }
-
-    #[test]
-    fn who_asked_before_passes_nobody_and_who_gave_up_or_died_is_passed_no_more() {
-        let (found, most) = Run::with(FAIR, |run| {
-            for claim in 100..150 {
-                run.tell(OTHERS, Record::about(What::AcquireCalled, LOCK, claim).mode(Mode::Exclusive));
-            }
-            run.waits(Mode::Exclusive);
-            for claim in 100..150 {
-                run.now += 100 * MS;
-                run.tell(OTHERS, Record::about(What::Acquired, LOCK, claim));
-            }
-        });
-        assert_eq!((found, most), (Vec::new(), 0));
-        for end in [What::TimedOut, What::Cancelled, What::AcquireFailed, What::AcquireUnknown, What::Acquired] {
-            let (found, most) = Run::with(FAIR, |run| {
-                run.waits(Mode::Exclusive);
-                run.others(8, 100);
-                run.tell(WAITS, Record::about(end, LOCK, WAITER));
-                run.others(8, 100);
-            });
-            assert_eq!((found, most), (Vec::new(), 8), "{end:?}");
-        }
-        let (found, most) = Run::with(FAIR, |run| {
-            run.waits(Mode::Exclusive);
-            run.others(8, 100);
-            run.judge.dies(WAITS);
-            run.others(8, 100);
-        });
-        assert_eq!((found, most), (Vec::new(), 8));
-    }
-
-    #[test]
-    fn a_try_waits_for_nobody_and_who_enters_its_own_hold_again_passes_nobody() {
-        let (found, most) = Run::with(FAIR, |run| {
-            run.tell(WAITS, Record::about(What::AcquireCalled, LOCK, WAITER).mode(Mode::Exclusive).flag(Flags::TRY));
-            run.others(30, 100);
-        });
-        assert_eq!((found, most), (Vec::new(), 0));
-        let (found, most) = Run::with(FAIR, |run| {
-            let owned = |what, claim| Record { owner: 5, ..Record::about(what, LOCK, claim) };
-            run.tell(OTHERS, owned(What::AcquireCalled, 50));
-            run.tell(OTHERS, owned(What::Acquired, 50));
-            run.waits(Mode::Exclusive);
-            for claim in 60..90 {
-                run.now += 100 * MS;
-                run.tell(OTHERS, owned(What::AcquireCalled, claim));
-                run.tell(OTHERS, owned(What::Acquired, claim));
-                run.tell(OTHERS, owned(What::Released, claim));
-            }
-            run.tell(OTHERS, owned(What::Released, 50));
-            run.tell(OTHERS, owned(What::AcquireCalled, 95));
-            run.tell(OTHERS, owned(What::Acquired, 95));
-        });
-        assert_eq!((found, most), (Vec::new(), 1), "a new hold of that owner does");
-    }
-
-    #[test]
-    fn nothing_is_counted_while_a_fault_hits_who_waits_and_until_it_is_back_in_line() {
-        for hit in [&[][..], &[WAITS]] {
-            let (found, most) = Run::with(FAIR, |run| {
-                run.waits(Mode::Exclusive);
-                run.others(9, 100);
-                run.judge.fault(true, hit, run.now);
-                run.others(30, 100);
-                run.judge.fault(false, hit, run.now);
-                // A lease of a second, and two until it has connected again.
-                run.others(29, 100);
-                run.now += 100 * MS;
-                run.others(9, 100);
-            });
-            assert_eq!((found, most), (Vec::new(), 9), "{hit:?}");
-        }
-        let (found, _) = Run::with(FAIR, |run| {
-            run.waits(Mode::Exclusive);
-            run.judge.fault(true, &[OTHERS], run.now);
-            run.others(30, 100);
-        });
-        assert_eq!(found.len(), 1, "what hits another client is no reason to pass this one");
-        let (found, _) = Run::with(FAIR, |run| {
-            run.judge.fault(true, &[], run.now);
-            run.judge.fault(true, &[], run.now);
-            run.judge.fault(false, &[], run.now);
-            run.now += 10_000 * MS;
-            run.waits(Mode::Exclusive);
-            run.others(30, 100);
-        });
-        assert!(found.is_empty(), "one of two faults is under way");
-    }
-
-    #[test]
-    fn a_machine_that_did_not_let_it_run_is_forgiven() {
-        let (found, most) = Run::with(FAIR, |run| {
-            run.waits(Mode::Exclusive);
-            // All in a quarter of a second: less than threads may have to wait for a processor.
-            run.others(60, 4);
-        });
-        assert_eq!((found, most), (Vec::new(), 60));
-    }
-
-    #[test]
-    fn turns_that_are_handed_on_count_as_turns_of_a_hold_and_all_do_where_nobody_says_which() {
-        let handed = |count: u64, fair| {
-            Run::with(fair, |run| {
-                run.waits(Mode::Exclusive);
-                for claim in 100..100 + count {
-                    run.tell(OTHERS, Record::about(What::AcquireCalled, LOCK, claim));
-                    run.now += 10 * MS;
-                    run.tell(OTHERS, Record::about(What::Acquired, LOCK, claim).flag(Flags::HANDED));
-                }
-            })
-        };
-        assert_eq!(handed(640, FAIR), (Vec::new(), 0));
-        let (found, _) = handed(641, FAIR);
-        assert!(found[0].sentence.ends_with("641 that asked later got it before; at most 640 may"), "{}", found[0].sentence);
-        let mute = Fair { holds: None, turns: 20, ..FAIR };
-        assert_eq!(handed(30, mute).1, 30);
-        assert_eq!(handed(30, mute).0.len(), 1);
-    }
-
-    #[test]
-    fn a_hold_of_every_process_may_pass_for_every_task_that_may_stand_before() {
-        let told = Fair::among(4, 8, true, [true, false]);
-        assert_eq!(told, Fair { locks: true, permits: false, holds: Some(4 * 8), turns: 4 * 8 * 64 });
-        assert_eq!((told.shown(), Fair::among(4, 8, false, [true; 2]).shown()), (Some(32), Some(2048)));
-        assert_eq!(Fair::among(4, 8, true, [false; 2]).shown(), None);
-    }
-}
+mod tests;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -15,7 +16,7 @@ use super::excuse::Excuses;
 use super::groundless::GROUNDLESS;
 use super::liveness::LIVENESS;
 use super::picture::Told;
-use super::starvation::STARVATION;
+use super::starvation::{Judged, STARVATION};
 use super::{Conviction, Subject};
 use crate::check::{Class, Counts, Report};
 
@@ -34,6 +35,7 @@ struct Object<'a> {
     seed: u64,
     replay: &'a str,
     passed_over: Passed,
+    waits_judged_ms: Option<u64>,
     fully_judged: u64,
     judged_spans: u64,
     leases_ended: u64,
@@ -89,6 +91,8 @@ pub(super) struct Outcome {
     pub(super) convictions: Vec<Conviction>,
     /// How many that asked later got a lock before one who waited, at most, and how many may.
     pub(super) passed: (u64, Option<u64>),
+    /// For how long who waited was judged.
+    pub(super) waits: Judged,
     /// What could have been found.
     pub(super) chances: Chances,
     /// What it costs the server, where that was measured.
@@ -142,6 +146,12 @@ impl Verdict {
         Some((class, seconds(self.of.report.span.0, at), sentence))
     }
 
+    /// For how long who waited in an order that is promised was judged, all together; nothing where none is.
+    fn waits_judged(&self) -> Option<Duration> {
+        let about = &self.of.about;
+        (about.fair || about.fair_permits).then_some(self.of.waits.judged)
+    }
+
     pub(super) fn has_violations(&self) -> bool {
         !self.violations.is_empty()
     }
@@ -189,6 +199,7 @@ impl Verdict {
             seed: self.of.seed,
             replay: &self.of.replay,
             passed_over: Passed { max: self.of.passed.0, promised: self.of.passed.1 },
+            waits_judged_ms: self.waits_judged().map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
             fully_judged: self.of.chances.outside,
             judged_spans: self.of.chances.judged,
             leases_ended: self.of.chances.ended,
@@ -238,7 +249,10 @@ impl Verdict {
         )?;
         let (passed, may) = self.of.passed;
         let may = may.map_or("no order is promised".to_owned(), |may| format!("{may} may"));
-        writeln!(out, "  passed while it waited: nobody by more than {passed} that asked later ({may})")?;
+        let judged = self.waits_judged().map_or(String::new(), |time| {
+            format!("; judged for {:.1} of the {:.1} s that all waited", time.as_secs_f64(), self.of.waits.waited.as_secs_f64())
+        });
+        writeln!(out, "  passed while it waited: nobody by more than {passed} that asked later ({may}){judged}")?;
         if let Some(cost) = &self.of.cost {
             writeln!(out, "  {}", cost.sentence())?;
         }
@@ -292,8 +306,6 @@ fn divide(class: Class, count: u64, report: &Report, excuses: &Excuses) -> (Opti
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::check::{Late, Moment};
 
@@ -336,6 +348,7 @@ mod tests {
             ("left_out", serde_json::json!(["clock-slow: no compiler"])),
             ("kept", serde_json::json!("/somewhere")),
             ("cost", serde_json::json!(null)),
+            ("waits_judged_ms", serde_json::json!(null)),
         ] {
             assert_eq!(line(&convicted).get(key), Some(&value), "{key}");
         }
@@ -346,6 +359,20 @@ mod tests {
         convicted.print(&mut text).unwrap();
         let text = String::from_utf8(text).unwrap() + &convicted.json();
         assert!(text.contains("exec on file") && text.contains("crash × 1 at +2.250 s: it ended") && !text.contains("secret"), "{text}");
+    }
+
+    #[test]
+    fn for_how_long_who_waited_was_judged_is_told_where_an_order_is_promised() {
+        for (fair, fair_permits) in [(true, false), (false, true), (false, false)] {
+            let mut told = of(Vec::new());
+            (told.about.fair, told.about.fair_permits) = (fair, fair_permits);
+            let (told, mut text) = (judged(told), Vec::new());
+            told.print(&mut text).unwrap();
+            let (text, promised) = (String::from_utf8(text).unwrap(), fair || fair_permits);
+            assert_eq!(text.contains("; judged for 1.2 of the 2.5 s that all waited\n"), promised, "{text}");
+            let line: serde_json::Value = serde_json::from_str(&told.json()).unwrap();
+            assert_eq!(line["waits_judged_ms"].as_u64(), promised.then_some(1_250));
+        }
     }
 
     fn verdict(convictions: Vec<Conviction>) -> Verdict {
@@ -377,6 +404,7 @@ mod tests {
             report: Report::default(),
             convictions,
             passed: (0, None),
+            waits: Judged { waited: Duration::from_millis(2_500), judged: Duration::from_millis(1_250) },
             chances: Chances::default(),
             cost: None,
             weak: Some("nothing was held".to_owned()),

@@ -10,7 +10,7 @@ use super::chances::Tally;
 use super::groundless::Groundless;
 use super::liveness::Liveness;
 use super::pulse::Pulse;
-use super::starvation::{Fair, Starvation};
+use super::starvation::{Fair, Judged, Starvation};
 use crate::check::{self, CheckError};
 use crate::history::{Item, LockId, Merge, Role, State, What, Writer};
 
@@ -20,6 +20,8 @@ pub(super) struct Waited {
     pub(super) convictions: Vec<Conviction>,
     /// How many that asked later got it before somebody who waited, at most.
     pub(super) passed_most: u64,
+    /// For how long who waited was judged.
+    pub(super) judged: Judged,
 }
 
 /// What a time of day that is only kept in time is moved by, at most, while a torture lasts.
@@ -63,7 +65,7 @@ pub(super) fn judge(recovery: Duration, fair: Fair, pulse: &Pulse, dir: &Path, t
             What::Kill | What::Exit => {
                 for file in of_number {
                     somebody.dies(*file, record.at);
-                    everybody.dies(*file);
+                    everybody.dies(*file, record.at);
                     holders.dies(*file);
                 }
                 continue;
@@ -80,8 +82,9 @@ pub(super) fn judge(recovery: Duration, fair: Fair, pulse: &Pulse, dir: &Path, t
     let mut convictions = somebody.finish(if running { last.max(Writer::now()) } else { last });
     let name = |lock| names.get(&lock).cloned().unwrap_or_default();
     let client = |file| clients.get(&file).cloned().unwrap_or_default();
+    let judged = everybody.judged(last);
     let (starved, passed_most) = everybody.finish(name, client);
     convictions.extend(starved);
     convictions.extend(holders.finish(name, client));
-    Ok(Waited { convictions, passed_most })
+    Ok(Waited { convictions, passed_most, judged })
 }
