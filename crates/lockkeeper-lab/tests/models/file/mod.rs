@@ -70,6 +70,8 @@ enum Flaw {
     CountsTogether,
     /// Permits are taken without being counted again.
     TakesUncounted,
+    /// Who waits for permits keeps others from counting them meanwhile.
+    SleepsCounting,
     /// What a dead process had stays locked, as with pid files.
     LocksOutliveTheirProcess,
 }
@@ -227,14 +229,17 @@ impl Bytes {
                     || world.path != Some(file)
             }
             Action::Count => self.may_count(world, p),
-            Action::Pick => self.may_pick(world, p),
             Action::Sleep => self.may_wake(world, p),
             _ => true,
         }
     }
 
     fn is_nothing(&self, span: Span) -> bool {
-        self.flaw == Some(Flaw::NoUpgradeByte) && span == Span::UPGRADE
+        match self.flaw {
+            Some(Flaw::NoUpgradeByte) => span == Span::UPGRADE,
+            Some(Flaw::CountsTogether) => span == Span::COUNT,
+            _ => false,
+        }
     }
 
     fn narrowed(&self, span: Span) -> Span {
@@ -261,8 +266,11 @@ impl Bytes {
                 let process = &mut world.processes[usize::from(p)];
                 process.at = At::Over;
                 let locks = &mut world.files[usize::from(process.file)].locks;
-                locks.close(p);
                 locks.close(pool(p));
+                // The file on which permits were counted stays open for the next claim.
+                if self.plans[usize::from(p)].permits == 0 {
+                    locks.close(p);
+                }
             }
             Step::Lowers(p) => self.lower(world, p),
             Step::Dies(p) => {
@@ -348,6 +356,7 @@ impl Bytes {
                     Event::Replaced
                 }
             }
+            Action::Free(Span::COUNT) if run.stands && self.flaw == Some(Flaw::SleepsCounting) => Event::Yes,
             Action::Free(span) => {
                 file.locks.unlock(p, span);
                 Event::Yes
@@ -403,10 +412,9 @@ impl Bytes {
                 run.stands = true;
                 Event::Yes
             }
+            Action::Count if self.is_nothing(Span::COUNT) => Event::Yes,
             Action::Count => {
-                if self.flaw != Some(Flaw::CountsTogether) {
-                    file.locks.try_lock(p, Span::COUNT, Grip::Write);
-                }
+                file.locks.try_lock(p, Span::COUNT, Grip::Write);
                 Event::Yes
             }
             Action::Show | Action::Sleep => Event::Yes,
@@ -431,13 +439,18 @@ impl Bytes {
                     Goal::Permits => Mode::Permits { count: self.plans[usize::from(p)].permits.into(), limit: LIMIT.into() },
                     _ => Mode::Exclusive,
                 };
+                if stands && recipe.goal() == Goal::Permits {
+                    // Who waited for permits closes the file that it waited on; who had some at once keeps it for the next claim.
+                    world.files[usize::from(process.file)].locks.close(p);
+                }
                 world.granted(p, mode, number);
             }
             // The hold that was to be upgraded is void with its file.
             End::Busy | End::Stopped | End::Failed => {
                 process.at = At::Over;
                 world.wrong_busy |= end == End::Busy && recipe.goal() == Goal::Permits && !picking.hindered;
-                for file in &mut world.files {
+                // Who was refused keeps the file for its next claim, with nothing locked; the others close it.
+                for file in world.files.iter_mut().filter(|_| end != End::Busy) {
                     file.locks.close(p);
                     file.locks.close(pool(p));
                 }

@@ -4,7 +4,7 @@ use lockkeeper::test_util::machines::bytes::{Grip, Span};
 use lockkeeper::test_util::machines::file::Event;
 
 use super::kernel::ByteLocks;
-use super::{At, Bytes, Flaw, World};
+use super::{At, Bytes, Flaw, Step, World};
 
 /// How many permits there are.
 pub const LIMIT: u8 = 2;
@@ -19,9 +19,8 @@ pub fn pool(p: u8) -> u8 {
 /// How far a process is with what the driver does for `Pick`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Picking {
-    done: u8,
     /// What it found free, and takes next.
-    chosen: Vec<u8>,
+    chosen: Option<Vec<u8>>,
     /// Somebody has been in the way of this try.
     pub hindered: bool,
 }
@@ -47,13 +46,7 @@ impl Bytes {
 
     pub(super) fn may_count(&self, world: &World, p: u8) -> bool {
         let file = &world.files[usize::from(world.processes[usize::from(p)].file)];
-        self.flaw == Some(Flaw::CountsTogether) || file.locks.may_lock(p, Span::COUNT, Grip::Write)
-    }
-
-    /// Who stands in line waits for whoever counts; a first try has the counting already.
-    pub(super) fn may_pick(&self, world: &World, p: u8) -> bool {
-        let At::Acquires(run) = &world.processes[usize::from(p)].at else { return false };
-        run.picking.done > 0 || !run.stands || self.is_replaced(world, p) || self.may_count(world, p)
+        self.is_nothing(Span::COUNT) || file.locks.may_lock(p, Span::COUNT, Grip::Write)
     }
 
     /// What is given back, and a new file, wake whoever sleeps. That a wake-up is lost, and the net under it, is not modelled.
@@ -61,48 +54,46 @@ impl Bytes {
         self.is_replaced(world, p) || self.fit(world, p)
     }
 
-    /// What the driver does for `Pick`, one call at a time; at last what came of it.
+    /// What the driver does for `Pick`: it opens the file for its permits and looks what is out, then it takes some. That nobody else
+    /// counts meanwhile is for the recipe to see to.
     pub(super) fn pick(&self, world: &mut World, p: u8) -> Option<Event> {
         let replaced = self.is_replaced(world, p);
         let process = &mut world.processes[usize::from(p)];
         let locks = &mut world.files[usize::from(process.file)].locks;
         let At::Acquires(run) = &mut process.at else { return None };
-        let waits = run.stands && self.flaw != Some(Flaw::CountsTogether);
-        let picking = &mut run.picking;
-        picking.done += 1;
-        match picking.done {
-            1 if replaced => {
-                picking.done = 0;
+        let Some(chosen) = run.picking.chosen.take() else {
+            if replaced {
                 return Some(Event::Replaced);
             }
-            1 => {
-                if waits {
-                    locks.try_lock(p, Span::COUNT, Grip::Write);
-                }
-                return None;
-            }
-            2 => {
-                let (out, wanted) = (taken(locks, p), usize::from(self.plans[usize::from(p)].permits));
-                let fit = out.len() + wanted <= LIMIT.into() || self.flaw == Some(Flaw::TakesUncounted);
-                let free = (0..LOOKED_AT).filter(|number| !out.contains(number));
-                picking.chosen = if fit { free.take(wanted).collect() } else { Vec::new() };
-                return None;
-            }
-            3 => {
-                // Somebody who does not keep to the count may have had one of them meanwhile.
-                if !picking.chosen.iter().all(|number| locks.try_lock(pool(p), permit(*number), Grip::Write)) {
-                    locks.close(pool(p));
-                    picking.chosen.clear();
-                }
-                if waits {
-                    return None;
-                }
-            }
-            _ => locks.unlock(p, Span::COUNT),
+            let (out, wanted) = (taken(locks, p), usize::from(self.plans[usize::from(p)].permits));
+            let fit = out.len() + wanted <= LIMIT.into() || self.flaw == Some(Flaw::TakesUncounted);
+            let free = (0..LOOKED_AT).filter(|number| !out.contains(number));
+            run.picking.chosen = Some(if fit { free.take(wanted).collect() } else { Vec::new() });
+            return None;
+        };
+        // Somebody who does not keep to the count may have had one of them meanwhile.
+        if chosen.is_empty() || !chosen.iter().all(|number| locks.try_lock(pool(p), permit(*number), Grip::Write)) {
+            locks.close(pool(p));
+            return Some(Event::No);
         }
-        picking.done = 0;
-        let picked = !std::mem::take(&mut picking.chosen).is_empty();
-        Some(if picked { Event::Yes } else { Event::No })
+        Some(Event::Yes)
+    }
+
+    /// While all who hold permits keep them, whoever counts them comes to the end of that, and the next one may.
+    pub(super) fn counting_ends(&self, world: &World) -> bool {
+        let mut world = world.clone();
+        let mut possible = Vec::new();
+        for turn in 0..300 {
+            possible.clear();
+            self.possible(&world, &mut possible);
+            possible.retain(|step| matches!(step, Step::Does(..)));
+            if possible.is_empty() {
+                return world.files.iter().all(|file| file.locks.may_lock(u8::MAX, Span::COUNT, Grip::Write));
+            }
+            let next = possible.swap_remove(turn % possible.len());
+            self.take_step(&mut world, next);
+        }
+        false
     }
 
     /// Of each try for permits under way: whether too few were free, or others waited, at some time.

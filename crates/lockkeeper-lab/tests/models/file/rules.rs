@@ -11,6 +11,7 @@ pub(super) const EXCLUSION: &str = "holders exclude each other";
 pub(super) const TOKENS: &str = "numbers rise";
 pub(super) const ORDER: &str = "nobody who is not in line overtakes it";
 pub(super) const REFUSED: &str = "a try is refused only while too few permits are free, or others wait";
+pub(super) const COUNTING: &str = "whoever counts permits comes to the end of that, whatever their holders do";
 pub(super) const END: &str = "everybody comes to an end, and nothing is left locked";
 
 impl Model for Bytes {
@@ -63,6 +64,7 @@ impl Model for Bytes {
         ];
         if self.plans.iter().any(|plan| plan.permits > 0) {
             properties.push(Property::always(REFUSED, |_, world: &World| !world.wrong_busy));
+            properties.push(Property::always(COUNTING, |model: &Self, world: &World| model.counting_ends(world)));
             let together = |_: &Self, world: &World| world.holders().len() > 1;
             if self.plans.iter().filter(|plan| plan.permits < LIMIT).count() > 1 {
                 properties.push(Property::sometimes("permits are held together", together));

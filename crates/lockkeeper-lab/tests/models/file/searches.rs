@@ -1,6 +1,6 @@
 //! What is searched: every rule, and every known flaw.
 
-use super::rules::{END, EXCLUSION, ORDER, REFUSED, TOKENS};
+use super::rules::{COUNTING, END, EXCLUSION, ORDER, REFUSED, TOKENS};
 use super::{ALL_PERMITS, Bytes, Flaw, GOES_DOWN, LEAVES, LEAVES_ONE, ONE, READ, READS_ON, TRIES, TRIES_ALL, TRIES_ONE, UPGRADES, WRITE};
 use crate::explore::{convicts, holds};
 
@@ -42,6 +42,7 @@ fn every_known_flaw_of_a_file_lock_is_found() {
     convicts("file", "the number is worked out too early", TOKENS, Bytes::of(&[WRITE, WRITE]).flaw(Flaw::NumberTooEarly));
     convicts("file", "permits are counted together", REFUSED, Bytes::of(&[TRIES_ONE, TRIES_ONE]).flaw(Flaw::CountsTogether));
     convicts("file", "permits are not counted", EXCLUSION, Bytes::of(&[TRIES_ONE, TRIES_ALL]).flaw(Flaw::TakesUncounted));
+    convicts("file", "who waits keeps the counting", COUNTING, Bytes::of(&[ALL_PERMITS, ONE]).flaw(Flaw::SleepsCounting));
     let outlives = Bytes::of(&[TRIES_ONE, ONE]).deaths(1).flaw(Flaw::LocksOutliveTheirProcess);
     convicts("file", "who dies while it counts keeps the counting", END, outlives);
     convicts("file", "locks outlive their process", END, Bytes::of(&[WRITE, WRITE]).deaths(1).flaw(Flaw::LocksOutliveTheirProcess));
