@@ -44,6 +44,7 @@ const WRITE: Plan = lock(Goal::Exclusive);
 const READ: Plan = lock(Goal::Shared);
 const MAY_WRITE: Plan = lock(Goal::Upgradable);
 const UPGRADES: Plan = Plan { then: Some(Then::Upgrade), ..MAY_WRITE };
+const READS_ONLY: Plan = Plan { then: Some(Then::Downgrade(Mode::Shared)), ..MAY_WRITE };
 const GOES_DOWN: Plan = Plan { then: Some(Then::Downgrade(Mode::Upgradable)), ..WRITE };
 const READS_ON: Plan = Plan { then: Some(Then::Downgrade(Mode::Shared)), ..WRITE };
 const TRIES: Plan = Plan { join: false, ..WRITE };
@@ -66,6 +67,8 @@ enum Flaw {
     UpgradeLetsGo,
     /// The number is worked out before the lock is there.
     NumberTooEarly,
+    /// A downgrade takes one more number, also where nobody left one free for it.
+    OneMoreDownwards,
     /// Permits are counted and taken by several at once.
     CountsTogether,
     /// Permits are taken without being counted again.
@@ -305,7 +308,9 @@ impl Bytes {
                 At::Upgrades(world.run(p, Recipe::new(Goal::Upgrade, true)))
             }
             Some(Then::Downgrade(to)) => {
-                let number = world.files[usize::from(file)].last.max(number) + 1;
+                // An exclusive one leaves a number free behind it, for all who share; an upgradable one has that already.
+                let one_more = mode == Mode::Exclusive || self.flaw == Some(Flaw::OneMoreDownwards);
+                let number = (number + u64::from(one_more)).max(world.files[usize::from(file)].last + 1);
                 At::Lowers { to, number, done: 0 }
             }
             None => At::Holds { mode, number, converted: true },

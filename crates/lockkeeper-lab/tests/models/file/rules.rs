@@ -73,6 +73,11 @@ impl Model for Bytes {
         if self.plans.len() > 1 && self.plans.iter().any(|plan| plan.join) {
             properties.push(Property::sometimes("somebody stands in line", |_, world: &World| world.processes.iter().any(|p| p.in_line)));
         }
+        if self.plans.iter().any(|plan| matches!(plan.then, Some(Then::Downgrade(_)))) {
+            properties.push(Property::sometimes("somebody goes down", |_, world: &World| {
+                world.processes.iter().any(|p| matches!(p.at, At::Holds { mode: Mode::Shared | Mode::Upgradable, converted: true, .. }))
+            }));
+        }
         if self.plans.iter().any(|plan| plan.then == Some(Then::Upgrade)) {
             properties.push(Property::sometimes("somebody upgrades", |_, world: &World| {
                 world.processes.iter().any(|p| matches!(p.at, At::Holds { mode: Mode::Exclusive, converted: true, .. }))

@@ -1,7 +1,9 @@
 //! What is searched: every rule, and every known flaw.
 
 use super::rules::{COUNTING, END, EXCLUSION, ORDER, REFUSED, TOKENS};
-use super::{ALL_PERMITS, Bytes, Flaw, GOES_DOWN, LEAVES, LEAVES_ONE, ONE, READ, READS_ON, TRIES, TRIES_ALL, TRIES_ONE, UPGRADES, WRITE};
+use super::{
+    ALL_PERMITS, Bytes, Flaw, GOES_DOWN, LEAVES, LEAVES_ONE, ONE, READ, READS_ON, READS_ONLY, TRIES, TRIES_ALL, TRIES_ONE, UPGRADES, WRITE,
+};
 use crate::explore::{convicts, holds};
 
 #[test]
@@ -13,6 +15,8 @@ fn the_byte_plan_keeps_every_rule() {
     holds("file", "two upgrades", Bytes::of(&[UPGRADES, UPGRADES]).deaths(1));
     holds("file", "downgrade beside a writer", Bytes::of(&[GOES_DOWN, WRITE]).deaths(1));
     holds("file", "downgrade beside an upgrade", Bytes::of(&[READS_ON, UPGRADES]).deaths(1));
+    holds("file", "no upgrade after all, before a writer", Bytes::of(&[READS_ONLY, WRITE]).deaths(1));
+    holds("file", "no upgrade after all, before another", Bytes::of(&[READS_ONLY, UPGRADES]).deaths(1));
     holds("file", "a caller leaves", Bytes::of(&[LEAVES, WRITE]).deaths(1));
     holds("file", "the file is collected", Bytes::of(&[WRITE, READ]).collects());
     holds("file", "the file is removed by force", Bytes::of(&[WRITE, UPGRADES]).removed());
@@ -40,6 +44,8 @@ fn every_known_flaw_of_a_file_lock_is_found() {
     convicts("file", "no upgrade byte", EXCLUSION, Bytes::of(&[UPGRADES, UPGRADES]).flaw(Flaw::NoUpgradeByte));
     convicts("file", "an upgrade lets go first", EXCLUSION, Bytes::of(&[UPGRADES, WRITE]).flaw(Flaw::UpgradeLetsGo));
     convicts("file", "the number is worked out too early", TOKENS, Bytes::of(&[WRITE, WRITE]).flaw(Flaw::NumberTooEarly));
+    let reads_only = Bytes::of(&[READS_ONLY, WRITE]).flaw(Flaw::OneMoreDownwards);
+    convicts("file", "a downgrade takes the next writer's number", TOKENS, reads_only);
     convicts("file", "permits are counted together", REFUSED, Bytes::of(&[TRIES_ONE, TRIES_ONE]).flaw(Flaw::CountsTogether));
     convicts("file", "permits are not counted", EXCLUSION, Bytes::of(&[TRIES_ONE, TRIES_ALL]).flaw(Flaw::TakesUncounted));
     convicts("file", "who waits keeps the counting", COUNTING, Bytes::of(&[ALL_PERMITS, ONE]).flaw(Flaw::SleepsCounting));
