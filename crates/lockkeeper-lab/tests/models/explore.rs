@@ -1,7 +1,9 @@
 //! Searches a model to its end, and prints how large it was.
 
+use std::collections::HashSet;
 use std::fmt::Debug;
-use std::hash::Hash;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use stateright::{Checker, HasDiscoveries, Model};
@@ -45,6 +47,43 @@ where
         }
     }
     Found { broken, never, states: checker.unique_state_count(), depth: checker.max_depth(), took: start.elapsed() }
+}
+
+/// States from which everybody is known to come to an end. The way there from a state is always the same, so a way that meets one of them
+/// is followed no further, and mostly is one step long.
+#[derive(Default)]
+pub struct Ends(Mutex<HashSet<u64>>);
+
+/// One way to the end.
+pub struct Way<'a> {
+    ends: &'a Ends,
+    met: Vec<u64>,
+}
+
+impl Ends {
+    pub fn way(&self) -> Way<'_> {
+        Way { ends: self, met: Vec::new() }
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, HashSet<u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Way<'_> {
+    /// Comes to a state, of which this is all that the way from there depends on; answers whether the rest is known.
+    pub fn meets(&mut self, state: &impl Hash) -> bool {
+        let mut hasher = DefaultHasher::new();
+        state.hash(&mut hasher);
+        let state = hasher.finish();
+        self.met.push(state);
+        self.ends.known().contains(&state)
+    }
+
+    /// It comes to an end, from every state that it met.
+    pub fn ends(self) {
+        self.ends.known().extend(self.met);
+    }
 }
 
 fn threads() -> usize {

@@ -9,6 +9,7 @@ use stateright::{Model, Property};
 use super::process::{Process, Sent, Task};
 use super::register::{Answer, Call, Push, Server, Way};
 use super::{BELIEF, END, LOCK, Line, Message, Plan, Step, TOKENS, World};
+use crate::explore::Ends;
 
 const NAMES: usize = 2;
 
@@ -87,12 +88,13 @@ pub struct All<S> {
     /// So many of the callers have a message for all of them.
     jointly: u8,
     flaw: Option<Careless>,
+    ends: Ends,
 }
 
 impl<S: Server> All<S> {
     pub fn of(callers: u8) -> Self {
         let plans: Vec<&[Plan]> = (0..callers).map(|_| &[LOCK] as &[_]).collect();
-        Self { line: Line::of(&plans).until(1), callers, leave: false, jointly: 0, flaw: None }
+        Self { line: Line::of(&plans).until(1), callers, leave: false, jointly: 0, flaw: None, ends: Ends::default() }
     }
 
     pub fn until(self, until: u64) -> Self {
@@ -305,14 +307,24 @@ impl<S: Server> All<S> {
     /// From here on nothing goes wrong any more, and nobody leaves.
     fn comes_to_an_end(&self, state: &State<S>) -> bool {
         let mut state = state.clone();
+        let mut way = self.ends.way();
         let mut possible = Vec::new();
         for _ in 0..600 {
+            let names = state.names.each_ref().map(World::what_goes_on);
+            if way.meets(&(names, &state.callers, &state.network, state.all_or_nothing)) {
+                way.ends();
+                return true;
+            }
             possible.clear();
             self.possible(&state, &mut possible);
             if !possible.is_empty() {
                 self.make(&mut state, possible.swap_remove(0));
             } else if state.callers.iter().all(|stage| *stage == Stage::Over) && state.names.iter().all(World::is_quiet) {
-                return state.names.iter().all(|world| world.is_clean().is_ok());
+                let clean = state.names.iter().all(|world| world.is_clean().is_ok());
+                if clean {
+                    way.ends();
+                }
+                return clean;
             } else {
                 self.make(&mut state, Move::Tick);
             }

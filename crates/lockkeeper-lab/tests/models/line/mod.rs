@@ -21,6 +21,8 @@ use process::{Process, Sent, Task};
 use register::{Answer, Call, Push, Server};
 pub use rules::{BELIEF, END, EXCLUSION, KNOWN, TOKENS};
 
+use crate::explore::Ends;
+
 /// What a careless lock gets wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
@@ -129,6 +131,7 @@ pub struct Line<S> {
     asleep: bool,
     copies: u8,
     flushes: u8,
+    ends: Ends,
     server: PhantomData<S>,
 }
 
@@ -146,6 +149,7 @@ impl<S: Server> Line<S> {
             asleep: false,
             copies: 0,
             flushes: 0,
+            ends: Ends::default(),
             server: PhantomData,
         }
     }
@@ -335,19 +339,26 @@ impl<S: Server> Line<S> {
             world.wrong_busy |= self.plan(from, task).trying && !world.hindered.contains(&(from, task));
         }
         world.sent(from, sent, pushes);
-        for (p, process) in (0..).zip(world.processes.clone()) {
-            for (t, task) in (0..).zip(&process.tasks) {
-                match task {
-                    Task::Waits(_) => self.hinder(world, p, t),
-                    _ => drop(world.hindered.remove(&(p, t))),
-                }
+        for (p, t) in self.tries() {
+            match world.processes[usize::from(p)].tasks[usize::from(t)] {
+                Task::Waits(_) => self.hinder(world, p, t),
+                _ => drop(world.hindered.remove(&(p, t))),
             }
         }
+    }
+
+    /// The tasks that try.
+    fn tries(&self) -> impl Iterator<Item = (u8, u8)> + '_ {
+        let all = (0..).zip(&self.plans).flat_map(|(p, plans)| (0..).zip(plans).map(move |(t, plan)| (p, t, plan.trying)));
+        all.filter(|(_, _, trying)| *trying).map(|(p, t, _)| (p, t))
     }
 
     /// Notes whether somebody is in the way of this try: has the lock, or waits for it.
     fn hinder(&self, world: &mut World<S>, p: u8, t: u8) {
         let plan = self.plan(p, t);
+        if !plan.trying {
+            return;
+        }
         let excludes = |other: Plan| match (plan.mode, other.mode) {
             // On the server it is told how many are out.
             (Mode::Permits { .. }, Mode::Permits { .. }) => false,
@@ -361,7 +372,7 @@ impl<S: Server> Line<S> {
         };
         let mut tasks = (0..).zip(&world.processes).filter(|(_, process)| process.alive);
         let here = tasks.any(|(q, process)| (0..).zip(&process.tasks).any(|(u, task)| (q, u) != (p, t) && in_the_way((q, u), task)));
-        if plan.trying && (here || world.server.may_refuse(world.now + world.jumped, plan.mode.into())) {
+        if here || world.server.may_refuse(world.now + world.jumped, plan.mode.into()) {
             world.hindered.insert((p, t));
         }
     }

@@ -21,15 +21,20 @@ impl<S: Server> Line<S> {
     fn comes_to_an_end(&self, world: &World<S>) -> Result<(), &'static str> {
         let mut world = world.clone();
         world.asleep = false;
+        let mut way = self.ends.way();
         let mut possible = Vec::new();
         for _ in 0..400 {
+            if way.meets(&world.what_goes_on()) {
+                way.ends();
+                return Ok(());
+            }
             possible.clear();
             self.possible(&world, &mut possible);
             let goes_on = |step: &Step| !matches!(step, Step::Leaves(..) | Step::Wavers(..));
             if let Some(step) = possible.iter().find(|s| goes_on(s)) {
                 self.take_step(&mut world, step.clone());
             } else if world.is_quiet() {
-                return world.is_clean();
+                return world.is_clean().inspect(|()| way.ends());
             } else {
                 self.take_step(&mut world, Step::Tick);
             }

@@ -1,10 +1,18 @@
 //! What processes, network and server are, whatever happens next.
 
+use std::hash::Hash;
+
 use super::process::{Process, Sent, Task};
 use super::register::{Push, Server, Way};
 use super::{Message, World};
 
 impl<S: Server> World<S> {
+    /// What the way from here to the end depends on, where nothing goes wrong any more.
+    pub(super) fn what_goes_on(&self) -> impl Hash + '_ {
+        let tokens = (self.greatest_token, self.tokens_rise);
+        (self.now, self.jumped, self.asleep, &self.processes, &self.server, &self.network, &self.forgotten, tokens)
+    }
+
     pub(super) fn remove(&mut self, message: &Message) {
         let at = self.network.iter().position(|m| m == message).expect("it is under way");
         self.network.remove(at);
