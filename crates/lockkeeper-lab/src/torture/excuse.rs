@@ -10,8 +10,9 @@ use std::time::Duration;
 use lockkeeper::Class as Promise;
 
 use super::Conviction;
-use super::fault::{Fault, LATE, PAUSE_MAX, STEP};
+use super::fault::{Fault, Hits, LATE, PAUSE_MAX, STEP};
 use super::liveness::{LIVENESS, SLACK};
+use super::nemesis::Planned;
 use crate::check::{Class, Late, Moment, Violation};
 
 /// How long after a lease its end may be told of.
@@ -44,11 +45,18 @@ pub(super) struct Excuses {
 /// A fault that something may be due to; `to` is when it ended.
 struct Window {
     fault: Fault,
+    /// Which client's, if it is one of clients.
+    client: u32,
     from: u64,
     to: u64,
 }
 
 impl Window {
+    /// Whether it is this one, under way.
+    fn is(&self, planned: &Planned) -> bool {
+        self.fault == planned.fault && self.client == planned.client && self.to == u64::MAX
+    }
+
     /// So long after its end.
     fn after(&self, time: Duration) -> u64 {
         self.to.saturating_add(ns(time))
@@ -115,19 +123,21 @@ impl Excuses {
     }
 
     /// A fault begins.
-    pub(super) fn begin(&mut self, fault: Fault, now: u64) {
+    pub(super) fn begin(&mut self, planned: &Planned, now: u64) {
+        let &Planned { fault, client, .. } = planned;
+        let window = || Window { fault, client, from: now, to: u64::MAX };
         if !fault.excuses.is_empty() {
-            self.windows.push(Window { fault, from: now, to: u64::MAX });
+            self.windows.push(window());
         }
         if fault.keeps_away() {
-            self.away.push(Window { fault, from: now, to: u64::MAX });
+            self.away.push(window());
         }
     }
 
     /// The one that began last did not happen.
-    pub(super) fn failed(&mut self, fault: Fault) {
+    pub(super) fn failed(&mut self, planned: &Planned) {
         for windows in [&mut self.windows, &mut self.away] {
-            if let Some(at) = windows.iter().rposition(|w| w.fault == fault && w.to == u64::MAX) {
+            if let Some(at) = windows.iter().rposition(|w| w.is(planned)) {
                 windows.remove(at);
             }
         }
@@ -139,9 +149,9 @@ impl Excuses {
     }
 
     /// It ends.
-    pub(super) fn end(&mut self, fault: Fault, now: u64) {
+    pub(super) fn end(&mut self, planned: &Planned, now: u64) {
         for windows in [&mut self.windows, &mut self.away] {
-            if let Some(window) = windows.iter_mut().rev().find(|w| w.fault == fault && w.to == u64::MAX) {
+            if let Some(window) = windows.iter_mut().rev().find(|w| w.is(planned)) {
                 window.to = now;
             }
         }
@@ -196,8 +206,24 @@ impl Excuses {
     /// Until when a fault delays: clients come back late, or what was granted while a clock was ahead is kept for longer once it is
     /// right again. Then T counts.
     fn back(&self, window: &Window) -> u64 {
-        let late = if window.fault.sets_back() { STEP } else { PAUSE_MAX };
-        window.after(late + self.lease + SLACK)
+        let (from, late) = if window.fault.sets_back() { (window.to, STEP) } else { (self.kept_away(window), PAUSE_MAX) };
+        from.saturating_add(ns(late + self.lease + SLACK))
+    }
+
+    /// Until when somebody was kept away who had not come back from it yet: its pauses go on where they were.
+    fn kept_away(&self, window: &Window) -> u64 {
+        let of = |client: u32| {
+            let (mut until, mut further) = (window.to, true);
+            while std::mem::take(&mut further) {
+                for away in self.away.iter().filter(|a| a.client == client || a.fault.hits == Hits::Server) {
+                    if away.to > until && away.from <= until.saturating_add(ns(PAUSE_MAX)) {
+                        (until, further) = (away.to, true);
+                    }
+                }
+            }
+            until
+        };
+        self.away.iter().map(|away| of(away.client)).max().unwrap_or(window.to)
     }
 
     /// Whether it is a documented consequence of this fault.
@@ -250,7 +276,7 @@ impl Excuses {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fault::{AWAY, AWAY_AND_FORGOTTEN, FORGOTTEN, Hits, SET_BACK};
+    use super::super::fault::{AWAY, AWAY_AND_FORGOTTEN, FORGOTTEN, SET_BACK};
     use super::*;
 
     const FLUSH: Fault = Fault { name: "flush", hits: Hits::Server, excuses: FORGOTTEN, what: "" };
@@ -261,11 +287,18 @@ mod tests {
 
     fn excuses(leases: bool, seconds: u64, faults: &[(Fault, u64, u64)]) -> Excuses {
         let mut excuses = Excuses::new(leases, Duration::from_secs(seconds), Late::never());
-        for (fault, from, to) in faults {
-            excuses.begin(*fault, from * SECOND);
-            excuses.end(*fault, to * SECOND);
-        }
+        faults.iter().for_each(|fault| suffer(&mut excuses, 0, fault));
         excuses
+    }
+
+    fn suffer(excuses: &mut Excuses, client: u32, &(fault, from, to): &(Fault, u64, u64)) {
+        let planned = Planned { client, ..of_schedule(fault) };
+        excuses.begin(&planned, from * SECOND);
+        excuses.end(&planned, to * SECOND);
+    }
+
+    fn of_schedule(fault: Fault) -> Planned {
+        Planned { fault, client: 0, from: Duration::ZERO, to: Duration::ZERO }
     }
 
     /// Shown at one moment, in the making since another.
@@ -340,6 +373,29 @@ mod tests {
     }
 
     #[test]
+    fn who_is_kept_away_again_before_it_is_back_comes_back_that_much_later() {
+        const CUT: Fault = Fault { name: "partition-up", hits: Hits::Link, excuses: &[], what: "" };
+        const STOPPED: Fault = Fault { name: "stop-server", hits: Hits::Server, excuses: &[], what: "" };
+        // A server that was away until 11 s, and then two or three times in which somebody was: who, which, from, to.
+        let expected = |then: &[(u32, (Fault, u64, u64))], until| {
+            let mut excuses = excuses(true, 1, &[(KILLED, 10, 11)]);
+            then.iter().for_each(|(client, fault)| suffer(&mut excuses, *client, fault));
+            excuses.expects_wait(11 * SECOND, until * SECOND)
+        };
+        assert!(expected(&[], 14) && !expected(&[], 15));
+        let once = [(0, (CUT, 12, 14))];
+        assert!(expected(&once, 17) && !expected(&once, 18));
+        let twice = [(0, (CUT, 12, 14)), (0, (CUT, 15, 16))];
+        assert!(expected(&twice, 19) && !expected(&twice, 20));
+        let other = [(0, (CUT, 12, 14)), (1, (CUT, 15, 16))];
+        assert!(expected(&other, 17) && !expected(&other, 18), "another client was back long since");
+        let server = [(1, (CUT, 12, 14)), (0, (STOPPED, 15, 16))];
+        assert!(expected(&server, 19) && !expected(&server, 20), "a server is everybody's");
+        let late = [(0, (CUT, 14, 15))];
+        assert!(expected(&late, 14) && !expected(&late, 15), "it was back");
+    }
+
+    #[test]
     fn a_lock_that_nobody_gets_is_expected_while_a_clock_was_wrong_and_what_it_granted_lasts() {
         let of = |fault| {
             let excuses = excuses(true, 1, &[(fault, 10, 11)]);
@@ -404,8 +460,8 @@ mod tests {
     #[test]
     fn a_fault_that_did_not_happen_excuses_nothing_and_a_missing_record_everything_after_it() {
         let mut excuses = excuses(false, 0, &[]);
-        excuses.begin(FLUSH, 10);
-        excuses.failed(FLUSH);
+        excuses.begin(&of_schedule(FLUSH), 10);
+        excuses.failed(&of_schedule(FLUSH));
         assert!(!excuses.expects(&violation(Class::Overlap, 11)));
         excuses.blind_from(20);
         assert!(!excuses.expects(&violation(Class::Overlap, 19)) && excuses.expects(&violation(Class::Overlap, 20)));

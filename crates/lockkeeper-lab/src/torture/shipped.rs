@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockkeeper::{ErrorKind, Guard, Kind, Locks, Mode, Owner, Released, UpgradableGuard, WriteGuard};
 
@@ -22,6 +22,10 @@ const AFTER_THE_END: Duration = Duration::from_secs(3);
 /// One of so many writes is on its way until after its turn, for so long at most.
 const HANGS: u64 = 50;
 const HANGS_FOR: Duration = Duration::from_millis(50);
+
+/// A task stays for longer than a lease once in so many T, on the average. By the clock and not by turns: soon everybody waits for it, and a
+/// fast engine would stand still for most of the time.
+const STAYS_EVERY: u32 = 150;
 
 /// The longest after a loss that its holder writes all the same.
 const LATE_MAX: Duration = Duration::from_secs(5);
@@ -47,6 +51,7 @@ async fn work(orders: Orders, ended: Ended) -> Result<(), Failure> {
             names: orders.names,
             upgrades: locks.describe().can.upgrade,
             recovery: orders.recovery,
+            stays: Instant::now(),
             me: Owner::new(),
             me_number: fresh_claim(),
             ended: ended.clone(),
@@ -97,6 +102,8 @@ struct Worker {
     upgrades: bool,
     /// T: how long a dead holder's lease lasts; zero where there are none.
     recovery: Duration,
+    /// When it stays for longer than a lease the next time.
+    stays: Instant,
     me: Owner,
     me_number: u64,
     ended: Ended,
@@ -155,6 +162,7 @@ struct Turn {
 
 impl Worker {
     async fn run(mut self) {
+        self.draw_stay();
         while !self.ended.is_set() {
             self.one().await;
         }
@@ -257,9 +265,14 @@ impl Worker {
         }
     }
 
+    fn draw_stay(&mut self) {
+        self.stays = Instant::now() + self.random.between(Duration::ZERO, 2 * STAYS_EVERY * self.recovery);
+    }
+
     /// Some stay for longer: a few until their lease was renewed.
     async fn stay(&mut self, turn: &Turn, guard: &Guard) {
-        if !self.recovery.is_zero() && self.random.below(1_500) == 0 {
+        if !self.recovery.is_zero() && Instant::now() >= self.stays {
+            self.draw_stay();
             let time = self.random.between(self.recovery / 2, self.recovery * 2);
             // Whoever learns that it is over goes, as a user would.
             let _ = tokio::time::timeout(time, guard.lost()).await;
