@@ -55,15 +55,18 @@ impl Recipe {
                 Verdict::Tell(Attempt::Granted(Grant { number: number_of(kind, number), lease: Some(lease) }))
             }
             Reply::InLine { ahead, rest, holder, .. } => {
-                if let Some(pushed) = pushed
-                    && let Some(grant) = grant_of(now, id, hold, kind, &pushed)
-                {
+                if let Some(grant) = pushed.as_ref().and_then(|pushed| grant_of(now, id, hold, kind, pushed)) {
                     self.hold(id);
                     return Verdict::Tell(Attempt::Granted(grant));
                 }
                 (asking.phase, asking.stood) = (Phase::InLine, true);
                 let holder = shown(&holder, rest);
-                self.ask_when(now, id, ahead, rest);
+                if pushed.is_some() {
+                    // As of a push that is read so late: a reason to ask, and at once, for it may be ours for a moment yet.
+                    self.ask_later(now, id, Duration::ZERO);
+                } else {
+                    self.ask_when(now, id, ahead, rest);
+                }
                 Verdict::Tell(Attempt::InLine(Standing { ahead: Some(ahead), holder }))
             }
             Reply::Busy { rest, holder, .. } => {

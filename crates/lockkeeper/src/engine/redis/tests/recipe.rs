@@ -127,6 +127,19 @@ fn a_copy_of_a_patient_request_stays_refused_also_when_a_later_one_was_in_a_hurr
 }
 
 #[test]
+fn r10_a_grant_that_overtook_its_answer_and_may_be_over_is_asked_about_at_once() {
+    let (mut recipe, claim) = (recipe(), claim());
+    // Its request left long ago, and so did the one whose answer told the server's time last.
+    recipe.heard(1_000_000, at(0));
+    recipe.ask(at(0), &claim, Line::Join, None);
+    let push = Push::Granted { claim: claim.id.0, number: 7, now_us: 1_000_001, lease: Duration::from_millis(200) };
+    assert!(recipe.pushed(at(500), 2, &push).is_none(), "its answer comes first");
+    let verdict = recipe.answered(at(501), at(0), claim.id, 1, in_line());
+    assert!(matches!(verdict, Verdict::Tell(Attempt::InLine(_))), "whether it is still granted is not known: {verdict:?}");
+    assert_eq!(recipe.due(at(501)), [claim.id], "who could tell is asked, and not when the lease before it ends");
+}
+
+#[test]
 fn a_push_is_forgotten_with_the_connection_that_brought_it() {
     let (mut recipe, claim) = (recipe(), claim());
     recipe.ask(at(0), &claim, Line::Join, None);
