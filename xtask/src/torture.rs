@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
@@ -153,10 +154,11 @@ impl Campaign {
     }
 }
 
-/// Runs a command to its end; its output goes to a file. A signal that is for us is for it as well.
+/// Runs a command to its end; its output goes to a file. A signal that is for us is for it as well, once: what a terminal sends to a whole
+/// group would reach it twice, and the second one says not to wait for a verdict.
 fn finish(command: &mut Command, output: &Path) -> Result<ExitStatus, String> {
     let file = File::create(output).map_err(|error| format!("{}: {error}", output.display()))?;
-    let started = command.stdin(Stdio::null()).stdout(file).spawn();
+    let started = command.stdin(Stdio::null()).stdout(file).process_group(0).spawn();
     let mut child = started.map_err(|error| format!("{}: {error}", show(command)))?;
     let mut told = false;
     loop {
@@ -226,6 +228,12 @@ mod tests {
         assert_eq!(row(&out, "file:auto")[..3], ["1", "1/0/0", "10"]);
         assert_eq!(row(&out, "redis:auto")[..3], ["1", "1/0/0", "10"], "the run that was interrupted counts as far as it came");
         assert!(!out.contains("durable=true"), "nothing is begun after it: {out}");
+    }
+
+    #[test]
+    fn what_a_terminal_sends_reaches_the_run_that_is_under_way_once() {
+        let (ended, _) = campaign(r#"[ "$(cut -d' ' -f5 /proc/$$/stat)" = $$ ] && exit 70; exit 71"#);
+        assert!(ended.as_ref().is_err_and(|said| said.contains("70")), "a group of its own: {ended:?}");
     }
 
     #[test]

@@ -86,6 +86,11 @@ impl Book {
         format!("{} held {how} since {}{until}", self.client(claim.client), self.time(claim.granted.time))
     }
 
+    /// Which process a client is, 0 where that is not known.
+    pub fn process(&self, client: u32) -> u32 {
+        self.report.clients.get(client as usize).map_or(0, |client| client.pid)
+    }
+
     /// Writes a violation down; the sentence is only made when there is room for it.
     pub fn convict(
         &mut self,
@@ -103,8 +108,8 @@ impl Book {
         }
         *self.described.entry(class).or_insert(0) += 1;
         let records = records.iter().map(|(client, at)| RecordRef { client: *client, record: at.record }).collect();
-        let Moment { at, since, late } = moment;
-        let violation = Violation { class, name: self.lock(lock), at, since, late, sentence: sentence(self), records };
+        let Moment { at, since, late, pair } = moment;
+        let violation = Violation { class, name: self.lock(lock), at, since, late, pair, sentence: sentence(self), records };
         self.report.violations.push(violation);
     }
 }

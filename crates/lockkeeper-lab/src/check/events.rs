@@ -323,8 +323,8 @@ impl Checker {
         }
         let (client, deadline, granted) = (claim.client, claim.deadline, claim.granted);
         let late = at.time - deadline;
-        let pid = self.book.report.clients.get(client as usize).map_or(0, |client| client.pid);
-        if self.faults.stood_still(pid.into(), deadline.saturating_sub(apart), at.time.saturating_add(apart)) {
+        let process = self.book.process(client);
+        if self.faults.stood_still(process.into(), deadline.saturating_sub(apart), at.time.saturating_add(apart)) {
             return;
         }
         let counts = &mut self.book.report.counts;

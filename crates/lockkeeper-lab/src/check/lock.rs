@@ -165,7 +165,9 @@ impl Lock {
         let (claim, rival) = (&world.claims[no], &world.claims[rival]);
         let class = if claim.mode == rival.mode { Class::Overlap } else { Class::ReadersWithWriter };
         let records = [(claim.client, claim.granted), (rival.client, rival.granted)];
-        world.book.convict(class, self.id, both(claim, rival.confirmed), &records, |book| {
+        let processes = [claim, rival].map(|claim| world.book.process(claim.client));
+        let when = Moment { pair: Some(processes), ..both(claim, rival.confirmed) };
+        world.book.convict(class, self.id, when, &records, |book| {
             let (lock, at) = (book.lock(self.id), book.time(claim.granted.time));
             format!("{} got {lock} {} at {at} while {}", book.client(claim.client), claim.mode.as_str(), book.hold(rival))
         });

@@ -115,12 +115,14 @@ pub struct Moment {
     pub since: u64,
     /// Whether one who acted on a hold that was over is all that it takes.
     pub late: bool,
+    /// Of two holders that exclude each other: their processes, 0 for one that is not known.
+    pub pair: Option<[u32; 2]>,
 }
 
 impl Moment {
     /// It takes nothing but what happens then.
     pub fn at(at: u64) -> Self {
-        Self { at, since: at, late: false }
+        Self { at, since: at, late: false, pair: None }
     }
 
     /// It began before that.
@@ -148,6 +150,8 @@ pub struct Violation {
     pub since: u64,
     /// As [`Moment::late`].
     pub late: bool,
+    /// As [`Moment::pair`].
+    pub pair: Option<[u32; 2]>,
     /// What happened, in one sentence.
     pub sentence: String,
     /// The records that show it, the convicting one first.
@@ -157,7 +161,7 @@ pub struct Violation {
 impl Violation {
     /// Its moment, and what it takes for an explanation.
     pub fn moment(&self) -> Moment {
-        Moment { at: self.at, since: self.since, late: self.late }
+        Moment { at: self.at, since: self.since, late: self.late, pair: self.pair }
     }
 }
 

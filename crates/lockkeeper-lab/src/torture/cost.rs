@@ -64,11 +64,11 @@ impl Spans {
         self.all.extend((to.calls >= from.calls).then_some(Span { group: self.groups, crowded, from, to }));
     }
 
-    /// Until here, and on from here.
+    /// Until here, and on from here. A server that did not answer just now answers the next time.
     pub(super) fn go_on(&mut self, at: Option<Sample>) {
-        let open = self.open;
-        self.end(at);
-        self.open = open.and_then(|(crowded, _)| at.map(|at| (crowded, at)));
+        let (Some((crowded, _)), Some(at)) = (self.open, at) else { return };
+        self.end(Some(at));
+        self.open = Some((crowded, at));
     }
 
     /// Whether the servers told.
@@ -106,8 +106,9 @@ impl Spans {
             Level::of(all.filter(|(span, _)| span.crowded == crowded && ready.get(&span.group).is_none_or(|ready| span.from.at >= *ready)))
         };
         let (Some(quiet), Some(crowd)) = (level(false), level(true)) else { return Ok(None) };
+        let until = self.all.iter().rfind(|span| span.group == first.group).map_or(first.to.at, |last| last.to.at);
         let grown = quiet.waiting >= WAITING_MIN && crowd.waiting - quiet.waiting >= MORE_MIN;
-        Ok(grown.then_some(Cost { quiet, crowd, since: (first.from.at, first.to.at) }))
+        Ok(grown.then_some(Cost { quiet, crowd, since: (first.from.at, until) }))
     }
 }
 
@@ -260,7 +261,11 @@ mod tests {
             spans.end(Some(Sample { at: Writer::now(), calls }));
         }
         waiters.iter().chain([&worker]).for_each(|writer| _ = writer.finish().unwrap());
-        spans.judge(ours, dir.path()).unwrap()
+        let cost = spans.judge(ours, dir.path()).unwrap();
+        if let (Some(cost), [.., came, last]) = (cost, &spans.all[..]) {
+            assert_eq!(cost.since, (came.from.at, last.to.at), "as long as the crowd was there");
+        }
+        cost
     }
 
     #[test]
@@ -271,6 +276,19 @@ mod tests {
         assert_eq!(levels(measured(false, 100, [2, 6], [3, 4])), Some([(4.0, 3.0), (12.0, 4.0)]));
         assert!(ours.is_some_and(|cost| cost.conviction().is_none()));
         assert!(measured(true, 100, [2, 6], [3, 8]).is_some_and(|cost| cost.conviction().is_some()));
+    }
+
+    #[test]
+    fn one_answer_that_is_missing_makes_a_span_longer_and_ends_nothing() {
+        let sample = |at| Some(Sample { at, calls: 10 * at });
+        let mut spans = Spans::default();
+        spans.go_on(sample(1));
+        assert!(spans.all.is_empty(), "nothing was begun");
+        spans.begin(true, sample(2));
+        [sample(3), None, sample(5)].into_iter().for_each(|at| spans.go_on(at));
+        spans.end(sample(6));
+        let times: Vec<_> = spans.all.iter().map(|span| (span.from.at, span.to.at)).collect();
+        assert_eq!(times, [(2, 3), (3, 5), (5, 6)]);
     }
 
     #[test]

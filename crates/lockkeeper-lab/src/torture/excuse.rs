@@ -10,9 +10,8 @@ use std::time::Duration;
 use lockkeeper::Class as Promise;
 
 use super::Conviction;
-use super::fault::{Fault, Hits, LATE, PAUSE_MAX, STEP};
+use super::fault::{Fault, LATE, PAUSE_MAX, STEP};
 use super::liveness::{LIVENESS, SLACK};
-use super::nemesis::Planned;
 use crate::check::{Class, Late, Moment, Violation};
 
 /// How long after a lease its end may be told of.
@@ -45,16 +44,21 @@ pub(super) struct Excuses {
 /// A fault that something may be due to; `to` is when it ended.
 struct Window {
     fault: Fault,
-    /// Which client's, if it is one of clients.
-    client: u32,
+    /// Which process it hit, 0 for none in particular.
+    target: u64,
     from: u64,
     to: u64,
 }
 
 impl Window {
     /// Whether it is this one, under way.
-    fn is(&self, planned: &Planned) -> bool {
-        self.fault == planned.fault && self.client == planned.client && self.to == u64::MAX
+    fn is(&self, fault: Fault, target: u64) -> bool {
+        self.fault == fault && self.target == target && self.to == u64::MAX
+    }
+
+    /// Whether it hit this process.
+    fn hit(&self, process: u64) -> bool {
+        self.target == 0 || self.target == process
     }
 
     /// So long after its end.
@@ -122,10 +126,9 @@ impl Excuses {
         self.always.clone()
     }
 
-    /// A fault begins.
-    pub(super) fn begin(&mut self, planned: &Planned, now: u64) {
-        let &Planned { fault, client, .. } = planned;
-        let window = || Window { fault, client, from: now, to: u64::MAX };
+    /// A fault begins that hits this process, 0 for none in particular.
+    pub(super) fn begin(&mut self, fault: Fault, target: u64, now: u64) {
+        let window = || Window { fault, target, from: now, to: u64::MAX };
         if !fault.excuses.is_empty() {
             self.windows.push(window());
         }
@@ -135,9 +138,9 @@ impl Excuses {
     }
 
     /// The one that began last did not happen.
-    pub(super) fn failed(&mut self, planned: &Planned) {
+    pub(super) fn failed(&mut self, fault: Fault, target: u64) {
         for windows in [&mut self.windows, &mut self.away] {
-            if let Some(at) = windows.iter().rposition(|w| w.is(planned)) {
+            if let Some(at) = windows.iter().rposition(|w| w.is(fault, target)) {
                 windows.remove(at);
             }
         }
@@ -149,9 +152,9 @@ impl Excuses {
     }
 
     /// It ends.
-    pub(super) fn end(&mut self, planned: &Planned, now: u64) {
+    pub(super) fn end(&mut self, fault: Fault, target: u64, now: u64) {
         for windows in [&mut self.windows, &mut self.away] {
-            if let Some(window) = windows.iter_mut().rev().find(|w| w.is(planned)) {
+            if let Some(window) = windows.iter_mut().rev().find(|w| w.is(fault, target)) {
                 window.to = now;
             }
         }
@@ -212,10 +215,10 @@ impl Excuses {
 
     /// Until when somebody was kept away who had not come back from it yet: its pauses go on where they were.
     fn kept_away(&self, window: &Window) -> u64 {
-        let of = |client: u32| {
+        let of = |process: u64| {
             let (mut until, mut further) = (window.to, true);
             while std::mem::take(&mut further) {
-                for away in self.away.iter().filter(|a| a.client == client || a.fault.hits == Hits::Server) {
+                for away in self.away.iter().filter(|away| away.hit(process)) {
                     if away.to > until && away.from <= until.saturating_add(ns(PAUSE_MAX)) {
                         (until, further) = (away.to, true);
                     }
@@ -223,7 +226,7 @@ impl Excuses {
             }
             until
         };
-        self.away.iter().map(|away| of(away.client)).max().unwrap_or(window.to)
+        self.away.iter().map(|away| of(away.target)).max().unwrap_or(window.to)
     }
 
     /// Whether it is a documented consequence of this fault.
@@ -239,17 +242,20 @@ impl Excuses {
         let numbers = matches!(class, Class::TokenOrder | Class::TokenRepeated | Class::StaleWriteUnfenced);
         let forgot = |w: &Window| w.fault.forgets() && w.from <= moment.at && w.after(self.lease) >= window.from;
         let behind = numbers && window.fault.sets_back() && self.windows.iter().any(forgot);
-        let believed = self.believed(window);
+        let believed = self.believed(window, moment.pair);
         let until = believed.saturating_add(ns(self.lease + TOLD + if behind { STEP } else { Duration::ZERO }));
         // Who stood still meanwhile reads only later what was granted to it by the wrong clock, and counts from when the clock was right.
         let made = if window.fault.sets_back() { believed.saturating_add(ns(self.lease)) } else { window.to };
         moment.since <= made && moment.at <= until
     }
 
-    /// Until when somebody may believe in what a wrong clock told: whoever is kept from the server hears the right time only after that.
-    fn believed(&self, window: &Window) -> u64 {
-        let away = self.away.iter().filter(|a| window.fault.sets_back() && a.from <= window.after(self.lease) && a.to >= window.to);
-        away.map(|a| a.to).max().unwrap_or(window.to)
+    /// Until when somebody may believe in what a wrong clock told: whoever is kept from the server hears the right time only after that. Of
+    /// two holders it is one of them.
+    fn believed(&self, window: &Window, pair: Option<[u32; 2]>) -> u64 {
+        let one = |away: &Window| pair.is_none_or(|pair| pair.iter().any(|process| away.hit(u64::from(*process))));
+        let while_wrong = |away: &Window| away.from <= window.after(self.lease) && away.to >= window.to;
+        let away = self.away.iter().filter(|away| window.fault.sets_back() && while_wrong(away) && one(away));
+        away.map(|away| away.to).max().unwrap_or(window.to)
     }
 
     /// An engine of class EFFICIENCY has to show what faults can do to it, each kind that makes it forget in a window of its own: why it was
@@ -276,7 +282,7 @@ impl Excuses {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fault::{AWAY, AWAY_AND_FORGOTTEN, FORGOTTEN, SET_BACK};
+    use super::super::fault::{AWAY, AWAY_AND_FORGOTTEN, FORGOTTEN, Hits, SET_BACK};
     use super::*;
 
     const FLUSH: Fault = Fault { name: "flush", hits: Hits::Server, excuses: FORGOTTEN, what: "" };
@@ -291,14 +297,9 @@ mod tests {
         excuses
     }
 
-    fn suffer(excuses: &mut Excuses, client: u32, &(fault, from, to): &(Fault, u64, u64)) {
-        let planned = Planned { client, ..of_schedule(fault) };
-        excuses.begin(&planned, from * SECOND);
-        excuses.end(&planned, to * SECOND);
-    }
-
-    fn of_schedule(fault: Fault) -> Planned {
-        Planned { fault, client: 0, from: Duration::ZERO, to: Duration::ZERO }
+    fn suffer(excuses: &mut Excuses, process: u64, &(fault, from, to): &(Fault, u64, u64)) {
+        excuses.begin(fault, process, from * SECOND);
+        excuses.end(fault, process, to * SECOND);
     }
 
     /// Shown at one moment, in the making since another.
@@ -307,7 +308,7 @@ mod tests {
     }
 
     fn violation(class: Class, at: u64) -> Violation {
-        Violation { class, name: "a".to_owned(), at, since: at, late: false, sentence: String::new(), records: Vec::new() }
+        Violation { class, name: "a".to_owned(), at, since: at, late: false, pair: None, sentence: String::new(), records: Vec::new() }
     }
 
     #[test]
@@ -376,22 +377,22 @@ mod tests {
     fn who_is_kept_away_again_before_it_is_back_comes_back_that_much_later() {
         const CUT: Fault = Fault { name: "partition-up", hits: Hits::Link, excuses: &[], what: "" };
         const STOPPED: Fault = Fault { name: "stop-server", hits: Hits::Server, excuses: &[], what: "" };
-        // A server that was away until 11 s, and then two or three times in which somebody was: who, which, from, to.
-        let expected = |then: &[(u32, (Fault, u64, u64))], until| {
+        // A server that was away until 11 s, and then once or twice somebody: who, which fault, from, to.
+        let expected = |then: &[(u64, (Fault, u64, u64))], until| {
             let mut excuses = excuses(true, 1, &[(KILLED, 10, 11)]);
-            then.iter().for_each(|(client, fault)| suffer(&mut excuses, *client, fault));
+            then.iter().for_each(|(process, fault)| suffer(&mut excuses, *process, fault));
             excuses.expects_wait(11 * SECOND, until * SECOND)
         };
         assert!(expected(&[], 14) && !expected(&[], 15));
-        let once = [(0, (CUT, 12, 14))];
+        let once = [(7, (CUT, 12, 14))];
         assert!(expected(&once, 17) && !expected(&once, 18));
-        let twice = [(0, (CUT, 12, 14)), (0, (CUT, 15, 16))];
+        let twice = [(7, (CUT, 12, 14)), (7, (CUT, 15, 16))];
         assert!(expected(&twice, 19) && !expected(&twice, 20));
-        let other = [(0, (CUT, 12, 14)), (1, (CUT, 15, 16))];
+        let other = [(7, (CUT, 12, 14)), (8, (CUT, 15, 16))];
         assert!(expected(&other, 17) && !expected(&other, 18), "another client was back long since");
-        let server = [(1, (CUT, 12, 14)), (0, (STOPPED, 15, 16))];
+        let server = [(7, (CUT, 12, 14)), (0, (STOPPED, 15, 16))];
         assert!(expected(&server, 19) && !expected(&server, 20), "a server is everybody's");
-        let late = [(0, (CUT, 14, 15))];
+        let late = [(7, (CUT, 14, 15))];
         assert!(expected(&late, 14) && !expected(&late, 15), "it was back");
     }
 
@@ -417,6 +418,12 @@ mod tests {
         assert!(expected(away, 13, 14) && !expected(away, 15, 15) && !expected(away, 13, 16));
         assert!(!expected(alone, 13, 14) && !expected(later, 13, 14));
         assert!(!expected(&[(FLUSH, 10, 11), (HELD, 11, 13)], 13, 14), "what was forgotten is no clock's doing");
+        let of = |pair| {
+            let mut excuses = excuses(true, 1, &[(CLOCK, 10, 11)]);
+            suffer(&mut excuses, 7, &(HELD, 11, 13));
+            excuses.expects_at(Class::Overlap, Moment { pair: Some(pair), ..self::pair(13, 14) })
+        };
+        assert!(of([7, 8]) && of([8, 7]) && !of([8, 9]), "neither of these two was kept away");
     }
 
     #[test]
@@ -460,8 +467,8 @@ mod tests {
     #[test]
     fn a_fault_that_did_not_happen_excuses_nothing_and_a_missing_record_everything_after_it() {
         let mut excuses = excuses(false, 0, &[]);
-        excuses.begin(&of_schedule(FLUSH), 10);
-        excuses.failed(&of_schedule(FLUSH));
+        excuses.begin(FLUSH, 0, 10);
+        excuses.failed(FLUSH, 0);
         assert!(!excuses.expects(&violation(Class::Overlap, 11)));
         excuses.blind_from(20);
         assert!(!excuses.expects(&violation(Class::Overlap, 19)) && excuses.expects(&violation(Class::Overlap, 20)));

@@ -77,7 +77,7 @@ impl Harm {
         // Written before it does anything: a killed holder's interval ends here at the latest, and nobody was late before.
         let what = if fault.name == KILL { What::Kill } else { What::FaultBegin };
         self.log.write_text(fault.name, Record::new(what).number(target));
-        self.excuses.begin(&planned, Writer::now());
+        self.excuses.begin(fault, target, Writer::now());
         let begun = |counted| UnderWay { planned, target, since: Instant::now(), counted, stuck: None };
         match world.strike(&planned) {
             Ok(()) => {
@@ -86,7 +86,7 @@ impl Harm {
             }
             Err(Failed::Undone(why)) => {
                 say(&format!("{} is not counted: {why}", fault.name));
-                self.excuses.failed(&planned);
+                self.excuses.failed(fault, target);
                 self.write_end(&planned, target);
             }
             Err(Failed::Half(why)) => {
@@ -144,7 +144,7 @@ impl Harm {
                 let of = self.under_way.swap_remove(at);
                 match mended {
                     Mended::HitNobody(why) if of.counted => self.take_back(&of, why),
-                    _ => self.excuses.end(&of.planned, Writer::now()),
+                    _ => self.excuses.end(fault, of.target, Writer::now()),
                 }
                 self.write_end(&of.planned, of.target);
                 self.longest = self.longest.max(of.since.elapsed());
@@ -154,7 +154,7 @@ impl Harm {
 
     fn take_back(&mut self, of: &UnderWay, why: &str) {
         let name = of.planned.fault.name;
-        self.excuses.failed(&of.planned);
+        self.excuses.failed(of.planned.fault, of.target);
         if let Some(count) = self.happened.get_mut(name) {
             *count = count.saturating_sub(1);
         }

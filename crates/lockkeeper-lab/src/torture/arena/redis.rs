@@ -125,11 +125,12 @@ impl RedisArena {
     fn flush(&mut self) -> Result<(), Failed> {
         self.flushed = Arc::default();
         let (mut admin, flushed) = (admin(&self.server), self.flushed.clone());
+        // In one step: what was made between two would be gone, and not counted.
+        let script = "local keys = redis.call('DBSIZE') redis.call('FLUSHALL') return keys";
         let mut flush = move || {
-            let keys = admin.ask(&["DBSIZE"])?;
-            let done = admin.ask(&["FLUSHALL"])?;
-            flushed.fetch_or(keys != Reply::Number(0), Ordering::AcqRel);
-            Ok::<_, std::io::Error>(done)
+            let keys = admin.ask(&["EVAL", script, "0"])?;
+            flushed.fetch_or(matches!(keys, Reply::Number(keys) if keys > 0), Ordering::AcqRel);
+            Ok::<_, std::io::Error>(keys)
         };
         // One that was not answered may be done all the same.
         if let Reply::Error(text) = flush().map_err(|e| Failed::Half(e.to_string()))? {

@@ -302,7 +302,6 @@ impl Arena for ZooKeeperArena {
         if fault.starts_with("cut-") {
             return self.join();
         }
-        self.down = None;
         let server = self.hit()?;
         match fault {
             "stop-server" | "stop-follower" => server.resume(),
@@ -310,8 +309,10 @@ impl Arena for ZooKeeperArena {
             "wipe-follower" => server.restart_empty(),
             _ => return Err(format!("zookeeper has no fault {fault}")),
         }
-        .map(|()| Mended::Ended)
-        .map_err(|e| e.to_string())
+        .map_err(|e| e.to_string())?;
+        // One that did not come up is down for as long as that is tried again.
+        self.down = None;
+        Ok(Mended::Ended)
     }
 
     fn lost(&mut self) -> Option<String> {

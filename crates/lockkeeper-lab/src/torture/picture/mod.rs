@@ -193,6 +193,7 @@ mod tests {
             at,
             since: at,
             late: true,
+            pair: None,
             sentence: format!("at {at}"),
             records: Vec::new(),
         };
