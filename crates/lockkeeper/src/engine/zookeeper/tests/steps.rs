@@ -1,5 +1,6 @@
 //! The session's state, stepped by hand: what takes too many nodes, or a server that refuses at the right time.
 
+use super::super::alive::Alive;
 use super::super::claims::Step;
 use super::super::layout::Tag;
 use super::super::proto::{Code, SessionKey, Stat};
@@ -12,12 +13,20 @@ type Ask = fn(&mut State, &Claim);
 
 /// A session that is up, and sends into nothing.
 fn state() -> State {
-    let mut url = EngineUrl::parse("zk://127.0.0.1:1").unwrap();
+    state_with("")
+}
+
+fn state_with(options: &str) -> State {
+    let mut url = EngineUrl::parse(&format!("zk://127.0.0.1:1?{options}")).unwrap();
     let options = Options::from_url(&mut url, &crate::keeper::Settings::default()).unwrap();
     let mut state = State::new(Arc::new(options), Clock::real());
-    let now = state.clock.now();
-    state.connected(SessionKey { id: SESSION, ..SessionKey::fresh() }, Duration::from_secs(15), now, None);
+    begin_session(&mut state, SESSION);
     state
+}
+
+fn begin_session(state: &mut State, id: i64) {
+    let now = state.clock.now();
+    state.connected(SessionKey { id, ..SessionKey::fresh() }, Duration::from_secs(15), now, None);
 }
 
 fn prefix(state: &State, claim: &Claim) -> String {
@@ -129,4 +138,35 @@ fn what_is_asked_for_when_nobody_connects_any_more_is_answered_at_once() {
     assert!(matches!(after.try_recv(), Ok(Err(Fault::NotSent))));
     assert!(before.try_recv().is_err(), "who waited before is told with the others, when the state is not locked");
     assert!(matches!(&state.outbox.calls[..], [(_, Err(Fault::NotSent))]));
+}
+
+#[test]
+fn z3_who_leaves_at_its_gate_after_its_session_was_over_stands_nowhere_in_the_next() {
+    // Claims hear of it in no order: until both orders have been.
+    let mut orders = [0, 0];
+    for _ in 0..500 {
+        let mut state = state_with("semaphore=shared");
+        let a = claim_in(Kind::Semaphore, "x", Mode::Permits { count: 1, limit: 1 });
+        drop(state.attempt(&a, "/x/leases".to_owned(), false));
+        let gate = state.claims.values().find(|entry| entry.is_gate()).unwrap().claim.clone();
+        let own = created(&mut state, &gate, 1);
+        listed(&mut state, &gate, vec!["_c_x-lock-0000000000".to_owned(), own]);
+        assert!(state.claims[&gate.id].machine.waits_for().is_some(), "somebody is before it");
+        state.disconnected();
+        // For so long that nothing is known of the session any more.
+        state.alive = Alive::default();
+        assert!(state.left().is_zero());
+        let left = state.leave(a.id);
+        let gate_first = state.claims.keys().next() == Some(&gate.id);
+        orders[usize::from(gate_first)] += 1;
+        state.session_over();
+        begin_session(&mut state, SESSION + 1);
+        assert!(state.claims.is_empty(), "the gate heard first: {gate_first}");
+        assert!(matches!(&state.outbox.ends[..], [(_, End::Freed)]), "the gate heard first: {gate_first}");
+        drop(left);
+        if orders.iter().all(|count| *count > 0) {
+            return;
+        }
+    }
+    panic!("one order alone: {orders:?}");
 }
