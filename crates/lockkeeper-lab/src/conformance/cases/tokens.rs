@@ -98,6 +98,11 @@ pub(super) async fn r7_tokens_rise_over_a_restarted_server(t: Arc<Trial>) {
 pub(super) async fn r7_an_upgrade_and_a_downgrade_give_new_tokens(t: Arc<Trial>) {
     let name = t.name("a");
     let locks = t.open().await;
+    let up = locks.rwlock(&name).upgradable().await.expect("it is free");
+    let before = token_of(&up);
+    let read = within(SOON, "it downgrades", up.downgrade()).await.expect("it is held");
+    assert!(token_of(&read) > before, "without a writing in between: {} follows {before}", token_of(&read));
+    assert!(read.release().await.is_clean());
     let mut rising = Rising::default();
     let mut up = locks.rwlock(&name).upgradable().await.expect("it is free");
     rising.next(token_of(&up));

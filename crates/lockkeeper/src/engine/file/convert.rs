@@ -104,7 +104,8 @@ fn downgrade(opened: &Opened, hold: &mut Hold, id: HoldId, claim: &Claim) -> Res
     let mut hot = Hot::EMPTY;
     wire::read_at(hold.share.file(), &mut hot.0, HOT_AT).map_err(failed)?;
     let Some((record, _)) = hot.latest() else { return Err(hold.share.file().unreadable(&opened.dir, &hold.key)) };
-    // Every exclusive turn leaves one number free behind it, for all who share; an upgradable hold has that one already.
+    // Every exclusive turn leaves one number free behind it, for all who share; an upgradable hold has that one already, and as a
+    // reader's it gets the next turn of it.
     let free = if hold.mode == Mode::Exclusive { hold.number + 1 } else { hold.number };
     let number = free.max(record.number() + 1);
     let mut stamp = opened.stamp(claim);

@@ -1,6 +1,7 @@
-//! Upgrade and downgrade: one hold changes its mode and gets another number.
+//! Upgrade and downgrade: one hold changes its mode and gets another number, or the next turn of the one that it has.
 
 use super::Line;
+use super::holds::TURN_LAST;
 use super::words::{Action, Answered, Refusal, Seq};
 use crate::claim::Mode;
 use crate::clock::Ticks;
@@ -78,13 +79,16 @@ impl Line {
         }
         match answer {
             Answered::Granted(number) => {
+                // Between two writers an engine may have one number alone, which whoever becomes a reader has already: then the
+                // next turn of that number is the new token, and still below the next writer's (R7).
+                let turn = if number == hold.number { hold.turns_used.min(TURN_LAST) } else { 0 };
                 hold.shape.mode = c.to;
                 hold.number = number;
                 hold.granted = now;
-                hold.turns_used = 1;
+                (hold.first_turn, hold.turns_used) = (turn, turn + 1);
                 hold.converted = Some(c.id);
                 hold.converting = None;
-                out.push(Action::Converted { seq, mode: hold.shape.mode, token: hold.token(0) });
+                out.push(Action::Converted { seq, mode: hold.shape.mode, token: hold.token(turn) });
                 self.advance(now, out);
             }
             Answered::InLine => {}

@@ -8,7 +8,10 @@ use crate::clock::Ticks;
 use crate::engine::Number;
 use crate::id::{ClaimId, HoldId};
 use crate::lost::Lost;
-use crate::token::Token;
+use crate::token::{TURNS_PER_NUMBER, Token};
+
+/// The last turn that one number has room for.
+pub(super) const TURN_LAST: u8 = (TURNS_PER_NUMBER - 1) as u8;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Turn {
@@ -22,6 +25,8 @@ pub(super) struct Hold {
     pub(super) shape: Shape,
     pub(super) number: Number,
     pub(super) granted: Ticks,
+    /// The turn in which it got its mode: those who share the hold stand beside each other, so they show that one's token.
+    pub(super) first_turn: u8,
     pub(super) turns_used: u8,
     pub(super) turns: Vec<Turn>,
     /// Did anybody take a turn of it yet?
@@ -56,10 +61,12 @@ impl Line {
     pub(super) fn may_pass(&self, now: Ticks, hold: &Hold) -> bool {
         // An offer that nobody took costs others no time that its hold was used: only the count bounds it (R5).
         let in_time = !hold.taken || now.since(hold.granted) < self.rules.pass_for;
+        // The last turn of a number is for the reader that it may become.
+        let turns_max = if hold.shape.mode == Mode::Upgradable { self.rules.turns_max.min(TURN_LAST) } else { self.rules.turns_max };
         self.hand_off
             && !self.closed
             && in_time
-            && hold.turns_used < self.rules.turns_max
+            && hold.turns_used < turns_max
             && hold.shape.renew
             && !hold.shape.own_value
             && hold.converting.is_none()
@@ -88,8 +95,7 @@ impl Line {
             hold.turns.reserve_exact(1);
         }
         hold.turns.push(Turn { seq, offered_until });
-        // Shared turns of one hold stand beside each other, so they show the same token.
-        let turn = if hold.shape.mode == Mode::Shared { 0 } else { turn };
+        let turn = if hold.shape.mode == Mode::Shared { hold.first_turn } else { turn };
         out.push(Action::Offer { seq, hold: hold.id, token: hold.token(turn) });
     }
 

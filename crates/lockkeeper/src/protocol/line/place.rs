@@ -130,6 +130,7 @@ impl Line {
                     shape: standing.ask.shape,
                     number,
                     granted: now,
+                    first_turn: 0,
                     turns_used: 0,
                     turns: std::mem::take(&mut self.spare),
                     taken: false,

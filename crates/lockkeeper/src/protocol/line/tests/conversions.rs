@@ -73,3 +73,52 @@ fn a_conversion_that_is_refused_lets_those_in_whom_it_kept_out() {
     let out = b.step(Event::Answered { claim: ClaimId(500), answer: Answered::Failed });
     assert_eq!(out, [Action::RefuseConvert { seq: one, why: Refusal::Answer }, offer(late, reader, Token::of(20, 0))]);
 }
+
+/// An upgradable hold that was handed on so many times, and who has it now.
+fn handed_on(b: &mut Bench, times: u8) -> (u64, u64) {
+    let hold = b.held(Mode::Upgradable);
+    let mut last = hold;
+    for turn in 1..=times {
+        let (next, _) = b.ask(Mode::Upgradable, |_| ());
+        assert_eq!(b.over(last), [offer(next, hold, Token::of(10, turn))]);
+        b.step(Event::Take(next));
+        last = next;
+    }
+    (hold, last)
+}
+
+fn converted(b: &mut Bench, seq: u64, to: Mode, number: u64) -> Vec<Action> {
+    b.step(Event::Convert { seq, id: ClaimId(500), to, give_up: None });
+    b.step(Event::Answered { claim: ClaimId(500), answer: Answered::Granted(Number::Ours(number)) })
+}
+
+#[test]
+fn r7_a_hold_that_keeps_its_number_when_it_is_converted_gets_the_next_turn_of_it() {
+    for times in [0, 1, 62] {
+        let mut b = Bench::new();
+        let (hold, last) = handed_on(&mut b, times);
+        let token = Token::of(10, times + 1);
+        let out = converted(&mut b, last, Mode::Shared, 10);
+        assert_eq!(out, [Action::Converted { seq: last, mode: Mode::Shared, token }], "above every turn before it");
+        if times < 62 {
+            let (reader, out) = b.ask(Mode::Shared, |_| ());
+            assert_eq!(out, [offer(reader, hold, token)], "who shares it stands beside it, and shows the same");
+        }
+    }
+    let mut b = Bench::new();
+    let (_, last) = handed_on(&mut b, 3);
+    let out = converted(&mut b, last, Mode::Shared, 11);
+    assert_eq!(out, [Action::Converted { seq: last, mode: Mode::Shared, token: Token::of(11, 0) }], "a new number has all its turns");
+}
+
+#[test]
+fn r7_an_upgradable_hold_is_not_handed_on_to_the_last_turn_of_its_number() {
+    let mut b = Bench::new();
+    let (hold, last) = handed_on(&mut b, 62);
+    let (next, _) = b.ask(Mode::Upgradable, |_| ());
+    let out = b.over(last);
+    assert!(
+        matches!(&out[..], [Action::Release { hold: given, again: Some(ask), .. }] if given.0 == u128::from(hold) && ask.seq == next),
+        "it would have none left as a reader: {out:?}"
+    );
+}
