@@ -19,6 +19,7 @@ use super::links::Links;
 use super::opened::Opened;
 use super::options::RedisOptions;
 use super::resp::Value;
+use super::script::Call;
 use super::watches::Watches;
 use crate::claim::Mode;
 use crate::clock::Ticks;
@@ -55,9 +56,8 @@ struct Entry {
     phase: Phase,
     /// A request went out whose outcome is not known.
     doubtful: bool,
-    /// How many requests are not answered, and which connection the last of them went over.
+    /// How many requests are not answered.
     in_flight: u32,
-    asked_over: u64,
     /// Until when the server takes a request of its that is still on its way.
     in_time_until: Ticks,
     /// It is being given back: nothing of it is asked again, or it would arrive behind its own release.
@@ -66,6 +66,22 @@ struct Entry {
     waited: bool,
     listening: bool,
     look_at: Option<Ticks>,
+}
+
+/// A request on its way. Its claim may be left and forgotten before it is answered, or even before it is sent, so it
+/// carries along what gives back whatever it takes for nobody.
+pub(super) struct Request {
+    call: Call,
+    terms: Arc<Terms>,
+    ttl: Duration,
+    /// Until when the server takes it.
+    in_time_until: Ticks,
+}
+
+impl AsRef<Call> for Request {
+    fn as_ref(&self) -> &Call {
+        &self.call
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

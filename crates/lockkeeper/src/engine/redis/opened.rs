@@ -58,6 +58,9 @@ pub(super) trait Opened: Asking + Parting + Telling {
 
 /// How a layout asks for locks.
 pub(super) trait Asking: Send + Sync + Sized + 'static {
+    /// A request on its way: the call, and what else has to be known of it when it is answered.
+    type Request: AsRef<Call> + Send + 'static;
+
     /// The server's clock, with our reading from before it was asked.
     fn heard(&self, server_us: u64, before: Ticks);
 
@@ -74,10 +77,16 @@ pub(super) trait Asking: Send + Sync + Sized + 'static {
     }
 
     /// The request for a claim that was asked for before; `None` for a hold, and for what is not wanted any more.
-    fn again(&self, id: ClaimId) -> Option<Call>;
+    fn again(&self, id: ClaimId) -> Option<Self::Request>;
 
     /// Follows a request to its answer.
-    fn asked(self: Arc<Self>, id: ClaimId, call: Call, started: Started, patience: Duration) -> impl Future<Output = Attempt> + Send;
+    fn asked(
+        self: Arc<Self>,
+        id: ClaimId,
+        request: Self::Request,
+        started: Started,
+        patience: Duration,
+    ) -> impl Future<Output = Attempt> + Send;
 }
 
 /// How a layout keeps holds, gives them back, and leaves a line.
@@ -109,7 +118,7 @@ impl<O: Opened> Server<O> {
         Self { options: Arc::new(options), setting, opened: OnceLock::new() }
     }
 
-    fn opened(&self) -> Result<&Arc<O>> {
+    pub(super) fn opened(&self) -> Result<&Arc<O>> {
         self.opened.get().ok_or_else(|| Error::new(ErrorKind::Closed, "the engine is not open"))
     }
 
@@ -230,22 +239,22 @@ fn recheck<O: Opened>(opened: &Arc<O>, claims: &[ClaimId]) -> Answer<Vec<Attempt
 
 /// Sends one message, and follows it to its answers.
 fn recheck_some<O: Opened>(opened: &Arc<O>, claims: &[ClaimId]) -> impl Future<Output = Vec<Attempt>> + Send + 'static {
-    let calls: Vec<(ClaimId, Option<Call>)> = claims.iter().map(|id| (*id, opened.again(*id))).collect();
-    let commands: Vec<_> = calls.iter().filter_map(|(_, call)| call.as_ref().map(Call::by_name)).collect();
+    let requests: Vec<(ClaimId, Option<O::Request>)> = claims.iter().map(|id| (*id, opened.again(*id))).collect();
+    let commands: Vec<_> = requests.iter().filter_map(|(_, request)| Some(request.as_ref()?.as_ref().by_name())).collect();
     let mut answers = opened.links().main.start(&commands).each();
-    let held: Vec<LeaseId> = calls.iter().filter(|(_, call)| call.is_none()).map(|(id, _)| (*id).into()).collect();
+    let held: Vec<LeaseId> = requests.iter().filter(|(_, request)| request.is_none()).map(|(id, _)| (*id).into()).collect();
     let renewals = if held.is_empty() { Answer::Now(Vec::new()) } else { opened.renew(&held) };
     let opened = opened.clone();
     async move {
         // What cannot be sent now is not waited for: the next link asks again, and so does the net.
         let patience = Duration::ZERO;
         let mut renewals = renewals.get().await.into_iter();
-        let mut attempts = Vec::with_capacity(calls.len());
-        for (id, call) in calls {
-            attempts.push(match call {
-                Some(call) => {
+        let mut attempts = Vec::with_capacity(requests.len());
+        for (id, request) in requests {
+            attempts.push(match request {
+                Some(request) => {
                     let one = answers.next().unwrap_or_else(Started::nothing);
-                    opened.clone().asked(id, call, one, patience).await
+                    opened.clone().asked(id, request, one, patience).await
                 }
                 None => still_there(id, renewals.next()),
             });

@@ -59,6 +59,12 @@ pub(super) struct Call {
     pub(super) arguments: Vec<String>,
 }
 
+impl AsRef<Self> for Call {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
 impl Call {
     /// The command that names the script.
     pub(super) fn by_name(&self) -> Command {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -44,8 +44,6 @@ pub(super) struct Link {
     ended: Notify,
     on_push: OnPush,
     born: u32,
-    /// How often it was connected.
-    made: AtomicU64,
 }
 
 struct State {
@@ -87,7 +85,6 @@ impl Link {
             ended: Notify::new(),
             on_push,
             born: fork_generation(),
-            made: AtomicU64::new(0),
         })
     }
 
@@ -98,11 +95,6 @@ impl Link {
     /// From the next connect on, hears when a key that it read is changed by somebody else.
     pub(super) fn track(&self) {
         self.lock().tracks = true;
-    }
-
-    /// Tells the connection that there is now from earlier ones.
-    pub(super) fn made(&self) -> u64 {
-        self.made.load(Ordering::Acquire)
     }
 
     /// What the server said about itself when it was last connected.
@@ -140,7 +132,6 @@ impl Link {
             }
             state.facts = Some(facts);
             state.pipe = Some(pipe.clone());
-            self.made.fetch_add(1, Ordering::AcqRel);
             state.why = None;
             // What was asked to be heard in the meantime.
             let missed: Vec<Command> =

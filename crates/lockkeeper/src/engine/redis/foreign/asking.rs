@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::glance::shown;
-use super::{Entry, Foreign, LOOK, Phase};
+use super::{Entry, Foreign, LOOK, Phase, Request};
 use crate::claim::{Claim, Holder, Mode};
 use crate::clock::Ticks;
 use crate::engine::redis::anchor::Anchor;
@@ -18,6 +18,9 @@ use crate::engine::redis::wire::{Answered, Started};
 use crate::engine::{Answer, Attempt, Event, Grant, Lease, Line, Place};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ClaimId, HoldId};
+
+/// How often a claim is asked for until there is an answer that counts.
+const ASKED_MAX: u32 = 4;
 
 /// What an answer to a request comes to.
 enum Said {
@@ -35,6 +38,8 @@ struct Busy {
 }
 
 impl Asking for Foreign {
+    type Request = Request;
+
     fn heard(&self, server_us: u64, before: Ticks) {
         self.state().anchor = Some(Anchor::new(server_us, before));
     }
@@ -80,7 +85,6 @@ impl Asking for Foreign {
                 phase: Phase::Asked,
                 doubtful: false,
                 in_flight: 0,
-                asked_over: 0,
                 in_time_until: Ticks::default(),
                 leaving: false,
                 waited: false,
@@ -92,33 +96,24 @@ impl Asking for Foreign {
         if let Some(entry) = self.state().claims.get_mut(&claim.id) {
             entry.give_up = claim.give_up;
         }
-        let Some(call) = self.request(claim.id) else { return Answer::Now(Attempt::Busy(None)) };
-        let started = self.links.main.start(&[call.by_name()]);
+        let Some(request) = self.request(claim.id) else { return Answer::Now(Attempt::Busy(None)) };
+        let started = self.links.main.start(&[request.call.by_name()]);
         let now = self.links.context.clock.now();
         let patience = self.links.options.connect_timeout.min(claim.give_up.map_or(Duration::MAX, |at| at.since(now)));
-        Answer::later(self.clone().asked(claim.id, call, started, patience))
+        Answer::later(self.clone().asked(claim.id, request, started, patience))
     }
 
-    fn again(&self, id: ClaimId) -> Option<Call> {
+    fn again(&self, id: ClaimId) -> Option<Request> {
         if self.is_held(id) { None } else { self.request(id) }
     }
 
     /// Follows a request to its answer; one that has to listen first asks a second time.
-    async fn asked(self: Arc<Self>, id: ClaimId, call: Call, started: Started, patience: Duration) -> Attempt {
-        let (mut call, mut started) = (call, started);
-        let terms = self.state().claims.get(&id).map(|entry| entry.terms.clone());
-        for _ in 0..4 {
+    async fn asked(self: Arc<Self>, id: ClaimId, mut request: Request, mut started: Started, patience: Duration) -> Attempt {
+        for tries_left in (0..ASKED_MAX).rev() {
             let wanted = || self.state().claims.get(&id).is_some_and(|entry| !entry.leaving);
-            let outcome = self.links.main.run(started, &call, patience, wanted).await;
-            if let Some(terms) = &terms
-                && matches!(&outcome, Ok(answered) if !matches!(answered.value, Value::Error(_)))
-                && !wanted()
-            {
-                // Its caller left at the very moment at which it was sent: the server may have heard of that before.
-                let started = self.links.main.start(&[terms.release.by_name()]);
-                self.links.ended(started, &terms.release).await;
-            }
-            match self.said(id, &call, outcome) {
+            let outcome = self.links.main.run(started, &request.call, patience, wanted).await;
+            self.is_answered(id, &request, &outcome);
+            match self.said(id, &request.call, outcome) {
                 Said::Granted(grant) => {
                     self.hush(id);
                     return Attempt::Granted(grant);
@@ -175,9 +170,12 @@ impl Asking for Foreign {
                     return Attempt::Failed(error);
                 }
             }
+            if tries_left == 0 {
+                break;
+            }
             let Some(next) = self.request(id) else { return Attempt::Busy(None) };
-            started = self.links.main.start(&[next.by_name()]);
-            call = next;
+            started = self.links.main.start(&[next.call.by_name()]);
+            request = next;
         }
         Attempt::Unknown(Error::new(ErrorKind::Unknown, "the server's clock refuses the request as late, again and again"))
     }
@@ -185,7 +183,7 @@ impl Asking for Foreign {
 
 impl Foreign {
     /// The request for a claim; `None` when it is not wanted any more.
-    fn request(&self, id: ClaimId) -> Option<Call> {
+    fn request(&self, id: ClaimId) -> Option<Request> {
         let now = self.links.context.clock.now();
         let until = now.plus(self.links.options.request_timeout);
         let mut state = self.state();
@@ -194,18 +192,16 @@ impl Foreign {
         let give_up = entry.give_up.map_or(until, |at| at.min(until));
         let not_after_us = anchor.map_or((1 << 53) - 1, |a| a.server_us_at(give_up));
         entry.in_flight += 1;
-        entry.asked_over = self.links.main.made();
         entry.in_time_until = entry.in_time_until.max(give_up);
         entry.phase = Phase::Asked;
         entry.look_at = None;
-        Some(entry.terms.ask(
-            not_after_us,
-            match entry.how {
-                Line::Try => "try",
-                Line::Join if entry.waited => "again",
-                Line::Join => "join",
-            },
-        ))
+        let how = match entry.how {
+            Line::Try => "try",
+            Line::Join if entry.waited => "again",
+            Line::Join => "join",
+        };
+        let (call, terms) = (entry.terms.ask(not_after_us, how), entry.terms.clone());
+        Some(Request { call, terms, ttl: entry.ttl, in_time_until: give_up })
     }
 
     fn is_held(&self, id: ClaimId) -> bool {
@@ -213,10 +209,6 @@ impl Foreign {
     }
 
     fn said(&self, id: ClaimId, call: &Call, outcome: std::result::Result<Answered, Broken>) -> Said {
-        if let Some(entry) = self.state().claims.get_mut(&id) {
-            entry.in_flight = entry.in_flight.saturating_sub(1);
-            entry.doubtful |= matches!(outcome, Err(Broken::Unknown(_)));
-        }
         let answered = match outcome {
             Ok(answered) => answered,
             Err(broken) => return Said::Refused(self.links.broken(&self.links.main, &broken), matches!(broken, Broken::NotSent(_))),

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{Foreign, Phase};
+use super::{Foreign, Phase, Request};
 use crate::claim::Claim;
 use crate::clock::Ticks;
 use crate::engine::redis::dialect::Terms;
 use crate::engine::redis::errors;
 use crate::engine::redis::opened::{Asking, Opened, Parting, RENEWALS_PER_CALL};
+use crate::engine::redis::pipe::Broken;
 use crate::engine::redis::resp::Value;
 use crate::engine::redis::script::Call;
 use crate::engine::redis::wire::{Answered, Counted, Started};
@@ -64,7 +65,9 @@ impl Parting for Foreign {
     fn leave(self: &Arc<Self>, id: ClaimId) -> Option<(Call, Started)> {
         let mut state = self.state();
         let entry = state.claims.get_mut(&id)?;
-        let nothing_there = entry.phase == Phase::Waiting && !entry.doubtful && !entry.terms.has_line;
+        // What it was told last is that it has to wait; a request that is not answered may take the lock all the same.
+        let told_all = entry.phase == Phase::Waiting && entry.in_flight == 0 && !entry.doubtful;
+        let nothing_there = told_all && !entry.terms.has_line;
         let call = entry.terms.release.clone();
         entry.look_at = None;
         entry.leaving = true;
@@ -101,22 +104,51 @@ impl Parting for Foreign {
     fn forget(self: &Arc<Self>, id: ClaimId) {
         self.hush(id);
         let Some(entry) = self.state().claims.remove(&id) else { return };
-        let in_doubt = entry.doubtful || entry.in_flight > 0 && entry.asked_over != self.links.main.made();
-        let over = entry.in_time_until.plus(self.links.options.request_timeout / LATER);
-        if in_doubt && self.links.context.clock.now() < over {
-            let parting = self.links.parting();
-            self.links.context.spawner.spawn(self.clone().free_what_came_late(parting, entry.terms, entry.ttl, over));
+        let over = self.no_copy_after(entry.in_time_until);
+        // Requests that are not answered yet see to themselves when they are.
+        if entry.doubtful && self.links.context.clock.now() < over {
+            self.give_back(&entry.terms, entry.ttl, over);
         }
     }
 }
 
 impl Foreign {
+    /// A request is answered, or never will be. What it took for nobody is given back: a caller may leave at the very moment at
+    /// which it is sent, and the server hears of that before it hears of the request.
+    pub(super) fn is_answered(self: &Arc<Self>, id: ClaimId, request: &Request, outcome: &Result<Answered, Broken>) {
+        let in_doubt = matches!(outcome, Err(Broken::Unknown(_)));
+        let (wanted, known) = match self.state().claims.get_mut(&id) {
+            Some(entry) => {
+                entry.in_flight = entry.in_flight.saturating_sub(1);
+                entry.doubtful |= in_doubt;
+                (!entry.leaving, true)
+            }
+            None => (false, false),
+        };
+        let came = matches!(outcome, Ok(answered) if !matches!(answered.value, Value::Error(_)));
+        if came && !wanted {
+            self.give_back(&request.terms, request.ttl, self.links.context.clock.now());
+        } else if in_doubt && !known {
+            self.give_back(&request.terms, request.ttl, self.no_copy_after(request.in_time_until));
+        }
+    }
+
+    /// When the server certainly takes no copy any more of a request that was in time until then.
+    fn no_copy_after(&self, in_time_until: Ticks) -> Ticks {
+        in_time_until.plus(self.links.options.request_timeout / LATER)
+    }
+
+    fn give_back(self: &Arc<Self>, terms: &Arc<Terms>, ttl: Duration, from: Ticks) {
+        let parting = self.links.parting();
+        self.links.context.spawner.spawn(self.clone().free_what_came_late(parting, terms.clone(), ttl, from));
+    }
+
     /// A copy of a request of somebody who left may arrive over a connection that broke, and these layouts have no place for a word
-    /// that would stop it: what it took is given back once no copy is in time any more (G6).
-    async fn free_what_came_late(self: Arc<Self>, _parting: Counted, terms: Arc<Terms>, ttl: Duration, over: Ticks) {
+    /// that would stop it: what it took is given back once no copy is in time any more (G6), and again until that is known (R4).
+    async fn free_what_came_late(self: Arc<Self>, _parting: Counted, terms: Arc<Terms>, ttl: Duration, from: Ticks) {
         let clock = &self.links.context.clock;
-        let until = over.plus(ttl);
-        let mut next = over;
+        let until = from.plus(ttl);
+        let mut next = from;
         while clock.now() < until {
             sleep(next.since(clock.now())).await;
             let started = self.links.main.start(&[terms.release.by_name()]);

@@ -25,6 +25,8 @@ const LATE_TRIES: usize = 3;
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Asking for Native {
+    type Request = Call;
+
     fn heard(&self, server_us: u64, before: Ticks) {
         self.recipe().heard(server_us, before);
     }

@@ -11,6 +11,7 @@ mod proxy;
 mod faults;
 mod fenced;
 mod keeper;
+mod leavers;
 mod line;
 mod mutex;
 mod others;

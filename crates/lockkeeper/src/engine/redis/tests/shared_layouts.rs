@@ -2,23 +2,22 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::options::{Address, Layout, RedisOptions, RedissonLock, ValueFormat};
-use super::proxy::{Proxy, Way};
+use super::super::options::{Layout, RedisOptions, RedissonLock, ValueFormat};
 use super::server::RedisServer;
 use super::support::{Process, granted, options, until};
 use crate::claim::Mode;
-use crate::engine::{Attempt, Change, End, Event, Line, Number, Query, Renewal, WatchId};
+use crate::engine::{Attempt, Change, End, Event, Number, Query, Renewal, WatchId};
 use crate::error::ErrorKind;
 use crate::id::ClaimId;
 use crate::name::{Kind, Name};
 
-fn plain(server: &RedisServer) -> RedisOptions {
+pub(super) fn plain(server: &RedisServer) -> RedisOptions {
     let mut options = options(server.port());
     options.layout = Layout::Plain;
     options
 }
 
-fn redisson(server: &RedisServer, lock: RedissonLock) -> RedisOptions {
+pub(super) fn redisson(server: &RedisServer, lock: RedissonLock) -> RedisOptions {
     let mut options = options(server.port());
     (options.layout, options.redisson) = (Layout::Redisson, lock);
     options
@@ -388,37 +387,6 @@ fn rsemaphore_is_counted_with_java_and_our_permits_end_with_their_holder() {
     granted(two.attempt_until(&next));
     let refused = two.wait(two.engine.write(&Change::Resize(Name::new("s").unwrap(), 9)));
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unsupported, "nobody knows how many there are");
-}
-
-#[test]
-fn g6_what_a_late_request_takes_for_nobody_is_given_back_once_no_copy_is_in_time_any_more() {
-    let server = RedisServer::start();
-    let proxy = Proxy::to(server.port());
-    for mut options in [plain(&server), redisson(&server, RedissonLock::Plain), redisson(&server, RedissonLock::Fair)] {
-        options.address = Address::Tcp("127.0.0.1".into(), proxy.port());
-        let patience = options.request_timeout;
-        let process = Process::with(options);
-        // The server learns the scripts, so that the fault meets the call that it is meant for.
-        let (warm, _) = process.take("warm", Mode::Exclusive);
-        assert!(matches!(process.release(warm.id), End::Freed));
-        proxy.hold_present(Way::Up);
-        let (asked_at, claim) = (Instant::now(), process.exclusive("a"));
-        let asked = process.engine.attempt(&claim, Line::Join);
-        until("the request is on its way", || proxy.held(Way::Up) > 0);
-        proxy.cut_client();
-        assert!(matches!(process.wait(asked), Attempt::Unknown(_)));
-        process.link(true);
-        assert!(matches!(process.withdraw(claim.id), End::NotOurs));
-        proxy.heal();
-        until("the late request has arrived, and locks for nobody", || server.command(&["EXISTS", "a"]) == ["1"]);
-        until("it is free", || server.command(&["EXISTS", "a"]) == ["0"]);
-        let (took, at_most) = (asked_at.elapsed(), patience + patience / 4);
-        assert!(took < at_most + Duration::from_secs(1), "free after {took:?}, not within {at_most:?}");
-        // Nothing of it comes later: whoever takes it from now on has it.
-        let (held, _) = process.take("a", Mode::Exclusive);
-        assert!(matches!(process.renew(held.id), Renewal::Extended { .. }));
-        assert!(matches!(process.release(held.id), End::Freed));
-    }
 }
 
 #[test]

@@ -40,7 +40,11 @@ impl Process {
     }
 
     pub(super) fn try_with(options: RedisOptions) -> Result<Self, Error> {
-        let engine: Arc<dyn Engine> = super::super::connect(options).into();
+        Self::around(super::super::connect(options).into())
+    }
+
+    /// A process with an engine of the test's own making.
+    pub(super) fn around(engine: Arc<dyn Engine>) -> Result<Self, Error> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
         let (sender, events) = channel();
         let sender = Mutex::new(sender);
