@@ -182,12 +182,11 @@ mod tests {
         }
 
         fn judged(self, stepped: bool) -> Vec<String> {
-            self.of(Duration::from_secs(1), stepped)
+            self.of(Duration::from_secs(1), &Pulse::steady(), stepped)
         }
 
-        fn of(mut self, recovery: Duration, stepped: bool) -> Vec<String> {
-            let pulse = Pulse::steady();
-            let mut judge = Groundless::new(recovery, &pulse, stepped);
+        fn of(mut self, recovery: Duration, pulse: &Pulse, stepped: bool) -> Vec<String> {
+            let mut judge = Groundless::new(recovery, pulse, stepped);
             self.0.sort_by_key(|(at, _)| *at);
             for (at, record) in &self.0 {
                 judge.event(3, &Record { at: at * MS, ..*record });
@@ -217,6 +216,8 @@ mod tests {
         }
         assert_eq!(Story::held().lost(10_900, 1).convicted(), 0, "at its deadline, about");
         assert_eq!(Story::held().lost(11_500, 1).convicted(), 0, "after it");
+        let late = |by: u64| Story::held().lost(10_300, 2).of(Duration::from_secs(1), &Pulse::late_once(10_250 * MS, by * MS), false).len();
+        assert_eq!((late(190), late(210)), (1, 0), "who does not run may be told of anything");
         assert_eq!(Story::held().lost(10_300, 1).judged(true).len(), 0, "the time of day went wrong");
         assert_eq!(Story::held().lost(10_300, 2).judged(true).len(), 1, "which takes nothing away");
         assert_eq!(Story::held().tell(10_200, What::ReleaseCalled, |r| r).lost(10_300, 2).convicted(), 0, "it was given back");
@@ -253,7 +254,7 @@ mod tests {
     fn a_hold_without_a_deadline_is_never_lost_to_its_engine_where_there_are_no_leases() {
         let kernel = |fault: u64, recovery| {
             let story = Story(Vec::new()).fault(fault, fault).tell(10_000, What::AcquireCalled, |r| r);
-            story.tell(10_001, What::Acquired, |r| r).lost(10_300, 2).of(Duration::from_secs(recovery), false).len()
+            story.tell(10_001, What::Acquired, |r| r).lost(10_300, 2).of(Duration::from_secs(recovery), &Pulse::steady(), false).len()
         };
         assert_eq!((kernel(9_700, 0), kernel(9_800, 0)), (1, 0), "a fault is felt for a while");
         assert_eq!(kernel(1_000, 1), 0, "it has a lease, and nobody knows until when");

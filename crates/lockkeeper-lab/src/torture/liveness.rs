@@ -168,11 +168,7 @@ impl<'a> Liveness<'a> {
                 lock.rests(at);
             }
             What::AcquireUnknown => Self::unknown(lock, claim, at, |asked| quiet && asked.at > calm),
-            What::ConvertCalled => {
-                if lock.holding.contains_key(&claim) {
-                    lock.converting.insert(claim);
-                }
-            }
+            What::ConvertCalled => _ = lock.converting.insert(claim),
             What::Converted | What::ConvertFailed => _ = lock.converting.remove(&claim),
             _ => {
                 lock.holding.remove(&claim);
@@ -206,7 +202,6 @@ impl<'a> Liveness<'a> {
                 lock.waiting.retain(|_, of| of.file != file);
                 lock.trying.retain(|_, of| of.file != file);
                 lock.holding.retain(|_, of| *of != file);
-                lock.converting.retain(|claim| lock.holding.contains_key(claim));
                 lock.settle(at);
             }
         }
@@ -341,6 +336,8 @@ mod tests {
         assert_eq!(told.len(), 1, "{told:?}");
         assert!(told[0].starts_with("nobody held torture/0 and 1 waited for it, and nobody got it for 13"), "{told:?}");
         assert!(told[0].ends_with(" who asked were answered with an error; promised are 1000 ms"), "{told:?}");
+        let twice = found(&asked(What::AcquireFailed, 150, 20));
+        assert!(twice.len() == 2 && twice.iter().all(|told| told.contains(" ms; 66 who asked were answered")), "{twice:?}");
         assert!(found(&asked(What::AcquireFailed, 60, 20)).is_empty(), "in time");
         assert!(found(&asked(What::TimedOut, 80, 20)).is_empty(), "who gives up at once is owed nothing");
         let all = asked(What::AcquireFailed, 80, 20);
@@ -361,6 +358,9 @@ mod tests {
         let before = asked(What::AcquireFailed, 60, 20);
         let after = [(9_000, What::AcquireCalled, 1), (9_900, What::Acquired, 1)];
         assert!(found(&[&before[..100], &late, &after].concat()).is_empty(), "what was before the fault counts no more");
+        let again = asked(What::AcquireFailed, 75, 20).into_iter().map(|(at, what, claim)| (5_500 + at, what, 1_000 + claim));
+        let again: Vec<_> = again.collect();
+        assert_eq!(found(&[&before[..100], &late, &again].concat()).len(), 1, "and what comes after it does");
     }
 
     #[test]
@@ -374,6 +374,10 @@ mod tests {
         one.insert(60, (600, What::AcquireUnknown, 999));
         one.insert(60, (600, What::AcquireCalled, 999));
         assert_eq!(after(&one), 0, "who may have it has it until its lease is over");
+        let mut late = asked(What::AcquireFailed, 165, 20);
+        late.insert(120, (1_200, What::AcquireUnknown, 999));
+        late.insert(120, (1_200, What::AcquireCalled, 999));
+        assert_eq!(after(&late), 0, "from its answer on");
         // Those that were on their way when a fault ended may have taken effect, each of them.
         let mut hit = vec![(1, What::FaultBegin, 0)];
         hit.extend((0..50).map(|n| (2, What::AcquireCalled, 100 + n)));
@@ -395,6 +399,7 @@ mod tests {
         assert_eq!(told(&[(1_000, Released, 2), (2_300, ConvertFailed, 1)]).len(), 1, "refused too late");
         assert_eq!(told(&[(1_000, Released, 2), (2_300, Released, 1)]).len(), 1, "given up too late");
         assert_eq!(told(&[(1_000, Released, 2), (9_000, FaultBegin, 0)]).len(), 1, "never");
+        assert_eq!(told(&[(1_000, Released, 2), (2_000, AcquireCalled, 3), (2_300, Converted, 1)]).len(), 1, "whoever asks meanwhile");
         for fine in [
             &[(1_000, Released, 2), (2_200, Converted, 1)][..],
             &[(3_000, Released, 2), (4_000, Converted, 1), (9_000, Released, 1)],

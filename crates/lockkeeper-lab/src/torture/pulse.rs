@@ -71,6 +71,12 @@ impl Pulse {
         Self { late: Arc::default(), _beat: None }
     }
 
+    /// One that was late once, by so much at that time.
+    #[cfg(test)]
+    pub(super) fn late_once(at: u64, late: u64) -> Self {
+        Self { late: Arc::new(Mutex::new(Late(vec![(at, late)]))), _beat: None }
+    }
+
     /// How much a hand-off between these moments may be late because threads that were due did not run.
     pub(super) fn forgiven_ns(&self, from: u64, to: u64) -> u64 {
         HOPS.saturating_mul(self.late.lock().unwrap_or_else(PoisonError::into_inner).within(from, to))

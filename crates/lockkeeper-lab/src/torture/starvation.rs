@@ -159,7 +159,7 @@ impl<'a> Starvation<'a> {
 
     /// Nothing happens after `at`: for how long who waited was judged.
     pub(super) fn judged(&mut self, at: u64) -> Judged {
-        self.tell_all(&[], at);
+        self.tell_all(at);
         Judged { waited: Duration::from_nanos(self.waited_ns), judged: Duration::from_nanos(self.judged_ns) }
     }
 
@@ -174,7 +174,7 @@ impl<'a> Starvation<'a> {
 
     /// A fault begins or ends; `hit` are the files of the process that it hits, empty for one that hits everybody.
     pub(super) fn fault(&mut self, begins: bool, hit: &[u32], at: u64) {
-        self.tell_all(hit, at);
+        self.tell_all(at);
         let until = at.saturating_add(self.felt_ns);
         let change = |trouble: &mut Trouble| {
             trouble.open = if begins { trouble.open + 1 } else { trouble.open.saturating_sub(1) };
@@ -195,13 +195,11 @@ impl<'a> Starvation<'a> {
         (self.everybody.open + own.open == 0).then_some(self.everybody.until.max(own.until))
     }
 
-    /// What those who wait in these files, or in all, waited until now.
-    fn tell_all(&mut self, files: &[u32], at: u64) {
+    /// What those who wait waited until now.
+    fn tell_all(&mut self, at: u64) {
         let mut lines = std::mem::take(&mut self.lines);
         for asked in lines.values_mut().flat_map(|line| line.asked.values_mut()) {
-            if files.is_empty() || files.contains(&asked.file) {
-                self.tell(asked, at);
-            }
+            self.tell(asked, at);
         }
         self.lines = lines;
     }
@@ -224,7 +222,7 @@ impl<'a> Starvation<'a> {
 
     /// Whatever a process held or waited for is over.
     pub(super) fn dies(&mut self, file: u32, at: u64) {
-        self.tell_all(&[file], at);
+        self.tell_all(at);
         self.lines.values_mut().for_each(|line| line.asked.retain(|_, asked| asked.file != file));
     }
 

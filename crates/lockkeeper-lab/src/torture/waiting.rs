@@ -29,10 +29,14 @@ const STEP_MIN_NS: i128 = 50_000_000;
 
 /// Whether the time of day went wrong since the first history was begun.
 fn stepped(merge: &Merge) -> bool {
-    let wall = |wall: u128, clock: u64| i128::try_from(wall).unwrap_or(i128::MAX) - i128::from(clock);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-    let clocks = merge.sources().map(|source| source.header.clocks);
-    let apart: Vec<i128> = clocks.map(|[clock, _, then]| wall(then.into(), clock)).chain([wall(now, Writer::now())]).collect();
+    let begun = merge.sources().map(|source| source.header.clocks).map(|[clock, _, wall]| (clock, wall));
+    part(begun.chain([(Writer::now(), u64::try_from(now).unwrap_or(u64::MAX))]))
+}
+
+/// Whether two clocks part, read together again and again.
+fn part(read: impl Iterator<Item = (u64, u64)>) -> bool {
+    let apart: Vec<i128> = read.map(|(one, other)| i128::from(other) - i128::from(one)).collect();
     apart.iter().max().zip(apart.iter().min()).is_some_and(|(most, least)| most - least > STEP_MIN_NS)
 }
 
@@ -87,4 +91,57 @@ pub(super) fn judge(recovery: Duration, fair: Fair, pulse: &Pulse, dir: &Path, t
     convictions.extend(starved);
     convictions.extend(holders.finish(name, client));
     Ok(Waited { convictions, passed_most, judged })
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkeeper::{Kind, Mode};
+
+    use super::*;
+    use crate::history::{Record, WriterOptions};
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn two_clocks_part_when_one_is_set_and_not_when_it_is_kept_in_time() {
+        let read = |walls: [u64; 3]| part([10 * MS, 20 * MS, 30 * MS].into_iter().zip(walls.map(|wall| wall * MS)));
+        assert!(!read([1_010, 1_020, 1_030]) && !read([1_010, 1_020, 1_080]) && !read([1_060, 1_020, 1_030]));
+        assert!(read([1_010, 1_020, 1_081]) && read([1_061, 1_020, 1_030]) && read([1_010, 900, 1_030]));
+    }
+
+    /// One gets it, and is told at once that its hold is lost; or it was killed before that.
+    fn told(client: &Writer, nemesis: &Writer, killed: bool) {
+        let tell = |what, change: &dyn Fn(Record) -> Record| {
+            client.write_for(Kind::Lock, "a", change(Record::about(what, LockId::NONE, 1).mode(Mode::Exclusive)));
+        };
+        tell(What::AcquireCalled, &|r| r);
+        tell(What::Acquired, &|r| r.deadline(Writer::now() + 60_000 * MS));
+        if killed {
+            nemesis.write_text("kill-client", Record::new(What::Kill).number(u64::from(std::process::id())));
+        }
+        tell(What::Lost, &|r| r.number(2));
+    }
+
+    #[test]
+    fn what_histories_say_of_those_who_wait_and_hold_is_judged_in_one_reading() {
+        for (killed, classes) in [(false, &["groundless-loss"][..]), (true, &[])] {
+            let dir = tempfile::tempdir().unwrap();
+            let history = |name: &str, role| {
+                let options = WriterOptions { role, label: name.to_owned(), ..WriterOptions::default() };
+                Writer::create(dir.path().join(format!("{name}.lkh")), options).unwrap()
+            };
+            let (client, nemesis) = (history("client-0", Role::Client), history("nemesis", Role::Nemesis));
+            told(&client, &nemesis, killed);
+            client.finish().unwrap();
+            nemesis.finish().unwrap();
+            let (lease, pulse) = (Duration::from_secs(60), Pulse::steady());
+            let fair = Fair::among(1, 1, true, [true; 2]);
+            let found = judge(lease, fair, &pulse, dir.path(), &mut Tally::new(lease, Vec::new())).unwrap();
+            assert_eq!(found.convictions.iter().map(|c| c.class).collect::<Vec<_>>(), classes, "{:?}", found.convictions);
+            assert!(
+                found.convictions.iter().all(|c| c.name == "a" && c.sentence.starts_with("client-0 was told that its hold of a is lost"))
+            );
+            assert!(!found.judged.waited.is_zero() && found.judged.waited == found.judged.judged, "{:?}", found.judged);
+        }
+    }
 }

@@ -194,16 +194,16 @@ fn for_how_long_who_waits_is_judged_is_told() {
     assert_eq!(alone(none, &|run| later(run, 100)), (0, 0), "no order is promised");
     assert_eq!(judged(none, Mode::Permits { count: 1, limit: 3 }, Flags::NONE, &|run| later(run, 100)), (100, 100), "but for permits");
     assert_eq!(judged(FAIR, Mode::Exclusive, Flags::TRY, &|run| later(run, 100)), (0, 0), "a try does not wait");
-    for (hit, judged) in [(&[][..], 400), (&[WAITS], 400), (&[OTHERS], 4_200)] {
+    for (hit, judged) in [(&[][..], 400), (&[WAITS], 400), (&[OTHERS], 7_400)] {
         let hit = alone(FAIR, &|run| {
             later(run, 200);
             run.judge.fault(true, hit, run.now);
-            later(run, 800);
+            later(run, 4_000);
             run.judge.fault(false, hit, run.now);
             // A lease of a second, and two until it has connected again.
             later(run, 3_200);
         });
-        assert_eq!(hit, (4_200, judged), "{hit:?}");
+        assert_eq!(hit, (7_400, judged), "{hit:?}");
     }
     let missing = |waited, judged| Judged { waited: ms(waited), judged: ms(judged) }.missing();
     let why = missing(5_000, 249).unwrap();
