@@ -186,6 +186,37 @@ fn in_a_shared_directory_the_owner_of_a_lock_file_can_damage_it_and_its_holder_i
     assert_eq!(held.wait(), 79);
 }
 
+/// Waits until a holder's lockkeeper has gone to sleep a few more times: it does after each look at its lock file.
+fn until_it_has_looked(holder: &Reaped) {
+    let slept = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", holder.pid())).unwrap();
+        common::number(status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap().trim())
+    };
+    let before = slept();
+    common::until_true("it has looked", || slept() >= before + 3);
+}
+
+#[test]
+fn a_directory_that_may_not_be_looked_at_for_a_while_ends_no_lock_and_gives_none() {
+    let shared = Shared::new();
+    let above = |mode| std::fs::set_permissions(shared.place.path("."), std::fs::Permissions::from_mode(mode)).unwrap();
+    let mut held = shared.hold(ONE, "a");
+    let mut waits = shared.lk(ONE, &["run", "a", "--", "touch", "ran"]);
+    let waits = Reaped::spawn(waits.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let waiters = || json(shared.place.run(["--json", "status", "a"]).out.trim())["waiters"].as_array().map_or(0, Vec::len);
+    common::until_true("somebody waits", || waiters() == 1);
+    above(0o700);
+    until_it_has_looked(&held);
+    assert_eq!(finish(&mut shared.lk(0, &["run", "a", "-n", "--", "true"])).code, 75, "it holds it still");
+    drop(held.0.stdin.take());
+    assert_eq!(held.wait(), 0, "its command ended by itself");
+    let ran = waits.output();
+    above(0o755);
+    assert!(ran.code == 69 && ran.err.contains("a.lock: Permission denied"), "{ran:?}");
+    assert!(!shared.place.path("scratch/ran").exists());
+    assert_eq!(finish(&mut shared.lk(ONE, &["run", "a", "-n", "--", "true"])).code, 0);
+}
+
 #[test]
 fn until_a_replaced_file_is_noticed_there_can_be_two_holders_and_the_first_is_told() {
     let place = Place::new();

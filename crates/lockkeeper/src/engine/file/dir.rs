@@ -1,6 +1,8 @@
 //! The directory of the lock files: opening it, what it says about who shares it, and its errors.
 
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -140,7 +142,8 @@ impl Directory {
     /// The incarnation that the path leads to now.
     pub(super) fn current(&self) -> Result<Arc<Anchor>> {
         let anchor = self.anchor();
-        if self.is_still(&anchor) { Ok(anchor) } else { self.reopen() }
+        let still = self.is_still(&anchor).map_err(|e| refused("look at the lock directory", &self.path, e))?;
+        if still { Ok(anchor) } else { self.reopen() }
     }
 
     /// Opens the path again: the incarnation that we know was deleted or moved away.
@@ -150,14 +153,24 @@ impl Directory {
         Ok(fresh)
     }
 
-    /// Whether the path leads to the same incarnation as that one.
-    pub(super) fn is_still(&self, anchor: &Anchor) -> bool {
-        nix::sys::stat::stat(&self.path)
-            .is_ok_and(|stat| stat.st_dev == anchor.dev && stat.st_ino == anchor.ino && SFlag::S_IFDIR.bits() & stat.st_mode != 0)
+    /// Whether the path leads to the same incarnation as that one. It does not where another stands there, or none: an error of
+    /// the system proves neither.
+    pub(super) fn is_still(&self, anchor: &Anchor) -> Result<bool, Errno> {
+        match nix::sys::stat::stat(&self.path) {
+            Ok(stat) => Ok(stat.st_dev == anchor.dev && stat.st_ino == anchor.ino && SFlag::S_IFDIR.bits() & stat.st_mode != 0),
+            Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The whole path of one file in it.
+    pub(super) fn path_of(&self, name: &CStr) -> Result<CString, Errno> {
+        let path = [self.path.as_os_str().as_bytes(), b"/", name.to_bytes()].concat();
+        CString::new(path).map_err(|_| Errno::EINVAL)
     }
 
     /// The path of one file in it, for messages.
-    pub(super) fn file(&self, name: &std::ffi::CStr) -> PathBuf {
+    pub(super) fn file(&self, name: &CStr) -> PathBuf {
         self.path.join(std::path::Path::new(&*name.to_string_lossy()))
     }
 }

@@ -16,7 +16,7 @@ use super::lockfile::{Key, LockFile};
 use super::recipe::{End, Event, Goal, Recipe};
 use super::record::Stamp;
 use super::state::Share;
-use super::verify::Facts;
+use super::verify::{Facts, Verdict};
 use super::wait::Wait;
 use super::{crew, describe, gc, inspect, semaphore, wire};
 use crate::claim::{Claim, Entry, Holder, Identity, Mode};
@@ -307,13 +307,18 @@ impl Held {
         fcntl(self.fd(), FcntlArg::F_SETFD(flags)).map(drop).map_err(|e| self.failed("pass on the descriptor of", e))
     }
 
-    /// Whether it is still held: the path leads to its file, and the file says so.
+    /// Whether it is still held: the path leads to its file, and the file says so. Where the system does not let us look, nothing
+    /// is known, and it is held until the next look says otherwise.
     ///
     /// # Errors
     /// Why it is lost.
     pub fn verify(&self) -> Result<(), Lost> {
         let (dir, key, file) = (&*self.dir, &*self.key, self.share.file());
-        Facts { dir, key, file, id: self.id, mode: self.mode, number: self.number }.verify(Stamp::of(&self.who))
+        let facts = Facts { dir, key, file, id: self.id, mode: self.mode, number: self.number };
+        match facts.verify(Stamp::of(&self.who)) {
+            Verdict::Lost(why) => Err(why),
+            Verdict::Held | Verdict::Unknown(_) => Ok(()),
+        }
     }
 
     /// Gives it back. Once it was passed on this only closes the descriptor and never unlocks, so that the lock lives on in

@@ -24,6 +24,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
 use super::lockfile::{Key, LockFile};
+use super::verify::Verdict;
 use super::{Opened, Shared, inspect, names};
 use crate::claim::Entry;
 use crate::engine::{Event, HoldId, Query, WatchId, Which};
@@ -32,7 +33,8 @@ use crate::name::Kind;
 
 /// How often the held locks that somebody watches are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How often a directory that is gone is looked for, and files are closed that were not used since the last time.
+/// How often a directory that is gone is looked for, what could not be looked at is looked at again, and files are closed that were
+/// not used since the last time.
 const SEEK_EVERY: Duration = Duration::from_secs(1);
 /// How long after telling of changes the next are gathered: a busy directory changes a hundred thousand times a second.
 const GATHER: Duration = Duration::from_millis(5);
@@ -143,27 +145,41 @@ impl Shared {
         }
     }
 
-    /// Looks at every hold of these files, or at all, forgets those that are lost, and says which.
-    pub(super) fn lost_holds(&self, opened: &Opened, files: Option<&HashSet<OsString>>) -> Vec<HoldId> {
+    /// Looks at every hold and every wait of these files, or at all; forgets the holds that are lost, and says which.
+    pub(super) fn look(&self, opened: &Opened, files: Option<&HashSet<OsString>>) -> Looked {
         let concerned = |key: &Key| files.is_none_or(|files| files.contains(OsStr::from_bytes(key.file.to_bytes())));
+        let mut looked = Looked::default();
         let mut state = self.state();
-        let of_files = state.holds.iter().filter(|(_, hold)| concerned(&hold.key));
-        let lost: Vec<HoldId> = of_files.filter(|(id, hold)| opened.verify(**id, hold).is_err()).map(|(id, _)| *id).collect();
-        let gone: Vec<_> = lost.iter().filter_map(|id| state.holds.remove(id)).collect();
+        for (id, hold) in state.holds.iter().filter(|(_, hold)| concerned(&hold.key)) {
+            match opened.verify(*id, hold) {
+                Verdict::Held => {}
+                Verdict::Lost(_) => looked.lost.push(*id),
+                Verdict::Unknown(_) => looked.again = true,
+            }
+        }
+        let gone: Vec<_> = looked.lost.iter().filter_map(|id| state.holds.remove(id)).collect();
         if files.is_none() {
             // Kept for a directory that may be another now.
             state.drop_idle();
         }
         for waiting in state.waits.values() {
             if concerned(&waiting.key) {
-                waiting.wait.look_again(&opened.dir, &waiting.key);
+                looked.again |= waiting.wait.look_again(&opened.dir, &waiting.key).is_err();
             }
         }
         drop(state);
         // Given up outside of the lock.
         gone.into_iter().for_each(|hold| hold.share.let_go());
-        lost
+        looked
     }
+}
+
+/// What a look at the holds and waits came to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Looked {
+    pub(super) lost: Vec<HoldId>,
+    /// The system did not let us look at some of them, which proves nothing.
+    pub(super) again: bool,
 }
 
 /// What the task remembers between two looks.
@@ -171,7 +187,7 @@ impl Shared {
 struct Memory {
     /// The watched locks that somebody holds or waits for, as they were at the last look.
     active: HashMap<OsString, Entry>,
-    /// The directory is gone, or another one has its path.
+    /// The directory is gone, another one has its path, or something in it could not be looked at.
     blind: bool,
 }
 
@@ -294,8 +310,9 @@ fn react(shared: &Arc<Shared>, opened: &Opened, memory: &mut Memory, seen: &Seen
         memory.blind = !shared.eye.aim(opened);
     }
     if everything || !seen.moved.is_empty() {
-        let lost = shared.lost_holds(opened, (!everything).then_some(&seen.moved));
-        for hold in lost {
+        let looked = shared.look(opened, (!everything).then_some(&seen.moved));
+        memory.blind |= looked.again;
+        for hold in looked.lost {
             opened.context.events.send(Event::Ended { which: Which::Hold(hold), why: Lost::Replaced });
         }
     }

@@ -49,7 +49,7 @@ fn change(dir: &Directory, name: &Name, decide: impl Fn(u64, &mut Vec<ClaimId>) 
     for _ in 0..super::lockfile::PATIENCE {
         let file = LockFile::open(dir, &key)?;
         let changed = file.briefly(dir, &key, || write(dir, &key, &file, &decide))?;
-        if file.look(&key).is_ok_and(|seen| seen == super::lockfile::Seen::Same) {
+        if file.look(&key).map_err(|e| refused("look at the lock file", &dir.file(&key.file), e))? == super::lockfile::Seen::Same {
             return Ok(changed);
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat};
+use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Gid, Uid, fchown, geteuid};
@@ -240,10 +240,13 @@ impl LockFile {
         Ok(seen)
     }
 
-    /// Follows the whole path: through the directory that it leads to now.
-    fn look_from_the_top(&self, dir: &Directory, key: &Key) -> Result<Seen, Errno> {
-        let seen = self.look(key)?;
-        Ok(if self.is_in(dir) { seen } else { Seen::Replaced })
+    /// Follows the whole path: through the directory that it leads to now. An error of the system is no proof of a replacement.
+    pub(super) fn look_from_the_top(&self, dir: &Directory, key: &Key) -> Result<Seen, Errno> {
+        match (self.look(key), dir.is_still(&self.anchor)) {
+            (Ok(Seen::Replaced), _) | (_, Ok(false)) => Ok(Seen::Replaced),
+            (seen, Ok(true)) => seen,
+            (_, Err(e)) => Err(e),
+        }
     }
 
     /// Follows the path in the directory that it was opened in, whatever is known.
@@ -258,11 +261,6 @@ impl LockFile {
             }
             _ => Seen::Replaced,
         })
-    }
-
-    /// Whether the directory it was opened in is still the one that its path leads to; dearer than [`Self::check`].
-    pub(super) fn is_in(&self, dir: &Directory) -> bool {
-        dir.is_still(&self.anchor)
     }
 
     /// A second descriptor of the same open file description: it shares the locks.
@@ -299,9 +297,10 @@ fn steady() -> Duration {
 }
 
 /// Whether the whole path leads to this open file, and to nothing else.
-pub(super) fn leads_to(dir: &Directory, key: &Key, file: impl AsFd) -> bool {
-    let (Ok(anchor), Ok(open)) = (dir.current(), fstat(file)) else { return false };
-    matches!(wire::look(&*anchor, &key.file), Ok(Some(stat)) if stat.st_ino == open.st_ino && stat.st_dev == open.st_dev && stat.st_nlink == 1)
+pub(super) fn leads_to(dir: &Directory, key: &Key, file: impl AsFd) -> Result<bool, Errno> {
+    let open = fstat(file)?;
+    let found = wire::look(AT_FDCWD, &dir.path_of(&key.file)?)?;
+    Ok(found.is_some_and(|stat| stat.st_ino == open.st_ino && stat.st_dev == open.st_dev && stat.st_nlink == 1))
 }
 
 #[cfg(test)]

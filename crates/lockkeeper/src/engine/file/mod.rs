@@ -49,6 +49,7 @@ use crew::Crew;
 use dir::Directory;
 use record::Stamp;
 use state::{Hold, State, UnderWay};
+use verify::Verdict;
 
 /// How often a small write is tried again while others write; each try has a patience of its own.
 const WRITE_AGAIN_MAX: u32 = 100;
@@ -184,11 +185,12 @@ impl Engine for File {
         let mut check = |id: &ClaimId| match state.holds.get(id).map(|hold| opened.verify(*id, hold)) {
             // The disk is slow; what comes of it is told by the answer.
             None if state.under_way.contains_key(id) => Attempt::Unknown(Error::new(ErrorKind::Unknown, "it is being asked for")),
-            Some(Err(why)) => {
+            Some(Verdict::Lost(why)) => {
                 // Final (R2): what it had in the old file frees nobody and hinders nobody.
                 lost.extend(state.holds.remove(id));
                 gone(&why)
             }
+            Some(Verdict::Unknown(error)) => Attempt::Unknown(error),
             _ => state.known(*id).or_else(|| state.converted_by(*id)).unwrap_or_else(|| gone(&"it is neither held nor in line")),
         };
         let attempts = claims.iter().map(&mut check).collect();

@@ -9,6 +9,7 @@ mod eye;
 mod files;
 mod gc;
 mod latch;
+mod looks;
 mod permits;
 mod processes;
 mod shared;

@@ -1,12 +1,15 @@
 //! Whether a hold is still what it was: the path leads to its file, and the file says so (F1).
 
+use nix::errno::Errno;
+
 use super::bytes::HOT_AT;
-use super::dir::Directory;
+use super::dir::{Directory, shown};
 use super::lockfile::{Key, LockFile, Seen};
 use super::record::{About, Hot, Stamp};
 use super::{Opened, boot, wire};
 use crate::claim::Mode;
 use crate::clock::unix_us;
+use crate::error::{Error, ErrorKind};
 use crate::id::HoldId;
 use crate::lost::Lost;
 
@@ -20,37 +23,57 @@ pub(super) struct Facts<'a> {
     pub(super) number: u64,
 }
 
+/// What a look at a hold comes to.
+pub(super) enum Verdict {
+    /// It is held.
+    Held,
+    /// It is lost, for good.
+    Lost(Lost),
+    /// The system did not let us look: it is held as far as anybody knows, and has to be looked at again.
+    Unknown(Error),
+}
+
 impl Facts<'_> {
     /// Looks now. A replaced file is a loss. In a damaged one the lock is where it was, for the kernel keeps it beside
     /// the contents: an exclusive holder writes them anew. An error of the system is neither.
-    pub(super) fn verify(&self, who: Stamp) -> Result<(), Lost> {
-        let seen = self.file.look(self.key);
-        if seen == Ok(Seen::Replaced) || !self.file.is_in(self.dir) {
-            return Err(Lost::Replaced);
-        }
+    pub(super) fn verify(&self, who: Stamp) -> Verdict {
+        let seen = match self.file.look_from_the_top(self.dir, self.key) {
+            Ok(Seen::Replaced) => return Verdict::Lost(Lost::Replaced),
+            Ok(seen) => seen,
+            Err(e) => return self.unknown("look at", e),
+        };
         if self.mode != Mode::Exclusive {
-            return Ok(());
+            return Verdict::Held;
         }
         let mut hot = Hot::EMPTY;
-        if wire::read_at(self.file, &mut hot.0, HOT_AT).is_err() {
-            return Ok(());
+        if let Err(e) = wire::read_at(self.file, &mut hot.0, HOT_AT) {
+            return self.unknown("read", e);
         }
         match hot.latest() {
-            Some((record, _)) if record.claim() == self.id && seen == Ok(Seen::Same) => Ok(()),
+            Some((record, _)) if record.claim() == self.id && seen == Seen::Same => Verdict::Held,
             // Somebody granted past us: no damage does that.
-            Some((record, _)) if record.about() == About::Exclusive && record.number() > self.number => Err(Lost::Replaced),
+            Some((record, _)) if record.about() == About::Exclusive && record.number() > self.number => Verdict::Lost(Lost::Replaced),
             _ => self.heal(who),
         }
     }
 
-    fn heal(&self, mut who: Stamp) -> Result<(), Lost> {
+    fn heal(&self, mut who: Stamp) -> Verdict {
         let record = who.stamped(About::Exclusive, self.number, self.id, unix_us(), boot::id(), 0);
-        self.file.heal(self.dir, self.key, record).map_err(|_| Lost::Replaced)
+        match self.file.heal(self.dir, self.key, record) {
+            Ok(()) => Verdict::Held,
+            Err(e) => Verdict::Unknown(Error::new(ErrorKind::Unknown, e.message()).caused_by(e)),
+        }
+    }
+
+    fn unknown(&self, what: &str, errno: Errno) -> Verdict {
+        let path = shown(&self.dir.file(&self.key.file));
+        let text = format!("cannot {what} the lock file {path} now: {}: whether it is still the lock's is not known", errno.desc());
+        Verdict::Unknown(Error::new(ErrorKind::Unknown, text).caused_by(std::io::Error::from(errno)))
     }
 }
 
 impl Opened {
-    pub(super) fn verify(&self, id: HoldId, hold: &super::Hold) -> Result<(), Lost> {
+    pub(super) fn verify(&self, id: HoldId, hold: &super::Hold) -> Verdict {
         let (key, file, mode, number) = (&*hold.key, hold.share.file(), hold.mode, hold.number);
         Facts { dir: &self.dir, key, file, id, mode, number }.verify(self.stamp.clone())
     }

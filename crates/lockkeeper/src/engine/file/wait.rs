@@ -108,12 +108,13 @@ impl Wait {
         self.rouse(&mut state);
     }
 
-    /// Makes the waiting thread open the path again if its file was replaced. Who waits for the right one keeps its place.
-    pub(super) fn look_again(&self, dir: &Directory, key: &Key) {
+    /// Makes the waiting thread open the path again if its file was replaced. Who waits for the right one keeps its place, and so
+    /// does who waits for one of which the system does not tell.
+    pub(super) fn look_again(&self, dir: &Directory, key: &Key) -> Result<(), Errno> {
         let mut state = self.state();
         let replaced = match state.blocked {
             // SAFETY: it belongs to the waiting thread, which cannot close it before it gets the state's lock.
-            Some(Blocked::Locking { fd, .. }) => !lockfile::leads_to(dir, key, unsafe { BorrowedFd::borrow_raw(fd) }),
+            Some(Blocked::Locking { fd, .. }) => !lockfile::leads_to(dir, key, unsafe { BorrowedFd::borrow_raw(fd) })?,
             // It looks by itself when it is woken, and loses nothing by that.
             Some(Blocked::Dozing(_)) => true,
             None => false,
@@ -122,6 +123,7 @@ impl Wait {
             state.look_again = true;
             self.rouse(&mut state);
         }
+        Ok(())
     }
 
     /// What was exchanged under the wait.

@@ -147,7 +147,7 @@ fn who_waits_for_the_right_file_keeps_its_place_when_the_kernel_has_dropped_even
     let second = c.stand("x", Mode::Exclusive);
     a.until_waiters(Kind::Lock, "x", 2);
     // What an overflowed queue of events comes to.
-    assert_eq!(b.engine.0.lost_holds(b.engine.0.opened().unwrap(), None), []);
+    assert_eq!(b.engine.0.look(b.engine.0.opened().unwrap(), None).lost, []);
     a.until_waiters(Kind::Lock, "x", 2);
     a.release(hold);
     b.granted(first);
