@@ -10,7 +10,7 @@
 //! | gate | the turnstile: whoever comes next waits here, one after the other, and passes on once it is in |
 //! | brief | held for the moment of a small write that main does not cover: a fresh file's contents, a limit, a latch |
 //! | count | held while somebody counts the permits that are out, and takes some |
-//! | waiter *i*, shown *i* | the record *i* of that table counts, because whoever wrote it lives |
+//! | waiter *i*, shown *i* | the record *i* of that table counts, because whoever wrote it lives. Whoever sweeps a dead waiter's flag away has its byte for that moment, with others |
 //! | permit *i* | one permit of a semaphore is taken |
 
 /// A range of lockable bytes.
@@ -39,12 +39,19 @@ impl Span {
     pub const BRIEF: Self = Self { start: BASE + 3, len: 1 };
     /// Permits are being counted and taken.
     pub const COUNT: Self = Self { start: BASE + 4, len: 1 };
-    /// All of these and more: whoever has it knows that nobody uses the file.
+    /// All of these and more: whoever has it knows that nobody uses the file. It is nobody's for longer than a moment.
     pub const EVERYTHING: Self = Self { start: BASE, len: 0x20_0000 };
     /// Every waiter's byte, and the one that the waiters beyond the table share.
     pub const WAITERS: Self = Self { start: BASE + 0x100, len: WAITERS as u32 + 1 };
+    /// The bytes of the waiters in the table, each of whom has one alone.
+    pub const TABLE: Self = Self { start: BASE + 0x100, len: WAITERS as u32 };
     /// Every permit.
     pub const PERMITS: Self = Self { start: BASE + 0x10_0000, len: 65_535 };
+
+    /// The first byte, and the one behind the last.
+    pub(super) fn bounds(self) -> (u64, u64) {
+        (u64::from(self.start), u64::from(self.start) + u64::from(self.len))
+    }
 
     /// The byte of one waiter's record.
     pub fn waiter(index: u16) -> Self {

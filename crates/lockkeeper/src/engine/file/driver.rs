@@ -9,6 +9,7 @@ use nix::unistd::fdatasync;
 use super::bytes::{Grip, HOT_AT, Span};
 use super::dir::{Directory, refused};
 use super::doze::Doze;
+use super::fresh::{patiently, stopped};
 use super::lockfile::{Key, LockFile, Seen};
 use super::permits::{Picked, Pool};
 use super::recipe::{Action, End, Event, Goal, Recipe};
@@ -85,7 +86,7 @@ impl<'a> Driver<'a> {
                 Action::Done(end) => return Some(end),
                 Action::Stand if self.wait.is_none() => return None,
                 action => {
-                    event = self.perform(action, recipe.goal()).unwrap_or_else(|error| {
+                    event = self.perform(action, recipe).unwrap_or_else(|error| {
                         self.error.get_or_insert(error);
                         Event::Failed
                     });
@@ -110,10 +111,14 @@ impl<'a> Driver<'a> {
         })
     }
 
-    fn perform(&mut self, action: Action, goal: Goal) -> Result<Event> {
-        let yes_if = |yes| if yes { Event::Yes } else { Event::No };
+    fn perform(&mut self, action: Action, recipe: &Recipe) -> Result<Event> {
+        let goal = recipe.goal();
         match action {
-            Action::Try(span, grip) => wire::try_lock(&self.file, span, grip).map(yes_if).map_err(|e| self.failed("lock", e)),
+            Action::Try(span, grip) if recipe.joins() => {
+                let locked = wire::try_lock(&self.file, span, grip).map_err(|e| self.failed("lock", e))?;
+                Ok(if locked { Event::Yes } else { Event::No })
+            }
+            Action::Try(span, grip) => self.take_or_see_who_has_it(span, grip),
             Action::Count => self.count(),
             Action::Wait(span, grip) => match self.wait {
                 Some(wait) => wait.lock(&self.file, span, grip).map_err(|e| self.failed("lock", e)),
@@ -152,6 +157,26 @@ impl<'a> Driver<'a> {
                 Ok(Event::Yes)
             }
             Action::Stand | Action::Done(_) => Ok(Event::Yes),
+        }
+    }
+
+    /// Locks a range for somebody who does not wait, and so is refused only for the sake of one who may keep it: who only sweeps has
+    /// every byte for a moment, and who has let go meanwhile is in nobody's way.
+    fn take_or_see_who_has_it(&self, span: Span, grip: Grip) -> Result<Event> {
+        let mut sweeps = false;
+        let took = patiently(|| {
+            if wire::try_lock(&self.file, span, grip)? {
+                return Ok(Some(Event::Yes));
+            }
+            let locked = wire::in_the_way(&self.file, span, grip)?;
+            sweeps = locked.is_some_and(|locked| locked.sweeps());
+            Ok(locked.filter(|_| !sweeps).map(|_| Event::No))
+        });
+        match took.map_err(|e| self.failed("lock", e))? {
+            Some(event) => Ok(event),
+            None if sweeps => Err(stopped(self.dir, self.key)),
+            // One after the other had it.
+            None => Ok(Event::No),
         }
     }
 

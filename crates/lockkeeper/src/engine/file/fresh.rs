@@ -23,7 +23,19 @@ const LOOKS_AT_ONCE: u32 = 20;
 /// Somebody who is doing something brief does not come to an end.
 pub(super) fn stopped(dir: &Directory, key: &Key) -> Error {
     let path = shown(&dir.file(&key.file));
-    Error::new(ErrorKind::Unknown, format!("another process is writing {path} and does not come to an end: is it stopped?"))
+    Error::new(ErrorKind::Unknown, format!("another process has {path} for a moment and does not come to an end: is it stopped?"))
+}
+
+/// Looks again and again at something that takes a moment, which is microseconds, unless the processors are taken; `None` when it does
+/// not come to an end.
+pub(super) fn patiently<T>(mut look: impl FnMut() -> Result<Option<T>, Errno>) -> Result<Option<T>, Errno> {
+    for looked in 0..LOOKS_AT_ONCE + PATIENCE {
+        if let Some(found) = look()? {
+            return Ok(Some(found));
+        }
+        if looked < LOOKS_AT_ONCE { std::thread::yield_now() } else { std::thread::sleep(Duration::from_millis(1)) }
+    }
+    Ok(None)
 }
 
 impl LockFile {
@@ -87,14 +99,7 @@ impl LockFile {
 
     /// Locks a byte that nobody has for longer than a moment; false when somebody does not come to an end.
     pub(super) fn one_at_a_time(&self, byte: Span) -> Result<bool, Errno> {
-        // A moment is microseconds, unless the processors are taken.
-        for look in 0..LOOKS_AT_ONCE + PATIENCE {
-            if wire::try_lock(self, byte, Grip::Write)? {
-                return Ok(true);
-            }
-            if look < LOOKS_AT_ONCE { std::thread::yield_now() } else { std::thread::sleep(Duration::from_millis(1)) }
-        }
-        Ok(false)
+        patiently(|| wire::try_lock(self, byte, Grip::Write).map(|locked| locked.then_some(()))).map(|locked| locked.is_some())
     }
 
     /// Gives a fresh file its contents: allocated first, so that no later write needs room; the length comes last.

@@ -1,7 +1,8 @@
 //! Removing lock files that nobody uses.
 //!
 //! A file is removed only while every byte of it is locked here, so nobody holds, waits or writes; whoever opened it just
-//! before sees after locking that the path leads elsewhere, and opens it again (F1).
+//! before sees after locking that the path leads elsewhere, and opens it again (F1). A try that meets us is not refused for our
+//! sake: it sees by the range that we are no holder, and looks again.
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};

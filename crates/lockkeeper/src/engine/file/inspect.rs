@@ -90,7 +90,7 @@ pub(super) fn limit_of(record: Record<'_>) -> Option<u16> {
 
 /// Who has the lock: the last record's writer while somebody has main alone, else those who are shown.
 fn holders(file: &LockFile, record: Record<'_>) -> Result<Vec<Holder>, Errno> {
-    if wire::obstacle(file, Span::MAIN, Grip::Read)?.is_none() {
+    if !wire::is_taken(file, Span::MAIN, Grip::Read)? {
         return presence::shown(file, 0);
     }
     let mut holder = if record.about() == About::Exclusive { record.holder(0) } else { Holder::default() };

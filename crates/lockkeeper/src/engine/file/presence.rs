@@ -54,27 +54,42 @@ pub(super) fn retract(file: impl AsFd, place: u16) {
     let _ = wire::unlock(&file, Span::waiter(place));
 }
 
-/// Whether any of the flags is true; sweeps away those that the dead left.
+/// Whether any of the flags is true; sweeps away those that the dead left. Whoever sweeps has the byte as no waiter has it, so that
+/// nobody takes it for one.
 pub(super) fn somebody_waits(file: impl AsFd, hot: &Hot) -> Result<bool, Errno> {
     let file = file.as_fd();
-    if wire::is_taken(file, Span::WAITERS)? {
+    if wire::is_taken(file, Span::TABLE, Grip::Read)? {
+        return Ok(true);
+    }
+    if wire::in_the_way(file, Span::waiter(BEYOND), Grip::Write)?.is_some_and(|locked| locked.grip == Grip::Read) {
         return Ok(true);
     }
     for (place, _) in hot.flags().iter().enumerate().filter(|(_, flag)| **flag != 0) {
-        let span = Span::waiter(place as u16);
-        if wire::try_lock(file, span, Grip::Write)? {
-            let _ = wire::write_at(file, &[0], FLAGS_AT + place as u64);
+        let place = place as u16;
+        let span = Span::waiter(place);
+        if wire::try_lock(file, span, sweeping(place))? {
+            let _ = wire::write_at(file, &[0], FLAGS_AT + u64::from(place));
             wire::unlock(file, span)?;
         }
     }
     Ok(false)
 }
 
+/// How a place is locked by whoever sweeps its flag away: a waiter has one of the table alone, and shares the one beyond.
+fn sweeping(place: u16) -> Grip {
+    if place == BEYOND { Grip::Write } else { Grip::Read }
+}
+
+/// Whether somebody waits in this place of the table.
+fn waits(file: impl AsFd, place: usize) -> Result<bool, Errno> {
+    wire::is_taken(file, Span::waiter(place as u16), Grip::Read)
+}
+
 /// How many wait and are shown.
 pub(super) fn count(file: impl AsFd, hot: &Hot) -> Result<u32, Errno> {
     let mut count = 0;
     for (place, _) in hot.flags().iter().enumerate().take(WAITERS).filter(|(_, flag)| **flag != 0) {
-        count += u32::from(wire::is_taken(&file, Span::waiter(place as u16))?);
+        count += u32::from(waits(&file, place)?);
     }
     Ok(count)
 }
@@ -87,7 +102,7 @@ pub(super) fn waiters(file: impl AsFd, hot: &Hot, limit: u16) -> Result<Vec<Wait
         let mut bytes = [0; WAITER];
         let read = wire::read_at(file, &mut bytes, WAITERS_AT + (place * WAITER) as u64)?;
         if let Some(waiter) = bytes.get(..read).and_then(|bytes| read_waiter(bytes, limit))
-            && wire::is_taken(file, Span::waiter(place as u16))?
+            && waits(file, place)?
         {
             found.push(waiter);
         }
@@ -126,7 +141,7 @@ pub(super) fn shown(file: impl AsFd, limit: u16) -> Result<Vec<Holder>, Errno> {
     let mut found = Vec::new();
     for (place, bytes) in table.get(..read).unwrap_or_default().chunks_exact(RECORD).enumerate() {
         if let Some(record) = Record::read(bytes)
-            && wire::is_taken(file, Span::shown(place as u16))?
+            && wire::is_taken(file, Span::shown(place as u16), Grip::Write)?
         {
             found.push((record.since_us(), record.holder(limit)));
         }

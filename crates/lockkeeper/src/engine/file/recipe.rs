@@ -39,7 +39,8 @@ pub enum Goal {
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Lock without waiting: answers `Yes` or `No`.
+    /// Lock without waiting: answers `Yes` or `No`. For one that does not join the line, `No` means that somebody has it who may keep it,
+    /// and not only for the moment in which a file that nobody uses is removed.
     Try(Span, Grip),
     /// Be the only one who counts permits: `Yes`, or `Stopped` when another one does not come to an end.
     Count,
@@ -163,6 +164,11 @@ impl Recipe {
     /// What is wanted.
     pub fn goal(&self) -> Goal {
         self.goal
+    }
+
+    /// Whether it stands in line for what it cannot have at once.
+    pub fn joins(&self) -> bool {
+        self.join
     }
 
     fn steps(&self) -> Steps {

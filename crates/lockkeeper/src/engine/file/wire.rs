@@ -70,27 +70,56 @@ pub(super) fn unlock_all(fd: impl AsFd) -> Result<(), Errno> {
     call(fd.as_fd(), libc::F_OFD_SETLK, &mut flock(Span { start: 0, len: 0 }, libc::F_UNLCK))
 }
 
-/// Some range of another open file description that stands in the way of this one; not necessarily the first.
-pub(super) fn obstacle(fd: impl AsFd, span: Span, grip: Grip) -> Result<Option<(u32, u32)>, Errno> {
-    let mut lock = flock(span, kind_of(grip));
-    call(fd.as_fd(), libc::F_OFD_GETLK, &mut lock)?;
-    if libc::c_int::from(lock.l_type) == libc::F_UNLCK {
-        return Ok(None);
-    }
-    // Cut to what was asked about; a length of zero means "to the end of the file, wherever that will be".
-    let (first, end) = (u64::from(span.start), u64::from(span.start) + u64::from(span.len));
-    let start = u64::try_from(lock.l_start).unwrap_or(0);
-    let stop = match u64::try_from(lock.l_len).unwrap_or(0) {
-        0 => u64::MAX,
-        len => start.saturating_add(len),
-    };
-    let (start, stop) = (start.max(first), stop.min(end).max(start.max(first)));
-    Ok(Some((start as u32, (stop - start) as u32)))
+/// A range that another open file description has locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Locked {
+    first: u64,
+    /// Behind its last byte.
+    end: u64,
+    pub(super) grip: Grip,
 }
 
-/// Whether somebody else has any of the range locked in any way.
-pub(super) fn is_taken(fd: impl AsFd, span: Span) -> Result<bool, Errno> {
-    obstacle(fd, span, Grip::Write).map(|found| found.is_some())
+impl Locked {
+    /// Whether whoever has it only looks whether the file is used by anybody, to remove it if not: nobody else ever has so much,
+    /// and nobody has it for longer than a moment.
+    pub(super) fn sweeps(&self) -> bool {
+        (self.first, self.end) == Span::EVERYTHING.bounds()
+    }
+
+    /// What it has of a range: the first byte, and how many.
+    fn within(&self, span: Span) -> (u32, u32) {
+        let (first, end) = span.bounds();
+        let (start, stop) = (self.first.max(first), self.end.min(end).max(self.first.max(first)));
+        (start as u32, (stop - start) as u32)
+    }
+}
+
+/// Some range of another open file description that is in the way of locking this one; not necessarily the first.
+pub(super) fn in_the_way(fd: impl AsFd, span: Span, grip: Grip) -> Result<Option<Locked>, Errno> {
+    let mut lock = flock(span, kind_of(grip));
+    call(fd.as_fd(), libc::F_OFD_GETLK, &mut lock)?;
+    let grip = match libc::c_int::from(lock.l_type) {
+        libc::F_UNLCK => return Ok(None),
+        libc::F_RDLCK => Grip::Read,
+        _ => Grip::Write,
+    };
+    let first = u64::try_from(lock.l_start).unwrap_or(0);
+    // A length of zero means "to the end of the file, wherever that will be".
+    let end = match u64::try_from(lock.l_len).unwrap_or(0) {
+        0 => u64::MAX,
+        len => first.saturating_add(len),
+    };
+    Ok(Some(Locked { first, end, grip }))
+}
+
+/// The same, cut to what was asked about: the first byte, and how many.
+pub(super) fn obstacle(fd: impl AsFd, span: Span, grip: Grip) -> Result<Option<(u32, u32)>, Errno> {
+    in_the_way(fd, span, grip).map(|found| found.map(|locked| locked.within(span)))
+}
+
+/// Whether somebody else has any of the range locked, alone or (asked with `Write`) in any way. Who sweeps does not count.
+pub(super) fn is_taken(fd: impl AsFd, span: Span, grip: Grip) -> Result<bool, Errno> {
+    in_the_way(fd, span, grip).map(|found| found.is_some_and(|locked| !locked.sweeps()))
 }
 
 /// Reads at an offset; answers how many bytes there were.

@@ -1,6 +1,8 @@
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use super::super::bytes::{FLAGS_AT, Grip, Span, WAITERS};
+use super::super::wire;
 use super::*;
 use crate::engine::Change;
 use crate::engine::file::direct::Files;
@@ -93,4 +95,106 @@ fn f1_gc_running_all_the_time_never_gives_two_holders() {
         }
         sweeper.join().unwrap();
     });
+}
+
+/// Whether one who only tries is refused because somebody has it; it gives back what it got.
+fn is_refused(peer: &Peer, mode: Mode) -> bool {
+    !peer.can_get("x", mode)
+}
+
+#[test]
+fn gc_running_all_the_time_refuses_no_try_for_a_free_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = Files::open(dir.path(), false).unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let sweeper = scope.spawn(|| {
+            let mut removed = 0;
+            while !over.load(Ordering::SeqCst) {
+                removed += files.gc().unwrap();
+            }
+            removed
+        });
+        let peer = Peer::new(dir.path());
+        let mut refused = Vec::new();
+        for round in 0..1_000 {
+            for mode in [Mode::Exclusive, Mode::Shared, Mode::Upgradable, Mode::Permits { count: 1, limit: 2 }] {
+                if is_refused(&peer, mode) {
+                    refused.push((round, mode));
+                }
+            }
+        }
+        over.store(true, Ordering::SeqCst);
+        assert_eq!(refused, [], "nobody has it, and nobody wants it");
+        assert!(sweeper.join().unwrap() > 0, "files were removed meanwhile");
+    });
+}
+
+#[test]
+fn a_removal_that_does_not_come_to_an_end_fails_tries_lets_claims_wait_and_is_nobody_who_holds_or_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
+    let (hold, _) = a.get("x", Mode::Exclusive);
+    let waits = b.stand("x", Mode::Exclusive);
+    a.until_waiters(Kind::Lock, "x", 1);
+    b.withdraw(waits);
+    a.release(hold);
+    let sweeper = fs::File::options().read(true).write(true).open(dir.path().join("x.lock")).unwrap();
+    // What dead waiters leave.
+    wire::write_at(&sweeper, &[1; WAITERS + 1], FLAGS_AT).unwrap();
+    assert_eq!(wire::try_lock(&sweeper, Span::EVERYTHING, Grip::Write), Ok(true));
+    for mode in [Mode::Exclusive, Mode::Shared, Mode::Upgradable] {
+        match a.attempt(&claim("x", mode), Line::Try) {
+            Attempt::Failed(error) => assert!(error.kind() == crate::ErrorKind::Unknown && error.message().contains("stopped"), "{error}"),
+            other => panic!("{mode:?}: {other:?}"),
+        }
+    }
+    let entry = a.entry(Kind::Lock, "x");
+    assert_eq!((entry.holders, entry.waiters), (vec![], vec![]));
+    let waits = b.stand("x", Mode::Exclusive);
+    wire::unlock(&sweeper, Span::EVERYTHING).unwrap();
+    b.granted(waits);
+}
+
+#[test]
+fn tries_that_sweep_away_what_dead_waiters_left_are_not_refused_for_each_others_sake() {
+    let dir = tempfile::tempdir().unwrap();
+    let reader = Peer::new(dir.path());
+    let (hold, _) = reader.get("x", Mode::Shared);
+    let file = fs::File::options().read(true).write(true).open(dir.path().join("x.lock")).unwrap();
+    std::thread::scope(|scope| {
+        let tries = [(); 2].map(|()| {
+            scope.spawn(|| {
+                let peer = Peer::new(dir.path());
+                let mut refused = 0;
+                for _ in 0..1_000 {
+                    wire::write_at(&file, &[1; WAITERS + 1], FLAGS_AT).unwrap();
+                    refused += u32::from(is_refused(&peer, Mode::Shared));
+                }
+                refused
+            })
+        });
+        assert_eq!(tries.map(|tries| tries.join().unwrap()), [0, 0], "nobody waits");
+    });
+    reader.release(hold);
+}
+
+#[test]
+fn who_sweeps_is_told_apart_from_who_waits_in_the_table_and_beyond_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
+    let (hold, _) = a.get("x", Mode::Shared);
+    let file = fs::File::options().read(true).write(true).open(dir.path().join("x.lock")).unwrap();
+    for (place, waits, sweeps) in [(5, Grip::Write, Grip::Read), (WAITERS as u16, Grip::Read, Grip::Write)] {
+        let flag = |is: u8| wire::write_at(&file, &[is], FLAGS_AT + u64::from(place)).unwrap();
+        flag(1);
+        assert_eq!(wire::try_lock(&file, Span::waiter(place), waits), Ok(true));
+        assert!(is_refused(&b, Mode::Shared), "somebody waits in {place}");
+        wire::unlock(&file, Span::waiter(place)).unwrap();
+        assert_eq!(wire::try_lock(&file, Span::waiter(place), sweeps), Ok(true));
+        assert!(!is_refused(&b, Mode::Shared), "somebody sweeps {place}");
+        wire::unlock(&file, Span::waiter(place)).unwrap();
+        flag(0);
+    }
+    a.release(hold);
 }
