@@ -13,6 +13,7 @@ use super::cell::{LeaseCell, NewTurn, TurnCell};
 use super::convert::Converting;
 use super::driver::{Due, TimerId};
 use super::few::Few;
+use super::release::{ReleaseStep, UnderWay};
 use super::request::Request;
 use super::turns::{Guards, TurnRecord};
 use crate::claim::{Holder, Identity, Mode};
@@ -32,15 +33,6 @@ pub(crate) struct Entry {
     pub(crate) kind: Kind,
     pub(crate) name: Name,
     pub(super) state: Mutex<State>,
-}
-
-/// A release that is under way.
-#[derive(Default)]
-pub(super) struct UnderWay {
-    /// Who waits until it is known: whoever closes.
-    pub(super) tell: Option<oneshot::Sender<End>>,
-    /// Meanwhile the engine granted the hold once more.
-    pub(super) echoed: bool,
 }
 
 pub(super) struct State {
@@ -103,11 +95,6 @@ pub(super) enum Outcome {
     Refused(Error),
     /// The offer lapsed or was lost before anybody took it.
     AskAnew,
-}
-
-pub(super) enum ReleaseStep {
-    Ended(End),
-    Later,
 }
 
 /// What a claim came to.
@@ -436,24 +423,10 @@ impl Entry {
         let mut open = Vec::new();
         let under_way: Vec<HoldId> = state.releasing.keys().collect();
         for hold in state.line.holds().into_iter().chain(under_way) {
-            let (sender, receiver) = oneshot::channel();
-            match state.releasing.get_mut(hold) {
-                Some(under_way) => under_way.tell = Some(sender),
-                None => _ = state.releasing.insert(hold, UnderWay { tell: Some(sender), echoed: false }),
-            }
-            open.push((hold, receiver));
+            open.push((hold, state.hear_of_release(hold)));
         }
         self.step(&mut locked, now, Event::Close);
         open
-    }
-
-    /// The keeper's thread is gone: nobody will hear how a release ended.
-    pub(crate) fn tell_no_more(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let (tell, releasing) = (std::mem::take(&mut state.tell), std::mem::take(&mut state.releasing));
-        drop(state);
-        // Each of them wakes somebody.
-        drop((tell, releasing));
     }
 
     /// Somebody asks politely for the lock.
