@@ -100,13 +100,19 @@ fn histories(place: &Place) -> usize {
     inside.filter(|file| file.as_ref().unwrap().file_name().to_string_lossy().starts_with("client-")).count()
 }
 
+/// A torture without faults, and its clients, which have begun.
+fn begun_torture(place: &Place, seconds: &str, clients: usize) -> (Reaped, Vec<i32>) {
+    let mut command = torture(place, &["--seconds", seconds, "--clients", &clients.to_string(), "--faults", "none", "--json"]);
+    let run = Reaped::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let started = until("its clients are there", || Some(children(run.pid())).filter(|c| c.len() == clients));
+    until_true("they have begun", || histories(place) >= clients);
+    (run, started)
+}
+
 #[test]
 fn a_client_that_ends_by_itself_is_a_conviction_and_its_end_is_known_at_once() {
     let place = place();
-    let mut command = torture(&place, &["--seconds", "4", "--clients", "3", "--faults", "none", "--json"]);
-    let run = Reaped::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
-    let clients = until("its clients are there", || Some(children(run.pid())).filter(|c| c.len() == 3));
-    until_true("they have begun", || histories(&place) >= 3);
+    let (run, clients) = begun_torture(&place, "4", 3);
     for client in clients.iter().take(2) {
         common::kill(*client, Signal::SIGABRT);
     }
@@ -124,10 +130,7 @@ fn a_client_that_ends_by_itself_is_a_conviction_and_its_end_is_known_at_once() {
 #[test]
 fn a_torture_whose_clients_are_all_gone_ends_at_once() {
     let place = place();
-    let mut command = torture(&place, &["--seconds", "60", "--clients", "2", "--faults", "none", "--json"]);
-    let run = Reaped::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
-    let clients = until("its clients are there", || Some(children(run.pid())).filter(|c| c.len() == 2));
-    until_true("they have begun", || histories(&place) >= 2);
+    let (run, clients) = begun_torture(&place, "60", 2);
     clients.iter().for_each(|client| common::kill(*client, Signal::SIGABRT));
     // It waits for half as long as the torture would last.
     let ran = run.output();

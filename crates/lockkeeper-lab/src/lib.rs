@@ -28,3 +28,5 @@ pub mod servers;
 #[cfg(feature = "sim")]
 pub mod sim;
 pub mod torture;
+#[cfg(test)]
+mod until;

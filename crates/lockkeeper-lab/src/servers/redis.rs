@@ -356,18 +356,11 @@ fn a_port() -> Result<u16, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::until::until;
 
     fn state(pid: u32) -> char {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
-    }
-
-    fn until(what: &str, is: impl Fn() -> bool) {
-        let begun = Instant::now();
-        while !is() {
-            assert!(begun.elapsed() < Duration::from_secs(10), "{what}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
     }
 
     #[test]

@@ -341,6 +341,7 @@ impl Arena for RedisArena {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::until::until;
 
     #[test]
     fn a_clock_counts_as_a_fault_when_it_went_wrong_and_not_when_it_was_only_told_to() {
@@ -399,14 +400,6 @@ mod tests {
         assert_eq!(lasts("flush", &["PING"]), Mended::Ended);
         assert_eq!(lasts("script-flush", &["EVALSHA", "0000000000000000000000000000000000000000", "0"]), Mended::Ended);
         assert_eq!(lasts("flush", &["PING"]), Mended::HitNobody("the server had no key to remove"), "that was another one");
-    }
-
-    fn until(what: &str, mut so: impl FnMut() -> bool) {
-        let begun = std::time::Instant::now();
-        while !so() {
-            assert!(begun.elapsed() < Duration::from_secs(20), "never: {what}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
     }
 
     #[test]

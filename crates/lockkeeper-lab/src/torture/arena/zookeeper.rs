@@ -335,14 +335,7 @@ mod tests {
 
     use super::*;
     use crate::servers::zookeeper_client::Kind;
-
-    fn until(what: &str, mut so: impl FnMut() -> bool) {
-        let begun = Instant::now();
-        while !so() {
-            assert!(begun.elapsed() < Duration::from_secs(30), "never: {what}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
+    use crate::until::until;
 
     #[test]
     fn the_session_of_one_client_is_ended_and_its_holds_are_lost_and_nobody_elses() {

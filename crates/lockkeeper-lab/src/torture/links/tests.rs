@@ -10,6 +10,7 @@ use lockkeeper::blocking::Locks;
 use super::*;
 use crate::servers::redis::RedisServer;
 use crate::servers::zookeeper::{Server, Settings};
+use crate::until::until;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How much later than its time a thread may run on a busy machine.
@@ -39,14 +40,6 @@ fn client_of_echo() -> (Links, impl Fn() -> TcpStream) {
 fn carries(stream: &mut TcpStream) -> bool {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(b"x").is_ok() && stream.read(&mut [0]).is_ok_and(|read| read == 1)
-}
-
-fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !so() {
-        assert!(begun.elapsed() < PATIENCE, "never: {what}");
-        std::thread::yield_now();
-    }
 }
 
 #[test]

@@ -43,15 +43,32 @@ fn lease(grant: &Grant) -> LeaseId {
     grant.lease.unwrap().id
 }
 
+/// A holder that can be cut off, and the next in line.
+struct HolderAndNext {
+    proxy: Proxy,
+    one: Client,
+    held: Claim,
+    first: Grant,
+    two: Client,
+    waits: Claim,
+}
+
+impl HolderAndNext {
+    async fn in_sessions_of(place: &Place, session_timeout: &str) -> Self {
+        let (proxy, one) = place.client_behind_a_proxy(&format!("session_timeout={session_timeout}")).await;
+        let two = place.client().await;
+        let (held, waits) = (claim("x"), claim("x"));
+        let first = one.lock(&held).await;
+        assert!(matches!(two.join(&waits).await, Attempt::InLine(_)));
+        Self { proxy, one, held, first, two, waits }
+    }
+}
+
 #[test]
 fn z1_the_holder_is_out_before_the_next_is_in_when_it_is_cut_off() {
     run(async {
         let place = Place::new().await;
-        let (proxy, one) = place.client_behind_a_proxy("session_timeout=2s").await;
-        let two = place.client().await;
-        let (a, b) = (claim("x"), claim("x"));
-        let first = one.lock(&a).await;
-        assert!(matches!(two.join(&b).await, Attempt::InLine(_)));
+        let HolderAndNext { proxy, one, held, first, two, waits } = HolderAndNext::in_sessions_of(&place, "2s").await;
         let mut until = deadline(&first);
         // A while with renewals, as the keeper sends them.
         for _ in 0..8 {
@@ -63,11 +80,11 @@ fn z1_the_holder_is_out_before_the_next_is_in_when_it_is_cut_off() {
         let cut = one.clock.now();
         assert!(until > cut.plus(Duration::from_millis(500)), "renewals keep the hold alive");
         proxy.close();
-        two.granted(b.id).await;
+        two.granted(waits.id).await;
         assert!(one.clock.now() > until, "the next holder came before the first one's deadline");
         proxy.open();
-        assert_eq!(one.lost(a.id).await, Lost::SessionEnded);
-        assert!(matches!(one.release(&a).await, End::NotOurs));
+        assert_eq!(one.lost(held.id).await, Lost::SessionEnded);
+        assert!(matches!(one.release(&held).await, End::NotOurs));
         assert_eq!(two.children("x").await.len(), 1);
     });
 }
@@ -76,16 +93,12 @@ fn z1_the_holder_is_out_before_the_next_is_in_when_it_is_cut_off() {
 fn z1_a_hold_that_is_given_back_after_its_session_was_over_is_not_called_freed() {
     run(async {
         let place = Place::new().await;
-        let (proxy, one) = place.client_behind_a_proxy("session_timeout=1s").await;
-        let two = place.client().await;
-        let (a, b) = (claim("x"), claim("x"));
-        let first = one.lock(&a).await;
-        assert!(matches!(two.join(&b).await, Attempt::InLine(_)));
+        let HolderAndNext { proxy, one, held, first, two, waits } = HolderAndNext::in_sessions_of(&place, "1s").await;
         proxy.close();
-        two.granted(b.id).await;
+        two.granted(waits.id).await;
         assert!(one.clock.now() > deadline(&first), "its holder knows that it is over");
         // Nobody has told it yet: the link is down.
-        let end = answer(one.engine.release(&[a.id], None));
+        let end = answer(one.engine.release(&[held.id], None));
         proxy.open();
         assert!(matches!(end.await.ends[..], [End::NotOurs]), "the next one holds it");
         assert_eq!(two.children("x").await.len(), 1);
