@@ -13,6 +13,7 @@ mod follow;
 mod hosted;
 mod leases;
 mod lend;
+mod naming;
 mod release;
 pub(crate) mod request;
 #[cfg(test)]
