@@ -72,15 +72,16 @@ impl Entry {
     /// Tells all who want to know it what was found, if anything was.
     pub(super) fn tell_nameless(self: &Arc<Self>, locked: &mut Locked<'_>, found: Option<Found>) {
         let Some(state) = locked.state.as_deref_mut() else { return };
-        let holder = found.and_then(Result::ok).map(|entries| entries.into_iter().flat_map(|entry| entry.holders).next());
+        let said = found.and_then(Result::ok);
+        let holder = said.iter().flatten().flat_map(|entry| &entry.holders).next();
         let mut wakers = Vec::new();
         for (seq, error) in std::mem::take(&mut state.nameless) {
             let Some(waiting) = state.waiting.get_mut(seq) else { continue };
             let named = |text: String| self.error(error.kind(), format!("{}{text}", error.message()));
-            let error = match &holder {
-                Some(Some(holder)) => named(describe_holder(holder)).held_by(Some(holder.clone())),
+            let error = match holder {
+                Some(holder) => named(describe_holder(holder)).held_by(Some(holder.clone())),
                 // It was free by then.
-                Some(None) => error,
+                None if said.is_some() => error,
                 None => named(", and the engine has not said who holds it".to_owned()),
             };
             waiting.outcome = Some(Outcome::Refused(error));

@@ -32,9 +32,9 @@ pub(super) enum ReleaseStep {
 }
 
 impl State {
-    /// What the engine says of a hold that is being given back, it may have granted once more, or put in line. That is given back,
-    /// too, but only behind the answer to the first release: whichever came second would find nothing, and call the hold somebody
-    /// else's. Answers whether a release is under way.
+    /// The engine has granted once more what is being given back, or answered from before its grant. That is given back, too, but only
+    /// behind the answer to the first release: whichever came second would find nothing, and call the hold somebody else's. Answers
+    /// whether a release is under way.
     pub(super) fn comes_behind_release(&mut self, hold: HoldId) -> bool {
         self.releasing.get_mut(hold).map(|under_way| under_way.echoed = true).is_some()
     }

@@ -1,13 +1,5 @@
 //! The engine against a real server.
 
-#[path = "../../../../../lockkeeper-lab/src/servers/redis.rs"]
-#[allow(dead_code, reason = "the lab's module; each test uses some of it")]
-mod server;
-
-#[path = "../../../../../lockkeeper-lab/src/proxy.rs"]
-#[allow(dead_code, reason = "the lab's module; each test uses some of it")]
-mod proxy;
-
 mod faults;
 mod fenced;
 mod keeper;
@@ -17,6 +9,10 @@ mod mutex;
 mod others;
 mod pipe;
 mod recipe;
+mod redisson;
 mod refusals;
 mod shared_layouts;
 mod support;
+
+use lockkeeper_lab::proxy;
+use lockkeeper_lab::servers::redis as server;
