@@ -19,7 +19,7 @@ use lockkeeper::{ClaimId, Mode};
 pub use plan::*;
 use process::{Process, Sent, Task};
 use register::{Answer, Call, Push, Server};
-pub use rules::{BELIEF, END, EXCLUSION, KNOWN, TOKENS};
+pub use rules::{BELIEF, END, EXCLUSION, KNOWN, RELEASED, TOKENS};
 
 use crate::explore::Ends;
 
@@ -42,6 +42,10 @@ pub enum Flaw {
     ForgetsConversions,
     OldConversionsCount,
     UpgradesBesideReaders,
+    /// What is granted once more while it is given back is given back beside that.
+    ReleasesBeside,
+    /// A place that is answered while what it came to is given back is left beside that.
+    LeavesBeside,
     /// A renewal is answered with yes, though the server has lost the hold.
     RenewsWhatIsGone,
     /// No flaw of ours: the server loses its data.
@@ -84,6 +88,7 @@ pub struct World<S> {
     deaths: u8,
     copies: u8,
     flushes: u8,
+    links: u8,
     /// What the server had when it lost everything, and until when: its holders may believe in it until then.
     forgotten: Vec<(ClaimId, u64)>,
     /// The first process stands still.
@@ -96,6 +101,8 @@ pub struct World<S> {
     hindered: BTreeSet<(u8, u8)>,
     /// A try was refused in whose way nobody had been.
     wrong_busy: bool,
+    /// A hold that was given back in time was not there.
+    wrong_end: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -115,6 +122,8 @@ pub enum Step {
     Dies(u8),
     Doubles(Message),
     Flush,
+    /// A link is up again.
+    LinkUp(u8),
 }
 
 pub struct Line<S> {
@@ -131,6 +140,7 @@ pub struct Line<S> {
     asleep: bool,
     copies: u8,
     flushes: u8,
+    links: u8,
     ends: Ends,
     server: PhantomData<S>,
 }
@@ -149,6 +159,7 @@ impl<S: Server> Line<S> {
             asleep: false,
             copies: 0,
             flushes: 0,
+            links: 0,
             ends: Ends::default(),
             server: PhantomData,
         }
@@ -178,6 +189,11 @@ impl<S: Server> Line<S> {
     /// So often the server loses everything.
     pub fn flushes(self, flushes: u8) -> Self {
         Self { flushes, ..self }
+    }
+
+    /// So often a link is up again, and all places are asked about.
+    pub fn links(self, links: u8) -> Self {
+        Self { links, ..self }
     }
 
     pub fn held(self) -> Self {
@@ -308,6 +324,11 @@ impl<S: Server> Line<S> {
                 // A server needs a moment for that.
                 world.now += 1;
                 world.server.settle(world.now + world.jumped, &mut pushes);
+            }
+            Step::LinkUp(p) => {
+                from = p;
+                world.links -= 1;
+                world.processes[usize::from(p)].link_up(now, &mut sent);
             }
             Step::Dies(p) => {
                 world.deaths -= 1;

@@ -1,17 +1,19 @@
 //! One process: the real line and the real lease table, with a keeper around them that does what `keeper/` does.
 
 mod answers;
+mod releases;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use lockkeeper::engine::{LeaseId, Number};
+use lockkeeper::engine::Number;
 use lockkeeper::test_util::machines::lease::{Change, Drift, Leases};
 use lockkeeper::test_util::machines::line::{Action, Ask, Event, Line, Refusal, Rules, Seq, Shape};
 use lockkeeper::{ClaimId, Lost, Mode, Ticks};
 
 use super::register::{Call, TTL, Way};
 use super::{Flaw, Plan};
+use releases::UnderWay;
 
 /// How often all places are re-checked.
 const NET_EVERY: u64 = 4;
@@ -109,8 +111,7 @@ pub struct Process {
     conversions: BTreeMap<ClaimId, (ClaimId, Way)>,
     /// Until when the last request of a claim may arrive and count.
     sent_until: BTreeMap<ClaimId, u64>,
-    /// Unknown releases: until when they are repeated, and when next.
-    releases: BTreeMap<ClaimId, (u64, Option<u64>)>,
+    releases: BTreeMap<ClaimId, UnderWay>,
     drawn: u8,
 }
 
@@ -123,6 +124,8 @@ pub struct Sent {
     pub converted: Option<usize>,
     /// The tasks that were told that it is busy.
     pub busy: Vec<u8>,
+    /// A hold that was given back in time was not there.
+    pub wrong_end: bool,
 }
 
 impl Process {
@@ -283,6 +286,8 @@ impl Process {
                 self.send(now, call, out);
                 self.expect(now, ask.id);
             }
+            // An answer from before it was granted: its place is left behind the release.
+            Action::Withdraw(id) if flaw != Some(Flaw::LeavesBeside) && self.is_echo(id) => {}
             Action::Withdraw(id) => {
                 self.waiting.remove(&id);
                 self.ask_at.remove(&id);
@@ -294,19 +299,7 @@ impl Process {
                     self.send(now, Call::Withdraw { id, way, hold, refuse }, out);
                 }
             }
-            Action::Release { hold, again, .. } => {
-                let until = self.kept.remove(&hold).map_or(now + TTL, |k| k.deadline.max(now) + TTL);
-                if flaw != Some(Flaw::WatchdogOutlivesUnlock) {
-                    self.leases.forget(LeaseId::from(hold));
-                }
-                self.releases.insert(hold, (until, None));
-                let again = again.map(|ask| {
-                    self.expect(now, ask.id);
-                    (ask.id, ask.shape.mode.into(), self.may_arrive_until(now, ask.id))
-                });
-                let refuse = self.sent_until.get(&hold).copied().unwrap_or(0);
-                self.send(now, Call::Release { hold, again, refuse }, out);
-            }
+            Action::Release { hold, again, over } => self.release(now, hold, again, over, flaw, out),
             Action::Offer { seq, hold, token } => {
                 out.passed |= given;
                 // Permits have none.
@@ -377,11 +370,12 @@ impl Process {
         self.net_at.get_or_insert(now + NET_EVERY);
     }
 
-    fn send(&mut self, now: u64, call: Call, out: &mut Sent) {
+    fn send(&mut self, now: u64, call: Call, out: &mut Sent) -> u8 {
         // The smallest number that is free, so that states which differ in nothing else are one.
         let number = (0..).find(|n| !self.calls.contains_key(n)).expect("numbers do not end");
         self.calls.insert(number, Awaited { call: call.clone(), sent: now });
         out.calls.push((number, call));
+        number
     }
 
     /// What a claim asks for, and of which hold.
@@ -396,7 +390,7 @@ impl Process {
     /// When it has something to do by itself.
     pub fn next_timer(&self) -> Option<u64> {
         let machines = [self.line.next_timer(), self.leases.next_timer()].into_iter().flatten().map(|at| at.0.div_ceil(SECOND));
-        let again = self.releases.values().filter_map(|(_, next)| *next);
+        let again = self.releases.values().filter_map(|release| release.next);
         machines.chain(again).chain(self.net_at).chain(self.ask_at.values().copied()).min()
     }
 
@@ -417,17 +411,11 @@ impl Process {
         for lease in self.leases.take_due(ticks(now), 100) {
             self.send(now, Call::Renew(ClaimId(lease.0)), out);
         }
-        let due: Vec<ClaimId> = self.releases.iter().filter(|(_, (_, next))| next.is_some_and(|at| at <= now)).map(|(id, _)| *id).collect();
-        for hold in due {
-            self.releases.entry(hold).and_modify(|(_, next)| *next = None);
-            let refuse = self.sent_until.get(&hold).copied().unwrap_or(0);
-            self.send(now, Call::Release { hold, again: None, refuse }, out);
-        }
+        self.release_again(now, out);
         if self.net_at.is_some_and(|at| at <= now) {
             self.net_at = (!self.waiting.is_empty()).then_some(now + NET_EVERY);
             if flaw != Some(Flaw::WakesOnlyByPush) {
-                let all: Vec<ClaimId> = self.line.place().into_iter().chain(self.line.conversions()).collect();
-                all.into_iter().for_each(|id| self.recheck(now, id, out));
+                self.recheck_all(now, out);
             }
         }
         let due: Vec<ClaimId> = self.ask_at.iter().filter(|(_, at)| **at <= now).map(|(id, _)| *id).collect();
@@ -435,6 +423,24 @@ impl Process {
             self.ask_at.remove(&id);
             self.recheck(now, id, out);
         }
+    }
+
+    /// Its link is up again: it renews what it has, and asks about every place.
+    pub fn link_up(&mut self, now: u64, out: &mut Sent) {
+        for lease in self.leases.take_all() {
+            self.send(now, Call::Renew(ClaimId(lease.0)), out);
+        }
+        self.recheck_all(now, out);
+    }
+
+    /// Whether there is a place to be asked about.
+    pub fn stands(&self) -> bool {
+        self.line.place().is_some() || self.line.conversions().next().is_some()
+    }
+
+    fn recheck_all(&mut self, now: u64, out: &mut Sent) {
+        let all: Vec<ClaimId> = self.line.place().into_iter().chain(self.line.conversions()).collect();
+        all.into_iter().for_each(|id| self.recheck(now, id, out));
     }
 
     /// Asks about what still waits.

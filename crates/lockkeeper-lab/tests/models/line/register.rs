@@ -131,10 +131,13 @@ pub enum Answer {
     },
     Busy,
     Gone,
-    /// How a hold or place ended, and what became of the claim that stood again.
+    /// Whether a hold was there to be given back, and what became of the claim that stood again.
     Ended {
+        found: bool,
         again: Option<Box<Answer>>,
     },
+    /// A place was left, or what it had come to.
+    Left,
     Extended,
 }
 
@@ -237,18 +240,18 @@ impl Server for Register {
                 if let Some(hold) = self.holds.iter_mut().find(|h| Some(h.id) == hold && h.converted == Some(id)) {
                     hold.way = Way::Upgradable;
                 }
-                Answer::Ended { again: None }
+                Answer::Left
             }
             Call::Release { hold, again, .. } => {
                 if flaw == Some(Flaw::ReleaseByName) {
                     self.holds.clear();
                 }
-                self.end(hold);
+                let found = self.end(hold);
                 let again = again.map(|(id, way, not_after)| {
                     let in_time = self.in_time(now, not_after, flaw);
                     Box::new(self.attempt(now, process, (id, way, false), in_time))
                 });
-                Answer::Ended { again }
+                Answer::Ended { found, again }
             }
             Call::Renew(id) => match self.holds.iter_mut().find(|h| h.id == id) {
                 Some(hold) => {
@@ -374,9 +377,12 @@ impl Register {
         }
     }
 
-    fn end(&mut self, id: ClaimId) {
+    /// Answers whether it was held.
+    fn end(&mut self, id: ClaimId) -> bool {
+        let held = self.holds.len();
         self.holds.retain(|h| h.id != id);
         self.line.retain(|p| p.id != id);
         self.ended.insert(id);
+        held != self.holds.len()
     }
 }

@@ -14,6 +14,7 @@ pub const TOKENS: &str = "tokens rise";
 pub const EXCLUSION: &str = "holders exclude each other";
 pub const KNOWN: &str = "the server has each hold the way its holder does";
 pub const REFUSED: &str = "a try is refused only for the sake of somebody who has the lock or waits for it";
+pub const RELEASED: &str = "a hold that is given back in time is there";
 pub const END: &str = "everybody comes to an end, and nothing is left";
 
 impl<S: Server> Line<S> {
@@ -66,6 +67,7 @@ impl<S: Server> Model for Line<S> {
             deaths: self.deaths,
             copies: self.copies,
             flushes: self.flushes,
+            links: self.links,
             forgotten: Vec::new(),
             asleep: false,
             greatest_token: 0,
@@ -74,6 +76,7 @@ impl<S: Server> Model for Line<S> {
             converted: false,
             hindered: BTreeSet::new(),
             wrong_busy: false,
+            wrong_end: false,
         };
         if self.held {
             self.take_step(&mut world, Step::Asks(0, 0));
@@ -104,6 +107,9 @@ impl<S: Server> Model for Line<S> {
             }
             if world.deaths > 0 {
                 out.push(Step::Dies(p));
+            }
+            if world.links > 0 && process.stands() {
+                out.push(Step::LinkUp(p));
             }
         }
         for message in &world.network {
@@ -136,6 +142,11 @@ impl<S: Server> Model for Line<S> {
             Property::always(END, |model: &Self, world: &World<S>| model.comes_to_an_end(world).is_ok()),
             Property::sometimes("somebody has the lock", |_, world: &World<S>| believers(world) > 0),
         ];
+        // What is lost, or freed by a copy that came first, is not there. Who frees what is another's is known by that.
+        let others_end_it = matches!(self.flaw, Some(Flaw::ServerClockJumps | Flaw::ReleaseByName));
+        if self.flushes == 0 && self.copies == 0 && !others_end_it {
+            properties.push(Property::always(RELEASED, |_, world: &World<S>| !world.wrong_end));
+        }
         // What is not known may be there.
         let all_is_known = self.silences == 0 && self.deaths == 0 && self.flushes == 0 && self.copies == 0;
         if all_is_known && self.plans.iter().flatten().any(|plan| plan.trying) {

@@ -2,7 +2,7 @@
 
 use super::all::{ALL, All, Careless};
 use super::register::Register;
-use super::{BELIEF, BOTH, DOWN, END, FICKLE, FICKLE_UP, Flaw, HURRIED, LOCK, Line, ONE, Plan, READ, SLEEPER, TOKENS};
+use super::{BELIEF, BOTH, DOWN, END, FICKLE, FICKLE_UP, Flaw, HURRIED, LOCK, Line, ONE, Plan, READ, RELEASED, SLEEPER, TOKENS};
 use super::{TRY, TRY_BOTH, TRY_ONE, TRY_READ, UP, UP_AND_BACK};
 use crate::explore::{convicts, holds};
 
@@ -14,6 +14,7 @@ fn the_local_line_keeps_every_rule() {
     holds("line", "two processes, hand-off", Line::<Register>::of(&[&[LOCK, LOCK], &[LOCK]]).until(1));
     holds("line", "an answer stays out", Line::<Register>::of(&[&[LOCK], &[LOCK]]).until(2).silences(1));
     holds("line", "a push is lost", Line::<Register>::of(&[&[LOCK], &[LOCK]]).until(3).lost_pushes(1));
+    holds("line", "a place is asked about while it is granted", Line::<Register>::of(&[&[LOCK], &[LOCK]]).held().until(1).links(1));
     holds("line", "a process dies", Line::<Register>::of(&[&[LOCK], &[LOCK]]).until(3).deaths(1));
     holds("line", "the server loses its data", Line::<Register>::of(&[&[LOCK], &[LOCK]]).until(2).flushes(1));
     holds("line", "and a lease is renewed", Line::<Register>::of(&[&[LOCK]]).held().until(8).flushes(1));
@@ -80,6 +81,8 @@ fn every_known_flaw_of_a_lock_client_is_found() {
     convicts("line", "release by name", BELIEF, two().held().silences(1).flaw(Flaw::ReleaseByName));
     convicts("line", "unknown is taken for no", END, two().silences(1).flaw(Flaw::UnknownIsNo));
     convicts("line", "leaves without a word", END, Line::<Register>::of(&[&[FICKLE], &[LOCK]]).flaw(Flaw::LeavesWithoutAWord));
+    convicts("line", "a second release overtakes the first", RELEASED, two().held().until(1).links(1).flaw(Flaw::ReleasesBeside));
+    convicts("line", "and so does a withdrawal", RELEASED, two().held().until(1).links(1).flaw(Flaw::LeavesBeside));
     let one = Line::<Register>::of(&[&[LOCK]]).until(9).silences(2);
     convicts("line", "a request that comes late locks", END, one.flaw(Flaw::LateRequestsLock));
     convicts("line", "the watchdog outlives the unlock", END, two().flaw(Flaw::WatchdogOutlivesUnlock));

@@ -21,6 +21,7 @@ impl<S: Server> World<S> {
     /// What a step of a process sends, and what the server tells unasked.
     pub(super) fn sent(&mut self, from: u8, sent: Sent, pushes: Vec<Push>) {
         self.passed |= sent.passed;
+        self.wrong_end |= sent.wrong_end;
         if let Some(task) = sent.converted {
             self.converted = true;
             self.note_token(from, task, true);

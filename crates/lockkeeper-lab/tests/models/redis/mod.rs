@@ -93,15 +93,15 @@ impl Server for Native {
             }
             Call::Withdraw { id, way, hold, refuse } => {
                 let (_, told) = lock.withdraw(now, UNITS, slip, place(id, way, hold), refuse + 1);
-                (Answer::Ended { again: None }, told)
+                (Answer::Left, told)
             }
             Call::Release { hold, again, refuse } => {
                 if flaw == Some(Flaw::ReleaseByName) {
                     lock.holders.clear();
                 }
                 let again = again.map(|(id, way, not_after)| (place(id, way, None), not_after));
-                let (_, again, told) = lock.release(now, UNITS, slip, short(hold), refuse + 1, again);
-                (Answer::Ended { again: again.map(|reply| Box::new(answer(reply))) }, told)
+                let (found, again, told) = lock.release(now, UNITS, slip, short(hold), refuse + 1, again);
+                (Answer::Ended { found, again: again.map(|reply| Box::new(answer(reply))) }, told)
             }
             Call::Renew(id) => {
                 let extended = lock.renew(now, UNITS, short(id), TTL) || flaw == Some(Flaw::RenewsWhatIsGone);
@@ -151,6 +151,7 @@ fn the_scripts_keep_every_rule() {
     holds("redis", "an answer stays out", two().until(2).silences(1));
     holds("redis", "requests arrive twice", two().until(2).copies(1));
     holds("redis", "a push is lost", two().until(2).lost_pushes(1));
+    holds("redis", "a place is asked about while it is granted", two().held().until(1).links(1));
     holds("redis", "a holder dies", two().held().until(3).deaths(1));
     holds("redis", "the server loses its data: numbers rise on", two().until(2).flushes(1));
     holds("redis", "a future is dropped at any await", Line::<Native>::of(&[&[FICKLE], &[LOCK]]).until(2));

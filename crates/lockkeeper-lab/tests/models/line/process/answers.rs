@@ -21,9 +21,8 @@ impl Process {
             Call::Convert { id, .. } => self.attempted(now, sent, id, answer, flaw, out),
             Call::Recheck { id, .. } => match answer {
                 None => _ = self.ask_at.entry(id).or_insert(now + 1),
-                Some(answer) if self.conversions.contains_key(&id) => self.attempted(now, sent, id, Some(answer), flaw, out),
-                Some(_) if self.line.place() != Some(id) => {}
-                Some(Answer::Gone) => self.step(now, Event::Wake { claim: id }, flaw, out),
+                Some(Answer::Gone) if self.line.place() == Some(id) => self.step(now, Event::Wake { claim: id }, flaw, out),
+                // Also what is not asked about any more: it was granted or left meanwhile, and may be over.
                 Some(answer) => self.attempted(now, sent, id, Some(answer), flaw, out),
             },
             Call::Withdraw { id, .. } => {
@@ -33,20 +32,14 @@ impl Process {
                 self.step(now, Event::Withdrawn { claim: id, known: answer.is_some() }, flaw, out);
             }
             Call::Release { hold, again, .. } => {
-                let (known, told) = match answer {
-                    Some(Answer::Ended { again }) => (true, again),
-                    _ => (false, None),
+                let (found, told) = match answer {
+                    Some(Answer::Ended { found, again }) => (Some(found), again),
+                    _ => (None, None),
                 };
                 if let Some((id, ..)) = again {
                     self.attempted(now, sent, id, told.map(|answer| *answer), flaw, out);
                 }
-                match self.releases.get_mut(&hold) {
-                    Some((until, next)) if !known && now < *until => *next = Some(now + 1),
-                    _ => {
-                        self.sent_until.remove(&hold);
-                        self.releases.remove(&hold);
-                    }
-                }
+                self.released(now, number, hold, found, out);
             }
             Call::Renew(id) => {
                 let mut changes = Vec::new();
@@ -83,6 +76,8 @@ impl Process {
     pub fn attempted(&mut self, now: u64, sent: u64, id: ClaimId, answer: Option<Answer>, flaw: Option<Flaw>, out: &mut Sent) {
         let answer = match answer {
             Some(Answer::Granted { number, left, confirm }) => return self.granted(now, id, number, (sent, left, confirm), flaw, out),
+            // It was granted or left meanwhile: this says nothing about those who wait now.
+            Some(Answer::InLine { .. }) if !self.line.asks(id) => Answered::InLine,
             Some(Answer::InLine { ask_in }) => {
                 self.ask_at.remove(&id);
                 if let Some(time) = ask_in.filter(|_| flaw != Some(Flaw::WakesOnlyByPush)) {
