@@ -180,6 +180,7 @@ impl Run {
         let tries_stand = about.engine == "zookeeper" || options.client != Subject::Shipped;
         let late = about.leases && options.client == Subject::Shipped && !plan.is_empty();
         let excuses = Excuses::new(late, about.recovery, pulse.late()).tries_stand(tries_stand).in_order(about.fair);
+        let excuses = excuses.confirming(about.engine == "redis");
         let excuses = if plan.is_empty() { excuses.undisturbed() } else { excuses };
         let excuses = if options.client == Subject::Shipped { excuses } else { excuses.of_others() };
         let dir = scratch.path().to_owned();
