@@ -12,7 +12,7 @@ use super::server::RedisServer;
 use super::shared_layouts::{plain, redisson};
 use super::support::{Process, until};
 use crate::claim::{Claim, Mode};
-use crate::engine::{Answer, Attempt, End, Line, Renewal};
+use crate::engine::{Answer, Attempt, End, Event, Line, Renewal};
 
 fn behind(proxy: &Proxy, options: RedisOptions) -> RedisOptions {
     RedisOptions { address: Address::Tcp("127.0.0.1".into(), proxy.port()), ..options }
@@ -96,10 +96,12 @@ impl Crossing {
         warm(&process);
         server.command(&["SET", "a", "theirs"]);
         let claim = process.queue("a", Mode::Exclusive);
+        server.command(&["DEL", "a"]);
+        // The word of that has come: nothing else is on its way to us when the connection is cut.
+        process.event("a wake-up", |e| matches!(e, Event::Wake { claim: id } if *id == claim.id).then_some(()));
         let request = foreign.again(claim.id).expect("it waits");
         assert!(matches!(process.withdraw(claim.id), End::NotOurs), "nothing of it is there");
         assert!(foreign.again(claim.id).is_none(), "it is forgotten");
-        server.command(&["DEL", "a"]);
         Self { process, foreign, claim, request }
     }
 
