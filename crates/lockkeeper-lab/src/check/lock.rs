@@ -204,10 +204,16 @@ impl Lock {
     }
 
     /// Judges whether a hold that begins has a token, where each has one.
+    #[inline]
     pub fn judge_token_given(&self, no: ClaimNo, world: &mut World) {
-        if !world.book.options.fenced || !is_missing(&world.claims[no]) {
-            return;
+        if world.book.options.fenced && is_missing(&world.claims[no]) {
+            self.convict_token_missing(no, world);
         }
+    }
+
+    /// Apart, so that the many holds that have one do not carry it along.
+    #[cold]
+    fn convict_token_missing(&self, no: ClaimNo, world: &mut World) {
         let claim = &world.claims[no];
         world.book.convict(Class::TokenMissing, self.id, claim.granted.time, &[(claim.client, claim.granted)], |book| {
             let (name, lock, at) = (book.client(claim.client), book.lock(self.id), book.time(claim.granted.time));
