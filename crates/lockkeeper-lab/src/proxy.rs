@@ -275,15 +275,15 @@ fn pump(shared: &Shared, id: u64, way: Way, mut from: TcpStream, mut to: TcpStre
             }
         }
         let Some(length) = pass(shared, id, way, length) else { continue };
-        if to.write_all(buffer.get(..length.bytes).unwrap_or_default()).is_err() || length.then_cut {
+        let bytes = buffer.get(..length.bytes).unwrap_or_default();
+        if way == Way::Down {
+            // Before the client has it, which may ask us for it then.
+            hear(shared, id, bytes);
+        }
+        if to.write_all(bytes).is_err() || length.then_cut {
             break;
         }
-        let mut state = shared.lock();
-        state.passed[way as usize] += length.bytes as u64;
-        let heard = if way == Way::Down { GREETING.saturating_sub(state.greetings.get(&id).map_or(0, Vec::len)) } else { 0 };
-        if heard > 0 && state.connections.contains_key(&id) {
-            state.greetings.entry(id).or_default().extend(buffer.iter().take(length.bytes.min(heard)));
-        }
+        shared.lock().passed[way as usize] += length.bytes as u64;
     }
     // The other side learns of the end; one that is gone knows.
     let _ = to.shutdown(Shutdown::Both);
@@ -292,6 +292,15 @@ fn pump(shared: &Shared, id: u64, way: Way, mut from: TcpStream, mut to: TcpStre
     let mut state = shared.lock();
     state.connections.remove(&id);
     state.greetings.remove(&id);
+}
+
+/// Notes what a server says first.
+fn hear(shared: &Shared, id: u64, bytes: &[u8]) {
+    let mut state = shared.lock();
+    let heard = state.greetings.get(&id).map_or(0, Vec::len);
+    if heard < GREETING && state.connections.contains_key(&id) {
+        state.greetings.entry(id).or_default().extend(bytes.iter().take(GREETING - heard));
+    }
 }
 
 struct Passed {

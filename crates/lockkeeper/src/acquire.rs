@@ -172,8 +172,8 @@ impl<G> Acquire<G> {
         self
     }
 
-    /// Gives up after this time, which begins with the first poll; the error then names the holder. Where the engine has not said by
-    /// then who that is, it is asked, and waited for up to a quarter of a second longer.
+    /// Gives up after this time, which begins with the first poll; the error then names the holder, if the engine has said by then who
+    /// that is.
     pub fn timeout(mut self, time: Duration) -> Self {
         self.plan.request.timeout = Some(time);
         self

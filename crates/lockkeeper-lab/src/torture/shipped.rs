@@ -26,6 +26,8 @@ const HANGS_FOR: Duration = Duration::from_millis(50);
 /// A task stays for longer than a lease once in so many T, on the average. By the clock and not by turns: soon everybody waits for it, and a
 /// fast engine would stand still for most of the time.
 const STAYS_EVERY: u32 = 150;
+/// Of each client one does within so many T, so that leases are renewed in brief runs, too.
+const FIRST_STAYS: u32 = 8;
 
 /// The longest after a loss that its holder writes all the same.
 const LATE_MAX: Duration = Duration::from_secs(5);
@@ -43,7 +45,7 @@ async fn work(orders: Orders, ended: Ended) -> Result<(), Failure> {
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..orders.tasks {
         let access = Access::open(&orders.socket).await.map_err(|e| Failure::no_room(format!("the resource: {e}")))?;
-        let worker = Worker {
+        let mut worker = Worker {
             locks: locks.clone(),
             writer: writer.clone(),
             access,
@@ -60,6 +62,7 @@ async fn work(orders: Orders, ended: Ended) -> Result<(), Failure> {
             lost: false,
             hangs: false,
         };
+        worker.draw_stay(if number == 0 { FIRST_STAYS } else { 2 * STAYS_EVERY });
         tasks.spawn(worker.run());
     }
     // Whoever panics ends this client at once, and not when it is told to.
@@ -162,7 +165,6 @@ struct Turn {
 
 impl Worker {
     async fn run(mut self) {
-        self.draw_stay();
         while !self.ended.is_set() {
             self.one().await;
         }
@@ -265,14 +267,14 @@ impl Worker {
         }
     }
 
-    fn draw_stay(&mut self) {
-        self.stays = Instant::now() + self.random.between(Duration::ZERO, 2 * STAYS_EVERY * self.recovery);
+    fn draw_stay(&mut self, most: u32) {
+        self.stays = Instant::now() + self.random.between(Duration::ZERO, most * self.recovery);
     }
 
     /// Some stay for longer: a few until their lease was renewed.
     async fn stay(&mut self, turn: &Turn, guard: &Guard) {
         if !self.recovery.is_zero() && Instant::now() >= self.stays {
-            self.draw_stay();
+            self.draw_stay(2 * STAYS_EVERY);
             let time = self.random.between(self.recovery / 2, self.recovery * 2);
             // Whoever learns that it is over goes, as a user would.
             let _ = tokio::time::timeout(time, guard.lost()).await;

@@ -1,4 +1,5 @@
-//! What each violation takes for an explanation: since when it may have been in the making, and whether somebody was late.
+//! What each violation takes for an explanation: since when it may have been in the making, whose it is, and whether
+//! somebody was late.
 
 use std::time::Duration;
 
@@ -25,12 +26,17 @@ fn lives(client: u64) -> Event {
     event(1_000_000, client, What::CheckCalled)
 }
 
+/// Shown at a moment by two clients, the newer one first.
+fn beside(at: u64, newer: u32, older: u32) -> Moment {
+    Moment { pair: Some([newer, older]), ..Moment::at(at) }
+}
+
 #[test]
 fn two_holders_are_in_the_making_since_the_older_one_was_confirmed_for_the_last_time() {
     let older = hold(1, [10, 20, 0, 0]);
     let newer = hold(2, [200, 210, 300, 301]);
     let since = |older, events: &[Event]| moment(story(&[older, newer]).and(events).and(&[goes_on()]), Class::Overlap);
-    let shown = Moment::at(210);
+    let shown = beside(210, 2, 1);
     assert_eq!(since(older, &[]), shown.since(10), "without a deadline, since it was asked for");
     assert_eq!(since(older.deadline(250), &[]), shown.since(150), "a lease before its deadline");
     assert_eq!(since(older.deadline(240), &[]), shown.since(140));
@@ -47,14 +53,14 @@ fn two_holders_are_in_the_making_since_the_older_one_was_confirmed_for_the_last_
 fn it_may_be_the_newer_guard_that_stands_for_the_older_hold() {
     let newer = hold(2, [200, 210, 300, 301]).deadline(220).flag(Flags::HANDED);
     let found = moment(story(&[hold(1, [190, 200, 0, 0]).deadline(290), newer]).and(&[goes_on()]), Class::Overlap);
-    assert_eq!(found, Moment::at(210).since(120));
+    assert_eq!(found, beside(210, 2, 1).since(120));
 }
 
 #[test]
 fn of_several_readers_the_one_that_was_confirmed_last_is_held_against_a_writer() {
     let readers = [hold(1, [10, 20, 0, 0]).shared(), hold(3, [150, 160, 0, 0]).shared(), hold(4, [50, 60, 0, 0]).shared()];
     let all = [readers[0], readers[1], readers[2], hold(2, [200, 210, 300, 301])];
-    assert_eq!(moment(story(&all).and(&[1, 3, 4].map(lives)), Class::ReadersWithWriter), Moment::at(210).since(150));
+    assert_eq!(moment(story(&all).and(&[1, 3, 4].map(lives)), Class::ReadersWithWriter), beside(210, 2, 3).since(150));
 }
 
 #[test]
@@ -84,7 +90,7 @@ fn one_permit_that_was_forgotten_explains_no_more_than_its_own() {
 fn of_holders_in_several_modes_the_one_that_was_confirmed_last_is_held_against_a_writer() {
     let all = [hold(1, [10, 20, 0, 0]), hold(3, [150, 160, 0, 0]).shared(), hold(2, [200, 210, 300, 301])];
     let report = story(&all).and(&[1, 3].map(lives)).options(|o| o.lease = Duration::from_nanos(100)).judge();
-    assert_eq!(report.moments[&Class::ReadersWithWriter], [Moment::at(160).since(10), Moment::at(210).since(150)]);
+    assert_eq!(report.moments[&Class::ReadersWithWriter], [beside(160, 3, 1).since(10), beside(210, 2, 3).since(150)]);
 }
 
 #[test]

@@ -70,7 +70,11 @@ impl Entry {
                 let outcome = self.outcome_of(state, why);
                 let word = if matches!((&outcome, why), (Outcome::Refused(_), Refusal::Answer)) { "failed" } else { why_word(why) };
                 self.keeper.observe(self, Seen::NotObtained { claim: seq, why: word });
-                self.refuse(locked, seq, outcome);
+                let waker = state.waiting.get_mut(seq).and_then(|waiting| {
+                    waiting.outcome = Some(outcome);
+                    waiting.waker.take()
+                });
+                locked.wake(waker);
                 None
             }
             Action::Converted { seq, mode, token } => {

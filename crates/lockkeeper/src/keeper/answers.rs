@@ -121,7 +121,7 @@ impl Entry {
     }
 }
 
-pub(super) fn describe_holder(holder: &Holder) -> String {
+fn describe_holder(holder: &Holder) -> String {
     match (&holder.host, holder.pid) {
         (Some(host), Some(pid)) => format!(": held by {} (pid {pid})", host.escape_debug()),
         (Some(host), None) => format!(": held by {}", host.escape_debug()),

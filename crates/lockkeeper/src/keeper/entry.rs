@@ -50,8 +50,6 @@ pub(super) struct State {
     pub(super) last_ahead: Option<u32>,
     /// Why the last attempt got nothing.
     pub(super) last_error: Option<Error>,
-    /// Claims whose time is over, and who wait to hear from the engine who holds it.
-    pub(super) nameless: Vec<(Seq, Error)>,
     /// What became of the release that this very step made.
     pub(super) released: Option<ReleaseStep>,
     armed: Option<Alarm>,
@@ -78,16 +76,13 @@ pub(super) struct Waiting {
     pub(super) value: Option<Arc<str>>,
     pub(super) waker: Option<Waker>,
     pub(super) outcome: Option<Outcome>,
-    /// Its caller gives up after a time.
-    pub(super) has_a_limit: bool,
     /// The observer was told that it waits.
     told: bool,
 }
 
 impl Waiting {
     fn of(request: &Request) -> Self {
-        let (who, value) = (request.who.clone(), request.value.clone());
-        Self { who, value, waker: None, outcome: None, has_a_limit: request.timeout.is_some(), told: false }
+        Self { who: request.who.clone(), value: request.value.clone(), waker: None, outcome: None, told: false }
     }
 }
 
@@ -172,7 +167,6 @@ impl Entry {
             last_holder: None,
             last_ahead: None,
             last_error: None,
-            nameless: Vec::new(),
             released: None,
             armed: None,
         };
@@ -432,7 +426,6 @@ impl Entry {
             open.push((hold, state.hear_of_release(hold)));
         }
         self.step(&mut locked, now, Event::Close);
-        self.tell_nameless(&mut locked, None);
         open
     }
 

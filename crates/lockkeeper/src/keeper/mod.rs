@@ -13,7 +13,6 @@ mod follow;
 mod hosted;
 mod leases;
 mod lend;
-mod naming;
 mod release;
 pub(crate) mod request;
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The keeper on an engine that does what a test tells it.
 
 mod logged;
-mod naming;
 mod schedules;
 mod server;
 mod several;
@@ -49,9 +48,6 @@ struct Stub {
     /// Re-checks are answered when the test answers these, and not at once.
     slow_rechecks: bool,
     rechecking: Mutex<Vec<oneshot::Sender<Vec<Attempt>>>>,
-    /// Reads are answered when the test answers these, and not at once.
-    slow_reads: bool,
-    reading: Mutex<Vec<oneshot::Sender<Vec<Entry>>>>,
     /// Answers of one attempt for several names; it cannot do that without.
     together: Mutex<Option<Vec<Attempt>>>,
     /// The same when the test answers this.
@@ -137,11 +133,6 @@ impl Engine for Shared {
         Answer::later(async move { Released { ends: vec![told.await.unwrap_or_else(|_| End::Unknown(lost_reply()))], again: None } })
     }
     fn read(&self, _: &Query) -> Answer<crate::Result<Vec<Entry>>> {
-        if self.0.slow_reads {
-            let (answer, told) = oneshot::channel();
-            of(&self.0.reading).push(answer);
-            return Answer::later(async move { told.await.map_err(|_| lost_reply()) });
-        }
         Answer::Now(Ok(Vec::new()))
     }
     fn write(&self, _: &Change) -> Answer<crate::Result<bool>> {
