@@ -37,6 +37,8 @@ pub(super) struct Excuses {
     deaths: Vec<u64>,
     /// Whether a grant in line has to be confirmed.
     confirms: bool,
+    /// Whether clients are ours, whose pauses get longer from one lost connection to the next.
+    ours: bool,
     lease: Duration,
     machine: Late,
     /// Since when the record of somebody is missing.
@@ -89,6 +91,7 @@ impl Excuses {
             away: Vec::new(),
             deaths: Vec::new(),
             confirms: false,
+            ours: true,
             lease: recovery,
             machine,
             blind_from: None,
@@ -126,9 +129,10 @@ impl Excuses {
         of_time && third > 0 && self.machine.ns(at.saturating_sub(before), at) > third
     }
 
-    /// What nobody promised for a lock that is not ours: that it tells its holder anything.
+    /// What nobody promised for a lock that is not ours: that it tells its holder anything. Nor does it come back as late as ours may.
     pub(super) fn of_others(mut self) -> Self {
         self.always.insert(Class::LateLoss);
+        self.ours = false;
         self
     }
 

@@ -133,6 +133,9 @@ fn who_is_cut_off_again_pauses_for_as_long_as_it_did_before_and_who_stood_still_
     assert!(!expected(CUT, &[(7, 12, 13)], 16), "once: it comes back at once");
     assert!(!expected(CUT, &[(7, 7, 8), (7, 13, 14)], 16) && !expected(CUT, &[(8, 8, 9), (7, 12, 13)], 16), "long ago, or somebody else");
     assert!(!expected(STOPPED, &twice, 16), "it has its connection still");
+    let mut others = excuses(true, 1, &[]).of_others();
+    twice.iter().for_each(|(process, from, to)| suffer(&mut others, *process, &(CUT, *from, *to)));
+    assert!(!others.expects_wait(13 * SECOND, 16 * SECOND), "one of others pauses as it likes, and answers for it");
 }
 
 #[test]

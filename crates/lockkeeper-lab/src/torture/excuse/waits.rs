@@ -47,9 +47,9 @@ impl Excuses {
     }
 
     /// What delays: the faults that are said to, and those that cut off somebody who was cut off a moment before, and pauses for as long as it
-    /// did then.
+    /// did then, if it is ours.
     fn delaying(&self) -> impl Iterator<Item = &Window> {
-        let links = || self.away.iter().filter(|window| window.fault.hits == Hits::Link);
+        let links = || self.away.iter().filter(|window| self.ours && window.fault.hits == Hits::Link);
         let once_more = move |window: &&Window| {
             let before = |other: &&Window| other.target == window.target && other.to <= window.from;
             links().filter(before).any(|last| window.from <= last.to.saturating_add(2 * ns(PAUSE_MAX)))
