@@ -127,7 +127,8 @@ fn z3_whoever_waits_stands_again_in_the_next_session_and_leaves_nothing() {
         assert!(matches!(two.withdraw(&b).await, End::Freed));
         assert_eq!(counts(&one).await, (1, 0));
         end_session(&three).await;
-        assert_eq!(three.lost(c.id).await, Lost::SessionEnded);
+        // Who wins its session back once more before it ends may hear of its node's end first.
+        assert!(matches!(three.lost(c.id).await, Lost::SessionEnded | Lost::TakenAway));
         one.lock(&permit(1)).await;
     });
 }
