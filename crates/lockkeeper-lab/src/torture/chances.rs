@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::fault::STOP;
 use super::liveness::SLACK;
+use super::ns;
 use crate::history::{LockId, Record, What};
 
 /// A run has to last so many times as long as one judgement takes before one of them is expected. Every fourth breath of the schedule
@@ -61,7 +62,7 @@ pub(super) struct Tally {
 impl Tally {
     /// `recovery` is T, which no lease outlasts.
     pub(super) fn new(recovery: Duration, windows: Vec<(u64, u64)>) -> Self {
-        let lease_ns = u64::try_from(recovery.as_nanos()).unwrap_or(u64::MAX);
+        let lease_ns = ns(recovery);
         let (faults, stopped) = (HashSet::new(), HashMap::new());
         Self { lease_ns, windows, next: 0, faults, stopped, calm: None, spans: Vec::new(), last: 0, found: Chances::default() }
     }

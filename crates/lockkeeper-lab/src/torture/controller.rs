@@ -23,7 +23,7 @@ use super::storm::Storm;
 use super::timetable::{Step, Timetable};
 use super::verdict::{Outcome, Verdict};
 use super::waiting::{self, Waited};
-use super::{Options, Subject, picture, resource, say};
+use super::{Options, Subject, ns, picture, resource, say};
 use crate::check;
 use crate::history::{Role, Writer, WriterOptions};
 use crate::interrupt;
@@ -329,7 +329,7 @@ impl Run {
         if let Some(at) = report.blind_from.into_iter().chain(gone).chain(stuck).min() {
             self.harm.blind_from(at);
             // Who was owed the lock from just before on was not owed it for long enough. A crash is nobody else's doing.
-            let bound = u64::try_from((about.recovery + SLACK).as_nanos()).unwrap_or(u64::MAX);
+            let bound = ns(about.recovery + SLACK);
             convictions.retain(|c| c.class == CRASH || c.at.saturating_add(if c.class == LIVENESS { bound } else { 0 }) < at);
         }
         let outcome = Outcome {

@@ -5,9 +5,9 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use super::Conviction;
 use super::liveness::SLACK;
 use super::pulse::Pulse;
+use super::{Conviction, ns};
 use crate::history::{LockId, Record, What};
 
 /// The word for it.
@@ -40,10 +40,6 @@ pub(super) struct Groundless<'a> {
     faults: HashSet<(LockId, u64)>,
     last_fault_end: Option<u64>,
     found: Vec<(LockId, u32, Conviction)>,
-}
-
-fn ns(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl<'a> Groundless<'a> {

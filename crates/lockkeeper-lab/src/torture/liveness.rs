@@ -5,8 +5,8 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use super::Conviction;
 use super::pulse::Pulse;
+use super::{Conviction, ns};
 use crate::history::{Flags, LockId, Record, What};
 
 /// The word for it.
@@ -78,10 +78,6 @@ impl Lock {
         let unasked = at.saturating_sub(rested.max(calm)).saturating_sub(ns(RESTS));
         self.since = self.since.map(|since| since.max(calm).saturating_add(unasked));
     }
-}
-
-fn ns(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// See the module.

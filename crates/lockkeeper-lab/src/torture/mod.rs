@@ -106,6 +106,11 @@ impl Subject {
     }
 }
 
+/// A time in the unit of histories.
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Tells the user something at once.
 fn say(text: &str) {
     eprintln!("lockkeeper: torture: {text}");

@@ -9,9 +9,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::Conviction;
 use super::liveness::SLACK;
 use super::pulse::Pulse;
+use super::{Conviction, ns};
 use crate::history::{Flags, HoldMode, LockId, Record, What};
 
 /// The word for it.
@@ -146,7 +146,7 @@ impl<'a> Starvation<'a> {
         Self {
             pulse,
             fair,
-            felt_ns: u64::try_from((recovery + COMES_BACK).as_nanos()).unwrap_or(u64::MAX),
+            felt_ns: ns(recovery + COMES_BACK),
             lines: HashMap::new(),
             everybody: Trouble::default(),
             of: HashMap::new(),
@@ -282,7 +282,7 @@ impl<'a> Starvation<'a> {
             let promised = self.fair.promises(waiter.permits);
             let Some(too_many) = waiter.passed.too_many(&self.fair).filter(|_| promised && !waiter.convicted) else { continue };
             let took = record.at.saturating_sub(waiter.since);
-            let slack = u64::try_from(SLACK.as_nanos()).unwrap_or(u64::MAX);
+            let slack = ns(SLACK);
             if took <= slack || took <= slack.saturating_add(self.pulse.forgiven_ns(waiter.since, record.at)) {
                 continue;
             }

@@ -70,13 +70,19 @@ fn an_error_of_the_system_ends_no_hold_and_asking_says_that_it_is_not_known() {
     assert_eq!(look(&peer), (4, false), "that is another directory");
 }
 
-#[test]
-fn nothing_is_granted_while_the_system_does_not_let_us_look() {
-    let behind = Behind::new();
+/// One who holds x, and one who waits for it.
+fn held_and_waited_for(behind: &Behind) -> (Peer, HoldId, Peer, ClaimId) {
     let (a, b) = (Peer::new(&behind.path()), Peer::new(&behind.path()));
     let (hold, _) = a.get("x", Mode::Exclusive);
     let waiting = b.stand("x", Mode::Exclusive);
     a.until_waiters(Kind::Lock, "x", 1);
+    (a, hold, b, waiting)
+}
+
+#[test]
+fn nothing_is_granted_while_the_system_does_not_let_us_look() {
+    let behind = Behind::new();
+    let (a, hold, b, waiting) = held_and_waited_for(&behind);
     behind.blind();
     a.release(hold);
     match b.events.recv_timeout(Duration::from_secs(20)) {
@@ -96,10 +102,7 @@ fn nothing_is_granted_while_the_system_does_not_let_us_look() {
 #[test]
 fn who_waits_keeps_its_place_while_the_system_does_not_let_us_look() {
     let behind = Behind::new();
-    let (a, b) = (Peer::new(&behind.path()), Peer::new(&behind.path()));
-    let (hold, _) = a.get("x", Mode::Exclusive);
-    let waiting = b.stand("x", Mode::Exclusive);
-    a.until_waiters(Kind::Lock, "x", 1);
+    let (a, hold, b, waiting) = held_and_waited_for(&behind);
     behind.blind();
     assert_eq!(look(&b), (0, true));
     behind.blind();
