@@ -30,6 +30,8 @@ pub(super) enum Gate {
     Waits(ClaimId),
     /// It has it, and our node waits among the permits.
     Passed(ClaimId),
+    /// It was taken away from us; our node waits among the permits, if it is still there.
+    Gone,
 }
 
 impl Gate {
@@ -52,7 +54,7 @@ impl State {
     pub(super) fn go_on(&mut self, id: ClaimId) {
         let Some(entry) = self.claims.get(&id) else { return };
         match entry.gate {
-            Gate::Open | Gate::Passed(_) => self.step(id, Input::LinkUp),
+            Gate::Open | Gate::Passed(_) | Gate::Gone => self.step(id, Input::LinkUp),
             Gate::Look => {
                 let Some(path) = path::gate(&self.options, entry.claim.kind, &entry.dir) else { return };
                 self.send(&Request::List { path }, Ticket::Claim(id, Step::Gate));
@@ -77,6 +79,24 @@ impl State {
         entry.gate_of = Some(id);
         self.claims.insert(gate, entry);
         self.step(gate, Input::LinkUp);
+    }
+
+    /// It begins again, with nothing among the permits.
+    pub(super) fn begin_at_gate(&mut self, id: ClaimId) {
+        self.step(id, Input::LinkDown);
+        self.stand_at_gate(id);
+    }
+
+    /// Its gate and its node among the permits were both taken away: it must not stand there again without the gate.
+    pub(super) fn lost_its_gate(&self, id: ClaimId) -> bool {
+        self.claims.get(&id).is_some_and(|e| e.gate == Gate::Gone)
+    }
+
+    /// Its session is over, and the gate with it.
+    pub(super) fn gate_goes(&mut self, id: ClaimId) {
+        if let Some(entry) = self.claims.get_mut(&id).filter(|e| e.gate == Gate::Gone) {
+            entry.gate = Gate::Wanted;
+        }
     }
 
     /// A try has looked who stands at the gate.
@@ -124,12 +144,10 @@ impl State {
                 let error = errors::refused(code, dir);
                 self.finish(id, Attempt::Failed(error));
             }
-            // Somebody's hand took it away. What has no node yet must not count without it; a node among the permits stays there.
-            Say::Lost if self.options.counts_leases() => {
-                self.step(id, Input::LinkDown);
-                self.stand_at_gate(id);
-            }
-            Say::Lost => entry.gate = Gate::Open,
+            // Somebody's hand took it away, or the end of the session, of which we hear later. What has no node yet must not count without
+            // it; a node among the permits stays there.
+            Say::Lost if self.options.counts_leases() => self.begin_at_gate(id),
+            Say::Lost => entry.gate = Gate::Gone,
             Say::Stuck(_) => _ = self.stuck.insert(gate),
             _ => {}
         }

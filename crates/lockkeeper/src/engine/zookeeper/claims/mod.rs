@@ -328,6 +328,7 @@ impl State {
             // It ended with the session, and not by what was asked for afterwards.
             self.outbox.ends.extend(entry.ends.drain(..).map(|sender| (sender, End::NotOurs)));
         }
+        self.gate_goes(id);
         self.step(id, Input::SessionEnded);
     }
 

@@ -136,6 +136,61 @@ fn z3_who_waits_at_the_gate_or_behind_it_stands_again_in_the_next_session() {
     });
 }
 
+/// One holds the only permit, the second has passed the gate, the third stands there; then somebody's hand opens it.
+async fn gate_taken_away(place: &Place) -> ([Client; 3], [Claim; 3]) {
+    let [one, two, three] = place.clients(SHARED).await;
+    let claims = [permit(1), permit(1), permit(1)];
+    one.lock(&claims[0]).await;
+    until("the gate is free again", || async { counts(&one).await == (1, 0) }).await;
+    assert!(matches!(two.join(&claims[1]).await, Attempt::InLine(_)));
+    until("it is behind the gate", || async { counts(&one).await == (2, 1) }).await;
+    assert!(matches!(three.join(&claims[2]).await, Attempt::InLine(_)));
+    let gate = one.children("x/locks").await.into_iter().min_by_key(|name| number_of(name)).unwrap();
+    one.delete(&one.path(&format!("x/locks/{gate}"))).await;
+    until("the last one has passed it, too", || async { counts(&one).await == (3, 1) }).await;
+    ([one, two, three], claims)
+}
+
+fn number_of(name: &str) -> u64 {
+    name.rsplit('-').next().unwrap().parse().unwrap()
+}
+
+/// They get it in that order, and nothing is left.
+async fn all_get_it(holds: [(&Client, &Claim); 3]) {
+    let [(one, first), others @ ..] = holds;
+    one.release(first).await;
+    for (client, claim) in others {
+        client.granted(claim.id).await;
+        client.release(claim).await;
+    }
+    until("nothing is left", || async { counts(one).await == (0, 0) }).await;
+}
+
+#[test]
+fn z3_whose_gate_and_node_are_both_taken_away_stands_at_the_gate_again() {
+    run(async {
+        let place = Place::new().await;
+        let ([one, two, three], [a, b, c]) = gate_taken_away(&place).await;
+        let mine = one.children("x/leases").await.into_iter().map(|name| (number_of(&name), name));
+        let mut mine: Vec<(u64, String)> = mine.collect();
+        mine.sort();
+        one.delete(&one.path(&format!("x/leases/{}", mine[1].1))).await;
+        until("it stands at the gate, and not among the permits", || async { counts(&one).await == (2, 2) }).await;
+        all_get_it([(&one, &a), (&three, &c), (&two, &b)]).await;
+    });
+}
+
+#[test]
+fn z3_whose_gate_is_taken_away_before_its_session_ends_stands_there_in_the_next_one() {
+    run(async {
+        let place = Place::new().await;
+        let ([one, two, three], [a, b, c]) = gate_taken_away(&place).await;
+        end_session(&two).await;
+        until("it stands at the gate, and not among the permits", || async { counts(&one).await == (2, 2) }).await;
+        all_get_it([(&one, &a), (&three, &c), (&two, &b)]).await;
+    });
+}
+
 #[test]
 fn z2_a_reply_lost_at_the_gate_or_behind_it_leaves_no_ghost() {
     run(async {
