@@ -6,7 +6,7 @@
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::{Mode, SFlag, fstat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use super::bytes::{FILE, Grip, HOT_AT, Span};
@@ -18,6 +18,9 @@ use crate::clock::unix_us;
 use crate::error::Result;
 use crate::name::{Kind, Name};
 use crate::token::next_number;
+
+/// For how long a file that nobody has locked yet is its maker's, who needs microseconds, unless the processors are taken.
+const MAKERS_US: u64 = 200_000;
 
 /// Removes the idle files of a directory; answers how many. Kept are latches that are not open, semaphores whose limit
 /// somebody chose, and whatever is no lock file of ours.
@@ -57,8 +60,9 @@ fn remove(dir: &Directory, kind: Kind, file_name: &str) -> Result<bool, Errno> {
         return Ok(false);
     }
     let name = std::ffi::CString::new(file_name).map_err(|_| Errno::EINVAL)?;
-    let same = wire::look(&*anchor, &name)?.is_some_and(|now| (now.st_dev, now.st_ino) == (stat.st_dev, stat.st_ino));
-    if !same || !is_idle(&file, kind, stat.st_size)? {
+    let now = wire::look(&*anchor, &name)?.filter(|now| (now.st_dev, now.st_ino) == (stat.st_dev, stat.st_ino));
+    let Some(now) = now else { return Ok(false) };
+    if !is_idle(&file, kind, &now)? {
         return Ok(false);
     }
     match unlinkat(&*anchor, file_name, UnlinkatFlags::NoRemoveDir) {
@@ -70,18 +74,29 @@ fn remove(dir: &Directory, kind: Kind, file_name: &str) -> Result<bool, Errno> {
 }
 
 /// Whether nothing in the file is worth keeping. The caller has every byte locked.
-fn is_idle(file: &Descriptor, kind: Kind, size: i64) -> Result<bool, Errno> {
+fn is_idle(file: &Descriptor, kind: Kind, stat: &FileStat) -> Result<bool, Errno> {
+    let size = stat.st_size;
     match Header::of(file)? {
         Header::Newer(_) => return Ok(false),
         Header::Fresh | Header::Unreadable if !Header::was_ours(file, size)? => return Ok(false),
-        Header::Fresh | Header::Unreadable => return Ok(true),
+        Header::Fresh => return Ok(!is_new(stat)),
+        Header::Unreadable => return Ok(true),
         Header::Of(of, _) if of != kind => return Ok(false),
         Header::Of(..) => {}
     }
     let mut hot = Hot::EMPTY;
     wire::read_at(file, &mut hot.0, HOT_AT)?;
     let Some((record, _)) = hot.latest() else { return Ok(size <= FILE as i64) };
+    if record.about() == About::Number && is_new(stat) {
+        return Ok(false);
+    }
     // After the clock was set back, a new file would start below this one's number.
     let ahead = next_number(0, unix_us()).is_none_or(|fresh| fresh <= record.number());
     Ok(!ahead && latch::count(record).is_none() && record.about() != About::ChosenLimit)
+}
+
+/// Whether a file was written a moment ago.
+fn is_new(stat: &FileStat) -> bool {
+    let written = u64::try_from(stat.st_mtime).unwrap_or(0) * 1_000_000 + u64::try_from(stat.st_mtime_nsec).unwrap_or(0) / 1_000;
+    unix_us().abs_diff(written) < MAKERS_US
 }

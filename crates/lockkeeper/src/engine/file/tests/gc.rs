@@ -1,7 +1,10 @@
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::SystemTime;
 
 use super::super::bytes::{FLAGS_AT, Grip, Span, WAITERS};
+use super::super::dir::Directory;
+use super::super::lockfile::{Key, LockFile};
 use super::super::wire;
 use super::*;
 use crate::engine::Change;
@@ -48,10 +51,42 @@ fn gc_repairs_an_unreadable_file() {
     for garbage in [vec![0xa5; super::super::bytes::FILE as usize], vec![]] {
         let (hold, _) = peer.get("x", Mode::Exclusive);
         fs::write(&path, &garbage).unwrap();
+        make_old(&path);
         assert_eq!(files.gc().unwrap(), 0, "it is held");
         peer.release(hold);
         assert_eq!(files.gc().unwrap(), 1);
         assert!(peer.can_get("x", Mode::Exclusive));
+    }
+}
+
+/// As if it had been written a second ago.
+fn make_old(path: &Path) {
+    let file = fs::File::options().write(true).open(path).unwrap();
+    file.set_modified(SystemTime::now() - Duration::from_secs(1)).unwrap();
+}
+
+#[test]
+fn gc_leaves_a_file_that_was_just_made_to_whoever_is_about_to_lock_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = Files::open(dir.path(), false).unwrap();
+    let opened = Directory::open(dir.path(), false).unwrap();
+    let path = dir.path().join("x.lock");
+    let empty = || drop(fs::File::create(&path).unwrap());
+    let ready = || drop(LockFile::open(&opened, &Key::new(Kind::Lock, &Name::new("x").unwrap())).unwrap());
+    for make in [&empty as &dyn Fn(), &ready] {
+        make();
+        assert_eq!(files.gc().unwrap(), 0);
+        make_old(&path);
+        assert_eq!(files.gc().unwrap(), 1, "whoever made it died");
+    }
+}
+
+/// Says that it is over when it is dropped, also by a panic: a scope waits for all its threads.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
     }
 }
 
@@ -64,7 +99,7 @@ fn f1_gc_running_all_the_time_never_gives_two_holders() {
     std::thread::scope(|scope| {
         let sweeper = scope.spawn(|| {
             let mut removed = 0;
-            while removed < 50 {
+            while removed < 50 && !over.load(Ordering::SeqCst) {
                 removed += files.gc().unwrap();
             }
             over.store(true, Ordering::SeqCst);
@@ -72,6 +107,7 @@ fn f1_gc_running_all_the_time_never_gives_two_holders() {
         let workers: Vec<_> = (0..3)
             .map(|_| {
                 scope.spawn(|| {
+                    let _ends = Ends(&over);
                     let peer = Peer::new(dir.path());
                     let mut last = 0;
                     while !over.load(Ordering::SeqCst) {
@@ -115,6 +151,7 @@ fn gc_running_all_the_time_refuses_no_try_for_a_free_name() {
             }
             removed
         });
+        let _ends = Ends(&over);
         let peer = Peer::new(dir.path());
         let mut refused = Vec::new();
         for round in 0..1_000 {
