@@ -1,7 +1,7 @@
 //! What is excused, and what is not.
 
 use super::super::Conviction;
-use super::super::fault::{AWAY, AWAY_AND_FORGOTTEN, FORGOTTEN, Hits, SET_BACK};
+use super::super::fault::{ANYWHERE, AWAY, AWAY_AND_FORGOTTEN, FORGOTTEN, Hits, SET_BACK};
 use super::super::liveness::LIVENESS;
 use super::*;
 
@@ -136,6 +136,18 @@ fn who_is_cut_off_again_pauses_for_as_long_as_it_did_before_and_who_stood_still_
     let mut others = excuses(true, 1, &[]).of_others();
     twice.iter().for_each(|(process, from, to)| suffer(&mut others, *process, &(CUT, *from, *to)));
     assert!(!others.expects_wait(13 * SECOND, 16 * SECOND), "one of others pauses as it likes, and answers for it");
+}
+
+#[test]
+fn a_crowd_that_left_delays_for_no_longer_than_a_lease() {
+    let [.., crowd] = ANYWHERE;
+    let excuses = excuses(true, 1, &[(crowd, 10, 12)]);
+    let expected = |until| {
+        let expected = excuses.expects_wait(11 * SECOND, until * SECOND);
+        assert_ne!(excuses.judges_wait(until * SECOND), expected, "what is excused is not judged");
+        expected
+    };
+    assert!(expected(12) && expected(13) && !expected(14));
 }
 
 #[test]

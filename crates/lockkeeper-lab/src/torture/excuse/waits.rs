@@ -58,9 +58,13 @@ impl Excuses {
     }
 
     /// Until when a fault delays: clients come back late, or what was granted while a clock was ahead is kept for longer once it is
-    /// right again. Then T counts.
+    /// right again. Then T counts. A crowd that left has kept nobody away.
     fn back(&self, window: &Window) -> u64 {
-        let (from, late) = if window.fault.sets_back() { (window.to, STEP) } else { (self.kept_away(window), PAUSE_MAX) };
+        let (from, late) = match window.fault.hits {
+            _ if window.fault.sets_back() => (window.to, STEP),
+            Hits::Machine => (window.to, Duration::ZERO),
+            _ => (self.kept_away(window), PAUSE_MAX),
+        };
         from.saturating_add(ns(late + self.lease + SLACK))
     }
 
