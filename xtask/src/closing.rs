@@ -25,6 +25,8 @@ pub struct Ended {
     pub closing: Vec<String>,
     /// What there is to say of a failure: each runner's part on its failed tests, or else the last lines.
     pub why: Vec<String>,
+    /// The tests that ran for long when it ended.
+    pub long: Vec<String>,
 }
 
 /// What is kept of a command's output, line by line.
@@ -33,6 +35,8 @@ struct Kept {
     closing: Vec<String>,
     failures: Vec<String>,
     last: VecDeque<String>,
+    /// What the runner said takes long, and has not ended since.
+    long: Vec<String>,
     /// Lines that the present runner's part on its failures may still have; `None` outside of one.
     room: Option<usize>,
 }
@@ -49,6 +53,11 @@ impl Kept {
             self.room = Some(room - 1);
             self.failures.push(line.clone());
         }
+        if let Some(name) = test_of(&text, " has been running for over ") {
+            self.long.push(name.to_owned());
+        } else if let Some(name) = test_of(&text, " ... ") {
+            self.long.retain(|long| long != name);
+        }
         if self.last.len() == KEPT {
             self.last.pop_front();
         }
@@ -57,7 +66,7 @@ impl Kept {
 
     fn ended(self, status: Option<ExitStatus>) -> Ended {
         let why = if self.failures.is_empty() { self.last.into() } else { self.failures };
-        Ended { status, closing: self.closing, why }
+        Ended { status, closing: self.closing, why, long: self.long }
     }
 }
 
@@ -132,6 +141,11 @@ pub fn colour() -> &'static str {
     if stdout().is_terminal() { "always" } else { "never" }
 }
 
+/// Which test a line of a runner is about, if it goes on with these words.
+fn test_of<'a>(line: &'a str, then: &str) -> Option<&'a str> {
+    line.strip_prefix("test ")?.split_once(then).map(|(name, _)| name)
+}
+
 /// A line without its colours.
 fn plain(line: &str) -> String {
     let mut parts = line.split('\u{1b}');
@@ -191,6 +205,16 @@ mod tests {
         let ended = quiet(&format!("{runner}; {runner}; echo after; exit 1"), Duration::from_secs(60));
         assert_eq!((ended.why.len(), ended.closing.len()), (2 * KEPT, 2));
         assert_eq!(ended.why[..2], ["---- a::test stdout ----", "left: 1"]);
+    }
+
+    #[test]
+    fn a_test_that_hangs_is_named() {
+        let long = "has been running for over 60 seconds";
+        let script =
+            format!("echo 'test a::b {long}'; echo 'test c::d {long}'; echo 'test a::b ... ok'; echo 'test e::f ... ok'; exec sleep 600");
+        let mut command = shell(&script);
+        let ended = run_into(std::io::sink(), &mut command, Duration::from_secs(1), || {}).unwrap();
+        assert_eq!((ended.status, ended.long), (None, vec!["c::d".to_owned()]));
     }
 
     #[test]

@@ -61,7 +61,8 @@ impl Workshop {
             why.extend(ended.why);
         }
         let Some(status) = ended.status else {
-            return Err(format!("{} did not end; the test that it printed last hangs", show(command)));
+            let hangs = if ended.long.is_empty() { "what it printed last says where".to_owned() } else { ended.long.join(", ") };
+            return Err(format!("did not end ({hangs}): {}", show(command)));
         };
         let strays = self.sandbox.strays(Duration::from_secs(5));
         self.sandbox.kill(&strays);
