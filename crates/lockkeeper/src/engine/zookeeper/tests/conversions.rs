@@ -220,7 +220,9 @@ fn r10_an_upgrade_whose_wake_up_was_lost_is_found_by_the_net() {
         assert!(matches!(waits, Attempt::InLine(_)));
         one.engine.shared().unwrap().lock().targets.clear();
         two.release(&reads).await;
-        assert!(matches!(answer(one.engine.recheck(&[turn.id])).await[..], [Attempt::InLine(_)]));
+        assert!(one.is_quiet_about(turn.id), "nothing woke it");
+        // What it asks for next may be answered before this is.
+        assert!(matches!(answer(one.engine.recheck(&[turn.id])).await[..], [Attempt::InLine(_) | Attempt::Granted(_)]));
         one.granted(turn.id).await;
         one.release(&up).await;
     });

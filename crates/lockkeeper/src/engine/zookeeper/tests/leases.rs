@@ -82,6 +82,7 @@ fn another_limit_is_refused_and_a_resize_lets_one_in_that_waits() {
         let [one, two] = place.clients(SHARED).await;
         let (a, b) = (permit(1), permit(1));
         one.lock(&a).await;
+        until("the gate is free again", || async { counts(&one).await == (1, 0) }).await;
         assert_eq!(failed(two.join(&permit(2)).await).kind(), ErrorKind::LimitMismatch);
         assert!(matches!(two.join(&b).await, Attempt::InLine(_)));
         assert!(change(&one, Change::Resize(name("x"), 2)).await.unwrap());
