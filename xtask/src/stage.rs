@@ -1,7 +1,7 @@
 //! Runs stages one after the other, keeps their time, and tells at the end what each took of its share.
 
 use std::cell::RefCell;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use crate::Outcome;
@@ -51,6 +51,15 @@ impl Workshop {
     /// # Errors
     /// It failed, did not end in time, or left processes behind.
     pub fn run(&self, command: &mut Command) -> Outcome {
+        let status = self.status(command)?;
+        if status.success() { Ok(()) } else { Err(format!("{} ended with {status}", show(command))) }
+    }
+
+    /// The same for a command that says something by how it fails.
+    ///
+    /// # Errors
+    /// It did not end in time, or left processes behind.
+    pub fn status(&self, command: &mut Command) -> Result<ExitStatus, String> {
         self.sandbox.apply(command);
         let left = self.limit.borrow().saturating_duration_since(Instant::now());
         let ended = closing::run(command, left, || self.sandbox.kill_all())?;
@@ -66,11 +75,8 @@ impl Workshop {
         };
         let strays = self.sandbox.strays(Duration::from_secs(5));
         self.sandbox.kill(&strays);
-        if !status.success() {
-            return Err(format!("{} ended with {status}", show(command)));
-        }
-        if strays.is_empty() {
-            return Ok(());
+        if strays.is_empty() || !status.success() {
+            return Ok(status);
         }
         let texts: Vec<&str> = strays.iter().map(|stray| stray.text.as_str()).collect();
         Err(format!("{} left processes behind (ended now):\n  {}", show(command), texts.join("\n  ")))
@@ -178,7 +184,8 @@ mod tests {
         let workshop = Workshop::new().unwrap();
         *workshop.limit.borrow_mut() = Instant::now() + Duration::from_secs(60);
         let mut command = Command::new("sh");
-        command.args(["-c", "sleep 601 > /dev/null 2>&1 &"]);
+        // Until it is what it is to be: in between it shows nothing of what it is.
+        command.args(["-c", "sleep 601 > /dev/null 2>&1 & until grep -qa ^sleep /proc/$!/cmdline; do :; done"]);
         assert!(workshop.run(&mut command).is_err_and(|text| text.contains("sleep 601")));
         assert!(workshop.sandbox.strays(Duration::from_secs(30)).is_empty());
     }

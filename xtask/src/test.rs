@@ -33,7 +33,7 @@ const ADDED: &[Stage] = &[
         vital: false,
         run: broken_clients,
     },
-    Stage { name: "torture", minutes: 3.0, what: "every engine under faults, 30 s each", vital: false, run: crate::torture::briefly },
+    Stage { name: "torture", minutes: 4.0, what: "every engine under faults, 30 s each", vital: false, run: crate::torture::briefly },
     Stage { name: "doctests", minutes: 2.0, what: "the examples in the documentation, README included", vital: false, run: doctests },
     Stage { name: "fmt", minutes: 0.5, what: "cargo fmt --check", vital: false, run: fmt },
     Stage { name: "clippy", minutes: 2.5, what: "clippy on everything, warnings denied", vital: false, run: clippy },

@@ -205,18 +205,20 @@ impl Run {
     fn go(&mut self) {
         let plan = std::mem::take(&mut self.plan);
         let crowd_comes = plan.iter().any(|planned| planned.fault.name == CROWD);
-        let mut table = Timetable::new(plan, self.time);
+        let mut table = Timetable::new(plan, self.time, self.stage.arena.about().recovery + SLACK);
         let began = Instant::now();
         self.stage.begin(crowd_comes);
         while let Some(due) = table.due() {
             if !self.wait_until(began, due) {
                 break;
             }
+            let begun = Instant::now();
             match table.take(began.elapsed()) {
                 Some(Step::Begin(planned)) => self.harm.begin(planned, &mut self.stage),
                 Some(Step::End(planned)) => self.harm.end(&planned, &mut self.stage),
                 None => break,
             }
+            table.took(begun.elapsed());
         }
         self.left_out = table.left_out();
         if self.wait_until(began, self.time) {

@@ -130,7 +130,7 @@ struct Trouble {
 pub(super) struct Starvation<'a> {
     pulse: &'a Pulse,
     fair: Fair,
-    felt_ns: u64,
+    recovery: Duration,
     lines: HashMap<LockId, Line>,
     everybody: Trouble,
     of: HashMap<u32, Trouble>,
@@ -146,7 +146,7 @@ impl<'a> Starvation<'a> {
         Self {
             pulse,
             fair,
-            felt_ns: ns(recovery + COMES_BACK),
+            recovery,
             lines: HashMap::new(),
             everybody: Trouble::default(),
             of: HashMap::new(),
@@ -174,8 +174,16 @@ impl<'a> Starvation<'a> {
 
     /// A fault begins or ends; `hit` are the files of the process that it hits, empty for one that hits everybody.
     pub(super) fn fault(&mut self, begins: bool, hit: &[u32], at: u64) {
+        self.trouble(begins, hit, at.saturating_add(ns(self.recovery + COMES_BACK)), at);
+    }
+
+    /// A crowd comes or has left, which cuts nobody off.
+    pub(super) fn crowd(&mut self, comes: bool, at: u64) {
+        self.trouble(comes, &[], at.saturating_add(ns(self.recovery)), at);
+    }
+
+    fn trouble(&mut self, begins: bool, hit: &[u32], until: u64, at: u64) {
         self.tell_all(at);
-        let until = at.saturating_add(self.felt_ns);
         let change = |trouble: &mut Trouble| {
             trouble.open = if begins { trouble.open + 1 } else { trouble.open.saturating_sub(1) };
             trouble.until = trouble.until.max(until);

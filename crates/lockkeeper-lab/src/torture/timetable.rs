@@ -1,4 +1,5 @@
-//! The schedule as it is carried out: who starts a server late makes everything after it later by as much, and nothing shorter.
+//! The schedule as it is carried out: who starts a server late makes everything after it later by as much, and nothing shorter; nor does
+//! a step that takes long make a breath shorter in which those who wait are judged.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,19 +20,23 @@ pub(super) enum Step {
 pub(super) struct Timetable {
     steps: VecDeque<(Duration, Step)>,
     end: Duration,
+    /// From how long on a time without a step is a breath.
+    breath: Duration,
+    /// When the step that was taken last was planned.
+    last: Duration,
     late: Duration,
     left_out: usize,
 }
 
 impl Timetable {
-    pub(super) fn new(plan: Vec<Planned>, end: Duration) -> Self {
+    pub(super) fn new(plan: Vec<Planned>, end: Duration, breath: Duration) -> Self {
         let mut steps: Vec<(Duration, Step)> = Vec::new();
         for planned in plan {
             steps.push((planned.from, Step::Begin(planned)));
             steps.push((planned.to, Step::End(planned)));
         }
         steps.sort_by_key(|(at, _)| *at);
-        Self { steps: steps.into(), end, late: Duration::ZERO, left_out: 0 }
+        Self { steps: steps.into(), end, breath, last: Duration::ZERO, late: Duration::ZERO, left_out: 0 }
     }
 
     /// When the next step is due.
@@ -52,7 +57,16 @@ impl Timetable {
         if late > TOLERANCE {
             self.late += late;
         }
-        self.steps.pop_front().map(|(_, step)| step)
+        let (planned, step) = self.steps.pop_front()?;
+        self.last = planned;
+        Some(step)
+    }
+
+    /// The step that was taken last took so long: a breath begins when it is over.
+    pub(super) fn took(&mut self, time: Duration) {
+        if self.steps.front().is_some_and(|(next, _)| *next - self.last >= self.breath) {
+            self.late += time;
+        }
     }
 
     /// How many faults of the schedule found no time any more.
@@ -77,7 +91,7 @@ mod tests {
 
     /// Carries it out; ending the fault of client 0 takes so long.
     fn carried_out(plan: Vec<Planned>, restart: Duration) -> (Vec<(Step, Duration)>, usize) {
-        let mut table = Timetable::new(plan, ms(3_000));
+        let mut table = Timetable::new(plan, ms(3_000), ms(700));
         let (mut now, mut done) = (Duration::ZERO, Vec::new());
         while let Some(due) = table.due() {
             now = now.max(due);
@@ -85,6 +99,7 @@ mod tests {
             done.push((step, now));
             if matches!(step, Step::End(planned) if planned.client == 0) {
                 now += restart;
+                table.took(restart);
             }
         }
         (done, table.left_out())
@@ -109,5 +124,14 @@ mod tests {
         }
         let (later, left_out) = carried_out(plan, ms(2_450));
         assert_eq!((later.len(), left_out), (4, 2), "what would not end in time is not begun");
+    }
+
+    #[test]
+    fn a_breath_begins_when_what_was_done_before_it_is_over() {
+        let (long, brief) = (planned(1, 1_200, 1_300), planned(1, 1_199, 1_300));
+        for (next, begins) in [(long, 1_600), (brief, 1_199)] {
+            let (done, _) = carried_out(vec![planned(0, 100, 500), next], ms(400));
+            assert_eq!(done[2], (Step::Begin(next), ms(begins)));
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::Conviction;
 use super::chances::Tally;
+use super::fault::CROWD;
 use super::groundless::Groundless;
 use super::liveness::Liveness;
 use super::pulse::Pulse;
@@ -73,6 +74,9 @@ pub(super) fn judge(recovery: Duration, fair: Fair, pulse: &Pulse, dir: &Path, t
                     holders.dies(*file);
                 }
                 continue;
+            }
+            What::FaultBegin | What::FaultEnd if record.lock == LockId::text(CROWD) => {
+                everybody.crowd(record.what == What::FaultBegin, record.at);
             }
             What::FaultBegin => everybody.fault(true, of_number, record.at),
             What::FaultEnd => everybody.fault(false, of_number, record.at),

@@ -144,6 +144,16 @@ fn nothing_is_counted_while_a_fault_hits_who_waits_and_until_it_is_back_in_line(
         });
         assert_eq!((found, most), (Vec::new(), 9), "{hit:?}");
     }
+    let (found, most) = Run::with(FAIR, |run| {
+        run.waits(Mode::Exclusive);
+        run.judge.crowd(true, run.now);
+        run.others(9, 100);
+        run.judge.crowd(false, run.now);
+        run.others(9, 100);
+        run.now += 100 * MS;
+        run.others(9, 100);
+    });
+    assert_eq!((found, most), (Vec::new(), 9), "a crowd is felt for a lease, and cuts nobody off");
     let (found, _) = Run::with(FAIR, |run| {
         run.waits(Mode::Exclusive);
         run.judge.fault(true, &[OTHERS], run.now);
