@@ -213,7 +213,7 @@ mod tests {
         let script =
             format!("echo 'test a::b {long}'; echo 'test c::d {long}'; echo 'test a::b ... ok'; echo 'test e::f ... ok'; exec sleep 600");
         let mut command = shell(&script);
-        let ended = run_into(std::io::sink(), &mut command, Duration::from_secs(1), || {}).unwrap();
+        let ended = run_into(std::io::sink(), &mut command, Duration::from_secs(5), || {}).unwrap();
         assert_eq!((ended.status, ended.long), (None, vec!["c::d".to_owned()]));
     }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::terminal::Terminal;
-use common::{PROGRAM, Place, Reaped, children, finish, is_alive, json, until_true};
+use common::{LONG_PATIENCE, PROGRAM, Place, Reaped, children, finish, finish_within, is_alive, json, until_true};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -103,7 +103,7 @@ fn without_a_common_lock_every_first_customer_gets_the_last_piece_on_one_core_as
         let place = place();
         let mut command = demo(&place, &["--workers", &workers.to_string(), "--stock", "1", "--orders", "64", "--json"]);
         on_one_core(&mut command);
-        let ran = finish(&mut command);
+        let ran = finish_within(&mut command, LONG_PATIENCE);
         assert_eq!(ran.code, 0, "{ran:?}");
         let rows = sold(&objects(&ran.out));
         let of = |act, processes| rows.iter().find(|r| r.0 == act && r.2 == processes).unwrap().3;

@@ -6,7 +6,7 @@ mod common;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Place, Reaped, finish, json, until_true};
+use common::{LONG_PATIENCE, Place, Reaped, finish, finish_within, json, until_true};
 use lockkeeper_lab::history::{Reader, What};
 use lockkeeper_lab::servers::redis::RedisServer;
 use lockkeeper_lab::servers::zookeeper::{Server, Settings};
@@ -36,7 +36,7 @@ fn goes(seconds: &str, go: impl Fn(&mut RedisServer)) {
     until_true("clients hold", || held(&place) > 20);
     go(&mut server);
     let gone = Instant::now();
-    let ran = run.output();
+    let ran = run.output_within(LONG_PATIENCE);
     // The silence, and how long clients may take to end.
     assert!(gone.elapsed() < Duration::from_secs(45), "it waits for nobody: {:?}", gone.elapsed());
     let verdict = json(ran.out.trim());
@@ -63,7 +63,7 @@ fn a_broken_client_is_refused_by_a_server_on_which_it_would_look_right_and_convi
         let (place, server) = (Place::new(), Server::start(Settings { properties, ends_with_us: true, ..Settings::default() }).unwrap());
         let url = format!("zk://{}", server.address());
         let began = Instant::now();
-        let ran = finish(&mut torture(&place, &[&url, "--client", "broken:sequence-as-token"]));
+        let ran = finish_within(&mut torture(&place, &[&url, "--client", "broken:sequence-as-token"]), LONG_PATIENCE);
         assert_eq!(ran.code, code, "{ran:?}");
         if code == 64 {
             assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());

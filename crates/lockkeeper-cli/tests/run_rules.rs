@@ -182,10 +182,14 @@ fn rule_5_members_that_stay_are_asked_to_end_and_then_ended() {
 #[test]
 fn rule_5_members_that_are_about_to_end_may_finish() {
     for options in [&[][..]].into_iter().chain(RULE_5) {
-        let place = Place::new();
-        let run = [&["run", "a"], options, &["--", "sh", "-c", "(sleep 0.05; echo whole > written) & exit 0"]].concat();
-        assert_eq!(place.run(run).code, 0);
-        assert_eq!(std::fs::read_to_string(place.path("written")).unwrap(), "whole\n", "{options:?}");
+        let finishes = || {
+            let place = Place::new();
+            let run = [&["run", "a"], options, &["--", "sh", "-c", "(sleep 0.02; echo whole > written) & exit 0"]].concat();
+            assert_eq!(place.run(run).code, 0);
+            std::fs::read_to_string(place.path("written")).is_ok_and(|written| written == "whole\n")
+        };
+        // On a busy machine even that may take longer than they are given.
+        assert!((0..3).any(|_| finishes()), "{options:?}");
     }
 }
 
@@ -336,23 +340,31 @@ fn rule_7_a_url_from_the_option_is_handed_on_and_an_exported_one_is_left_alone()
 fn rule_8_without_a_terminal_a_short_wait_is_silent_and_a_long_one_says_two_lines() {
     let place = Place::new();
     assert_eq!(place.run(["run", "a", "--", "true"]).err, "");
-    let wait_for = |hold: u64, options: &[&str]| {
+    let said = || std::fs::read_to_string(place.path("said")).unwrap();
+    // What is said by one that waits until `over` returns, and how long it was there.
+    let wait_for = |options: &[&str], over: &dyn Fn()| {
         let holder = place.hold_with("a", &["--label", "nightly"]);
         let mut lk = place.lk([&["run", "a"], options, &["--", "true"]].concat());
-        let waiting = Reaped::spawn(lk.stdout(Stdio::piped()).stderr(Stdio::piped()));
+        let began = Instant::now();
+        let mut waiting = Reaped::spawn(lk.stderr(std::fs::File::create(place.path("said")).unwrap()));
         until_it_waits(&waiting);
-        std::thread::sleep(Duration::from_millis(hold));
+        over();
         holder.end();
-        waiting.output()
+        assert_eq!(waiting.wait(), 0);
+        (said(), began.elapsed())
     };
-    assert_eq!(wait_for(200, &[]).err, "");
-    let said = wait_for(1_300, &[]).err;
+    let pause = |ms: u64| move || std::thread::sleep(Duration::from_millis(ms));
+    // On a busy machine a wait may become a long one.
+    let short = (0..5).map(|_| wait_for(&[], &pause(200))).find(|(_, took)| *took < Duration::from_millis(900));
+    assert!(short.as_ref().is_none_or(|(said, _)| said.is_empty()), "{short:?}");
+    let (said, took) = wait_for(&[], &|| until_true("it says that it waits", || said().ends_with('\n')));
+    assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(10), "{took:?}: {said}");
     let lines: Vec<_> = said.lines().collect();
     assert_eq!(lines.len(), 2, "{said}");
     assert!(lines[0].contains("waiting for a: held by ") && lines[0].contains("nightly") && lines[0].contains("(pid "), "{said}");
-    assert!(lines[1].contains("a: granted after 1"), "{said}");
-    assert_eq!(wait_for(1_300, &["-q"]).err, "");
-    let said = wait_for(0, &["-v"]).err;
+    assert!(lines[1].contains("a: granted after "), "{said}");
+    assert_eq!(wait_for(&["-q"], &pause(1_300)).0, "");
+    let (said, _) = wait_for(&["-v"], &|| ());
     assert!(said.contains("engine file://") && said.contains("waiting for a") && said.contains("granted after"), "{said}");
 }
 
@@ -450,7 +462,7 @@ fn eight_shells_and_fifty_increments_each_make_four_hundred() {
         })
         .collect();
     for shell in &mut shells {
-        assert_eq!(shell.wait(), 0);
+        assert_eq!(shell.wait_within(common::LONG_PATIENCE), 0);
     }
     for n in 0..8 {
         assert_eq!(std::fs::read_to_string(place.path(&format!("codes.{n}"))).unwrap(), "0\n".repeat(50));

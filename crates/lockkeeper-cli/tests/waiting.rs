@@ -5,10 +5,14 @@ mod common;
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use common::{Place, Reaped, json, until_true};
 use nix::sys::signal::Signal;
+
+/// Each of these tests measures what the other would spoil.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// Waits until so many stand in line for `a`.
 fn until_in_line(place: &Place, number: usize) {
@@ -18,6 +22,7 @@ fn until_in_line(place: &Place, number: usize) {
 
 #[test]
 fn after_kill_9_of_a_holder_without_children_the_next_waiter_runs_within_50_ms() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let place = Place::new();
     let mut took: Vec<Duration> = (0..20)
         .map(|_| {
@@ -45,6 +50,7 @@ fn after_kill_9_of_a_holder_without_children_the_next_waiter_runs_within_50_ms()
 
 #[test]
 fn a_hundred_waiting_processes_use_less_than_one_percent_of_a_core() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let place = Place::new();
     let holder = place.hold("a");
     let mut waiting: Vec<_> = (0..100).map(|_| Reaped::spawn(&mut place.lk(["run", "a", "-q", "--", "true"]))).collect();

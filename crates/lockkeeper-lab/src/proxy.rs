@@ -365,12 +365,28 @@ mod tests {
         port
     }
 
+    /// Longer than anything that comes takes.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// What is answered; `None` where the connection ends.
     fn ask(stream: &mut TcpStream, byte: u8) -> Option<u8> {
-        stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
         stream.write_all(&[byte]).ok()?;
+        hear(stream, PATIENCE)
+    }
+
+    fn hear(stream: &mut TcpStream, within: Duration) -> Option<u8> {
+        stream.set_read_timeout(Some(within)).unwrap();
         let mut answer = [0u8];
         stream.read_exact(&mut answer).ok()?;
         Some(answer[0])
+    }
+
+    fn until(what: &str, so: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !so() {
+            assert!(begun.elapsed() < PATIENCE, "never: {what}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     #[test]
@@ -383,11 +399,7 @@ mod tests {
             let mut stream = TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();
             assert_eq!(ask(&mut stream, 1), Some(2));
         }
-        let begun = Instant::now();
-        while proxy.shared.lock().connections.len() > 1 {
-            assert!(begun.elapsed() < Duration::from_secs(10), "{} are kept", proxy.shared.lock().connections.len());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until("only the one that is there is kept", || proxy.connections() == 1);
         assert_eq!(ask(&mut stays, 3), Some(4));
         assert_eq!(proxy.greetings(), [[2, 8, 4]], "what the server said first is known of connections that are there");
         proxy.cut();
@@ -401,14 +413,17 @@ mod tests {
         let mut stream = TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();
         assert_eq!(ask(&mut stream, 1), Some(2));
         proxy.hold(Way::Down);
-        assert_eq!(ask(&mut stream, 5), None);
-        assert_eq!(proxy.held(Way::Down), 1);
+        stream.write_all(&[5]).unwrap();
+        until("the answer is held", || proxy.held(Way::Down) == 1);
+        assert_eq!(hear(&mut stream, Duration::from_millis(200)), None);
         proxy.heal();
-        let mut answer = [0u8];
-        stream.read_exact(&mut answer).unwrap();
-        assert_eq!(answer, [6], "what was held arrives");
+        assert_eq!(hear(&mut stream, PATIENCE), Some(6), "what was held arrives");
+        // Held first: then it is known when it is there.
+        proxy.hold(Way::Up);
+        stream.write_all(&[7]).unwrap();
+        until("the question is held", || proxy.held(Way::Up) == 1);
         proxy.blackhole(Way::Up);
-        assert_eq!(ask(&mut stream, 7), None);
+        until("it is lost", || proxy.held(Way::Up) == 0);
         proxy.heal();
         assert_eq!(ask(&mut stream, 9), Some(10), "what was lost stays lost");
         proxy.set(Way::Down, Fault { delay: Duration::from_millis(50), ..Fault::default() });

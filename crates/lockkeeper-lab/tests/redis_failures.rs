@@ -54,6 +54,13 @@ fn eval(server: &RedisServer, script: &Script) -> Vec<String> {
     client.read()
 }
 
+/// Waits until so many stand in line.
+async fn until_waiting(locks: &Locks, places: usize) {
+    while locks.status(Kind::Lock, "a").await.expect("it can be read").waiters.len() < places {
+        tokio::task::yield_now().await;
+    }
+}
+
 fn run<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), future).await.expect("in time") })
@@ -89,11 +96,12 @@ fn g2_a_write_that_hangs_in_the_network_for_two_leases_is_refused_when_it_lands(
     let server = RedisServer::start();
     run(async {
         let (locks, stock, proxy) = (open(&server).await, RedisFence::of("stock"), Proxy::to(server.port()));
-        let first = locks.mutex("a").lock().ttl(Duration::from_millis(400)).no_renew().await.expect("it is free");
         let mut slow = RedisClient::connect(proxy.port());
         assert_eq!(slow.command(&["PING"]), ["PONG"]);
         proxy.hold(Way::Up);
-        send(&mut slow, &stock.write(first.token().expect("it is held"), "late"));
+        let first = locks.mutex("a").lock().ttl(Duration::from_millis(400)).no_renew().await.expect("it is free");
+        let token = first.token().expect("it is held");
+        send(&mut slow, &stock.write(token, "late"));
         tokio::time::timeout(PATIENCE, first.lost()).await.expect("its lease ends");
         let second = locks.mutex("a").lock().timeout(PATIENCE).await.expect("it is free");
         assert_eq!(eval(&server, &stock.write(second.token().expect("it is held"), "new")), ["1"]);
@@ -164,11 +172,12 @@ fn g12_a_starved_runtime_loses_no_lease() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let locks = open(&server).await;
-        let guard = locks.mutex("a").lock().ttl(Duration::from_millis(600)).await.expect("it is free");
-        // The only thread of this runtime does nothing else for five leases.
+        let guard = locks.mutex("a").lock().ttl(Duration::from_millis(1_500)).await.expect("it is free");
+        // The only thread of this runtime does nothing else for three leases.
         let other = std::thread::spawn({
             let url = url(&server);
-            move || lockkeeper::blocking::Locks::open(&url).expect("the server can be used").mutex("a").lock().timeout(TTL).run().map(drop)
+            let patience = Duration::from_secs(5);
+            move || lockkeeper::blocking::Locks::open(&url).expect("it can be used").mutex("a").lock().timeout(patience).run().map(drop)
         });
         let refused = other.join().expect("no panic");
         assert_eq!(refused.err().map(|e| e.kind()), Some(ErrorKind::TimedOut), "it was held all the time");
@@ -274,19 +283,15 @@ fn d2_a_server_whose_clock_steps_back_keeps_a_dead_holders_lock_for_two_leases_a
         there.lock(Mode::Exclusive, "a", PATIENCE).await.expect("it is free");
         let dead_in_line = helper(&server).await;
         // One that dies in line keeps its place for no longer, either.
-        let place = tokio::spawn(async move {
-            let asked = dead_in_line.lock(Mode::Exclusive, "a", PATIENCE);
-            drop(tokio::time::timeout(Duration::from_millis(300), asked).await);
-            dead_in_line.kill();
-        });
-        place.await.expect("no panic");
+        tokio::select! {
+            got = dead_in_line.lock(Mode::Exclusive, "a", PATIENCE) => panic!("it does not wait: {got:?}"),
+            () = until_waiting(&here, 1) => dead_in_line.kill(),
+        }
         let waiting = tokio::spawn({
             let mutex = here.mutex("a");
             async move { mutex.lock().timeout(Duration::from_secs(40)).await.map(|guard| (Instant::now(), guard)) }
         });
-        while here.status(Kind::Lock, "a").await.expect("it can be read").waiters.len() < 2 {
-            tokio::task::yield_now().await;
-        }
+        until_waiting(&here, 2).await;
         there.kill();
         shim.step_back(Clocks::Wall, Duration::from_secs(3600)).expect("the control file is ours");
         let stepped = Instant::now();

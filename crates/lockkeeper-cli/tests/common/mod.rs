@@ -15,6 +15,9 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lockkeeper");
 /// How long anything may take before a test fails; far more than it should.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The same for what is a great deal of work, or has limits of its own that add up to more.
+pub const LONG_PATIENCE: Duration = Duration::from_secs(90);
+
 /// Gives the command the signals that a shell's foreground command has: whoever started the tests may ignore some, and
 /// what is ignored at the start stays ignored.
 fn with_signals(command: &mut Command) {
@@ -137,9 +140,14 @@ pub struct Ran {
 
 /// Runs a command to its end.
 pub fn finish(command: &mut Command) -> Ran {
+    finish_within(command, PATIENCE)
+}
+
+/// The same with another patience.
+pub fn finish_within(command: &mut Command, patience: Duration) -> Ran {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let pid = i32::try_from(child.id()).expect("a pid");
-    let watchdog = Watchdog::new(pid);
+    let watchdog = Watchdog::new(pid, patience);
     let output = child.wait_with_output().expect("it ends");
     watchdog.off();
     ran(&output)
@@ -160,10 +168,10 @@ pub fn code(status: std::process::ExitStatus) -> i32 {
 struct Watchdog(std::sync::mpsc::Sender<()>);
 
 impl Watchdog {
-    fn new(pid: i32) -> Self {
+    fn new(pid: i32, patience: Duration) -> Self {
         let (off, on) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            if on.recv_timeout(PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            if on.recv_timeout(patience) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
                 kill(pid, nix::sys::signal::Signal::SIGKILL);
             }
         });
@@ -189,13 +197,23 @@ impl Reaped {
 
     /// Its code, once it has ended.
     pub fn wait(&mut self) -> i32 {
+        self.wait_within(PATIENCE)
+    }
+
+    /// The same with another patience.
+    pub fn wait_within(&mut self, patience: Duration) -> i32 {
         let child = &mut self.0;
-        code(until("the process ends", || child.try_wait().expect("it is ours")))
+        code(until_within(patience, "the process ends", || child.try_wait().expect("it is ours")))
     }
 
     /// Its code and what it said.
-    pub fn output(mut self) -> Ran {
-        let code = self.wait();
+    pub fn output(self) -> Ran {
+        self.output_within(PATIENCE)
+    }
+
+    /// The same with another patience.
+    pub fn output_within(mut self, patience: Duration) -> Ran {
+        let code = self.wait_within(patience);
         let said = |pipe: Option<&mut dyn std::io::Read>| {
             let mut text = Vec::new();
             if let Some(pipe) = pipe {
@@ -225,13 +243,18 @@ pub fn kill(pid: i32, signal: nix::sys::signal::Signal) {
 }
 
 /// Waits until something is there.
-pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    until_within(PATIENCE, what, look)
+}
+
+/// The same with another patience.
+pub fn until_within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(began.elapsed() < PATIENCE, "waited in vain until {what}");
+        assert!(began.elapsed() < patience, "waited in vain until {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -221,7 +221,7 @@ mod tests {
 
     fn exec(command: String) -> Exec {
         let (url, lease_ms, label) = (String::new(), String::new(), "client 1".to_owned());
-        Exec { command, url, lease_ms, label, answers_within: Duration::from_millis(300), running: None, holding: false, failed: false }
+        Exec { command, url, lease_ms, label, answers_within: Duration::from_secs(2), running: None, holding: false, failed: false }
     }
 
     /// Answers everything but one word, and has a child of its own.
