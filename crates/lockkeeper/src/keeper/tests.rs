@@ -203,7 +203,7 @@ async fn r6_a_guard_that_heard_of_the_close_leaves_its_release_to_it() {
         async move { locks.close().await }
     });
     assert_eq!(soon("the guard hears of it", guard.lost()).await, Lost::Closed);
-    assert!(matches!(guard.release().await, How::AlreadyLost(Lost::Closed)));
+    assert!(matches!(soon("it is released", guard.release()).await, How::AlreadyLost(Lost::Closed)));
     until("the release is under way", || of(&stub.releasing).len() == 1).await;
     let (_, answer) = of(&stub.releasing).remove(0);
     answer.send(End::Freed).unwrap();
@@ -319,7 +319,7 @@ async fn r16_an_upgrade_that_waits_ends_with_its_turn() {
     assert_eq!(upgraded.map(drop).unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(*of(&stub.withdrawn), [of(&stub.converting)[0].0], "the engine hears that nobody waits for it");
     assert_eq!(of(&stub.released).len(), 1);
-    assert!(matches!(up.release().await, How::AlreadyLost(Lost::HeldTooLong)));
+    assert!(matches!(soon("it is released", up.release()).await, How::AlreadyLost(Lost::HeldTooLong)));
 }
 
 #[tokio::test]

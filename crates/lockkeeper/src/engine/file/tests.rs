@@ -59,8 +59,8 @@ pub(super) fn finish<T: Send + 'static>(answer: Answer<T>) -> T {
     match answer {
         Answer::Now(value) => value,
         Answer::Later(future) => {
-            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            runtime.block_on(future)
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            runtime.block_on(async { tokio::time::timeout(Duration::from_secs(20), future).await.expect("an answer in time") })
         }
     }
 }

@@ -181,9 +181,13 @@ fn an_upgrade_asked_for_while_the_one_before_is_being_left_is_not_undone_by_it()
         b.release(reading);
         let second = claim("x", Mode::Exclusive);
         let mut answer = finish(a.engine.convert(up, &second));
-        while matches!(answer, Attempt::Unknown(_)) {
-            answer = finish(a.engine.convert(up, &second));
-        }
+        until("the answer is known", || {
+            let known = !matches!(answer, Attempt::Unknown(_));
+            if !known {
+                answer = finish(a.engine.convert(up, &second));
+            }
+            known
+        });
         if matches!(answer, Attempt::InLine(_)) {
             a.granted(second.id);
         }

@@ -12,9 +12,12 @@ use crate::name::Kind;
 
 const RECORD: &str = "lockkeeper:{lock:a}";
 
-fn behind(proxy: &Proxy) -> Process {
+/// How long an answer may take where none is waited for in vain.
+const AMPLE: Duration = Duration::from_secs(5);
+
+fn behind(proxy: &Proxy, request_timeout: Duration) -> Process {
     let mut options = options(proxy.port());
-    options.request_timeout = Duration::from_millis(500);
+    options.request_timeout = request_timeout;
     let process = Process::with(options);
     // The server learns the scripts, so that a fault meets the call that it is meant for.
     let (claim, _) = process.take("warm", Mode::Exclusive);
@@ -29,12 +32,12 @@ fn behind(proxy: &Proxy) -> Process {
 fn g4_g10_a_lease_counts_from_before_the_request_left_however_late_the_answer_is() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
-    let process = behind(&proxy);
+    let process = behind(&proxy, AMPLE);
     proxy.set(Way::Down, Fault { delay: Duration::from_millis(300), ..Fault::default() });
     let before = process.now();
     let claim = process.exclusive("a");
     let lease = granted(process.attempt(&claim)).lease.unwrap();
-    assert!(lease.since.unwrap() <= before.plus(Duration::from_millis(50)), "counted from the reply");
+    assert!(lease.since.unwrap() <= before.plus(Duration::from_millis(250)), "counted from the reply");
     let before = process.now();
     let Renewal::Extended { since, .. } = process.renew(claim.id) else { panic!("not extended") };
     assert!(since.unwrap() >= before && process.now().since(since.unwrap()) >= Duration::from_millis(300));
@@ -44,7 +47,7 @@ fn g4_g10_a_lease_counts_from_before_the_request_left_however_late_the_answer_is
 fn g5_an_acquire_whose_reply_was_lost_is_unknown_and_the_same_claim_again_holds_once() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
-    let process = behind(&proxy);
+    let process = behind(&proxy, AMPLE);
     for lost in [0, 3] {
         proxy.set(Way::Down, Fault { cut_after: Some(lost), ..Fault::default() });
         let claim = process.exclusive("a");
@@ -65,7 +68,7 @@ fn g5_an_acquire_whose_reply_was_lost_is_unknown_and_the_same_claim_again_holds_
 fn g6_an_acquire_that_arrives_after_the_caller_left_and_cleaned_up_locks_nobody() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
-    let process = behind(&proxy);
+    let process = behind(&proxy, AMPLE);
     proxy.hold_present(Way::Up);
     let claim = process.exclusive("a");
     let asked = process.engine.attempt(&claim, crate::engine::Line::Join);
@@ -85,7 +88,7 @@ fn g6_an_acquire_that_arrives_after_the_caller_left_and_cleaned_up_locks_nobody(
 fn g7_a_release_repeated_after_its_reply_was_lost_frees_nobody_else() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
-    let (one, two) = (behind(&proxy), Process::of(&server));
+    let (one, two) = (behind(&proxy, AMPLE), Process::of(&server));
     let (held, _) = one.take("a", Mode::Exclusive);
     proxy.set(Way::Down, Fault { cut_after: Some(0), ..Fault::default() });
     assert!(matches!(one.release(held.id), End::Unknown(_)));
@@ -99,7 +102,7 @@ fn g7_a_release_repeated_after_its_reply_was_lost_frees_nobody_else() {
 fn r1_a_push_that_is_read_after_a_pause_is_not_a_grant() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
-    let (one, two) = (Process::of(&server), behind(&proxy));
+    let (one, two) = (Process::of(&server), behind(&proxy, AMPLE));
     let (held, _) = one.take("a", Mode::Exclusive);
     let mut claim = two.exclusive("a");
     claim.ttl = Duration::from_millis(900);
@@ -150,17 +153,19 @@ fn a_restart_with_its_data_keeps_the_lock() {
 fn d7_a_server_that_was_stopped_longer_than_the_lease_revives_nothing() {
     let server = RedisServer::start();
     let mut options = options(server.port());
-    options.request_timeout = Duration::from_millis(200);
+    options.request_timeout = Duration::from_secs(1);
     let process = Process::with(options);
     let mut claim = process.exclusive("a");
-    claim.ttl = Duration::from_millis(400);
+    claim.ttl = Duration::from_secs(2);
     granted(process.attempt(&claim));
     assert!(matches!(process.renew(claim.id), Renewal::Extended { .. }));
+    let connections = || format!("{:?}", server.command(&["CLIENT", "LIST"]));
+    until("the second connection is up", || connections().contains(":renewals"));
     server.stop();
     let renewal = process.renew(claim.id);
     let late = process.exclusive("b");
     let attempt = process.attempt(&late);
-    std::thread::sleep(Duration::from_millis(500));
+    std::thread::sleep(Duration::from_millis(2500));
     server.go_on();
     assert!(matches!(renewal, Renewal::Unknown(_)), "{renewal:?}");
     assert!(matches!(attempt, Attempt::Unknown(_)), "{attempt:?}");
@@ -174,7 +179,7 @@ fn d7_a_server_that_was_stopped_longer_than_the_lease_revives_nothing() {
 fn d8_a_wake_up_that_was_lost_is_made_up_for_by_the_check_after_the_reconnect() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
-    let (one, two) = (Process::of(&server), behind(&proxy));
+    let (one, two) = (Process::of(&server), behind(&proxy, AMPLE));
     let (held, _) = one.take("a", Mode::Exclusive);
     let waiting = two.queue("a", Mode::Exclusive);
     proxy.refuse(true);
@@ -209,8 +214,8 @@ fn every_connection_may_be_killed_at_any_time() {
 fn a_paused_server_is_waited_for() {
     let server = RedisServer::start();
     let process = Process::of(&server);
-    server.command(&["CLIENT", "PAUSE", "300", "ALL"]);
     let before = Instant::now();
+    server.command(&["CLIENT", "PAUSE", "300", "ALL"]);
     let (held, _) = process.take("a", Mode::Exclusive);
     assert!(before.elapsed() >= Duration::from_millis(200));
     assert!(matches!(process.release(held.id), End::Freed));
@@ -220,7 +225,7 @@ fn a_paused_server_is_waited_for() {
 fn a_connection_that_swallows_everything_is_found_out_and_remade() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
-    let process = behind(&proxy);
+    let process = behind(&proxy, Duration::from_millis(500));
     proxy.blackhole(Way::Up);
     let claim = process.exclusive("a");
     assert!(matches!(process.attempt(&claim), Attempt::Unknown(_)));
@@ -241,14 +246,14 @@ fn a_renewal_goes_over_the_first_connection_at_once_when_there_is_no_second() {
     let renewal = process.renew(held.id);
     assert!(matches!(renewal, Renewal::Extended { .. }), "{renewal:?}");
     // A lease of two seconds must live through it.
-    assert!(before.elapsed() < Duration::from_millis(600), "{:?}", before.elapsed());
+    assert!(before.elapsed() < Duration::from_millis(1500), "{:?}", before.elapsed());
 }
 
 #[test]
 fn one_process_that_cannot_write_to_its_server_for_long_fails_and_leaves_nothing() {
     let mut server = RedisServer::start();
     let mut options = options(server.port());
-    options.connect_timeout = Duration::from_millis(300);
+    options.connect_timeout = Duration::from_secs(2);
     let process = Process::with(options);
     server.kill();
     process.link(false);

@@ -79,7 +79,7 @@ fn keys_whose_runtime_has_ended_say_so_and_do_not_hang() {
     let server = RedisServer::start();
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let first = runtime();
-    let keys = first.block_on(FencedKeys::open(&format!("{}?connect_timeout=300ms", server.url()))).unwrap();
+    let keys = first.block_on(FencedKeys::open(&format!("{}?connect_timeout=2s", server.url()))).unwrap();
     drop(first);
     let asked = runtime().block_on(async { tokio::time::timeout(Duration::from_secs(20), keys.get("stock")).await });
     assert_eq!(asked.expect("an answer").unwrap_err().kind(), ErrorKind::Unreachable);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::server::RedisServer;
-use crate::{ErrorKind, Locks, Require};
+use crate::{ErrorKind, Locks, Lost, Require};
 
 fn run<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -21,7 +21,7 @@ fn a_lock_is_taken_handed_over_and_given_back_through_the_library() {
         let guard = one.mutex("a").lock().await.unwrap();
         let first = guard.token().unwrap();
         assert!(two.mutex("a").try_lock().await.unwrap().is_none());
-        let error = two.mutex("a").lock().timeout(Duration::from_millis(100)).await.unwrap_err();
+        let error = two.mutex("a").lock().timeout(Duration::from_secs(1)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
         assert_eq!(error.holder().and_then(|h| h.pid), Some(std::process::id()));
         let other = two.mutex("a");
@@ -44,11 +44,12 @@ fn d6_a_lock_that_was_flushed_away_is_announced_as_lost() {
     let server = RedisServer::start();
     run(async {
         let locks = Locks::open(&server.url()).await.unwrap();
-        let guard = locks.mutex("a").lock().ttl(Duration::from_millis(900)).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(1500)).await;
+        let guard = locks.mutex("a").lock().ttl(Duration::from_secs(3)).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(4)).await;
         assert!(!guard.is_lost(), "it is renewed");
         server.command(&["FLUSHALL"]);
-        tokio::time::timeout(Duration::from_millis(500), guard.lost()).await.expect("noticed at the next renewal");
+        let why = tokio::time::timeout(Duration::from_secs(10), guard.lost()).await.expect("it is told");
+        assert_eq!(why, Lost::TakenAway, "noticed at the next renewal, and not by the end of the lease");
         assert!(locks.close().await.unknown.is_empty());
     });
 }
@@ -93,7 +94,7 @@ fn a_time_out_names_the_owner_that_another_program_wrote_and_that_it_left_no_tim
     run(async {
         let locks = Locks::open(&format!("{}?layout=plain", server.url())).await.unwrap();
         for (name, says) in [("a", "held by worker-3, without a time to live"), ("b", "held by worker-4")] {
-            let error = locks.mutex(name).lock().timeout(Duration::from_millis(100)).await.unwrap_err();
+            let error = locks.mutex(name).lock().timeout(Duration::from_secs(1)).await.unwrap_err();
             assert!(error.kind() == ErrorKind::TimedOut && error.message().ends_with(says), "{error}");
         }
         assert!(locks.close().await.unknown.is_empty());

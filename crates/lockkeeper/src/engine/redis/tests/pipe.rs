@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
@@ -68,11 +68,11 @@ fn no_push() -> OnPush {
 
 #[test]
 fn a_message_of_many_commands_is_late_only_when_no_reply_comes_any_more() {
-    let (ours, mut server) = connected(Duration::from_secs(1), no_push());
+    let (ours, mut server) = connected(Duration::from_secs(3), no_push());
     let asked = ours.send(5);
     let answers = std::thread::spawn(move || {
         for n in 0..4 {
-            std::thread::sleep(Duration::from_millis(400));
+            std::thread::sleep(Duration::from_millis(1200));
             server.write_all(format!(":{n}\r\n").as_bytes()).unwrap();
         }
         server
@@ -115,7 +115,8 @@ fn a_caller_that_is_held_up_while_it_reads_does_not_hold_up_the_keepers_thread()
     });
     on_it.recv().unwrap();
     server.write_all(b">1\r\n+hello\r\n").unwrap();
-    let reads = std::thread::spawn(move || while inlet.take(true) == Took::Nothing {});
+    let end = Instant::now() + PATIENCE;
+    let reads = std::thread::spawn(move || while inlet.take(true) == Took::Nothing && Instant::now() < end {});
     arrived.recv_timeout(PATIENCE).expect("the caller reads the push");
     drop(busy);
     server.write_all(b"+PONG\r\n").unwrap();

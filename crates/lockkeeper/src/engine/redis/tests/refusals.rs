@@ -47,7 +47,7 @@ fn a_password_that_is_missing_wrong_or_not_wanted() {
 fn a_password_that_is_set_later_is_asked_for_at_the_next_connect_and_nothing_is_lost() {
     let server = RedisServer::start();
     let mut options = options(server.port());
-    options.connect_timeout = Duration::from_millis(500);
+    options.connect_timeout = Duration::from_secs(2);
     let process = Process::with(options);
     let (held, _) = process.take("a", Mode::Exclusive);
     assert_eq!(server.command(&["CONFIG", "SET", "requirepass", "sesame"]), ["OK"]);
