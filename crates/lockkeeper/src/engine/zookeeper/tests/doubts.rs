@@ -168,7 +168,7 @@ fn r10_a_claim_that_leaves_does_not_end_the_watch_that_another_has_just_asked_fo
 fn r4_a_grant_whose_caller_has_gone_is_told_by_an_event() {
     run(async {
         let place = Place::new().await;
-        let (proxy, one) = place.client_behind_a_proxy("request_timeout=300ms&session_timeout=10s").await;
+        let (proxy, one) = place.client_behind_a_proxy("request_timeout=1500ms&session_timeout=10s").await;
         let a = claim("x");
         proxy.hold_replies(true);
         assert!(matches!(one.join(&a).await, Attempt::Unknown(_)));
@@ -196,7 +196,9 @@ fn r4_who_asks_late_about_a_hold_is_told_as_soon_as_the_session_is_proven() {
 /// Nothing else runs between the step that makes it wait and this.
 async fn until_it_waits(client: &Client, claim: &Claim) {
     let waits = || client.engine.shared().unwrap().lock().claims.get(&claim.id).is_some_and(|e| e.machine.waits_for().is_some());
+    let begun = Instant::now();
     while !waits() {
+        assert!(begun.elapsed() < SOON, "it does not wait");
         tokio::task::yield_now().await;
     }
 }

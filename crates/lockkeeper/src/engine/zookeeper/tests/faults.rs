@@ -19,16 +19,17 @@ pub(super) async fn end_session(client: &Client) {
     let key = shared.lock().session.as_ref().unwrap().key.clone();
     // The client may win its session back before the end is said; then once more.
     while client.session() == key.id {
-        let Ok(mut other) = dial(&options.hosts[0], None, &key, 0, Duration::from_secs(5), &client.clock).await else { continue };
-        let mut close = Vec::new();
-        Request::Close.write(1, &mut close);
-        let ended = std::future::poll_fn(|cx| {
-            if poll_write(&mut other.link.writer, cx, &mut close).is_err() {
-                return std::task::Poll::Ready(());
-            }
-            other.link.reader.poll_read(cx, other.link.frames.scratch()).map(drop)
-        });
-        ended.await;
+        let ending = async {
+            let mut other = dial(&options.hosts[0], None, &key, 0, Duration::from_secs(5), &client.clock).await.ok()?;
+            let mut close = Vec::new();
+            Request::Close.write(1, &mut close);
+            let ended = std::future::poll_fn(|cx| {
+                poll_write(&mut other.link.writer, cx, &mut close)?;
+                other.link.reader.poll_read(cx, other.link.frames.scratch())
+            });
+            ended.await.ok()
+        };
+        _ = tokio::time::timeout(Duration::from_secs(5), ending).await;
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
@@ -82,8 +83,7 @@ fn z1_the_holder_is_out_before_the_next_is_in_when_it_is_cut_off() {
             let crate::engine::Renewal::Extended { ttl, since } = renewal else { panic!("{renewal:?}") };
             until = until.max(crate::protocol::lease::deadline(since.unwrap(), ttl, crate::protocol::lease::Drift::default()));
         }
-        let cut = one.clock.now();
-        assert!(until > cut.plus(Duration::from_millis(500)), "renewals keep the hold alive");
+        assert!(until > deadline(&first).plus(Duration::from_secs(1)), "renewals keep the hold alive");
         proxy.close();
         two.granted(waits.id).await;
         assert!(one.clock.now() > until, "the next holder came before the first one's deadline");
@@ -98,7 +98,7 @@ fn z1_the_holder_is_out_before_the_next_is_in_when_it_is_cut_off() {
 fn z1_a_hold_that_is_given_back_after_its_session_was_over_is_not_called_freed() {
     run(async {
         let place = Place::new().await;
-        let HolderAndNext { proxy, one, held, first, two, waits } = HolderAndNext::in_sessions_of(&place, "1s").await;
+        let HolderAndNext { proxy, one, held, first, two, waits } = HolderAndNext::in_sessions_of(&place, "3s").await;
         proxy.close();
         two.granted(waits.id).await;
         assert!(one.clock.now() > deadline(&first), "its holder knows that it is over");
@@ -223,6 +223,7 @@ fn g6_a_request_that_is_held_up_locks_for_nobody_who_has_left() {
         let attempt = one.engine.attempt(&late, Line::Join);
         tokio::time::sleep(Duration::from_millis(100)).await;
         proxy.open();
+        until("the link is back", || async { one.engine.shared().unwrap().lock().up }).await;
         assert_eq!(failed(answer(attempt).await).kind(), crate::ErrorKind::TimedOut, "the caller had left when the link came back");
         assert!(two.children("x").await.is_empty());
     });
@@ -329,7 +330,8 @@ fn z6_tokens_rise_over_a_directory_that_is_made_anew() {
             assert!(number(&grant) > last);
             last = number(&grant);
             one.release(&a).await;
-            one.delete(&one.path("x")).await;
+            // Unless the server has reaped it already.
+            _ = one.ask(Request::Delete { path: one.path("x"), version: -1 }).await;
         }
     });
 }
@@ -427,10 +429,11 @@ fn z5_a_hold_and_a_place_live_through_the_loss_of_the_leader() {
                 alive && up(&one) && up(&two)
             })
             .await;
-            let rechecked = answer(one.engine.recheck(&[a.id])).await.remove(0);
+            let rechecked = one.recheck(&a).await;
             assert!(matches!(rechecked, Attempt::Granted(_)), "{rechecked:?}");
             assert!(two.is_quiet_about(b.id));
-            ensemble.servers[leader].restart().unwrap();
+            ensemble.servers[leader].restart_without_waiting().unwrap();
+            until("it serves again", || async { ensemble.servers[leader].mode().is_some() }).await;
         }
         assert!(matches!(one.release(&a).await, End::Freed));
         let second = two.granted(b.id).await;
@@ -457,7 +460,9 @@ fn z4_a_follower_that_lags_behind_shows_nobody_a_free_lock() {
             let answered = answer(attempt).await;
             assert!(!matches!(answered, Attempt::Granted(_)), "{answered:?}");
             assert!(matches!(one.release(&a).await, End::Freed));
-            if round != 1 {
+            if round == 1 {
+                two.withdraw(&b).await;
+            } else {
                 two.granted(b.id).await;
                 two.release(&b).await;
             }
@@ -483,22 +488,5 @@ fn events_are_read_for_what_they_are() {
         body.put_str("/x");
         let event = crate::engine::zookeeper::proto::WatchEvent::read(&body).unwrap();
         assert_eq!((event.happened, event.path.as_str()), (happened, "/x"));
-    }
-}
-
-impl Client {
-    /// Asks again while it is not known, as the keeper does.
-    pub(super) async fn lock_stubbornly(&self, claim: &Claim) {
-        loop {
-            match self.join(claim).await {
-                Attempt::Granted(_) => return,
-                Attempt::InLine(_) => {
-                    self.granted(claim.id).await;
-                    return;
-                }
-                Attempt::Unknown(_) | Attempt::Failed(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-                Attempt::Busy(_) => panic!("a place in line is never busy"),
-            }
-        }
     }
 }

@@ -146,7 +146,9 @@ async fn gate_taken_away(place: &Place) -> ([Client; 3], [Claim; 3]) {
     until("it is behind the gate", || async { counts(&one).await == (2, 1) }).await;
     assert!(matches!(three.join(&claims[2]).await, Attempt::InLine(_)));
     let gate = one.children("x/locks").await.into_iter().min_by_key(|name| number_of(name)).unwrap();
-    one.delete(&one.path(&format!("x/locks/{gate}"))).await;
+    let gate = one.path(&format!("x/locks/{gate}"));
+    until("it watches its gate", || async { two.engine.shared().unwrap().lock().targets.contains_key(&gate) }).await;
+    one.delete(&gate).await;
     until("the last one has passed it, too", || async { counts(&one).await == (3, 1) }).await;
     ([one, two, three], claims)
 }
@@ -214,7 +216,8 @@ fn a_permit_asked_for_while_no_server_answers_is_forgotten_or_had() {
     run(async {
         let place = Place::new().await;
         let (proxy, one) = place.client_behind_a_proxy("semaphore=shared&request_timeout=300ms").await;
-        one.lock(&permit(2)).await;
+        let a = permit(2);
+        one.lock_stubbornly(&a).await;
         proxy.close();
         until("the link is down", || async { !one.engine.shared().unwrap().lock().up }).await;
         assert!(matches!(one.join(&permit(2)).await, Attempt::Failed(_)));

@@ -140,9 +140,13 @@ impl Client {
     }
 
     async fn open_with(url: &str, spawner: Spawner) -> Result<Self> {
+        let patient = !url.contains("request_timeout");
         let mut url = EngineUrl::parse(url)?;
-        let options = Options::from_url(&mut url, &crate::keeper::Settings::default())?;
+        let mut options = Options::from_url(&mut url, &crate::keeper::Settings::default())?;
         url.finish()?;
+        if patient {
+            options.request_timeout = SOON;
+        }
         let events = Arc::new(Events::default());
         let sink = events.clone();
         let clock = Clock::real();
@@ -220,6 +224,21 @@ impl Client {
         }
     }
 
+    /// Asks again while it is not known, as the keeper does.
+    async fn lock_stubbornly(&self, claim: &Claim) {
+        loop {
+            match self.join(claim).await {
+                Attempt::Granted(_) => return,
+                Attempt::InLine(_) => {
+                    self.granted(claim.id).await;
+                    return;
+                }
+                Attempt::Unknown(_) | Attempt::Failed(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                Attempt::Busy(_) => panic!("a place in line is never busy"),
+            }
+        }
+    }
+
     async fn release(&self, claim: &Claim) -> End {
         let mut released = answer(self.engine.release(&[claim.id], None)).await;
         released.ends.remove(0)
@@ -227,6 +246,16 @@ impl Client {
 
     async fn withdraw(&self, claim: &Claim) -> End {
         answer(self.engine.withdraw(claim.id)).await
+    }
+
+    /// Where a claim stands, as soon as that is known.
+    async fn recheck(&self, claim: &Claim) -> Attempt {
+        loop {
+            match answer(self.engine.recheck(&[claim.id])).await.remove(0) {
+                Attempt::Unknown(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+                known => return known,
+            }
+        }
     }
 
     async fn read(&self, kind: Kind, name: &str) -> Entry {
@@ -242,7 +271,7 @@ impl Client {
     }
 
     pub(super) fn path(&self, name: &str) -> String {
-        format!("{}/{name}", self.engine.options.chroot)
+        if name.is_empty() { self.engine.options.root() } else { format!("{}/{name}", self.engine.options.chroot) }
     }
 
     /// Creates a node as somebody else would; answers its path.

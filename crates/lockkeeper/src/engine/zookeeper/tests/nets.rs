@@ -137,7 +137,7 @@ fn nothing_is_listened_to_once_nothing_is_held_or_waited_for() {
 fn an_ensemble_that_was_restored_has_us_again_once_our_session_is_certainly_over() {
     run(async {
         let mut server = Server::start(Settings::default()).unwrap();
-        let one = Client::open(&format!("zk://127.0.0.1:{}?session_timeout=1s", server.port())).await.unwrap();
+        let one = Client::open(&format!("zk://127.0.0.1:{}?session_timeout=3s", server.port())).await.unwrap();
         let (held, next) = (claim("x"), claim("x"));
         one.lock(&held).await;
         server.restart_empty().unwrap();

@@ -153,6 +153,8 @@ fn a_latch_opens_after_as_many_counts_as_it_was_set_to_each_counted_once() {
         assert_eq!(count().await.unwrap_or(0), 0);
         let watch = crate::engine::WatchId(3);
         answer(two.engine.watch(watch, &Query::One(Kind::Latch, name("deep/l")))).await.unwrap();
+        // Answered in order: the watch stands.
+        count().await;
         assert!(change(&one, Change::LatchSet(name("deep/l"), 3)).await.unwrap());
         two.event(|e| matches!(e, Event::Changed { .. }).then_some(())).await;
         assert!(!change(&two, Change::LatchSet(name("deep/l"), 9)).await.unwrap(), "it is closed already");

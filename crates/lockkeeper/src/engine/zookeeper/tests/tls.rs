@@ -11,7 +11,7 @@ fn tls_is_spoken_with_certificates_on_both_sides_and_a_mismatch_is_named() {
         let file = |name: &str| dir.join(name).display().to_string();
         let keys = std::fs::read_to_string(file("server.key")).unwrap() + &std::fs::read_to_string(file("server.pem")).unwrap();
         std::fs::write(dir.join("both.pem"), keys).unwrap();
-        let secure = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let secure = lockkeeper_lab::servers::redis::free_port();
         let settings = Settings {
             lines: vec![format!("secureClientPort={secure}"), "secureClientPortAddress=127.0.0.1".to_owned()],
             properties: vec![
