@@ -9,7 +9,7 @@ use super::{Contender, Entry, Step, Want, all_contenders};
 use crate::claim::{Claim, Mode};
 use crate::engine::zookeeper::options::Options;
 use crate::engine::zookeeper::proto::{Code, Reply, Request};
-use crate::engine::zookeeper::recipe::{Input, Say};
+use crate::engine::zookeeper::recipe::{Action, Input, Say};
 use crate::engine::zookeeper::state::{State, Ticket};
 use crate::engine::zookeeper::{errors, path};
 use crate::engine::{Attempt, Place};
@@ -82,14 +82,21 @@ impl State {
     }
 
     /// It begins again, with nothing among the permits.
-    pub(super) fn begin_at_gate(&mut self, id: ClaimId) {
-        self.step(id, Input::LinkDown);
+    fn begin_at_gate(&mut self, id: ClaimId, begins: Input) {
+        self.step(id, begins);
         self.stand_at_gate(id);
     }
 
-    /// Its gate and its node among the permits were both taken away: it must not stand there again without the gate.
-    pub(super) fn lost_its_gate(&self, id: ClaimId) -> bool {
-        self.claims.get(&id).is_some_and(|e| e.gate == Gate::Gone)
+    /// Its gate was taken away, and now a node has to be made among the permits: it must not stand there without the gate, and begins
+    /// there again instead. Answers whether it does.
+    pub(super) fn makes_way(&mut self, id: ClaimId, action: &Action) -> bool {
+        let gone = self.claims.get(&id).is_some_and(|e| e.gate == Gate::Gone);
+        let makes_way = self.up && gone && matches!(action, Action::Create | Action::CreateLease);
+        if makes_way {
+            // Nothing was sent, and what stood there is gone.
+            self.begin_at_gate(id, Input::SessionEnded);
+        }
+        makes_way
     }
 
     /// Its session is over, and the gate with it.
@@ -146,7 +153,7 @@ impl State {
             }
             // Somebody's hand took it away, or the end of the session, of which we hear later. What has no node yet must not count without
             // it; a node among the permits stays there.
-            Say::Lost if self.options.counts_leases() => self.begin_at_gate(id),
+            Say::Lost if self.options.counts_leases() && entry.machine.left_nothing() => self.begin_at_gate(id, Input::LinkDown),
             Say::Lost => entry.gate = Gate::Gone,
             Say::Stuck(_) => _ = self.stuck.insert(gate),
             _ => {}
@@ -165,6 +172,7 @@ impl State {
         } else {
             entry.gate = Gate::Open;
             self.step(id, Input::Leave);
+            self.look_again(id);
         }
     }
 

@@ -366,6 +366,9 @@ impl State {
             self.next_in_line.remove(&id);
         }
         for action in actions {
+            if self.makes_way(id, &action) {
+                break;
+            }
             self.perform(id, action);
         }
         if self.claims.get(&id).is_some_and(|e| e.machine.is_over()) {

@@ -36,9 +36,6 @@ impl State {
         if !self.up {
             return;
         }
-        if matches!(action, Action::Create) && self.lost_its_gate(id) {
-            return self.begin_at_gate(id);
-        }
         if matches!(action, Action::Delete(_)) {
             // The server is asked anew.
             self.stuck.remove(&id);

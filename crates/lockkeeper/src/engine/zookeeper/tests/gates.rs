@@ -168,17 +168,38 @@ async fn all_get_it(holds: [(&Client, &Claim); 3]) {
     until("nothing is left", || async { counts(one).await == (0, 0) }).await;
 }
 
+/// Then somebody's hand takes the second one's node among the permits away, too.
+async fn gate_and_node_taken_away(place: &Place) -> ([Client; 3], [Claim; 3]) {
+    let (clients, claims) = gate_taken_away(place).await;
+    let one = &clients[0];
+    let mut nodes = one.children("x/leases").await;
+    nodes.sort_by_key(|name| number_of(name));
+    one.delete(&one.path(&format!("x/leases/{}", nodes[1]))).await;
+    until("it stands at the gate, and not among the permits", || async { counts(one).await == (2, 2) }).await;
+    (clients, claims)
+}
+
 #[test]
 fn z3_whose_gate_and_node_are_both_taken_away_stands_at_the_gate_again() {
     run(async {
         let place = Place::new().await;
-        let ([one, two, three], [a, b, c]) = gate_taken_away(&place).await;
-        let mine = one.children("x/leases").await.into_iter().map(|name| (number_of(&name), name));
-        let mut mine: Vec<(u64, String)> = mine.collect();
-        mine.sort();
-        one.delete(&one.path(&format!("x/leases/{}", mine[1].1))).await;
-        until("it stands at the gate, and not among the permits", || async { counts(&one).await == (2, 2) }).await;
+        let ([one, two, three], [a, b, c]) = gate_and_node_taken_away(&place).await;
         all_get_it([(&one, &a), (&three, &c), (&two, &b)]).await;
+    });
+}
+
+#[test]
+fn r5_who_leaves_the_gate_at_which_it_stands_again_is_told_at_once_and_leaves_nothing() {
+    run(async {
+        let place = Place::new().await;
+        let ([one, two, three], [a, b, c]) = gate_and_node_taken_away(&place).await;
+        let left = tokio::time::timeout(SOON / 2, two.withdraw(&b)).await.expect("without a time limit's end");
+        assert!(matches!(left, End::Freed), "{left:?}");
+        until("it stands nowhere", || async { counts(&one).await == (2, 1) }).await;
+        one.release(&a).await;
+        three.granted(c.id).await;
+        three.release(&c).await;
+        until("nothing is left", || async { counts(&one).await == (0, 0) }).await;
     });
 }
 
