@@ -118,7 +118,8 @@ impl Files {
         inspect::entries(&self.0, query)
     }
 
-    /// Removes the lock files that nobody uses; answers how many.
+    /// Removes the lock files that nobody uses; answers how many. One that was made within the last 200 ms may be about to be locked,
+    /// and stays.
     ///
     /// # Errors
     /// A directory that cannot be listed, or a file that the system refuses to remove.
@@ -126,7 +127,7 @@ impl Files {
         gc::sweep(&self.0)
     }
 
-    /// Removes the lock file of one name if nobody uses it; answers whether it did.
+    /// Removes the lock file of one name if nobody uses it and it was not just made; answers whether it did.
     ///
     /// # Errors
     /// A file that the system refuses to remove.

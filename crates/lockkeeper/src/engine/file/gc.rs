@@ -97,6 +97,7 @@ fn is_idle(file: &Descriptor, kind: Kind, stat: &FileStat) -> Result<bool, Errno
 
 /// Whether a file was written a moment ago.
 fn is_new(stat: &FileStat) -> bool {
-    let written = u64::try_from(stat.st_mtime).unwrap_or(0) * 1_000_000 + u64::try_from(stat.st_mtime_nsec).unwrap_or(0) / 1_000;
+    let (seconds, ns) = (u64::try_from(stat.st_mtime).unwrap_or(0), u64::try_from(stat.st_mtime_nsec).unwrap_or(0));
+    let written = seconds.saturating_mul(1_000_000).saturating_add(ns / 1_000);
     unix_us().abs_diff(written) < MAKERS_US
 }
