@@ -1,7 +1,7 @@
 //! Runs stages one after the other, keeps their time, and tells at the end what each took of its share.
 
 use std::cell::RefCell;
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::Outcome;
@@ -51,15 +51,6 @@ impl Workshop {
     /// # Errors
     /// It failed, did not end in time, or left processes behind.
     pub fn run(&self, command: &mut Command) -> Outcome {
-        let status = self.status(command)?;
-        if status.success() { Ok(()) } else { Err(format!("{} ended with {status}", show(command))) }
-    }
-
-    /// The same for a command that says something by how it fails.
-    ///
-    /// # Errors
-    /// It did not end in time, or left processes behind.
-    pub fn status(&self, command: &mut Command) -> Result<ExitStatus, String> {
         self.sandbox.apply(command);
         let left = self.limit.borrow().saturating_duration_since(Instant::now());
         let ended = closing::run(command, left, || self.sandbox.kill_all())?;
@@ -75,11 +66,11 @@ impl Workshop {
         };
         let strays = self.sandbox.strays(Duration::from_secs(5));
         self.sandbox.kill(&strays);
-        if strays.is_empty() || !status.success() {
-            return Ok(status);
+        if strays.is_empty() {
+            return if status.success() { Ok(()) } else { Err(format!("{} ended with {status}", show(command))) };
         }
         let texts: Vec<&str> = strays.iter().map(|stray| stray.text.as_str()).collect();
-        Err(format!("{} left processes behind (ended now):\n  {}", show(command), texts.join("\n  ")))
+        Err(format!("{} ended with {status} and left processes behind (ended now):\n  {}", show(command), texts.join("\n  ")))
     }
 }
 

@@ -22,8 +22,11 @@ pub(super) struct Timetable {
     end: Duration,
     /// From how long on a time without a step is a breath.
     breath: Duration,
-    /// When the step that was taken last was planned.
+    /// When the step that was taken last was planned, and whether it was a fault's beginning.
     last: Duration,
+    began: bool,
+    /// How many faults are under way.
+    open: u32,
     late: Duration,
     left_out: usize,
 }
@@ -36,7 +39,7 @@ impl Timetable {
             steps.push((planned.to, Step::End(planned)));
         }
         steps.sort_by_key(|(at, _)| *at);
-        Self { steps: steps.into(), end, breath, last: Duration::ZERO, late: Duration::ZERO, left_out: 0 }
+        Self { steps: steps.into(), end, breath, last: Duration::ZERO, began: false, open: 0, late: Duration::ZERO, left_out: 0 }
     }
 
     /// When the next step is due.
@@ -59,12 +62,15 @@ impl Timetable {
         }
         let (planned, step) = self.steps.pop_front()?;
         self.last = planned;
+        self.began = matches!(step, Step::Begin(_));
+        self.open = if self.began { self.open + 1 } else { self.open.saturating_sub(1) };
         Some(step)
     }
 
-    /// The step that was taken last took so long: a breath begins when it is over.
+    /// The step that was taken last took so long: a breath begins when it is over, and so does a fault that is alone and lasts as long.
     pub(super) fn took(&mut self, time: Duration) {
-        if self.steps.front().is_some_and(|(next, _)| *next - self.last >= self.breath) {
+        let alone = self.open == u32::from(self.began);
+        if alone && self.steps.front().is_some_and(|(next, _)| *next - self.last >= self.breath) {
             self.late += time;
         }
     }
@@ -133,5 +139,8 @@ mod tests {
             let (done, _) = carried_out(vec![planned(0, 100, 500), next], ms(400));
             assert_eq!(done[2], (Step::Begin(next), ms(begins)));
         }
+        let beside = planned(1, 200, 1_500);
+        let (done, _) = carried_out(vec![planned(0, 100, 500), beside], ms(400));
+        assert_eq!(done[3], (Step::End(beside), ms(1_500)), "who is still hit has no breath");
     }
 }
