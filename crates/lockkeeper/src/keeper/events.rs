@@ -8,9 +8,10 @@ use super::Keeper;
 use super::driver::Due;
 use super::entry::Entry;
 use crate::clock::Ticks;
-use crate::engine::{Answer, Attempt, Event, Which};
+use crate::engine::{Answer, Attempt, Event, Number, Which};
 use crate::error::ErrorKind;
 use crate::id::{ById, ClaimId};
+use crate::name::Kind;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
@@ -264,12 +265,14 @@ impl Keeper {
             return;
         }
         let ids: Vec<ClaimId> = places.iter().map(|(id, _)| *id).collect();
-        let sent = self.clock.now();
+        let (sent, fenced) = (self.clock.now(), self.facts.fenced);
         let tell = move |answers: Vec<Attempt>| {
             for ((id, entry), answer) in places.into_iter().zip(answers) {
                 match answer {
                     // Unknown changes nothing for a place: the next net asks again.
                     Attempt::Unknown(_) => {}
+                    // It was granted while it was asked about: that is told by itself, and with its number (R7).
+                    Attempt::Granted(grant) if fenced && entry.kind != Kind::Semaphore && grant.number == Number::None => {}
                     // The place is gone, with the server's data or for want of a sign of life: stand again.
                     Attempt::Failed(error) if error.kind() == ErrorKind::Lost && entry.is_in_line(id) => entry.wake(id),
                     answer => entry.answered(id, sent, answer),

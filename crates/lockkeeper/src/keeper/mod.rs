@@ -77,6 +77,7 @@ pub(crate) struct Facts {
     pub(crate) hand_off: bool,
     pub(crate) leases: bool,
     pub(crate) early: bool,
+    pub(crate) fenced: bool,
     pub(crate) can: Can,
 }
 
@@ -113,6 +114,7 @@ impl Keeper {
             hand_off: description.hand_off,
             leases: description.leases,
             early: description.early,
+            fenced: description.fenced,
             can: description.can,
         };
         #[cfg(feature = "test-util")]

@@ -30,6 +30,7 @@ use crate::observe::{Observer, Seen};
 struct Stub {
     context: OnceLock<Context>,
     leases: bool,
+    fenced: bool,
     attempted: Mutex<Vec<ClaimId>>,
     /// Answers of attempts: granted unless they stand here.
     attempts: Mutex<VecDeque<Attempt>>,
@@ -89,6 +90,7 @@ impl Engine for Shared {
     fn describe(&self) -> Description {
         let mut description = Description::new("stub", "stub", Class::Efficiency);
         description.leases = self.0.leases;
+        description.fenced = self.0.fenced;
         description.can.upgrade = true;
         description
     }

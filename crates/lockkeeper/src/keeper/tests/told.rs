@@ -146,3 +146,23 @@ async fn answered_once_more(once_more: Attempt) {
     let all = words.take();
     assert_eq!(all[all.len() - 3..], ["releasing 1", "giving back", "released freed"], "the second one is sent for nobody: {all:?}");
 }
+
+#[tokio::test]
+async fn r7_a_place_that_is_found_granted_without_its_number_waits_for_that() {
+    let (locks, stub, clock, _words) = told(Stub { fenced: true, slow: true, slow_rechecks: true, ..Stub::default() }).await;
+    of(&stub.attempts).push_back(Attempt::InLine(Place::default()));
+    let mut waiting = Box::pin(locks.mutex("name").lock().into_future());
+    assert!(futures_poll(waiting.as_mut()).is_none());
+    clock.advance(Duration::from_secs(5));
+    until("the place is re-checked", || of(&stub.rechecking).len() == 1).await;
+    let claim = of(&stub.attempted)[0];
+    let granted = |number| Grant { number, lease: None };
+    of(&stub.rechecking).remove(0).send(vec![Attempt::Granted(granted(Number::None))]).unwrap();
+    // The net is cast again: the answer before was understood.
+    clock.advance(Duration::from_secs(5));
+    until("the place is re-checked again", || of(&stub.rechecking).len() == 1).await;
+    assert!(futures_poll(waiting.as_mut()).is_none());
+    stub.context.get().unwrap().events.send(Event::Granted { claim, grant: granted(Number::Ours(7)) });
+    let guard = soon("it is granted", waiting).await.unwrap();
+    assert!(guard.token().is_ok(), "the one that was told");
+}
