@@ -118,14 +118,24 @@ async fn r4_what_is_answered_once_more_while_a_hold_is_given_back_says_nothing_o
     }
 }
 
-async fn answered_once_more(once_more: Attempt) {
-    let (locks, stub, clock, words) = told(Stub { slow: true, slow_rechecks: true, ..Stub::default() }).await;
+/// One that waits, and whose place is asked about by the net.
+async fn waits_and_is_rechecked(
+    locks: &Locks,
+    stub: &Stub,
+    clock: &Clock,
+) -> (std::pin::Pin<Box<crate::acquire::Acquired<crate::Guard>>>, ClaimId) {
     of(&stub.attempts).push_back(Attempt::InLine(Place::default()));
     let mut waiting = Box::pin(locks.mutex("name").lock().into_future());
     assert!(futures_poll(waiting.as_mut()).is_none());
     clock.advance(Duration::from_secs(5));
     until("the place is re-checked", || of(&stub.rechecking).len() == 1).await;
     let claim = of(&stub.attempted)[0];
+    (waiting, claim)
+}
+
+async fn answered_once_more(once_more: Attempt) {
+    let (locks, stub, clock, words) = told(Stub { slow: true, slow_rechecks: true, ..Stub::default() }).await;
+    let (waiting, claim) = waits_and_is_rechecked(&locks, &stub, &clock).await;
     stub.context.get().unwrap().events.send(Event::Granted { claim, grant: Grant { number: Number::None, lease: None } });
     let guard = soon("it is granted", waiting).await.unwrap();
     let released = tokio::spawn(guard.release());
@@ -150,12 +160,7 @@ async fn answered_once_more(once_more: Attempt) {
 #[tokio::test]
 async fn r7_a_place_that_is_found_granted_without_its_number_waits_for_that() {
     let (locks, stub, clock, _words) = told(Stub { fenced: true, slow: true, slow_rechecks: true, ..Stub::default() }).await;
-    of(&stub.attempts).push_back(Attempt::InLine(Place::default()));
-    let mut waiting = Box::pin(locks.mutex("name").lock().into_future());
-    assert!(futures_poll(waiting.as_mut()).is_none());
-    clock.advance(Duration::from_secs(5));
-    until("the place is re-checked", || of(&stub.rechecking).len() == 1).await;
-    let claim = of(&stub.attempted)[0];
+    let (mut waiting, claim) = waits_and_is_rechecked(&locks, &stub, &clock).await;
     let granted = |number| Grant { number, lease: None };
     of(&stub.rechecking).remove(0).send(vec![Attempt::Granted(granted(Number::None))]).unwrap();
     // The net is cast again: the answer before was understood.

@@ -99,13 +99,6 @@ impl State {
         makes_way
     }
 
-    /// Its session is over, and the gate with it.
-    pub(super) fn gate_goes(&mut self, id: ClaimId) {
-        if let Some(entry) = self.claims.get_mut(&id).filter(|e| e.gate == Gate::Gone) {
-            entry.gate = Gate::Wanted;
-        }
-    }
-
     /// A try has looked who stands at the gate.
     pub(super) fn looked_at_gate(&mut self, id: ClaimId, result: Result<Reply, Code>) {
         let Some(entry) = self.claims.get_mut(&id) else { return };

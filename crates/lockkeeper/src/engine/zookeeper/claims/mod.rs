@@ -323,12 +323,14 @@ impl State {
         // A node of the session that ended may still be listed for a while: it must not look like ours.
         let fresh = ClaimId(entry.claim.id.0.wrapping_add(u128::from(entry.incarnation)));
         entry.prefix = self.options.layout.prefix(tag_of(&self.options, &entry.claim), fresh);
+        if entry.gate == Gate::Gone {
+            entry.gate = Gate::Wanted;
+        }
         // Who leaves at its gate has not begun to: it is told, and forgotten, when that one is gone.
         if entry.late && entry.machine.is_leaving() {
             // It ended with the session, and not by what was asked for afterwards.
             self.outbox.ends.extend(entry.ends.drain(..).map(|sender| (sender, End::NotOurs)));
         }
-        self.gate_goes(id);
         self.step(id, Input::SessionEnded);
     }
 

@@ -16,6 +16,28 @@ async fn counts(client: &Client) -> (usize, usize) {
     (client.children("x/leases").await.len(), client.children("x/locks").await.len())
 }
 
+/// Who holds it gives it back, the others get it in that order, and nothing is left.
+async fn all_get_it((one, held): (&Client, &Claim), others: &[(&Client, &Claim)]) {
+    one.release(held).await;
+    for (client, claim) in others {
+        client.granted(claim.id).await;
+        client.release(claim).await;
+    }
+    until("nothing is left", || async { counts(one).await == (0, 0) }).await;
+}
+
+/// One holds the only permit, the second has passed the gate, the third stands there.
+async fn one_in_each_place(place: &Place) -> ([Client; 3], [Claim; 3]) {
+    let [one, two, three] = place.clients(SHARED).await;
+    let claims = [permit(1), permit(1), permit(1)];
+    one.lock(&claims[0]).await;
+    until("the gate is free again", || async { counts(&one).await == (1, 0) }).await;
+    assert!(matches!(two.join(&claims[1]).await, Attempt::InLine(_)));
+    until("it is behind the gate", || async { counts(&one).await == (2, 1) }).await;
+    assert!(matches!(three.join(&claims[2]).await, Attempt::InLine(_)));
+    ([one, two, three], claims)
+}
+
 /// Makes a node as Curator would: what it is called up to its number.
 async fn theirs(client: &Client, dir: &str, word: &str) -> String {
     let path = client.path(&format!("x/{dir}/_c_7b2d0f4e-1111-2222-3333-444455556666-{word}-"));
@@ -71,13 +93,7 @@ fn a_waiter_of_curators_and_ours_do_not_stop_each_other() {
 fn r5_whoever_leaves_at_the_gate_or_behind_it_leaves_nothing() {
     run(async {
         let place = Place::new().await;
-        let [one, two, three] = place.clients(SHARED).await;
-        let (a, b, c) = (permit(1), permit(1), permit(1));
-        one.lock(&a).await;
-        until("the gate is free again", || async { counts(&one).await == (1, 0) }).await;
-        assert!(matches!(two.join(&b).await, Attempt::InLine(_)));
-        until("it is behind the gate", || async { counts(&one).await == (2, 1) }).await;
-        assert!(matches!(three.join(&c).await, Attempt::InLine(_)));
+        let ([one, two, three], [a, b, c]) = one_in_each_place(&place).await;
         assert!(matches!(three.withdraw(&c).await, End::Freed));
         assert_eq!(counts(&one).await, (2, 1));
         assert!(matches!(two.withdraw(&b).await, End::Freed));
@@ -127,24 +143,13 @@ fn z3_who_waits_at_the_gate_or_behind_it_stands_again_in_the_next_session() {
         until("the last one stands again", || async { counts(&one).await == (2, 2) }).await;
         end_session(&two).await;
         until("the first one stands again, behind it", || async { counts(&one).await == (2, 2) }).await;
-        one.release(&a).await;
-        three.granted(c.id).await;
-        three.release(&c).await;
-        two.granted(b.id).await;
-        two.release(&b).await;
-        until("nothing is left", || async { counts(&one).await == (0, 0) }).await;
+        all_get_it((&one, &a), &[(&three, &c), (&two, &b)]).await;
     });
 }
 
-/// One holds the only permit, the second has passed the gate, the third stands there; then somebody's hand opens it.
+/// Then somebody's hand opens the gate.
 async fn gate_taken_away(place: &Place) -> ([Client; 3], [Claim; 3]) {
-    let [one, two, three] = place.clients(SHARED).await;
-    let claims = [permit(1), permit(1), permit(1)];
-    one.lock(&claims[0]).await;
-    until("the gate is free again", || async { counts(&one).await == (1, 0) }).await;
-    assert!(matches!(two.join(&claims[1]).await, Attempt::InLine(_)));
-    until("it is behind the gate", || async { counts(&one).await == (2, 1) }).await;
-    assert!(matches!(three.join(&claims[2]).await, Attempt::InLine(_)));
+    let ([one, two, three], claims) = one_in_each_place(place).await;
     let gate = one.children("x/locks").await.into_iter().min_by_key(|name| number_of(name)).unwrap();
     let gate = one.path(&format!("x/locks/{gate}"));
     until("it watches its gate", || async { two.engine.shared().unwrap().lock().targets.contains_key(&gate) }).await;
@@ -157,18 +162,7 @@ fn number_of(name: &str) -> u64 {
     name.rsplit('-').next().unwrap().parse().unwrap()
 }
 
-/// They get it in that order, and nothing is left.
-async fn all_get_it(holds: [(&Client, &Claim); 3]) {
-    let [(one, first), others @ ..] = holds;
-    one.release(first).await;
-    for (client, claim) in others {
-        client.granted(claim.id).await;
-        client.release(claim).await;
-    }
-    until("nothing is left", || async { counts(one).await == (0, 0) }).await;
-}
-
-/// Then somebody's hand takes the second one's node among the permits away, too.
+/// And takes the second one's node among the permits away, too.
 async fn gate_and_node_taken_away(place: &Place) -> ([Client; 3], [Claim; 3]) {
     let (clients, claims) = gate_taken_away(place).await;
     let one = &clients[0];
@@ -184,7 +178,7 @@ fn z3_whose_gate_and_node_are_both_taken_away_stands_at_the_gate_again() {
     run(async {
         let place = Place::new().await;
         let ([one, two, three], [a, b, c]) = gate_and_node_taken_away(&place).await;
-        all_get_it([(&one, &a), (&three, &c), (&two, &b)]).await;
+        all_get_it((&one, &a), &[(&three, &c), (&two, &b)]).await;
     });
 }
 
@@ -196,10 +190,7 @@ fn r5_who_leaves_the_gate_at_which_it_stands_again_is_told_at_once_and_leaves_no
         let left = tokio::time::timeout(SOON / 2, two.withdraw(&b)).await.expect("without a time limit's end");
         assert!(matches!(left, End::Freed), "{left:?}");
         until("it stands nowhere", || async { counts(&one).await == (2, 1) }).await;
-        one.release(&a).await;
-        three.granted(c.id).await;
-        three.release(&c).await;
-        until("nothing is left", || async { counts(&one).await == (0, 0) }).await;
+        all_get_it((&one, &a), &[(&three, &c)]).await;
     });
 }
 
@@ -210,7 +201,7 @@ fn z3_whose_gate_is_taken_away_before_its_session_ends_stands_there_in_the_next_
         let ([one, two, three], [a, b, c]) = gate_taken_away(&place).await;
         end_session(&two).await;
         until("it stands at the gate, and not among the permits", || async { counts(&one).await == (2, 2) }).await;
-        all_get_it([(&one, &a), (&three, &c), (&two, &b)]).await;
+        all_get_it((&one, &a), &[(&three, &c), (&two, &b)]).await;
     });
 }
 
