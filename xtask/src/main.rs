@@ -34,7 +34,7 @@ cargo xtask TASK
   licences   check the licence of every dependency against deny.toml
 
   --all      test: fmt, clippy, docs, doctests, long tests, broken clients, torture, the README's commands, bench, a cold release build
-  --yes      answer yes to installing packages (so does a set CI)
+  --yes      install missing packages without asking; only a terminal is asked, and not where CI is set
   --dry-run  test: say what would be done, and do nothing
 ";
 

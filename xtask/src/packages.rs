@@ -1,10 +1,10 @@
-//! Installs missing test programs from Debian's packages, with the user's consent.
+//! Installs missing test programs from Debian's packages. On a terminal it asks first.
 
 use std::io::{IsTerminal, Write, stderr, stdin};
 use std::process::{Command, Stdio};
 
 use crate::Outcome;
-use crate::project::must;
+use crate::project::{is_root, must};
 use crate::tools::Tool;
 
 const INSTALL: &str = include_str!("install.sh");
@@ -14,10 +14,10 @@ pub fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"))
 }
 
-/// Sees to it that the tools are there; asks before it installs any.
+/// Installs the tools that are missing. A person at a terminal is asked first, unless `yes` or `CI` is set.
 ///
 /// # Errors
-/// Those that are missing and cannot or may not be installed, with the command that would.
+/// A tool is missing and cannot or may not be installed; the message has the command that would.
 pub fn ensure(tools: &[&Tool], yes: bool) -> Outcome {
     let missing: Vec<&Tool> = tools.iter().copied().filter(|tool| tool.find().is_none()).collect();
     if missing.is_empty() {
@@ -35,8 +35,8 @@ pub fn ensure(tools: &[&Tool], yes: bool) -> Outcome {
     if !on_path("apt-get") {
         return Err(format!("this machine has no apt-get; {by_hand}, or what your system calls them"));
     }
-    if !yes && !in_ci() && !consent(&packages) {
-        return Err(format!("not installed; say --yes, or {by_hand}"));
+    if !yes && !in_ci() && on_a_terminal() && !consent(&packages) {
+        return Err(format!("not installed; {by_hand}"));
     }
     must(&mut as_root(&services, &packages)?).map_err(|error| format!("{error}\n{by_hand}"))?;
 
@@ -46,27 +46,32 @@ pub fn ensure(tools: &[&Tool], yes: bool) -> Outcome {
     }
 }
 
-/// The script as root: through sudo unless we are root.
+/// The script as root: through sudo unless we are root. Without a terminal sudo must not ask for a password.
 fn as_root(services: &[&str], packages: &[&str]) -> Result<Command, String> {
-    let root = Command::new("id").arg("-u").output().is_ok_and(|out| out.stdout.trim_ascii() == b"0");
+    let root = is_root();
     let mut command = if root { Command::new("sh") } else { Command::new("sudo") };
     if !root {
         if !on_path("sudo") {
             return Err(format!("not root, and no sudo; as root: apt-get install {}", packages.join(" ")));
         }
+        if in_ci() || !on_a_terminal() {
+            command.arg("-n");
+        }
         command.arg("sh");
     }
     command.args(["-c", INSTALL, "install", "", &services.join(" ")]).args(packages);
-    if in_ci() {
+    if in_ci() || !on_a_terminal() {
         command.stdin(Stdio::null());
     }
     Ok(command)
 }
 
+/// Whether somebody can be asked.
+fn on_a_terminal() -> bool {
+    stdin().is_terminal() && stderr().is_terminal()
+}
+
 fn consent(packages: &[&str]) -> bool {
-    if !stdin().is_terminal() || !stderr().is_terminal() {
-        return false;
-    }
     eprint!("Install {} now? Their services are kept from starting. [Y/n] ", packages.join(" "));
     let mut answer = String::new();
     let asked = stderr().flush().and_then(|()| stdin().read_line(&mut answer));

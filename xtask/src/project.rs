@@ -49,20 +49,38 @@ fn features_of(manifest: &str) -> Vec<String> {
     keys.filter(|key| !key.is_empty() && !key.starts_with('#')).collect()
 }
 
+/// An integration test of the workspace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct IntegrationTest {
+    /// What `--test` takes.
+    pub name: String,
+    /// It mounts file systems, changes users or makes network namespaces, and fails without root.
+    pub needs_root: bool,
+}
+
 /// The integration tests of the workspace, by name; those named `long_…` only with `--all`.
-pub fn integration_tests() -> Result<Vec<String>, String> {
-    let mut names = Vec::new();
+pub fn integration_tests() -> Result<Vec<IntegrationTest>, String> {
+    let mut tests = Vec::new();
     for package in packages()? {
         for entry in read_dir(&package.join("tests")) {
-            let stem = entry.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-            if entry.extension().is_some_and(|extension| extension == "rs") || entry.join("main.rs").is_file() {
-                names.push(stem);
+            let name = entry.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+            let single = entry.extension().is_some_and(|extension| extension == "rs");
+            if single || entry.join("main.rs").is_file() {
+                // Such a test says so when it fails, in these words.
+                let source = if single { entry } else { entry.join("main.rs") };
+                let needs_root = fs::read_to_string(source).is_ok_and(|text| text.contains("run it as root, as CI does"));
+                tests.push(IntegrationTest { name, needs_root });
             }
         }
     }
-    names.sort();
-    names.dedup();
-    Ok(names)
+    tests.sort();
+    tests.dedup();
+    Ok(tests)
+}
+
+/// Whether we are root.
+pub fn is_root() -> bool {
+    Command::new("id").arg("-u").output().is_ok_and(|out| out.stdout.trim_ascii() == b"0")
 }
 
 /// The folders of the packages of the workspace.
@@ -88,6 +106,13 @@ mod tests {
         let manifest =
             "[package]\nname = \"x\"\n[features]\ndefault = [\"a\"]\n# b = []\na = []\nc = [\"dep:c\"]\n\n[dependencies]\nd = \"1\"\n";
         assert_eq!(features_of(manifest), ["default", "a", "c"]);
+    }
+
+    #[test]
+    fn tests_that_need_root_are_known_by_what_they_say_without_it() {
+        let tests = integration_tests().unwrap();
+        let needs = |name: &str| tests.iter().find(|test| test.name == name).map(|test| test.needs_root);
+        assert_eq!((needs("hostile_directories"), needs("run_rules"), needs("models")), (Some(true), Some(false), Some(false)));
     }
 
     #[test]

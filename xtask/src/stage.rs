@@ -32,6 +32,8 @@ pub struct Workshop {
     closing: RefCell<Vec<String>>,
     /// What failed commands said last.
     why: RefCell<Vec<String>>,
+    /// What the end has to say besides.
+    notes: RefCell<Vec<String>>,
     /// When the stage that runs has to be ended.
     limit: RefCell<Instant>,
 }
@@ -43,7 +45,14 @@ impl Workshop {
     /// The sandbox cannot be made.
     pub fn new() -> Result<Self, String> {
         let sandbox = Sandbox::new().map_err(|error| format!("no temporary directory: {error}"))?;
-        Ok(Self { sandbox, closing: RefCell::default(), why: RefCell::default(), limit: RefCell::new(Instant::now()) })
+        let limit = RefCell::new(Instant::now());
+        Ok(Self { sandbox, closing: RefCell::default(), why: RefCell::default(), notes: RefCell::default(), limit })
+    }
+
+    /// Says it now and at the end, where it is seen.
+    pub fn note(&self, text: String) {
+        println!("{text}");
+        self.notes.borrow_mut().push(text);
     }
 
     /// Runs our own code in the sandbox, keeps the closing lines, and refuses whatever is left behind.
@@ -112,7 +121,7 @@ pub fn run_all(stages: &[&Stage]) -> Outcome {
     }
     let outcome = report(&rows, &workshop.closing.into_inner());
     // Once more at the end, where it is seen: the output is long.
-    for line in workshop.why.into_inner() {
+    for line in workshop.notes.into_inner().into_iter().chain(workshop.why.into_inner()) {
         println!("{line}");
     }
     outcome

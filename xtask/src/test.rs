@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::packages::ensure;
-use crate::project::{COLD, cargo, integration_tests, library_features, must, root};
+use crate::project::{COLD, cargo, integration_tests, is_root, library_features, must, root};
 use crate::stage::{Stage, Workshop, run_all};
 use crate::tools::{Need, needed};
 use crate::{Outcome, closing, known, licences, project, readme};
@@ -97,22 +97,27 @@ fn test_runner(command: &mut Command) -> &mut Command {
 fn tests(workshop: &Workshop) -> Outcome {
     let mut command = cargo_test();
     command.args(["--lib", "--bins"]);
-    for name in integration_tests()?.iter().filter(|name| !name.starts_with("long_") && *name != MODELS) {
-        command.args(["--test", name]);
+    for name in runnable(workshop, |name| !name.starts_with("long_") && name != MODELS)? {
+        command.args(["--test", &name]);
     }
     workshop.run(test_runner(&mut command))
 }
 
-fn long_tests(workshop: &Workshop) -> Outcome {
-    let names = integration_tests()?;
-    let names: Vec<&String> = names.iter().filter(|name| name.starts_with("long_") && *name != BROKEN_CLIENTS).collect();
-    if names.is_empty() {
-        println!("there are none");
-        return Ok(());
+/// The chosen integration tests. Without root those that need it are left out, and the end says which.
+fn runnable(workshop: &Workshop, chosen: impl Fn(&str) -> bool) -> Result<Vec<String>, String> {
+    let tests = integration_tests()?.into_iter().filter(|test| chosen(&test.name));
+    let root = is_root();
+    let (runnable, left_out): (Vec<_>, Vec<_>) = tests.partition(|test| root || !test.needs_root);
+    for test in left_out {
+        workshop.note(format!("NOT RUN: {}: it needs root; run `cargo xtask test` as root, as CI does", test.name));
     }
+    Ok(runnable.into_iter().map(|test| test.name).collect())
+}
+
+fn long_tests(workshop: &Workshop) -> Outcome {
     let mut command = cargo_test();
-    for name in names {
-        command.args(["--test", name]);
+    for name in runnable(workshop, |name| name.starts_with("long_") && name != BROKEN_CLIENTS)? {
+        command.args(["--test", &name]);
     }
     workshop.run(test_runner(&mut command))
 }
