@@ -1,5 +1,6 @@
 //! From files to the checker: the only part that reads.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::{fmt, fs};
 
@@ -16,6 +17,10 @@ pub enum CheckError {
     SeveralMachines,
     /// No file was given, or a directory holds none.
     Nothing(Option<PathBuf>),
+    /// A directory holds so many histories, and all are empty.
+    Empty(PathBuf, usize),
+    /// The two are one history: what it says would count twice.
+    Twice(PathBuf, PathBuf),
 }
 
 impl CheckError {
@@ -23,7 +28,7 @@ impl CheckError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Read(error) => error.exit_code(),
-            Self::SeveralMachines | Self::Nothing(_) => 64,
+            Self::SeveralMachines | Self::Nothing(_) | Self::Empty(..) | Self::Twice(..) => 64,
         }
     }
 }
@@ -37,6 +42,20 @@ impl fmt::Display for CheckError {
                 "these histories come from several machines or boots, whose clocks differ: say by how much with --skew (such as --skew 5ms)"
             ),
             Self::Nothing(None) => write!(f, "no history was given: name one or more files that end in .{EXTENSION}, or their directory"),
+            Self::Empty(path, 1) => write!(
+                f,
+                "{}: the only .{EXTENSION} file in this directory is empty: its process ended before it wrote anything",
+                path.display()
+            ),
+            Self::Empty(path, many) => write!(
+                f,
+                "{}: all {many} .{EXTENSION} files in this directory are empty: their processes ended before they wrote anything",
+                path.display()
+            ),
+            Self::Twice(one, other) if one == other => write!(f, "{}: this history was given twice: name it once", one.display()),
+            Self::Twice(one, other) => {
+                write!(f, "{} and {} are the same history: name one of them", one.display(), other.display())
+            }
             Self::Nothing(Some(path)) => write!(f, "{}: no file in this directory ends in .{EXTENSION}", path.display()),
         }
     }
@@ -65,6 +84,7 @@ impl From<ReadError> for CheckError {
 pub fn check_files<P: AsRef<Path>>(paths: &[P], options: Options) -> Result<Report, CheckError> {
     let paths = expand(paths)?;
     let mut merge = Merge::open(&paths, u64::try_from(options.skew.as_nanos()).unwrap_or(u64::MAX))?;
+    each_once(&merge, &paths)?;
     if merge.several_machines() && options.skew.is_zero() {
         return Err(CheckError::SeveralMachines);
     }
@@ -104,6 +124,17 @@ pub fn check_files<P: AsRef<Path>>(paths: &[P], options: Options) -> Result<Repo
     Ok(report)
 }
 
+/// Every file has an id of its own: one that comes again is the same history under another name, or a copy.
+fn each_once(merge: &Merge, paths: &[PathBuf]) -> Result<(), CheckError> {
+    let mut seen: HashMap<u64, &PathBuf> = HashMap::new();
+    for (source, path) in merge.sources().zip(paths) {
+        if let Some(before) = seen.insert(source.header.file, path) {
+            return Err(CheckError::Twice(before.clone(), path.clone()));
+        }
+    }
+    Ok(())
+}
+
 /// What the histories of role nemesis say about the ends of processes, on the first file's clock.
 fn ends(merge: &Merge, paths: &[PathBuf]) -> Result<Vec<Record>, ReadError> {
     let mut ends = Vec::new();
@@ -129,18 +160,24 @@ pub(crate) fn expand<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<PathBuf>, CheckE
             continue;
         }
         let cannot = |e| ReadError::Io(path.to_owned(), e);
-        let before = files.len();
+        let (before, mut empty) = (files.len(), 0);
         for entry in fs::read_dir(path).map_err(cannot)? {
             let entry = entry.map_err(cannot)?;
             let file = entry.path();
             // A process that ended between the making of its file and its first byte has said nothing.
             let begun = entry.metadata().map_or(true, |about| about.len() > 0);
-            if begun && file.extension().is_some_and(|extension| extension == EXTENSION) {
+            if file.extension().is_none_or(|extension| extension != EXTENSION) {
+                continue;
+            }
+            if begun {
                 files.push(file);
+            } else {
+                empty += 1;
             }
         }
         if files.len() == before {
-            return Err(CheckError::Nothing(Some(path.to_owned())));
+            let path = path.to_owned();
+            return Err(if empty > 0 { CheckError::Empty(path, empty) } else { CheckError::Nothing(Some(path)) });
         }
         if let Some(new) = files.get_mut(before..) {
             new.sort();

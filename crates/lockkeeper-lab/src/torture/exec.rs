@@ -20,6 +20,10 @@ const SLICE_MS: u32 = 1_000;
 const BREATH: Duration = Duration::from_millis(100);
 /// Within which time every answer has to come; that to `acquire` may take as much longer as it may wait.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+/// Within which time a program that was started has to read its first line.
+const STARTS_WITHIN: Duration = Duration::from_secs(30);
+/// How often a program that starts is looked at: nothing tells when somebody reads from a pipe.
+const LOOKS_EVERY: Duration = Duration::from_millis(2);
 /// At most so much of a wait counts at a time: somebody who was stopped meanwhile did not wait.
 const COUNTS: Duration = Duration::from_millis(100);
 /// How long an answer may be.
@@ -32,7 +36,10 @@ pub(super) struct Exec {
     lease_ms: String,
     label: String,
     answers_within: Duration,
+    starts_within: Duration,
     running: Option<Running>,
+    /// It was started, and has read an `acquire` that nobody has heard the answer to.
+    asked: bool,
     /// It was told that it holds.
     holding: bool,
     /// What holds did not answer, or ended. It is ended once it is written down that its hold is over, and nobody else is asked to release.
@@ -48,6 +55,10 @@ struct Running {
 }
 
 impl Running {
+    fn say(&mut self, line: &str) -> io::Result<()> {
+        writeln!(self.stdin, "{line}").and_then(|()| self.stdin.flush())
+    }
+
     /// The next line, within a time.
     fn hear(&mut self, mut left: Duration) -> io::Result<String> {
         loop {
@@ -70,6 +81,24 @@ impl Running {
             }
             left = left.saturating_sub(counted(began.elapsed()));
         }
+    }
+}
+
+impl Running {
+    /// Waits until the program has read what was said to it, or answers, or has ended.
+    fn reads(&self, mut left: Duration, give_up: &GiveUp) -> io::Result<()> {
+        while rustix::io::ioctl_fionread(&self.stdin)? > 0 {
+            if left.is_zero() || give_up.is_now() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let began = Instant::now();
+            let look = PollTimeout::try_from(LOOKS_EVERY).unwrap_or(PollTimeout::ZERO);
+            if poll(&mut [PollFd::new(self.stdout.as_fd(), PollFlags::POLLIN)], look)? > 0 {
+                break;
+            }
+            left = left.saturating_sub(counted(began.elapsed()));
+        }
+        Ok(())
     }
 }
 
@@ -110,7 +139,18 @@ impl Exec {
         let lease_ms = orders.recovery.as_millis().to_string();
         let (url, label) = (orders.url.clone(), orders.label.clone());
         let command = command.to_owned();
-        Self { command, url, lease_ms, label, answers_within: ANSWERS_WITHIN, running: None, holding: false, failed: false }
+        Self {
+            command,
+            url,
+            lease_ms,
+            label,
+            answers_within: ANSWERS_WITHIN,
+            starts_within: STARTS_WITHIN,
+            running: None,
+            asked: false,
+            holding: false,
+            failed: false,
+        }
     }
 
     fn start(&self) -> io::Result<Running> {
@@ -136,22 +176,23 @@ impl Exec {
             self.running = Some(self.start()?);
         }
         let running = self.running.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
-        let asked = writeln!(running.stdin, "{line}").and_then(|()| running.stdin.flush());
-        asked.and_then(|()| running.hear(within)).inspect_err(|error| {
-            if error.kind() == io::ErrorKind::TimedOut {
-                let (label, verb) = (&self.label, line.split(' ').next().unwrap_or_default());
-                eprintln!(
-                    "lockkeeper: torture: {label}: the command did not answer {verb:?} within {} s, and is ended",
-                    within.as_secs_f32()
-                );
-            }
-            if self.holding {
-                self.failed = true;
-            } else {
-                self.running = None;
-                std::thread::sleep(BREATH);
-            }
-        })
+        let asked = if std::mem::take(&mut self.asked) { Ok(()) } else { running.say(line) };
+        let heard = asked.and_then(|()| running.hear(within));
+        let verb = line.split(' ').next().unwrap_or_default();
+        heard.inspect_err(|error| self.is_over(error, &format!("did not answer {verb:?} within {} s", within.as_secs_f32())))
+    }
+
+    /// The program has ended, or does not do in time what it has to.
+    fn is_over(&mut self, error: &io::Error, late: &str) {
+        if error.kind() == io::ErrorKind::TimedOut {
+            eprintln!("lockkeeper: torture: {}: the command {late}, and is ended", self.label);
+        }
+        if self.holding {
+            self.failed = true;
+        } else {
+            self.running = None;
+            std::thread::sleep(BREATH);
+        }
     }
 }
 
@@ -169,6 +210,11 @@ impl Exec {
     }
 }
 
+/// The line that asks for a lock.
+fn acquire(name: &str) -> String {
+    format!("acquire {name} {SLICE_MS}")
+}
+
 /// A number, or `-` for none.
 fn number(word: &str) -> io::Result<u64> {
     if word == "-" {
@@ -178,10 +224,28 @@ fn number(word: &str) -> io::Result<u64> {
 }
 
 impl RawLock for Exec {
+    /// Starts the program where it does not run, and waits until it has read its first line.
+    fn ready(&mut self, name: &str, give_up: &GiveUp) -> io::Result<()> {
+        if self.running.is_some() {
+            return Ok(());
+        }
+        let mut running = self.start()?;
+        let reads = running.say(&acquire(name)).and_then(|()| running.reads(self.starts_within, give_up));
+        self.asked = reads.is_ok();
+        self.running = Some(running);
+        if give_up.is_now() {
+            // It was told to end while its program started: nothing is wrong with that.
+            self.running = self.running.take().filter(|_| self.asked);
+            return reads;
+        }
+        reads.inspect_err(|error| self.is_over(error, &format!("read nothing within {} s of its start", self.starts_within.as_secs_f32())))
+    }
+
     fn acquire(&mut self, name: &str, give_up: &GiveUp) -> io::Result<Option<Grant>> {
         let within = Duration::from_millis(SLICE_MS.into()) + self.answers_within;
-        while !give_up.is_now() {
-            let answer = self.ask(&format!("acquire {name} {SLICE_MS}"), within)?;
+        // An answer that is under way is heard: the program may hold.
+        while self.asked || !give_up.is_now() {
+            let answer = self.ask(&acquire(name), within)?;
             match answer.split_once(' ') {
                 Some(("held", deadline)) => return self.held(deadline).map(Some),
                 None if answer == "busy" => {}
@@ -220,8 +284,8 @@ mod tests {
     }
 
     fn exec(command: String) -> Exec {
-        let (url, lease_ms, label) = (String::new(), String::new(), "client 1".to_owned());
-        Exec { command, url, lease_ms, label, answers_within: Duration::from_secs(2), running: None, holding: false, failed: false }
+        let orders = Orders { label: "client 1".to_owned(), ..Orders::default() };
+        Exec { answers_within: Duration::from_secs(2), ..Exec::of(&orders, &command) }
     }
 
     /// Answers everything but one word, and has a child of its own.
@@ -265,6 +329,39 @@ mod tests {
                 std::thread::yield_now();
             }
         }
+    }
+
+    #[test]
+    fn c17_a_program_is_ready_once_it_has_read_its_first_line_and_what_it_answered_is_not_asked_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let go = dir.path().join("go");
+        nix::unistd::mkfifo(&go, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let answers = "while read -r line; do echo \"$line\" >> asked; echo held 7; done";
+        let mut exec = exec(format!("cd '{}' && read -r _ < go && {answers}", dir.path().display()));
+        // Until somebody writes into it the program starts.
+        let give_up = GiveUp::within(Duration::from_millis(300));
+        let begun = Instant::now();
+        assert_eq!(exec.ready("a", &give_up).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(begun.elapsed() >= Duration::from_millis(300) && exec.running.is_none());
+        let starts = std::thread::spawn(move || std::fs::write(go, "now\n").unwrap());
+        let give_up = GiveUp::within(Duration::from_secs(20));
+        exec.ready("a", &give_up).unwrap();
+        starts.join().unwrap();
+        assert_eq!(exec.ask("acquire a 1000", Duration::from_secs(20)).unwrap(), "held 7");
+        exec.ready("a", &give_up).unwrap();
+        assert!(!exec.asked, "it runs");
+        assert_eq!(std::fs::read_to_string(dir.path().join("asked")).unwrap(), "acquire a 1000\n");
+    }
+
+    #[test]
+    fn c17_a_program_that_ends_before_it_reads_or_never_reads_is_not_ready() {
+        let give_up = GiveUp::within(Duration::from_secs(60));
+        let mut ends = exec("exit 3".to_owned());
+        // What it was told may have been read by nobody, or lie in a pipe that nobody has.
+        assert!(ends.ready("a", &give_up).and_then(|()| ends.acquire("a", &give_up)).is_err());
+        let mut never = Exec { starts_within: Duration::from_millis(50), ..exec("exec sleep 1000".to_owned()) };
+        assert_eq!(never.ready("a", &give_up).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(never.running.is_none(), "it is ended");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::Subject;
 
 /// See the module.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Orders {
     pub(super) subject: Subject,
     pub(super) url: String,

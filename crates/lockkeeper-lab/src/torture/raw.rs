@@ -77,6 +77,11 @@ impl GiveUp {
 
 /// A lock as others write it. One value a thread; it has one hold at a time.
 pub(super) trait RawLock: Send {
+    /// Gets ready to acquire a name. The time that this takes is no wait for the lock: C17, a program
+    /// that needs a second to start has not asked for anything yet.
+    fn ready(&mut self, _name: &str, _give_up: &GiveUp) -> io::Result<()> {
+        Ok(())
+    }
     /// Waits for the lock; `None` when it gave up. An error says that nobody knows.
     fn acquire(&mut self, name: &str, give_up: &GiveUp) -> io::Result<Option<Grant>>;
     /// Whether its holder still believes in it, beyond what its deadline says. Called before each write.
@@ -202,9 +207,10 @@ impl Worker {
         let name = format!("torture/{}", self.random.below(u64::from(self.names)));
         let mut turn = Turn { name, claim: fresh_claim(), grant: Grant::default() };
         let mode = if self.style.shared { Mode::Shared } else { Mode::Exclusive };
-        self.note(&turn, What::AcquireCalled, |r| r.mode(mode));
         let give_up = GiveUp { until: Instant::now() + Duration::from_secs(60), ended: self.ended.clone() };
-        match self.lock.acquire(&turn.name, &give_up) {
+        let ready = self.lock.ready(&turn.name, &give_up);
+        self.note(&turn, What::AcquireCalled, |r| r.mode(mode));
+        match ready.and_then(|()| self.lock.acquire(&turn.name, &give_up)) {
             Ok(Some(grant)) => turn.grant = grant,
             Ok(None) => return self.note(&turn, What::TimedOut, |r| r),
             Err(_) => {

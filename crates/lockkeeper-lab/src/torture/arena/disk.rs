@@ -4,7 +4,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use nix::mount::{MsFlags, mount};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::statfs::statfs;
 
@@ -44,6 +44,15 @@ impl Disk {
     fn resize(&self, size: &str) -> Result<(), String> {
         let nothing = None::<&str>;
         mount(nothing, &self.0, nothing, MsFlags::MS_REMOUNT, Some(size)).map_err(|e| cannot("change the size of its disk", e))
+    }
+}
+
+impl Drop for Disk {
+    /// The directory under it goes as well: whoever removes the directory around it could not, while
+    /// something is mounted there (C18). What the kernel refuses ends with this process.
+    fn drop(&mut self) {
+        let _ = umount2(&self.0, MntFlags::MNT_DETACH);
+        let _ = std::fs::remove_dir(&self.0);
     }
 }
 
