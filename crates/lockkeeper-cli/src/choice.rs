@@ -1,12 +1,15 @@
 //! Which engine is used, and where that was said.
 
 use std::env;
+use std::io::Write as _;
+use std::sync::Once;
 
-use lockkeeper::Require;
-use lockkeeper::config::{self, Origin};
+use lockkeeper::config::{self, Config, Origin, Place};
+use lockkeeper::{Require, Warning};
 
 use crate::args::common::Global;
 use crate::args::values;
+use crate::engine;
 use crate::failure::Failure;
 use crate::text::quoted;
 
@@ -18,7 +21,7 @@ pub enum Source {
     /// The environment or a configuration file.
     Said(Origin),
     /// Nobody said anything: the embedded engine, in the directory that this names.
-    Default(&'static str),
+    Default(Place),
 }
 
 impl std::fmt::Display for Source {
@@ -26,7 +29,7 @@ impl std::fmt::Display for Source {
         match self {
             Self::Option => f.write_str("from --url"),
             Self::Said(origin) => write!(f, "from {origin}"),
-            Self::Default(place) => write!(f, "the default, in {place}"),
+            Self::Default(place) => write!(f, "the default, in {}", place.as_str()),
         }
     }
 }
@@ -40,33 +43,72 @@ pub struct Choice {
     pub source: Source,
     /// What it must promise.
     pub require: Vec<Require>,
+    /// What is worth changing about where it was said.
+    pub warnings: Vec<Warning>,
 }
 
 impl Choice {
-    /// Chooses from the command line, the environment and the files, in this order.
+    /// Chooses from the command line, the environment and the files, in this order, and says on stderr what is not safe
+    /// about it.
     ///
     /// # Errors
     /// Whatever was said and cannot be right: an empty variable, an unreadable file, an unknown key.
     pub fn make(global: &Global) -> Result<Self, Failure> {
+        let choice = Self::find(global)?;
+        choice.warn(global);
+        Ok(choice)
+    }
+
+    /// Chooses, and says nothing.
+    ///
+    /// # Errors
+    /// As [`Choice::make`].
+    pub fn find(global: &Global) -> Result<Self, Failure> {
         let mut require = global.require.clone();
         require.extend(required("LOCKKEEPER_REQUIRE", variable("LOCKKEEPER_REQUIRE")?.as_deref())?);
-        if let Some((words, file)) = config::setting("require")? {
-            require.extend(required(&quoted(file.as_os_str()), Some(&words))?);
+        let explicit = match &global.url {
+            Some(url) if url.is_empty() => return Err(Failure::usage("--url is empty: give the engine's URL, or leave --url out")),
+            Some(url) => Some((url.clone(), Source::Option)),
+            None => variable("LOCKKEEPER_URL")?.map(|url| (url, Source::Said(Origin::Environment("LOCKKEEPER_URL")))),
+        };
+        let config = Config::read(explicit.is_some())?;
+        if let Some((words, file)) = config.get("require") {
+            require.extend(required(&quoted(file.as_os_str()), Some(words))?);
         }
         require.sort_by_key(|r| r.as_str());
         require.dedup();
-        let (url, source) = match &global.url {
-            Some(url) if url.is_empty() => return Err(Failure::usage("--url is empty: give the engine's URL, or leave --url out")),
-            Some(url) => (url.clone(), Source::Option),
-            None => {
+        let (url, source) = match (explicit, config.get("url")) {
+            (Some(chosen), _) => chosen,
+            (None, Some((url, file))) => (url.to_owned(), Source::Said(Origin::File(file.to_owned()))),
+            (None, None) => {
                 variable("LOCKKEEPER_DIR")?;
-                match config::url()? {
-                    (url, Origin::Default) => (url, Source::Default(default_place())),
-                    (url, origin) => (url, Source::Said(origin)),
-                }
+                let (directory, place) = config::default_place()?;
+                (config::file_url(&directory), Source::Default(place))
             }
         };
-        Ok(Self { url, source, require })
+        let mut warnings = config.warnings().to_vec();
+        if source == Source::Default(Place::StateDirectory) {
+            let text = "the locks lie in the state directory of this systemd unit, so no other unit and no shell sees them: name a shared \
+                        directory or a server where others must wait";
+            warnings.push(Warning { id: "unit-state-directory", text: text.to_owned() });
+        }
+        warnings.extend(engine::warning(&url));
+        Ok(Self { url, source, require, warnings })
+    }
+
+    /// Says once what others could do to the choice or the locks, and with -v all that is worth changing. With --json the
+    /// lines of stderr are objects, and `doctor` lists the warnings.
+    fn warn(&self, global: &Global) {
+        const UNSAFE: [&str; 2] = ["config-writable", "directory-owner"];
+        static SAID: Once = Once::new();
+        if global.quiet || global.json {
+            return;
+        }
+        SAID.call_once(|| {
+            for warning in self.warnings.iter().filter(|w| global.verbose || UNSAFE.contains(&w.id)) {
+                _ = writeln!(std::io::stderr(), "lockkeeper: warning: {}", warning.text);
+            }
+        });
     }
 
     /// The part before the colon.
@@ -132,18 +174,6 @@ fn variable(key: &str) -> Result<Option<String>, Failure> {
 fn required(place: &str, words: Option<&str>) -> Result<Vec<Require>, Failure> {
     let words = words.unwrap_or_default().split(',').map(str::trim).filter(|w| !w.is_empty());
     words.map(|w| values::require(w).map_err(|why| Failure::usage(format!("{place}: {} {why}", quoted(w.as_ref()))))).collect()
-}
-
-/// Which of the places for the embedded engine's directory it is.
-fn default_place() -> &'static str {
-    let is_set = |key: &str| env::var_os(key).is_some_and(|v| !v.is_empty());
-    if is_set("LOCKKEEPER_DIR") {
-        "LOCKKEEPER_DIR"
-    } else if is_set("XDG_STATE_HOME") {
-        "$XDG_STATE_HOME/lockkeeper"
-    } else {
-        "~/.local/state/lockkeeper"
-    }
 }
 
 #[cfg(test)]

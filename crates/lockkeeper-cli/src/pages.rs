@@ -50,8 +50,8 @@ run and elect: the command's own, 128+N when signal N killed it; 75 not obtained
 127 not found. Others: 0 done, 1 the answer is no, 64, 69, 125 as above.";
 
 const ENVIRONMENT: &str = "\
-Read: LOCKKEEPER_URL, LOCKKEEPER_REQUIRE, LOCKKEEPER_DIR. Set for the command: LOCKKEEPER_NAME, LOCKKEEPER_TOKEN, LOCKKEEPER_OWNER, \
-LOCKKEEPER_ENGINE, LOCKKEEPER_STACK.";
+Read: LOCKKEEPER_URL, LOCKKEEPER_REQUIRE, LOCKKEEPER_DIR, XDG_STATE_HOME, XDG_CONFIG_HOME, HOME, STATE_DIRECTORY. Set for the \
+command: LOCKKEEPER_NAME, LOCKKEEPER_TOKEN, LOCKKEEPER_OWNER, LOCKKEEPER_ENGINE, LOCKKEEPER_STACK.";
 
 /// A subcommand: its headings one level down.
 fn section(out: &mut Vec<u8>, sub: &Command) -> std::io::Result<()> {

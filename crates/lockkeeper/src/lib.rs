@@ -26,6 +26,7 @@ pub mod fence;
 mod guarantee;
 mod guard;
 mod guarded;
+mod home;
 mod id;
 mod keeper;
 mod latch;

@@ -354,14 +354,10 @@ impl std::fmt::Debug for Builder {
     }
 }
 
-/// The directory of the embedded file engine when nothing else is said.
+/// The directory of the embedded file engine when nothing else is said: [`config::default_place`](crate::config::default_place).
 ///
 /// # Errors
-/// `InvalidArgument` when neither `LOCKKEEPER_DIR`, `XDG_STATE_HOME` nor `HOME` says where.
+/// `InvalidArgument` when `LOCKKEEPER_DIR` is relative, and when no setting says where.
 pub fn default_directory() -> Result<PathBuf> {
-    let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    let state = || var("XDG_STATE_HOME").map(|d| d.join("lockkeeper"));
-    let home = || var("HOME").map(|d| d.join(".local/state/lockkeeper"));
-    let none = || invalid("no directory for the lock files: set LOCKKEEPER_DIR, or HOME");
-    var("LOCKKEEPER_DIR").or_else(state).or_else(home).ok_or_else(none)
+    Ok(crate::home::default_place()?.0)
 }

@@ -37,7 +37,7 @@ fn built_in(url: &mut EngineUrl, settings: &Settings) -> Result<Option<Arc<dyn E
             }
             let durable = url.take_bool("durable")?.unwrap_or(false);
             let path = std::mem::take(&mut url.path);
-            let path = if path.is_empty() { crate::locks::default_directory()? } else { path.into() };
+            let path = crate::home::lock_directory(&path)?;
             Some(Arc::new(crate::engine::file::File::new(path, durable)))
         }
         #[cfg(feature = "zookeeper")]

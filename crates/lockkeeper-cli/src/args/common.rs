@@ -12,7 +12,8 @@ use super::values;
 pub const AFTER_HELP: &str = "\
 The engine is the one of --url, else of LOCKKEEPER_URL, else of url = \"…\" in ~/.config/lockkeeper/config.toml, else in
 /etc/lockkeeper/config.toml, else kernel file locks in LOCKKEEPER_DIR, $XDG_STATE_HOME/lockkeeper or
-~/.local/state/lockkeeper. `lockkeeper doctor` says which one it is and what it promises.";
+~/.local/state/lockkeeper; without HOME in $STATE_DIRECTORY/lockkeeper, or the home of the password
+database. Paths are absolute. `lockkeeper doctor` says which one it is and what it promises.";
 
 /// Options that stand before or after the subcommand.
 #[derive(Args, Debug, Default, Clone)]

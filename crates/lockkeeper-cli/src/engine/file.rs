@@ -7,7 +7,7 @@ use std::time::Duration;
 use lockkeeper::direct::{self, Begin, Files, Pending};
 use lockkeeper::engine::{Place, Query};
 use lockkeeper::url::EngineUrl;
-use lockkeeper::{Error, ErrorKind, Result, Token};
+use lockkeeper::{Error, ErrorKind, Result, Token, Warning};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 
@@ -36,13 +36,18 @@ fn said(url: &str) -> Result<Said> {
     url.take("drift");
     let durable = url.take_bool("durable")?.unwrap_or(false);
     url.finish()?;
-    let dir = if url.path.is_empty() { lockkeeper::default_directory()? } else { PathBuf::from(url.path) };
+    let dir = direct::directory(&url.path)?;
     Ok(Said { dir, durable })
 }
 
 /// Refuses a URL that cannot be right.
 pub fn check(url: &str) -> Result<()> {
     said(url).map(drop)
+}
+
+/// What is worth changing about the directory, before it is opened.
+pub fn warning(url: &str) -> Option<Warning> {
+    direct::foreign_owner(&said(url).ok()?.dir)
 }
 
 /// Opens the directory.

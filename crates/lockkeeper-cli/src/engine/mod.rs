@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lockkeeper::engine::{Line, Place};
 use lockkeeper::url::EngineUrl;
-use lockkeeper::{Claim, ClaimId, Description, Error, ErrorKind, Holder, Require, Result, Token};
+use lockkeeper::{Claim, ClaimId, Description, Error, ErrorKind, Holder, Require, Result, Token, Warning};
 
 use crate::choice::Choice;
 use crate::failure::Failure;
@@ -208,6 +208,11 @@ pub fn check(choice: &Choice, option: Option<&str>) -> Result<(), Failure> {
         (scheme, _) if LEASES.contains(&scheme) => Ok(()),
         _ => Err(no_engine(choice).into()),
     }
+}
+
+/// What is worth changing about where the engine keeps its locks, as far as that can be seen before it is opened.
+pub fn warning(url: &str) -> Option<Warning> {
+    url.starts_with("file:").then(|| file::warning(url)).flatten()
 }
 
 /// Removes idle lock files; answers how many.

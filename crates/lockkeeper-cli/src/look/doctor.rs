@@ -43,14 +43,16 @@ struct WarningJson<'a> {
 pub fn doctor(global: &Global, args: &Doctor) -> Result<u8, Failure> {
     let mut global = global.clone();
     global.url = args.engine.clone().or(global.url);
-    let opened = open_chosen(Choice::make(&global)?)?;
+    let opened = open_chosen(Choice::find(&global)?)?;
     // Being there is not enough: it must answer, too. An engine that cannot list is asked about one name.
     if opened.locks.describe().can.list {
         opened.locks.list("")?;
     } else {
         opened.locks.status(lockkeeper::Kind::Lock, "lockkeeper/doctor")?;
     }
-    let about = opened.locks.describe();
+    let mut about = opened.locks.describe();
+    let new: Vec<_> = opened.choice.warnings.iter().filter(|w| about.warnings.iter().all(|known| known.id != w.id)).cloned().collect();
+    about.warnings.extend(new);
     let text = if global.json { json(&about, &opened.choice) } else { words(&about, &opened.choice) };
     match print(&text) {
         0 => Ok(u8::from(!about.warnings.is_empty())),

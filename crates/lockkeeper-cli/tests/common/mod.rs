@@ -131,7 +131,7 @@ impl Holder {
 }
 
 /// How a program ended.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Ran {
     pub code: i32,
     pub out: String,

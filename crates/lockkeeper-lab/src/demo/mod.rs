@@ -211,7 +211,7 @@ fn describe(url: &str) -> Result<Description> {
 fn clear_file(url: &str, name: &str) -> Result<()> {
     let url = EngineUrl::parse(url)?;
     if url.scheme == "file" {
-        let dir = if url.path.is_empty() { lockkeeper::default_directory()? } else { url.path.into() };
+        let dir = lockkeeper::direct::directory(&url.path)?;
         lockkeeper::direct::Files::open(&dir, false)?.remove_idle(Kind::Lock, &Name::new(name)?)?;
     }
     Ok(())

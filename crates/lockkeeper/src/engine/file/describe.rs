@@ -1,8 +1,10 @@
 //! What this engine promises in this directory (R14).
 
 use std::os::fd::AsFd;
+use std::path::Path;
 
 use nix::sys::statfs::fstatfs;
+use nix::unistd::geteuid;
 
 use super::dir::{Directory, shown};
 use crate::guarantee::{Class, Description, Warning};
@@ -65,7 +67,22 @@ pub(super) fn of(dir: &Directory) -> Description {
             text: format!("{} lets every user replace every file in it: chmod +t it", shown(dir.path())),
         });
     }
+    about.warnings.extend(foreign(dir.path(), anchor.owner));
     about
+}
+
+/// That another user than us and root owns the directory, and so can replace every file in it.
+pub(super) fn foreign(path: &Path, owner: u32) -> Option<Warning> {
+    let us = geteuid();
+    let is_foreign = owner != 0 && owner != us.as_raw();
+    is_foreign.then(|| Warning {
+        id: "directory-owner",
+        text: format!(
+            "{} belongs to user {owner} and this process is user {us}: its owner can replace every lock file in it; use a directory of \
+             this user or of root",
+            shown(path)
+        ),
+    })
 }
 
 /// Whether a directory's file system is one whose time stamps and locks are this kernel's own.

@@ -99,26 +99,38 @@ impl Anchor {
 }
 
 fn make(path: &Path) -> Result<()> {
-    match mkdir(path, Mode::S_IRWXU) {
+    let made = match mkdir(path, Mode::S_IRWXU) {
+        Err(Errno::ENOENT) => {
+            make_above(path)?;
+            mkdir(path, Mode::S_IRWXU)
+        }
+        made => made,
+    };
+    match made {
         Ok(()) | Err(Errno::EEXIST) => Ok(()),
-        Err(Errno::ENOENT) if path.parent().is_some_and(make_state_home) => make(path),
-        Err(Errno::ENOENT) => Err(Error::new(
-            ErrorKind::Refused,
-            format!("the lock directory {} cannot be made because the directory above it does not exist: make that first", shown(path)),
-        )),
         Err(e) => Err(refused("make the lock directory", path, e)),
     }
 }
 
-/// Makes the user's state directory, which a fresh account does not have; no other missing one. Answers whether it did.
-fn make_state_home(path: &Path) -> bool {
+/// Makes the user's state directory, which a fresh account does not have, in a home that is there; no other missing one.
+fn make_above(path: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
-    let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let state_home = var("XDG_STATE_HOME").or_else(|| var("HOME").map(|home| home.join(".local/state")));
-    // Its permissions are the XDG specification's.
-    !path.exists()
-        && state_home.is_some_and(|home| home == path)
-        && std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).is_ok()
+    let above = path.parent().unwrap_or(path);
+    let state = crate::home::state_home().filter(|(state, base)| state == above && base.is_dir());
+    if let Some((state, _)) = state {
+        // Its permissions are the XDG specification's.
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&state);
+        return made.map_err(|e| refused("make the state directory", &state, e.raw_os_error().map_or(Errno::EIO, Errno::from_raw)));
+    }
+    let missing = path.ancestors().skip(1).take_while(|above| !above.exists()).last().unwrap_or(above);
+    Err(Error::new(
+        ErrorKind::Refused,
+        format!(
+            "the lock directory {} cannot be made because {} does not exist: make that first, or name another directory",
+            shown(path),
+            shown(missing)
+        ),
+    ))
 }
 
 impl Directory {
@@ -180,10 +192,22 @@ pub(super) fn shown(path: &Path) -> String {
     path.to_string_lossy().escape_debug().collect()
 }
 
+/// Who may do something about a denied access: the owner of the nearest directory that can be looked at.
+fn denied(path: &Path) -> String {
+    use std::os::unix::fs::MetadataExt;
+    let us = geteuid();
+    let nearest = path.ancestors().find_map(|at| std::fs::metadata(at).ok().map(|about| (at, about)));
+    let owner = nearest.filter(|(_, about)| about.uid() != us.as_raw()).map(|(at, about)| {
+        let mode = about.mode() & 0o7777;
+        format!("{} belongs to user {} (mode {mode:o}) and this process is user {us}: ", shown(at), about.uid())
+    });
+    format!("{}let this user read and write there, or use another directory", owner.unwrap_or_default())
+}
+
 /// What the system refused, to which path, and what to do about it.
 pub(super) fn refused(what: &str, path: &Path, errno: Errno) -> Error {
     let advice = match errno {
-        Errno::EACCES | Errno::EPERM => "let this user read and write there, or use another directory",
+        Errno::EACCES | Errno::EPERM => &denied(path),
         Errno::ENOSPC | Errno::EDQUOT => "make room on that disk",
         Errno::EROFS => "that file system is mounted read-only: use another directory",
         Errno::EMFILE => "this process has as many files open as it may: raise `ulimit -n`",

@@ -2,7 +2,7 @@
 //! system calls in the calling thread and nothing else; only a wait starts a thread.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -22,7 +22,7 @@ use super::{crew, describe, gc, inspect, semaphore, wire};
 use crate::claim::{Claim, Entry, Holder, Identity, Mode};
 use crate::engine::{Line, Place, Query};
 use crate::error::{Error, ErrorKind, Result};
-use crate::guarantee::Description;
+use crate::guarantee::{Description, Warning};
 use crate::lost::Lost;
 use crate::name::{Kind, Name};
 use crate::token::Token;
@@ -39,6 +39,20 @@ pub enum Begin {
     Busy(Option<Box<Holder>>),
     /// Standing in line.
     Waiting(Pending),
+}
+
+/// The directory that the path of a `file:` URL names, or the default one.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] for a relative path, with the absolute one to write.
+pub fn directory(path: &str) -> Result<PathBuf> {
+    crate::home::lock_directory(path)
+}
+
+/// That another user than us and root owns a directory, if it is there; what [`Files::describe`] says about it too.
+pub fn foreign_owner(directory: &Path) -> Option<Warning> {
+    use std::os::unix::fs::MetadataExt;
+    describe::foreign(directory, std::fs::metadata(directory).ok()?.uid())
 }
 
 impl Files {

@@ -177,7 +177,7 @@ fn the_directory_is_made_private_if_only_it_is_missing() {
     let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
     assert_eq!((mode(&dir), mode(&dir.join("x.lock"))), (0o700, 0o600));
     let error = super::super::direct::Files::open(&temp.path().join("no/locks"), false).err().unwrap();
-    assert!(error.kind().exit_code() == 69 && error.message().contains("above"), "{error}");
+    assert!(error.kind().exit_code() == 69 && error.message().contains("does not exist"), "{error}");
     let error = super::super::direct::Files::open(&dir.join("x.lock"), false).err().unwrap();
     assert!(error.kind().exit_code() == 69 && error.message().contains("not a directory"), "{error}");
 }
