@@ -71,7 +71,12 @@ impl Sandbox {
                 command.env_remove(&variable);
             }
         }
-        command.env("HOME", self.dir.join("home")).env("TMPDIR", self.dir.join("tmp")).env(MARK, &self.mark)
+        self.mark(command).env("HOME", self.dir.join("home")).env("TMPDIR", self.dir.join("tmp"))
+    }
+
+    /// Lets [`Sandbox::kill_all`] find a command and what it starts.
+    pub fn mark<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command.env(MARK, &self.mark)
     }
 
     /// The processes of this run that are still there after a moment's grace.

@@ -1,7 +1,8 @@
 //! Runs stages one after the other, keeps their time, and tells at the end what each took of its share.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::Outcome;
@@ -35,8 +36,14 @@ pub struct Workshop {
     /// What the end has to say besides.
     notes: RefCell<Vec<String>>,
     /// When the stage that runs has to be ended.
-    limit: RefCell<Instant>,
+    limit: Cell<Instant>,
 }
+
+/// What the whole may take: whoever runs it may stop it after 80 minutes, and then nobody sees a table.
+pub const TOTAL_MAX: Duration = Duration::from_secs(78 * 60);
+
+/// How often we look whether a build has ended.
+const TICK: Duration = Duration::from_millis(50);
 
 impl Workshop {
     /// With a fresh sandbox.
@@ -45,7 +52,7 @@ impl Workshop {
     /// The sandbox cannot be made.
     pub fn new() -> Result<Self, String> {
         let sandbox = Sandbox::new().map_err(|error| format!("no temporary directory: {error}"))?;
-        let limit = RefCell::new(Instant::now());
+        let limit = Cell::new(Instant::now());
         Ok(Self { sandbox, closing: RefCell::default(), why: RefCell::default(), notes: RefCell::default(), limit })
     }
 
@@ -55,13 +62,34 @@ impl Workshop {
         self.notes.borrow_mut().push(text);
     }
 
+    /// Runs a build, outside of the sandbox.
+    ///
+    /// # Errors
+    /// It failed, or did not end in time.
+    pub fn build(&self, command: &mut Command) -> Outcome {
+        let fail = |command: &Command, error| format!("{}: {error}", show(command));
+        let mut child = self.sandbox.mark(command).spawn().map_err(|error| fail(command, error))?;
+        loop {
+            if let Some(status) = child.try_wait().map_err(|error| fail(command, error))? {
+                return if status.success() { Ok(()) } else { Err(format!("{} ended with {status}", show(command))) };
+            }
+            if Instant::now() > self.limit.get() {
+                // With the compilers that it started.
+                self.sandbox.kill_all();
+                _ = child.wait();
+                return Err(format!("did not end: {}", show(command)));
+            }
+            thread::sleep(TICK);
+        }
+    }
+
     /// Runs our own code in the sandbox, keeps the closing lines, and refuses whatever is left behind.
     ///
     /// # Errors
     /// It failed, did not end in time, or left processes behind.
     pub fn run(&self, command: &mut Command) -> Outcome {
         self.sandbox.apply(command);
-        let left = self.limit.borrow().saturating_duration_since(Instant::now());
+        let left = self.limit.get().saturating_duration_since(Instant::now());
         let ended = closing::run(command, left, || self.sandbox.kill_all())?;
         self.closing.borrow_mut().extend(ended.closing);
         if !ended.status.is_some_and(|status| status.success()) {
@@ -91,40 +119,54 @@ struct Row {
     outcome: Outcome,
 }
 
-/// Runs the stages in order and prints what came of them.
+/// Runs the stages in order and prints what came of them. `began`: when the whole began.
 ///
 /// # Errors
 /// Any stage failed, was not run, or took more than twice its share in continuous integration.
-pub fn run_all(stages: &[&Stage]) -> Outcome {
+pub fn run_all(stages: &[&Stage], began: Instant) -> Outcome {
     let workshop = Workshop::new()?;
-    let mut rows: Vec<Row> = Vec::new();
-    let mut stopped = false;
-    for stage in stages {
-        if stopped {
-            rows.push(Row { name: stage.name, share: stage.minutes, took: None, outcome: Err("not run".to_owned()) });
-            continue;
-        }
-        println!("\n=== {}: {} (up to {} min)", stage.name, stage.what, stage.minutes);
-        let start = Instant::now();
-        // A test that hangs must not hang us; a slow machine is no hang.
-        *workshop.limit.borrow_mut() = start + Duration::from_secs(600).max(Duration::from_secs_f64(stage.minutes * 240.0));
-        let mut outcome = (stage.run)(&workshop);
-        let took = start.elapsed().as_secs_f64() / 60.0;
-        if outcome.is_ok() && in_ci() && took > 2.0 * stage.minutes {
-            outcome = Err(format!("took {took:.1} min, more than twice its share of {} min", stage.minutes));
-        }
-        if let Err(message) = &outcome {
-            println!("=== {} failed: {message}", stage.name);
-            stopped = stage.vital;
-        }
-        rows.push(Row { name: stage.name, share: stage.minutes, took: Some(took), outcome });
-    }
+    let rows = rows(&workshop, stages, began + TOTAL_MAX);
     let outcome = report(&rows, &workshop.closing.into_inner());
     // Once more at the end, where it is seen: the output is long.
     for line in workshop.notes.into_inner().into_iter().chain(workshop.why.into_inner()) {
         println!("{line}");
     }
     outcome
+}
+
+/// Runs the stages until `end`; what runs then is ended, and the rest is not run.
+fn rows(workshop: &Workshop, stages: &[&Stage], end: Instant) -> Vec<Row> {
+    let over = format!("the {} minutes of the whole are over", TOTAL_MAX.as_secs() / 60);
+    let mut rows: Vec<Row> = Vec::new();
+    let mut stopped = None;
+    for stage in stages {
+        if Instant::now() >= end {
+            stopped.get_or_insert_with(|| over.clone());
+        }
+        if let Some(why) = &stopped {
+            rows.push(Row { name: stage.name, share: stage.minutes, took: None, outcome: Err(format!("not run: {why}")) });
+            continue;
+        }
+        println!("\n=== {}: {} (up to {} min)", stage.name, stage.what, stage.minutes);
+        let start = Instant::now();
+        // A test that hangs must not hang us; a slow machine is no hang.
+        let limit = start + Duration::from_secs(600).max(Duration::from_secs_f64(stage.minutes * 240.0));
+        workshop.limit.set(limit.min(end));
+        let mut outcome = (stage.run)(workshop);
+        let took = start.elapsed().as_secs_f64() / 60.0;
+        if outcome.is_ok() && in_ci() && took > 2.0 * stage.minutes {
+            outcome = Err(format!("took {took:.1} min, more than twice its share of {} min", stage.minutes));
+        }
+        if Instant::now() >= end {
+            outcome = outcome.map_err(|message| format!("{over}: {message}"));
+        }
+        if let Err(message) = &outcome {
+            println!("=== {} failed: {message}", stage.name);
+            stopped = stage.vital.then(|| format!("{} failed", stage.name));
+        }
+        rows.push(Row { name: stage.name, share: stage.minutes, took: Some(took), outcome });
+    }
+    rows
 }
 
 fn report(rows: &[Row], closing: &[String]) -> Outcome {
@@ -179,10 +221,36 @@ mod tests {
         assert!(report(&[row(Ok(()))], &[]).is_err_and(|text| text.contains("no test ran")));
     }
 
+    /// The outcomes of a stage that does not end and of one after it, where the whole may take this long.
+    fn two_stages(total: Duration, first: fn(&Workshop) -> Outcome) -> Vec<Outcome> {
+        let workshop = Workshop::new().unwrap();
+        let stage = |name, run| Stage { name, minutes: 10.0, what: "x", vital: false, run };
+        let second: fn(&Workshop) -> Outcome = |_| Ok(());
+        let (first, second) = (stage("first", first), stage("second", second));
+        rows(&workshop, &[&first, &second], Instant::now() + total).into_iter().map(|row| row.outcome).collect()
+    }
+
+    #[test]
+    fn a_whole_that_takes_too_long_is_ended_by_us_and_still_has_its_table() {
+        let sleeps: [fn(&Workshop) -> Outcome; 2] = [
+            |workshop| workshop.run(Command::new("sleep").arg("602")),
+            |workshop| workshop.build(Command::new("sh").args(["-c", "sleep 603; true"])),
+        ];
+        for sleep in sleeps {
+            let began = Instant::now();
+            let outcomes = two_stages(Duration::from_millis(300), sleep);
+            assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+            let said: Vec<&str> = outcomes.iter().map(|outcome| outcome.as_ref().unwrap_err().as_str()).collect();
+            assert!(said[0].starts_with("the 78 minutes of the whole are over: did not end"), "{said:?}");
+            assert_eq!(said[1], "not run: the 78 minutes of the whole are over");
+        }
+        assert_eq!(two_stages(Duration::from_secs(600), |_| Ok(())), [Ok(()), Ok(())]);
+    }
+
     #[test]
     fn a_command_that_leaves_a_process_behind_fails_and_says_which() {
         let workshop = Workshop::new().unwrap();
-        *workshop.limit.borrow_mut() = Instant::now() + Duration::from_secs(60);
+        workshop.limit.set(Instant::now() + Duration::from_secs(60));
         let mut command = Command::new("sh");
         // Until it is what it is to be: in between it shows nothing of what it is.
         command.args(["-c", "sleep 601 > /dev/null 2>&1 & until grep -qa ^sleep /proc/$!/cmdline; do :; done"]);

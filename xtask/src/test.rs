@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::packages::ensure;
-use crate::project::{COLD, cargo, integration_tests, is_root, library_features, must, root};
+use crate::project::{COLD, cargo, integration_tests, is_root, library_features, root};
 use crate::stage::{Stage, Workshop, run_all};
 use crate::tools::{Need, needed};
 use crate::{Outcome, closing, known, licences, project, readme};
@@ -18,7 +18,8 @@ const ALWAYS: &[Stage] = &[
 
 /// What `--all` adds.
 const ADDED: &[Stage] = &[
-    Stage { name: "long-tests", minutes: 7.0, what: "integration tests named long_*", vital: false, run: long_tests },
+    Stage { name: "long-tests", minutes: 10.0, what: "integration tests named long_*", vital: false, run: long_tests },
+    Stage { name: "sweep", minutes: 4.5, what: "`run` on healthy servers: every layout, lease and --kill-after", vital: false, run: sweep },
     Stage {
         name: "models",
         minutes: 6.0,
@@ -52,13 +53,14 @@ const COLD_BUILD_MAX: Duration = Duration::from_secs(180);
 pub fn run(words: &[String]) -> Outcome {
     let flags = known(words, &["--all", "--yes", "--dry-run"])?;
     let (all, yes, dry) = (flags.first() == Some(&true), flags.get(1) == Some(&true), flags.get(2) == Some(&true));
+    let began = Instant::now();
     let stages: Vec<&Stage> = ALWAYS.iter().chain(ADDED.iter().filter(|_| all)).collect();
     announce(&stages, all);
     if dry {
         return Ok(());
     }
     ensure(&needed(&[Need::Test]), yes)?;
-    run_all(&stages)
+    run_all(&stages, began)
 }
 
 fn announce(stages: &[&Stage], all: bool) {
@@ -78,9 +80,9 @@ fn announce(stages: &[&Stage], all: bool) {
 /// The workspace with every feature: one set of features, so that every stage finds what the first one built.
 const EVERYTHING: [&str; 2] = ["--workspace", "--all-features"];
 
-fn build(_: &Workshop) -> Outcome {
-    must(cargo(&["test", "--no-run"]).args(EVERYTHING).args(["--lib", "--bins", "--tests", "--examples"]))?;
-    must(cargo(&["build"]).args(EVERYTHING))
+fn build(workshop: &Workshop) -> Outcome {
+    workshop.build(cargo(&["test", "--no-run"]).args(EVERYTHING).args(["--lib", "--bins", "--tests", "--examples"]))?;
+    workshop.build(cargo(&["build"]).args(EVERYTHING))
 }
 
 fn cargo_test() -> Command {
@@ -116,7 +118,7 @@ fn runnable(workshop: &Workshop, chosen: impl Fn(&str) -> bool) -> Result<Vec<St
 
 fn long_tests(workshop: &Workshop) -> Outcome {
     let mut command = cargo_test();
-    for name in runnable(workshop, |name| name.starts_with("long_") && name != BROKEN_CLIENTS)? {
+    for name in runnable(workshop, |name| name.starts_with("long_") && ![BROKEN_CLIENTS, SWEEP].contains(&name))? {
         command.args(["--test", &name]);
     }
     workshop.run(test_runner(&mut command))
@@ -127,6 +129,13 @@ const BROKEN_CLIENTS: &str = "long_broken_clients";
 
 fn broken_clients(workshop: &Workshop) -> Outcome {
     workshop.run(test_runner(cargo_test().args(["--test", BROKEN_CLIENTS])).args(["--nocapture", "--test-threads", "1"]))
+}
+
+/// Here, too, what is printed is the result: what each cell held, and for how long.
+const SWEEP: &str = "long_sweep";
+
+fn sweep(workshop: &Workshop) -> Outcome {
+    workshop.run(test_runner(cargo_test().args(["--test", SWEEP])).arg("--nocapture"))
 }
 
 /// The searches have a stage of their own, for what they print is the result.
@@ -173,38 +182,38 @@ fn doctests(workshop: &Workshop) -> Outcome {
     workshop.run(test_runner(cargo_test().arg("--doc")))
 }
 
-fn fmt(_: &Workshop) -> Outcome {
-    must(&mut cargo(&["fmt", "--all", "--check"]))
+fn fmt(workshop: &Workshop) -> Outcome {
+    workshop.build(&mut cargo(&["fmt", "--all", "--check"]))
 }
 
-fn clippy(_: &Workshop) -> Outcome {
-    must(cargo(&["clippy", "--all-targets"]).args(EVERYTHING).args(["--", "-D", "warnings"]))
+fn clippy(workshop: &Workshop) -> Outcome {
+    workshop.build(cargo(&["clippy", "--all-targets"]).args(EVERYTHING).args(["--", "-D", "warnings"]))
 }
 
-fn features(_: &Workshop) -> Outcome {
+fn features(workshop: &Workshop) -> Outcome {
     let none = String::new();
     let alone = library_features()?;
     for feature in std::iter::once(&none).chain(alone.iter().filter(|feature| *feature != "default")) {
         println!("feature {}", if feature.is_empty() { "none" } else { feature });
         let words = ["clippy", "--package", "lockkeeper", "--no-default-features", "--features", feature];
-        must(cargo(&words).args(["--", "-D", "warnings"]))?;
+        workshop.build(cargo(&words).args(["--", "-D", "warnings"]))?;
     }
     Ok(())
 }
 
-fn docs(_: &Workshop) -> Outcome {
-    must(&mut crate::tasks::document())
+fn docs(workshop: &Workshop) -> Outcome {
+    workshop.build(&mut crate::tasks::document())
 }
 
-fn release(_: &Workshop) -> Outcome {
+fn release(workshop: &Workshop) -> Outcome {
     let cold = root().join(COLD);
     if cold.exists() {
         fs::remove_dir_all(&cold).map_err(|error| format!("{}: {error}", cold.display()))?;
     }
     // What is not downloaded yet is the network's time, not the compiler's.
-    must(&mut cargo(&["fetch", "--locked"]))?;
+    workshop.build(&mut cargo(&["fetch", "--locked"]))?;
     let start = Instant::now();
-    must(&mut cargo(&["build", "--release", "--locked", "--target-dir", COLD]))?;
+    workshop.build(&mut cargo(&["build", "--release", "--locked", "--target-dir", COLD]))?;
     let took = start.elapsed();
     println!("cold release build of the command line: {:.0} s; the limit is {} s", took.as_secs_f64(), COLD_BUILD_MAX.as_secs());
     if took > COLD_BUILD_MAX { Err(format!("the cold release build took {:.0} s", took.as_secs_f64())) } else { Ok(()) }
@@ -224,6 +233,7 @@ fn bench(workshop: &Workshop) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stage::TOTAL_MAX;
 
     #[test]
     fn a_simulation_takes_whole_numbers_and_nothing_else() {
@@ -235,9 +245,10 @@ mod tests {
     }
 
     #[test]
-    fn the_short_form_takes_at_most_ten_minutes_and_the_long_one_fifty() {
+    fn the_short_form_takes_at_most_ten_minutes_and_the_long_one_ends_well_before_its_limit() {
         let sum = |stages: &[Stage]| stages.iter().map(|stage| stage.minutes).sum::<f64>();
         assert!(sum(ALWAYS) <= 10.0);
-        assert!(sum(ALWAYS) + sum(ADDED) <= 50.0);
+        // A slow machine takes a third longer.
+        assert!((sum(ALWAYS) + sum(ADDED)) * 4.0 / 3.0 <= TOTAL_MAX.as_secs_f64() / 60.0);
     }
 }
