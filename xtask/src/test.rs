@@ -18,8 +18,7 @@ const ALWAYS: &[Stage] = &[
 
 /// What `--all` adds.
 const ADDED: &[Stage] = &[
-    Stage { name: "long-tests", minutes: 10.0, what: "integration tests named long_*", vital: false, run: long_tests },
-    Stage { name: "sweep", minutes: 4.5, what: "`run` on healthy servers: every layout, lease and --kill-after", vital: false, run: sweep },
+    Stage { name: "long-tests", minutes: 7.0, what: "integration tests named long_*", vital: false, run: long_tests },
     Stage {
         name: "models",
         minutes: 6.0,
@@ -118,7 +117,7 @@ fn runnable(workshop: &Workshop, chosen: impl Fn(&str) -> bool) -> Result<Vec<St
 
 fn long_tests(workshop: &Workshop) -> Outcome {
     let mut command = cargo_test();
-    for name in runnable(workshop, |name| name.starts_with("long_") && ![BROKEN_CLIENTS, SWEEP].contains(&name))? {
+    for name in runnable(workshop, |name| name.starts_with("long_") && name != BROKEN_CLIENTS)? {
         command.args(["--test", &name]);
     }
     workshop.run(test_runner(&mut command))
@@ -129,13 +128,6 @@ const BROKEN_CLIENTS: &str = "long_broken_clients";
 
 fn broken_clients(workshop: &Workshop) -> Outcome {
     workshop.run(test_runner(cargo_test().args(["--test", BROKEN_CLIENTS])).args(["--nocapture", "--test-threads", "1"]))
-}
-
-/// Here, too, what is printed is the result: what each cell held, and for how long.
-const SWEEP: &str = "long_sweep";
-
-fn sweep(workshop: &Workshop) -> Outcome {
-    workshop.run(test_runner(cargo_test().args(["--test", SWEEP])).arg("--nocapture"))
 }
 
 /// The searches have a stage of their own, for what they print is the result.
