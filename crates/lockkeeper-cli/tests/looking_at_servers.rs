@@ -87,6 +87,43 @@ fn everything_that_looks_works_on_redis() {
 }
 
 #[test]
+fn c2_status_and_a_forced_release_work_on_every_lock_of_redisson() {
+    let server = RedisServer::start();
+    let place = Place::new();
+    for (at, (options, lock)) in [
+        ("", &[][..]),
+        ("&lock=fenced", &[]),
+        ("&lock=fair", &[]),
+        ("&lock=rw", &[]),
+        ("&lock=rw", &["-s"]),
+        ("", &["--permits", "1/2"]),
+        ("&semaphore=simple", &["--permits", "1/2"]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let url = format!("{}?layout=redisson{options}", server.url());
+        let name = format!("job-{at}");
+        let options: Vec<&str> = ["--url", &url, "-q"].into_iter().chain(lock.iter().copied()).collect();
+        let holder = place.hold_with(&name, &options);
+        let status = run(&place, &url, &["status", &name, "--exit-code"]);
+        assert_eq!((status.code, status.err.as_str()), (0, ""), "{url} {lock:?}: {status:?}");
+        assert!(status.out.contains("held"), "{url}: {status:?}");
+        assert!(!status.out.contains("(latch"), "{url}: {status:?}");
+        let taken = run(&place, &url, &["release", "--force", &name]);
+        if lock.contains(&"--permits") {
+            assert_eq!(taken.code, 1, "{taken:?}");
+            assert!(taken.err.contains("cannot take a semaphore away"), "{taken:?}");
+        } else {
+            assert_eq!(taken.code, 0, "{url}: {taken:?}");
+            let free = run(&place, &url, &["status", &name, "--exit-code"]);
+            assert_eq!((free.code, free.err.as_str()), (1, ""), "{url}: {free:?}");
+        }
+        drop(holder);
+    }
+}
+
+#[test]
 fn everything_that_looks_works_on_zookeeper() {
     let server = Server::start(Settings::default()).unwrap();
     everything_that_looks(&format!("zk://{}", server.address()), "zookeeper");

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::clock::Ticks;
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::ClaimId;
 use crate::name::{Kind, Name};
 use crate::token::Token;
@@ -171,11 +172,61 @@ pub struct Entry {
     pub holders: Vec<Holder>,
     /// Who waits for it.
     pub waiters: Vec<Waiter>,
+    /// Why its record cannot be read. Then it is not known who holds or waits: it is not free.
+    pub unreadable: Option<Unreadable>,
+}
+
+/// Why a record cannot be read: damaged, of another type, written by a newer layout, or closed to us.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unreadable {
+    /// [`ErrorKind::Corrupt`], [`ErrorKind::NewerLayout`] or [`ErrorKind::Refused`].
+    pub kind: ErrorKind,
+    /// What stands there, and what to do.
+    pub message: String,
+}
+
+impl From<Error> for Unreadable {
+    fn from(error: Error) -> Self {
+        Self { kind: error.kind(), message: error.message().to_owned() }
+    }
 }
 
 impl Entry {
     /// An entry about which nothing is known yet.
     pub fn new(kind: Kind, name: Name) -> Self {
-        Self { kind, name, limit: None, count: None, holders: Vec::new(), waiters: Vec::new() }
+        Self { kind, name, limit: None, count: None, holders: Vec::new(), waiters: Vec::new(), unreadable: None }
+    }
+
+    /// Whether there is anything to tell: somebody holds it or waits for it, it keeps a latch's count, or its record cannot be read.
+    ///
+    /// ```
+    /// use lockkeeper::{Entry, Kind, Name};
+    ///
+    /// let entry = Entry::new(Kind::Lock, Name::new("stock/sku-42")?);
+    /// assert!(!entry.is_in_use());
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
+    pub fn is_in_use(&self) -> bool {
+        !self.holders.is_empty() || !self.waiters.is_empty() || self.count.is_some() || self.unreadable.is_some()
+    }
+
+    /// The error that the name answers with, when its record cannot be read.
+    ///
+    /// # Errors
+    /// `Corrupt`, `NewerLayout`, `Refused`: what [`Entry::unreadable`] says.
+    ///
+    /// ```
+    /// use lockkeeper::{Entry, Kind, Name};
+    ///
+    /// let entry = Entry::new(Kind::Lock, Name::new("stock/sku-42")?);
+    /// assert!(entry.readable().is_ok());
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
+    pub fn readable(&self) -> Result<()> {
+        match &self.unreadable {
+            None => Ok(()),
+            Some(why) => Err(Error::new(why.kind, why.message.clone()).name(&self.name)),
+        }
     }
 }

@@ -24,7 +24,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use crate::claim::{Claim, Entry, Holder, Identity, Mode, Waiter};
+pub use crate::claim::{Claim, Entry, Holder, Identity, Mode, Unreadable, Waiter};
 pub use crate::clock::{Clock, Ticks, unix_us};
 pub use crate::error::{Error, ErrorKind, Result};
 pub use crate::guarantee::{Can, Class, Description, Warning};
@@ -378,7 +378,8 @@ pub trait Engine: Send + Sync + 'static {
     /// Gives holds back; `again` stands in line in the same message. Releasing twice frees only the hold's own grant (R3).
     fn release(&self, holds: &[HoldId], again: Option<&Claim>) -> Answer<Released>;
 
-    /// Tells who holds and who waits, and values.
+    /// Tells who holds and who waits, and values. A record that cannot be read is told as [`Entry::unreadable`], and never as a
+    /// name that is free; it keeps no other name from being told.
     fn read(&self, query: &Query) -> Answer<Result<Vec<Entry>>>;
 
     /// Changes a latch, a limit, or takes a lock away.

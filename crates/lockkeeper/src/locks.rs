@@ -137,14 +137,15 @@ impl Locks {
     /// What the engine knows about one name.
     ///
     /// # Errors
-    /// `Unreachable`, `Refused`, `Corrupt`, `Closed`.
+    /// `Corrupt`, `NewerLayout` where its record cannot be read; `Unreachable`, `Refused`, `Closed`.
     pub async fn status(&self, kind: Kind, name: impl AsRef<str>) -> Result<Entry> {
         let name = Name::new(name)?;
         let entries = self.read(&Query::One(kind, name.clone())).await?;
         Ok(entries.into_iter().next().unwrap_or_else(|| Entry::new(kind, name)))
     }
 
-    /// Every name in use that starts with `prefix`, of every kind.
+    /// Every name in use that starts with `prefix`, of every kind. One whose record cannot be read is there with
+    /// [`Entry::unreadable`], and keeps the others from nothing.
     ///
     /// # Errors
     /// `Unsupported` where the layout cannot list; `Unreachable`, `Refused`, `Closed`.

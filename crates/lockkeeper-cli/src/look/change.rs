@@ -5,7 +5,7 @@ use std::io::{IsTerminal as _, Write as _, stderr, stdin};
 use lockkeeper::{Entry, ErrorKind, Holder, Kind};
 use serde::Serialize;
 
-use super::open;
+use super::{all_read, open};
 use crate::args::common::{self, Global};
 use crate::args::others::{Gc, Permits, Release};
 use crate::choice::Choice;
@@ -38,7 +38,9 @@ pub fn release(global: &Global, args: &Release) -> Result<u8, Failure> {
         return Err(Failure::usage(message).name(name.as_str()));
     }
     let opened = open(global)?;
-    let held: Vec<Entry> = opened.about(&name)?.into_iter().filter(|e| !e.holders.is_empty()).collect();
+    let (entries, unreadable) = opened.about(&name)?;
+    all_read(unreadable, global)?;
+    let held: Vec<Entry> = entries.into_iter().filter(|e| !e.holders.is_empty()).collect();
     if held.is_empty() {
         return Err(Failure::no("nobody holds it").name(name.as_str()));
     }

@@ -2,7 +2,7 @@
 
 use std::io::stdout;
 
-use super::{open, table};
+use super::{all_read, open, table};
 use crate::args::common::{self, Global};
 use crate::args::others::{Ls, Status};
 use crate::failure::Failure;
@@ -16,22 +16,23 @@ use crate::supervise::terminal::width;
 /// What the engine says.
 pub fn ls(global: &Global, args: &Ls) -> Result<u8, Failure> {
     let opened = open(global)?;
-    let entries = opened.locks.list(&args.prefix)?;
-    if global.json {
-        let lines: String = entries.iter().map(|e| line(&EntryJson::new(e, opened.engine)) + "\n").collect();
-        return Ok(print(&lines));
-    }
-    if global.verbose {
-        eprintln!("lockkeeper: {}", opened.says());
-    }
-    if entries.is_empty() {
-        // Nothing on stdout: `ls | wc -l` says how many there are.
-        if !global.quiet {
+    let (entries, unreadable) = opened.sorted_out(opened.locks.list(&args.prefix)?);
+    let text = if global.json {
+        entries.iter().map(|e| line(&EntryJson::new(e, opened.engine)) + "\n").collect()
+    } else {
+        if global.verbose {
+            eprintln!("lockkeeper: {}", opened.says());
+        }
+        if entries.is_empty() && unreadable.is_empty() && !global.quiet {
             eprintln!("lockkeeper: nobody holds or waits for anything here ({})", opened.says());
         }
-        return Ok(0);
+        // Without an entry nothing is on stdout: `ls | wc -l` says how many there are.
+        if entries.is_empty() { String::new() } else { table::table(&table::rows(&entries), width(stdout())) }
+    };
+    match print(&text) {
+        0 => all_read(unreadable, global).map(|()| 0),
+        failed => Ok(failed),
     }
-    Ok(print(&table::table(&table::rows(&entries), width(stdout()))))
 }
 
 /// Shows who holds a name and who waits for it.
@@ -41,7 +42,7 @@ pub fn ls(global: &Global, args: &Ls) -> Result<u8, Failure> {
 pub fn status(global: &Global, args: &Status) -> Result<u8, Failure> {
     let name = common::name(&args.name)?;
     let opened = open(global)?;
-    let entries = opened.about(&name)?;
+    let (entries, unreadable) = opened.about(&name)?;
     let text = if global.json {
         entries.iter().map(|e| line(&EntryJson::new(e, opened.engine)) + "\n").collect()
     } else {
@@ -53,7 +54,7 @@ pub fn status(global: &Global, args: &Status) -> Result<u8, Failure> {
     };
     let is_held = entries.iter().any(|e| !e.holders.is_empty());
     match print(&text) {
-        0 => Ok(u8::from(args.exit_code && !is_held)),
+        0 => all_read(unreadable, global).map(|()| u8::from(args.exit_code && !is_held)),
         failed => Ok(failed),
     }
 }

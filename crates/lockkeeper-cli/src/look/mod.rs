@@ -29,6 +29,18 @@ pub fn open(global: &Global) -> Result<Opened, Failure> {
     open_chosen(Choice::make(global)?)
 }
 
+/// Says what cannot be read: the last of it is what the program ends with.
+///
+/// # Errors
+/// The last one, if there is any.
+pub fn all_read(mut unreadable: Vec<Failure>, global: &Global) -> Result<(), Failure> {
+    let Some(last) = unreadable.pop() else { return Ok(()) };
+    for failure in unreadable {
+        failure.print(global.json);
+    }
+    Err(last)
+}
+
 /// Opens an engine and checks what it must promise.
 ///
 /// # Errors
@@ -43,11 +55,12 @@ pub fn open_chosen(choice: Choice) -> Result<Opened, Failure> {
 }
 
 impl Opened {
-    /// What there is under a name, in every name space that the engine has; the lock's entry when there is nothing.
+    /// What there is under a name, in every name space that the engine has; the lock's entry when there is nothing. And what
+    /// keeps a name space from being read: a record there is neither free nor held.
     ///
     /// # Errors
     /// What the engine says.
-    pub fn about(&self, name: &Name) -> Result<Vec<Entry>, Failure> {
+    pub fn about(&self, name: &Name) -> Result<(Vec<Entry>, Vec<Failure>), Failure> {
         let can = self.locks.describe().can;
         let is_there = |kind: &Kind| match kind {
             Kind::Semaphore => can.permits,
@@ -55,21 +68,43 @@ impl Opened {
             Kind::Latch => can.latch,
             _ => true,
         };
-        let mut found = Vec::new();
+        let (mut found, mut unreadable) = (Vec::new(), Vec::new());
         for kind in Kind::ALL.into_iter().filter(is_there) {
             match self.locks.status(kind, name) {
                 Ok(entry) => found.push(entry),
                 Err(error) if error.kind() == ErrorKind::Unsupported => {}
-                Err(error) => return Err(error.into()),
+                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NewerLayout) => {
+                    unreadable.push(Failure::from(error).name(name.as_str()));
+                }
+                Err(error) => return Err(Failure::from(error).name(name.as_str())),
+            }
+        }
+        if self.locks.describe().layout == "redisson" {
+            // All kinds share the name's key: one of them says what is wrong with it, and a counter with permits out is no latch.
+            unreadable.truncate(1);
+            if found.iter().any(|e| e.kind == Kind::Semaphore && !e.holders.is_empty()) {
+                found.retain(|e| e.kind != Kind::Latch);
             }
         }
         let is_used = |e: &Entry| !e.holders.is_empty() || !e.waiters.is_empty() || e.limit.is_some() || e.count.is_some_and(|c| c > 0);
-        if found.iter().any(is_used) {
+        if found.iter().any(is_used) || !unreadable.is_empty() {
             found.retain(is_used);
         } else {
             found.truncate(1);
         }
-        Ok(found)
+        Ok((found, unreadable))
+    }
+
+    /// The failures of the entries that cannot be read, and the others.
+    pub fn sorted_out(&self, entries: Vec<Entry>) -> (Vec<Entry>, Vec<Failure>) {
+        let (mut readable, mut unreadable) = (Vec::new(), Vec::new());
+        for entry in entries {
+            match entry.readable() {
+                Ok(()) => readable.push(entry),
+                Err(error) => unreadable.push(Failure::from(error.engine(self.engine))),
+            }
+        }
+        (readable, unreadable)
     }
 
     /// Which engine it is and where that was said.

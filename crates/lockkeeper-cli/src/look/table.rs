@@ -22,7 +22,8 @@ fn rows_of(entry: &Entry) -> Vec<[String; 7]> {
     };
     let waiting = if entry.waiters.is_empty() { String::new() } else { entry.waiters.len().to_string() };
     if entry.holders.is_empty() {
-        let state = entry.count.map_or_else(|| "free".to_owned(), |count| format!("count {count}"));
+        let readable = || entry.count.map_or_else(|| "free".to_owned(), |count| format!("count {count}"));
+        let state = if entry.unreadable.is_some() { "cannot be read".to_owned() } else { readable() };
         return vec![[name, kind, String::new(), state, String::new(), String::new(), waiting]];
     }
     let row = |(at, holder): (usize, &Holder)| {

@@ -37,7 +37,7 @@ pub fn watch(global: &Global, args: &Watch) -> Result<u8, Failure> {
     let mut view: Box<dyn View> = if stdout().is_terminal() && !global.json {
         Box::new(Screen::new(&opened, &args.prefix))
     } else {
-        Box::new(Lines { before: None, engine: opened.engine, json: global.json })
+        Box::new(Lines { before: None, unreadable: Vec::new(), engine: opened.engine, json: global.json })
     };
     loop {
         if let Some(state) = latest.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -142,6 +142,8 @@ impl Drop for Screen {
 /// A line for every change.
 struct Lines {
     before: Option<Vec<Entry>>,
+    /// What was said about records that cannot be read.
+    unreadable: Vec<String>,
     engine: &'static str,
     json: bool,
 }
@@ -166,8 +168,10 @@ struct Change<'a> {
 }
 
 impl View for Lines {
-    fn show(&mut self, state: Vec<Entry>) -> Result<(), Failure> {
+    fn show(&mut self, mut state: Vec<Entry>) -> Result<(), Failure> {
         let before = self.before.take().unwrap_or_default();
+        self.say_unreadable(&state);
+        keep_known(&before, &mut state);
         let at = rfc3339(SystemTime::now());
         let mut text = String::new();
         for change in changes(&before, &state) {
@@ -187,6 +191,27 @@ impl View for Lines {
 
     fn tick(&mut self) -> Result<(), Failure> {
         Ok(())
+    }
+}
+
+impl Lines {
+    /// Says once which records cannot be read: nothing is known of what happens there.
+    fn say_unreadable(&mut self, state: &[Entry]) {
+        let now: Vec<Error> = state.iter().filter_map(|e| e.readable().err()).map(|e| e.engine(self.engine)).collect();
+        let texts: Vec<String> = now.iter().map(ToString::to_string).collect();
+        for (error, _) in now.into_iter().zip(&texts).filter(|(_, text)| !self.unreadable.contains(text)) {
+            Failure::from(error).print(self.json);
+        }
+        self.unreadable = texts;
+    }
+}
+
+/// Who was known to hold or wait stays known while the record cannot be read: nobody has seen them go.
+fn keep_known(before: &[Entry], state: &mut [Entry]) {
+    for entry in state.iter_mut().filter(|e| e.unreadable.is_some()) {
+        if let Some(old) = before.iter().find(|old| old.kind == entry.kind && old.name == entry.name) {
+            (entry.holders, entry.waiters) = (old.holders.clone(), old.waiters.clone());
+        }
     }
 }
 

@@ -239,7 +239,12 @@ impl Keeper {
     pub(crate) async fn read(self: &Arc<Self>, query: &crate::engine::Query) -> Result<Vec<crate::claim::Entry>> {
         self.check_open()?;
         let answer = self.engine.read(query);
-        self.answer(answer).await?.map_err(|e| e.engine(self.facts.engine))
+        let entries = self.answer(answer).await?.map_err(|e| e.engine(self.facts.engine))?;
+        if let crate::engine::Query::One(..) = query {
+            // Whoever asks about one name must not take "cannot be read" for "free" or "open".
+            entries.iter().try_for_each(crate::claim::Entry::readable).map_err(|e| e.engine(self.facts.engine))?;
+        }
+        Ok(entries)
     }
 
     /// Changes something at the engine; once begun it happens, also when this future is dropped.

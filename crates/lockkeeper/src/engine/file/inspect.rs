@@ -1,5 +1,7 @@
 //! Who has a lock and who waits, read without taking anything.
 
+use std::ffi::CString;
+
 use nix::errno::Errno;
 
 use super::bytes::{Grip, HOT_AT, Span};
@@ -32,31 +34,22 @@ pub(super) fn entries(dir: &Directory, query: &Query) -> Result<Vec<Entry>> {
         Query::Prefix(prefix) => prefix,
     };
     let mut found = Vec::new();
-    for key in keys(dir, prefix)? {
-        // A file that cannot be read, or is not ours, says nothing about the others.
-        if let Ok(entry) = entry(dir, &key)
-            && (!entry.holders.is_empty() || !entry.waiters.is_empty() || entry.count.is_some())
-        {
-            found.push(entry);
-        }
+    for file_name in file_names(dir)? {
+        let Some(kind) = names::kind_of(&file_name).filter(|_| names::may_start_with(&file_name, prefix)) else { continue };
+        // A file that is none of ours says nothing; one that was ours is told even when it cannot be read.
+        let Some(name) = LockFile::name_in(dir, kind, &file_name).filter(|name| name.as_str().starts_with(prefix)) else { continue };
+        // Its file's own name, for where the header cannot be read the lock's name may be cut.
+        let Ok(file) = CString::new(file_name) else { continue };
+        let key = Key { kind, name, file };
+        let told = entry(dir, &key).unwrap_or_else(|error| {
+            let mut entry = Entry::new(kind, key.name);
+            entry.unreadable = Some(error.into());
+            entry
+        });
+        found.extend(Some(told).filter(Entry::is_in_use));
     }
     found.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
     Ok(found)
-}
-
-/// The locks whose files stand in the directory and whose names start so.
-fn keys(dir: &Directory, prefix: &str) -> Result<Vec<Key>> {
-    let mut keys = Vec::new();
-    for file_name in file_names(dir)? {
-        if let Some(kind) = names::kind_of(&file_name)
-            && names::may_start_with(&file_name, prefix)
-            && let Some(name) = LockFile::name_in(dir, kind, &file_name)
-            && name.as_str().starts_with(prefix)
-        {
-            keys.push(Key::new(kind, &name));
-        }
-    }
-    Ok(keys)
 }
 
 /// The names of the files in the directory, as far as they can be ours.

@@ -135,13 +135,25 @@ impl LockFile {
         file.judge(dir, key, &stat).map(|()| file)
     }
 
-    /// The name that a file's header tells, if the file is a lock file of that kind and carries the right name itself.
+    /// The name of the lock that a file of ours belongs to, as its header tells; of one whose header cannot be read, as its own
+    /// name tells. `None` for a fresh file, and for what never was ours.
     pub(super) fn name_in(dir: &Directory, kind: Kind, file_name: &str) -> Option<Name> {
-        let file_name = CString::new(file_name).ok()?;
+        let file = CString::new(file_name).ok()?;
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
-        let fd = openat(&*dir.anchor(), file_name.as_c_str(), flags, Mode::empty()).ok()?;
+        let fd = match openat(&*dir.anchor(), file.as_c_str(), flags, Mode::empty()) {
+            Ok(fd) => fd,
+            // Closed to us: what is as long as a lock file, and lies where lock files lie, is taken for one.
+            Err(Errno::EACCES | Errno::EPERM) => {
+                let stat = wire::look(&*dir.anchor(), &file).ok()??;
+                let is_file = stat.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFREG.bits();
+                return (is_file && stat.st_size == FILE as i64).then(|| names::name_of(kind, file_name)).flatten();
+            }
+            Err(_) => return None,
+        };
         match Header::of(&fd).ok()? {
-            Header::Of(of, name) if of == kind && names::file_name(kind, &name) == file_name => Some(name),
+            Header::Of(of, name) if of == kind && names::file_name(kind, &name) == file => Some(name),
+            Header::Newer(_) | Header::Of(..) => names::name_of(kind, file_name),
+            Header::Unreadable if Header::was_ours(&fd, fstat(&fd).ok()?.st_size).ok()? => names::name_of(kind, file_name),
             _ => None,
         }
     }

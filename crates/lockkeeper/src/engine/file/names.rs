@@ -46,6 +46,25 @@ pub(super) fn file_name(kind: Kind, name: &Name) -> CString {
     CString::new(text).unwrap_or_default()
 }
 
+/// The name that a file's own name tells, when its header does not: the name of a lock whose name is hashed is told as far as
+/// the file's name goes. `None` for a file name that we do not make.
+pub(super) fn name_of(kind: Kind, file_name: &str) -> Option<Name> {
+    let text = file_name.strip_suffix(ending(kind))?;
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte == b'%' {
+            let mut digit = || char::from(rest.next()?).to_digit(16).and_then(|d| u8::try_from(d).ok());
+            let (high, low) = (digit()?, digit()?);
+            bytes.push(high << 4 | low);
+        } else {
+            bytes.push(byte);
+        }
+    }
+    let name = Name::new(String::from_utf8_lossy(&bytes)).ok()?;
+    (text.contains('~') || self::file_name(kind, &name).to_bytes() == file_name.as_bytes()).then_some(name)
+}
+
 /// Whether a file can be one of a name that starts with `prefix`; the header has the last word.
 pub(super) fn may_start_with(file_name: &str, prefix: &str) -> bool {
     let wanted = escape(prefix);
@@ -136,6 +155,18 @@ mod tests {
         }
         for other in [".lock", "x.txt", "", "lock", "x.lock~"] {
             assert_eq!(kind_of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_files_name_tells_the_name_of_its_lock_as_far_as_it_goes() {
+        for name in ["a", "stock/sku-42", ".", "100%", "é", "a~b", "a\nb"] {
+            assert_eq!(name_of(Kind::Lock, &file(name)).unwrap().as_str(), name);
+        }
+        let long = "n".repeat(1024);
+        assert!(name_of(Kind::Lock, &file(&long)).unwrap().as_str().starts_with(&long[..KEPT]));
+        for other in ["a b.lock", "%zz.lock", "%4.lock", "%41.lock", ".lock", "a.latch"] {
+            assert_eq!(name_of(Kind::Lock, other), None, "{other}");
         }
     }
 

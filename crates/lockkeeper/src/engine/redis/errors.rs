@@ -113,7 +113,7 @@ fn inner(options: &RedisOptions, doing: &str, text: &str) -> Option<Error> {
     if at == 0 { None } else { Some(server(options, doing, text.get(at..)?)) }
 }
 
-fn of_our_script(text: &str) -> Error {
+pub(super) fn of_our_script(text: &str) -> Error {
     let mut words = text.split(' ');
     match (words.next(), words.next()) {
         (Some("NEWER"), Some(version)) => Error::new(

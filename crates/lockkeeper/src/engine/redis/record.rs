@@ -77,6 +77,59 @@ pub(super) fn delay_of(text: &str) -> Duration {
     Duration::from_millis(text.split(' ').nth(6).and_then(|d| d.parse().ok()).unwrap_or(0))
 }
 
+/// The lease that a holder's record asks for.
+pub(super) fn ttl_of(text: &str) -> Duration {
+    Duration::from_millis(text.split(' ').nth(5).and_then(|d| d.parse().ok()).unwrap_or(0))
+}
+
+/// What is wrong with a text that the scripts refuse, in their words; `None` when they read it. `h` in a form stands for a
+/// hexadecimal word, `d` for a decimal one, `a` for one letter, and `*` for any word.
+fn misread(words: &[&str], form: &str, key: &str) -> Option<String> {
+    let is = |word: &str, form: char| match form {
+        'h' => !word.is_empty() && word.bytes().all(|b| b.is_ascii_hexdigit()),
+        'd' => !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit()),
+        'a' => word.len() == 1 && word.bytes().all(|b| b.is_ascii_alphabetic()),
+        _ => !word.is_empty(),
+    };
+    let fits = words.len() == form.len() && words.iter().zip(form.chars()).all(|(word, form)| is(word, form));
+    if fits && words.first() == Some(&"1") {
+        return None;
+    }
+    // As `misread` of settle.lua has it: a greater number is a newer release's, everything else is damage.
+    let starts = words.len() >= 2 && words.iter().zip(form.chars()).take(2).all(|(word, form)| is(word, form));
+    let newer = words.first().filter(|version| starts && version.parse::<f64>().is_ok_and(|v| v > 1.0));
+    Some(newer.map_or_else(|| format!("CORRUPT {key}"), |version| format!("NEWER {version}")))
+}
+
+/// What is wrong with a holder's text.
+pub(super) fn holder_misread(text: &str, key: &str) -> Option<String> {
+    misread(&text.split(' ').collect::<Vec<_>>(), "dhaddddd***", key)
+}
+
+/// What is wrong with the summary of several holders.
+pub(super) fn summary_misread(text: &str, key: &str) -> Option<String> {
+    misread(&text.split(' ').collect::<Vec<_>>(), "dd*d", key)
+}
+
+/// What is wrong with a latch's text.
+pub(super) fn latch_misread(text: &str, key: &str) -> Option<String> {
+    misread(&text.split(' ').collect::<Vec<_>>(), "dd", key)
+}
+
+/// What is wrong with a place's text; a place that is only damaged is skipped by the scripts.
+pub(super) fn place_misread(text: &str) -> Option<String> {
+    misread(&text.split(' ').collect::<Vec<_>>(), "dhadddd***", "").filter(|said| said.starts_with("NEWER"))
+}
+
+/// What is wrong with the text of the last number.
+pub(super) fn last_misread(text: &str, key: &str) -> Option<String> {
+    let (words, marks) = text.rsplit_once(':').unwrap_or((text, "?"));
+    if marks.bytes().any(|b| !b.is_ascii_alphabetic()) {
+        return Some(format!("CORRUPT {key}"));
+    }
+    misread(&words.split(':').collect::<Vec<_>>(), "dd", key)
+}
+
 /// A place as a script writes it.
 pub(super) fn waiter(text: &str, limit: u16, ahead: u32) -> Option<Waiter> {
     let words: Vec<&str> = text.split(' ').collect();
@@ -147,6 +200,33 @@ mod tests {
         assert_eq!((read.label.as_deref(), read.value.as_deref()), (Some("é"), Some("")));
         assert_eq!((read.mode, read.token), (Some(Mode::Upgradable), Token::of(42, 0)));
         assert_eq!(holder("somebody else's", Kind::Lock, 0, None), None);
+    }
+
+    #[test]
+    fn c8_only_a_greater_number_is_a_newer_layout_and_everything_else_is_damage() {
+        let good = "1 aa x 1 42 30000 0 5 c - w";
+        assert_eq!(holder_misread(good, "k"), None);
+        for (text, said) in [
+            ("9 aa x 1 0 1 2 c w", "NEWER 9"),
+            ("9 aa x 1 42 30000 0 5 c - w", "NEWER 9"),
+            ("10 aa", "NEWER 10"),
+            ("1 aa x nan nan nan nan c w", "CORRUPT k"),
+            ("0 aa x 1 42 30000 0 5 c - w", "CORRUPT k"),
+            ("9", "CORRUPT k"),
+            ("somebody else's", "CORRUPT k"),
+            ("", "CORRUPT k"),
+        ] {
+            assert_eq!(holder_misread(text, "k").as_deref(), Some(said), "{text:?}");
+        }
+        assert_eq!((latch_misread("1 3", "k"), latch_misread("2 3", "k").as_deref()), (None, Some("NEWER 2")));
+        assert_eq!((summary_misread("1 2 - 7", "k"), summary_misread("1 2", "k").as_deref()), (None, Some("CORRUPT k")));
+        assert_eq!((last_misread("1:7:w", "k"), last_misread("1:7:", "k")), (None, None));
+        assert_eq!(last_misread("2:7:", "k").as_deref(), Some("NEWER 2"));
+        for damage in ["1:7", "1:x:", "1:7:1", "", "0:7:"] {
+            assert_eq!(last_misread(damage, "k").as_deref(), Some("CORRUPT k"), "{damage:?}");
+        }
+        assert_eq!(place_misread("2 aa x 1 1 0 5 c - w").as_deref(), Some("NEWER 2"));
+        assert_eq!(place_misread("1 aa x"), None, "a damaged place is skipped, not refused");
     }
 
     #[test]

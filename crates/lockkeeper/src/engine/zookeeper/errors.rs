@@ -1,5 +1,6 @@
 //! What the server's refusals mean to the one who asked, and what to do about them.
 
+use super::limit;
 use super::proto::Code;
 use crate::claim::Mode;
 use crate::error::{Error, ErrorKind};
@@ -8,12 +9,17 @@ use crate::error::{Error, ErrorKind};
 pub(super) const TOO_MANY: Code = Code(1);
 /// A semaphore of the other shape stands beside the directory; not one of the server's codes.
 pub(super) const OTHER_SHAPE: Code = Code(2);
-/// A semaphore's limit was written by a newer layout; not one of the server's codes.
-pub(super) const NEWER_LIMIT: Code = Code(3);
 /// An answer longer than is read; not one of the server's codes.
 pub(super) const TOO_LONG: Code = Code(4);
+/// What the code of a semaphore of a newer layout begins at; the layout's number is added.
+const NEWER_LIMIT: i32 = 1_000;
 /// How many contenders a directory may have.
 pub(super) const PLACES_MAX: usize = 16_384;
+
+/// A semaphore's limit was written by this newer layout; not one of the server's codes.
+pub(super) fn newer_limit(layout: u32) -> Code {
+    Code(NEWER_LIMIT.saturating_add(i32::try_from(layout).unwrap_or(i32::MAX)))
+}
 
 /// The server refuses what a recipe needs at `path`.
 pub(super) fn refused(code: Code, path: &str) -> Error {
@@ -34,12 +40,16 @@ pub(super) fn refused(code: Code, path: &str) -> Error {
             "a semaphore of another shape stands beside {path}, and the two would not see each other: say semaphore=shared to stand in \
              line with those of Curator or kazoo, semaphore=own for lockkeeper's alone, or delete the other one's directory if nobody uses it"
         ),
-        NEWER_LIMIT => format!("the semaphore at {path} was written by a newer layout than this release knows: upgrade it"),
+        Code(newer) if newer > NEWER_LIMIT => format!(
+            "the semaphore at {path} was written by layout {}, and this release knows {}: use a newer lockkeeper",
+            newer - NEWER_LIMIT,
+            limit::VERSION
+        ),
         TOO_LONG => format!("what ZooKeeper answers about {path} is more than 32 MiB, which is the limit"),
         Code::THROTTLED => "ZooKeeper is overloaded and drops requests: try again later".to_owned(),
         other => format!("ZooKeeper answered {} ({}) at {path}", other.word(), other.0),
     };
-    let kind = if code == NEWER_LIMIT { ErrorKind::NewerLayout } else { ErrorKind::Refused };
+    let kind = if code.0 > NEWER_LIMIT { ErrorKind::NewerLayout } else { ErrorKind::Refused };
     Error::new(kind, text).temporary(code == Code::THROTTLED)
 }
 

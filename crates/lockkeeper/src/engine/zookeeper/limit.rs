@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::name::{Kind, Name};
 
 const HEAD: &str = "lockkeeper-semaphore/";
-const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 1;
 /// How often a change is tried against others that change it too.
 const TRIES: u32 = 1_000;
 
@@ -60,8 +60,8 @@ pub(super) async fn resize(shared: &Shared, name: &Name, limit: u16) -> Result<b
         let request = match ask(shared, Request::GetData { path: path.clone(), watch: false }).await {
             Ok(Reply::Data(stored, stat)) => {
                 let stored = Limit::read(&shared.options, &stored, &stat);
-                if stored.newer.is_some() {
-                    return Err(errors::refused(errors::NEWER_LIMIT, &path));
+                if let Some(newer) = stored.newer {
+                    return Err(errors::refused(errors::newer_limit(newer), &path));
                 }
                 if stored.stored == Some(limit) {
                     // By our own request whose answer was lost, or by somebody else's.

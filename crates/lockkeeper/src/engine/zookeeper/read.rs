@@ -98,6 +98,13 @@ fn latch(shared: &Shared, name: Name, found: &Found) -> Result<Entry> {
     Ok(Entry { count: Some(latch.count()), ..Entry::new(Kind::Latch, name) })
 }
 
+/// A name whose record cannot be read, which says nothing about the others.
+fn unreadable(kind: Kind, name: Name, error: Error) -> Entry {
+    let mut entry = Entry::new(kind, name);
+    entry.unreadable = Some(error.into());
+    entry
+}
+
 /// Whether a child stands in a line of this kind.
 fn kinds_of(layout: &Layout, names: &[String]) -> BTreeSet<Kind> {
     let kind = |child: Child| match child.tag {
@@ -125,10 +132,13 @@ async fn list(shared: &Shared, prefix: &str) -> Result<Vec<Entry>> {
         let mut deeper: Vec<String> =
             names.iter().filter(|name| Child::read(name).is_none() || inside == options.chroot).cloned().collect();
         if let Some(name) = path::name_of(&options.chroot, &dir).filter(|n| n.as_str().starts_with(prefix)) {
-            let latched = latch(shared, name.clone(), &found_here);
-            found.extend(latched.into_iter().filter(|l| l.count > Some(0) && found_here.data.starts_with(b"lockkeeper-latch/")));
+            if found_here.data.starts_with(b"lockkeeper-latch/") {
+                let latched = latch(shared, name.clone(), &found_here).unwrap_or_else(|error| unreadable(Kind::Latch, name.clone(), error));
+                found.extend(Some(latched).filter(|latch| latch.count != Some(0)));
+            }
             let mut kinds = kinds_of(&options.layout, names);
-            if options.counts_leases() && Limit::read(options, &found_here.data, &found_here.stat).stored.is_some() {
+            let limit = Limit::read(options, &found_here.data, &found_here.stat);
+            if limit.newer.is_some() || options.counts_leases() && limit.stored.is_some() {
                 kinds.insert(Kind::Semaphore);
             }
             for kind in kinds {
@@ -151,7 +161,7 @@ async fn list(shared: &Shared, prefix: &str) -> Result<Vec<Entry>> {
         };
         open.extend(deeper.into_iter().map(|name| format!("{inside}/{name}")).filter(matters));
     }
-    found.retain(|e| !e.holders.is_empty() || !e.waiters.is_empty() || e.count.is_some());
+    found.retain(Entry::is_in_use);
     found.sort_by(|a, b| (a.name.as_str(), a.kind).cmp(&(b.name.as_str(), b.kind)));
     Ok(found)
 }
@@ -160,6 +170,10 @@ async fn list(shared: &Shared, prefix: &str) -> Result<Vec<Entry>> {
 async fn entry(shared: &Shared, kind: Kind, name: Name, dir: &str, found: &Found) -> Result<(Entry, Vec<String>)> {
     let mut children = contenders(&shared.options, kind, &found.names).map_err(|code| errors::refused(code, dir).name(&name))?;
     in_order(&mut children);
+    let limit = Limit::read(&shared.options, &found.data, &found.stat);
+    if let Some(newer) = limit.newer.filter(|_| kind == Kind::Semaphore) {
+        return Ok((unreadable(kind, name, errors::refused(errors::newer_limit(newer), dir)), Vec::new()));
+    }
     let mut entry = Entry::new(kind, name);
     let mut room = Room::new(&shared.options, kind, found);
     entry.limit = room.limit();

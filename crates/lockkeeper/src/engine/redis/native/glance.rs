@@ -21,6 +21,8 @@ const WAITERS_SHOWN: u64 = 1000;
 /// How many names one listing tells of, and how many are looked at in one message.
 const NAMES_MAX: usize = 100_000;
 const NAMES_PER_CALL: usize = 50;
+/// The longest text that a script of ours writes: label and value of 1 KiB each, escaped, and the rest.
+const TEXT_BYTES_MAX: u64 = 16 << 10;
 /// How long the list of watched names lives without a sign of a watcher; one is given at every round.
 const WATCH_LIVES: Duration = Duration::from_secs(15);
 
@@ -32,12 +34,7 @@ impl Telling for Native {
                 let names = self.scan(&prefix).await?;
                 let mut entries = Vec::new();
                 for some in names.chunks(NAMES_PER_CALL) {
-                    entries.extend(
-                        self.look_at(some)
-                            .await?
-                            .into_iter()
-                            .filter(|e| !e.holders.is_empty() || !e.waiters.is_empty() || e.count.is_some()),
-                    );
+                    entries.extend(self.look_at(some).await?.into_iter().filter(Entry::is_in_use));
                 }
                 Ok(entries)
             }
@@ -83,7 +80,8 @@ impl Native {
     }
 
     async fn look_at(&self, names: &[(Kind, Name)]) -> Result<Vec<Entry>> {
-        let mut call = Call { script: Which::Inspect, keys: Vec::new(), arguments: vec![WAITERS_SHOWN.to_string()] };
+        let mut call =
+            Call { script: Which::Inspect, keys: Vec::new(), arguments: vec![WAITERS_SHOWN.to_string(), TEXT_BYTES_MAX.to_string()] };
         for (kind, name) in names {
             let record = self.keys.record(*kind, name);
             call.keys.extend([record.clone(), line(&record), last(&record)]);
@@ -93,7 +91,8 @@ impl Native {
             Some((now, each)) => (now.unsigned().unwrap_or(0), each),
             None => return Err(errors::garbage(&self.links.options)),
         };
-        Ok(names.iter().zip(each).map(|((kind, name), found)| entry(*kind, name, now_us, found)).collect())
+        let told = names.iter().zip(each);
+        Ok(told.map(|((kind, name), found)| entry(*kind, name, &self.keys.record(*kind, name), now_us, found)).collect())
     }
 
     /// Every name that starts with the text, sorted.
@@ -154,9 +153,14 @@ impl Native {
 }
 
 /// What `inspect.lua` found about one name.
-fn entry(kind: Kind, name: &Name, now_us: u64, found: &Value) -> Entry {
+fn entry(kind: Kind, name: &Name, record: &str, now_us: u64, found: &Value) -> Entry {
     let mut entry = Entry::new(kind, name.clone());
-    let [record_type, value, left, places, last] = found.items() else { return entry };
+    let [record_type, value, left, places, last, trouble] = found.items() else { return entry };
+    let wrong = trouble.text().filter(|words| !words.is_empty()).map(str::to_owned);
+    if let Some(wrong) = wrong.or_else(|| misread(kind, record, record_type, value, places, last)) {
+        entry.unreadable = Some(errors::of_our_script(&wrong).into());
+        return entry;
+    }
     let mut numbers = last.text().unwrap_or_default().split(':').skip(1);
     if kind == Kind::Semaphore {
         entry.limit = numbers.next().and_then(|n| n.parse().ok());
@@ -166,16 +170,15 @@ fn entry(kind: Kind, name: &Name, now_us: u64, found: &Value) -> Entry {
         (Some("string"), Kind::Latch) => entry.count = value.text().and_then(|v| v.split(' ').nth(1)?.parse().ok()),
         (Some("string"), _) => {
             let text = value.text().unwrap_or_default();
-            let left = Duration::from_millis(left.unsigned().unwrap_or(0));
+            let whole = record::ttl_of(text) + record::delay_of(text);
+            // Without a time to live, or with a longer one than it began with, the next script gives it this one.
+            let left = left.unsigned().map(Duration::from_millis).filter(|left| *left <= whole).unwrap_or(whole);
             let left = left.saturating_sub(record::delay_of(text));
             entry.holders.extend(record::holder(text, kind, limit, Some(left)).filter(|_| !left.is_zero()));
         }
         (Some("hash"), _) => {
-            for (field, text) in value.pairs() {
-                let Some((deadline_us, text)) = text.text().filter(|_| field.text() != Some("=")).and_then(|t| t.split_once(' ')) else {
-                    continue;
-                };
-                let left = Duration::from_micros(deadline_us.parse::<u64>().unwrap_or(0).saturating_sub(now_us));
+            for (deadline_us, text) in several(value) {
+                let left = Duration::from_micros(deadline_us.saturating_sub(now_us));
                 entry.holders.extend(record::holder(text, kind, limit, Some(left)).filter(|_| !left.is_zero()));
             }
             entry.holders.sort_by_key(|h| (h.since, h.claim));
@@ -193,4 +196,37 @@ fn entry(kind: Kind, name: &Name, now_us: u64, found: &Value) -> Entry {
         entry.waiters.extend(record::waiter(text, limit, ahead));
     }
     entry
+}
+
+/// The holders of a hash: deadline and text.
+fn several(value: &Value) -> impl Iterator<Item = (u64, &str)> {
+    let fields = value.pairs().into_iter().filter(|(field, _)| field.text() != Some("="));
+    fields.filter_map(|(_, text)| {
+        let (deadline_us, text) = text.text()?.split_once(' ')?;
+        Some((deadline_us.parse().ok()?, text))
+    })
+}
+
+/// What keeps a name from being locked, in the words of the script that would refuse it.
+fn misread(kind: Kind, key: &str, record_type: &Value, value: &Value, places: &Value, last_text: &Value) -> Option<String> {
+    let corrupt = || format!("CORRUPT {key}");
+    let of_last = || {
+        let last = last(key);
+        last_text.bytes().and_then(|_| last_text.text().map_or(Some(format!("CORRUPT {last}")), |text| record::last_misread(text, &last)))
+    };
+    let of_places = || places.pairs().into_iter().find_map(|(place, _)| record::place_misread(place.text()?));
+    let wrong = match (record_type.text(), kind) {
+        (Some("string"), Kind::Latch) => value.text().map_or_else(|| Some(corrupt()), |text| record::latch_misread(text, key)),
+        (Some("string"), _) => value.text().map_or_else(|| Some(corrupt()), |text| record::holder_misread(text, key)),
+        (Some("hash"), Kind::Latch) => Some(format!("TYPE {key}")),
+        (Some("hash"), _) => {
+            let pairs = value.pairs();
+            let summary = pairs.iter().find(|(field, _)| field.text() == Some("=")).and_then(|(_, text)| text.text());
+            let wrong = summary.map_or_else(|| Some(corrupt()), |summary| record::summary_misread(summary, key));
+            let read = || several(value).count() + 1 == pairs.len();
+            wrong.or_else(|| several(value).find_map(|(_, text)| record::holder_misread(text, key))).or_else(|| (!read()).then(corrupt))
+        }
+        _ => None,
+    };
+    if kind == Kind::Latch { wrong } else { wrong.or_else(of_last).or_else(of_places) }
 }

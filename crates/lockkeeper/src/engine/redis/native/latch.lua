@@ -8,8 +8,8 @@ local watchers = redis.call('MGET', KEYS[4])[1]
 local count = 0
 if value then
   local version, number = string.match(value, '^(%d+) (%d+)$')
-  if not version then return redis.error_reply('LOCKKEEPER CORRUPT ' .. KEYS[1]) end
-  if version ~= '1' then return redis.error_reply('LOCKKEEPER NEWER ' .. version) end
+  if version and tonumber(version) > 1 then return redis.error_reply('LOCKKEEPER NEWER ' .. version) end
+  if version ~= '1' then return redis.error_reply('LOCKKEEPER CORRUPT ' .. KEYS[1]) end
   count = tonumber(number)
 end
 local done = '0'

@@ -27,16 +27,18 @@ local function tell(channel, word) redis.pcall('PUBLISH', channel, word) end
 
 local function fail(code, detail) error('LOCKKEEPER ' .. code .. ' ' .. detail, 0) end
 
+-- A record that does not read: only a greater layout number is a newer release's, everything else is damage.
+local function misread(version, key)
+  if version and tonumber(version) > 1 then fail('NEWER', version) end
+  fail('CORRUPT', key)
+end
+
 local function tick() return math.floor((now - 1767225600000000) / 16) end
 
 local function holder_of(value)
   local version, claim, mode, count, number, ttl, delay, since, channel, conversion, who =
     string.match(value, '^(%d+) (%x+) (%a) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (%S+)$')
-  if version ~= '1' then
-    local other = string.match(value, '^(%d+) %x+ ')
-    if other then fail('NEWER', other) end
-    fail('CORRUPT', record)
-  end
+  if version ~= '1' then misread(string.match(value, '^(%d+) %x+ '), record) end
   return {claim = claim, mode = mode, count = tonumber(count), number = tonumber(number), ttl = tonumber(ttl), delay = tonumber(delay),
     since = since, channel = channel, conversion = conversion, who = who}
 end
@@ -62,8 +64,7 @@ local function load(keys, at, values)
   if values[3] and (string.find(values[3], '\n' .. record .. '\n', 1, true) or string.find(values[3], '\n*\n', 1, true)) then watched = true end
   if values[2] then
     local version, number, marks = string.match(values[2], '^(%d+):(%d+):(%a*)$')
-    if not version then fail('CORRUPT', last) end
-    if version ~= '1' then fail('NEWER', version) end
+    if version ~= '1' then misread(version, last) end
     stored, flags = tonumber(number), marks
   elseif call('EXISTS', last) == 1 then
     -- MGET shows a key of another type as none.
@@ -76,8 +77,7 @@ local function load(keys, at, values)
     local summary = call('HGET', record, '=')
     if summary then
       local version, used, up, earliest = string.match(summary, '^(%d+) (%d+) (%S+) (%d+)$')
-      if not version then fail('CORRUPT', record) end
-      if version ~= '1' then fail('NEWER', version) end
+      if version ~= '1' then misread(version, record) end
       many = {used = tonumber(used), up = up, earliest = tonumber(earliest)}
     elseif call('EXISTS', record) == 1 then
       fail('CORRUPT', record)

@@ -1,8 +1,10 @@
 -- RCountDownLatch. KEYS: counter, calls that were counted lately, so that a repeated one counts once (R3).
 -- ARGV: set, down or look, count or claim, channel
+-- The name is the key whatever its type: a hash is a lock, and no latch.
+if ARGV[1] == 'look' and redis.call('TYPE', KEYS[1]).ok == 'hash' then return {'', {}} end
 local count = redis.call('GET', KEYS[1])
+if count and not string.find(count, '^%-?%d+$') then return redis.error_reply('LOCKKEEPER CORRUPT ' .. KEYS[1]) end
 if ARGV[1] == 'look' then return {count or '', {}} end
-if count and not tonumber(count) then return redis.error_reply('LOCKKEEPER CORRUPT ' .. KEYS[1]) end
 if ARGV[1] == 'set' then
   if count then return {'D', '0'} end
   redis.call('SET', KEYS[1], ARGV[2])

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::perform::{listen, together};
 use super::{Entry, REVOKE, Step, all_contenders, contenders};
-use crate::engine::zookeeper::errors::{NEWER_LIMIT, PLACES_MAX, TOO_MANY};
+use crate::engine::zookeeper::errors::{PLACES_MAX, TOO_MANY, newer_limit};
 use crate::engine::zookeeper::layout::{Child, parse_seq};
 use crate::engine::zookeeper::limit::Limit;
 use crate::engine::zookeeper::proto::{Code, Reply, Request};
@@ -32,8 +32,10 @@ impl State {
                 Err(code) => Err(code),
             }),
             Step::List => Input::Listed(result.and_then(|reply| match reply {
-                Reply::Listing(..) if entry.limit.newer.is_some() => Err(NEWER_LIMIT),
                 Reply::Listing(names, stat) => {
+                    if let Some(newer) = entry.limit.newer {
+                        return Err(newer_limit(newer));
+                    }
                     let children = all_contenders(&self.options, entry.claim.kind, &names)?;
                     // Who has a place keeps it, however many come after; and those who may hold permits are no line.
                     let places = PLACES_MAX + usize::from(entry.limit.stored.unwrap_or(0));
