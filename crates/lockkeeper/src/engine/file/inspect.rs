@@ -8,7 +8,7 @@ use super::bytes::{Grip, HOT_AT, Span};
 use super::dir::{Directory, refused};
 use super::lockfile::{Key, LockFile};
 use super::record::{About, Hot, Record};
-use super::{latch, names, presence, value, wire};
+use super::{latch, living, names, presence, value, wire};
 use crate::claim::{Entry, Holder};
 use crate::engine::Query;
 use crate::error::Result;
@@ -86,7 +86,7 @@ fn holders(file: &LockFile, record: Record<'_>) -> Result<Vec<Holder>, Errno> {
     if !wire::is_taken(file, Span::MAIN, Grip::Read)? {
         return presence::shown(file, 0);
     }
-    let mut holder = if record.about() == About::Exclusive { record.holder(0) } else { Holder::default() };
+    let mut holder = if record.about() == About::Exclusive { living::named(file, Span::MAIN, record.holder(0)) } else { Holder::default() };
     holder.value = value::read(file, record.number())?.and_then(|text| String::from_utf8(text).ok());
     Ok(vec![holder])
 }

@@ -19,6 +19,7 @@ mod fresh;
 mod gc;
 mod inspect;
 mod latch;
+mod living;
 mod lockfile;
 mod names;
 mod permits;

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 
 use super::bytes::{FLAGS_AT, Grip, RECORD, SHOWN, SHOWN_AT, Span, WAITER, WAITERS, WAITERS_AT};
 use super::record::{Hot, Record, read_waiter};
-use super::wire;
+use super::{living, wire};
 use crate::claim::{Holder, Waiter};
 
 /// The place that the waiters beyond the table share: they count for those who must give way, and are not shown.
@@ -143,7 +143,7 @@ pub(super) fn shown(file: impl AsFd, limit: u16) -> Result<Vec<Holder>, Errno> {
         if let Some(record) = Record::read(bytes)
             && wire::is_taken(file, Span::shown(place as u16), Grip::Write)?
         {
-            found.push((record.since_us(), record.holder(limit)));
+            found.push((record.since_us(), living::named(file, Span::shown(place as u16), record.holder(limit))));
         }
     }
     found.sort_by_key(|(since, _)| *since);
