@@ -70,8 +70,8 @@ impl<'a> Holder<'a> {
 
     fn hold(&self, words: &mut Words, report: &mut Report) -> Result<Outcome, Failure> {
         let choice = &self.choice;
-        report.engine = Some(choice.scheme().to_owned());
-        words.engine(choice.scheme());
+        report.engine = Some(choice.engine().to_owned());
+        words.engine(choice.engine());
         words.detail(|| format!("engine {} ({})", choice.redacted(), choice.source));
         let signals = Signals::take().map_err(|e| Failure::internal(format!("signals cannot be waited for: {e}")))?;
         // Nothing runs under it that would have to be stopped.

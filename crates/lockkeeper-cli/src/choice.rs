@@ -116,6 +116,15 @@ impl Choice {
         self.url.split_once(':').map_or(self.url.as_str(), |(scheme, _)| scheme)
     }
 
+    /// The engine's name: one engine has one name, however many schemes lead to it.
+    pub fn engine(&self) -> &str {
+        match self.scheme() {
+            "rediss" | "redis+unix" | "redis+sentinel" | "redis+cluster" => "redis",
+            "zk" => "zookeeper",
+            scheme => scheme,
+        }
+    }
+
     /// The URL without its password, for eyes, logs and environments.
     pub fn redacted(&self) -> String {
         redacted(&self.url)

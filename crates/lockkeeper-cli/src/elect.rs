@@ -43,13 +43,13 @@ pub fn elect(global: &Global, args: &Args) -> Result<u8, Failure> {
     stack.check(&engine::canonical(&choice), Kind::Election, &wanted.name, Mode::Exclusive)?;
     let id: Arc<str> = args.id.clone().unwrap_or_else(|| format!("{}:{}", host(), std::process::id())).into();
     let mut words = Words::new(&name, global.quiet, global.verbose, global.json.then_some(Out::Stderr));
-    words.engine(choice.scheme());
+    words.engine(choice.engine());
     words.detail(|| format!("engine {} ({})", choice.redacted(), choice.source));
     let mut signals = Signals::take().map_err(|e| Failure::internal(format!("signals cannot be waited for: {e}")))?;
     let mut first = true;
     loop {
         let mut report = Report::new(name.clone(), Duration::ZERO);
-        report.engine = Some(choice.scheme().to_owned());
+        report.engine = Some(choice.engine().to_owned());
         let claim = claim(&wanted, Kind::Election, argv.first(), Some(Arc::clone(&id)));
         let task = Task {
             argv: &argv,

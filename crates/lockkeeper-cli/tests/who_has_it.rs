@@ -14,7 +14,7 @@ use serde_json::Value;
 /// Holds `job`, and lets two stand in line one after the other: every line names the engine so, and counts the places alone.
 fn one_name_and_one_count(url: &str, engine: &str) {
     let place = Place::new();
-    let status = || json(finish(place.lk(["--json", "status", "job", "--url", url])).out.trim());
+    let status = || json(finish(&mut place.lk(["--json", "status", "job", "--url", url])).out.trim());
     let named = |object: &Value| assert_eq!(object["engine"].as_str(), Some(engine), "{object}");
     let holder = place.hold_with("job", &["--url", url, "-q"]);
     let mut waiting = Vec::new();
@@ -32,10 +32,10 @@ fn one_name_and_one_count(url: &str, engine: &str) {
     named(&entry);
     let counted: Vec<_> = entry["waiters"].as_array().unwrap().iter().map(|waiter| waiter["ahead"].as_u64()).collect();
     assert_eq!(counted, [Some(0), Some(1)], "{entry}");
-    let busy = finish(place.lk(["run", "-n", "job", "--url", url, "--json", "--report", "report", "--", "true"]));
+    let busy = finish(&mut place.lk(["run", "-n", "job", "--url", url, "--json", "--report", "report", "--", "true"]));
     busy.err.lines().map(json).filter(|line| line.get("engine").is_some()).for_each(|line| named(&line));
     named(&json(place.read("report").trim()));
-    named(&json(finish(place.lk(["doctor", url, "--json"])).out.trim()));
+    named(&json(finish(&mut place.lk(["doctor", url, "--json"])).out.trim()));
     holder.end();
     for (mut child, lines) in waiting {
         for line in lines {
@@ -70,7 +70,7 @@ fn c7_one_name_and_one_count_on_zookeeper() {
 fn c7_an_engine_that_cannot_be_reached_has_the_same_name() {
     let place = Place::new();
     for (url, engine) in [("zk://127.0.0.1:1", "zookeeper"), ("redis://127.0.0.1:1", "redis")] {
-        let ran = finish(place.lk(["ls", "--json", "--url", url]));
+        let ran = finish(&mut place.lk(["ls", "--json", "--url", url]));
         assert_eq!((ran.code, json(ran.err.trim())["engine"].as_str()), (69, Some(engine)), "{ran:?}");
     }
 }

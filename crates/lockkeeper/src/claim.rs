@@ -150,7 +150,7 @@ pub struct Waiter {
     pub pid: Option<u32>,
     /// Since when.
     pub since: Option<SystemTime>,
-    /// How many stand before it.
+    /// How many places stand before its own: those who wait, and not those who hold.
     pub ahead: Option<u32>,
     /// What it asks for.
     pub mode: Option<Mode>,

@@ -133,7 +133,7 @@ pub enum Attempt {
 /// A place in the engine's line.
 #[derive(Clone, Debug, Default)]
 pub struct Place {
-    /// How many stand before us, as far as the engine says.
+    /// How many places stand before ours, as far as the engine says: those who wait, and not those who hold.
     pub ahead: Option<u32>,
     /// Who holds the lock now.
     pub holder: Option<Box<Holder>>,

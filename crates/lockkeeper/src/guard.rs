@@ -179,8 +179,23 @@ impl Guard {
         match over {
             Over::Lost(why) => Released::AlreadyLost(why),
             Over::Passed => Released::Clean,
-            Over::Ended(end) => end.into(),
-            Over::Soon(answer) => answer.await.map_or_else(|_| Released::Unknown(self.cell().entry.closed()), Released::from),
+            Over::Ended(end) => self.released(end),
+            Over::Soon(answer) => match answer.await {
+                Ok(end) => self.released(end),
+                Err(_) => Released::Unknown(self.cell().entry.closed()),
+            },
+        }
+    }
+
+    /// What an engine's answer means. One that finds nothing once the lease is over found what a lease's end leaves: nobody took it.
+    fn released(&self, end: End) -> Released {
+        let cell = self.cell();
+        let is_over = || cell.lease.as_ref().is_some_and(|lease| lease.deadline() <= cell.entry.keeper.clock.now());
+        match end {
+            End::Freed => Released::Clean,
+            End::NotOurs if is_over() => Released::AlreadyLost(Lost::Expired),
+            End::NotOurs => Released::NotOurs,
+            End::Unknown(error) => Released::Unknown(error),
         }
     }
 
@@ -193,16 +208,6 @@ impl Guard {
         let span = tracing::debug_span!("release", engine, name = %cell.entry.name, token);
         let _entered = span.enter();
         cell.entry.turn_over(cell, self.mode, tell)
-    }
-}
-
-impl From<End> for Released {
-    fn from(end: End) -> Self {
-        match end {
-            End::Freed => Self::Clean,
-            End::NotOurs => Self::NotOurs,
-            End::Unknown(error) => Self::Unknown(error),
-        }
     }
 }
 

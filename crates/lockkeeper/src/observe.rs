@@ -28,7 +28,7 @@ pub enum Seen {
     Waiting {
         /// Which claim.
         claim: u64,
-        /// How many stand before it in the engine's line, as far as known.
+        /// How many places stand before its own in the engine's line, as far as known; those who hold stand in none.
         ahead: Option<u32>,
     },
     /// The engine answered that this process stands in its line; told again whenever it says so.
@@ -37,7 +37,7 @@ pub enum Seen {
         place: ClaimId,
         /// Whether the line is first come, first served, between processes as well.
         fair: bool,
-        /// How many stand before it, as far as known.
+        /// How many places stand before it, as far as known.
         ahead: Option<u32>,
         /// Who holds the lock, as far as known.
         holder: Option<Box<Holder>>,

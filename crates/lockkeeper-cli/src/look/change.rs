@@ -116,7 +116,7 @@ pub fn gc(global: &Global, _args: &Gc) -> Result<u8, Failure> {
     let choice = Choice::make(global)?;
     let removed = engine::gc(&choice)?;
     if global.json {
-        return Ok(print(&(line(&Removed { engine: choice.scheme(), removed }) + "\n")));
+        return Ok(print(&(line(&Removed { engine: choice.engine(), removed }) + "\n")));
     }
     Ok(if global.quiet { 0 } else { print(&format!("idle lock files removed: {removed}\n")) })
 }

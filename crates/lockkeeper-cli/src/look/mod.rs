@@ -46,7 +46,7 @@ pub fn all_read(mut unreadable: Vec<Failure>, global: &Global) -> Result<(), Fai
 /// # Errors
 /// What the engine says.
 pub fn open_chosen(choice: Choice) -> Result<Opened, Failure> {
-    let locks = Locks::open(&choice.url).map_err(|e| Failure::from(e).engine(Some(choice.scheme().to_owned())))?;
+    let locks = Locks::open(&choice.url).map_err(|e| Failure::from(e).engine(Some(choice.engine().to_owned())))?;
     for require in &choice.require {
         locks.require(*require)?;
     }

@@ -121,7 +121,7 @@ impl Asked {
         let choice = Choice::make(global)?;
         let wanted = Wanted::check(&args.name, &args.lock, engine::ttl(&choice)?)?;
         let kill_after = options::kill_after(&args.stop, engine::lasts(&choice, wanted.ttl)?)?;
-        report.engine = Some(choice.scheme().to_owned());
+        report.engine = Some(choice.engine().to_owned());
         engine::check(&choice, args.no_fork.then_some("-F").or(args.close.then_some("-o")))?;
         let stack = Stack::read();
         let kind = if matches!(wanted.mode, Mode::Permits { .. }) { Kind::Semaphore } else { Kind::Lock };
@@ -144,7 +144,7 @@ struct Running<'a> {
 impl Running<'_> {
     fn run(mut self) -> Result<Outcome, Failure> {
         let choice = &self.asked.choice;
-        self.words.engine(choice.scheme());
+        self.words.engine(choice.engine());
         self.words.detail(|| format!("engine {} ({})", choice.redacted(), choice.source));
         let mut signals = Signals::take().map_err(|e| Failure::internal(format!("signals cannot be waited for: {e}")))?;
         let care = Care {

@@ -63,11 +63,12 @@ impl Entry {
         let claim = again.as_ref().map(|ask| self.claim(locked, ask));
         let state = locked.state.as_deref_mut()?;
         let behind = over && state.comes_behind_release(hold);
-        let mut over = over;
+        let (mut over, mut deadline) = (over, None);
         let until = match state.leases.remove(hold) {
             Some(cell) => {
                 self.keeper.drop_lease(hold);
                 over |= cell.deadline() <= now;
+                deadline = Some(cell.deadline());
                 // The server may have counted from later than we did, and an unanswered renewal may have given it a whole lease more.
                 cell.deadline().max(now).plus(cell.ttl().max(self.keeper.settings.ttl))
             }
@@ -105,6 +106,8 @@ impl Entry {
                 let entry = self.clone();
                 self.keeper.follow(answer, move |released| async move {
                     let end = first_end(&released);
+                    // Its lease may have ended on the way: the engine has forgotten it then, and nobody took it.
+                    let over = over || deadline.is_some_and(|deadline| deadline <= entry.keeper.clock.now());
                     if let Some(claim) = claim {
                         let attempt = released.again.unwrap_or_else(|| not_asked(&claim));
                         entry.answered(claim.id, now, attempt);

@@ -163,7 +163,7 @@ impl Store {
         } else if record.line.len() >= PLACES_MAX {
             return Attempt::Failed(Error::new(ErrorKind::Refused, format!("{PLACES_MAX} wait in its line already, which is the limit")));
         } else {
-            let ahead = record.line.len() + record.holds.len();
+            let ahead = record.line.len();
             record.line.push_back(Waiting { client, claim: claim.clone(), converts: None, since: SystemTime::now() });
             Attempt::InLine(Place { ahead: u32::try_from(ahead).ok(), holder: record.holder() })
         };
@@ -200,7 +200,7 @@ impl Store {
         if let Some(hold) = record.holds.iter().find(|h| h.id == id || h.is_converted_by(id)) {
             return granted(hold.number);
         }
-        let ahead = record.line.iter().position(|p| p.claim.id == id).and_then(|at| u32::try_from(at + record.holds.len()).ok());
+        let ahead = record.line.iter().position(|p| p.claim.id == id).and_then(|at| u32::try_from(at).ok());
         Attempt::InLine(Place { ahead, holder: record.holder() })
     }
 
@@ -243,7 +243,7 @@ impl Store {
             // Before everybody in line: nobody there could be granted while this hold stands.
             let waiting = Waiting { client, claim: claim.clone(), converts: Some(hold), since: SystemTime::now() };
             record.line.push_front(waiting);
-            Attempt::InLine(Place { ahead: u32::try_from(record.holds.len().saturating_sub(1)).ok(), holder: record.holder() })
+            Attempt::InLine(Place { ahead: Some(0), holder: record.holder() })
         };
         self.settle(&key, pushes);
         answer
@@ -395,7 +395,6 @@ fn shown(key: &(Kind, Name), record: &Record) -> Entry {
     entry.limit = record.limit;
     entry.count = record.count;
     entry.holders = record.holds.iter().map(Hold::shown).collect();
-    let ahead = record.holds.len();
     entry.waiters = record
         .line
         .iter()
@@ -404,7 +403,7 @@ fn shown(key: &(Kind, Name), record: &Record) -> Entry {
             host: Some(place.claim.who.host.clone()),
             pid: Some(place.claim.who.pid),
             since: Some(place.since),
-            ahead: u32::try_from(at + ahead).ok(),
+            ahead: u32::try_from(at).ok(),
             mode: Some(place.claim.mode),
         })
         .collect();

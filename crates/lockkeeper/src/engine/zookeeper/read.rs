@@ -178,7 +178,6 @@ async fn entry(shared: &Shared, kind: Kind, name: Name, dir: &str, found: &Found
     let mut room = Room::new(&shared.options, kind, found);
     entry.limit = room.limit();
     let mut directories = Vec::new();
-    let mut ahead = 0u32;
     for part in children.chunks(READ_AT_ONCE) {
         for (child, data, stat) in data_of(shared, dir, part).await? {
             if stat.is_directory() {
@@ -200,9 +199,9 @@ async fn entry(shared: &Shared, kind: Kind, name: Name, dir: &str, found: &Found
             if room.holds(child) {
                 entry.holders.push(record::holder(kind, child, &data, &stat));
             } else {
+                let ahead = u32::try_from(entry.waiters.len()).unwrap_or(u32::MAX);
                 entry.waiters.push(record::waiter(kind, child, &data, &stat, ahead));
             }
-            ahead += 1;
         }
     }
     Ok((entry, directories))

@@ -130,6 +130,8 @@ impl State {
                 self.step(id, Input::LinkUp);
             }
             Say::InLine { ahead, .. } => {
+                // Who holds the gate waits behind it, for the permits.
+                let ahead = ahead.saturating_add(1);
                 for sender in std::mem::take(&mut entry.answers) {
                     self.outbox.attempts.push((sender, Attempt::InLine(Place { ahead: Some(ahead), holder: None })));
                 }

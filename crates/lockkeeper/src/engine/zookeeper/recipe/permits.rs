@@ -30,6 +30,17 @@ impl Queueing {
         weight(&self.before) + self.count <= self.limit
     }
 
+    /// How many of those before us only wait: from the first one on they hold as long as there are permits.
+    fn places(&self) -> u32 {
+        let mut taken = 0;
+        let holds = |child: &&Child| {
+            taken += child.tag.weight();
+            taken <= self.limit
+        };
+        let hold = self.before.iter().rev().take_while(holds).count();
+        u32::try_from(self.before.len() - hold).unwrap_or(u32::MAX)
+    }
+
     /// The nearest one before us, and whether one end can be enough.
     pub(super) fn waits_for(&self) -> Option<(&str, bool)> {
         let greatest = self.before.iter().map(|c| c.tag.weight()).max().unwrap_or(0);
@@ -121,7 +132,7 @@ impl Contender {
             if !queueing.watched.contains(&first.name) {
                 out.push(Action::Peek(first.name.clone()));
             }
-            let ahead = u32::try_from(queueing.before.len()).unwrap_or(u32::MAX);
+            let ahead = queueing.places();
             out.push(Action::Say(Say::InLine { ahead, first: first.name.clone() }));
         }
         self.phase = Phase::Queueing(queueing);

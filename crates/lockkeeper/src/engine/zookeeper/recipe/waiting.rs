@@ -19,6 +19,17 @@ pub(super) struct Waiting {
     pub(super) next: Option<String>,
 }
 
+/// How many of those before us, the nearest first, only wait: the first holds, and with a reader those that read right behind it.
+fn places(before: &[Child]) -> u32 {
+    let reads = |child: &&Child| child.tag.is_shared();
+    let hold = match before.last() {
+        Some(first) if first.tag.is_shared() => before.iter().rev().take_while(reads).count(),
+        Some(_) => 1,
+        None => 0,
+    };
+    u32::try_from(before.len() - hold).unwrap_or(u32::MAX)
+}
+
 impl Contender {
     /// The list that was taken after our create: is it our turn, and whom do we wait for?
     pub(super) fn decide(&mut self, node: Node, children: Vec<Child>, out: &mut Vec<Action>) {
@@ -26,10 +37,11 @@ impl Contender {
             // Somebody deleted it: stand again, at the end.
             return self.create(out);
         }
-        let counts = |c: &Child| c.is_before(node.seq) && self.want.excludes(c.tag) && !self.ignored.contains(&c.name);
-        let mut before: Vec<Child> = children.into_iter().filter(counts).collect();
+        let mut before: Vec<Child> = children.into_iter().filter(|c| c.is_before(node.seq) && !self.ignored.contains(&c.name)).collect();
         before.sort_unstable_by_key(|c| (node.seq.wrapping_sub(c.seq), c.tag));
-        let ahead = u32::try_from(before.len()).unwrap_or(u32::MAX);
+        let ahead = places(&before);
+        before.retain(|c| self.want.excludes(c.tag));
+        let is_last = before.len() == 1;
         let first = before.last().map(|c| c.name.clone());
         let mut before = before.into_iter();
         let Some(nearest) = before.next() else { return self.our_turn(node, out) };
@@ -57,7 +69,7 @@ impl Contender {
             _ => BTreeSet::new(),
         };
         armed.retain(|name| *name == nearest.name || Some(name) == next.as_ref());
-        self.phase = Phase::Waiting(Waiting { node, before: nearest, armed, last: ahead == 1, next });
+        self.phase = Phase::Waiting(Waiting { node, before: nearest, armed, last: is_last, next });
     }
 
     pub(super) fn happened(&mut self, name: &str, deleted: bool, out: &mut Vec<Action>) {

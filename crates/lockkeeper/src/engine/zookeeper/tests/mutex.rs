@@ -12,7 +12,7 @@ fn one_holds_and_the_next_gets_it_when_it_is_given_back() {
         let (a, b) = (claim("x"), claim("x"));
         let first = one.lock(&a).await;
         let Attempt::InLine(line) = two.join(&b).await else { panic!("must wait") };
-        assert_eq!(line.ahead, Some(1));
+        assert_eq!(line.ahead, Some(0));
         let holder = line.holder.expect("the place in line knows who holds it");
         assert_eq!((holder.claim, holder.host.as_deref()), (Some(a.id), Some("testhost")));
         assert!(two.is_quiet_about(b.id));
@@ -35,7 +35,7 @@ fn a_line_of_many_is_served_in_order_with_rising_tokens() {
         let mut last = number(&clients[0].0.lock(&clients[0].1).await);
         for (at, (client, claim)) in clients.iter().enumerate().skip(1) {
             let Attempt::InLine(line) = client.join(claim).await else { panic!("must wait") };
-            assert_eq!(line.ahead, u32::try_from(at).ok());
+            assert_eq!(line.ahead, u32::try_from(at - 1).ok());
             assert_eq!(line.holder.and_then(|h| h.claim), Some(clients[0].1.id), "the head of the line is named, not the neighbour");
         }
         for at in 1..clients.len() {
@@ -320,7 +320,7 @@ fn who_holds_and_who_waits_is_told_also_where_others_stand() {
         assert_eq!(entry.holders.len(), 1);
         assert_eq!((entry.holders[0].claim, entry.holders[0].program.as_deref()), (Some(a.id), Some("test")));
         assert!(entry.holders[0].since.is_some() && entry.holders[0].token.is_some());
-        assert_eq!(entry.waiters.iter().map(|w| w.ahead).collect::<Vec<_>>(), [Some(1)]);
+        assert_eq!(entry.waiters.iter().map(|w| w.ahead).collect::<Vec<_>>(), [Some(0)]);
         let all = one.list("sh").await;
         assert_eq!(all, [entry]);
         assert!(one.list("other").await.is_empty());

@@ -22,7 +22,7 @@ fn permits_are_weighted_first_come_first_served_and_have_no_number() {
             assert_eq!(one.lock(&a).await.number, Number::None);
             one.lock(&b).await;
             let Attempt::InLine(line) = two.join(&c).await else { panic!("none is free") };
-            assert_eq!((line.ahead, line.holder.and_then(|h| h.claim)), (Some(2), Some(a.id)));
+            assert_eq!((line.ahead, line.holder.and_then(|h| h.claim)), (Some(0), Some(a.id)));
             assert!(matches!(one.release(&b).await, End::Freed));
             assert!(
                 matches!(three.attempt(&permits(&at, 1, 3), Line::Try).await, Attempt::Busy(Some(_))),
