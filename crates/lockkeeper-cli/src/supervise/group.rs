@@ -61,6 +61,17 @@ pub fn reap_orphans(command: Pid) {
     }
 }
 
+/// Reaps every orphan that ended, but neither `command` nor those of `before`: their ends are waited for elsewhere.
+pub fn reap_all(command: Pid, before: &[Pid]) {
+    let us = getpid().as_raw();
+    for orphan in processes().unwrap_or_default().iter().filter(|p| p.parent == us && p.dead) {
+        let pid = Pid::from_raw(orphan.pid);
+        if pid != command && !before.contains(&pid) {
+            _ = waitpid(pid, Some(WaitPidFlag::WNOHANG));
+        }
+    }
+}
+
 fn is_ours(process: &Process) -> bool {
     process.group == getpgrp().as_raw()
 }

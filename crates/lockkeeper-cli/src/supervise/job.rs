@@ -78,8 +78,10 @@ pub struct Job {
     own_group: bool,
     /// Whether its end was told, so that its number may be another's by now.
     ended: bool,
-    /// The children that we had before it, when it is in our group.
+    /// The children that we had before it, when it is in our group or orphans come to us.
     before: Vec<Pid>,
+    /// Whether we are the first process of a PID namespace.
+    is_init: bool,
     terminal: Option<Terminal>,
     /// Whether our group was in front when it was started.
     in_front: bool,
@@ -116,7 +118,8 @@ impl Job {
             // do that, those whom it left behind are out of reach.
             _ = set_child_subreaper(true);
         }
-        let children = if own_group { Vec::new() } else { group::children() };
+        let is_init = getpid().as_raw() == 1;
+        let children = if own_group && !is_init { Vec::new() } else { group::children() };
         let tty = plan.terminal.as_ref().filter(|_| own_group && plan.in_front).map(Terminal::raw);
         let inherit = start.inherit.map(|fd| std::os::fd::AsRawFd::as_raw_fd(&fd));
         let announce = start.announce.map(|fd| std::os::fd::AsRawFd::as_raw_fd(&fd));
@@ -152,7 +155,7 @@ impl Job {
         };
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
         let terminal = plan.terminal.filter(|_| own_group);
-        Ok(Self { pid, own_group, ended: false, before: children, terminal, in_front: tty.is_some() })
+        Ok(Self { pid, own_group, ended: false, before: children, is_init, terminal, in_front: tty.is_some() })
     }
 
     /// Whether it has a group of its own.
@@ -216,9 +219,12 @@ impl Job {
         if self.own_group { group::is_alive(self.pid) } else { group::is_anybody_below(&self.before) }
     }
 
-    /// Sees to those who came to us when the process above them ended.
+    /// Sees to those who came to us when the process above them ended: as the first process of a container everybody does,
+    /// and nobody else could reap them.
     pub fn reap_orphans(&self) {
-        if !self.own_group {
+        if self.is_init {
+            group::reap_all(self.pid, &self.before);
+        } else if !self.own_group {
             group::reap_orphans(self.pid);
         }
     }
