@@ -129,7 +129,15 @@ impl Report {
     }
 }
 
-/// One line of JSON; these objects always can be written.
+/// One line of JSON; these objects always can be written. Control characters that JSON leaves raw are escaped, which
+/// changes no value: the line may be read on a terminal.
 pub fn line(object: &impl Serialize) -> String {
-    serde_json::to_string(object).unwrap_or_else(|e| format!("{{\"error\":\"internal\",\"message\":{:?}}}", e.to_string()))
+    let text = serde_json::to_string(object);
+    let text = text.unwrap_or_else(|e| format!("{{\"error\":\"internal\",\"message\":{:?}}}", e.to_string()));
+    let raw = |c: &char| matches!(c, '\u{7f}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if !text.chars().any(|c| raw(&c)) {
+        return text;
+    }
+    // Outside of texts JSON is ASCII, so these stand inside one.
+    text.chars().map(|c| if raw(&c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() }).collect()
 }

@@ -120,10 +120,12 @@ struct Inner {
 }
 
 impl Error {
-    /// A new error; `message` says what happened and what to do.
+    /// A new error; `message` says what happened and what to do. Its control characters are escaped: a server's answer or a
+    /// stored record may be part of it, and must not act on a terminal or forge a line of a log.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let temporary = matches!(kind, ErrorKind::TimedOut | ErrorKind::Unreachable | ErrorKind::Unknown);
-        Self(Arc::new(Inner { kind, message: message.into(), engine: None, name: None, holder: None, temporary, source: None }))
+        let message = crate::text::printable(message.into());
+        Self(Arc::new(Inner { kind, message, engine: None, name: None, holder: None, temporary, source: None }))
     }
 
     fn with(self, change: impl FnOnce(&mut Inner)) -> Self {

@@ -48,6 +48,7 @@ mod sync;
 mod table;
 #[cfg(feature = "test-util")]
 pub mod test_util;
+mod text;
 mod token;
 pub mod url;
 mod watch;
