@@ -14,9 +14,10 @@ use crate::args::common::Global;
 use crate::args::run::OnLost;
 use crate::choice::Choice;
 use crate::engine::{self, Holding};
-use crate::failure::Failure;
+use crate::failure::{Failure, exit};
 use crate::guardian::Care;
 use crate::json::Report;
+use crate::out;
 use crate::run::environment::Stack;
 use crate::run::obtain::{Ask, Obtained, REACH};
 use crate::run::options::Wanted;
@@ -111,6 +112,10 @@ impl<'a> Holder<'a> {
             if let Some(why) = holding.lost() {
                 words.lost(why, "letting go");
                 break (self.args.lost_exit_code, "lost", why.as_str().to_owned());
+            }
+            // Nobody was told that it is held.
+            if out::has_failed() {
+                break (exit::INTERNAL, "ran", "stdout-failed".to_owned());
             }
             if let Some(came) = signals.ending() {
                 break (0, "ran", came.signal.as_str().to_owned());

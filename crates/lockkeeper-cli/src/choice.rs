@@ -11,6 +11,7 @@ use crate::args::common::Global;
 use crate::args::values;
 use crate::engine;
 use crate::failure::Failure;
+use crate::secrets;
 use crate::text::quoted;
 
 /// Where the choice was made.
@@ -133,39 +134,21 @@ impl Choice {
 
 /// A URL without the password between its scheme and its `@`, and without the values of options that name secrets.
 pub fn redacted(url: &str) -> String {
-    let (base, query) = url.split_once('?').map_or((url, None), |(base, query)| (base, Some(query)));
-    let mut out = String::new();
-    match base.split_once("://") {
-        Some((scheme, rest)) => {
-            // The user's part ends at the last @ before the path; an unescaped password may hold a slash of its own.
-            let authority = rest.split('/').next().unwrap_or(rest);
-            let port = |text: &str| text.rsplit(':').next().is_some_and(|p| p.bytes().all(|b| b.is_ascii_digit()));
-            let odd = authority.contains(':') && !authority.ends_with(']') && !port(authority);
-            let cut = if odd && !authority.contains('@') { rest.rfind('@') } else { authority.rfind('@') };
-            out += scheme;
-            out += "://";
-            match cut.and_then(|at| Some((rest.get(..at)?, rest.get(at + 1..)?))) {
-                Some((user, host)) => {
-                    let user = user.split(':').next().unwrap_or_default();
-                    if !user.is_empty() {
-                        out = out + user + "@";
-                    }
-                    out += host;
+    let mut out = url.to_owned();
+    for place in secrets::places(url.as_bytes()).into_iter().rev() {
+        let (before, after) = (out.get(..place.start).unwrap_or_default(), out.get(place.end..).unwrap_or_default());
+        out = match before.strip_suffix(':') {
+            // The colon goes too, and the @ behind an empty user.
+            Some(user) if user.ends_with('/') => format!("{user}{}", after.strip_prefix('@').unwrap_or(after)),
+            Some(user) => format!("{user}{after}"),
+            None => {
+                let kept = before.rfind(['?', '&']).map_or(before, |at| before.get(..=at).unwrap_or(before));
+                match after.strip_prefix('&') {
+                    Some(after) => format!("{kept}{after}"),
+                    None => kept.trim_end_matches(['?', '&']).to_owned() + after,
                 }
-                None => out += rest,
             }
-        }
-        None => out += base,
-    }
-    if let Some(query) = query {
-        let kept = query.split('&').filter(|pair| {
-            let key = pair.split('=').next().unwrap_or_default();
-            !["password", "auth", "secret", "token"].contains(&key)
-        });
-        let kept: Vec<_> = kept.collect();
-        if !kept.is_empty() {
-            out = out + "?" + &kept.join("&");
-        }
+        };
     }
     out
 }
@@ -197,6 +180,8 @@ mod tests {
             ("redis://user:p@ss@host/0", "redis://user@host/0"),
             ("redis://user:p/w@host/0", "redis://user@host/0"),
             ("zk://a,b/chroot?auth=digest:u:p&session_timeout=5s", "zk://a,b/chroot?session_timeout=5s"),
+            ("redis://u:12?4@host?ttl=5s&token=a&layout=plain", "redis://u@host?ttl=5s&layout=plain"),
+            ("redis://h?password=a&token=b", "redis://h"),
             ("file:///a@b/c:d@e", "file:///a@b/c:d@e"),
             ("zk://h:2181/a@b", "zk://h:2181/a@b"),
             ("memory:", "memory:"),

@@ -60,16 +60,6 @@ impl Failure {
         Self::of("no", 1, message)
     }
 
-    /// Whoever read our stdout has gone: nothing to say, and nobody to say it to.
-    pub fn gone() -> Self {
-        Self::of("", exit::INTERNAL, "")
-    }
-
-    /// Whether there is nothing to say.
-    pub fn is_silent(&self) -> bool {
-        self.kind.is_empty()
-    }
-
     /// Our own failure.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::of("internal", exit::INTERNAL, message)
@@ -122,7 +112,7 @@ impl Failure {
         let line = if json {
             let (name, engine) = (self.name.as_deref(), self.engine.as_deref());
             let object = Json { error: self.kind, name, engine, exit: self.exit, message: &self.message };
-            serde_json::to_string(&object).unwrap_or_else(|e| e.to_string())
+            crate::json::line(&object)
         } else {
             format!("lockkeeper: {self}")
         };

@@ -13,6 +13,7 @@ use crate::args::torture::Args as Torture;
 use crate::choice::{Choice, Source};
 use crate::failure::{Failure, exit};
 use crate::look::open_chosen;
+use crate::out::Out;
 
 /// Whether this process was started by one of these subcommands, to help it; then its exit code.
 pub fn helped(line: &[OsString]) -> Option<u8> {
@@ -40,7 +41,7 @@ pub fn demo(global: &Global, args: &Args) -> Result<u8, Failure> {
         json: global.json,
         ..demo::Options::new(&choice.url)
     };
-    Ok(demo::run(&options, &mut std::io::stdout().lock())?)
+    Ok(demo::run(&options, &mut Out)?)
 }
 
 /// Measures.
@@ -55,7 +56,7 @@ pub fn bench(global: &Global, args: &Bench) -> Result<u8, Failure> {
     }
     let progress = !global.json && !global.quiet && std::io::stderr().is_terminal();
     let options = bench::Options { urls, time: args.time(), only: args.only.clone(), json: global.json, progress };
-    Ok(bench::run(&options, &mut std::io::stdout().lock()))
+    Ok(bench::run(&options, &mut Out))
 }
 
 /// Tortures.
@@ -65,7 +66,7 @@ pub fn bench(global: &Global, args: &Bench) -> Result<u8, Failure> {
 pub fn torture(global: &Global, args: Torture) -> Result<u8, Failure> {
     if args.list_clients {
         // Whoever reads may have gone.
-        let _ = torture::list_clients(&mut std::io::stdout().lock());
+        let _ = torture::list_clients(&mut Out);
         return Ok(0);
     }
     if let Some(file) = &args.report {
@@ -88,7 +89,7 @@ pub fn torture(global: &Global, args: Torture) -> Result<u8, Failure> {
         ascii: args.ascii,
         progress: !global.quiet && std::io::stderr().is_terminal(),
     };
-    torture::run(&options, &mut std::io::stdout().lock()).map_err(|(code, text)| {
+    torture::run(&options, &mut Out).map_err(|(code, text)| {
         let failure = match code {
             exit::USAGE => Failure::usage(text),
             exit::INTERNAL => Failure::internal(text),

@@ -14,8 +14,10 @@ mod guardian;
 mod json;
 mod lab;
 mod look;
+mod out;
 mod pages;
 mod run;
+mod secrets;
 mod start;
 mod supervise;
 mod text;
@@ -27,7 +29,6 @@ use crate::args::Sub;
 use crate::args::common::Global;
 use crate::args::explain::{Said, explain, report_file, wants_json};
 use crate::failure::{Failure, exit};
-use crate::supervise::signals::die_of;
 
 /// The entry point for the C runtime.
 ///
@@ -35,44 +36,50 @@ use crate::supervise::signals::die_of;
 /// is closed; all three would pass to the command, which must start as its caller meant it to.
 #[cfg(not(test))]
 #[unsafe(no_mangle)]
-extern "C" fn main(_argc: std::ffi::c_int, _argv: *const *const std::ffi::c_char) -> std::ffi::c_int {
-    let code = std::panic::catch_unwind(program).unwrap_or(exit::INTERNAL);
+extern "C" fn main(argc: std::ffi::c_int, argv: *const *const std::ffi::c_char) -> std::ffi::c_int {
+    let line: Vec<OsString> = std::env::args_os().collect();
+    // SAFETY: these are the runtime's own, and nothing was started yet.
+    unsafe { secrets::hide(argc, argv) };
+    let code = std::panic::catch_unwind(|| program(&line)).unwrap_or(exit::INTERNAL);
     std::process::exit(i32::from(code))
 }
 
 #[cfg(test)]
 fn main() {
-    std::process::exit(i32::from(program()))
+    std::process::exit(i32::from(program(&std::env::args_os().collect::<Vec<_>>())))
 }
 
 /// Reads the command line and does what it says; answers the exit code.
-fn program() -> u8 {
+fn program(line: &[OsString]) -> u8 {
     start::begin();
-    let line: Vec<OsString> = std::env::args_os().collect();
-    if let Some(code) = guardian::hired(&line).or_else(|| lab::helped(&line)) {
+    if let Some(code) = guardian::hired(line).or_else(|| lab::helped(line)) {
         return code;
     }
-    let (global, sub) = match args::parse(&line) {
+    let (global, sub) = match args::parse(line) {
         Ok(parsed) => parsed,
-        Err(error) => return refused(&error, &line),
+        Err(error) => return refused(&error, line),
     };
     let json = global.json;
-    match perform(global, sub) {
-        Ok(code) => code,
-        Err(failure) => {
-            if failure.is_silent() {
-                die_of(nix::sys::signal::Signal::SIGPIPE, false);
-            } else {
-                failure.print(json);
-            }
-            failure.exit
-        }
-    }
+    let done = perform(global, sub);
+    // What could not be printed may be the answer: no code but this one would be true.
+    let failure = match (out::failure(), done) {
+        (Some(failure), _) => failure,
+        (None, Ok(code)) => return code,
+        (None, Err(failure)) => failure,
+    };
+    failure.print(json);
+    failure.exit
 }
 
 fn refused(error: &clap::Error, line: &[OsString]) -> u8 {
     match explain(error, line) {
-        Said::Asked(text) => print(&text),
+        Said::Asked(text) => match (out::print(&text), out::failure()) {
+            (_, Some(failure)) => {
+                failure.print(wants_json(line));
+                failure.exit
+            }
+            (code, None) => code,
+        },
         Said::Help(text) => {
             _ = std::io::stderr().write_all(text.as_bytes());
             exit::USAGE
@@ -99,27 +106,11 @@ fn perform(global: Global, sub: Sub) -> Result<u8, Failure> {
         Sub::Permits(args) => look::change::permits(&global, &args),
         Sub::Doctor(args) => look::doctor::doctor(&global, &args),
         Sub::Gc(args) => look::change::gc(&global, &args),
-        Sub::Check(args) => {
-            let (mut out, mut err) = (std::io::stdout().lock(), std::io::stderr().lock());
-            Ok(lockkeeper_lab::check::main_check(args.line(&global), &mut out, &mut err))
-        }
+        Sub::Check(args) => Ok(lockkeeper_lab::check::main_check(args.line(&global), &mut out::Out, &mut std::io::stderr().lock())),
         Sub::Bench(args) => lab::bench(&global, &args),
         Sub::Demo(args) => lab::demo(&global, &args),
         Sub::Torture(args) => lab::torture(&global, *args),
         Sub::Completions(args) => Ok(pages::completions(&args)),
         Sub::Man => pages::man(),
-    }
-}
-
-/// Prints to stdout. A reader that has gone away ends us the way it ends every filter.
-fn print(text: &str) -> u8 {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Ok(()) => 0,
-        Err(_) => {
-            // Ours may be ignored already; either way nobody reads any more.
-            die_of(nix::sys::signal::Signal::SIGPIPE, false);
-            exit::INTERNAL
-        }
     }
 }

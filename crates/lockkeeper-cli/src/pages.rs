@@ -6,7 +6,7 @@ use clap_mangen::Man;
 use crate::args::others::Completions;
 use crate::args::{command, common};
 use crate::failure::Failure;
-use crate::print;
+use crate::out::print;
 
 /// Prints a shell's completions.
 pub fn completions(args: &Completions) -> u8 {

@@ -28,8 +28,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A URL taken apart. Its `Display` is the URL without password.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A URL taken apart. Its `Display` and its `Debug` are the URL without password.
+#[derive(Clone, PartialEq, Eq)]
 pub struct EngineUrl {
     /// The scheme in lower case: `file`, `redis`, …
     pub scheme: String,
@@ -135,7 +135,7 @@ impl EngineUrl {
     /// `InvalidArgument`, naming the option.
     pub fn finish(&self) -> Result<()> {
         match self.options.keys().next() {
-            Some(option) => Err(bad(format!("{}: does not know the option {option:?}; see docs/operating.md for the list", self.scheme))),
+            Some(option) => Err(bad(format!("{}: does not know {}; see docs/operating.md for the list", self.scheme, named(option)))),
             None => Ok(()),
         }
     }
@@ -183,13 +183,29 @@ impl fmt::Display for EngineUrl {
     }
 }
 
+impl fmt::Debug for EngineUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EngineUrl({self})")
+    }
+}
+
+/// An option's name in an error: what is no name may be the rest of a password.
+fn named(option: &str) -> String {
+    let is_name = !option.is_empty() && option.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b));
+    if is_name {
+        format!("the option {option:?}")
+    } else {
+        "an option that is no word (write ? and & in a password as %3F and %26)".to_owned()
+    }
+}
+
 fn options(query: &str) -> Result<BTreeMap<String, String>> {
     let mut options = BTreeMap::new();
     for pair in query.split('&').filter(|p| !p.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         let key = decode(key)?;
         if options.insert(key.clone(), decode(value)?).is_some() {
-            return Err(bad(format!("the option {key:?} is given twice")));
+            return Err(bad(format!("{} is given twice", named(&key))));
         }
     }
     Ok(options)
@@ -274,7 +290,12 @@ mod tests {
         let url = parse("redis://ann:sesame@host:1?ttl=5s");
         assert_eq!(url.to_string(), "redis://ann@host:1?ttl=5s");
         assert!(!format!("{url:?}").contains("sesame"));
-        assert_eq!(parse("zk://h?auth=digest:u:sesame").to_string(), "zk://h?auth=***");
+        let zk = parse("zk://h?auth=digest:u:sesame");
+        assert_eq!(zk.to_string(), "zk://h?auth=***");
+        // C16
+        assert_eq!(format!("{zk:?} {:?}", parse("redis://h?token=sesame")), "EngineUrl(zk://h?auth=***) EngineUrl(redis://h?token=***)");
+        let cut = parse("redis://ann:12?sesame@host");
+        assert!(!cut.finish().unwrap_err().to_string().contains("sesame"));
         for wrong in ["redis://ann:sesame@host:0", "redis://ann:sesame@:6379", "redis://:sesame%zz@host", "sesame"] {
             assert!(!EngineUrl::parse(wrong).unwrap_err().to_string().contains("sesame"), "{wrong}");
         }

@@ -18,7 +18,7 @@ database. Paths are absolute. `lockkeeper doctor` says which one it is and what 
 /// Options that stand before or after the subcommand.
 #[derive(Args, Debug, Default, Clone)]
 pub struct Global {
-    /// The engine to use, such as redis://host or file:///path/dir
+    /// The engine to use, such as redis://host or file:///path/dir; name a password's file with ?password_file=PATH
     #[arg(long, value_name = "URL", global = true)]
     pub url: Option<String>,
     /// Refuse an engine that cannot promise it: hosts, timed, fenced

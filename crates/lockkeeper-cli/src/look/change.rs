@@ -12,7 +12,7 @@ use crate::choice::Choice;
 use crate::engine;
 use crate::failure::Failure;
 use crate::json::{EntryJson, HolderJson, line};
-use crate::print;
+use crate::out::print;
 use crate::run::words::who;
 use crate::text::shown;
 

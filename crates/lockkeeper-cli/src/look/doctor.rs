@@ -11,7 +11,7 @@ use crate::args::others::Doctor;
 use crate::choice::Choice;
 use crate::failure::Failure;
 use crate::json::line;
-use crate::print;
+use crate::out::print;
 use crate::text::{millis, shown, spoken};
 
 #[derive(Serialize)]

@@ -7,7 +7,7 @@ use crate::args::common::{self, Global};
 use crate::args::others::{Ls, Status};
 use crate::failure::Failure;
 use crate::json::{EntryJson, line};
-use crate::print;
+use crate::out::print;
 use crate::supervise::terminal::width;
 
 /// Shows which names are held or waited for.

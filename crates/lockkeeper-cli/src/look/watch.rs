@@ -14,6 +14,7 @@ use crate::args::common::Global;
 use crate::args::others::Watch;
 use crate::failure::Failure;
 use crate::json::{HolderJson, line};
+use crate::out::print;
 use crate::run::words::who;
 use crate::start::moment;
 use crate::supervise::job::Status;
@@ -91,8 +92,10 @@ trait View {
 }
 
 fn write(text: &str) -> Result<(), Failure> {
-    let mut out = stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|_| Failure::gone())
+    match print(text) {
+        0 => Ok(()),
+        _ => Err(Failure::internal("stdout cannot be written")),
+    }
 }
 
 /// A screen that is always the state now.

@@ -7,6 +7,7 @@ use lockkeeper::engine::Place;
 use lockkeeper::{Holder, Mode, Token};
 
 use crate::json::{self, Event, Report};
+use crate::out;
 use crate::start::{Moment, moment};
 use crate::supervise::Why;
 use crate::supervise::terminal::{Terminal, width};
@@ -172,10 +173,8 @@ impl Words {
         // --json -q is for those who want the errors only; the lines on stdout are what `acquire` is for.
         let line = json::line(event);
         match self.json {
-            Some(Out::Stdout { .. }) => {
-                let mut out = std::io::stdout().lock();
-                _ = writeln!(out, "{line}").and_then(|()| out.flush());
-            }
+            // What could not be written ends `acquire`, which looks for it.
+            Some(Out::Stdout { .. }) => _ = out::print(&(line + "\n")),
             Some(Out::Stderr) if !self.quiet => _ = writeln!(std::io::stderr(), "{line}"),
             _ => {}
         }
