@@ -18,7 +18,7 @@ const ALWAYS: &[Stage] = &[
 
 /// What `--all` adds.
 const ADDED: &[Stage] = &[
-    Stage { name: "long-tests", minutes: 7.0, what: "integration tests named long_*", vital: false, run: long_tests },
+    Stage { name: "long-tests", minutes: 10.0, what: "integration tests named long_*", vital: false, run: long_tests },
     Stage {
         name: "models",
         minutes: 6.0,

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
 pub mod lease;
+pub mod struck;
 pub mod terminal;
 
 use std::ffi::OsStr;
