@@ -364,7 +364,7 @@ impl Run {
     }
 
     fn draw(&self, verdict: &Verdict) -> Result<(), String> {
-        let (histories, told) = ([self.scratch.path()], verdict.told(self.stage.arena.about().engine, self.harm.excuses()));
+        let (histories, told) = ([self.scratch.path()], verdict.told(self.harm.excuses()));
         if let Some(path) = &self.options.report {
             (self.options.write)(path, &picture::page(&histories, &told).map_err(|e| e.to_string())?)?;
         }

@@ -113,8 +113,12 @@ impl Resource {
         if let Some((fenced, _)) = writes {
             record = record.number(registers.fenced).deadline(fenced);
         }
-        let answer = if admitted { Flags::YES.and(Flags::FENCED) } else { Flags::FENCED };
-        self.log.write_for(Kind::Lock, name, record.flag(answer));
+        // Without a token the register that checks tokens has nothing to check: what happens to it happened
+        // to the other one, and is told once (C21).
+        if token != 0 || late {
+            let answer = if admitted { Flags::YES.and(Flags::FENCED) } else { Flags::FENCED };
+            self.log.write_for(Kind::Lock, name, record.flag(answer));
+        }
         if let Some((fenced, unfenced)) = writes {
             if !late {
                 registers.unfenced = unfenced + 1;
@@ -262,6 +266,13 @@ mod tests {
         let (answers, report) = judged(&["a 1 x 5", "a 2 x 7", "-", "a 1 x 5 0 -"]);
         assert_eq!(answers.last().map(String::as_str), Some("1 0"));
         assert_eq!((report.counts.stale_accepted, report.count(Class::StaleWriteAccepted)), (1, 1));
+    }
+
+    #[test]
+    fn c21_a_lost_update_of_a_lock_without_tokens_is_one_violation() {
+        let (answers, report) = judged(&["a 1 x 0", "a 2 x 0", "a 1 x 0 0 0", "a 2 x 0 0 0"]);
+        assert_eq!(answers, ["0 0", "0 0", "1 1", "1 1"]);
+        assert_eq!((report.count(Class::LostUpdate), report.violations.len()), (1, 1), "{:?}", report.violations);
     }
 
     #[tokio::test]

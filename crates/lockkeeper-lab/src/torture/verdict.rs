@@ -132,8 +132,21 @@ impl Verdict {
     }
 
     /// For its picture.
-    pub(super) fn told<'a>(&'a self, engine: &'a str, excuses: &'a Excuses) -> Told<'a> {
-        Told { engine, verdict: self.word(), report: &self.of.report, convictions: &self.of.convictions, excuses }
+    pub(super) fn told<'a>(&'a self, excuses: &'a Excuses) -> Told<'a> {
+        let about = &self.of.about;
+        Told {
+            client: self.of.client.shown(),
+            what: self.of.broken.map(|broken| broken.what),
+            engine: about.engine,
+            class: (self.of.client == Subject::Shipped).then(|| about.class.to_string()),
+            recovery_ms: u64::try_from(about.recovery.as_millis()).unwrap_or(u64::MAX),
+            seed: self.of.seed,
+            replay: &self.of.replay,
+            verdict: self.word(),
+            report: &self.of.report,
+            convictions: &self.of.convictions,
+            excuses,
+        }
     }
 
     /// The first violation of the class that convicts this client: when, after the first event, and in which words.

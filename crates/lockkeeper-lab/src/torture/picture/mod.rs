@@ -1,10 +1,11 @@
 //! The timeline of a run: one self-contained page for a browser, or a few lines for a terminal.
 
+mod density;
 mod timeline;
 
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::Conviction;
 use super::excuse::Excuses;
@@ -16,10 +17,23 @@ const LISTED: usize = 500;
 
 /// The page without its data.
 const PAGE: &str = include_str!("page.html");
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
 
 /// What a picture tells beside the histories.
 pub(super) struct Told<'a> {
-    pub(super) engine: &'a str,
+    /// Whose lock: `lockkeeper`, `broken:NAME`, `exec`.
+    pub(super) client: String,
+    /// What is known to be wrong with it.
+    pub(super) what: Option<&'static str>,
+    pub(super) engine: &'static str,
+    /// The class of the engine, where the lock is ours.
+    pub(super) class: Option<String>,
+    /// T.
+    pub(super) recovery_ms: u64,
+    pub(super) seed: u64,
+    /// The command that plays the same schedule again.
+    pub(super) replay: &'a str,
     /// `clean`, `violations` or `too-weak`.
     pub(super) verdict: &'a str,
     pub(super) report: &'a Report,
@@ -36,35 +50,44 @@ struct Listed {
     class: &'static str,
     name: String,
     text: String,
-    records: Vec<Value>,
+    /// The convicting one first, by file and number.
+    records: Vec<(u32, u64)>,
 }
 
 impl Told<'_> {
-    /// What was not expected first.
-    fn listed(&self) -> Vec<Listed> {
+    /// What was not expected first; and whether there is more than that.
+    fn listed(&self) -> (Vec<Listed>, bool) {
         let convicted = self.convictions.iter().map(|c| {
             let (allowed, name, text) = (self.excuses.expects_conviction(c), c.name.clone(), c.sentence.clone());
             Listed { at: c.at, until: c.until, allowed, class: c.class, name, text, records: Vec::new() }
         });
         let checked = self.report.violations.iter().map(|v| {
-            let records = v.records.iter().map(|r| json!([r.client, r.record])).collect();
+            let records = v.records.iter().map(|r| (r.client, r.record)).collect();
             let (allowed, name, text) = (self.excuses.expects(v), v.name.clone(), v.sentence.clone());
             Listed { at: v.at, until: v.at, allowed, class: v.class.as_str(), name, text, records }
         });
         let mut all: Vec<Listed> = convicted.chain(checked).collect();
         all.sort_by_key(|one| (one.allowed, one.at));
+        let more = all.len() > LISTED;
         all.truncate(LISTED);
-        all
+        (all, more)
     }
 }
 
-/// One HTML file: a lane a client, a row a name; zoom, click, throughput and hand-off below. Needs no network.
+/// The histories as they are drawn, with what is listed.
+fn read<P: AsRef<Path>>(paths: &[P], listed: &[Listed]) -> Result<Timeline, CheckError> {
+    let records = listed.iter().flat_map(|one| one.records.iter().copied()).collect();
+    Timeline::read(paths, listed.iter().map(|one| one.at).collect(), records)
+}
+
+/// One HTML file: a lane a client, a row a name; zoom, click, throughput and hand-off below. It begins at the first violation that was
+/// not expected, and tells its story. Needs no network.
 ///
 /// # Errors
 /// As [`crate::check::check_files`].
 pub(super) fn page<P: AsRef<Path>>(paths: &[P], told: &Told<'_>) -> Result<String, CheckError> {
-    let listed = told.listed();
-    let timeline = Timeline::read(paths, listed.iter().map(|one| one.at).collect())?;
+    let (listed, more) = told.listed();
+    let timeline = read(paths, &listed)?;
     let mut words: Vec<&str> = Vec::new();
     let mut word = |what: &'static str| {
         words.iter().position(|word| *word == what).unwrap_or_else(|| {
@@ -83,11 +106,26 @@ pub(super) fn page<P: AsRef<Path>>(paths: &[P], told: &Told<'_>) -> Result<Strin
         .collect();
     let waits: Vec<_> = timeline.waits.iter().map(|w| json!([w.lane, w.row, w.from, w.to, w.end, w.records[0], w.records[1]])).collect();
     let spans = |all: &[Span]| -> Vec<_> { all.iter().map(|s| json!([s.lane, s.from, s.to, s.text])).collect() };
-    let violations = listed.iter().map(|one| {
-        let [at, until] = [one.at, one.until].map(|at| timeline.since_start(at));
-        json!({"class": one.class, "name": one.name, "at": at, "until": until, "text": one.text, "allowed": one.allowed, "records": one.records})
-    });
+    let violations: Vec<_> = listed
+        .iter()
+        .map(|one| {
+            let [at, until] = [one.at, one.until].map(|at| timeline.since_start(at));
+            let found = one.records.iter().filter_map(|record| Some((record, timeline.points.get(record)?)));
+            let records: Vec<_> =
+                found.map(|((file, index), (lane, at, what))| json!([file, index, lane, at, word(what.as_str())])).collect();
+            json!({"class": one.class, "name": one.name, "at": at, "until": until, "text": one.text, "allowed": one.allowed, "records": records})
+        })
+        .collect();
     let data = json!({
+        "client": told.client,
+        "what": told.what,
+        "class": told.class,
+        "recovery_ms": told.recovery_ms,
+        "seed": told.seed,
+        "replay": told.replay,
+        "version": env!("CARGO_PKG_VERSION"),
+        "unlisted": more,
+        "exact": timeline.exact(),
         "engine": told.engine,
         "verdict": told.verdict,
         "holds_checked": told.report.counts.holds,
@@ -96,14 +134,17 @@ pub(super) fn page<P: AsRef<Path>>(paths: &[P], told: &Told<'_>) -> Result<Strin
         "length": timeline.length,
         "holds": holds,
         "words": words,
+        "density": timeline.density.json(timeline.length, &timeline.order),
         "waits": waits,
         "pauses": spans(&timeline.pauses),
         "deaths": spans(&timeline.deaths),
         "faults": spans(&timeline.faults),
-        "violations": violations.collect::<Vec<_>>(),
+        "violations": violations,
     });
     // Nothing that begins with it can end the script element, or keep it open.
-    Ok(PAGE.replace("/*DATA*/null", &data.to_string().replace('<', "\\u003c")))
+    let data = data.to_string().replace('<', "\\u003c");
+    let page = PAGE.replace("/*STYLE*/", STYLE.trim_end()).replace("/*SCRIPT*/", SCRIPT.trim_end());
+    Ok(page.replace("/*DATA*/null", &data))
 }
 
 /// The same for a terminal: a line a client and name, `width` columns wide.
@@ -111,8 +152,8 @@ pub(super) fn page<P: AsRef<Path>>(paths: &[P], told: &Told<'_>) -> Result<Strin
 /// # Errors
 /// As [`crate::check::check_files`].
 pub(super) fn ascii<P: AsRef<Path>>(paths: &[P], told: &Told<'_>, width: usize) -> Result<String, CheckError> {
-    let listed = told.listed();
-    let timeline = Timeline::read(paths, listed.iter().map(|one| one.at).collect())?;
+    let (listed, _) = told.listed();
+    let timeline = read(paths, &listed)?;
     let width = width.clamp(20, 400);
     let column = |at: u64| usize::try_from(at.saturating_mul(width as u64) / timeline.length.max(1)).unwrap_or(width).min(width - 1);
     let mut text = String::new();
@@ -152,6 +193,7 @@ mod tests {
     use std::time::Duration;
 
     use lockkeeper::{Kind, Mode};
+    use serde_json::Value;
 
     use super::*;
     use crate::check::{Class, Violation};
@@ -167,7 +209,19 @@ mod tests {
         }
         writer.finish().unwrap();
         let excuses = Excuses::new(true, Duration::ZERO, crate::check::Late::never());
-        let told = Told { engine: "file", verdict, report, convictions, excuses: &excuses };
+        let told = Told {
+            client: "broken:plain-del".to_owned(),
+            what: Some("it deletes by name alone"),
+            engine: "file",
+            class: None,
+            recovery_ms: 600,
+            seed: 7,
+            replay: "lockkeeper torture --replay 7",
+            verdict,
+            report,
+            convictions,
+            excuses: &excuses,
+        };
         [page(&[&path], &told).unwrap(), ascii(&[&path], &told, 40).unwrap()]
     }
 
@@ -183,6 +237,50 @@ mod tests {
         assert_eq!(data(&page)["rows"][0], name);
         let count = |what: &str| page.matches(what).count();
         assert_eq!((count("<script"), count("</script"), count("<!--")), (1, 1, 0));
+    }
+
+    #[test]
+    fn c21_a_picture_says_whose_lock_it_was_with_which_seed_and_where_each_record_of_a_violation_stands() {
+        let violation = Violation {
+            class: Class::Overlap,
+            name: "a".to_owned(),
+            at: 5_000,
+            since: 5_000,
+            late: false,
+            pair: None,
+            sentence: "two hold it".to_owned(),
+            records: [2, 9].map(|record| crate::check::RecordRef { client: 0, record }).to_vec(),
+        };
+        let report = Report { violations: vec![violation], ..Report::default() };
+        let [page, _] = drawn("a", &report, &[], "violations");
+        let data = data(&page);
+        for (key, value) in [
+            ("client", json!("broken:plain-del")),
+            ("what", json!("it deletes by name alone")),
+            ("engine", json!("file")),
+            ("class", json!(null)),
+            ("recovery_ms", json!(600)),
+            ("seed", json!(7)),
+            ("replay", json!("lockkeeper torture --replay 7")),
+            ("version", json!(env!("CARGO_PKG_VERSION"))),
+        ] {
+            assert_eq!(data[key], value, "{key}");
+        }
+        let [record] = data["violations"][0]["records"].as_array().unwrap().as_slice() else { panic!("one of the two is there") };
+        let word = data["words"][usize::try_from(record[4].as_u64().unwrap()).unwrap()].as_str();
+        assert_eq!((record[0].as_u64(), record[1].as_u64(), record[2].as_u64(), word), (Some(0), Some(2), Some(0), Some("acq_ok")));
+        let outside = ["http:", "https:", "src=", "@import", "url("].into_iter().filter(|what| {
+            let known = page.matches("http://www.w3.org/2000/svg").count();
+            page.matches(what).count()
+                > if *what == "http:" {
+                    known
+                } else if *what == "url(" {
+                    page.matches("url(#").count()
+                } else {
+                    0
+                }
+        });
+        assert_eq!(outside.collect::<Vec<_>>(), [""; 0], "nothing comes from outside");
     }
 
     #[test]

@@ -1,15 +1,16 @@
 //! What the picture shows, read from the histories.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::super::fault::STOP;
+use super::density::{Density, Way};
 use crate::check::CheckError;
 use crate::history::{HoldMode, Item, LockId, Merge, Record, Role, What};
 
-/// How many holds a picture shows, and how many waits in vain: the oldest, and as many again of those near to a moment that is
-/// pointed at.
-const SHOWN_MAX: usize = 20_000;
+/// How many holds a picture shows one by one, and how many waits in vain: the oldest, and as many again of those
+/// that are long, or near to a moment that is pointed at.
+const SHOWN_MAX: usize = 10_000;
 /// What is near.
 const NEAR_NS: u64 = 50_000_000;
 
@@ -68,6 +69,17 @@ pub(super) struct Timeline {
     pub(super) deaths: Vec<Span>,
     pub(super) faults: Vec<Span>,
     pub(super) length: u64,
+    /// All holds, however many.
+    pub(super) density: Density,
+    /// Where the records stand that are pointed at: their lane, if they have one, when, and what.
+    pub(super) points: HashMap<(u32, u64), (Option<usize>, u64, What)>,
+    /// At which row a lock is drawn that came so many-th.
+    pub(super) order: Vec<usize>,
+    wanted: HashSet<(u32, u64)>,
+    /// When each lock was last given back by somebody who alone held it.
+    given_back: HashMap<LockId, u64>,
+    /// Since when holds are left out that are near to nothing, and since when some are that are.
+    left_out: [Option<u64>; 2],
     start_ns: u64,
     names: HashMap<LockId, String>,
     row_of: HashMap<LockId, usize>,
@@ -94,12 +106,12 @@ struct Open {
 }
 
 impl Timeline {
-    /// Reads the histories; `moments`, on their clock, are those that are pointed at.
-    pub(super) fn read<P: AsRef<Path>>(paths: &[P], mut moments: Vec<u64>) -> Result<Self, CheckError> {
+    /// Reads the histories; `moments`, on their clock, are those that are pointed at, and `wanted` the records.
+    pub(super) fn read<P: AsRef<Path>>(paths: &[P], mut moments: Vec<u64>, wanted: HashSet<(u32, u64)>) -> Result<Self, CheckError> {
         let files = histories(paths)?;
         let mut merge = Merge::open(&files, 0)?;
         moments.sort_unstable();
-        let mut timeline = Self { moments, ..Self::default() };
+        let mut timeline = Self { moments, wanted, ..Self::default() };
         for source in merge.sources() {
             let header = &source.header;
             let lane = (header.role == Role::Client).then(|| timeline.lane(&header.label));
@@ -141,6 +153,10 @@ impl Timeline {
         self.length = self.length.max(at);
         let key = (file, record.claim);
         let event = Event { index, at, what: record.what };
+        if self.wanted.contains(&(file, index)) {
+            let lane = self.lane_of_file.get(file as usize).copied().flatten();
+            self.points.insert((file, index), (lane, at, record.what));
+        }
         if let Some(open) = self.open.get_mut(&key) {
             open.events.push(event);
         } else if let Some(held) = self.over.get(&key).and_then(|number| self.holds.get_mut(*number)) {
@@ -153,6 +169,10 @@ impl Timeline {
             What::Acquired => {
                 if let Some(open) = self.open.get_mut(&key) {
                     (open.granted, open.index) = (Some(*record), index);
+                    let before = self.given_back.get(&record.lock).filter(|before| open.asked < **before && **before <= at);
+                    if let (HoldMode::Exclusive, Some(before)) = (record.mode, before) {
+                        self.density.handed(at, at - before);
+                    }
                 }
             }
             // The same hold goes on in another mode, with another token.
@@ -227,15 +247,19 @@ impl Timeline {
             return;
         };
         let from = self.since_start(granted.at);
+        let row = self.row(granted.lock);
+        let (mode, way) = match granted.mode {
+            HoldMode::Exclusive => ("exclusive", Way::Exclusive),
+            HoldMode::Permits => ("permits", Way::Permits),
+            _ => ("shared", Way::Shared),
+        };
+        self.density.held(lane, row, way, from, to);
+        if way == Way::Exclusive {
+            self.given_back.insert(granted.lock, to);
+        }
         if !self.has_room(0, self.holds.len(), from, to) {
             return;
         }
-        let row = self.row(granted.lock);
-        let mode = match granted.mode {
-            HoldMode::Exclusive => "exclusive",
-            HoldMode::Permits => "permits",
-            _ => "shared",
-        };
         let deadline = (granted.deadline > 0).then(|| self.since_start(granted.deadline));
         self.over.insert(key, self.holds.len());
         let events = open.events;
@@ -244,15 +268,38 @@ impl Timeline {
 
     /// Whether one more from then to then is shown, of `all` that are.
     fn has_room(&mut self, which: usize, all: usize, from: u64, to: u64) -> bool {
+        let ended = to;
         let [from, to] = [from, to].map(|us| self.start_ns.saturating_add(us.saturating_mul(1_000)));
         let next = self.moments.partition_point(|at| at.saturating_add(NEAR_NS) < from);
-        let near = self.moments.get(next).is_some_and(|at| *at <= to.saturating_add(NEAR_NS));
+        let near = self.moments.get(next).is_some_and(|at| *at <= to.saturating_add(NEAR_NS)) || to - from >= NEAR_NS;
         let Some(kept) = self.near.get_mut(which) else { return false };
         if near && *kept < SHOWN_MAX {
             *kept += 1;
             return true;
         }
-        all - *kept < SHOWN_MAX
+        let room = all - *kept < SHOWN_MAX;
+        if let (0, false, Some(since)) = (which, room, self.left_out.get_mut(usize::from(near))) {
+            since.get_or_insert(ended);
+        }
+        room
+    }
+
+    /// The times of which every hold is shown one by one.
+    pub(super) fn exact(&self) -> Vec<[u64; 2]> {
+        const NEAR_US: u64 = NEAR_NS / 1_000;
+        let [oldest, near] = self.left_out;
+        // A hold that was left out is shorter than that.
+        let oldest = [0, oldest.map_or(self.length, |since| since.saturating_sub(NEAR_US))];
+        let moments = self.moments.iter().map(|at| self.since_start(*at));
+        let moments = moments.map(|at| [at.saturating_sub(NEAR_US), at + NEAR_US]);
+        let mut all: Vec<[u64; 2]> = Vec::new();
+        for [from, to] in [oldest].into_iter().chain(moments.filter(|[_, to]| near.is_none_or(|since| *to < since))) {
+            match all.last_mut() {
+                Some([_, end]) if from <= *end => *end = (*end).max(to),
+                _ => all.push([from, to]),
+            }
+        }
+        all
     }
 
     /// The row of a lock, a new one for one that was not seen before.
@@ -301,6 +348,7 @@ impl Timeline {
             *row = new_row.get(*row).copied().unwrap_or(*row);
         }
         self.rows.sort();
+        self.order = new_row;
     }
 }
 
@@ -311,9 +359,14 @@ fn histories<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<PathBuf>, CheckError> {
 #[cfg(test)]
 mod tests {
     use lockkeeper::{Kind, Mode};
+    use serde_json::Value;
 
     use super::*;
-    use crate::history::{Writer, WriterOptions};
+    use crate::history::{Header, State, Writer, WriterOptions};
+
+    fn read(path: &Path, moments: Vec<u64>) -> Timeline {
+        Timeline::read(&[path], moments, HashSet::new()).unwrap()
+    }
 
     #[test]
     fn waits_that_ended_without_a_grant_are_drawn_and_tries_are_not() {
@@ -332,7 +385,7 @@ mod tests {
         told(What::Released, 6);
         told(What::AcquireCalled, 7);
         writer.finish().unwrap();
-        let timeline = Timeline::read(&[&path], Vec::new()).unwrap();
+        let timeline = read(&path, Vec::new());
         let waits: Vec<_> = timeline.waits.iter().map(|w| (w.lane, w.row, w.end)).collect();
         assert_eq!(waits, ["timed out", "ended unknown", "failed", "given up", "open"].map(|end| (0, 0, end)));
         assert!(timeline.waits.iter().all(|w| w.from <= w.to && w.to <= timeline.length));
@@ -345,23 +398,40 @@ mod tests {
     fn what_is_near_a_moment_that_is_pointed_at_is_drawn_however_late_it_is() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("client.lkh");
-        let writer = Writer::create(&path, WriterOptions::default()).unwrap();
-        let hold = |claim| {
-            for what in [What::AcquireCalled, What::Acquired, What::ReleaseCalled] {
-                writer.write_for(Kind::Lock, "a", Record::about(what, LockId::NONE, claim).mode(Mode::Exclusive).token(claim));
-            }
+        let header = Header {
+            file: 1,
+            pid: 1,
+            role: Role::Client,
+            clocks: [0; 3],
+            boot: 1,
+            step: 64,
+            host: String::new(),
+            program: String::new(),
+            label: "client 1".to_owned(),
+            state: State::Open,
         };
+        let mut bytes = header.encode().to_vec();
+        // A hold a microsecond, and one out of the reach of all of them.
         let last = SHOWN_MAX as u64 + 20;
-        (1..last).for_each(hold);
-        // Out of the reach of what comes before it.
-        std::thread::sleep(std::time::Duration::from_nanos(3 * NEAR_NS));
-        hold(last);
-        let moment = Writer::now();
-        writer.finish().unwrap();
-        let shown = |moments| Timeline::read(&[&path], moments).unwrap().holds.iter().map(|h| h.token).collect::<Vec<_>>();
+        let begins = |claim: u64| NEAR_NS + claim * 1_000 + if claim == last { 3 * NEAR_NS } else { 0 };
+        let kinds = [What::AcquireCalled, What::Acquired, What::ReleaseCalled];
+        let records = (1..=last).flat_map(|claim| kinds.map(|what| (claim, what)));
+        for ((claim, what), index) in records.zip(0..) {
+            let record = Record::about(what, LockId(7), claim).mode(Mode::Exclusive).token(claim);
+            bytes.extend(Record { at: begins(claim), ..record }.encode(header.file, index));
+        }
+        std::fs::write(&path, bytes).unwrap();
+        let moment = begins(last);
+        let shown = |moments| read(&path, moments).holds.iter().map(|h| h.token).collect::<Vec<_>>();
         let oldest: Vec<u64> = (1..=SHOWN_MAX as u64).collect();
         assert!(shown(Vec::new()) == oldest);
         assert!(shown(vec![moment]).split_last() == Some((&last, &oldest[..])));
+        let near = read(&path, vec![moment]);
+        let [[0, first], [from, to]] = near.exact()[..] else { panic!("the oldest, and those near to it: {:?}", near.exact()) };
+        let at = near.since_start(moment);
+        assert!(first < from && from <= at && at <= to, "{first} {from} {at} {to}");
+        let begun = near.density.json(near.length, &near.order)["rate"].as_array().unwrap().iter().filter_map(Value::as_u64).sum::<u64>();
+        assert_eq!(begun, last, "C21: the graphs are made from all of them");
     }
 
     #[test]
@@ -376,7 +446,7 @@ mod tests {
         tell(What::Converted, Mode::Exclusive, 8);
         tell(What::ReleaseCalled, Mode::Exclusive, 0);
         writer.finish().unwrap();
-        let timeline = Timeline::read(&[&path], Vec::new()).unwrap();
+        let timeline = read(&path, Vec::new());
         let bars: Vec<_> = timeline.holds.iter().map(|h| (h.mode, h.token, h.end)).collect();
         assert_eq!(bars, [("shared", 7, "converted"), ("exclusive", 8, "released")]);
     }
