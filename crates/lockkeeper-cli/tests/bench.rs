@@ -65,3 +65,35 @@ fn what_cannot_be_measured_is_refused() {
         assert_eq!((ran.code, ran.out.as_str(), ran.err.lines().count()), (64, "", 1), "{arguments:?}: {ran:?}");
     }
 }
+
+/// Waits until nothing of a measurement is on the server.
+fn until_empty(server: &lockkeeper_lab::servers::redis::RedisServer) {
+    common::until_within(common::LONG_PATIENCE, "nothing is left on the server", || (server.command(&["DBSIZE"]) == ["0"]).then_some(()));
+}
+
+#[test]
+fn c13_a_measurement_leaves_nothing_on_a_given_server() {
+    let (place, server) = (Place::new(), lockkeeper_lab::servers::redis::RedisServer::start());
+    for name in ["uncontended", "turn", "many-names", "one-name", "process-handoff"] {
+        assert!(!rows(&place, &["--only", name, &server.url()]).is_empty());
+        assert_eq!(server.command(&["DBSIZE"]), ["0"], "{name}");
+    }
+    let dir = place.path("given");
+    assert!(!rows(&place, &["--only", "turn", &format!("file://{}", dir.display())]).is_empty());
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+}
+
+#[test]
+fn c13_a_measurement_that_is_ended_anywhere_leaves_nothing_on_a_given_server() {
+    use nix::sys::signal::Signal::{SIGINT, SIGKILL};
+    let (place, server) = (Place::new(), lockkeeper_lab::servers::redis::RedisServer::start());
+    for signal in [SIGINT, SIGKILL] {
+        let mut bench = place.lk(["bench", "--only", "leases", "--seconds", "60", &server.url()]);
+        let mut bench = common::Reaped::spawn(bench.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()));
+        let count = || server.command(&["DBSIZE"]).first().and_then(|count| count.parse::<u64>().ok());
+        common::until("leases are held", || count().filter(|count| *count > 1_000));
+        bench.signal(signal);
+        bench.wait();
+        until_empty(&server);
+    }
+}

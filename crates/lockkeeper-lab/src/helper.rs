@@ -28,6 +28,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Does what a helper process was started for; answers its exit code. `arguments` follow [`ARGUMENT`].
 pub fn main(arguments: &[OsString]) -> u8 {
+    // Its work begins when the parent has ended.
+    if arguments.first().is_some_and(|kind| kind == crate::bench::TRACES_HELPER) {
+        return crate::bench::clear().map_or_else(|error| error.kind().exit_code(), |()| 0);
+    }
     // Without it a parent that is killed would leave a stopped helper stopped for ever.
     let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
     let done = match arguments.first().and_then(|kind| kind.to_str()) {

@@ -7,6 +7,7 @@ mod measure;
 mod print;
 mod redis;
 mod start;
+mod traces;
 mod uncontended;
 mod waiting;
 mod zookeeper;
@@ -18,6 +19,7 @@ use std::time::Duration;
 pub(crate) use handoff::serve;
 pub use measure::Row;
 pub(crate) use redis::serve as serve_redis;
+pub(crate) use traces::{HELPER as TRACES_HELPER, clear};
 
 /// The kind of helper that is the other process of a hand-off.
 pub(crate) const HELPER: &str = "bench";
@@ -122,16 +124,24 @@ struct Subject {
     runtime: tokio::runtime::Runtime,
     scratch: PathBuf,
     time: Duration,
+    /// Dropped last: by then every connection is closed.
+    _traces: Option<traces::Traces>,
 }
 
 impl Subject {
     fn open(url: &str, scratch: PathBuf, time: Duration) -> lockkeeper::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|e| lockkeeper::Error::new(lockkeeper::ErrorKind::Refused, format!("no runtime: {e}")))?;
-        let locks = runtime.block_on(lockkeeper::Locks::builder().io_enabled().open(url))?;
-        let strict = runtime.block_on(lockkeeper::Locks::builder().io_enabled().hand_off(0).open(url))?;
+        // An engine that refuses us is told as itself, and not as a place that cannot be made in it.
+        drop(runtime.block_on(lockkeeper::Locks::open(url))?);
+        let (url, traces) = traces::Traces::of(url, &runtime).unwrap_or_else(|why| {
+            eprintln!("lockkeeper: bench: what is measured on this engine is not cleared away: {why}");
+            (url.to_owned(), None)
+        });
+        let locks = runtime.block_on(lockkeeper::Locks::builder().io_enabled().open(&url))?;
+        let strict = runtime.block_on(lockkeeper::Locks::builder().io_enabled().hand_off(0).open(&url))?;
         let engine = locks.describe().engine;
-        Ok(Self { url: url.to_owned(), engine, locks, strict, runtime, scratch, time })
+        Ok(Self { url, engine, locks, strict, runtime, scratch, time, _traces: traces })
     }
 
     fn measure(&self, name: &str) -> Result<Vec<Row>, String> {

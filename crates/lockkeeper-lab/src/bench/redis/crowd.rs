@@ -53,7 +53,6 @@ fn calls_a_hand_off(raw: &mut Raw, words: &Words, crowd: u32) -> Result<f64, Str
             raw.answer()?;
         }
     }
-    raw.ask(&super::raw::command(&["DEL", "lockkeeper:{lock:bench-crowd}", "lockkeeper:{lock:bench-crowd}:line"]))?;
     Ok(calls)
 }
 

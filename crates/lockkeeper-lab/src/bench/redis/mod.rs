@@ -2,9 +2,9 @@
 
 mod crowd;
 mod handoff;
-mod learn;
+pub(super) mod learn;
 mod leases;
-mod raw;
+pub(super) mod raw;
 mod rows;
 
 pub(crate) use handoff::serve;
