@@ -1,6 +1,8 @@
 //! Locks on ZooKeeper: nodes in a line, the first one holds.
 
 mod ignores_session_loss;
+mod latch_after_exists;
+mod no_recheck;
 mod reuses_old_node;
 mod sequence_as_token;
 mod watch_all;
@@ -14,7 +16,14 @@ use super::super::raw::{Ending, GiveUp, Grant};
 use super::{BASE, Broken, Strike};
 use wire::{Node, Session};
 
-pub(super) const ALL: &[&Broken] = &[&ignores_session_loss::THIS, &reuses_old_node::THIS, &sequence_as_token::THIS, &watch_all::THIS];
+pub(super) const ALL: &[&Broken] = &[
+    &ignores_session_loss::THIS,
+    &latch_after_exists::THIS,
+    &no_recheck::THIS,
+    &reuses_old_node::THIS,
+    &sequence_as_token::THIS,
+    &watch_all::THIS,
+];
 
 /// What they ask for as a session's timeout.
 const SESSION: Duration = Duration::from_millis(600);
@@ -90,16 +99,21 @@ impl Base {
         Ok(line)
     }
 
+    /// The path of the node before ours; `None` when we are first.
+    fn before(&mut self) -> io::Result<Option<String>> {
+        let line = self.line(false)?;
+        let place = line.iter().position(|node| *node == self.node);
+        let Some(place) = place else { return Err(io::Error::other("our node is gone")) };
+        let before = place.checked_sub(1).and_then(|before| line.get(before));
+        Ok(before.map(|before| format!("{}/{before}", self.directory)))
+    }
+
     /// Waits until we are first, by a watch on the one before us.
     fn wait_for_turn(&mut self, give_up: &GiveUp) -> io::Result<bool> {
         loop {
-            let line = self.line(false)?;
-            let place = line.iter().position(|node| *node == self.node);
-            let Some(place) = place else { return Err(io::Error::other("our node is gone")) };
-            let Some(before) = place.checked_sub(1).and_then(|before| line.get(before)) else { return Ok(true) };
-            let path = format!("{}/{before}", self.directory);
+            let Some(before) = self.before()? else { return Ok(true) };
             let session = self.session()?;
-            if !session.exists(&path)? {
+            if !session.exists(&before)? {
                 continue;
             }
             while !session.wait(Duration::from_millis(100))? {

@@ -65,8 +65,17 @@ impl Session {
 
     /// Waits until a watch has fired, for so long at most.
     pub(super) fn wait(&mut self, within: Duration) -> io::Result<bool> {
+        self.wait_until(within, |events| !events.is_empty())
+    }
+
+    /// Waits until the watch on this path has fired: one of an earlier claim may still be set.
+    pub(super) fn wait_for(&mut self, path: &str, within: Duration) -> io::Result<bool> {
+        self.wait_until(within, |events| events.iter().any(|event| event == path))
+    }
+
+    fn wait_until(&mut self, within: Duration, so: impl Fn(&VecDeque<String>) -> bool) -> io::Result<bool> {
         let until = Instant::now() + within;
-        while self.events.is_empty() {
+        while !so(&self.events) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(false);
@@ -82,6 +91,13 @@ impl Session {
     pub(super) fn tend(&mut self) -> io::Result<()> {
         self.alive()?;
         self.listen(Duration::from_millis(1))
+    }
+
+    /// Events that come while nobody waits for one wake nobody.
+    pub(super) fn hear_unlatched(&mut self) -> io::Result<()> {
+        self.tend()?;
+        self.events.clear();
+        Ok(())
     }
 
     /// A sign of life, if it is time for one.
