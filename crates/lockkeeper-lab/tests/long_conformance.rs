@@ -23,4 +23,5 @@ lockkeeper_lab::conformance!(
 lockkeeper_lab::conformance!(zookeeper_curator, zookeeper(single(), "layout=curator"));
 lockkeeper_lab::conformance!(zookeeper_kazoo, zookeeper(single(), "layout=kazoo").electing_by_lock());
 lockkeeper_lab::conformance!(zookeeper_plain, zookeeper(single(), "layout=plain"));
+lockkeeper_lab::conformance!(zookeeper_plain_prefix, zookeeper(single(), "layout=plain&prefix=Lock"));
 lockkeeper_lab::conformance!(zookeeper_ensemble, zookeeper(ensemble(), "layout=curator"));

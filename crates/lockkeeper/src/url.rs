@@ -249,7 +249,8 @@ fn decode(text: &str) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| wrong())
 }
 
-fn encode(text: &str) -> String {
+/// Percent-encoding, for a path or an option's value.
+pub(crate) fn encode(text: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~/:,{}".contains(&b);
     text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }

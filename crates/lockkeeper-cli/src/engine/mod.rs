@@ -244,7 +244,8 @@ fn server(url: &str) -> Result<String> {
     let mut text = format!("{}://{}{path}", url.scheme, hosts.join(","));
     let mut mark = '?';
     for option in ["db", "layout", "lock", "key", "namespace", "prefix"] {
-        if let Some(value) = url.take(option) {
+        // An empty prefix is the default.
+        if let Some(value) = url.take(option).filter(|value| option != "prefix" || !value.is_empty()) {
             text = format!("{text}{mark}{option}={value}");
             mark = '&';
         }
@@ -263,5 +264,7 @@ mod tests {
         assert_eq!(of("zk://a,b:2181/shop"), of("zk://a:2181,b/shop/?auth=digest:u:secret&session_timeout=5s"));
         assert_ne!(of("redis://h"), of("redis://h/1"));
         assert_ne!(of("redis://h"), of("redis://h?layout=plain"));
+        assert_eq!(of("zk://h?layout=plain"), of("zk://h?layout=plain&prefix="));
+        assert_ne!(of("zk://h?layout=plain"), of("zk://h?layout=plain&prefix=Lock"));
     }
 }

@@ -1,9 +1,11 @@
 //! What the server's refusals mean to the one who asked, and what to do about them.
 
+use super::layout::{Child, Layout, Tag};
 use super::limit;
 use super::proto::Code;
 use crate::claim::Mode;
 use crate::error::{Error, ErrorKind};
+use crate::url;
 
 /// A list with more contenders than R13 allows; not one of the server's codes.
 pub(super) const TOO_MANY: Code = Code(1);
@@ -51,6 +53,45 @@ pub(super) fn refused(code: Code, path: &str) -> Error {
     };
     let kind = if code.0 > NEWER_LIMIT { ErrorKind::NewerLayout } else { ErrorKind::Refused };
     Error::new(kind, text).temporary(code == Code::THROTTLED)
+}
+
+/// A contender of another prefix stands in the directory `dir` of the layout plain.
+///
+/// `InvalidArgument` and not `Refused`: the server refuses nothing. The URL's `prefix` is not the one that is in use
+/// there, as a limit may not be the stored one; another URL helps, and the same one again does not.
+pub(super) fn other_prefix(layout: &Layout, dir: &str, name: &str) -> Error {
+    let ours = if let Layout::Plain { prefix } = layout { prefix.as_str() } else { "" };
+    let text = format!(
+        "the contender {name} stands in {dir}, and beside it this URL's prefix={} could let in two holders, or none: {}",
+        url::encode(ours),
+        advice(name)
+    );
+    Error::new(ErrorKind::InvalidArgument, text)
+}
+
+/// The options with which a URL stands in line with a contender of this name.
+fn advice(name: &str) -> String {
+    let child = Child::read(name);
+    let option = match child.as_ref().map(|child| (child.library(), child.prefix())) {
+        Some((Some(library), _)) => format!("layout={library}"),
+        Some((None, "")) | None => "layout=plain&prefix= (an empty prefix, the default)".to_owned(),
+        Some((None, prefix)) => format!("layout=plain&prefix={}", url::encode(prefix)),
+    };
+    format!("say {option} to stand in line with it")
+}
+
+/// What whoever looks at a directory should know about a contender that our claims do not stand in line with, or that
+/// may not stand in line with ours.
+pub(super) fn hint(layout: &Layout, child: &Child) -> Option<String> {
+    match layout {
+        Layout::Plain { .. } if child.tag == Tag::OtherPrefix => {
+            Some(format!("{} has another prefix: {}", child.name, advice(&child.name)))
+        }
+        Layout::Curator | Layout::Kazoo if child.tag == Tag::Lock && child.library().is_none() => {
+            Some(format!("if the code that made {} compares names as texts, {}", child.name, advice(&child.name)))
+        }
+        _ => None,
+    }
 }
 
 /// The semaphore has another limit than it was asked with.

@@ -13,8 +13,11 @@ pub(crate) enum Layout {
     /// Python's kazoo.
     Kazoo,
     /// Bare sequential nodes behind a prefix of the user's choice, as simple ZkClient code writes them.
+    ///
+    /// That code compares whole names as texts. Text order is number order only among names of one prefix, so a
+    /// contender of another prefix is never stood in line with.
     Plain {
-        /// `Lock` unless configured; may be empty.
+        /// What stands before the number; empty unless configured.
         prefix: String,
     },
 }
@@ -36,10 +39,14 @@ impl Layout {
 
     /// Reads the name of a child; what begins as ours do goes on with the number, sign and all.
     pub(super) fn child(&self, name: &str) -> Option<Child> {
-        let prefix = if let Self::Plain { prefix } = self { name.strip_prefix(prefix.as_str()) } else { None };
-        match prefix.and_then(parse_seq) {
-            Some(seq) => Some(Child { name: name.to_owned(), seq, tag: Tag::Lock }),
-            None => Child::read(name),
+        let Self::Plain { prefix } = self else { return Child::read(name) };
+        if let Some(seq) = name.strip_prefix(prefix.as_str()).and_then(parse_seq) {
+            return Some(Child { name: name.to_owned(), seq, tag: Tag::Lock });
+        }
+        match Child::read(name) {
+            Some(permits) if matches!(permits.tag, Tag::Lease | Tag::Permits(_)) => Some(permits),
+            Some(other) => Some(Child { tag: Tag::OtherPrefix, ..other }),
+            None => None,
         }
     }
 
@@ -74,7 +81,7 @@ impl Layout {
                     Tag::Read | Tag::Upgradable => "__READ__",
                     Tag::Latch => "latch-",
                     Tag::Lease => "lease-",
-                    Tag::Permits(_) => "",
+                    Tag::Permits(_) | Tag::OtherPrefix => "",
                 };
                 format!("_c_{uuid}-{word}")
             }
@@ -104,6 +111,8 @@ pub(super) enum Tag {
     Lease,
     /// So many permits of a semaphore of ours.
     Permits(u16),
+    /// In the layout plain: a contender whose name does not begin as ours do.
+    OtherPrefix,
 }
 
 impl Tag {
@@ -160,6 +169,21 @@ impl Child {
         self.tag == Tag::Read && self.name.contains("__READ__")
     }
 
+    /// What its name says before the number.
+    pub(super) fn prefix(&self) -> &str {
+        self.name.strip_suffix(&write_seq(self.seq)).unwrap_or(&self.name)
+    }
+
+    /// The layout whose library writes such names; `None` for code with names of its own.
+    pub(super) fn library(&self) -> Option<&'static str> {
+        let prefix = self.prefix();
+        match prefix {
+            _ if prefix.ends_with("__lock__") || prefix.ends_with("__rlock__") => Some("kazoo"),
+            _ if prefix.starts_with("_c_") || prefix.ends_with("-latch-") || prefix.ends_with("-lease-") => Some("curator"),
+            _ => None,
+        }
+    }
+
     /// Whether it stands before the other: the counter wraps, so the nearer way round decides.
     pub(super) fn is_before(&self, seq: i32) -> bool {
         seq.wrapping_sub(self.seq) > 0
@@ -184,7 +208,8 @@ pub(super) fn parse_seq(text: &str) -> Option<i32> {
     if !padded || !digits.bytes().all(|b| b.is_ascii_digit()) {
         return None;
     }
-    text.parse().ok()
+    // `Lock--0000000007` is the seventh of the prefix `Lock-`, and no number of the prefix `Lock`.
+    text.parse().ok().filter(|seq| write_seq(*seq) == text)
 }
 
 /// The number at the end of a name whose words are not known.
@@ -304,7 +329,45 @@ mod tests {
                 assert_eq!(read, Some((seq, Tag::Lock)), "{prefix}{}", write_seq(seq));
             }
         }
-        assert_eq!(Layout::Plain { prefix: "Lock".to_owned() }.child("a__rlock__0000000001").unwrap().tag, Tag::Read);
+    }
+
+    #[test]
+    fn a_plain_contender_of_another_prefix_is_told_from_ours() {
+        let plain = |prefix: &str| Layout::Plain { prefix: prefix.to_owned() };
+        let uuid = "7b2d0f4e-1111-2222-3333-444455556666";
+        for (ours, name, theirs) in [
+            ("", "Lock0000000007", "Lock"),
+            ("", "Lock-000000007", "Lock"),
+            ("", "Lock-0000000007", "Lock-"),
+            ("Lock", "0000000007", ""),
+            ("Lock", "-000000007", ""),
+            ("Lock", "-2147483648", ""),
+            ("Lock", "lock0000000007", "lock"),
+            ("Lock", "Lock-0000000007", "Lock-"),
+            ("Lock", "Lock00000000007", "Lock0"),
+            ("Lock-", "Lock0000000007", "Lock"),
+            ("Lock0", "Lock0000000007", "Lock"),
+            ("Lock", "n_0000000007", "n_"),
+            ("", "x-72057594037927936-0000000007", "x-72057594037927936-"),
+            ("", "00000000007", "0"),
+        ] {
+            let child = plain(ours).child(name).unwrap();
+            assert_eq!((child.tag, child.prefix(), child.library()), (Tag::OtherPrefix, theirs, None), "{name} beside {ours}");
+            let own = plain(theirs).child(name).unwrap();
+            assert_eq!((own.tag, own.seq), (Tag::Lock, child.seq), "{name} is one of the prefix that is named");
+        }
+        for (name, library) in [
+            (format!("_c_{uuid}-lock-0000000007"), "curator"),
+            (format!("_c_{uuid}-__WRIT__0000000007"), "curator"),
+            (format!("_c_{uuid}-latch-0000000007"), "curator"),
+            ("a1__lock__0000000007".to_owned(), "kazoo"),
+            ("a1__rlock__-2147483648".to_owned(), "kazoo"),
+        ] {
+            let child = plain("Lock").child(&name).unwrap();
+            assert_eq!((child.tag, child.library()), (Tag::OtherPrefix, Some(library)), "{name}");
+        }
+        assert_eq!(plain("").child("a1-permits-3-0000000020").unwrap().tag, Tag::Permits(3), "its own semaphores are read");
+        assert_eq!(plain("").child("ready"), None);
     }
 
     #[test]

@@ -233,6 +233,19 @@ impl Engine for ZooKeeper {
         let timeout = timeout.unwrap_or(self.options.session_timeout);
         let mut description = Description::new("zookeeper", self.options.layout.as_str(), Class::Timed);
         description.server = format!("ZooKeeper at {}, session timeout {} ms", self.options.servers(), timeout.as_millis());
+        if let Layout::Plain { prefix } = &self.options.layout {
+            description.server += &format!(", nodes NAME/{prefix}0000000067 (prefix={})", crate::url::encode(prefix));
+            description.breaks.push(
+                "code that gives its nodes another prefix and compares names as texts can enter beside a holder: `prefix` has to be \
+                 what its createEphemeralSequential gets behind the last slash, nothing for \"/lock/\" and Lock for \"/lock/Lock\""
+                    .to_owned(),
+            );
+            description.breaks.push(
+                "code that enters when the node before its own is gone, without listing again, enters beside a holder when a waiter \
+                 gives up"
+                    .to_owned(),
+            );
+        }
         description.hosts = true;
         description.early = true;
         // The leader forgets sessions in steps of a tick, and hears of us up to half a tick late; a tick is half the
@@ -240,13 +253,13 @@ impl Engine for ZooKeeper {
         description.recovery = timeout * 7 / 4;
         description.recovery_stopped = Some(description.recovery);
         description.can = self.can();
-        description.breaks = vec![
+        description.breaks.extend([
             "an ensemble restored from a backup, or set up anew, starts its transaction numbers again: tokens go back".to_owned(),
             "servers that run with forceSync=no can lose acknowledged writes in a power cut".to_owned(),
             "servers whose minSessionTimeout was set below two ticks: what they prove of a session is older than it is taken for"
                 .to_owned(),
             "a server that lost a transaction of its ensemble (ZOOKEEPER-4712, ZOOKEEPER-4785) can miss who stands first".to_owned(),
-        ];
+        ]);
         description
     }
 

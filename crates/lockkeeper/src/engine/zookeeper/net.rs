@@ -1,5 +1,6 @@
 //! The net under a lost wake-up (R10): one message for all claims of the process, and the nodes that none of them knows.
 
+use super::layout::Layout;
 use super::proto::{Code, Reply, Request};
 use super::recipe::{Input, Seen};
 use super::session::Shared;
@@ -56,8 +57,9 @@ async fn look_at_holds(shared: &Shared, claims: &[ClaimId]) -> bool {
 }
 
 /// The net under a lost wake-up, and under a server that shows what its ensemble does not have; answers whether there are any places.
+/// In the layout plain it looks for contenders of another prefix, too.
 async fn look_at_places(shared: &Shared, claims: &[ClaimId]) -> bool {
-    let (places, reads): (Vec<_>, Vec<_>) = {
+    let (places, mut reads): (Vec<_>, Vec<_>) = {
         let state = shared.lock();
         let waiting = claims.iter().filter_map(|id| {
             let (id, entry, before) = state.waits(*id)?;
@@ -68,7 +70,18 @@ async fn look_at_places(shared: &Shared, claims: &[ClaimId]) -> bool {
     if places.is_empty() {
         return false;
     }
-    let Ok(Reply::Many(replies)) = read::ask(shared, Request::MultiRead(reads)).await else { return true };
+    if matches!(shared.options.layout, Layout::Plain { .. }) {
+        let state = shared.lock();
+        let dirs = places.iter().filter_map(|(id, _)| Some(state.claims.get(id)?.dir.clone()));
+        reads.extend(dirs.map(|path| Request::GetChildren { path }));
+    }
+    let Ok(Reply::Many(mut replies)) = read::ask(shared, Request::MultiRead(reads)).await else { return true };
+    let lists = replies.split_off(places.len().min(replies.len()));
+    for ((id, _), names) in places.iter().zip(lists) {
+        if let Ok(Reply::Children(names)) = names {
+            shared.lock().look_for_strangers(*id, &names);
+        }
+    }
     let (there, checks): (Vec<_>, Vec<_>) = {
         let mut state = shared.lock();
         let mut there = Vec::new();

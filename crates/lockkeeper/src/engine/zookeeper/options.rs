@@ -83,7 +83,7 @@ impl Options {
         options.layout = match url.take("layout").as_deref() {
             None | Some("curator") => Layout::Curator,
             Some("kazoo") => Layout::Kazoo,
-            Some("plain") => Layout::Plain { prefix: prefix.clone().unwrap_or_else(|| "Lock".to_owned()) },
+            Some("plain") => Layout::Plain { prefix: prefix.clone().unwrap_or_default() },
             Some(other) => return Err(invalid(format!("layout={other} is none of ZooKeeper's: curator, kazoo, plain"))),
         };
         match (&options.layout, prefix) {
@@ -205,7 +205,10 @@ mod tests {
         assert_eq!((all.chroot.as_str(), &all.layout, all.session_timeout), ("/app", &Layout::Kazoo, Duration::from_secs(9)));
         assert_eq!(all.auth.iter().map(|a| a.credential.reveal()).collect::<Vec<_>>(), ["ann:sesame", "bob:hunter2"]);
         assert!(!format!("{all:?}").contains("hunter2"), "a secret is never shown");
-        assert_eq!(options("zk://a?layout=plain&prefix=").unwrap().layout, Layout::Plain { prefix: String::new() });
+        for (given, prefix) in [("", ""), ("&prefix=", ""), ("&prefix=Lock", "Lock")] {
+            let layout = options(&format!("zk://a?layout=plain{given}")).unwrap().layout;
+            assert_eq!(layout, Layout::Plain { prefix: prefix.to_owned() }, "{given}");
+        }
         assert_eq!(options("zk://a/").unwrap().root(), "/");
     }
 

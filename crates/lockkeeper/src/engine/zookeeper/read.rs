@@ -178,6 +178,7 @@ async fn entry(shared: &Shared, kind: Kind, name: Name, dir: &str, found: &Found
     let mut room = Room::new(&shared.options, kind, found);
     entry.limit = room.limit();
     let mut directories = Vec::new();
+    let mut hint = None;
     for part in children.chunks(READ_AT_ONCE) {
         for (child, data, stat) in data_of(shared, dir, part).await? {
             if stat.is_directory() {
@@ -196,6 +197,9 @@ async fn entry(shared: &Shared, kind: Kind, name: Name, dir: &str, found: &Found
                 }
                 continue;
             }
+            if kind == Kind::Lock && hint.is_none() {
+                hint = errors::hint(&shared.options.layout, child);
+            }
             if room.holds(child) {
                 entry.holders.push(record::holder(kind, child, &data, &stat));
             } else {
@@ -203,6 +207,9 @@ async fn entry(shared: &Shared, kind: Kind, name: Name, dir: &str, found: &Found
                 entry.waiters.push(record::waiter(kind, child, &data, &stat, ahead));
             }
         }
+    }
+    if let (Some(hint), Some(holder)) = (hint, entry.holders.first_mut()) {
+        holder.label = Some(holder.label.take().map_or(hint.clone(), |label| format!("{hint}; {label}")));
     }
     Ok((entry, directories))
 }
@@ -250,6 +257,11 @@ pub(super) async fn holding(shared: &Shared, kind: Kind, name: &Name) -> Result<
     let mut children = contenders(&shared.options, kind, &found.names).map_err(|code| errors::refused(code, &dir).name(name))?;
     in_order(&mut children);
     let holding = data_of(shared, &dir, children.get(..READ_AT_ONCE).unwrap_or(&children)).await?;
+    let stranger = holding.iter().find(|(child, _, stat)| child.tag == Tag::OtherPrefix && !stat.is_directory());
+    if let Some((child, ..)) = stranger {
+        // The first by number need not be the holder: those who wrote it go by the order of texts.
+        return Err(errors::other_prefix(&shared.options.layout, &dir, &child.name).name(name));
+    }
     let mut room = Room::new(&shared.options, kind, &found);
     let holding = holding.into_iter().filter(|(_, _, stat)| !stat.is_directory()).map(|(child, ..)| child);
     Ok(holding.take_while(|child| room.holds(child)).map(|child| format!("{dir}/{}", child.name)).collect())

@@ -42,6 +42,10 @@ impl State {
                 let error = errors::refused(code, &entry.dir);
                 self.finish(id, Attempt::Failed(error));
             }
+            Say::OtherPrefix(name) => {
+                let error = errors::other_prefix(&self.options.layout, &entry.dir, &name);
+                self.finish(id, Attempt::Failed(error));
+            }
             Say::Lost => {
                 self.outbox.events.push(Event::Ended { which: Which::Hold(id), why: Lost::TakenAway });
                 let error = Error::new(ErrorKind::Lost, "its node was deleted");

@@ -223,7 +223,7 @@ impl State {
     }
 
     fn enter(&mut self, claim: &Claim, dir: String, only_try: bool, sender: oneshot::Sender<Attempt>) {
-        let machine = Contender::new(want_of(&self.options, claim.mode), only_try);
+        let machine = Contender::new(want_of(&self.options, claim.mode), only_try).of_one_prefix(one_prefix(&self.options, claim));
         let mut entry = Entry::new(&self.options, claim, dir, machine, vec![sender]);
         entry.gate = Gate::of(&self.options, claim, only_try);
         entry.only_try = only_try;
@@ -398,6 +398,11 @@ fn want_of(options: &Options, mode: Mode) -> Want {
         Mode::Permits { count, limit } => Want::Permits { count, limit },
         Mode::Exclusive => Want::Exclusive,
     }
+}
+
+/// Whether the directory of a claim belongs to one prefix; a semaphore of ours has a directory of its own.
+fn one_prefix(options: &Options, claim: &Claim) -> bool {
+    matches!(options.layout, Layout::Plain { .. }) && claim.kind == Kind::Lock
 }
 
 /// Which node of the layout a claim stands with.

@@ -167,6 +167,15 @@ impl State {
         contenders(&self.options, entry.claim.kind, &names)
     }
 
+    /// The net has listed the directory of a claim that waits.
+    pub(in super::super) fn look_for_strangers(&mut self, id: ClaimId, names: &[String]) {
+        let Some(entry) = self.claims.get(&id) else { return };
+        let children = names.iter().filter_map(|name| self.options.layout.child(name));
+        if children.into_iter().any(|child| entry.machine.is_stranger(&child)) {
+            self.step(id, Input::Strangers);
+        }
+    }
+
     /// Whether another claim of ours knows the node as its own, which only happens in a layout whose names carry no ids.
     fn is_anothers(&self, id: ClaimId, name: &str) -> bool {
         let Some(entry) = self.claims.get(&id) else { return false };

@@ -6,7 +6,7 @@
 use tokio::sync::oneshot;
 
 use super::gate::Gate;
-use super::{perform, want_of};
+use super::{one_prefix, perform, want_of};
 use crate::claim::Claim;
 use crate::engine::Attempt;
 use crate::engine::zookeeper::layout::parse_seq;
@@ -30,7 +30,8 @@ impl State {
             answers.push(receiver);
             self.enter(claim, dir, true, sender);
             if let Some(entry) = self.claims.get_mut(&claim.id) {
-                entry.machine = Contender::created_together(want_of(&self.options, claim.mode));
+                entry.machine =
+                    Contender::created_together(want_of(&self.options, claim.mode)).of_one_prefix(one_prefix(&self.options, claim));
                 let path = format!("{}/{}", entry.dir, entry.prefix);
                 let (data, acl) = (entry.data.clone(), self.options.acl.clone());
                 creates.push(Request::Create { path, data, acl, how: Create::EphemeralSequential });

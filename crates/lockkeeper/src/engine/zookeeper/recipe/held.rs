@@ -188,7 +188,7 @@ impl Contender {
                     held.taken_back(out);
                 }
             }
-            Input::Watched(..) | Input::Built(_) | Input::Proven | Input::LimitStored(_) | Input::LimitChanged => {}
+            Input::Watched(..) | Input::Built(_) | Input::Proven | Input::LimitStored(_) | Input::LimitChanged | Input::Strangers => {}
         }
     }
 

@@ -26,6 +26,8 @@ pub(super) enum Then {
     Busy,
     Refused(Code),
     OtherLimit(u16),
+    /// A contender of another prefix stands there.
+    OtherPrefix,
     /// It was told already.
     Nothing,
 }
@@ -69,6 +71,7 @@ impl Contender {
             Then::Busy => out.push(Action::Say(Say::Busy)),
             Then::Refused(code) => out.push(Action::Say(Say::Refused(code))),
             Then::OtherLimit(limit) => out.push(Action::Say(Say::OtherLimit(limit))),
+            Then::OtherPrefix => out.push(Action::Say(Say::OtherPrefix(self.stranger.take().unwrap_or_default()))),
             Then::Nothing => {}
         }
     }

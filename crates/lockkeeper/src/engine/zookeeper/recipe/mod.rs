@@ -18,6 +18,7 @@ mod leases;
 mod leaving;
 mod look;
 mod permits;
+mod prefixes;
 mod upgrading;
 mod waiting;
 mod words;
@@ -30,6 +31,7 @@ use std::collections::BTreeSet;
 use self::held::Held;
 use self::leaving::{Deleting, Then};
 use self::permits::Queueing;
+use self::prefixes::Suspecting;
 use self::waiting::Waiting;
 pub(super) use self::words::{Action, Input, Listing, Node, OwnSeen, Say, Seen, Turn, Want};
 use super::layout::Child;
@@ -51,6 +53,8 @@ enum Phase {
     /// The node is there; the list that shows who is before it is under way.
     Listing(Node),
     Waiting(Waiting),
+    /// A child of another prefix is read: who stands there?
+    Suspecting(Suspecting),
     /// Until enough permits are free.
     Queueing(Queueing),
     /// It is our turn, and numbers have moved on since our node was created.
@@ -68,7 +72,9 @@ impl Phase {
     fn node(&self) -> Option<&Node> {
         match self {
             Self::Listing(node) | Self::Numbering(node) | Self::Proving(node, _) => Some(node),
-            Self::Waiting(Waiting { node, .. }) | Self::Queueing(Queueing { node, .. }) => Some(node),
+            Self::Waiting(Waiting { node, .. }) | Self::Queueing(Queueing { node, .. }) | Self::Suspecting(Suspecting { node, .. }) => {
+                Some(node)
+            }
             _ => None,
         }
     }
@@ -76,7 +82,9 @@ impl Phase {
     fn node_mut(&mut self) -> Option<&mut Node> {
         match self {
             Self::Listing(node) | Self::Numbering(node) | Self::Proving(node, _) => Some(node),
-            Self::Waiting(Waiting { node, .. }) | Self::Queueing(Queueing { node, .. }) => Some(node),
+            Self::Waiting(Waiting { node, .. }) | Self::Queueing(Queueing { node, .. }) | Self::Suspecting(Suspecting { node, .. }) => {
+                Some(node)
+            }
             _ => None,
         }
     }
@@ -87,6 +95,8 @@ impl Phase {
 pub(super) struct Contender {
     want: Want,
     only_try: bool,
+    /// The directory belongs to one prefix (see [`prefixes`]).
+    one_prefix: bool,
     phase: Phase,
     /// Lists under way; only the last one counts.
     lists: u8,
@@ -106,6 +116,8 @@ pub(super) struct Contender {
     moved: i64,
     /// Children that end like contenders and are none.
     ignored: BTreeSet<String>,
+    /// The contender of another prefix that was found.
+    stranger: Option<String>,
 }
 
 /// A directory that goes away this often between two requests is not worth more.
@@ -116,6 +128,7 @@ impl Contender {
         Self {
             want,
             only_try,
+            one_prefix: false,
             phase: Phase::Idle,
             lists: 0,
             doubt: false,
@@ -126,6 +139,7 @@ impl Contender {
             builds: 0,
             moved: 0,
             ignored: BTreeSet::new(),
+            stranger: None,
         }
     }
 
@@ -159,6 +173,7 @@ impl Contender {
             Input::TakeBack => out.push(Action::Say(Say::TakenBack)),
             Input::LimitStored(result) => self.limit_stored(result, out),
             Input::LimitChanged => self.limit_changed(out),
+            Input::Strangers => self.strangers_seen(out),
             Input::Made(_) | Input::Guarded(..) | Input::Whose { .. } => {}
         }
     }
@@ -195,6 +210,7 @@ impl Contender {
             | Phase::Queueing(Queueing { node, .. })
             | Phase::Listing(node)
             | Phase::Numbering(node)
+            | Phase::Suspecting(Suspecting { node, .. })
             | Phase::Proving(node, _) => Phase::Listing(Node { armed: false, ..node }),
             other => other,
         };
@@ -218,7 +234,7 @@ impl Contender {
     }
 
     fn begin(&mut self, out: &mut Vec<Action>) {
-        if self.only_try || self.counts().is_some() {
+        if self.only_try || self.one_prefix || self.counts().is_some() {
             self.phase = Phase::Looking;
             self.list(out);
         } else {

@@ -1,5 +1,6 @@
 //! The recipe against a model of the server: every order in which requests, replies, events and lost links can come.
 
+mod prefixes;
 mod world;
 
 use std::collections::HashSet;

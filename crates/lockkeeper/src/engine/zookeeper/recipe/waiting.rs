@@ -37,6 +37,9 @@ impl Contender {
             // Somebody deleted it: stand again, at the end.
             return self.create(out);
         }
+        if let Some(name) = self.stranger_among(&children) {
+            return self.suspect(node, name, out);
+        }
         let mut before: Vec<Child> = children.into_iter().filter(|c| c.is_before(node.seq) && !self.ignored.contains(&c.name)).collect();
         before.sort_unstable_by_key(|c| (node.seq.wrapping_sub(c.seq), c.tag));
         let ahead = places(&before);
@@ -103,7 +106,8 @@ impl Contender {
             // A hold that is converted leaves a node of its number behind, which the one that went says before it goes; and
             // one that could be shared with may have become a writer.
             let none_stayed = waiting.node.czxid.is_some_and(|czxid| self.moved <= czxid) && waiting.before.tag != Tag::Write;
-            let certain = waiting.last && seen_all && none_stayed && self.want != Want::Shared;
+            // A contender of another prefix may have come since.
+            let certain = waiting.last && seen_all && none_stayed && self.want != Want::Shared && !self.one_prefix;
             if certain && self.lists == 0 {
                 let node = waiting.node.clone();
                 self.our_turn(node, out);

@@ -134,6 +134,8 @@ pub(in super::super) enum Input {
     LimitStored(Result<(), Code>),
     /// The semaphore's limit may be another one now.
     LimitChanged,
+    /// Somebody may have come whose prefix is another one.
+    Strangers,
     /// A watch told that this node was deleted, or else changed.
     Happened {
         name: String,
@@ -217,6 +219,8 @@ pub(in super::super) enum Say {
     Refused(Code),
     /// The semaphore has another limit; nothing of ours is there.
     OtherLimit(u16),
+    /// This contender has another prefix; nothing of ours is there.
+    OtherPrefix(String),
     /// The hold's node is gone.
     Lost,
     /// Somebody asks the holder to let go.

@@ -12,6 +12,7 @@ mod mutex;
 mod nets;
 mod others;
 mod partition;
+mod prefixes;
 mod semaphores;
 mod steps;
 mod tls;
@@ -196,6 +197,16 @@ impl Client {
         self.event(|event| match event {
             Event::Ended { which: Which::Hold(id), why } if id == hold => Some(why),
             Event::Ended { which: Which::Lease(_) | Which::All, why } => Some(why),
+            _ => None,
+        })
+        .await
+    }
+
+    /// Why a claim that had a place failed.
+    async fn refused(&self, claim: ClaimId) -> Error {
+        self.event(|event| match event {
+            Event::Failed { claim: id, error } if id == claim => Some(error),
+            Event::Granted { claim: id, .. } if id == claim => panic!("it was granted"),
             _ => None,
         })
         .await

@@ -169,7 +169,7 @@ impl World {
                 self.holds(at, to, number);
             }
             Say::Lost => self.clients[at].holds = None,
-            Say::Busy | Say::Refused(_) | Say::OtherLimit(_) | Say::Left { .. } => self.clients[at].answered = true,
+            Say::Busy | Say::Refused(_) | Say::OtherLimit(_) | Say::OtherPrefix(_) | Say::Left { .. } => self.clients[at].answered = true,
             Say::InLine { .. } | Say::Asked | Say::TurnWaits | Say::TakenBack => {}
             Say::Stuck(code) | Say::TurnRefused(code) => panic!("{code:?}"),
         }
