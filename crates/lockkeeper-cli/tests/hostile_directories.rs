@@ -68,6 +68,23 @@ fn a_read_only_file_system_refuses_in_one_line_and_can_be_looked_at() {
     assert!(!place.path("ran").exists());
 }
 
+#[test]
+fn c5_doctor_says_that_a_read_only_file_system_gives_no_lock() {
+    let place = Place::new();
+    let ran = in_own_mounts(
+        &place,
+        "mkdir full/locks; chmod 700 full/locks; mount -o remount,ro full; \
+         if \"$LK\" doctor 2> err > out; then exit 90; else echo $? > code; fi; \"$LK\" doctor --no-probe > looked || test $? = 1",
+    );
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let err = place.read("err");
+    refused(
+        &Ran { code: common::number(&place.read("code")), out: String::new(), err },
+        "doctor",
+        &["full/locks", "Read-only file system"],
+    );
+}
+
 /// A directory that everybody may write to, and lockkeeper where everybody can run it.
 struct Shared {
     place: Place,

@@ -125,6 +125,14 @@ impl Locks {
         wait(self.0.force_release(kind, name))
     }
 
+    /// As [`Locks::probe`](crate::Locks::probe).
+    ///
+    /// # Errors
+    /// The same.
+    pub fn probe(&self) -> Result<Vec<crate::Warning>> {
+        wait(self.0.probe())
+    }
+
     /// As [`Locks::watch`](crate::Locks::watch).
     ///
     /// # Errors

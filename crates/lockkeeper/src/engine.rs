@@ -419,6 +419,13 @@ pub trait Engine: Send + Sync + 'static {
         None
     }
 
+    /// Ends a probe: removes everything that a name which nobody uses any more has left in the store, and answers what makes waiting
+    /// worse here, such as messages that are not let through. `None` where a name leaves nothing.
+    fn clear_probe(&self, name: &Name) -> Option<Answer<Result<Vec<Warning>>>> {
+        let _ = name;
+        None
+    }
+
     /// Where answers come in, if callers may read them too. Only where the first look at an answer may be taken in the caller.
     fn inlet(&self) -> Option<Arc<dyn Inlet>> {
         None

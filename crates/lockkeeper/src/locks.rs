@@ -8,7 +8,8 @@ use crate::claim::{Entry, Identity};
 use crate::clock::Clock;
 use crate::engine::{Change, Engine, Query};
 use crate::error::{Error, ErrorKind, Result};
-use crate::guarantee::{Description, Require};
+use crate::guarantee::{Description, Require, Warning};
+use crate::guard::Released;
 use crate::id::ClaimId;
 use crate::keeper::request::{check_ttl, invalid};
 use crate::keeper::{Keeper, Settings};
@@ -167,6 +168,45 @@ impl Locks {
             return Err(Error::new(ErrorKind::Unsupported, text).name(&name).engine(self.keeper.facts.engine));
         }
         self.write(&Change::Force(kind, name)).await
+    }
+
+    /// Takes a lock of a name of its own, gives it back, and removes what that left: whether locks can be had here is then known,
+    /// and not only that the engine answers. Answers what makes waiting worse.
+    ///
+    /// # Errors
+    /// What keeps locks from being had: `Unreachable`, `Refused`, `Corrupt`, `Closed`.
+    ///
+    /// # Cancel safety
+    /// Dropping it gives the lock back; what the name leaves, such as its last number, then stays for as long as the engine keeps it.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// # let locks = lockkeeper::Locks::open("redis://localhost").await?;
+    /// for warning in locks.probe().await? {
+    ///     eprintln!("{}: {}", warning.id, warning.text);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn probe(&self) -> Result<Vec<Warning>> {
+        let engine = self.keeper.facts.engine;
+        let name = Name::new(format!("lockkeeper/doctor/{}", ClaimId::fresh()))?;
+        let taken = match self.mutex(&name).try_lock().await {
+            Ok(Some(guard)) => match guard.release().await {
+                Released::Clean => Ok(()),
+                Released::Unknown(error) => Err(error),
+                _ => Err(Error::new(ErrorKind::Refused, "the engine forgot a lock while it was held: find out what removes its records")),
+            },
+            Ok(None) => Err(Error::new(ErrorKind::Refused, "the engine says that somebody holds a lock that nobody has asked for before")),
+            Err(error) => Err(error),
+        };
+        // Whatever became of it, nothing is left.
+        let cleared = match self.keeper.engine.clear_probe(&name) {
+            Some(cleared) => self.keeper.answer(cleared).await.and_then(|cleared| cleared),
+            None => Ok(Vec::new()),
+        };
+        let of_it = |error: Error| error.name(&name).engine(engine);
+        taken.map_err(of_it)?;
+        cleared.map_err(of_it)
     }
 
     /// Asks whoever holds a lock to let go, which they hear by [`Held::asked`](crate::Held::asked); answers whether somebody holds

@@ -65,6 +65,9 @@ pub struct Doctor {
     /// The engine to look at instead of the chosen one
     #[arg(value_name = "URL")]
     pub engine: Option<String>,
+    /// Only look: do not take and give back a lock of a name of its own
+    #[arg(long)]
+    pub no_probe: bool,
 }
 
 /// Remove idle lock files

@@ -1,18 +1,29 @@
 //! `doctor`: reach the engine and say what it is, what it promises, and what is worth changing.
 
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use lockkeeper::Description;
+use lockkeeper::{Description, Error, ErrorKind, Warning};
+use nix::poll::{PollFd, PollFlags, poll};
 use serde::Serialize;
 
-use super::open_chosen;
+use super::{Opened, open_chosen};
 use crate::args::common::Global;
 use crate::args::others::Doctor;
 use crate::choice::Choice;
 use crate::failure::Failure;
 use crate::json::line;
 use crate::out::print;
+use crate::start::moment;
+use crate::supervise::job::Status;
+use crate::supervise::signals::{Came, Signals, die_of};
+use crate::supervise::timeout;
 use crate::text::{millis, shown, spoken};
+
+/// How long the probe may take to give back what it has once a signal came.
+const CLEARS_WITHIN: Duration = Duration::from_secs(3);
 
 #[derive(Serialize)]
 struct Json<'a> {
@@ -43,14 +54,9 @@ struct WarningJson<'a> {
 pub fn doctor(global: &Global, args: &Doctor) -> Result<u8, Failure> {
     let mut global = global.clone();
     global.url = args.engine.clone().or(global.url);
-    let opened = open_chosen(Choice::find(&global)?)?;
-    // Being there is not enough: it must answer, too. An engine that cannot list is asked about one name.
-    if opened.locks.describe().can.list {
-        opened.locks.list("")?;
-    } else {
-        opened.locks.status(lockkeeper::Kind::Lock, "lockkeeper/doctor")?;
-    }
+    let (opened, found) = reach(Choice::find(&global)?, !args.no_probe)?;
     let mut about = opened.locks.describe();
+    about.warnings.extend(found);
     let new: Vec<_> = opened.choice.warnings.iter().filter(|w| about.warnings.iter().all(|known| known.id != w.id)).cloned().collect();
     about.warnings.extend(new);
     let text = if global.json { json(&about, &opened.choice) } else { words(&about, &opened.choice) };
@@ -58,6 +64,71 @@ pub fn doctor(global: &Global, args: &Doctor) -> Result<u8, Failure> {
         0 => Ok(u8::from(!about.warnings.is_empty())),
         failed => Ok(failed),
     }
+}
+
+/// How far the look is, so that a signal ends it at once as long as there is nothing to give back.
+const LOOKING: u8 = 0;
+const PROBING: u8 = 1;
+const ENDING: u8 = 2;
+
+/// Reaches the engine, and takes and gives back a lock: an engine that answers need not give any. A signal ends the program once
+/// nothing is left. It works in a thread of its own, and every thread leaves the signals to this one.
+fn reach(choice: Choice, probes: bool) -> Result<(Opened, Vec<Warning>), Failure> {
+    let failed = |e: std::io::Error| Failure::internal(format!("signals cannot be waited for: {e}"));
+    let signals = Signals::take().map_err(failed)?;
+    let (over, tell) = std::io::pipe().map_err(failed)?;
+    let stage = Arc::new(AtomicU8::new(LOOKING));
+    let at = stage.clone();
+    let work = move || {
+        let found = look(choice, || probes && at.compare_exchange(LOOKING, PROBING, Ordering::AcqRel, Ordering::Acquire).is_ok());
+        // Its closing is what is waited for.
+        drop(tell);
+        found
+    };
+    let looking = std::thread::Builder::new().name("doctor".to_owned()).spawn(work).map_err(failed)?;
+    let mut until = None;
+    while !looking.is_finished() {
+        let came = signals.ending();
+        if let Some(came) = came
+            && stage.compare_exchange(LOOKING, ENDING, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        {
+            ended_by(came);
+        }
+        until = until.or_else(|| came.map(|came| (came, moment() + CLEARS_WITHIN)));
+        if let Some((came, _)) = until.filter(|(_, until)| moment() >= *until) {
+            ended_by(came);
+        }
+        let mut fds = vec![PollFd::new(over.as_fd(), PollFlags::POLLIN)];
+        fds.extend(until.is_none().then(|| PollFd::new(signals.as_fd(), PollFlags::POLLIN)));
+        _ = poll(&mut fds, timeout(until.map(|(_, until)| until.saturating_sub(moment()))));
+    }
+    if let Some((came, _)) = until {
+        ended_by(came);
+    }
+    looking.join().unwrap_or_else(|_| Err(Failure::internal("the look at the engine panicked")))
+}
+
+/// Ends the program as the signal would have ended it.
+fn ended_by(came: Came) -> ! {
+    die_of(came.signal, false);
+    std::process::exit(i32::from(Status::Killed(came.signal as i32).code()))
+}
+
+fn look(choice: Choice, probes: impl FnOnce() -> bool) -> Result<(Opened, Vec<Warning>), Failure> {
+    let opened = open_chosen(choice)?;
+    // Being there is not enough: it must answer, too. An engine that cannot list is asked about one name.
+    if opened.locks.describe().can.list {
+        opened.locks.list("")?;
+    } else {
+        opened.locks.status(lockkeeper::Kind::Lock, "lockkeeper/doctor")?;
+    }
+    let found = if probes() { opened.locks.probe().map_err(no_lock)? } else { Vec::new() };
+    Ok((opened, found))
+}
+
+/// No lock can be had, whatever the reason: the engine is of no use. The probe's own name tells nobody anything.
+fn no_lock(error: Error) -> Failure {
+    Failure { name: None, ..Failure::from(error) }.exit(ErrorKind::Refused.exit_code())
 }
 
 fn json(about: &Description, choice: &Choice) -> String {

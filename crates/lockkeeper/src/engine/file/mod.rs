@@ -45,7 +45,9 @@ use crate::engine::{
     Answer, Attempt, Change, Claim, ClaimId, Context, Description, End, Engine, Entry, Error, ErrorKind, HoldId, LeaseId, Line, Query,
     Released, Renewal, Result, WatchId,
 };
+use crate::guarantee::Warning;
 use crate::id::fork_generation;
+use crate::name::{Kind, Name};
 use crew::Crew;
 use dir::Directory;
 use record::Stamp;
@@ -269,6 +271,11 @@ impl Engine for File {
             }
             done
         })
+    }
+
+    fn clear_probe(&self, name: &Name) -> Option<Answer<Result<Vec<Warning>>>> {
+        let (shared, name) = (self.0.clone(), name.clone());
+        Some(offload(&self.0.crew, Err, move || gc::remove_one(&shared.opened()?.dir, Kind::Lock, &name).map(|_| Vec::new())))
     }
 
     fn watch(&self, watch: WatchId, query: &Query) -> Answer<Result<()>> {

@@ -34,6 +34,12 @@ pub(super) trait Dialect: Send + Sync + 'static {
     /// What the layout cannot do.
     fn force(&self, kind: Kind, name: &Name) -> Result<Call>;
 
+    /// Removes what a lock leaves once nobody uses it; `None` when it leaves nothing.
+    fn clear(&self, name: &Name) -> Option<Call> {
+        _ = name;
+        None
+    }
+
     /// Sets or counts down a latch.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use super::options::{Address, Layout, RedisOptions};
 use super::pipe::Broken;
 use super::script::Call;
 use crate::error::{Error, ErrorKind};
+use crate::guarantee::Warning;
 
 /// The layout's number that this release writes (R17).
 const LAYOUT_VERSION: &str = "1";
@@ -89,7 +90,10 @@ pub(super) fn server(options: &RedisOptions, doing: &str, text: &str) -> Error {
         }
         "WRONGTYPE" => another_type(options, "a key is"),
         "MOVED" | "CLUSTERDOWN" | "CROSSSLOT" | "ASK" => cluster(at),
-        _ if rest.contains("unknown command") && !doing.starts_with("EVAL") => Error::new(
+        _ if rest.contains("unknown command") && doing.starts_with("EVAL") => refused(format!(
+            "Redis at {at} does not know {doing}, and every lock is a script: allow EVALSHA and EVAL (rename-command in its configuration)"
+        )),
+        _ if rest.contains("unknown command") => Error::new(
             ErrorKind::Unsupported,
             format!("the server at {at} does not know {doing}: lockkeeper needs Redis or Valkey 6 or newer"),
         ),
@@ -161,13 +165,30 @@ fn who(options: &RedisOptions) -> String {
     options.user.as_ref().map_or_else(|| "the default user".to_owned(), |user| format!("user {user}"))
 }
 
+/// Nobody hears of a lock that is free again.
+pub(super) fn unheard(options: &RedisOptions) -> Warning {
+    let text =
+        format!("{} may not publish, so whoever waits is not woken and finds a free lock up to 5 s late: {}", who(options), rule(options));
+    Warning { id: "publish-refused", text }
+}
+
+/// The rule that lets a user do all that a layout needs.
+fn rule(options: &RedisOptions) -> String {
+    let user = options.user.as_deref().unwrap_or("default");
+    let keys = match options.layout {
+        Layout::Native => format!("~{0}:* &{0}:*", options.namespace),
+        Layout::Redisson | Layout::Plain => "~NAMES &CHANNELS".to_owned(),
+    };
+    format!("allow it with ACL SETUSER {user} {keys} +@scripting +@read +@write +@pubsub +@connection +time")
+}
+
 /// "This user has no permissions to run the 'evalsha' command" names the command; the help says what all is needed.
 fn needed(options: &RedisOptions, doing: &str) -> String {
     let keys = match options.layout {
         Layout::Native => format!("the keys and channels of the namespace (~{0}:* &{0}:*)", options.namespace),
         Layout::Redisson | Layout::Plain => "the names' keys and channels".to_owned(),
     };
-    format!("{doing} needs +@scripting, +@read, +@write, +@pubsub, +@connection and +time, and {keys}")
+    format!("{doing} needs {keys}: {}", rule(options))
 }
 
 fn lower(text: &str) -> String {

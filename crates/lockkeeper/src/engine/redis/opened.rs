@@ -13,8 +13,9 @@ use crate::claim::{Claim, Entry};
 use crate::clock::Ticks;
 use crate::engine::{Answer, Attempt, Change, Context, End, Engine, Grant, Inlet, Lease, Line, Number, Query, Released, Renewal, WatchId};
 use crate::error::{Error, ErrorKind, Result};
-use crate::guarantee::{Class, Description};
+use crate::guarantee::{Class, Description, Warning};
 use crate::id::{ClaimId, HoldId, LeaseId};
+use crate::name::Name;
 
 /// How many leases one script call renews: a longer call would make the others wait.
 pub(super) const RENEWALS_PER_CALL: usize = 100;
@@ -111,6 +112,9 @@ pub(super) trait Telling: Send + Sync + Sized + 'static {
     fn watch(self: Arc<Self>, watch: WatchId, query: Query) -> impl Future<Output = Result<()>> + Send;
 
     fn unwatch(&self, watch: WatchId);
+
+    /// See [`Engine::clear_probe`].
+    fn clear_probe(self: Arc<Self>, name: Name) -> impl Future<Output = Result<Vec<Warning>>> + Send;
 }
 
 impl<O: Opened> Server<O> {
@@ -212,6 +216,10 @@ impl<O: Opened> Engine for Server<O> {
         if let Ok(opened) = self.opened() {
             opened.unwatch(watch);
         }
+    }
+
+    fn clear_probe(&self, name: &Name) -> Option<Answer<Result<Vec<Warning>>>> {
+        Some(self.answer(|opened| Answer::later(opened.clone().clear_probe(name.clone())), Err))
     }
 
     fn close(&self) -> Answer<()> {

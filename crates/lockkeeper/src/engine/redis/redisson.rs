@@ -207,6 +207,11 @@ impl Dialect for Redisson {
         Ok(call(Which::HashForce, keys, &[&self.lock_channel(raw), payload]))
     }
 
+    fn clear(&self, name: &Name) -> Option<Call> {
+        let counter = prefixed("redisson_lock_token", name.as_str());
+        (self.lock == RedissonLock::Fenced).then(|| call(Which::PlainForce, &[&counter], &[]))
+    }
+
     fn latch(&self, name: &Name, step: LatchStep) -> Result<Call> {
         let raw = name.as_str();
         let (word, detail) = match step {

@@ -25,6 +25,7 @@ pub(super) enum Which {
     Resize,
     Latch,
     Observe,
+    Clear,
     PlainAcquire,
     PlainRelease,
     PlainRenew,
@@ -112,6 +113,7 @@ scripts! {
     Resize = "native/now" "native/settle" "native/resize";
     Latch = "native/latch";
     Observe = "native/observe";
+    Clear = "native/clear";
     PlainAcquire = "foreign/now" "plain/acquire";
     PlainRelease = "plain/release";
     PlainRenew = "plain/ours" "foreign/renew";

@@ -19,6 +19,7 @@ mod alive;
 mod ask;
 mod barrier;
 mod claims;
+mod clear;
 mod connection;
 mod errors;
 mod jute;
@@ -55,7 +56,7 @@ use self::state::Fault;
 use super::{Answer, Attempt, Change, Claim, Context, End, Engine, Inlet, Line, Membership, Query, Released, Renewal, WatchId, Write};
 use crate::claim::{Entry, Mode};
 use crate::error::{Error, ErrorKind, Result};
-use crate::guarantee::{Can, Class, Description};
+use crate::guarantee::{Can, Class, Description, Warning};
 use crate::id::{ClaimId, HoldId, LeaseId};
 use crate::lost::Lost;
 use crate::name::{Kind, Name};
@@ -364,6 +365,14 @@ impl Engine for ZooKeeper {
             }),
             Err(error) => Answer::Now(Err(error)),
         }
+    }
+
+    fn clear_probe(&self, name: &Name) -> Option<Answer<Result<Vec<Warning>>>> {
+        let name = name.clone();
+        Some(match self.shared() {
+            Ok(shared) => Answer::later(async move { clear::clear(&shared, &name).await.map(|()| Vec::new()) }),
+            Err(error) => Answer::Now(Err(error)),
+        })
     }
 
     fn watch(&self, watch: WatchId, query: &Query) -> Answer<Result<()>> {

@@ -11,6 +11,7 @@ use crate::engine::redis::opened::Telling;
 use crate::engine::redis::resp::Value;
 use crate::engine::{Change, Query, WatchId};
 use crate::error::Result;
+use crate::guarantee::Warning;
 use crate::name::{Kind, Name};
 
 impl Telling for Foreign {
@@ -62,6 +63,13 @@ impl Telling for Foreign {
             self.links.context.spawner.spawn(self.clone().keep_watching());
         }
         Ok(())
+    }
+
+    async fn clear_probe(self: Arc<Self>, name: Name) -> Result<Vec<Warning>> {
+        if let Some(call) = self.dialect.clear(&name) {
+            self.links.call(call).await?;
+        }
+        Ok(Vec::new())
     }
 
     fn unwatch(&self, watch: WatchId) {

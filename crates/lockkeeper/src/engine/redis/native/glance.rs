@@ -14,6 +14,7 @@ use crate::engine::redis::script::{Call, Which};
 use crate::engine::redis::wire::Started;
 use crate::engine::{Change, Query, WatchId};
 use crate::error::Result;
+use crate::guarantee::Warning;
 use crate::name::{Kind, Name};
 
 /// How many waiters of one name are told of.
@@ -65,6 +66,12 @@ impl Telling for Native {
             self.links.context.spawner.spawn(self.clone().keep_watching());
         }
         Ok(())
+    }
+
+    async fn clear_probe(self: Arc<Self>, name: Name) -> Result<Vec<Warning>> {
+        let value = self.about(Which::Clear, Kind::Lock, &name, Vec::new()).await?;
+        let refused = value.items().get(1).and_then(Value::text).filter(|why| !why.is_empty());
+        Ok(refused.map(|_| errors::unheard(&self.links.options)).into_iter().collect())
     }
 
     fn unwatch(&self, watch: WatchId) {
