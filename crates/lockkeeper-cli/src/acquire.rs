@@ -17,6 +17,7 @@ use crate::engine::{self, Holding};
 use crate::failure::{Failure, exit};
 use crate::guardian::Care;
 use crate::json::Report;
+use crate::kill_after::KillAfter;
 use crate::out;
 use crate::run::environment::Stack;
 use crate::run::obtain::{Ask, Obtained, REACH};
@@ -78,7 +79,7 @@ impl<'a> Holder<'a> {
         // Nothing runs under it that would have to be stopped.
         let care = Care {
             command: false,
-            kill_after: Duration::ZERO,
+            kill_after: KillAfter(None),
             on_lost: OnLost::Warn,
             nested: false,
             leave_children: false,

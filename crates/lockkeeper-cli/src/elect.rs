@@ -13,6 +13,7 @@ use crate::engine;
 use crate::failure::Failure;
 use crate::guardian::Care;
 use crate::json::Report;
+use crate::kill_after::KillAfter;
 use crate::run::environment::Stack;
 use crate::run::obtain::{Ask, Obtained, REACH};
 use crate::run::options::{self, Wanted};
@@ -37,7 +38,9 @@ pub fn elect(global: &Global, args: &Args) -> Result<u8, Failure> {
     let argv = options::argv("elect", &args.name, &args.argv, None).map_err(named)?;
     let choice = Choice::make(global).map_err(named)?;
     let wanted = Wanted::check(&args.name, &args.lock(), engine::ttl(&choice)?).map_err(named)?;
-    let kill_after = options::kill_after(&args.stop, engine::lasts(&choice, wanted.ttl)?).map_err(named)?;
+    let lasts = engine::lasts(&choice, wanted.ttl)?;
+    let kill_after = options::kill_after(&args.stop, lasts).map_err(named)?;
+    let stops_within = kill_after.of(lasts).map_err(Failure::usage).map_err(named)?;
     engine::check(&choice, None).map_err(named)?;
     let stack = Stack::read();
     stack.check(&engine::canonical(&choice), Kind::Election, &wanted.name, Mode::Exclusive)?;
@@ -59,11 +62,11 @@ pub fn elect(global: &Global, args: &Args) -> Result<u8, Failure> {
             stack: &stack,
             close: false,
             foreground: args.stop.foreground,
-            kill_after,
+            kill_after: stops_within,
             on_lost: OnLost::Term,
             leave_children: args.stop.leave_children,
         };
-        let term = Term { task, first, signals: &mut signals, words: &mut words, report: &mut report }.serve();
+        let term = Term { task, kill_after, first, signals: &mut signals, words: &mut words, report: &mut report }.serve();
         first = false;
         let go_on = term.as_ref().is_ok_and(|t| !t.told_to_end && (t.lost || args.again));
         let outcome = settle(term.map(|t| t.outcome), &mut report, &mut words, global);
@@ -82,6 +85,7 @@ pub fn elect(global: &Global, args: &Args) -> Result<u8, Failure> {
 /// One term: standing, leading, and its end.
 struct Term<'a> {
     task: Task<'a>,
+    kill_after: KillAfter,
     first: bool,
     signals: &'a mut Signals,
     words: &'a mut Words,
@@ -101,7 +105,7 @@ impl Term<'_> {
         let since = if self.first { began() } else { moment() };
         let care = Care {
             command: true,
-            kill_after: self.task.kill_after,
+            kill_after: self.kill_after,
             on_lost: OnLost::Term,
             nested: self.task.stack.is_nested(),
             leave_children: self.task.leave_children,

@@ -12,6 +12,7 @@ mod engine;
 mod failure;
 mod guardian;
 mod json;
+mod kill_after;
 mod lab;
 mod look;
 mod out;

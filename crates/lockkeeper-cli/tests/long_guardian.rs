@@ -69,3 +69,22 @@ fn a_server_that_stands_still_longer_than_the_lease_ends_the_command_before_it()
         nobody_wrote_late(&place.path("writes"));
     }
 }
+
+#[test]
+fn a_command_has_all_of_kill_after_between_term_and_kill() {
+    for engine in [Engine::redis(), Engine::zookeeper()] {
+        let place = Place::new();
+        let script = "trap 'date +%s%3N > term' TERM; echo > runs; while :; do date +%s%3N > now; mv now last; sleep 0.01; done";
+        let url = engine.url_with_sessions_of(6);
+        let options = ["run", "a", "--url", &url, "--ttl", "6s", "--kill-after", "2s", "--", "sh", "-c", script];
+        let front = engine.start(&place, &options);
+        place.read("runs");
+        engine.stop();
+        let ran = front.output_within(Duration::from_secs(60));
+        engine.go_on();
+        assert_eq!(ran.code, 79, "{ran:?}");
+        let at = |file: &str| place.read(file).trim().parse::<u64>().unwrap();
+        let had = at("last").saturating_sub(at("term"));
+        assert!((1_500..2_500).contains(&had), "{}: {had} ms between TERM and KILL", engine.name());
+    }
+}

@@ -16,9 +16,10 @@ use crate::error::{ErrorKind, Result};
 use crate::guard::{Guard, GuardKind};
 use crate::keeper::Keeper;
 use crate::keeper::entry::{Begun, Entry};
-use crate::keeper::request::Request;
+use crate::keeper::request::{Request, invalid};
 use crate::name::Kind;
 use crate::owner::Owner;
+use crate::protocol::margin;
 use crate::token::Token;
 
 /// An acquisition that waits; `.await` it, or change it first.
@@ -93,8 +94,24 @@ impl Plan {
         if !self.request.lock_delay.is_zero() && !can.delay {
             return unsupported("lock_delay");
         }
+        if let Some(margin) = self.request.margin {
+            match entry.keeper.session() {
+                Some(session) => check_margin(margin, "session", session)?,
+                None if facts.leases => check_margin(margin, "ttl", self.request.ttl)?,
+                None => {}
+            }
+        }
         self.request.check()
     }
+}
+
+/// A margin that a lease of this length can give.
+fn check_margin(margin: Duration, what: &str, whole: Duration) -> Result<()> {
+    if margin > margin::most(whole) {
+        let text = format!("a margin of {margin:?} is more than a third of the {what}, which is {whole:?}");
+        return Err(invalid(text));
+    }
+    Ok(())
 }
 
 macro_rules! options {
@@ -113,6 +130,19 @@ macro_rules! options {
             /// A fixed lease: it is not renewed and ends `ttl` after the grant.
             pub fn no_renew(mut self) -> Self {
                 self.plan.request.renew = false;
+                self
+            }
+
+            /// How much of the lease the caller relies on at any time, as one that needs this long
+            /// to stop its work; a fifth unless it is said, and at most a third, of the ttl or,
+            /// where holds rest on a session, of the session.
+            ///
+            /// While the server is healthy the lease is renewed so early that more than this is
+            /// always left ([`Held::remaining`](crate::Held::remaining)). A greater margin costs
+            /// more renewals. Without renewals ([`Self::no_renew`]), and where a hold has no lease,
+            /// it changes nothing.
+            pub fn margin(mut self, margin: Duration) -> Self {
+                self.plan.request.margin = Some(margin);
                 self
             }
 
@@ -365,6 +395,7 @@ impl Request {
             mode,
             ttl: keeper.settings.ttl,
             renew: true,
+            margin: None,
             lock_delay: Duration::ZERO,
             timeout: None,
             try_only: false,

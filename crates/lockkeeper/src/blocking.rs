@@ -397,6 +397,11 @@ macro_rules! options {
                 Self(self.0.hold_at_most(time))
             }
 
+            /// As [`Acquire::margin`].
+            pub fn margin(self, margin: Duration) -> Self {
+                Self(self.0.margin(margin))
+            }
+
             /// As [`Acquire::lock_delay`].
             pub fn lock_delay(self, time: Duration) -> Self {
                 Self(self.0.lock_delay(time))

@@ -89,6 +89,10 @@ pub struct Claim {
     pub ttl: Duration,
     /// Whether the lease is renewed for as long as the guard lives.
     pub renew: bool,
+    /// How much of its lease, or of its session, the holder relies on at any time; `None` for a
+    /// fifth. An engine whose holds rest on a session proves that one early enough for the greatest
+    /// margin of its holds.
+    pub margin: Option<Duration>,
     /// After a lease that ran out, how long nobody else gets the lock (R16); zero for none.
     pub lock_delay: Duration,
     /// The instant on our clock after which the caller has left: the engine refuses the request on arrival then (R3).

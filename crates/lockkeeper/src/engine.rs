@@ -252,6 +252,16 @@ pub enum Event {
         /// Why.
         why: Lost,
     },
+    /// The session that carries holds was renewed by the engine itself: it lasts `ttl` from
+    /// `since`.
+    Renewed {
+        /// Which session.
+        lease: LeaseId,
+        /// How long.
+        ttl: Duration,
+        /// From when.
+        since: Ticks,
+    },
     /// The link to the server went down or came up; up means: re-check every claim and hold in one message.
     Link {
         /// Up or down.

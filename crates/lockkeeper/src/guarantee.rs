@@ -145,6 +145,10 @@ pub struct Description {
     pub recovery_stopped: Option<Duration>,
     /// Whether a hold has a lease of its own, so that `ttl` and renewal mean something.
     pub leases: bool,
+    /// How long the session lasts that carries all holds, as it was negotiated; `None` where there
+    /// is none. The engine renews it by itself, and tells that by
+    /// [`Event::Renewed`](crate::engine::Event::Renewed).
+    pub session: Option<Duration>,
     /// Whether holds may pass inside the process (R9); false for layouts whose counter belongs to others.
     pub hand_off: bool,
     /// Whether an uncontended attempt is answered in the caller, without a task switch.
@@ -173,6 +177,7 @@ impl Description {
             recovery: Duration::ZERO,
             recovery_stopped: None,
             leases: false,
+            session: None,
             hand_off: true,
             immediate: false,
             early: false,

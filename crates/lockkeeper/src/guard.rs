@@ -307,7 +307,17 @@ impl Held {
 
     /// How long the lease lasts from one renewal to its end, as the engine granted it; `None` where a hold has no lease.
     pub fn lease_ttl(&self) -> Option<Duration> {
-        Some(self.0.lease.as_ref()?.ttl())
+        let lease = self.0.lease.as_ref()?;
+        Some(self.0.entry.keeper.session().unwrap_or_else(|| lease.ttl()))
+    }
+
+    /// Renews the lease now, unless that is under way or it is a fixed one; does not wait for the
+    /// answer.
+    #[doc(hidden)]
+    pub fn renew_now(&self) {
+        if !self.is_lost() {
+            self.0.entry.keeper.renew_now(self.0.hold);
+        }
     }
 
     /// How much of the lease is left unused at its end, because clocks run at different rates (R1); `None` where a hold has no

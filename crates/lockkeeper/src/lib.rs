@@ -76,6 +76,8 @@ pub use many::{All, AllGuard};
 pub use mutex::Mutex;
 pub use name::{Kind, Name};
 pub use owner::{Owner, Scope};
+#[doc(hidden)]
+pub use protocol::margin;
 pub use rwlock::{RwLock, UpgradableGuard, Upgrade, WriteGuard, Writing};
 pub use semaphore::Semaphore;
 pub use token::{BadToken, Token};

@@ -384,6 +384,7 @@ impl Builder {
         let keeper = Keeper::new(engine, self.clock.unwrap_or_default(), Arc::new(who), self.settings);
         let opening = keeper.engine.open(keeper.context());
         keeper.answer(opening).await?.map_err(|e| e.engine(keeper.facts.engine))?;
+        keeper.note_session();
         tracing::info!(engine = keeper.facts.engine, "opened");
         Ok(Locks { keeper })
     }

@@ -93,7 +93,8 @@ pub enum Seen {
         /// The token from now on.
         token: Option<Token>,
     },
-    /// A renewal of this hold is about to be sent.
+    /// A renewal of this hold is about to be sent. A session that its engine renews by itself has
+    /// only `Renewed`.
     Renewing {
         /// The hold.
         hold: HoldId,

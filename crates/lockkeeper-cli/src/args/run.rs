@@ -67,7 +67,8 @@ pub struct Args {
 /// How the command is stopped, and what its process group is.
 #[derive(clap::Args, Debug)]
 pub struct Stop {
-    /// After a TERM, KILL what is left so much later [default: 5s, or a third of the ttl if that is shorter]
+    /// From TERM to KILL [default: 5s, or a fifth of the ttl or session if that is shorter; at most
+    /// a third]
     #[arg(long, value_name = "D", value_parser = values::duration, allow_negative_numbers = true)]
     pub kill_after: Option<Duration>,
     /// Release without the processes that the command left behind

@@ -244,11 +244,11 @@ impl Waiting for Hired {
             _ = poll(&mut [PollFd::new(self.news(), PollFlags::POLLIN)], timeout(None));
         }
         match self.answer {
-            Some(Tell::Granted { token, hold }) => {
+            Some(Tell::Granted { token, hold, kill_after }) => {
                 let (token, hold) = (token.and_then(Token::raw), hold.and_then(|h| ClaimId::parse(&h)));
                 let state = State { times: self.guardian.sheet.read(), ..State::default() };
                 let stops = self.care.command && self.care.on_lost != OnLost::Warn;
-                Ok(Got::Held(Box::new(Kept { guardian: self.guardian, stops, token, hold, state: RefCell::new(state) })))
+                Ok(Got::Held(Box::new(Kept { guardian: self.guardian, stops, token, hold, kill_after, state: RefCell::new(state) })))
             }
             Some(Tell::Busy { holder }) => Ok(Got::Busy(holder.map(|h| Box::new(h.into())))),
             Some(Tell::Failed(error)) => Err(error.into()),
@@ -264,6 +264,7 @@ struct Kept {
     stops: bool,
     token: Option<Token>,
     hold: Option<ClaimId>,
+    kill_after: Duration,
     state: RefCell<State>,
 }
 
@@ -308,7 +309,7 @@ impl Kept {
     /// The guardian should have acted by now: half way between the TERM and the KILL we do it ourselves.
     fn backup(&self, state: &State) -> Option<Moment> {
         let times = state.times?;
-        Some(if self.stops { times.term + times.kill.saturating_sub(times.term) / 2 } else { times.end })
+        Some(if self.stops { times.term + times.end.saturating_sub(times.term) / 2 } else { times.end })
     }
 }
 
@@ -316,13 +317,13 @@ impl Under for Kept {
     fn lost(&self) -> Option<Why> {
         let mut state = self.listen();
         if state.lost.is_none() && self.guardian.gone.get() && state.released.is_none() {
-            state.by = self.guardian.sheet.read().map(|times| times.kill);
+            state.by = self.guardian.sheet.read().map(|times| times.end);
             state.lost = Some(Why::Alone);
         }
         if state.lost.is_none() && self.backup(&state).is_some_and(|at| moment() >= at) {
             state.times = self.guardian.sheet.read();
             if self.backup(&state).is_some_and(|at| moment() >= at) {
-                (state.lost, state.by) = (Some(Why::RunningOut), state.times.map(|times| times.kill));
+                (state.lost, state.by) = (Some(Why::RunningOut), state.times.map(|times| times.end));
             }
         }
         state.lost
@@ -357,6 +358,10 @@ impl Holding for Kept {
 
     fn announce(&self) -> Option<BorrowedFd<'_>> {
         Some(self.guardian.line.as_fd())
+    }
+
+    fn kill_after(&self) -> Option<Duration> {
+        Some(self.kill_after)
     }
 
     fn hold(&self) -> Option<ClaimId> {

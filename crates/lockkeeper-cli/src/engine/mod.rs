@@ -14,6 +14,7 @@ use crate::choice::Choice;
 use crate::failure::Failure;
 use crate::guardian::Care;
 pub use crate::guardian::Release;
+use crate::kill_after::Lasts;
 use crate::supervise::Under;
 
 /// Takes locks on one engine.
@@ -108,6 +109,11 @@ pub trait Holding: Under {
         None
     }
 
+    /// From TERM to KILL, where what was negotiated decides it.
+    fn kill_after(&self) -> Option<Duration> {
+        None
+    }
+
     /// The hold's id, where it is another than the claim's.
     fn hold(&self) -> Option<ClaimId> {
         None
@@ -149,19 +155,20 @@ pub fn ttl(choice: &Choice) -> Result<Option<Duration>, Failure> {
     Ok(EngineUrl::parse(&choice.url)?.take_duration("ttl")?)
 }
 
-/// How long what carries a hold lasts without renewal: its lease, or on ZooKeeper its session.
+/// How long what carries a hold lasts without renewal: its lease, or on ZooKeeper its session, as
+/// far as the URL says it.
 ///
 /// # Errors
 /// When the URL says something that is no duration.
-pub fn lasts(choice: &Choice, ttl: Duration) -> Result<Duration, Failure> {
-    match choice.scheme() {
-        "zk" => Ok(EngineUrl::parse(&choice.url)?.take_duration("session_timeout")?.unwrap_or(SESSION)),
-        _ => Ok(ttl),
-    }
+pub fn lasts(choice: &Choice, ttl: Duration) -> Result<Lasts, Failure> {
+    Ok(match choice.scheme() {
+        "zk" => Lasts::Session(EngineUrl::parse(&choice.url)?.take_duration("session_timeout")?.unwrap_or(SESSION)),
+        _ => Lasts::Lease(ttl),
+    })
 }
 
 /// How long a ZooKeeper session lasts unless the URL says otherwise.
-const SESSION: Duration = Duration::from_secs(15);
+pub const SESSION: Duration = Duration::from_secs(15);
 
 fn no_engine(choice: &Choice) -> Error {
     let scheme = choice.scheme();

@@ -21,7 +21,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use lockkeeper::observe::{Observer, Seen};
-use lockkeeper::{Entry, Error, ErrorKind, Guard, Kind, Locks, Mode, Name, Released, Result, Ticks};
+use lockkeeper::url::EngineUrl;
+use lockkeeper::{Acquire, Entry, Error, ErrorKind, Guard, Held, Kind, Locks, Mode, Name, Released, Result, Ticks, TryAcquire};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -35,7 +36,9 @@ use self::target::Target;
 use self::watch::Watch;
 pub use self::wire::{Care, Order, RELEASE, Release, Tell, WHO_HOLDS, started};
 use self::wire::{ErrorWord, place, read_started};
+use crate::engine::SESSION;
 use crate::failure::exit;
+use crate::kill_after::Lasts;
 use crate::start::moment;
 use crate::supervise::{Why, timeout};
 
@@ -44,6 +47,12 @@ pub const WORD: &str = "__guardian";
 
 /// How long giving back and closing may take when the engine does not answer.
 const PARTING: Duration = Duration::from_secs(5);
+
+/// How long an answer is waited for unless the URL says otherwise.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A deadline that is later by less is the same one, read twice.
+const NEWER: Duration = Duration::from_millis(5);
 
 /// Whether this process was started to be a guardian; then its exit code.
 pub fn hired(arguments: &[OsString]) -> Option<u8> {
@@ -70,9 +79,14 @@ fn main() -> u8 {
         }
     };
     let Some((order, name)) = order.and_then(|order| Some((order.clone(), Name::new(&order.name).ok()?))) else { return exit::USAGE };
+    let url = EngineUrl::parse(&order.url).ok();
+    let option = |name: &str| url.clone().and_then(|mut url| url.take_duration(name).ok().flatten());
+    let request_timeout = option("request_timeout").unwrap_or(REQUEST_TIMEOUT);
+    let session_asked = option("session_timeout").unwrap_or(SESSION);
     let noted = Arc::new(Noted { bell: Arc::clone(&bell), state: Mutex::default() });
     let waker = Waker::from(Arc::clone(&bell));
-    Guardian { line, sheet: Sheet::of_stdout(), bell, waker, noted, order, name, gone: Cell::new(false) }.serve();
+    Guardian { line, sheet: Sheet::of_stdout(), bell, waker, noted, order, name, request_timeout, session_asked, gone: Cell::new(false) }
+        .serve();
     0
 }
 
@@ -123,6 +137,8 @@ impl Observer for Noted {
                 let holder = holder.as_deref().map(Into::into);
                 self.with(|note| note.in_line = Some(Tell::InLine { ahead: *ahead, holder }));
             }
+            // The deadline moved.
+            Seen::Renewed { .. } => {}
             Seen::Got { hold, .. } => self.with(|note| note.hold = Some(hold.to_string())),
             _ => return,
         }
@@ -138,6 +154,10 @@ struct Guardian {
     noted: Arc<Noted>,
     order: Order,
     name: Name,
+    /// How long the engine waits for an answer.
+    request_timeout: Duration,
+    /// How long a session is asked to last.
+    session_asked: Duration,
     /// Whether whoever hired us is gone.
     gone: Cell<bool>,
 }
@@ -152,8 +172,12 @@ impl Guardian {
             Ok(locks) => locks,
             Err(error) => return self.failed(&error),
         };
-        match self.acquired(&locks) {
-            Some(Ok(Some(guard))) => self.keep(guard),
+        let kill_after = match self.order.care.kill_after.of(self.lasts(&locks)) {
+            Ok(kill_after) => kill_after,
+            Err(why) => return self.failed(&Error::new(ErrorKind::InvalidArgument, why)),
+        };
+        match self.acquired(&locks, kill_after) {
+            Some(Ok(Some(guard))) => self.keep(guard, kill_after),
             Some(Ok(None)) => self.busy(&locks),
             Some(Err(error)) if error.kind() == ErrorKind::TimedOut => {
                 self.tell(&Tell::Busy { holder: error.holder().map(Into::into) });
@@ -222,13 +246,13 @@ impl Guardian {
     }
 
     /// Asks for the lock; nothing when nobody wants it any more.
-    fn acquired(&self, locks: &Locks) -> Option<Result<Option<Guard>>> {
+    fn acquired(&self, locks: &Locks, kill_after: Duration) -> Option<Result<Option<Guard>>> {
         for require in self.order.require() {
             if let Err(error) = locks.require(require) {
                 return Some(Err(error));
             }
         }
-        let mut acquiring = self.acquiring(locks);
+        let mut acquiring = self.acquiring(locks, kill_after);
         let mut asking: Option<Asking> = None;
         loop {
             if let Poll::Ready(got) = self.poll(acquiring.as_mut()) {
@@ -256,10 +280,13 @@ impl Guardian {
         }
     }
 
-    fn acquiring(&self, locks: &Locks) -> Pin<Box<dyn Future<Output = Result<Option<Guard>>>>> {
+    fn acquiring(&self, locks: &Locks, kill_after: Duration) -> Pin<Box<dyn Future<Output = Result<Option<Guard>>>>> {
         let (name, ttl) = (&self.name, Duration::from_millis(self.order.ttl_ms));
+        // What a command needs to end. One who only holds has the default.
+        let margin = self.order.care.command.then_some(kill_after);
         if let Some(id) = &self.order.value {
-            let stand = locks.election(name).stand(id).ttl(ttl).into_future();
+            let stand = locks.election(name).stand(id).ttl(ttl);
+            let stand = margin.into_iter().fold(stand, Acquire::margin).into_future();
             return Box::pin(async move { stand.await.map(Some) });
         }
         let mode = self.order.mode.mode();
@@ -269,6 +296,7 @@ impl Guardian {
                 Mode::Shared => locks.rwlock(name).try_read(),
                 _ => locks.mutex(name).try_lock(),
             };
+            let attempt = margin.into_iter().fold(attempt, TryAcquire::margin);
             let attempt = if self.order.renew { attempt.ttl(ttl) } else { attempt.ttl(ttl).no_renew() };
             return Box::pin(attempt.into_future());
         }
@@ -277,9 +305,18 @@ impl Guardian {
             Mode::Shared => locks.rwlock(name).read(),
             _ => locks.mutex(name).lock(),
         };
+        let wait = margin.into_iter().fold(wait, Acquire::margin);
         let wait = if self.order.renew { wait.ttl(ttl) } else { wait.ttl(ttl).no_renew() };
         let wait = wait.into_future();
         Box::pin(async move { wait.await.map(Some) })
+    }
+
+    /// How long what carries the hold lasts, as the server gave it.
+    fn lasts(&self, locks: &Locks) -> Lasts {
+        match locks.describe().session {
+            Some(session) => Lasts::Negotiated(session, self.session_asked),
+            None => Lasts::Lease(Duration::from_millis(self.order.ttl_ms)),
+        }
     }
 
     /// Somebody has it; who, as far as that can be said quickly.
@@ -290,13 +327,18 @@ impl Guardian {
     }
 
     /// Keeps the lock for as long as it is wanted.
-    fn keep(&self, guard: Guard) {
+    fn keep(&self, guard: Guard, kill_after: Duration) {
         let held = guard.held();
+        if self.order.care.command && !self.is_whole(&held, kill_after) {
+            let text = "the lock was granted, and its server did not confirm the lease in time: no command was started";
+            self.failed(&Error::new(ErrorKind::Unreachable, text));
+            return self.give_back(guard);
+        }
         let hold = self.noted.with(|note| note.hold.clone());
         let granted = moment();
-        let mut watch = Watch::new(self, &held, granted);
+        let mut watch = Watch::new(self, &held, granted, kill_after);
         watch.reckon();
-        self.tell(&Tell::Granted { token: held.token().ok().map(|t| t.get()), hold: hold.clone() });
+        self.tell(&Tell::Granted { token: held.token().ok().map(|t| t.get()), hold: hold.clone(), kill_after });
         let mut lost = pin!(held.lost());
         let mut is_lost = false;
         while !watch.is_over {
@@ -324,6 +366,30 @@ impl Guardian {
             watch.rest();
         }
         self.give_back(guard);
+    }
+
+    /// Waits until as much of the lease is left as a command needs: a pushed grant comes with a
+    /// short one, which is renewed at once. False when it is lost before.
+    fn is_whole(&self, held: &Held, kill_after: Duration) -> bool {
+        let (Some(first), Some(ttl)) = (held.remaining(), held.lease_ttl()) else { return true };
+        let (granted, enough) = (moment(), kill_after + ttl / 20);
+        let mut asked = false;
+        loop {
+            let left = held.remaining().unwrap_or_default();
+            // A slow server may never give more than its margin.
+            let is_renewed = moment() + left > granted + first + NEWER;
+            if left >= enough || is_renewed && left > kill_after {
+                return true;
+            }
+            while self.hear().is_some() {}
+            if left.is_zero() || self.gone.get() {
+                return false;
+            }
+            if !std::mem::replace(&mut asked, true) {
+                held.renew_now();
+            }
+            self.pause(Some(left), true, None);
+        }
     }
 
     fn give_back(&self, guard: Guard) {

@@ -41,17 +41,17 @@ impl Sheet {
     /// Writes when it is to be stopped.
     pub fn write(&self, times: Times) {
         let ns = |at: Duration| u64::try_from(at.as_nanos()).unwrap_or(u64::MAX).to_le_bytes();
-        let bytes = [times.term, times.kill, times.end].map(ns).concat();
+        let bytes = [times.term, times.end].map(ns).concat();
         // Memory: it cannot fail but for want of it, and then what stands there counts, which is earlier.
         _ = self.0.write_all_at(&bytes, 0);
     }
 
     /// Reads it; `None` when nothing stands there yet.
     pub fn read(&self) -> Option<Times> {
-        let mut bytes = [0; 24];
+        let mut bytes = [0; 16];
         self.0.read_exact_at(&mut bytes, 0).ok()?;
         let mut all = bytes.chunks_exact(8).map(|b| Duration::from_nanos(b.try_into().map_or(0, u64::from_le_bytes)));
-        Some(Times { term: all.next()?, kill: all.next()?, end: all.next()? })
+        Some(Times { term: all.next()?, end: all.next()? })
     }
 }
 
@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(sheet.read(), None);
         let other = Sheet(File::from(sheet.share().unwrap()));
         for n in 1..3 {
-            let times = Times::of(Duration::from_secs(100 * n), Duration::from_secs(5), Duration::from_secs(3));
+            let times = Times::of(Duration::from_secs(100 * n), Duration::from_secs(5));
             other.write(times);
             assert_eq!(sheet.read(), Some(times));
         }

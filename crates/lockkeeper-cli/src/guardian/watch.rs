@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use lockkeeper::Held;
+use lockkeeper::{Held, margin};
 use nix::sys::signal::Signal;
 
-use super::duty::{Action, Duty, Event, Times};
+use super::duty::{Action, Duty, Event, Margins, Times};
 use super::target::Target;
 use super::{Guardian, Tell};
 use crate::start::{Moment, moment};
@@ -36,31 +36,20 @@ pub struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    pub fn new(guardian: &'a Guardian, held: &'a Held, granted: Moment) -> Self {
-        let mut care = guardian.order.care;
-        // The lease that was really granted may be shorter than the one that was asked for.
-        care.kill_after = held.lease_ttl().map_or(care.kill_after, |ttl| care.kill_after.min(ttl / 3));
+    pub fn new(guardian: &'a Guardian, held: &'a Held, granted: Moment, kill_after: Duration) -> Self {
+        let ttl = held.lease_ttl().unwrap_or_default();
+        // A healthy server never lets so little be left: below it, something is wrong.
+        let above = margin::floor(ttl, Some(kill_after)).saturating_sub(kill_after);
+        let margins = Margins { kill_after, ask_before: guardian.request_timeout.min(above) };
         let (look, looked) = (Duration::from_millis(1), Moment::ZERO);
-        let duty = Duty::new(care, granted);
-        Self {
-            guardian,
-            held,
-            duty,
-            target: None,
-            is_over: false,
-            kill_after: care.kill_after,
-            left: false,
-            empty: false,
-            settling: false,
-            look,
-            looked,
-        }
+        let duty = Duty::new(guardian.order.care, margins, granted);
+        Self { guardian, held, duty, target: None, is_over: false, kill_after, left: false, empty: false, settling: false, look, looked }
     }
 
     /// Reckons anew until when the lease lasts.
     pub fn reckon(&mut self) {
-        if let (Some(left), Some(drift)) = (self.held.remaining(), self.held.drift()) {
-            let times = Times::of(moment() + left, self.kill_after, drift);
+        if let Some(left) = self.held.remaining() {
+            let times = Times::of(moment() + left, self.kill_after);
             self.guardian.sheet.write(times);
             self.step(Event::Until(times));
         }
@@ -81,6 +70,7 @@ impl<'a> Watch<'a> {
             match action {
                 Action::TellStopping(why, kill_by) => self.guardian.tell(&Tell::Stopping { why, kill_by }),
                 Action::TellLost(why) => self.guardian.tell(&Tell::Lost { why }),
+                Action::Ask => self.held.renew_now(),
                 Action::Send(signal) => self.target.iter().for_each(|target| target.signal(signal)),
                 Action::End => self.is_over = true,
             }

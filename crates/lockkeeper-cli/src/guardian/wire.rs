@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::run::OnLost;
 use crate::args::values;
+use crate::kill_after::KillAfter;
 use crate::supervise::Why;
 use crate::text::millis;
 
@@ -36,8 +37,8 @@ pub struct Order {
 pub struct Care {
     /// Whether a command will run under it at all.
     pub command: bool,
-    /// From TERM to KILL.
-    pub kill_after: Duration,
+    /// From TERM to KILL, as it was given.
+    pub kill_after: KillAfter,
     /// What a loss means.
     pub on_lost: OnLost,
     /// Who asked for it runs under another lock: nothing may outlive it for long.
@@ -119,7 +120,7 @@ pub enum Tell {
     /// The engine did not say how it stands there.
     Silence,
     /// It has the lock.
-    Granted { token: Option<u64>, hold: Option<String> },
+    Granted { token: Option<u64>, hold: Option<String>, kill_after: Duration },
     /// Somebody else has it.
     Busy { holder: Option<HolderWord> },
     /// It could not be had.

@@ -28,6 +28,7 @@ use crate::engine::{self, Holding};
 use crate::failure::{Failure, exit};
 use crate::guardian::Care;
 use crate::json::Report;
+use crate::kill_after::KillAfter;
 use crate::start::{Moment, began, moment};
 use crate::supervise::job::Status;
 use crate::supervise::signals::{Came, Signals, die_of};
@@ -105,7 +106,9 @@ pub fn fail(failure: Failure, report: &mut Report, global: &Global) -> Outcome {
 struct Asked {
     wanted: Wanted,
     argv: Vec<OsString>,
-    kill_after: Duration,
+    kill_after: KillAfter,
+    /// The same in time, as far as it is known before the lock is held.
+    stops_within: Duration,
     choice: Choice,
     by_option: bool,
     stack: Stack,
@@ -120,7 +123,9 @@ impl Asked {
         let argv = options::argv("run", &args.name, &args.argv, args.command.as_ref())?;
         let choice = Choice::make(global)?;
         let wanted = Wanted::check(&args.name, &args.lock, engine::ttl(&choice)?)?;
-        let kill_after = options::kill_after(&args.stop, engine::lasts(&choice, wanted.ttl)?)?;
+        let lasts = engine::lasts(&choice, wanted.ttl)?;
+        let kill_after = options::kill_after(&args.stop, lasts)?;
+        let stops_within = kill_after.of(lasts).map_err(Failure::usage)?;
         report.engine = Some(choice.engine().to_owned());
         engine::check(&choice, args.no_fork.then_some("-F").or(args.close.then_some("-o")))?;
         let stack = Stack::read();
@@ -129,7 +134,7 @@ impl Asked {
         stack.check(&canonical, kind, &wanted.name, wanted.mode)?;
         let claim = claim(&wanted, kind, argv.first(), None);
         let beside = stack.shares(&canonical, kind, &wanted.name, wanted.mode);
-        Ok(Self { wanted, argv, kill_after, choice, by_option: global.url.is_some(), stack, beside, claim })
+        Ok(Self { wanted, argv, kill_after, stops_within, choice, by_option: global.url.is_some(), stack, beside, claim })
     }
 }
 
@@ -227,7 +232,7 @@ fn task<'a>(args: &Args, asked: &'a Asked) -> Task<'a> {
         stack: &asked.stack,
         close: args.close,
         foreground: args.stop.foreground,
-        kill_after: asked.kill_after,
+        kill_after: asked.stops_within,
         on_lost: args.on_lost,
         leave_children: args.stop.leave_children,
     }
@@ -287,6 +292,7 @@ pub fn claim(wanted: &Wanted, kind: Kind, program: Option<&OsString>, value: Opt
         rw: wanted.mode == Mode::Shared,
         ttl: wanted.ttl,
         renew: wanted.renew,
+        margin: None,
         lock_delay: Duration::ZERO,
         give_up: None,
         who: Arc::new(who),

@@ -8,6 +8,7 @@ use lockkeeper::{Mode, Name};
 use crate::args::common::{self, Lock};
 use crate::args::run::{Args, Stop};
 use crate::failure::Failure;
+use crate::kill_after::{KillAfter, Lasts};
 use crate::text::spoken;
 
 const TTL_DEFAULT: Duration = Duration::from_secs(30);
@@ -15,7 +16,6 @@ const TTL_MIN: Duration = Duration::from_millis(200);
 const TTL_MAX: Duration = Duration::from_secs(24 * 3_600);
 /// The longest value that is stored with a hold (R13).
 const LABEL_MAX: usize = 1_024;
-const KILL_AFTER_DEFAULT: Duration = Duration::from_secs(5);
 
 /// What is asked for, checked.
 #[derive(Clone, Debug)]
@@ -74,22 +74,15 @@ pub fn argv(sub: &str, name: &OsString, argv: &[OsString], text: Option<&OsStrin
     }
 }
 
-/// From TERM to KILL.
+/// From TERM to KILL, as far as the URL and the options say it; a session that is shorter than it
+/// was asked for is known only when the lock is held.
 ///
 /// # Errors
 /// When the lease could pass before the command is gone.
-pub fn kill_after(stop: &Stop, ttl: Duration) -> Result<Duration, Failure> {
-    let third = ttl / 3;
-    match stop.kill_after {
-        None => Ok(KILL_AFTER_DEFAULT.min(third)),
-        Some(given) if given <= third => Ok(given),
-        Some(given) => Err(Failure::usage(format!(
-            "--kill-after {} is more than a third of the ttl, {}: give --ttl {} or more, or a shorter --kill-after",
-            spoken(given),
-            spoken(ttl),
-            spoken(Duration::from_secs(given.saturating_mul(3).as_secs() + u64::from(given.subsec_nanos() != 0)))
-        ))),
-    }
+pub fn kill_after(stop: &Stop, lasts: Lasts) -> Result<KillAfter, Failure> {
+    let kill_after = KillAfter(stop.kill_after);
+    kill_after.of(lasts).map_err(Failure::usage)?;
+    Ok(kill_after)
 }
 
 /// Refuses what nobody is left to do after we became the command.

@@ -29,6 +29,7 @@ pub struct Task<'a> {
     /// Whether the lock's descriptor stays with us.
     pub close: bool,
     pub foreground: bool,
+    /// From TERM to KILL, unless the lock that is held says it.
     pub kill_after: Duration,
     pub on_lost: OnLost,
     pub leave_children: bool,
@@ -55,7 +56,8 @@ impl Task<'_> {
         let plan = Plan::make(self.foreground);
         let started = signals.take_more(plan.own_group).and_then(|()| Job::start(&start, plan, signals.before()));
         let mut job = started.map_err(|error| self.not_started(start.announce.is_some(), &error))?;
-        let orders = Orders { kill_after: self.kill_after, on_lost: self.on_lost, until, leave_children: self.leave_children };
+        let kill_after = holding.and_then(Holding::kill_after).unwrap_or(self.kill_after);
+        let orders = Orders { kill_after, on_lost: self.on_lost, until, leave_children: self.leave_children };
         let under: &dyn Under = holding.map_or(&Nothing, |h| h as &dyn Under);
         Ok(look_after(&mut job, signals, under, orders, &mut |news| tell(words, self.on_lost, news)))
     }

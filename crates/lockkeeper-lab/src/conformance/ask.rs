@@ -28,6 +28,7 @@ impl Asked {
             rw: matches!(mode, Mode::Shared | Mode::Upgradable),
             ttl: Duration::from_secs(5),
             renew: true,
+            margin: None,
             lock_delay: Duration::ZERO,
             give_up: None,
             who: Arc::new(Identity::of_this_process()),

@@ -134,6 +134,7 @@ impl Entry {
             rw: ask.shape.rw,
             ttl: ask.shape.ttl,
             renew: ask.shape.renew,
+            margin: ask.shape.margin,
             lock_delay: ask.shape.lock_delay,
             give_up: ask.give_up,
             who: waiting.and_then(|w| w.who.clone()).unwrap_or_else(|| self.keeper.who.clone()),

@@ -220,10 +220,12 @@ impl Keeper {
                 tracing::info!(engine = self.facts.engine, up, "link");
                 self.lend_no_more();
                 if *up {
+                    self.note_session();
                     self.renew_all();
                     self.recheck_all();
                 }
             }
+            Event::Renewed { lease, ttl, since } => self.session_renewed(*lease, *ttl, *since),
             Event::Asked { hold } => {
                 if let Some(entry) = self.all_entries().into_iter().find(|e| e.knows(*hold)) {
                     entry.asked(*hold);

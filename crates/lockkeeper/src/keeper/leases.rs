@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError, Weak};
+use std::time::Duration;
 
 use super::Keeper;
 use super::cell::LeaseCell;
@@ -12,7 +13,7 @@ use crate::engine::{Answer, Attempt, Grant, Lease, Renewal};
 use crate::id::{ById, ClaimId, HoldId, LeaseId};
 use crate::lost::Lost;
 use crate::observe::Seen;
-use crate::protocol::lease::{Change, Drift, Leases, deadline};
+use crate::protocol::lease::{Change, Drift, Leases, Terms, deadline};
 use crate::protocol::line::Shape;
 use crate::sync::MutexGuard;
 
@@ -40,6 +41,9 @@ struct Kept {
     cell: Arc<LeaseCell>,
     holds: Holds,
 }
+
+/// A hold whose deadline moved, and to when.
+type Extended = (HoldId, Weak<Entry>, Ticks);
 
 /// The holds on a lease: one, unless it is a session's. There may be 100 000.
 enum Holds {
@@ -113,7 +117,12 @@ impl Keeper {
         sent: Ticks,
         shape: Option<Shape>,
     ) -> Arc<LeaseCell> {
-        let renew = shape.is_none_or(|s| s.renew);
+        let terms = Terms {
+            renew: shape.is_none_or(|s| s.renew),
+            at_once: lease.confirm,
+            margin: shape.and_then(|s| s.margin),
+            session: self.session().filter(|_| lease.id != LeaseId::from(hold)),
+        };
         let since = lease.since.unwrap_or(sent);
         let mut gone = None;
         let cell = {
@@ -125,7 +134,7 @@ impl Keeper {
                 let until = deadline(since, lease.ttl, book.drift);
                 book.kept.get(&lease.id).map_or(until, |k| k.cell.deadline().max(until))
             } else {
-                book.machine.add(lease.id, since, lease.ttl, renew, lease.confirm)
+                book.machine.add(lease.id, since, lease.ttl, terms)
             };
             let kept = book
                 .kept
@@ -226,6 +235,34 @@ impl Keeper {
         }
     }
 
+    /// Renews one hold's lease now, unless that is under way.
+    pub(crate) fn renew_now(self: &Arc<Self>, hold: HoldId) {
+        let taken = {
+            let mut book = self.book();
+            book.lease_of(hold).filter(|lease| book.machine.take_one(*lease))
+        };
+        if let Some(lease) = taken {
+            self.renew(vec![lease]);
+        }
+    }
+
+    /// The engine has renewed its session by itself.
+    pub(super) fn session_renewed(self: &Arc<Self>, lease: LeaseId, ttl: Duration, since: Ticks) {
+        let mut told = Vec::new();
+        {
+            let mut changes = Vec::new();
+            let mut book = self.book();
+            book.machine.renewed_itself(lease, since, ttl, &mut changes);
+            for change in changes {
+                if let Change::Extended(lease, until) = change {
+                    self.extend(&book, lease, until, &mut told);
+                }
+            }
+        }
+        self.tell_extended(told);
+        self.arm_leases();
+    }
+
     /// One message for many leases.
     fn renew(self: &Arc<Self>, batch: Vec<LeaseId>) {
         let sent = self.clock.now();
@@ -267,14 +304,7 @@ impl Keeper {
             }
             for change in changes {
                 match change {
-                    Change::Extended(lease, until) => {
-                        let Some(kept) = book.kept.get(&lease) else { continue };
-                        let ttl = book.machine.ttl(lease).unwrap_or_else(|| kept.cell.ttl());
-                        kept.cell.extend(until, ttl);
-                        if self.settings.observer.is_some() {
-                            told.extend(kept.holds.as_slice().iter().map(|(hold, entry)| (*hold, entry.clone(), until)));
-                        }
-                    }
+                    Change::Extended(lease, until) => self.extend(&book, lease, until, &mut told),
                     Change::Doubtful(lease) => {
                         if let Some(kept) = book.kept.get(&lease) {
                             kept.cell.doubt();
@@ -295,11 +325,7 @@ impl Keeper {
         }
         #[cfg(feature = "metrics")]
         crate::metrics::renewed(self.facts.engine, now.since(sent));
-        for (hold, entry, deadline) in told {
-            if let Some(entry) = entry.upgrade() {
-                self.observe(&entry, Seen::Renewed { hold, deadline });
-            }
-        }
+        self.tell_extended(told);
         self.tell_of(&unknown, |hold| Seen::NotRenewed { hold, gone: false });
         for (lease, why) in gone {
             let holds = self.observed(&[lease]);
@@ -307,6 +333,24 @@ impl Keeper {
             self.tell_each(holds, |hold| Seen::NotRenewed { hold, gone: true });
         }
         self.arm_leases();
+    }
+
+    /// A lease's deadline moved; notes whom to tell.
+    fn extend(&self, book: &Book, lease: LeaseId, until: Ticks, told: &mut Vec<Extended>) {
+        let Some(kept) = book.kept.get(&lease) else { return };
+        let ttl = book.machine.ttl(lease).unwrap_or_else(|| kept.cell.ttl());
+        kept.cell.extend(until, ttl);
+        if self.settings.observer.is_some() {
+            told.extend(kept.holds.as_slice().iter().map(|(hold, entry)| (*hold, entry.clone(), until)));
+        }
+    }
+
+    fn tell_extended(&self, told: Vec<Extended>) {
+        for (hold, entry, deadline) in told {
+            if let Some(entry) = entry.upgrade() {
+                self.observe(&entry, Seen::Renewed { hold, deadline });
+            }
+        }
     }
 
     /// The holds on these leases, when somebody wants to hear of them.

@@ -37,7 +37,7 @@ use crate::observe::{Observer, Seen};
 use crate::protocol::lease::Drift;
 use crate::protocol::line::Rules;
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU8, Ordering};
+use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use cell::TurnCell;
 use driver::Driver;
 use entry::Entry;
@@ -101,6 +101,8 @@ pub(crate) struct Keeper {
     watches: Mutex<HashMap<WatchId, Arc<tokio::sync::Notify>>>,
     /// The engine's socket in the runtimes of callers.
     watched: Mutex<Vec<lend::Watched>>,
+    /// How long the session lasts that carries all holds, in nanoseconds; zero where there is none.
+    session_ns: AtomicU64,
     state: AtomicU8,
     forks: u32,
 }
@@ -134,6 +136,7 @@ impl Keeper {
             claims: events::Claims::default(),
             watches: Mutex::default(),
             watched: Mutex::default(),
+            session_ns: AtomicU64::new(0),
             state: AtomicU8::new(OPEN),
             forks: fork_generation(),
         })
@@ -184,6 +187,17 @@ impl Keeper {
     /// The time now; where a hold has no lease, by one clock alone.
     pub(crate) fn now(&self) -> Ticks {
         if self.facts.leases { self.clock.now() } else { self.clock.now_without_leases() }
+    }
+
+    /// How long the session lasts that carries all holds, if there is one.
+    pub(crate) fn session(&self) -> Option<Duration> {
+        Some(Duration::from_nanos(self.session_ns.load(Ordering::Acquire))).filter(|session| !session.is_zero())
+    }
+
+    /// The engine has connected: what was negotiated is known.
+    pub(crate) fn note_session(&self) {
+        let session = self.engine.describe().session.unwrap_or_default();
+        self.session_ns.store(u64::try_from(session.as_nanos()).unwrap_or(u64::MAX), Ordering::Release);
     }
 
     pub(crate) fn closed(&self) -> Error {

@@ -20,6 +20,8 @@ pub(crate) struct Request {
     pub(crate) mode: Mode,
     pub(crate) ttl: Duration,
     pub(crate) renew: bool,
+    /// How much of the lease its holder relies on.
+    pub(crate) margin: Option<Duration>,
     pub(crate) lock_delay: Duration,
     pub(crate) timeout: Option<Duration>,
     pub(crate) try_only: bool,
@@ -54,6 +56,7 @@ impl Request {
             mode: self.mode,
             ttl: self.ttl,
             renew: self.renew,
+            margin: self.margin,
             lock_delay: self.lock_delay,
             own_value: self.value.is_some(),
             rw: self.rw,

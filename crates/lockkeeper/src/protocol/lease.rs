@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::margin;
 use super::table::Table;
 
 use crate::clock::Ticks;
@@ -42,12 +43,44 @@ struct Kept {
     /// When the next renewal is due; `None` for a fixed lease, and while one is under way.
     due: Option<Ticks>,
     renew: bool,
+    /// How much of it a holder relies on; `None` for the default.
+    margin: Option<Duration>,
+    /// How long the session lasts that it is the lease of: then the engine renews it by itself.
+    session: Option<Duration>,
     /// What it has is a claim lease until a renewal was answered: a fixed lease is renewed that one time (R11).
     unconfirmed: bool,
     /// Counts the holds on it; a session's lease carries many.
     holds: u32,
     /// The last renewal was answered.
     answered: bool,
+}
+
+impl Kept {
+    /// When it is renewed next, if the last renewal counts from `since`.
+    ///
+    /// At a third of the ttl (R2), and earlier where the allowance for drift is so large that the
+    /// margin needs it. A session is renewed by its engine: it is asked only once the rest is below
+    /// what that engine keeps to.
+    fn next(&self, since: Ticks, until: Ticks, drift: Drift) -> Ticks {
+        if let Some(session) = self.session {
+            return until.minus(margin::floor(session, self.margin)).max(since.plus(self.ttl / 12));
+        }
+        let usable = self.ttl.saturating_sub(drift.of(self.ttl) + margin::floor(self.ttl, self.margin) + self.ttl / 20);
+        since.plus((self.ttl / 3).min(usable).max(self.ttl / 12))
+    }
+}
+
+/// What a holder wants of a lease.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Terms {
+    /// It is renewed for as long as somebody holds it.
+    pub renew: bool,
+    /// It is whole from a renewal that was answered, also a fixed one.
+    pub at_once: bool,
+    /// How much of it the holder relies on; `None` for the default.
+    pub margin: Option<Duration>,
+    /// How long the session lasts that it is the lease of.
+    pub session: Option<Duration>,
 }
 
 /// What is to be told about a lease.
@@ -109,23 +142,30 @@ impl Leases {
         Self { drift, ..Self::default() }
     }
 
-    /// A hold came with this lease; answers the deadline. `at_once`: it is whole from a renewal that was answered, also a fixed one.
-    pub fn add(&mut self, id: LeaseId, since: Ticks, ttl: Duration, renew: bool, at_once: bool) -> Ticks {
+    /// A hold came with this lease; answers the deadline.
+    pub fn add(&mut self, id: LeaseId, since: Ticks, ttl: Duration, terms: Terms) -> Ticks {
+        let Terms { renew, at_once, margin, session } = terms;
         let deadline = deadline(since, ttl, self.drift);
-        let due = (renew || at_once).then(|| if at_once { since } else { since.plus(ttl / 3) });
+        let fresh = Kept { ttl, deadline, due: None, renew, margin, session, unconfirmed: at_once, holds: 1, answered: true };
+        let due = (renew || at_once).then(|| if at_once { since } else { fresh.next(since, deadline, self.drift) });
         if let Some(kept) = self.kept.get_mut(&id) {
             // A session's lease: one more hold. An older grant never shortens what a renewal has given.
             kept.holds += 1;
             let had_renewal = kept.renew;
             kept.renew |= renew;
             kept.unconfirmed |= at_once;
+            // The greatest margin counts, and goes with the lease.
+            let whole = session.unwrap_or(ttl);
+            if margin::floor(whole, margin) > margin::floor(whole, kept.margin) {
+                kept.margin = margin;
+            }
             let longer = kept.deadline.max(deadline);
             // Nobody wanted it renewed so far: from now on somebody does.
             let begins = if !had_renewal { due } else { None };
             self.move_to(id, longer, begins);
             return longer;
         }
-        self.kept.insert(id, Kept { ttl, deadline, due, renew, unconfirmed: at_once, holds: 1, answered: true });
+        self.kept.insert(id, Kept { due, ..fresh });
         self.ends.insert(deadline, id);
         if let Some(at) = due {
             self.due.insert(at, id);
@@ -220,7 +260,7 @@ impl Leases {
         kept.ttl = ttl;
         (kept.answered, kept.unconfirmed) = (true, false);
         let until = kept.deadline.max(deadline(since, ttl, self.drift));
-        let due = kept.renew.then(|| since.plus(ttl / 3));
+        let due = kept.renew.then(|| kept.next(since, until, self.drift));
         // A fixed lease is whole now: what was due for it is not any more.
         if due.is_none()
             && let Some(before) = kept.due.take()
@@ -229,6 +269,22 @@ impl Leases {
         }
         self.move_to(id, until, due);
         out.push(Change::Extended(id, until));
+    }
+
+    /// The engine has renewed its session by itself. A fixed hold has no part in that.
+    pub fn renewed_itself(&mut self, id: LeaseId, since: Ticks, ttl: Duration, out: &mut Vec<Change>) {
+        if self.kept.get(&id).is_some_and(|kept| kept.renew || kept.unconfirmed) {
+            self.renewed(id, since, ttl, out);
+        }
+    }
+
+    /// Takes one lease that is renewed at all and is not being renewed, due or not: the caller
+    /// renews it at once.
+    pub fn take_one(&mut self, id: LeaseId) -> bool {
+        let Some(kept) = self.kept.get_mut(&id) else { return false };
+        let Some(due) = kept.due.take() else { return false };
+        self.due.remove(due, id);
+        true
     }
 
     /// A renewal was not answered: it changes nothing, and is tried again soon (R4).
@@ -268,128 +324,4 @@ impl Leases {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TTL: Duration = Duration::from_secs(30);
-
-    fn at(seconds: u64) -> Ticks {
-        Ticks(seconds * 1_000_000_000)
-    }
-
-    fn id(n: u128) -> LeaseId {
-        LeaseId(n)
-    }
-
-    #[test]
-    fn r1_the_deadline_counts_from_the_sending_and_leaves_the_drift_allowance() {
-        let mut leases = Leases::new(Drift::default());
-        assert_eq!(leases.add(id(1), at(100), TTL, true, false), at(127));
-        let mut out = Vec::new();
-        leases.take_over(at(126), &mut out);
-        assert!(out.is_empty());
-        leases.take_over(at(127), &mut out);
-        assert_eq!(out, [Change::Over(id(1))]);
-        assert_eq!(leases, Leases::new(Drift::default()), "nothing is left of it");
-    }
-
-    #[test]
-    fn renewals_are_due_at_a_third_and_go_in_one_message() {
-        let mut leases = Leases::new(Drift::default());
-        for n in 0..100 {
-            leases.add(id(n), at(100), TTL, true, false);
-        }
-        leases.add(id(200), at(100), TTL, false, false);
-        assert_eq!(leases.next_timer(), Some(at(110)));
-        assert!(leases.take_due(at(109), 1000).is_empty());
-        assert_eq!(leases.take_due(at(110), 1000).len(), 100);
-        assert!(leases.take_due(at(110), 1000).is_empty(), "they are on their way");
-        let mut out = Vec::new();
-        leases.renewed(id(7), at(110), TTL, &mut out);
-        assert_eq!(out, [Change::Extended(id(7), at(137))]);
-        assert_eq!(leases.next_timer(), Some(at(120)));
-    }
-
-    #[test]
-    fn r4_an_unanswered_renewal_changes_nothing_and_is_sent_again() {
-        let mut leases = Leases::new(Drift::default());
-        leases.add(id(1), at(0), TTL, true, false);
-        leases.take_due(at(10), 10);
-        let mut out = Vec::new();
-        leases.unanswered(id(1), at(12), &mut out);
-        assert_eq!(out, [Change::Doubtful(id(1))]);
-        assert_eq!(leases.next_timer(), Some(Ticks(14_500_000_000)));
-        leases.take_over(at(27), &mut out);
-        assert_eq!(out.last(), Some(&Change::Over(id(1))), "the deadline decides");
-    }
-
-    #[test]
-    fn g10_a_late_answer_never_shortens_and_one_for_a_lease_that_is_over_never_revives() {
-        let mut leases = Leases::new(Drift::default());
-        leases.add(id(1), at(0), TTL, true, false);
-        let mut out = Vec::new();
-        leases.renewed(id(1), at(10), TTL, &mut out);
-        leases.renewed(id(1), at(5), TTL, &mut out);
-        assert_eq!(out.last(), Some(&Change::Extended(id(1), at(37))));
-        leases.take_over(at(37), &mut out);
-        out.clear();
-        leases.renewed(id(1), at(36), TTL, &mut out);
-        assert!(out.is_empty());
-    }
-
-    #[test]
-    fn r2_every_lease_that_ends_at_one_instant_is_announced() {
-        let mut leases = Leases::new(Drift::default());
-        for n in 1..=3 {
-            leases.add(id(n), at(0), TTL, true, false);
-        }
-        let mut out = Vec::new();
-        leases.take_over(at(27), &mut out);
-        assert_eq!(out, [Change::Over(id(1)), Change::Over(id(2)), Change::Over(id(3))]);
-        assert_eq!(leases, Leases::new(Drift::default()));
-    }
-
-    #[test]
-    fn a_fixed_lease_is_never_renewed_and_a_session_is_as_soon_as_one_hold_wants_it() {
-        let mut leases = Leases::new(Drift::default());
-        leases.add(id(1), at(0), TTL, false, false);
-        leases.add(id(2), at(0), TTL, false, false);
-        assert_eq!((leases.take_due(at(20), 9), leases.take_all()), (vec![], vec![]));
-        leases.add(id(2), at(3), TTL, true, false);
-        assert_eq!(leases.take_due(at(13), 9), [id(2)]);
-        assert_eq!(leases.take_all(), [id(2)]);
-    }
-
-    #[test]
-    fn a_fixed_lease_that_waits_for_its_confirmation_is_renewed_once_until_that_is_answered() {
-        let mut leases = Leases::new(Drift::default());
-        leases.add(id(1), at(100), Duration::from_secs(2), false, true);
-        let mut out = Vec::new();
-        assert_eq!(leases.take_due(at(100), 9), [id(1)], "a pushed grant has its claim lease, and no more");
-        leases.unanswered(id(1), at(100), &mut out);
-        assert_eq!(leases.take_due(at(101), 9), [id(1)]);
-        assert_eq!(leases.take_all(), [id(1)], "after a reconnect, too");
-        leases.renewed(id(1), at(101), TTL, &mut out);
-        assert_eq!(out.last(), Some(&Change::Extended(id(1), at(128))));
-        assert_eq!((leases.take_due(at(127), 9), leases.take_all()), (vec![], vec![]), "from then on it is fixed");
-        // The same where the answer comes late, and the next try was due already.
-        leases.add(id(2), at(101), Duration::from_secs(2), false, true);
-        leases.unanswered(id(2), at(101), &mut out);
-        leases.renewed(id(2), at(101), TTL, &mut out);
-        assert_eq!((leases.take_due(at(127), 9), leases.next_timer()), (vec![], Some(at(128))));
-        leases.forget(id(2));
-        leases.take_over(at(128), &mut out);
-        assert_eq!(out.last(), Some(&Change::Over(id(1))));
-    }
-
-    #[test]
-    fn a_session_lease_carries_many_holds() {
-        let mut leases = Leases::new(Drift::default());
-        leases.add(id(1), at(0), TTL, true, false);
-        assert_eq!(leases.add(id(1), at(3), TTL, true, false), at(30));
-        leases.drop_hold(id(1));
-        assert_eq!(leases.kept.len(), 1);
-        leases.drop_hold(id(1));
-        assert_eq!(leases, Leases::new(Drift::default()));
-    }
-}
+mod tests;

@@ -5,4 +5,5 @@
 
 pub mod lease;
 pub mod line;
+pub mod margin;
 pub(crate) mod table;

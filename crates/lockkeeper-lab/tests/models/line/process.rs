@@ -181,7 +181,15 @@ impl Process {
         self.tasks[task] = Task::Waits(seq);
         self.drawn += 1;
         let id = ClaimId(u128::from(me) * 100 + u128::from(self.drawn));
-        let shape = Shape { mode: plan.mode, ttl: seconds(TTL), renew: true, lock_delay: Duration::ZERO, own_value: false, rw: false };
+        let shape = Shape {
+            mode: plan.mode,
+            ttl: seconds(TTL),
+            renew: true,
+            margin: None,
+            lock_delay: Duration::ZERO,
+            own_value: false,
+            rw: false,
+        };
         let ask = Ask { seq, id, shape, try_only: plan.trying, sent_elsewhere: false, give_up: plan.patience.map(|p| ticks(now + p)) };
         self.step(now, Event::Ask(ask), flaw, out);
     }
@@ -193,7 +201,7 @@ impl Process {
         self.drawn += 1;
         let id = ClaimId(u128::from(me) * 100 + u128::from(self.drawn));
         let mode = Mode::Exclusive;
-        let shape = Shape { mode, ttl: seconds(TTL), renew: true, lock_delay: Duration::ZERO, own_value: false, rw: false };
+        let shape = Shape { mode, ttl: seconds(TTL), renew: true, margin: None, lock_delay: Duration::ZERO, own_value: false, rw: false };
         let ask = Ask { seq, id, shape, try_only: true, sent_elsewhere: true, give_up: None };
         self.step(now, Event::Ask(ask), None, out);
         (id, self.may_arrive_until(now, id))

@@ -48,6 +48,7 @@ pub(super) fn claim(name: &str, mode: Mode) -> Claim {
         rw: mode != Mode::Exclusive,
         ttl: Duration::from_secs(30),
         renew: true,
+        margin: None,
         lock_delay: Duration::ZERO,
         give_up: None,
         who: who("here"),

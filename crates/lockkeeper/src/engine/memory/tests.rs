@@ -33,6 +33,7 @@ fn r13_a_name_has_16384_places_and_no_more() {
         rw: false,
         ttl: Duration::from_secs(30),
         renew: true,
+        margin: None,
         lock_delay: Duration::ZERO,
         give_up: None,
         who: who.clone(),

@@ -4,16 +4,18 @@
 //! |---|---|
 //! | `options`, `path`, `layout`, `record` | the URL taken apart; names to paths; how nodes are called; what they say |
 //! | `recipe` | one claim's way through the line, and how a hold is converted: a pure machine |
-//! | `alive` | what the server's answers prove about the session: a pure machine |
+//! | `alive` | what the server's answers prove about the session, and when to ask for more: a pure machine |
+//! | `reliance` | who relies on the session, and how much of it has to be left |
 //! | `jute`, `proto`, `wire` | the protocol: encoding, messages, dialling a server |
 //! | `connection`, `patience` | a connection as its driver and callers read it; how long an answer is waited for |
 //! | `state`, `claims`, `observe`, `session` | the session: what it knows, its claims, its observers, its driver |
 //! | `net` | holds and places are looked at again: the net under a lost wake-up |
 //! | `read`, `latch`, `barrier`, `limit`, `write`, `ask` | who holds and who waits; latches; barriers; a semaphore's limit; what a holder writes; asking it to let go |
 //!
-//! The protocol is spoken here, and not through a client library, because the recipes need what libraries hide: replies,
-//! events and the loss of the link in the one order in which they came; the session's id at every reconnect; nothing that
-//! is sent later than its caller waits; no thread of somebody else's.
+//! The protocol is spoken here, and not through a client library, because the recipes need what
+//! libraries hide: replies, events and the loss of the link in the one order in which they came;
+//! the session's id at every reconnect; nothing that is sent later than its caller waits; no thread
+//! of somebody else's.
 
 mod alive;
 mod ask;
@@ -35,6 +37,7 @@ mod proto;
 mod read;
 mod recipe;
 mod record;
+mod reliance;
 mod session;
 mod state;
 mod wire;
@@ -249,6 +252,7 @@ impl Engine for ZooKeeper {
         }
         description.hosts = true;
         description.early = true;
+        description.session = Some(timeout);
         // The leader forgets sessions in steps of a tick, and hears of us up to half a tick late; a tick is half the
         // timeout at most.
         description.recovery = timeout * 7 / 4;

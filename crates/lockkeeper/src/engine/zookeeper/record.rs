@@ -197,6 +197,7 @@ mod tests {
             rw: false,
             ttl: Duration::from_secs(30),
             renew: true,
+            margin: None,
             lock_delay: Duration::ZERO,
             give_up: None,
             who: Arc::new(who),

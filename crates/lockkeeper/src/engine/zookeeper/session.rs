@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
+use super::alive::QUIET_PART;
 use super::connection::Connection;
 use super::errors;
 use super::options::Options;
@@ -354,24 +355,18 @@ impl Serve {
             if silence >= self.timeout * 2 / 5 {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, format!("nothing came from the server for {silence:?}")));
             }
-            // Whoever is next in line is granted by an event alone; the session must be proven by then.
-            let left = state.alive.left(now, state.options.drift_per_mille);
-            if !state.next_in_line.is_empty() && left < self.timeout * 3 / 8 && now.since(state.alive.last_write()) >= self.timeout / 12 {
-                state.beat();
-            }
+            let next_beat = state.keep_proven(now);
             state.search(now);
             let watch = state.watch_due(now);
             state.soon_set = watch.is_some();
             let renumber = state.renumber();
             let quiet = now.since(state.last_sent);
-            let every = self.timeout / 6;
+            let every = self.timeout / QUIET_PART;
             if quiet >= every {
                 state.send(&Request::Ping, Ticket::Nobody);
             }
-            state.at_ease = state.next_in_line.is_empty();
-            let next_beat = if state.at_ease { every } else { self.timeout / 12 };
-            drop(state);
-            let mut wait = every.saturating_sub(quiet).min((self.timeout * 2 / 5).saturating_sub(silence)).min(next_beat);
+            let mut wait = every.saturating_sub(quiet).min((self.timeout * 2 / 5).saturating_sub(silence));
+            wait = wait.min(next_beat.map_or(wait, |at| at.since(now)));
             if let Some(at) = watch {
                 wait = wait.min(at.since(now));
             }
@@ -379,7 +374,10 @@ impl Serve {
             if self.close_sent.is_some() {
                 wait = wait.min(Duration::from_millis(100));
             }
-            self.timer.set(wait.max(Duration::from_millis(1)));
+            let wait = wait.max(Duration::from_millis(1));
+            state.reliance.set(now.plus(wait));
+            drop(state);
+            self.timer.set(wait);
             if self.timer.poll(cx).is_pending() {
                 return Ok(());
             }

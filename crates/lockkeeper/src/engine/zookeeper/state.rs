@@ -13,6 +13,7 @@ use super::barrier::Member;
 use super::claims::{Entry, Renumber, Step};
 use super::options::Options;
 use super::proto::{Code, Happened, Reply, ReplyHeader, Request, SessionKey, Shape, WatchEvent, xid};
+use super::reliance::Reliance;
 use super::wire::Frame;
 use crate::clock::{Clock, Ticks};
 use crate::engine::stream::Writer;
@@ -98,8 +99,6 @@ pub(super) struct State {
     pub(super) direct: Option<Writer>,
     /// The driver has something to do that it would not wake up for by itself.
     pub(super) driver_wanted: bool,
-    /// The driver's next sign of life is set for when nobody is next in line.
-    pub(super) at_ease: bool,
     /// Claims whose own node is to be watched, and until when.
     pub(super) soon: VecDeque<(Ticks, ClaimId)>,
     /// The driver will be awake by then.
@@ -111,6 +110,10 @@ pub(super) struct State {
     pub(super) last_sent: Ticks,
     pub(super) alive: Alive,
     pub(super) beating: bool,
+    /// When the last such write was sent, answered or not.
+    pub(super) beat_sent: Ticks,
+    /// What those need who rely on the session.
+    pub(super) reliance: Reliance,
     pub(super) claims: HashMap<ClaimId, Entry>,
     /// The holds of conversions, by the conversion's own id.
     pub(super) turns: HashMap<ClaimId, ClaimId>,
@@ -163,7 +166,6 @@ impl State {
             out: Vec::new(),
             direct: None,
             driver_wanted: false,
-            at_ease: false,
             soon: VecDeque::new(),
             soon_set: false,
             telling: false,
@@ -172,6 +174,8 @@ impl State {
             last_sent: Ticks(0),
             alive: Alive::default(),
             beating: false,
+            beat_sent: Ticks(0),
+            reliance: Reliance::default(),
             claims: HashMap::new(),
             turns: HashMap::new(),
             targets: HashMap::new(),
@@ -227,7 +231,7 @@ impl State {
 
     /// Whether the driver has to be woken.
     pub(super) fn needs_driver(&mut self) -> bool {
-        let soon = self.at_ease && !self.next_in_line.is_empty();
+        let soon = self.reliance.is_sooner();
         let watch = !self.soon_set && !self.soon.is_empty();
         let stuck = !self.stuck.is_empty() && self.must_end_session();
         std::mem::take(&mut self.driver_wanted) || !self.out.is_empty() || self.closing || soon || watch || stuck
@@ -311,7 +315,12 @@ impl State {
         }
         // A refusal may be the word of the server that we are connected to alone; one of a transaction's part is the quorum's.
         let write = pending.write && result.is_ok();
-        self.alive.answered(pending.sent, self.clock.now(), write);
+        let longest = self.longest();
+        if self.alive.answered(pending.sent, self.clock.now(), write, longest) {
+            // What is due next follows from what is proven, whoever read of it.
+            self.driver_wanted |= longest.is_some();
+            self.tell_renewed();
+        }
         match pending.ticket {
             Ticket::Nobody => {}
             Ticket::Beat(asked) => self.beaten(&asked, &result),

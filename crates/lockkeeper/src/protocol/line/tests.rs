@@ -40,7 +40,15 @@ impl Bench {
 
     fn ask(&mut self, mode: Mode, change: impl FnOnce(&mut Ask)) -> (u64, Vec<Action>) {
         let seq = self.line.draw_seq();
-        let shape = Shape { mode, ttl: Duration::from_secs(30), renew: true, lock_delay: Duration::ZERO, own_value: false, rw: false };
+        let shape = Shape {
+            mode,
+            ttl: Duration::from_secs(30),
+            renew: true,
+            margin: None,
+            lock_delay: Duration::ZERO,
+            own_value: false,
+            rw: false,
+        };
         let mut ask = Ask { seq, id: ClaimId(u128::from(seq)), shape, try_only: false, sent_elsewhere: false, give_up: None };
         change(&mut ask);
         let out = self.step(Event::Ask(ask));
@@ -145,8 +153,12 @@ fn r9_a_hold_has_sixty_four_turns() {
 
 #[test]
 fn r9_only_the_same_mode_ttl_and_renewal_pass_and_fixed_leases_permits_and_raw_tokens_never() {
-    let changes: [fn(&mut Ask); 3] =
-        [|a| a.shape.ttl = Duration::from_secs(5), |a| a.shape.renew = false, |a| a.shape.lock_delay = Duration::from_secs(1)];
+    let changes: [fn(&mut Ask); 4] = [
+        |a| a.shape.ttl = Duration::from_secs(5),
+        |a| a.shape.renew = false,
+        |a| a.shape.margin = Some(Duration::from_secs(9)),
+        |a| a.shape.lock_delay = Duration::from_secs(1),
+    ];
     for change in changes {
         let mut b = Bench::new();
         let one = b.held(Mode::Exclusive);

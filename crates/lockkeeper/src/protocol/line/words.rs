@@ -65,6 +65,8 @@ pub struct Shape {
     pub mode: Mode,
     pub ttl: Duration,
     pub renew: bool,
+    /// How much of the lease its holder relies on; `None` for the default.
+    pub margin: Option<Duration>,
     pub lock_delay: Duration,
     /// Carries a value of its own (an election's candidate): never served by another's place or hold.
     pub own_value: bool,

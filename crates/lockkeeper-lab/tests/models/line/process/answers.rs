@@ -1,6 +1,6 @@
 //! What a process makes of what the server says.
 
-use lockkeeper::test_util::machines::lease::{Change, deadline};
+use lockkeeper::test_util::machines::lease::{Change, Terms, deadline};
 use lockkeeper::test_util::machines::line::{Answered, Event};
 use lockkeeper::{ClaimId, Lost};
 
@@ -108,7 +108,8 @@ impl Process {
         if let Some(hold) = self.line.hold_for(id)
             && !self.kept.contains_key(&hold)
         {
-            let until = self.leases.add(hold.into(), ticks(since), seconds(ttl), true, confirm);
+            let terms = Terms { renew: true, at_once: confirm, ..Terms::default() };
+            let until = self.leases.add(hold.into(), ticks(since), seconds(ttl), terms);
             self.kept.insert(hold, Kept { deadline: until.0 / SECOND, ttl, answered: true });
         }
         let number = if matches!(self.way_of(id), Way::Permits(_)) { Number::None } else { Number::Ours(number) };

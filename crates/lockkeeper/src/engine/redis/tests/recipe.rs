@@ -35,6 +35,7 @@ fn claim() -> Claim {
         rw: false,
         ttl: TTL,
         renew: true,
+        margin: None,
         lock_delay: Duration::ZERO,
         give_up: None,
         who: Arc::new(Identity { host: "host".into(), pid: 1, started: 0, program: "test".into(), label: None }),

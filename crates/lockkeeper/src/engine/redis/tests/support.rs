@@ -81,6 +81,7 @@ impl Process {
             rw: mode != Mode::Exclusive,
             ttl: Duration::from_secs(30),
             renew: true,
+            margin: None,
             lock_delay: Duration::ZERO,
             give_up: None,
             who: self.who.clone(),

@@ -141,7 +141,7 @@ impl State {
             return self.gate_over(id, of);
         }
         self.leave_gate(id);
-        let Some(mut entry) = self.claims.remove(&id) else { return };
+        let Some(mut entry) = self.drop_entry(id) else { return };
         if entry.claim.kind == Kind::Semaphore {
             self.drop_target(&entry.dir, id);
         }

@@ -157,7 +157,7 @@ impl State {
 
     /// The claim at a gate is over.
     pub(super) fn gate_over(&mut self, gate: ClaimId, id: ClaimId) {
-        self.claims.remove(&gate);
+        self.drop_entry(gate);
         self.next_in_line.remove(&gate);
         self.stuck.remove(&gate);
         let Some(entry) = self.claims.get_mut(&id).filter(|e| e.gate.claim() == Some(gate)) else { return };
@@ -212,8 +212,8 @@ impl State {
 
     /// Forgets a claim of which nothing is left, and what stands at its gate.
     pub(super) fn forget(&mut self, id: ClaimId) {
-        if let Some(gate) = self.claims.remove(&id).and_then(|entry| entry.gate.claim()) {
-            self.claims.remove(&gate);
+        if let Some(gate) = self.drop_entry(id).and_then(|entry| entry.gate.claim()) {
+            self.drop_entry(gate);
         }
     }
 

@@ -119,6 +119,8 @@ pub(super) struct Entry {
     gate_of: Option<ClaimId>,
     /// Our node, whose watch is not asked for yet.
     watch_later: Option<String>,
+    /// It is counted among those who rely on the session.
+    pub(super) relies: bool,
 }
 
 impl Entry {
@@ -143,6 +145,7 @@ impl Entry {
             only_try: false,
             gate_of: None,
             watch_later: None,
+            relies: false,
         }
     }
 
@@ -205,6 +208,7 @@ impl State {
             // Whoever asks does not renew yet: then the session is proven first.
             entry.answers.push(sender);
             self.next_in_line.insert(id);
+            self.note_reliance(id);
             self.prove(id);
         } else if waits && entry.place.is_none() {
             self.outbox.attempts.push((sender, Attempt::InLine(Place::default())));
@@ -367,6 +371,7 @@ impl State {
         } else {
             self.next_in_line.remove(&id);
         }
+        self.note_reliance(id);
         for action in actions {
             if self.makes_way(id, &action) {
                 break;

@@ -11,6 +11,7 @@ use crate::engine::zookeeper::proto::{Code, Reply, Request};
 use crate::engine::zookeeper::recipe::{Input, Say, Seen};
 use crate::engine::zookeeper::state::{State, Ticket};
 use crate::id::ClaimId;
+use crate::protocol::margin;
 
 use super::{Entry, Step};
 
@@ -28,9 +29,17 @@ impl State {
         self.session.as_ref().is_some_and(|session| self.left() >= session.timeout / 8)
     }
 
+    /// Whether as much of the session is left as a holder is promised. Where it is not, a write is
+    /// answered first; less has to do where the server is slow.
+    fn is_ample(&self) -> bool {
+        let Some(session) = &self.session else { return false };
+        let floor = self.reliance.floor(session.timeout).unwrap_or_else(|| margin::floor(session.timeout, None));
+        self.left() * 1000u32.saturating_sub(self.options.drift_per_mille) / 1000 >= floor
+    }
+
     /// It is the claim's turn, or somebody asks about a hold: that is told as soon as the session is known to last.
     pub(super) fn prove(&mut self, id: ClaimId) {
-        if self.is_proven() {
+        if self.is_ample() {
             return self.tell_proven(id);
         }
         tracing::debug!(claim = %id, "its turn came, and the session has to be proven first");
@@ -53,6 +62,7 @@ impl State {
         let Some(entry) = self.claims.get(&id) else { return };
         let Some(number) = entry.machine.held() else { return self.step(id, Input::Proven) };
         self.next_in_line.remove(&id);
+        self.note_reliance(id);
         self.say(id, Say::Granted { number });
     }
 
@@ -61,6 +71,7 @@ impl State {
         if !self.up || std::mem::replace(&mut self.beating, true) {
             return;
         }
+        self.beat_sent = self.clock.now();
         let next = self.next_in_line.iter().filter_map(|id| Some((*id, self.claims.get(id)?)));
         let nodes = next.flat_map(|(id, entry)| entry.machine.watched().into_iter().map(move |name| (id, &entry.dir, name.to_owned())));
         let (asked, checks): (Vec<_>, Vec<_>) = nodes

@@ -8,6 +8,7 @@ mod gates;
 mod input;
 mod leases;
 mod lend;
+mod margins;
 mod mutex;
 mod nets;
 mod others;
@@ -328,6 +329,7 @@ pub(super) fn claim_in(kind: Kind, name: &str, mode: Mode) -> Claim {
         rw: mode != Mode::Exclusive,
         ttl: Duration::from_secs(30),
         renew: true,
+        margin: None,
         lock_delay: Duration::ZERO,
         give_up: None,
         who: Arc::new(identity()),

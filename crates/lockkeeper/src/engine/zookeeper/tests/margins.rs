@@ -1,0 +1,51 @@
+//! How much of the session is left at any time.
+
+use super::*;
+use crate::protocol::margin;
+use crate::{Guard, Locks};
+
+/// Long enough that what a busy machine takes for an answer is less than the reserve, half a
+/// second.
+const SESSION: Duration = Duration::from_secs(8);
+
+#[test]
+fn r1_a_guard_on_a_healthy_server_never_has_less_than_its_floor() {
+    run(async {
+        let place = Place::new().await;
+        let url = place.url("session_timeout=8s");
+        // Each in a session of its own: what one asks for must not help the others.
+        let mut guards: Vec<(Option<Duration>, Guard, Locks)> = Vec::new();
+        for (at, margin) in [None, Some(SESSION / 15), Some(SESSION / 4), Some(SESSION / 3)].into_iter().enumerate() {
+            let locks = Locks::open(&url).await.unwrap();
+            let wait = locks.mutex(format!("x{at}")).lock();
+            let wait = margin.into_iter().fold(wait, crate::Acquire::margin);
+            guards.push((margin, wait.await.unwrap(), locks));
+        }
+        let begun = Instant::now();
+        let mut looked = begun;
+        while begun.elapsed() < SESSION * 5 / 4 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            for (margin, guard, _) in &guards {
+                let (left, floor) = (guard.remaining().unwrap(), margin::floor(SESSION, *margin));
+                // What this thread was kept from doing, the keeper's may have been, too.
+                assert!(left + looked.elapsed() > floor, "{margin:?}: {left:?} of {floor:?}");
+                assert_eq!(guard.held().lease_ttl(), Some(SESSION), "the whole session");
+            }
+            looked = Instant::now();
+        }
+    });
+}
+
+#[test]
+fn a_margin_that_the_session_cannot_give_is_refused_before_anything_is_sent() {
+    run(async {
+        let place = Place::new().await;
+        // A server of half a second's ticks gives 10 s at most.
+        let locks = Locks::open(&place.url("session_timeout=60s")).await.unwrap();
+        assert_eq!(locks.describe().session, Some(Duration::from_secs(10)));
+        let refused = locks.mutex("x").lock().margin(Duration::from_secs(4)).await.unwrap_err();
+        assert_eq!(refused.kind(), crate::ErrorKind::InvalidArgument);
+        assert!(refused.message().contains("third of the session"), "{refused}");
+        assert!(locks.mutex("x").lock().margin(Duration::from_secs(3)).await.is_ok());
+    });
+}
