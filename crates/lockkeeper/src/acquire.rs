@@ -203,9 +203,20 @@ impl<G> Acquire<G> {
     }
 
     /// Gives up after this time, which begins with the first poll; the error then names the holder, if the engine has said by then who
-    /// that is.
+    /// that is. Zero asks once. A server that cannot be reached is tried again until the time is over.
     pub fn timeout(mut self, time: Duration) -> Self {
         self.plan.request.timeout = Some(time);
+        self
+    }
+
+    /// Gives up once the engine has not answered for this time; without it a place in line is kept
+    /// through any outage. Engines that keep their locks on this machine are never unreachable.
+    ///
+    /// The error is `Unreachable`, or what the server refuses the connection with. The time counts
+    /// from the first question that was not answered, or from the first poll if that is later. An
+    /// acquisition with this option or a timeout also waits for a server that is away at its start.
+    pub fn unreachable_after(mut self, time: Duration) -> Self {
+        self.plan.request.unreachable_after = Some(time);
         self
     }
 }
@@ -277,6 +288,8 @@ pub(crate) struct Acquiring {
     plan: Plan,
     state: State,
     give_up: Option<Ticks>,
+    /// With a timeout of zero.
+    asks_once: bool,
     span: tracing::Span,
     began: Option<Ticks>,
 }
@@ -290,7 +303,7 @@ enum State {
 
 impl Acquiring {
     pub(crate) fn new(plan: Plan) -> Self {
-        Self { plan, state: State::New, give_up: None, span: tracing::Span::none(), began: None }
+        Self { plan, state: State::New, give_up: None, asks_once: false, span: tracing::Span::none(), began: None }
     }
 
     fn start(&mut self) -> Result<()> {
@@ -298,13 +311,22 @@ impl Acquiring {
         if self.plan.request.owner.is_none() {
             self.plan.request.owner = Owner::current();
         }
+        if self.plan.request.timeout == Some(Duration::ZERO) {
+            // Asks once, as a try does: the answer needs longer than no time at all.
+            self.plan.request.timeout = None;
+            self.plan.request.try_only = true;
+            self.asks_once = true;
+        }
         let entry = self.plan.entry()?;
         let (engine, name) = (entry.keeper.facts.engine, entry.name.as_str());
         self.span = tracing::debug_span!("acquire", engine, name, token = Empty, waited_ms = Empty);
-        if self.plan.request.timeout.is_some() || cfg!(feature = "metrics") || !self.span.is_none() {
+        // A try waits for one answer, and for no second one where the first does not come.
+        let answers_within = entry.keeper.facts.request_timeout.filter(|_| self.plan.request.try_only);
+        let timeout = self.plan.request.timeout.or(answers_within);
+        if timeout.is_some() || cfg!(feature = "metrics") || !self.span.is_none() {
             let now = entry.keeper.now();
             self.began = Some(now);
-            self.give_up = self.plan.request.timeout.map(|time| now.plus(time));
+            self.give_up = timeout.map(|time| now.plus(time));
         }
         Ok(())
     }
@@ -333,11 +355,14 @@ impl Acquiring {
                     }
                     return Poll::Ready(Ok(Some(Guard::new(cell, self.plan.request.mode))));
                 }
-                Begun::Busy(holder) if self.plan.request.try_only => {
+                Begun::Busy(holder) if self.plan.request.try_only && !self.asks_once => {
                     drop(holder);
                     return Poll::Ready(Ok(None));
                 }
                 Begun::Busy(holder) => {
+                    if self.asks_once {
+                        return Poll::Ready(Err(entry.timed_out(holder)));
+                    }
                     let error = entry.error(ErrorKind::TimedOut, "somebody else holds it, and this engine keeps no line");
                     return Poll::Ready(Err(error.held_by(holder.map(|h| *h))));
                 }
@@ -398,6 +423,7 @@ impl Request {
             margin: None,
             lock_delay: Duration::ZERO,
             timeout: None,
+            unreachable_after: None,
             try_only: false,
             hold_at_most: None,
             owner: None,

@@ -355,6 +355,11 @@ impl<G: GuardKind> Lock<G> {
         Self(self.0.timeout(time))
     }
 
+    /// See [`Acquire::unreachable_after`].
+    pub fn unreachable_after(self, time: Duration) -> Self {
+        Self(self.0.unreachable_after(time))
+    }
+
     /// Waits on this thread.
     ///
     /// # Errors

@@ -124,9 +124,11 @@ pub enum Attempt {
     InLine(Place),
     /// Somebody holds it or stands in line, and nothing of ours is left there.
     Busy(Option<Box<Holder>>),
-    /// It is not known (R4); the keeper asks again with the same claim.
+    /// It is not known (R4); the keeper asks again with the same claim, except after an answer that
+    /// cannot be understood (`Corrupt`).
     Unknown(Error),
-    /// It certainly did not happen, and nothing of ours is left there.
+    /// It certainly did not happen, and nothing of ours is left there. With the kind `Unreachable` the
+    /// keeper asks again for a caller who waits.
     Failed(Error),
 }
 
@@ -372,7 +374,8 @@ pub trait Engine: Send + Sync + 'static {
     fn attempt(&self, claim: &Claim, line: Line) -> Answer<Attempt>;
 
     /// Asks what became of claims and holds, one message for all; also the sign of life for places (R10). What is neither
-    /// held nor in line any more is `Failed` with the kind `Lost`; the keeper then stands again, with the same claim.
+    /// held nor in line any more is `Failed` with the kind `Lost`; the keeper then stands again, with the same claim. What the
+    /// server did not answer is `Unknown`, and never told from memory: the keeper counts the silence from it.
     fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Attempt>>;
 
     /// Leaves the line, or gives back a grant that is under way. Also ends a conversion: one that waits leaves, and an

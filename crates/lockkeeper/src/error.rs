@@ -134,6 +134,12 @@ impl Error {
         Self(Arc::new(inner))
     }
 
+    /// The same about another kind, whose defaults hold.
+    pub(crate) fn with_kind(self, kind: ErrorKind) -> Self {
+        let temporary = Self::new(kind, "").is_temporary();
+        self.with(|e| (e.kind, e.temporary) = (kind, temporary))
+    }
+
     /// Adds the engine's name unless it is there already.
     #[must_use]
     pub fn engine(self, engine: &'static str) -> Self {

@@ -155,6 +155,8 @@ pub struct Description {
     pub immediate: bool,
     /// Whether the first poll of an answer that comes later may be made in the caller: it does not wait, and it sends no event.
     pub early: bool,
+    /// How long one request may take before it counts as unanswered; `None` where the lock is kept on this machine.
+    pub request_timeout: Option<Duration>,
     /// What it can do.
     pub can: Can,
     /// What would break the promise, a sentence each.
@@ -181,6 +183,7 @@ impl Description {
             hand_off: true,
             immediate: false,
             early: false,
+            request_timeout: None,
             can: Can { barrier: false, ask: false, ..Can::ALL },
             breaks: Vec::new(),
             warnings: Vec::new(),

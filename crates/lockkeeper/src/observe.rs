@@ -1,5 +1,7 @@
 //! What happened, for whoever wants to record it: the lab's history, metrics, tests.
 
+use std::time::Duration;
+
 use crate::claim::{Holder, Mode};
 use crate::clock::Ticks;
 use crate::id::{ClaimId, HoldId};
@@ -41,6 +43,21 @@ pub enum Seen {
         ahead: Option<u32>,
         /// Who holds the lock, as far as known.
         holder: Option<Box<Holder>>,
+    },
+    /// The engine has not answered for a while what was asked about a place of this process; told
+    /// ever more seldom for as long as that lasts.
+    Unreachable {
+        /// Whose place it is.
+        place: ClaimId,
+        /// For how long.
+        silent_for: Duration,
+        /// What the last question came to.
+        why: String,
+    },
+    /// The engine answers again, after [`Seen::Unreachable`].
+    Reachable {
+        /// Whose place it is.
+        place: ClaimId,
     },
     /// The wait that was told of is over, however it ended.
     WaitOver {

@@ -202,7 +202,7 @@ impl Entry {
         give_up: Option<Ticks>,
         shape: Shape,
     ) -> Option<Event> {
-        let ask = Ask { seq: 0, id, shape: Shape { mode: to, ..shape }, try_only: false, sent_elsewhere: false, give_up };
+        let ask = Ask { seq: 0, id, shape: Shape { mode: to, ..shape }, try_only: false, sent_elsewhere: false, give_up, patient: false };
         let claim = self.claim(locked, &ask);
         let answer = self.keeper.engine.convert(hold, &claim);
         self.answer(locked, now, (id, claim.ttl), answer, Self::converted)
@@ -212,7 +212,7 @@ impl Entry {
 fn why_word(why: Refusal) -> &'static str {
     match why {
         Refusal::BusyHere | Refusal::Answer => "busy",
-        Refusal::Unknown => "unknown",
+        Refusal::Unknown | Refusal::Unanswered => "unknown",
         Refusal::TimedOut => "timed-out",
         Refusal::TooMany => "too-many",
         Refusal::Lost(_) => "lost",

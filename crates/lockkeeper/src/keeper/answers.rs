@@ -35,6 +35,7 @@ impl Entry {
                 Answered::Unknown
             }
             Attempt::Granted(grant) => {
+                self.keeper.answered_about(self, claim);
                 self.keeper.forget_claim(claim);
                 // Nobody renews what nobody here wants: it ends with its lease, if the withdrawal does not reach the engine (R5).
                 if let Some(lease) = grant.lease
@@ -46,6 +47,7 @@ impl Entry {
                 Answered::Granted(grant.number)
             }
             Attempt::InLine(place) => {
+                self.keeper.answered_about(self, claim);
                 state.last_ahead = place.ahead;
                 if self.keeper.settings.observer.is_some() {
                     let fair = self.keeper.facts.can.is_fair(self.kind);
@@ -63,14 +65,24 @@ impl Entry {
                 state.last_holder = holder;
                 Answered::Busy
             }
+            Attempt::Failed(error) if error.kind() == ErrorKind::Unreachable && state.line.waits_on(claim) => {
+                let error = error.name(&self.name).engine(self.keeper.facts.engine);
+                self.keeper.unanswered(claim, sent, &error);
+                state.last_error = Some(error);
+                Answered::Unreachable
+            }
             Attempt::Failed(error) => {
                 self.keeper.forget_claim(claim);
                 state.last_error = Some(error.name(&self.name).engine(self.keeper.facts.engine));
                 Answered::Failed
             }
             Attempt::Unknown(error) => {
-                state.last_error = Some(error.name(&self.name).engine(self.keeper.facts.engine));
-                Answered::Unknown
+                let error = error.name(&self.name).engine(self.keeper.facts.engine);
+                self.keeper.unanswered(claim, sent, &error);
+                // What the server answered says nothing, and asking again will not change that.
+                let nonsense = error.kind() == ErrorKind::Corrupt && !state.line.has_stood(claim);
+                state.last_error = Some(error);
+                if nonsense { Answered::Nonsense } else { Answered::Unknown }
             }
         };
         Event::Answered { claim, answer }
@@ -92,15 +104,23 @@ impl Entry {
                 let most = self.keeper.settings.rules.waiting_max;
                 self.error(ErrorKind::Refused, format!("{most} tasks of this process wait for it already, which is the limit"))
             }
+            Refusal::Unanswered => unanswered(
+                state.last_error.clone().unwrap_or_else(|| self.error(ErrorKind::Unreachable, "the engine did not answer in time")),
+            ),
             Refusal::Unknown | Refusal::Answer => {
                 state.last_error.clone().unwrap_or_else(|| self.error(ErrorKind::Unknown, "the engine did not say whether it was granted"))
             }
             Refusal::TimedOut | Refusal::BusyHere => {
                 let holder = self.local_holder(state).or_else(|| state.last_holder.clone());
-                let who = holder.as_deref().map_or(String::new(), describe_holder);
-                self.error(ErrorKind::TimedOut, format!("not obtained in time{who}")).held_by(holder.map(|h| *h))
+                self.timed_out(holder)
             }
         }
+    }
+
+    /// The lock was not obtained in time, and who has it.
+    pub(crate) fn timed_out(&self, holder: Option<Box<Holder>>) -> Error {
+        let who = holder.as_deref().map_or(String::new(), describe_holder);
+        self.error(ErrorKind::TimedOut, format!("not obtained in time{who}")).held_by(holder.map(|h| *h))
     }
 
     /// Who of this process holds it.
@@ -118,6 +138,15 @@ impl Entry {
 
     pub(crate) fn closed(&self) -> Error {
         self.error(ErrorKind::Closed, "its Locks was closed; open a new one")
+    }
+}
+
+/// What a wait that ends for want of an answer is told: that the engine cannot be reached, or what
+/// it refuses us with.
+pub(super) fn unanswered(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Unknown | ErrorKind::TimedOut | ErrorKind::Lost => error.with_kind(ErrorKind::Unreachable),
+        _ => error,
     }
 }
 

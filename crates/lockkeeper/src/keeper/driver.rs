@@ -35,6 +35,8 @@ pub(crate) enum Due {
     Leases,
     /// Re-check all places.
     Net,
+    /// Look at the places about which the engine says nothing.
+    Outages,
     /// Forget events that came for claims which nobody registers.
     Early,
     /// Wake a sleeping task.
@@ -347,6 +349,11 @@ fn fire_due(clock: &Clock, timers: &Mutex<Timers>, keeper: &Weak<Keeper>) -> Opt
             Due::Net => {
                 if let Some(keeper) = keeper.upgrade() {
                     keeper.cast_net(now);
+                }
+            }
+            Due::Outages => {
+                if let Some(keeper) = keeper.upgrade() {
+                    keeper.tell_outages(now);
                 }
             }
             Due::Early => {

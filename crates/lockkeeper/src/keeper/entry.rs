@@ -5,6 +5,7 @@
 
 use std::sync::{Arc, PoisonError};
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -78,11 +79,15 @@ pub(super) struct Waiting {
     pub(super) outcome: Option<Outcome>,
     /// The observer was told that it waits.
     told: bool,
+    /// Since when it waits, and for how long the engine may be silent.
+    pub(super) patience: Option<(Ticks, Duration)>,
 }
 
 impl Waiting {
-    fn of(request: &Request) -> Self {
-        Self { who: request.who.clone(), value: request.value.clone(), waker: None, outcome: None, told: false }
+    fn of(request: &Request, now: Ticks) -> Self {
+        let patience = request.unreachable_after.map(|time| (now, time));
+        let (who, value) = (request.who.clone(), request.value.clone());
+        Self { who, value, waker: None, outcome: None, told: false, patience }
     }
 }
 
@@ -189,8 +194,16 @@ impl Entry {
         }
         let seq = state.line.draw_seq();
         let place = ClaimId::fresh();
-        let ask = Ask { seq, id: place, shape: request.shape(), try_only: request.try_only, sent_elsewhere: false, give_up };
-        state.waiting.insert(seq, Waiting::of(request));
+        let ask = Ask {
+            seq,
+            id: place,
+            shape: request.shape(),
+            try_only: request.try_only,
+            sent_elsewhere: false,
+            give_up,
+            patient: request.is_patient(),
+        };
+        state.waiting.insert(seq, Waiting::of(request, now));
         self.keeper.observe(self, crate::observe::Seen::Asked { claim: seq, place, mode: request.mode, trying: request.try_only });
         self.step(&mut locked, now, Event::Ask(ask));
         match self.fetch(&mut locked, now, seq, request) {
@@ -201,6 +214,9 @@ impl Entry {
                 if let Some(waiting) = state.waiting.get_mut(seq) {
                     waiting.told = true;
                     waiting.waker = Some(waker.clone());
+                }
+                if let Some(time) = request.unreachable_after {
+                    self.keeper.look_at_outages(now.plus(time));
                 }
                 Ok(Begun::Waiting(seq))
             }
@@ -370,8 +386,9 @@ impl Entry {
             return None;
         }
         let seq = state.line.draw_seq();
-        let ask = Ask { seq, id: ClaimId::fresh(), shape: request.shape(), try_only: true, sent_elsewhere: true, give_up: None };
-        state.waiting.insert(seq, Waiting::of(request));
+        let ask =
+            Ask { seq, id: ClaimId::fresh(), shape: request.shape(), try_only: true, sent_elsewhere: true, give_up: None, patient: false };
+        state.waiting.insert(seq, Waiting::of(request, now));
         let claim = self.claim(&locked, &ask);
         self.step(&mut locked, now, Event::Ask(ask));
         Some((seq, claim))

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::Keeper;
 use super::driver::Due;
 use super::entry::Entry;
+use super::outages::Outages;
 use crate::clock::Ticks;
 use crate::engine::{Answer, Attempt, Event, Number, Which};
 use crate::error::ErrorKind;
@@ -32,17 +33,20 @@ pub(super) struct Claims {
     /// How many claims the maps know. Whoever put one there sees it counted, so zero means that ours is not there: a
     /// lock that is had at once never touches the maps.
     known: AtomicUsize,
+    /// How many of them the engine is silent about.
+    silent: AtomicUsize,
 }
 
 #[derive(Default)]
-struct Maps {
+pub(super) struct Maps {
     /// With the interval in which each is to be re-checked.
-    waiting: ById<ClaimId, (Weak<Entry>, Duration)>,
+    pub(super) waiting: ById<ClaimId, (Weak<Entry>, Duration)>,
     /// An engine's thread may be faster than the answer that says "in line".
     early: ById<ClaimId, Event>,
     /// The same in order of arrival: some belong to claims that are over and never ask, and give way to newer ones and to time.
     early_order: VecDeque<(ClaimId, Ticks)>,
     net_at: Option<Ticks>,
+    pub(super) outages: Outages,
 }
 
 impl Maps {
@@ -82,11 +86,17 @@ impl Maps {
 }
 
 impl Claims {
-    fn with<T>(&self, work: impl FnOnce(&mut Maps) -> T) -> T {
+    pub(super) fn with<T>(&self, work: impl FnOnce(&mut Maps) -> T) -> T {
         let mut maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = work(&mut maps);
         self.known.store(maps.waiting.len() + maps.early.len(), Ordering::Release);
+        self.silent.store(maps.outages.len(), Ordering::Release);
         answer
+    }
+
+    /// Whether the engine is silent about any of them.
+    pub(super) fn any_silent(&self) -> bool {
+        self.silent.load(Ordering::Acquire) > 0
     }
 
     /// How many claims are waited for, or have news that nobody fetched.
@@ -130,6 +140,7 @@ impl Keeper {
         }
         self.claims.with(|maps| {
             maps.waiting.remove(&claim);
+            maps.outages.forget(claim);
             maps.take_early(claim);
         });
     }
@@ -219,6 +230,9 @@ impl Keeper {
             Event::Link { up } => {
                 tracing::info!(engine = self.facts.engine, up, "link");
                 self.lend_no_more();
+                if !*up {
+                    self.link_down();
+                }
                 if *up {
                     self.note_session();
                     self.renew_all();
@@ -258,7 +272,7 @@ impl Keeper {
     }
 
     /// Asks about every place in one message.
-    fn recheck_all(self: &Arc<Self>) {
+    pub(super) fn recheck_all(self: &Arc<Self>) {
         let places: Vec<(ClaimId, Arc<Entry>)> =
             self.claims.with(|maps| maps.waiting.iter().filter_map(|(id, (entry, _))| Some((*id, entry.upgrade()?))).collect());
         let mut places: Vec<_> = places.into_iter().filter(|(id, entry)| entry.stands(*id)).collect();
@@ -268,11 +282,12 @@ impl Keeper {
         }
         let ids: Vec<ClaimId> = places.iter().map(|(id, _)| *id).collect();
         let (sent, fenced) = (self.clock.now(), self.facts.fenced);
+        let keeper = self.clone();
         let tell = move |answers: Vec<Attempt>| {
             for ((id, entry), answer) in places.into_iter().zip(answers) {
                 match answer {
                     // Unknown changes nothing for a place: the next net asks again.
-                    Attempt::Unknown(_) => {}
+                    Attempt::Unknown(error) => keeper.unanswered(id, sent, &error),
                     // It was granted while it was asked about: that is told by itself, and with its number (R7).
                     Attempt::Granted(grant) if fenced && entry.kind != Kind::Semaphore && grant.number == Number::None => {}
                     // The place is gone, with the server's data or for want of a sign of life: stand again.

@@ -13,6 +13,7 @@ mod follow;
 mod hosted;
 mod leases;
 mod lend;
+mod outages;
 mod release;
 pub(crate) mod request;
 #[cfg(test)]
@@ -78,6 +79,7 @@ pub(crate) struct Facts {
     pub(crate) leases: bool,
     pub(crate) early: bool,
     pub(crate) fenced: bool,
+    pub(crate) request_timeout: Option<Duration>,
     pub(crate) can: Can,
 }
 
@@ -117,6 +119,7 @@ impl Keeper {
             leases: description.leases,
             early: description.early,
             fenced: description.fenced,
+            request_timeout: description.request_timeout,
             can: description.can,
         };
         #[cfg(feature = "test-util")]

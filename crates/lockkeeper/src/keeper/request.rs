@@ -24,6 +24,8 @@ pub(crate) struct Request {
     pub(crate) margin: Option<Duration>,
     pub(crate) lock_delay: Duration,
     pub(crate) timeout: Option<Duration>,
+    /// How long the engine may be silent before the wait ends.
+    pub(crate) unreachable_after: Option<Duration>,
     pub(crate) try_only: bool,
     pub(crate) hold_at_most: Option<Duration>,
     pub(crate) owner: Option<Owner>,
@@ -49,6 +51,11 @@ impl Request {
             return Err(invalid(format!("{count} permits of {limit} cannot be had: ask for 1 to {limit}")));
         }
         Ok(())
+    }
+
+    /// Whether it is asked for again while the engine cannot be reached.
+    pub(crate) fn is_patient(&self) -> bool {
+        !self.try_only && (self.timeout.is_some() || self.unreachable_after.is_some())
     }
 
     pub(crate) fn shape(&self) -> Shape {

@@ -1,6 +1,7 @@
 //! The keeper on an engine that does what a test tells it.
 
 mod logged;
+mod outages;
 mod schedules;
 mod server;
 mod several;

@@ -190,7 +190,15 @@ impl Process {
             own_value: false,
             rw: false,
         };
-        let ask = Ask { seq, id, shape, try_only: plan.trying, sent_elsewhere: false, give_up: plan.patience.map(|p| ticks(now + p)) };
+        let ask = Ask {
+            seq,
+            id,
+            shape,
+            try_only: plan.trying,
+            sent_elsewhere: false,
+            give_up: plan.patience.map(|p| ticks(now + p)),
+            patient: plan.patience.is_some() && !plan.trying,
+        };
         self.step(now, Event::Ask(ask), flaw, out);
     }
 
@@ -202,7 +210,7 @@ impl Process {
         let id = ClaimId(u128::from(me) * 100 + u128::from(self.drawn));
         let mode = Mode::Exclusive;
         let shape = Shape { mode, ttl: seconds(TTL), renew: true, margin: None, lock_delay: Duration::ZERO, own_value: false, rw: false };
-        let ask = Ask { seq, id, shape, try_only: true, sent_elsewhere: true, give_up: None };
+        let ask = Ask { seq, id, shape, try_only: true, sent_elsewhere: true, give_up: None, patient: false };
         self.step(now, Event::Ask(ask), None, out);
         (id, self.may_arrive_until(now, id))
     }

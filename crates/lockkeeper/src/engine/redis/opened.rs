@@ -154,6 +154,7 @@ impl<O: Opened> Engine for Server<O> {
         description.hosts = true;
         description.leases = true;
         description.early = true;
+        description.request_timeout = Some(self.options.request_timeout);
         description.recovery = self.options.ttl;
         description.recovery_stopped = Some(self.options.ttl);
         let facts = self.opened.get().and_then(|opened| opened.links().main.facts()).unwrap_or_default();

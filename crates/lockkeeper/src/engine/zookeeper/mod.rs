@@ -141,7 +141,7 @@ impl ZooKeeper {
         Ok(async move {
             let mut attempts = Vec::with_capacity(ids.len());
             for answer in answers {
-                let unknown = || Attempt::Unknown(errors::unreachable(&shared.options.servers(), &shared.lock().last_failure));
+                let unknown = || Attempt::Unknown(shared.lock().unanswered());
                 let left = until.since(shared.clock.now());
                 attempts.push(within(left, answer).await.unwrap_or_else(unknown));
             }
@@ -180,7 +180,7 @@ impl ZooKeeper {
                 Some(attempt) => attempt,
                 None => {
                     let mut state = shared.lock();
-                    let error = errors::unreachable(&shared.options.servers(), &state.last_failure);
+                    let error = state.unanswered();
                     if state.forget_unsent(id) { Attempt::Failed(error) } else { Attempt::Unknown(error) }
                 }
             }
@@ -191,7 +191,7 @@ impl ZooKeeper {
 async fn end_of(shared: Arc<Shared>, end: oneshot::Receiver<End>) -> End {
     match shared.patience.within(end).await {
         Some(end) => end,
-        None => End::Unknown(errors::unreachable(&shared.options.servers(), &shared.lock().last_failure)),
+        None => End::Unknown(shared.lock().unanswered()),
     }
 }
 
@@ -223,7 +223,7 @@ impl Engine for ZooKeeper {
             context.spawner.spawn(async move { overdue.patience.watch().await });
             let result = match tokio::time::timeout(shared.options.connect_timeout, opened).await {
                 Ok(Ok(result)) => result,
-                _ => Err(errors::unreachable(&shared.options.servers(), &shared.lock().last_failure)),
+                _ => Err(shared.lock().unanswered()),
             };
             if result.is_err() {
                 shared.close();
@@ -253,6 +253,7 @@ impl Engine for ZooKeeper {
         description.hosts = true;
         description.early = true;
         description.session = Some(timeout);
+        description.request_timeout = Some(self.options.request_timeout);
         // The leader forgets sessions in steps of a tick, and hears of us up to half a tick late; a tick is half the
         // timeout at most.
         description.recovery = timeout * 7 / 4;
@@ -308,7 +309,7 @@ impl Engine for ZooKeeper {
         };
         let answer = shared.lock().convert(hold, claim.id, claim.mode);
         Answer::later(async move {
-            let unknown = || Attempt::Unknown(errors::unreachable(&shared.options.servers(), &shared.lock().last_failure));
+            let unknown = || Attempt::Unknown(shared.lock().unanswered());
             shared.patience.within(answer).await.unwrap_or_else(unknown)
         })
     }

@@ -2,9 +2,10 @@
 
 use super::layout::Layout;
 use super::proto::{Code, Reply, Request};
+use super::read;
 use super::recipe::{Input, Seen};
 use super::session::Shared;
-use super::{errors, read};
+use super::state::Fault;
 use crate::engine::Attempt;
 use crate::id::ClaimId;
 
@@ -13,16 +14,27 @@ const ASKED_AT_ONCE: usize = 256;
 
 /// Asks the quorum whether the holds' nodes are there, and looks whether the nodes that places wait for still are.
 pub(super) async fn recheck(shared: &Shared, claims: &[ClaimId]) -> Vec<Attempt> {
-    let mut waits = false;
+    let (mut waits, mut asked) = (false, false);
     for part in claims.chunks(ASKED_AT_ONCE) {
-        if !look_at_holds(shared, part).await {
-            return claims.iter().map(|_| Attempt::Unknown(errors::unanswered())).collect();
+        match look_at_holds(shared, part).await {
+            Some(some) => asked |= some,
+            None => return unknown(shared, claims),
         }
         {
             let mut state = shared.lock();
             part.iter().for_each(|id| state.look_again(*id));
         }
-        waits |= look_at_places(shared, part).await;
+        match look_at_places(shared, part).await {
+            Some(some) => waits |= some,
+            None => return unknown(shared, claims),
+        }
+    }
+    // A claim whose node is not made yet has nothing to ask about, and is in line by our word alone.
+    if !asked && !waits {
+        let root = shared.options.root();
+        if read::ask(shared, Request::Exists { path: root, watch: false }).await.is_err_and(|fault| fault.is_silence()) {
+            return unknown(shared, claims);
+        }
     }
     // Nor is a place waited for behind a node of our own that nobody here knows.
     if waits && let Ok(Reply::Children(paths)) = read::ask(shared, Request::GetEphemerals { prefix: shared.options.root() }).await {
@@ -32,8 +44,15 @@ pub(super) async fn recheck(shared: &Shared, claims: &[ClaimId]) -> Vec<Attempt>
     claims.iter().map(|id| state.stands(*id)).collect()
 }
 
-/// Whether the quorum has answered.
-async fn look_at_holds(shared: &Shared, claims: &[ClaimId]) -> bool {
+/// The ensemble did not answer.
+fn unknown(shared: &Shared, claims: &[ClaimId]) -> Vec<Attempt> {
+    let error = shared.lock().unanswered();
+    claims.iter().map(|_| Attempt::Unknown(error.clone())).collect()
+}
+
+/// Whether anything was asked; `None` when the quorum did not answer.
+async fn look_at_holds(shared: &Shared, claims: &[ClaimId]) -> Option<bool> {
+    let mut asked = false;
     loop {
         let (nodes, checks): (Vec<_>, Vec<_>) = {
             let state = shared.lock();
@@ -43,22 +62,23 @@ async fn look_at_holds(shared: &Shared, claims: &[ClaimId]) -> bool {
             nodes.map(|(id, dir, name)| ((id, name.clone()), Request::Check { path: format!("{dir}/{name}"), version: -1 })).unzip()
         };
         if nodes.is_empty() {
-            return true;
+            return Some(asked);
         }
+        asked = true;
         let replies = match read::ask(shared, Request::Multi(checks)).await {
             Ok(Reply::Many(replies)) => replies,
-            Ok(_) => return true,
-            Err(_) => return false,
+            Ok(_) => return Some(true),
+            Err(_) => return None,
         };
         let gone = replies.iter().position(|r| *r == Err(Code::NO_NODE));
-        let Some((id, name)) = gone.and_then(|at| nodes.get(at)) else { return true };
+        let Some((id, name)) = gone.and_then(|at| nodes.get(at)) else { return Some(true) };
         shared.lock().step(*id, Input::Own(name.clone(), Err(Code::NO_NODE)));
     }
 }
 
-/// The net under a lost wake-up, and under a server that shows what its ensemble does not have; answers whether there are any places.
-/// In the layout plain it looks for contenders of another prefix, too.
-async fn look_at_places(shared: &Shared, claims: &[ClaimId]) -> bool {
+/// The net under a lost wake-up, and under a server that shows what its ensemble does not have. In the layout plain it looks for
+/// contenders of another prefix, too. Answers whether there are any places; `None` when the ensemble did not answer.
+async fn look_at_places(shared: &Shared, claims: &[ClaimId]) -> Option<bool> {
     let (places, mut reads): (Vec<_>, Vec<_>) = {
         let state = shared.lock();
         let waiting = claims.iter().filter_map(|id| {
@@ -68,14 +88,18 @@ async fn look_at_places(shared: &Shared, claims: &[ClaimId]) -> bool {
         waiting.unzip()
     };
     if places.is_empty() {
-        return false;
+        return Some(false);
     }
     if matches!(shared.options.layout, Layout::Plain { .. }) {
         let state = shared.lock();
         let dirs = places.iter().filter_map(|(id, _)| Some(state.claims.get(id)?.dir.clone()));
         reads.extend(dirs.map(|path| Request::GetChildren { path }));
     }
-    let Ok(Reply::Many(mut replies)) = read::ask(shared, Request::MultiRead(reads)).await else { return true };
+    let mut replies = match read::ask(shared, Request::MultiRead(reads)).await {
+        Ok(Reply::Many(replies)) => replies,
+        Err(fault) if fault.is_silence() => return None,
+        _ => return Some(true),
+    };
     let lists = replies.split_off(places.len().min(replies.len()));
     for ((id, _), names) in places.iter().zip(lists) {
         if let Ok(Reply::Children(names)) = names {
@@ -100,14 +124,18 @@ async fn look_at_places(shared: &Shared, claims: &[ClaimId]) -> bool {
         there.into_iter().filter_map(check).unzip()
     };
     if checks.is_empty() {
-        return true;
+        return Some(true);
     }
     // This server shows them; whether they are there is what the quorum says.
-    if let Ok(Reply::Many(replies)) = read::ask(shared, Request::Multi(checks)).await {
+    let quorum = read::ask(shared, Request::Multi(checks)).await;
+    if quorum.as_ref().is_err_and(Fault::is_silence) {
+        return None;
+    }
+    if let Ok(Reply::Many(replies)) = quorum {
         let gone = replies.iter().position(|part| *part == Err(Code::NO_NODE));
         if let Some((id, name)) = gone.and_then(|at| there.get(at)) {
             shared.lock().doubt(*id, name);
         }
     }
-    true
+    Some(true)
 }

@@ -44,10 +44,7 @@ pub(super) fn failed(shared: &Shared, fault: Fault, path: &str) -> Error {
     match fault {
         Fault::Code(code) => errors::refused(code, path),
         Fault::Told(error) => error,
-        Fault::Lost | Fault::NotSent => {
-            let why = shared.lock().last_failure.clone();
-            errors::unreachable(&shared.options.servers(), &why)
-        }
+        Fault::Lost | Fault::NotSent => shared.lock().unanswered(),
     }
 }
 

@@ -35,6 +35,13 @@ pub(super) enum Fault {
     Told(Error),
 }
 
+impl Fault {
+    /// Whether nothing was answered at all.
+    pub(super) fn is_silence(&self) -> bool {
+        matches!(self, Self::Lost | Self::NotSent)
+    }
+}
+
 /// Somebody who waits for a reply.
 pub(super) type Caller = oneshot::Sender<Result<Reply, Fault>>;
 
@@ -197,6 +204,13 @@ impl State {
             #[cfg(test)]
             taken_down: None,
         }
+    }
+
+    /// Why nothing was answered, as far as is known.
+    pub(super) fn unanswered(&self) -> Error {
+        let waited = self.options.request_timeout;
+        let why = if self.up { format!("connected, and no answer within {waited:?}") } else { self.last_failure.clone() };
+        super::errors::unreachable(&self.options.servers(), &why)
     }
 
     /// Puts a request on its way; only while the link is up.

@@ -10,10 +10,10 @@ use crate::engine::Lease;
 /// Keeps what is logged, a line each: a level and the fields of an event, the name and the fields of a span, or what it
 /// learns later.
 #[derive(Clone)]
-struct Log(Level, Arc<Mutex<Vec<String>>>);
+pub(super) struct Log(Level, Arc<Mutex<Vec<String>>>);
 
 impl Log {
-    fn from(level: Level) -> Self {
+    pub(super) fn from(level: Level) -> Self {
         Self(level, Arc::default())
     }
 
@@ -23,7 +23,7 @@ impl Log {
         of(&self.1).push(line.0);
     }
 
-    fn take(&self) -> Vec<String> {
+    pub(super) fn take(&self) -> Vec<String> {
         std::mem::take(&mut of(&self.1))
     }
 }
@@ -57,7 +57,7 @@ impl Subscriber for Log {
 
 /// Lets a log hear what this thread does. Beside it stands one that hears nothing: with a single one in the process, whichever
 /// thread comes to a place first would decide for all whether that place is logged.
-fn heard_by(log: &Log) -> tracing::subscriber::DefaultGuard {
+pub(super) fn heard_by(log: &Log) -> tracing::subscriber::DefaultGuard {
     static KEEP: OnceLock<tracing::Dispatch> = OnceLock::new();
     KEEP.get_or_init(|| tracing::Dispatch::new(Log::from(Level::TRACE)));
     tracing::subscriber::set_default(log.clone())

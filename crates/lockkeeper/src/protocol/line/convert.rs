@@ -92,11 +92,15 @@ impl Line {
                 self.advance(now, out);
             }
             Answered::InLine => {}
-            Answered::Busy | Answered::Failed => {
+            Answered::Busy | Answered::Failed | Answered::Unreachable => {
                 hold.converting = None;
                 out.push(Action::RefuseConvert { seq, why: Refusal::Answer });
                 // Those whom it kept out may share the hold again.
                 self.advance(now, out);
+            }
+            Answered::Nonsense => {
+                out.push(Action::RefuseConvert { seq, why: Refusal::Unknown });
+                self.cancel_convert(seq, out);
             }
             Answered::Unknown => {
                 c.again_at = Some(now.plus(self.rules.ask_again_after));

@@ -68,6 +68,21 @@ impl Line {
         self.standing.as_ref().filter(|s| s.phase == Phase::InLine).map(|s| s.ask.id)
     }
 
+    /// The claim with which the process asks the engine or stands in its line.
+    pub fn asking(&self) -> Option<ClaimId> {
+        self.standing.as_ref().filter(|s| !matches!(s.phase, Phase::Leaving(_))).map(|s| s.ask.id)
+    }
+
+    /// Whether this claim is asked for again when the engine cannot be reached.
+    pub fn waits_on(&self, id: ClaimId) -> bool {
+        self.standing.as_ref().is_some_and(|s| s.ask.id == id && s.waits_on())
+    }
+
+    /// Whether the engine has said of this claim that it stands in line.
+    pub fn has_stood(&self, id: ClaimId) -> bool {
+        self.standing.as_ref().is_some_and(|s| s.ask.id == id && s.stood)
+    }
+
     /// Whether this line knows the id: as a hold, a conversion under way or done, or a place.
     pub fn knows(&self, id: ClaimId) -> bool {
         let of_hold = |h: &Hold| h.id == id || h.converted == Some(id) || h.converting.as_ref().is_some_and(|c| c.id == id);
@@ -282,8 +297,10 @@ impl Line {
             return;
         }
         self.check_at = None;
-        while let Some(seq) = self.queue.take_given_up(now) {
-            out.push(Action::Refuse { seq, why: Refusal::TimedOut });
+        while let Some(ask) = self.queue.take_given_up(now) {
+            // A try waits only for what the engine says to those before it.
+            let why = if ask.try_only { Refusal::Unanswered } else { Refusal::TimedOut };
+            out.push(Action::Refuse { seq: ask.seq, why });
         }
         self.standing_timer(now, out);
         self.park_lapsed(now, out);

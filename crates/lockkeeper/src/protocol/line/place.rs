@@ -2,7 +2,7 @@
 
 use super::Line;
 use super::holds::Hold;
-use super::words::{Action, Answered, Ask, Refusal, Seq, Shape};
+use super::words::{Action, Answered, Ask, Refusal, Rules, Seq, Shape};
 use crate::clock::Ticks;
 use crate::id::ClaimId;
 use crate::lost::Lost;
@@ -36,9 +36,26 @@ pub(super) struct Standing {
     pub(super) lent: bool,
     /// The engine said that the hold is over before it said that it was granted.
     pub(super) void: Option<Lost>,
+    /// The engine has said once that the process stands in line.
+    pub(super) stood: bool,
 }
 
 impl Standing {
+    /// Whether the claim is asked for again for as long as its caller waits, however often the
+    /// engine does not answer: a waiter keeps its place through an outage.
+    pub(super) fn waits_on(&self) -> bool {
+        self.stood || self.ask.patient
+    }
+
+    /// Asks again after a pause.
+    fn doubt(&mut self, now: Ticks, rules: &Rules) -> Ticks {
+        let pauses = self.asked.min(rules.ask_again_max);
+        let at = now.plus(rules.ask_again_after * u32::from(pauses));
+        self.phase = Phase::Doubt(at);
+        self.asked = self.asked.saturating_add(1).min(rules.ask_again_max.saturating_add(1));
+        at
+    }
+
     /// Whether a try of this shape is refused here, instead of waiting for what the engine says to the place.
     pub(super) fn refuses(&self, shape: &Shape) -> bool {
         match self.phase {
@@ -63,6 +80,7 @@ impl Line {
             woken: false,
             lent: false,
             void: None,
+            stood: false,
             ask: ask.clone(),
         });
         self.check_by(ask.give_up.filter(|_| !ask.try_only));
@@ -80,6 +98,7 @@ impl Line {
             if let Some(next) = self.pop_waiting() {
                 standing.serves = Some(next.seq);
                 standing.give_up = next.give_up;
+                standing.ask.patient = next.patient;
                 self.check_by(next.give_up);
                 // The engine refuses who has left: it must hear that the place is wanted for longer now (R3).
                 if standing.ask.give_up.is_some() {
@@ -109,7 +128,8 @@ impl Line {
                 Answered::Granted(_) => out.push(Action::Release { hold: claim, again: None, over: true }),
                 // A withdrawal overtook its claim: the place is left once more (R5).
                 Answered::InLine => out.push(Action::Withdraw(claim)),
-                Answered::Busy | Answered::Failed | Answered::Unknown => {}
+                Answered::Busy | Answered::Failed | Answered::Unreachable => {}
+                Answered::Unknown | Answered::Nonsense => {}
             }
             return;
         };
@@ -151,6 +171,7 @@ impl Line {
             }
             Answered::InLine => {
                 standing.phase = Phase::InLine;
+                standing.stood = true;
                 standing.asked = 1;
                 let (woken, lent) = (std::mem::take(&mut standing.woken), std::mem::take(&mut standing.lent));
                 if woken || lent {
@@ -158,9 +179,13 @@ impl Line {
                 }
                 self.refuse_tries(Refusal::BusyHere, |_| true, out);
             }
+            Answered::Unreachable if standing.waits_on() => {
+                let at = standing.doubt(now, &self.rules);
+                self.check_by(Some(at));
+            }
             // That was said to the one before, whose time may have been over.
-            Answered::Busy | Answered::Failed if std::mem::take(&mut standing.lent) => ask_again(standing, out),
-            Answered::Busy | Answered::Failed => {
+            Answered::Busy | Answered::Failed | Answered::Unreachable if std::mem::take(&mut standing.lent) => ask_again(standing, out),
+            Answered::Busy | Answered::Failed | Answered::Unreachable => {
                 let (seq, heard_by, shape) = (standing.serves, standing.heard_by, standing.ask.shape);
                 if standing.asked > 1 {
                     // It was asked before, and that was not answered: where it comes late it must take nothing (R4).
@@ -175,18 +200,33 @@ impl Line {
                 self.refuse_tries(Refusal::Answer, |ask| ask.seq <= heard_by && of(&ask.shape), out);
                 self.advance(now, out);
             }
-            Answered::Unknown if standing.asked > self.rules.ask_again_max => {
-                let seq = standing.serves;
-                out.extend(seq.map(|seq| Action::Refuse { seq, why: Refusal::Unknown }));
-                leave(standing, out);
+            Answered::Nonsense => self.refuse_unknown(Refusal::Unknown, out),
+            // Nobody waits for a try longer than for one answer.
+            Answered::Unknown if standing.ask.try_only && standing.ask.give_up.is_some_and(|at| at <= now) => {
+                self.refuse_unknown(Refusal::Unanswered, out);
+            }
+            Answered::Unknown if standing.asked > self.rules.ask_again_max && !standing.waits_on() => {
+                self.refuse_unknown(Refusal::Unknown, out);
             }
             Answered::Unknown => {
-                let at = now.plus(self.rules.ask_again_after * u32::from(standing.asked));
-                standing.phase = Phase::Doubt(at);
-                standing.asked += 1;
+                let at = standing.doubt(now, &self.rules);
+                // A try needs its timer from here on only: an answer ends it in time by itself.
+                if standing.ask.try_only {
+                    standing.give_up = standing.ask.give_up;
+                }
+                let give_up = standing.give_up;
                 self.check_by(Some(at));
+                self.check_by(give_up);
             }
         }
+    }
+
+    /// What became of the claim is not known, and its caller waits no longer: it must take nothing
+    /// where it arrives late (R4).
+    fn refuse_unknown(&mut self, why: Refusal, out: &mut Vec<Action>) {
+        let Some(standing) = self.standing.as_mut() else { return };
+        out.extend(standing.serves.map(|seq| Action::Refuse { seq, why }));
+        leave(standing, out);
     }
 
     pub(super) fn withdrawn(&mut self, now: Ticks, claim: ClaimId, known: bool, out: &mut Vec<Action>) {
@@ -211,21 +251,22 @@ impl Line {
 
     pub(super) fn standing_timer(&mut self, now: Ticks, out: &mut Vec<Action>) {
         let Some(standing) = self.standing.as_mut() else { return };
+        if standing.give_up.is_some_and(|at| at <= now) {
+            standing.give_up = None;
+            let unanswered = !standing.stood && standing.asked > 1;
+            let why = if unanswered { Refusal::Unanswered } else { Refusal::TimedOut };
+            let seq = standing.serves.take();
+            out.extend(seq.map(|seq| Action::Refuse { seq, why }));
+            self.leave_or_lend(out);
+        }
+        let Some(standing) = self.standing.as_mut() else { return };
         match standing.phase {
-            Phase::Doubt(at) if at <= now => {
-                ask_again(standing, out);
-            }
+            Phase::Doubt(at) if at <= now => ask_again(standing, out),
             Phase::Leaving(Some(at)) if at <= now => {
                 standing.phase = Phase::Leaving(None);
                 out.push(Action::Withdraw(standing.ask.id));
             }
             _ => {}
-        }
-        if standing.give_up.is_some_and(|at| at <= now) {
-            standing.give_up = None;
-            let seq = standing.serves.take();
-            out.extend(seq.map(|seq| Action::Refuse { seq, why: Refusal::TimedOut }));
-            self.leave_or_lend(out);
         }
     }
 }

@@ -78,8 +78,8 @@ impl Queue {
     }
 
     /// Takes out one who gives up by now.
-    pub(super) fn take_given_up(&mut self, now: Ticks) -> Option<Seq> {
+    pub(super) fn take_given_up(&mut self, now: Ticks) -> Option<Ask> {
         let &(at, seq) = self.give_ups.first()?;
-        (at <= now).then(|| self.remove(seq).map(|ask| ask.seq)).flatten()
+        (at <= now).then(|| self.remove(seq)).flatten()
     }
 }

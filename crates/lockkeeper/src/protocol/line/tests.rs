@@ -49,7 +49,8 @@ impl Bench {
             own_value: false,
             rw: false,
         };
-        let mut ask = Ask { seq, id: ClaimId(u128::from(seq)), shape, try_only: false, sent_elsewhere: false, give_up: None };
+        let mut ask =
+            Ask { seq, id: ClaimId(u128::from(seq)), shape, try_only: false, sent_elsewhere: false, give_up: None, patient: false };
         change(&mut ask);
         let out = self.step(Event::Ask(ask));
         (seq, out)

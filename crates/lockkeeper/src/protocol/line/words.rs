@@ -57,6 +57,8 @@ pub struct Ask {
     /// Asked together with other names in one message: the caller sends it and brings the answer.
     pub sent_elsewhere: bool,
     pub give_up: Option<Ticks>,
+    /// Asks again while the engine cannot be reached, instead of failing.
+    pub patient: bool,
 }
 
 /// What must agree for a hold or a place to serve another claim.
@@ -102,7 +104,11 @@ pub enum Answered {
     Busy,
     /// Certainly failed: nothing of ours is left there.
     Failed,
+    /// The same, because the engine could not be reached: asking again later can help.
+    Unreachable,
     Unknown,
+    /// Unknown, and the engine answered something that asking again will not change.
+    Nonsense,
 }
 
 /// What happened.
@@ -165,6 +171,8 @@ pub enum Refusal {
     Answer,
     /// Asked again and again, and still not known.
     Unknown,
+    /// The claim's time passed while the engine did not answer.
+    Unanswered,
     TimedOut,
     /// Too many claims wait.
     TooMany,

@@ -112,3 +112,52 @@ fn a_hint_that_crosses_the_answer_is_not_lost() {
     b.in_line(one);
     assert_eq!(attempts(&b.step(Event::Wake { claim: id })), [one]);
 }
+
+#[test]
+fn a_claim_that_is_patient_asks_again_until_its_time_is_over_and_hears_that_nobody_answered() {
+    let mut b = Bench::new();
+    let give_up = Ticks(b.now + 60_000 * MS);
+    let (one, _) = b.ask(Mode::Exclusive, |a| (a.patient, a.give_up) = (true, Some(give_up)));
+    let id = ClaimId(u128::from(one));
+    let mut asked = 0;
+    let out = loop {
+        let answer = if asked % 2 == 0 { Answered::Unreachable } else { Answered::Unknown };
+        assert_eq!(b.step(Event::Answered { claim: id, answer }), []);
+        b.now = b.line.next_timer().unwrap().0;
+        let out = b.step(Event::Timer);
+        if attempts(&out).is_empty() {
+            break out;
+        }
+        asked += 1;
+        assert!(asked < 1_000);
+    };
+    assert!(asked > 20 && Ticks(b.now) == give_up, "{asked}");
+    assert_eq!(out, [Action::Refuse { seq: one, why: Refusal::Unanswered }, Action::Withdraw(id)]);
+}
+
+#[test]
+fn a_claim_that_stood_in_line_is_asked_for_again_however_often_nobody_answers() {
+    let mut b = Bench::new();
+    let (one, _) = b.lock();
+    let id = ClaimId(u128::from(one));
+    b.in_line(one);
+    b.step(Event::Wake { claim: id });
+    for _ in 0..1_000 {
+        assert_eq!(b.step(Event::Answered { claim: id, answer: Answered::Unknown }), []);
+        b.now = b.line.next_timer().unwrap().0;
+        assert_eq!(attempts(&b.step(Event::Timer)), [one]);
+    }
+    assert_eq!(b.granted(one, 4), [offer(one, one, Token::of(4, 0))]);
+}
+
+#[test]
+fn an_impatient_claim_that_finds_nobody_fails_at_once_and_nonsense_is_not_asked_again() {
+    let mut b = Bench::new();
+    let (one, _) = b.lock();
+    let out = b.step(Event::Answered { claim: ClaimId(u128::from(one)), answer: Answered::Unreachable });
+    assert_eq!(out, [Action::Refuse { seq: one, why: Refusal::Answer }]);
+    let (two, _) = b.lock();
+    let id = ClaimId(u128::from(two));
+    let out = b.step(Event::Answered { claim: id, answer: Answered::Nonsense });
+    assert_eq!(out, [Action::Refuse { seq: two, why: Refusal::Unknown }, Action::Withdraw(id)]);
+}

@@ -255,3 +255,27 @@ fn closing_refuses_tries_that_wait_for_a_try() {
     let out = b.step(Event::Close);
     assert!(out.contains(&refused(one, Refusal::Closed)) && out.contains(&refused(two, Refusal::Closed)), "{out:?}");
 }
+
+#[test]
+fn a_try_in_doubt_is_asked_again_until_its_time_is_over_and_not_longer() {
+    let mut b = Bench::new();
+    let give_up = Ticks(b.now + 2_000 * MS);
+    let (one, _) = b.ask(Mode::Exclusive, |a| (a.try_only, a.give_up) = (true, Some(give_up)));
+    assert_eq!(b.line.next_timer(), None, "an answer ends it, and no timer is armed for it");
+    assert_eq!(told(&mut b, one, Answered::Unknown), []);
+    b.now += 250 * MS;
+    assert_eq!(attempts(&b.step(Event::Timer)), [one], "the reply alone may be lost (R4)");
+    b.now += 1_750 * MS;
+    let out = told(&mut b, one, Answered::Unknown);
+    assert_eq!(out, [refused(one, Refusal::Unanswered), Action::Withdraw(ClaimId(u128::from(one)))]);
+
+    let mut b = Bench::new();
+    let give_up = Ticks(b.now + 2_000 * MS);
+    let (one, _) = b.ask(Mode::Exclusive, |a| (a.try_only, a.give_up) = (true, Some(give_up)));
+    told(&mut b, one, Answered::Unknown);
+    let (two, _) = b.ask(Mode::Exclusive, |a| (a.try_only, a.give_up) = (true, Some(give_up)));
+    b.now += 2_000 * MS;
+    let out = b.step(Event::Timer);
+    assert!(out.contains(&refused(one, Refusal::Unanswered)) && out.contains(&refused(two, Refusal::Unanswered)), "{out:?}");
+    assert!(attempts(&out).is_empty(), "nobody waits for it: {out:?}");
+}

@@ -1,0 +1,241 @@
+//! Places about which the engine says nothing: when that is told, and when it ends a wait.
+//!
+//! A place is silent from the first question about it that was not answered, or from the loss of
+//! the link, until the engine says something about it. The net asks at least every five seconds.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Keeper;
+use super::answers::unanswered;
+use super::driver::Due;
+use super::entry::{Entry, Outcome};
+use crate::clock::Ticks;
+use crate::engine::ErrorKind;
+use crate::error::Error;
+use crate::id::ClaimId;
+use crate::observe::Seen;
+use crate::protocol::line::Event;
+
+/// When a silence is told, counted from its beginning.
+const TOLD_AFTER: [Duration; 4] = [Duration::from_secs(10), Duration::from_secs(30), Duration::from_secs(90), Duration::from_secs(300)];
+/// How often it is told after the last of them.
+const TOLD_EVERY: Duration = Duration::from_secs(600);
+/// The shortest time between two looks for callers whose patience is over, so that many callers with times of their own cost little.
+const LOOKS_APART: Duration = Duration::from_millis(20);
+
+/// The silences of one keeper.
+#[derive(Default)]
+pub(super) struct Outages {
+    silent: BTreeMap<ClaimId, Silence>,
+    /// When the next look is due.
+    look_at: Option<Ticks>,
+    /// The log has a warning that no later line takes back.
+    warned: bool,
+}
+
+#[derive(Clone)]
+struct Silence {
+    since: Ticks,
+    /// How often it was told.
+    told: u32,
+    /// What the last question came to; `None` until one was answered with an error.
+    why: Option<Error>,
+}
+
+impl Silence {
+    /// When it is told next.
+    fn tell_at(&self) -> Ticks {
+        let first = usize::try_from(self.told).ok().and_then(|told| TOLD_AFTER.get(told)).copied();
+        let later = || {
+            let more = self.told.saturating_sub(TOLD_AFTER.len() as u32).saturating_add(1);
+            TOLD_AFTER[TOLD_AFTER.len() - 1] + TOLD_EVERY * more
+        };
+        self.since.plus(first.unwrap_or_else(later))
+    }
+}
+
+impl Outages {
+    pub(super) fn len(&self) -> usize {
+        self.silent.len()
+    }
+
+    /// Nothing more is told of a claim that nobody waits for.
+    pub(super) fn forget(&mut self, claim: ClaimId) {
+        self.silent.remove(&claim);
+    }
+
+    /// Takes note; answers whether the silence begins with this.
+    fn note(&mut self, claim: ClaimId, since: Ticks, why: Option<&Error>) -> bool {
+        let began = !self.silent.contains_key(&claim);
+        let silence = self.silent.entry(claim).or_insert(Silence { since, told: 0, why: None });
+        if let Some(why) = why {
+            silence.why = Some(why.clone());
+        }
+        began
+    }
+
+    /// Whether a look has to be armed for this time.
+    fn arms(&mut self, at: Ticks) -> bool {
+        let sooner = self.look_at.is_none_or(|armed| at < armed);
+        if sooner {
+            self.look_at = Some(at);
+        }
+        sooner
+    }
+}
+
+impl Keeper {
+    /// A question about this claim, sent at `since`, was not answered.
+    pub(super) fn unanswered(self: &Arc<Self>, claim: ClaimId, since: Ticks, why: &Error) {
+        let began = self.claims.with(|maps| maps.waiting.contains_key(&claim) && maps.outages.note(claim, since, Some(why)));
+        if began {
+            self.look_at_outages(self.clock.now());
+        }
+    }
+
+    /// What the last question came to. Before any was answered with an error, it is the loss of the link.
+    fn why(&self, silence: &Silence) -> String {
+        let gone = || format!("{} does not answer: the connection broke", self.engine.describe().server);
+        silence.why.as_ref().map_or_else(gone, |error| error.message().to_owned())
+    }
+
+    /// The link is down: whatever waits is without an answer from now on.
+    pub(super) fn link_down(self: &Arc<Self>) {
+        let now = self.clock.now();
+        let began = self.claims.with(|maps| {
+            let all: Vec<ClaimId> = maps.waiting.keys().copied().collect();
+            let before = maps.outages.len();
+            for claim in all {
+                maps.outages.note(claim, now, None);
+            }
+            maps.outages.len() > before
+        });
+        if began {
+            self.look_at_outages(now);
+            // The reason is in the answer.
+            self.recheck_all();
+        }
+    }
+
+    /// The engine said something about this claim.
+    pub(super) fn answered_about(&self, entry: &Entry, claim: ClaimId) {
+        if !self.claims.any_silent() {
+            return;
+        }
+        let (told, first) = self.claims.with(|maps| {
+            let told = maps.outages.silent.remove(&claim).is_some_and(|silence| silence.told > 0);
+            (told, told && std::mem::take(&mut maps.outages.warned))
+        });
+        if first {
+            tracing::warn!(engine = self.facts.engine, name = %entry.name, "the engine answers again");
+        }
+        if told {
+            self.observe(entry, Seen::Reachable { place: claim });
+        }
+    }
+
+    /// A look is due at this time, at the latest.
+    pub(super) fn look_at_outages(self: &Arc<Self>, at: Ticks) {
+        if self.claims.with(|maps| maps.outages.arms(at)) {
+            self.driver.arm(self, at, Due::Outages);
+        }
+    }
+
+    /// Tells what is due, and ends the waits of callers whose patience is over.
+    pub(super) fn tell_outages(self: &Arc<Self>, now: Ticks) {
+        let silent: Vec<(ClaimId, Arc<Entry>, Silence, bool)> = self.claims.with(|maps| {
+            // A timer that another has overtaken must not make room for a third.
+            if maps.outages.look_at.is_none_or(|at| at > now) {
+                return Vec::new();
+            }
+            maps.outages.look_at = None;
+            let waiting = &maps.waiting;
+            let mut silent = Vec::new();
+            maps.outages.silent.retain(|claim, silence| {
+                let Some(entry) = waiting.get(claim).and_then(|(entry, _)| entry.upgrade()) else { return false };
+                let tell = silence.tell_at() <= now;
+                // After a suspend several would be due at once.
+                while silence.tell_at() <= now {
+                    silence.told = silence.told.saturating_add(1);
+                }
+                silent.push((*claim, entry, silence.clone(), tell));
+                true
+            });
+            maps.outages.warned |= silent.iter().any(|(.., tell)| *tell);
+            silent
+        });
+        let mut next: Option<Ticks> = None;
+        let mut told = silent.iter().filter(|(.., tell)| *tell);
+        if let Some((_, entry, silence, _)) = told.next() {
+            let (names, silent_for) = (1 + told.count(), now.since(silence.since));
+            let why = self.why(silence);
+            tracing::warn!(engine = self.facts.engine, name = %entry.name, names, ?silent_for, why, "no answer; waiting on");
+        }
+        for (claim, entry, silence, tell) in silent {
+            if tell {
+                let silent_for = now.since(silence.since);
+                self.observe(&entry, Seen::Unreachable { place: claim, silent_for, why: self.why(&silence) });
+            }
+            let patience = entry.end_waits(now, claim, &silence).map(|at| at.max(now.plus(LOOKS_APART)));
+            next = next.into_iter().chain([silence.tell_at()]).chain(patience).min();
+        }
+        if let Some(next) = next {
+            self.look_at_outages(next);
+        }
+    }
+}
+
+impl Entry {
+    /// Ends the waits whose patience is over; answers when that of the next one is.
+    fn end_waits(self: &Arc<Self>, now: Ticks, claim: ClaimId, silence: &Silence) -> Option<Ticks> {
+        let mut locked = self.lock();
+        let state = locked.state.as_deref_mut()?;
+        if state.line.asking() != Some(claim) {
+            return None;
+        }
+        let mut next: Option<Ticks> = None;
+        let mut over = Vec::new();
+        for seq in state.waiting.keys() {
+            let Some(waiting) = state.waiting.get(seq).filter(|w| w.outcome.is_none()) else { continue };
+            let Some((came, patience)) = waiting.patience else { continue };
+            let at = came.max(silence.since).plus(patience);
+            if at <= now {
+                over.push(seq);
+            } else {
+                next = next.into_iter().chain([at]).min();
+            }
+        }
+        // First come, first told.
+        over.sort_unstable();
+        for seq in over {
+            let Some(state) = locked.state.as_deref_mut() else { break };
+            let silent = || self.error(ErrorKind::Unreachable, self.keeper.why(silence));
+            let error = silence.why.clone().map_or_else(silent, unanswered).name(&self.name);
+            let Some(waiting) = state.waiting.get_mut(seq) else { continue };
+            waiting.outcome = Some(Outcome::Refused(error));
+            let waker = waiting.waker.take();
+            locked.wake(waker);
+            self.keeper.observe(self, Seen::NotObtained { claim: seq, why: "unknown" });
+            self.step(&mut locked, now, Event::Cancel { seq, fresh: false });
+        }
+        next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silence_is_told_after_10_s_and_then_ever_more_seldom() {
+        let mut silence = Silence { since: Ticks(7), told: 0, why: None };
+        let mut at = Vec::new();
+        for _ in 0..7 {
+            at.push(silence.tell_at().since(silence.since).as_secs());
+            silence.told += 1;
+        }
+        assert_eq!(at, [10, 30, 90, 300, 900, 1_500, 2_100]);
+    }
+}

@@ -1,0 +1,166 @@
+//! An engine that says nothing about a place: what is told, what ends, and what is kept.
+
+use super::logged::{Log, heard_by};
+use super::*;
+use tracing::Level;
+
+/// What was told about outages.
+#[derive(Default)]
+struct Told(Mutex<Vec<Seen>>);
+
+impl Observer for Told {
+    fn seen(&self, _: Ticks, _: Kind, _: &Name, what: &Seen) {
+        if matches!(what, Seen::Unreachable { .. } | Seen::Reachable { .. }) {
+            of(&self.0).push(what.clone());
+        }
+    }
+}
+
+fn in_line() -> Attempt {
+    Attempt::InLine(Place::default())
+}
+
+#[tokio::test]
+async fn an_acquisition_ends_as_unreachable_once_the_engine_is_silent_for_its_patience() {
+    let stub = Stub::default();
+    of(&stub.attempts).push_back(in_line());
+    let (locks, stub, clock) = open(stub).await;
+    let mutex = locks.mutex("stock");
+    let mut patient = Box::pin(mutex.lock().unreachable_after(Duration::from_secs(7)).into_future());
+    assert!(futures_poll(patient.as_mut()).is_none());
+    // The net asks after five seconds, and nobody answers.
+    clock.advance(Duration::from_secs(5));
+    until("the net has asked", || of(&stub.rechecked).len() == 1).await;
+    clock.advance(Duration::from_millis(6_990));
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert!(futures_poll(patient.as_mut()).is_none(), "its patience is not over");
+    // A look is at most so late.
+    clock.advance(Duration::from_millis(40));
+    let error = soon("its patience is over", patient).await.map(drop).unwrap_err();
+    assert_eq!((error.kind(), error.message()), (ErrorKind::Unreachable, "the reply was lost"));
+    assert_eq!(*of(&stub.withdrawn), *of(&stub.attempted), "it leaves the line (R5)");
+    until("nothing is kept", || crate::test_util::residue(&locks).claims == 0).await;
+}
+
+#[tokio::test]
+async fn one_that_began_to_wait_during_an_outage_has_its_own_patience() {
+    let stub = Stub::default();
+    of(&stub.attempts).push_back(in_line());
+    let (locks, stub, clock) = open(stub).await;
+    let mutex = locks.mutex("stock");
+    let mut first = Box::pin(mutex.lock().unreachable_after(Duration::from_secs(10)).into_future());
+    assert!(futures_poll(first.as_mut()).is_none());
+    stub.context.get().unwrap().events.send(Event::Link { up: false });
+    clock.advance(Duration::from_secs(8));
+    let mut second = Box::pin(mutex.lock().unreachable_after(Duration::from_secs(10)).into_future());
+    assert!(futures_poll(second.as_mut()).is_none());
+    clock.advance(Duration::from_millis(2_040));
+    let error = soon("the first ends", first).await.map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    assert!(of(&stub.withdrawn).is_empty(), "the second has the place now");
+    clock.advance(Duration::from_millis(7_900));
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert!(futures_poll(second.as_mut()).is_none());
+    clock.advance(Duration::from_millis(200));
+    soon("the second ends", second).await.map(drop).unwrap_err();
+}
+
+#[tokio::test]
+async fn a_place_is_kept_through_any_number_of_questions_without_an_answer() {
+    let stub = Stub::default();
+    of(&stub.attempts).push_back(in_line());
+    of(&stub.attempts).extend((0..30).map(|_| Attempt::Unknown(lost_reply())));
+    of(&stub.attempts).extend((0..30).map(|_| Attempt::Failed(Error::new(ErrorKind::Unreachable, "it is down"))));
+    let (locks, stub, clock) = open(stub).await;
+    let mut waiting = Box::pin(locks.mutex("stock").lock().into_future());
+    assert!(futures_poll(waiting.as_mut()).is_none());
+    let claim = of(&stub.attempted)[0];
+    stub.context.get().unwrap().events.send(Event::Wake { claim });
+    for asked in 2..=62 {
+        until("it is asked again", || {
+            clock.advance(Duration::from_millis(100));
+            of(&stub.attempted).len() >= asked
+        })
+        .await;
+    }
+    drop(soon("it is granted", waiting).await.unwrap());
+    assert!(of(&stub.attempted).iter().all(|id| *id == claim) && of(&stub.withdrawn).is_empty());
+}
+
+#[tokio::test]
+async fn a_silence_is_told_after_10_s_with_the_reason_and_its_end_once() {
+    let stub = Stub { slow_rechecks: true, ..Stub::default() };
+    of(&stub.attempts).push_back(in_line());
+    let stub = Arc::new(stub);
+    let (clock, told) = (Clock::virtual_at(Duration::from_secs(1)), Arc::new(Told::default()));
+    let builder = Locks::builder().clock(clock.clone()).observer(told.clone());
+    let locks = builder.with_engine(Shared(stub.clone())).await.unwrap();
+    let mut waiting = Box::pin(locks.mutex("stock").lock().into_future());
+    assert!(futures_poll(waiting.as_mut()).is_none());
+    let claim = of(&stub.attempted)[0];
+    stub.context.get().unwrap().events.send(Event::Link { up: false });
+    until("the reason is asked for", || of(&stub.rechecking).len() == 1).await;
+    clock.advance(Duration::from_secs(5));
+    of(&stub.rechecking).remove(0).send(vec![Attempt::Unknown(lost_reply())]).unwrap();
+    clock.advance(Duration::from_millis(4_990));
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert!(of(&told.0).is_empty());
+    clock.advance(Duration::from_millis(10));
+    until("it is told", || !of(&told.0).is_empty()).await;
+    let why = "the reply was lost".to_owned();
+    assert_eq!(of(&told.0)[0], Seen::Unreachable { place: claim, silent_for: Duration::from_secs(10), why });
+    stub.context.get().unwrap().events.send(Event::Link { up: true });
+    until("the net asks again", || !of(&stub.rechecking).is_empty()).await;
+    for asked in std::mem::take(&mut *of(&stub.rechecking)) {
+        asked.send(vec![in_line()]).unwrap();
+    }
+    until("its end is told", || of(&told.0).len() == 2).await;
+    assert_eq!(of(&told.0)[1], Seen::Reachable { place: claim });
+}
+
+#[tokio::test]
+async fn a_silence_and_its_end_are_logged() {
+    let stub = Stub::default();
+    of(&stub.attempts).push_back(in_line());
+    let (locks, stub, clock) = open(stub).await;
+    let log = Log::from(Level::WARN);
+    let _logged = heard_by(&log);
+    let mut waiting = Box::pin(locks.mutex("stock").lock().into_future());
+    assert!(futures_poll(waiting.as_mut()).is_none());
+    let claim = of(&stub.attempted)[0];
+    stub.context.get().unwrap().events.send(Event::Link { up: false });
+    // Told by this thread, whose log hears it.
+    locks.keeper.tell_outages(clock.now().plus(Duration::from_secs(10)));
+    let said = log.take();
+    let warned = |line: &String| line.contains("no answer") && line.contains("stock") && line.contains("silent_for=10s");
+    assert!(said.iter().any(warned), "{said:?}");
+    stub.context.get().unwrap().events.send(Event::Granted { claim, grant: Grant { number: Number::None, lease: None } });
+    drop(soon("it is granted", waiting).await.unwrap());
+    let said = log.take();
+    assert!(said.iter().any(|line| line.contains("the engine answers again") && line.contains("stock")), "{said:?}");
+}
+
+#[tokio::test]
+async fn a_timeout_of_zero_asks_once_and_a_free_lock_is_had() {
+    let stub = Stub::default();
+    let (locks, stub, _clock) = open(stub).await;
+    let mutex = locks.mutex("stock");
+    let guard = mutex.lock().timeout(Duration::ZERO).await.unwrap();
+    let error = mutex.lock().timeout(Duration::ZERO).await.map(drop).unwrap_err();
+    assert_eq!((error.kind(), error.holder().is_some()), (ErrorKind::TimedOut, true), "{error}");
+    assert_eq!(of(&stub.attempted).len(), 1);
+    drop(guard);
+    of(&stub.attempts).push_back(Attempt::Busy(None));
+    let error = mutex.lock().timeout(Duration::ZERO).await.map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_nonsense_is_no_reason_to_ask_again() {
+    let stub = Stub::default();
+    of(&stub.attempts).push_back(Attempt::Unknown(Error::new(ErrorKind::Corrupt, "it says OK to everything")));
+    let (locks, stub, _clock) = open(stub).await;
+    let error = locks.mutex("stock").lock().await.map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert_eq!(*of(&stub.attempted), *of(&stub.withdrawn), "it may stand there all the same (R4)");
+}
