@@ -73,7 +73,7 @@ impl<'a> Holder<'a> {
     fn hold(&self, words: &mut Words, report: &mut Report) -> Result<Outcome, Failure> {
         let choice = &self.choice;
         report.engine = Some(choice.engine().to_owned());
-        words.engine(choice.engine());
+        words.engine(choice);
         words.detail(|| format!("engine {} ({})", choice.redacted(), choice.source));
         let signals = Signals::take().map_err(|e| Failure::internal(format!("signals cannot be waited for: {e}")))?;
         // Nothing runs under it that would have to be stopped.
@@ -89,7 +89,16 @@ impl<'a> Holder<'a> {
         let program = std::env::args_os().next();
         let claim = claim(&self.wanted, self.kind, program.as_ref(), None);
         let (patience, since, beside) = (self.wanted.patience, began(), self.beside);
-        let ask = Ask { open: &open, require: &choice.require, claim: &claim, patience, since, reach: Some(REACH), beside };
+        let ask = Ask {
+            open: &open,
+            require: &choice.require,
+            claim: &claim,
+            patience,
+            unreachable_after: self.wanted.unreachable_after,
+            since,
+            reach: Some(REACH),
+            beside,
+        };
         let obtained = ask.obtain(&signals, words);
         let waited = moment().saturating_sub(began());
         report.waited_ms = millis(waited);
@@ -135,7 +144,7 @@ impl<'a> Holder<'a> {
             let next = [until.map(|until| until - now), holding.every(), look].into_iter().flatten().min();
             _ = poll(&mut fds, timeout(next));
         };
-        report.release = Some(holding.release(false).as_str());
+        report.release = Some(holding.release(false, &mut || words.release_waits()).as_str());
         report.held_ms = Some(millis(moment().saturating_sub(granted)));
         (report.outcome, report.why) = (outcome, Some(why));
         code.into()

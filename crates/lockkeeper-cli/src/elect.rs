@@ -46,7 +46,7 @@ pub fn elect(global: &Global, args: &Args) -> Result<u8, Failure> {
     stack.check(&engine::canonical(&choice), Kind::Election, &wanted.name, Mode::Exclusive)?;
     let id: Arc<str> = args.id.clone().unwrap_or_else(|| format!("{}:{}", host(), std::process::id())).into();
     let mut words = Words::new(&name, global.quiet, global.verbose, global.json.then_some(Out::Stderr));
-    words.engine(choice.engine());
+    words.engine(&choice);
     words.detail(|| format!("engine {} ({})", choice.redacted(), choice.source));
     let mut signals = Signals::take().map_err(|e| Failure::internal(format!("signals cannot be waited for: {e}")))?;
     let mut first = true;
@@ -66,7 +66,16 @@ pub fn elect(global: &Global, args: &Args) -> Result<u8, Failure> {
             on_lost: OnLost::Term,
             leave_children: args.stop.leave_children,
         };
-        let term = Term { task, kill_after, first, signals: &mut signals, words: &mut words, report: &mut report }.serve();
+        let term = Term {
+            task,
+            kill_after,
+            unreachable_after: wanted.unreachable_after,
+            first,
+            signals: &mut signals,
+            words: &mut words,
+            report: &mut report,
+        }
+        .serve();
         first = false;
         let go_on = term.as_ref().is_ok_and(|t| !t.told_to_end && (t.lost || args.again));
         let outcome = settle(term.map(|t| t.outcome), &mut report, &mut words, global);
@@ -86,6 +95,7 @@ pub fn elect(global: &Global, args: &Args) -> Result<u8, Failure> {
 struct Term<'a> {
     task: Task<'a>,
     kill_after: KillAfter,
+    unreachable_after: Option<Duration>,
     first: bool,
     signals: &'a mut Signals,
     words: &'a mut Words,
@@ -114,7 +124,16 @@ impl Term<'_> {
         let open = || engine::open(choice, care);
         // Who has led before stands again for as long as it takes, whatever the engine is doing meanwhile.
         let reach = self.first.then_some(REACH);
-        let ask = Ask { open: &open, require: &choice.require, claim: self.task.claim, patience: None, since, reach, beside: false };
+        let ask = Ask {
+            open: &open,
+            require: &choice.require,
+            claim: self.task.claim,
+            patience: None,
+            unreachable_after: self.unreachable_after,
+            since,
+            reach,
+            beside: false,
+        };
         let obtained = ask.obtain(self.signals, self.words);
         let waited = moment().saturating_sub(since);
         self.report.waited_ms = millis(waited);
@@ -130,7 +149,7 @@ impl Term<'_> {
         self.words.granted(self.task.claim.mode, holding.token(), waited);
         self.report.token = holding.token().map(|t| t.to_string());
         let ended = self.task.run(Some(&*holding), None, self.signals, self.words);
-        self.report.release = Some(holding.release(self.task.leave_children).as_str());
+        self.report.release = Some(holding.release(self.task.leave_children, &mut || self.words.release_waits()).as_str());
         self.report.held_ms = Some(millis(moment().saturating_sub(granted)));
         let ended = ended?;
         note(&ended, self.report);

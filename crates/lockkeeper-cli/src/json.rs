@@ -85,6 +85,8 @@ impl<'a> EntryJson<'a> {
 pub enum Event<'a> {
     Waiting { name: &'a str, engine: &'a str, ahead: Option<u32>, holder: Option<HolderJson> },
     Granted { name: &'a str, engine: &'a str, mode: &'static str, token: Option<String>, waited_ms: u64 },
+    Unreachable { name: &'a str, server: &'a str, why: &'a str },
+    Reachable { name: &'a str, server: &'a str },
     Lost { name: &'a str, why: &'a str },
     Done(&'a Report),
 }

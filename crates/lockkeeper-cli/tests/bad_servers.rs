@@ -127,3 +127,44 @@ fn a_lock_that_somebody_left_without_a_time_to_live_is_named_and_taken_by_force_
     assert_eq!(run(&["release", "--force", "nightly"]).code, 0);
     assert_eq!(finish(&mut place.lk(["run", "nightly", "-n", "--url", &url, "--", "true"])).code, 0);
 }
+
+#[test]
+fn an_answer_that_is_nonsense_is_not_asked_for_again() {
+    for answer in ["+OK\r\n", ":1\r\n"] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        // Ends with the test's process.
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                std::thread::spawn(move || answer_everything(stream?, answer));
+            }
+            std::io::Result::Ok(())
+        });
+        let began = std::time::Instant::now();
+        refused(&format!("redis://127.0.0.1:{port}"), "a", 69, &["cannot be understood"]);
+        let took = began.elapsed();
+        println!("{answer:?}: {took:?}");
+        assert!(took < std::time::Duration::from_secs(4), "{took:?}");
+    }
+}
+
+/// Answers each command with the same words.
+fn answer_everything(mut stream: std::net::TcpStream, answer: &str) -> std::io::Result<()> {
+    let mut reader = std::io::BufReader::new(stream.try_clone()?);
+    let mut line = String::new();
+    loop {
+        line.clear();
+        // One array of bulk strings a command, of which only the count and the lengths matter.
+        if std::io::BufRead::read_line(&mut reader, &mut line)? == 0 {
+            return Ok(());
+        }
+        let count: usize = line.trim_start_matches('*').trim_end().parse().unwrap_or(0);
+        for _ in 0..count {
+            line.clear();
+            std::io::BufRead::read_line(&mut reader, &mut line)?;
+            let length: usize = line.trim_start_matches('$').trim_end().parse().unwrap_or(0);
+            reader.read_exact(&mut vec![0; length + 2])?;
+        }
+        stream.write_all(answer.as_bytes())?;
+    }
+}

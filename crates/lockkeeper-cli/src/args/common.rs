@@ -53,6 +53,9 @@ pub struct Lock {
     /// Wait at most so long: 2.5 (seconds), 500ms, 2m, 1h30m; 0 is -n
     #[arg(short, long, visible_alias = "timeout", value_name = "D", value_parser = values::duration, allow_negative_numbers = true)]
     pub wait: Option<Duration>,
+    /// End the wait in line with 69 once the engine has not answered for this long [default: wait on]
+    #[arg(long, value_name = "D", value_parser = values::duration, allow_negative_numbers = true)]
+    pub unreachable_after: Option<Duration>,
     /// Exit with this code when it is not obtained
     #[arg(short = 'E', long, value_name = "CODE", value_parser = value_parser!(u8), default_value_t = 75, allow_negative_numbers = true)]
     pub conflict_exit_code: u8,

@@ -26,6 +26,9 @@ pub struct Args {
     /// How long the lease lasts without renewal, 200ms to 24h [default: 30s]
     #[arg(long, value_name = "D", value_parser = values::duration, allow_negative_numbers = true)]
     pub ttl: Option<Duration>,
+    /// End the wait in line with 69 once the engine has not answered for this long [default: wait on]
+    #[arg(long, value_name = "D", value_parser = values::duration, allow_negative_numbers = true)]
+    pub unreachable_after: Option<Duration>,
     /// A text that others see beside the leader
     #[arg(long, value_name = "TEXT")]
     pub label: Option<String>,
@@ -45,6 +48,7 @@ impl Args {
             permits: None,
             nonblock: false,
             wait: None,
+            unreachable_after: self.unreachable_after,
             conflict_exit_code: 75,
             ttl: self.ttl,
             no_renew: false,

@@ -15,6 +15,9 @@ Exit status: the command's own (128+N when signal N killed it); 75 not obtained;
 was over; 64 the command line cannot be right; 69 the engine cannot be reached or refused us; 125 our own failure;
 126 not executable; 127 not found.
 
+A server that cannot be reached at the start is tried again for 10 s, or for -w. Who stands in line waits on through an
+outage and says so after 10 s; --unreachable-after ends that wait with 69, or as --on-unreachable says.
+
 The command is stopped before its lock can pass to another: on Redis and ZooKeeper by a guardian, a second lockkeeper
 process that renews the lease, also when this one is killed or stopped. What no program can promise (a machine that stands
 still, a daemon that left the command's process group) is what the fencing token is for: the command finds it in

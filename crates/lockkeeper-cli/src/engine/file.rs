@@ -163,7 +163,7 @@ impl Holding for Kept {
         Ok(Some(self.0.fd()))
     }
 
-    fn release(self: Box<Self>, for_all: bool) -> Release {
+    fn release(self: Box<Self>, for_all: bool, _waits: &mut dyn FnMut()) -> Release {
         let release = if self.lost().is_some() { Release::AlreadyLost } else { Release::Clean };
         if for_all {
             // Processes that were left behind have the descriptor open too: closing ours would not free it.

@@ -1,6 +1,7 @@
 //! Engines with leases: a guardian takes and keeps the lock, and here is the one who hires it.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
@@ -11,7 +12,7 @@ use lockkeeper::{Claim, ClaimId, Error, ErrorKind, Result, Token};
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::unistd::Pid;
 
-use super::{Asking, Begun, Got, Holding, Release, Stage, Taker, Waiting};
+use super::{Asking, Begun, Got, Holding, Outage, Release, Stage, Taker, Waiting};
 use crate::args::run::OnLost;
 use crate::failure::os_words;
 use crate::guardian::{Care, Heard, Line, Order, RELEASE, Sheet, Tell, WHO_HOLDS, WORD, read};
@@ -25,6 +26,8 @@ const SAYS_WITHIN: Duration = Duration::from_millis(300);
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// How long it may take to give the lock back: longer than it tries.
 const GIVES_BACK_WITHIN: Duration = Duration::from_secs(7);
+/// After how long it is said that giving back waits for the server.
+const SLOW: Duration = Duration::from_secs(1);
 /// How long it may take to end once it is not wanted any more.
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
 
@@ -51,6 +54,7 @@ impl Taker for Leases {
             known: false,
             answer: None,
             place: Place::default(),
+            outages: VecDeque::new(),
         })))
     }
 }
@@ -65,6 +69,7 @@ impl Leases {
             mode: claim.mode.into(),
             ttl_ms: millis(claim.ttl),
             renew: claim.renew,
+            unreachable_after_ms: asking.unreachable_after.map(millis),
             try_only: asking.line == Standing::Try,
             host: claim.who.host.clone(),
             pid: claim.who.pid,
@@ -172,6 +177,7 @@ struct Hired {
     known: bool,
     answer: Option<Tell>,
     place: Place,
+    outages: VecDeque<Outage>,
 }
 
 impl Hired {
@@ -186,6 +192,10 @@ impl Hired {
                 self.place = Place { ahead: ahead.or(self.place.ahead), holder: holder.map(|h| Box::new(h.into())) };
             }
             Tell::Silence => {}
+            Tell::Unreachable { silent_ms, why } => {
+                self.outages.push_back(Outage::Unreachable(Duration::from_millis(silent_ms), why));
+            }
+            Tell::Reachable => self.outages.push_back(Outage::Over),
             answer => self.answer = Some(answer),
         }
     }
@@ -197,9 +207,10 @@ impl Hired {
             return false;
         }
         while let Some(tell) = self.guardian.tells_until(until) {
-            let (is_silence, is_in_line) = (matches!(tell, Tell::Silence), matches!(tell, Tell::InLine { .. }));
+            let is_silence = matches!(tell, Tell::Silence);
+            let is_news = matches!(tell, Tell::InLine { .. } | Tell::Unreachable { .. } | Tell::Reachable);
             self.heard(tell);
-            if !is_in_line {
+            if !is_news {
                 return !is_silence;
             }
         }
@@ -233,6 +244,10 @@ impl Waiting for Hired {
             self.ask(SAYS_WITHIN);
         }
         self.place.clone()
+    }
+
+    fn outage(&mut self) -> Option<Outage> {
+        self.outages.pop_front()
     }
 
     fn is_reached(&mut self) -> bool {
@@ -368,8 +383,8 @@ impl Holding for Kept {
         self.hold
     }
 
-    fn release(mut self: Box<Self>, _for_all: bool) -> Release {
-        let released = self.released();
+    fn release(mut self: Box<Self>, _for_all: bool, waits: &mut dyn FnMut()) -> Release {
+        let released = self.released(waits);
         if released.is_none() && !self.guardian.gone.get() {
             self.guardian.end();
         }
@@ -379,17 +394,22 @@ impl Holding for Kept {
 
 impl Kept {
     /// Has the lock given back; nothing when the guardian does not say that it did.
-    fn released(&self) -> Option<Release> {
+    fn released(&self, waits: &mut dyn FnMut()) -> Option<Release> {
         if self.guardian.is_stopped() {
             return None;
         }
         _ = self.guardian.line.send(RELEASE);
-        let until = moment() + GIVES_BACK_WITHIN;
+        let (slow, until) = (moment() + SLOW, moment() + GIVES_BACK_WITHIN);
+        let mut told = false;
         let mut state = self.listen();
         while state.released.is_none() && moment() < until {
-            match self.guardian.tells_until(until) {
+            match self.guardian.tells_until(if told { until } else { slow }) {
                 Some(tell) => state.heard(tell),
-                None => break,
+                None if self.guardian.gone.get() || told => break,
+                None => {
+                    told = true;
+                    waits();
+                }
             }
         }
         state.released

@@ -39,6 +39,8 @@ pub trait Taker {
 pub struct Asking<'a> {
     pub claim: &'a Claim,
     pub line: Line,
+    /// How long the engine may be silent while we stand in line; `None` for ever.
+    pub unreachable_after: Option<Duration>,
     /// What the engine must promise, before anybody waits for it.
     pub require: &'a [Require],
 }
@@ -70,6 +72,15 @@ pub enum Stage {
     Over,
 }
 
+/// What is heard about the engine's server while we wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outage {
+    /// It has not answered for so long, and why as far as is known.
+    Unreachable(Duration, String),
+    /// It answers again.
+    Over,
+}
+
 /// An answer that comes later; dropping it leaves the line.
 pub trait Waiting {
     /// Readable when the stage may be another.
@@ -80,6 +91,11 @@ pub trait Waiting {
 
     /// Who holds it, and how many stand before us.
     fn place(&mut self) -> Place;
+
+    /// The next thing that was heard about the engine's server.
+    fn outage(&mut self) -> Option<Outage> {
+        None
+    }
 
     /// Whether the engine still answers; takes a moment where it does not.
     fn is_reached(&mut self) -> bool {
@@ -119,8 +135,9 @@ pub trait Holding: Under {
         None
     }
 
-    /// Gives it back; `for_all`: also where others have its descriptor open.
-    fn release(self: Box<Self>, for_all: bool) -> Release;
+    /// Gives it back; `for_all`: also where others have its descriptor open. `waits` is called once
+    /// when a server lets us wait for its answer.
+    fn release(self: Box<Self>, for_all: bool, waits: &mut dyn FnMut()) -> Release;
 }
 
 /// Engines whose leases end while a command runs, as far as this build has them: a guardian keeps them.

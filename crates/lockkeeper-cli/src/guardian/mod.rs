@@ -41,6 +41,7 @@ use crate::failure::exit;
 use crate::kill_after::Lasts;
 use crate::start::moment;
 use crate::supervise::{Why, timeout};
+use crate::text::millis;
 
 /// The argument that makes the program a guardian.
 pub const WORD: &str = "__guardian";
@@ -119,8 +120,8 @@ struct Noted {
 
 #[derive(Clone, Default)]
 struct Note {
-    /// That we stand in line, until it was told.
-    in_line: Option<Tell>,
+    /// How we stand in line, until it was told.
+    news: Vec<Tell>,
     hold: Option<String>,
 }
 
@@ -135,10 +136,19 @@ impl Observer for Noted {
         match what {
             Seen::InLine { ahead, holder, .. } => {
                 let holder = holder.as_deref().map(Into::into);
-                self.with(|note| note.in_line = Some(Tell::InLine { ahead: *ahead, holder }));
+                self.with(|note| {
+                    // Told again and again: the last one counts.
+                    note.news.retain(|tell| !matches!(tell, Tell::InLine { .. }));
+                    note.news.push(Tell::InLine { ahead: *ahead, holder });
+                });
             }
             // The deadline moved.
             Seen::Renewed { .. } => {}
+            Seen::Unreachable { silent_for, why, .. } => {
+                let tell = Tell::Unreachable { silent_ms: millis(*silent_for), why: why.clone() };
+                self.with(|note| note.news.push(tell));
+            }
+            Seen::Reachable { .. } => self.with(|note| note.news.push(Tell::Reachable)),
             Seen::Got { hold, .. } => self.with(|note| note.hold = Some(hold.to_string())),
             _ => return,
         }
@@ -255,11 +265,12 @@ impl Guardian {
         let mut acquiring = self.acquiring(locks, kill_after);
         let mut asking: Option<Asking> = None;
         loop {
-            if let Poll::Ready(got) = self.poll(acquiring.as_mut()) {
-                return Some(got);
+            let polled = self.poll(acquiring.as_mut());
+            for news in self.noted.with(|note| std::mem::take(&mut note.news)) {
+                self.tell(&news);
             }
-            if let Some(place) = self.noted.with(|note| note.in_line.take()) {
-                self.tell(&place);
+            if let Poll::Ready(got) = polled {
+                return Some(got);
             }
             while let Some(message) = self.hear() {
                 if message == WHO_HOLDS && asking.is_none() {
@@ -286,7 +297,8 @@ impl Guardian {
         let margin = self.order.care.command.then_some(kill_after);
         if let Some(id) = &self.order.value {
             let stand = locks.election(name).stand(id).ttl(ttl);
-            let stand = margin.into_iter().fold(stand, Acquire::margin).into_future();
+            let stand = margin.into_iter().fold(stand, Acquire::margin);
+            let stand = self.bounded(stand).into_future();
             return Box::pin(async move { stand.await.map(Some) });
         }
         let mode = self.order.mode.mode();
@@ -307,8 +319,16 @@ impl Guardian {
         };
         let wait = margin.into_iter().fold(wait, Acquire::margin);
         let wait = if self.order.renew { wait.ttl(ttl) } else { wait.ttl(ttl).no_renew() };
-        let wait = wait.into_future();
+        let wait = self.bounded(wait).into_future();
         Box::pin(async move { wait.await.map(Some) })
+    }
+
+    /// Ends the wait when the engine is silent for too long, if that was asked for.
+    fn bounded(&self, wait: Acquire) -> Acquire {
+        match self.order.unreachable_after_ms {
+            Some(ms) => wait.unreachable_after(Duration::from_millis(ms)),
+            None => wait,
+        }
     }
 
     /// How long what carries the hold lasts, as the server gave it.

@@ -21,6 +21,8 @@ pub struct Order {
     pub mode: ModeWord,
     pub ttl_ms: u64,
     pub renew: bool,
+    /// How long the engine may be silent while it stands in line.
+    pub unreachable_after_ms: Option<u64>,
     /// Whether to leave at once when somebody else has it.
     pub try_only: bool,
     pub host: String,
@@ -119,6 +121,10 @@ pub enum Tell {
     Place { ahead: Option<u32>, holder: Option<HolderWord> },
     /// The engine did not say how it stands there.
     Silence,
+    /// The engine has not answered for a while what was asked about the place.
+    Unreachable { silent_ms: u64, why: String },
+    /// It answers again.
+    Reachable,
     /// It has the lock.
     Granted { token: Option<u64>, hold: Option<String>, kill_after: Duration },
     /// Somebody else has it.

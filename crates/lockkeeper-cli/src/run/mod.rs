@@ -33,7 +33,7 @@ use crate::start::{Moment, began, moment};
 use crate::supervise::job::Status;
 use crate::supervise::signals::{Came, Signals, die_of};
 use crate::supervise::{Stopped, timeout};
-use crate::text::{millis, spoken};
+use crate::text::{millis, shown, spoken};
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug)]
@@ -149,7 +149,7 @@ struct Running<'a> {
 impl Running<'_> {
     fn run(mut self) -> Result<Outcome, Failure> {
         let choice = &self.asked.choice;
-        self.words.engine(choice.engine());
+        self.words.engine(choice);
         self.words.detail(|| format!("engine {} ({})", choice.redacted(), choice.source));
         let mut signals = Signals::take().map_err(|e| Failure::internal(format!("signals cannot be waited for: {e}")))?;
         let care = Care {
@@ -167,6 +167,7 @@ impl Running<'_> {
             claim: &self.asked.claim,
             patience: self.asked.wanted.patience,
             since: began(),
+            unreachable_after: self.asked.wanted.unreachable_after,
             reach: Some(REACH),
             beside: self.asked.beside,
         };
@@ -186,7 +187,7 @@ impl Running<'_> {
             Obtained::Busy(holder) => Err(busy(&self.asked.wanted, holder.as_deref(), waited, self.report)),
             Obtained::Interrupted(came) => Ok(Outcome::interrupted(came, self.report)),
             Obtained::Failed(error) if error.kind() == ErrorKind::Unreachable && self.args.on_unreachable == OnUnreachable::Run => {
-                self.words.note(&format!("{error}; running the command without the lock"));
+                self.words.note(&format!("{}; running the command without the lock", shown(&error.to_string())));
                 self.report.why = Some(error.message().to_owned());
                 self.supervise(None, &mut signals)
             }
@@ -202,14 +203,14 @@ impl Running<'_> {
         let ended = match ended {
             Ok(ended) => ended,
             Err(failure) => {
-                self.report.release = holding.map(|h| h.release(false).as_str());
+                self.report.release = holding.map(|h| h.release(false, &mut || self.words.release_waits()).as_str());
                 return Err(failure);
             }
         };
         if let Some(least) = args.hold_at_least.filter(|_| !unlocked) {
             stay(signals, granted + least);
         }
-        self.report.release = holding.map(|h| h.release(args.stop.leave_children).as_str());
+        self.report.release = holding.map(|h| h.release(args.stop.leave_children, &mut || self.words.release_waits()).as_str());
         self.report.held_ms = (!unlocked).then(|| millis(moment().saturating_sub(granted)));
         note(&ended, self.report);
         let (code, outcome) = match ended.stopped {

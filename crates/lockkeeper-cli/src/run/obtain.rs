@@ -48,6 +48,8 @@ pub struct Ask<'a> {
     pub patience: Option<Duration>,
     /// From when on the wait counts.
     pub since: Moment,
+    /// How long the engine may be silent while we stand in line; `None` for ever.
+    pub unreachable_after: Option<Duration>,
     /// How long an engine that cannot be reached is tried again when `patience` does not say it; `None` for ever.
     pub reach: Option<Duration>,
     /// Whether an ancestor has a share: then a share of ours may pass those who wait.
@@ -85,7 +87,7 @@ impl Ask<'_> {
         let taker = (self.open)()?;
         let at_once = self.patience.is_some_and(|p| p.is_zero());
         let line = if at_once { Line::Try } else { Line::Join };
-        let asking = Asking { claim: self.claim, line, require: self.require };
+        let asking = Asking { claim: self.claim, line, unreachable_after: self.unreachable_after, require: self.require };
         if self.beside
             && let Some(holding) = taker.begin_beside(&asking)?
         {
@@ -122,7 +124,10 @@ fn wait(
     loop {
         let stage = waiting.stage();
         if stage == Stage::Over {
-            return waiting.finish().map(Into::into).inspect_err(|_| words.wait_ends());
+            tell_outages(&mut *waiting, words);
+            let got = waiting.finish().map(Into::into).inspect_err(|_| words.wait_ends());
+            // Whoever stood in line has waited for a server that is away; asking anew would wait twice.
+            return if in_line { Ok(got.unwrap_or_else(Obtained::Failed)) } else { got };
         }
         if stage == Stage::InLine && in_vain {
             let message = "would deadlock: somebody who waits for it is before us, waits for a process above us, and that one for us; \
@@ -132,6 +137,7 @@ fn wait(
         if stage == Stage::InLine && !std::mem::replace(&mut in_line, true) {
             words.wait_begins(|| waiting.place());
         }
+        tell_outages(&mut *waiting, words);
         if let Some(came) = signals.ending() {
             words.wait_ends();
             return Ok(Obtained::Interrupted(came));
@@ -155,6 +161,12 @@ fn wait(
         }
         let next = [end, words.next().filter(|_| in_line)].into_iter().flatten().min();
         rest(signals, Some(waiting.news()), next);
+    }
+}
+
+fn tell_outages(waiting: &mut dyn Waiting, words: &mut Words) {
+    while let Some(outage) = waiting.outage() {
+        words.outage(&outage);
     }
 }
 

@@ -24,6 +24,8 @@ pub struct Wanted {
     pub mode: Mode,
     /// How long to wait: zero not at all, `None` for ever.
     pub patience: Option<Duration>,
+    /// How long the engine may be silent while we stand in line; `None` for ever.
+    pub unreachable_after: Option<Duration>,
     pub ttl: Duration,
     pub renew: bool,
     pub label: Option<String>,
@@ -48,6 +50,7 @@ impl Wanted {
         Ok(Self {
             mode: lock.mode(),
             patience: lock.patience(),
+            unreachable_after: lock.unreachable_after,
             renew: !lock.no_renew,
             label: lock.label.clone(),
             conflict_exit_code: lock.conflict_exit_code,

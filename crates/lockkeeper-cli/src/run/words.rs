@@ -6,6 +6,8 @@ use std::time::{Duration, SystemTime};
 use lockkeeper::engine::Place;
 use lockkeeper::{Holder, Mode, Token};
 
+use crate::choice::Choice;
+use crate::engine::{self, Outage};
 use crate::json::{self, Event, Report};
 use crate::out;
 use crate::start::{Moment, moment};
@@ -36,6 +38,8 @@ pub enum Out {
 pub struct Words {
     name: String,
     engine: String,
+    /// Where the engine is, without secrets.
+    server: String,
     quiet: bool,
     verbose: bool,
     json: Option<Out>,
@@ -49,13 +53,14 @@ pub struct Words {
 impl Words {
     /// A voice about this name.
     pub fn new(name: &str, quiet: bool, verbose: bool, json: Option<Out>) -> Self {
-        let (name, engine) = (name.to_owned(), String::new());
-        Self { name, engine, quiet, verbose, json, live: false, told: false, next: None, on_terminal: false }
+        let (name, engine, server) = (name.to_owned(), String::new(), String::new());
+        Self { name, engine, server, quiet, verbose, json, live: false, told: false, next: None, on_terminal: false }
     }
 
     /// From now on known.
-    pub fn engine(&mut self, engine: &str) {
-        engine.clone_into(&mut self.engine);
+    pub fn engine(&mut self, choice: &Choice) {
+        choice.engine().clone_into(&mut self.engine);
+        self.server = engine::canonical(choice);
     }
 
     /// Says something that only -v wants to hear.
@@ -126,6 +131,26 @@ impl Words {
             self.next = None;
             self.say(&text);
         }
+    }
+
+    /// The server is silent while we wait, or answers again.
+    pub fn outage(&mut self, outage: &Outage) {
+        let server = &self.server;
+        if self.tells_all() {
+            let name = &self.name;
+            return self.event(&match outage {
+                Outage::Unreachable(_, why) => Event::Unreachable { name, server, why },
+                Outage::Over => Event::Reachable { name, server },
+            });
+        }
+        let text = outage_text(&self.name, server, outage);
+        self.note(&text);
+    }
+
+    /// The lock is being given back, and the server lets us wait for its answer.
+    pub fn release_waits(&mut self) {
+        let (name, server) = (shown(&self.name), shown(&self.server));
+        self.note(&format!("{name}: giving the lock back; waiting for an answer of {server}"));
     }
 
     /// The wait is over, with the lock or without.
@@ -211,6 +236,17 @@ impl Drop for Words {
     }
 }
 
+/// An outage in words. What a server says must not act on a terminal.
+fn outage_text(name: &str, server: &str, outage: &Outage) -> String {
+    let (name, server) = (shown(name), shown(server));
+    match outage {
+        Outage::Unreachable(silent, why) => {
+            format!("{name}: {server} has not answered for {}; still waiting: {}", spoken(*silent), shown(why))
+        }
+        Outage::Over => format!("{name}: {server} answers again; still waiting"),
+    }
+}
+
 /// A holder in words: `ci-7 (pid 4121) for 3m12s`.
 pub fn who(holder: &Holder) -> String {
     let mut text = holder.host.as_deref().map_or_else(|| "somebody".to_owned(), shown);
@@ -224,4 +260,16 @@ pub fn who(holder: &Holder) -> String {
         text = format!("{text} for {}", spoken(for_how_long));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_says_during_an_outage_cannot_act_on_a_terminal() {
+        let outage = Outage::Unreachable(Duration::from_secs(10), "ERR \x1b]0;pwned\x07\r\n".to_owned());
+        let text = outage_text("job", "redis://h:6379", &outage);
+        assert_eq!(text, "job: redis://h:6379 has not answered for 10s; still waiting: ERR \\u{1b}]0;pwned\\u{7}\\u{d}\\u{a}");
+    }
 }
