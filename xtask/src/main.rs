@@ -28,12 +28,13 @@ cargo xtask TASK
   interop    run the drivers of other lock libraries under interop/
   simulate   random schedules of faults on virtual time: --seeds N (how many), --seed S (the first; alone: only that one), --minutes M
   torture    --hours N: every engine under faults, in turn, until a violation or the end; then the sums; pictures in target/torture
+  soak       commands at default options on healthy servers, and how many lost their lock: --minutes N (30), --commands N a layout (20)
   bench      measure every figure beside its floor, from a release build; what follows goes to `lockkeeper bench`
   docs       build the documentation of the workspace, warnings denied; --open shows it
   dist       release build, completions and man page into target/dist
   licences   check the licence of every dependency against deny.toml
 
-  --all      test: fmt, clippy, docs, doctests, long tests, broken clients, torture, the README's commands, bench, a cold release build
+  --all      test: fmt, clippy, docs, doctests, long tests, the sweep, broken clients, torture, the README's commands, bench, a cold release build
   --yes      install missing packages without asking; only a terminal is asked, and not where CI is set
   --dry-run  test: say what would be done, and do nothing
 ";
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         "interop" => tasks::interop(&rest),
         "simulate" => test::simulate(&rest),
         "torture" => torture::long(&rest),
+        "soak" => test::soak(&rest),
         "bench" => tasks::bench(&rest),
         "docs" => tasks::docs(&rest),
         "dist" => tasks::dist(&rest),

@@ -19,6 +19,7 @@ const ALWAYS: &[Stage] = &[
 /// What `--all` adds.
 const ADDED: &[Stage] = &[
     Stage { name: "long-tests", minutes: 10.0, what: "integration tests named long_*", vital: false, run: long_tests },
+    Stage { name: "sweep", minutes: 4.5, what: "`run` on healthy servers: every layout, lease and --kill-after", vital: false, run: sweep },
     Stage {
         name: "models",
         minutes: 6.0,
@@ -117,7 +118,7 @@ fn runnable(workshop: &Workshop, chosen: impl Fn(&str) -> bool) -> Result<Vec<St
 
 fn long_tests(workshop: &Workshop) -> Outcome {
     let mut command = cargo_test();
-    for name in runnable(workshop, |name| name.starts_with("long_") && name != BROKEN_CLIENTS)? {
+    for name in runnable(workshop, |name| name.starts_with("long_") && ![BROKEN_CLIENTS, SWEEP].contains(&name))? {
         command.args(["--test", &name]);
     }
     workshop.run(test_runner(&mut command))
@@ -128,6 +129,13 @@ const BROKEN_CLIENTS: &str = "long_broken_clients";
 
 fn broken_clients(workshop: &Workshop) -> Outcome {
     workshop.run(test_runner(cargo_test().args(["--test", BROKEN_CLIENTS])).args(["--nocapture", "--test-threads", "1"]))
+}
+
+/// Here, too, what is printed is the result: what each cell held, and for how long.
+const SWEEP: &str = "long_sweep";
+
+fn sweep(workshop: &Workshop) -> Outcome {
+    workshop.run(test_runner(cargo_test().args(["--test", SWEEP])).arg("--nocapture"))
 }
 
 /// The searches have a stage of their own, for what they print is the result.
@@ -169,6 +177,27 @@ fn simulation(words: &[String]) -> Result<Command, String> {
     }
     Ok(command)
 }
+
+/// `cargo xtask soak [--minutes N] [--commands N]`: commands at default options on healthy servers.
+pub fn soak(words: &[String]) -> Outcome {
+    let mut command = cargo_test();
+    command.args(["--test", SOAK, "--", "--nocapture"]);
+    let (mut minutes, mut commands) = (30, 20);
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let value = match word.as_str() {
+            "--minutes" => &mut minutes,
+            "--commands" => &mut commands,
+            other => return Err(format!("unknown option `{other}`; this task takes --minutes N, --commands N")),
+        };
+        let given = words.next().ok_or_else(|| format!("{word} needs a number"))?;
+        *value = given.parse::<u64>().map_err(|_| format!("{word} {given}: a whole number is expected"))?;
+    }
+    command.env("SOAK_SECONDS", minutes.saturating_mul(60).to_string()).env("SOAK_COMMANDS", commands.to_string());
+    project::must(&mut command)
+}
+
+const SOAK: &str = "long_soak";
 
 fn doctests(workshop: &Workshop) -> Outcome {
     workshop.run(test_runner(cargo_test().arg("--doc")))

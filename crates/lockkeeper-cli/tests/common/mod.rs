@@ -1,6 +1,7 @@
 //! What the tests of the program share: a place of their own, conditions to wait for, and a terminal.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
+pub mod healthy;
 pub mod lease;
 pub mod struck;
 pub mod terminal;
