@@ -160,6 +160,8 @@ pub enum News {
     First {
         ask_in: u64,
     },
+    /// It is asked for a sign of life.
+    Alive,
 }
 
 /// What keeps the lock.

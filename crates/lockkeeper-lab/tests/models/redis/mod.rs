@@ -3,6 +3,7 @@
 //! The processes are those of model 1; the server is what the scripts mean, which a test compares with a real server.
 //! Redis does nothing by itself: what is over stays until somebody calls, so whoever is first in line has to ask.
 
+mod question;
 mod real;
 pub mod scripts;
 
@@ -52,8 +53,8 @@ fn owner(claim: u16) -> u8 {
 fn answer(reply: Reply) -> Answer {
     match reply {
         Reply::Granted { number, ttl } => Answer::Granted { number, left: ttl, confirm: false },
-        // The first asks when the lease before it ends, the second one claim lease later; the others have the net.
-        Reply::InLine { ahead, rest } => Answer::InLine { ask_in: [rest, rest + TTL / 3].get(ahead).copied() },
+        // The first asks when the lease before it ends, those behind it one claim lease later.
+        Reply::InLine { rest, turn, .. } => Answer::InLine { ask_in: turn.map(|turn| rest + turn * TTL / 3) },
         Reply::Busy => Answer::Busy,
         Reply::Late | Reply::Gone | Reply::NotUpgradable | Reply::OtherLimit(_) => Answer::Gone,
     }
@@ -112,6 +113,7 @@ impl Server for Native {
             Told::Granted { claim, number, at, lease } => {
                 Push { process: owner(claim), claim: ClaimId(claim.into()), news: News::Granted { number, at, lease } }
             }
+            Told::Alive { claim } => Push { process: owner(claim), claim: ClaimId(claim.into()), news: News::Alive },
             Told::First { claim, rest } => Push { process: owner(claim), claim: ClaimId(claim.into()), news: News::First { ask_in: rest } },
         }));
         answer

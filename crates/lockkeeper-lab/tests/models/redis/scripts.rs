@@ -1,6 +1,6 @@
 //! What the scripts of the native layout mean, for one name: `native/settle.lua` and those around it, line by line.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One letter a mode, as in the records.
 pub type Letter = char;
@@ -15,6 +15,8 @@ pub struct Holder {
     pub until: u64,
     /// Claims rise from each conversion of a hold to the next, as their times do.
     pub conversion: Option<u16>,
+    /// It has more than the claim lease of a grant that was pushed.
+    pub confirmed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +36,8 @@ pub struct Standing {
     pub score: u64,
     pub place: Place,
     pub lives_until: u64,
+    /// It was asked for a sign of life: until when it would live, had it answered at once.
+    pub asked: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,10 +46,11 @@ pub enum Reply {
         number: u64,
         ttl: u64,
     },
-    /// How many are before it, and when whoever is waited for is over at the latest.
+    /// How many are before it, when whoever is waited for is over at the latest, and how many claim leases later to ask.
     InLine {
         ahead: usize,
         rest: u64,
+        turn: Option<u64>,
     },
     Busy,
     Late,
@@ -58,6 +63,7 @@ pub enum Reply {
 pub enum Told {
     Granted { claim: u16, number: u64, at: u64, lease: u64 },
     First { claim: u16, rest: u64 },
+    Alive { claim: u16 },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,6 +85,12 @@ pub enum Slip {
     OldConversionsCount,
     /// An upgrade does not look whether others hold the lock.
     UpgradesBesideReaders,
+    /// Whoever asks after a lease ran out gets the lock, though others before it were asked a moment ago.
+    WaitsForNoAnswer,
+    /// Nobody is told that the lock is free while an answer is waited for.
+    TellsNobodyBehind,
+    /// What was asked and is silent loses its place.
+    ForgetsTheSilent,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -93,6 +105,8 @@ pub struct Lock {
     line_until: u64,
     /// The last number, or the limit of a semaphore.
     pub last: u64,
+    /// The claims of processes whose connection is gone: nobody hears what is published for them.
+    pub deaf: BTreeSet<u16>,
 }
 
 /// The units in which the scripts count: a second, and numbers for each unit of time.
@@ -100,6 +114,28 @@ pub struct Lock {
 pub struct Units {
     pub second: u64,
     pub number_of: fn(u64) -> u64,
+}
+
+impl Units {
+    /// How long a place lives without a sign of life.
+    fn lives(self) -> u64 {
+        15 * self.second
+    }
+
+    /// How long a place that was asked is waited for.
+    fn window(self) -> u64 {
+        self.second.div_ceil(2)
+    }
+
+    /// A sign of life younger than this needs no question.
+    fn fresh(self) -> u64 {
+        3 * self.second / 4
+    }
+
+    /// A place whose sign of life is older may be dead.
+    fn stale(self) -> u64 {
+        6 * self.second
+    }
 }
 
 struct Run<'a> {
@@ -110,6 +146,10 @@ struct Run<'a> {
     me: Option<Place>,
     granted: Option<Reply>,
     queue: bool,
+    /// Nobody gave the lock back: it was free already, or a lease ran out.
+    lapsed: bool,
+    /// For how long an answer is still waited for.
+    pause: Option<u64>,
     told: Vec<Told>,
 }
 
@@ -128,7 +168,8 @@ impl Lock {
             self.line.clear();
             self.words.clear();
         }
-        Run { lock: self, now, units, slip, me: None, granted: None, queue: false, told: Vec::new() }
+        let lapsed = self.holders.is_empty();
+        Run { lock: self, now, units, slip, me: None, granted: None, queue: false, lapsed, pause: None, told: Vec::new() }
     }
 
     pub fn acquire(&mut self, now: u64, units: Units, slip: Option<Slip>, place: Place, how: How, not_after: u64) -> (Reply, Vec<Told>) {
@@ -200,7 +241,7 @@ impl Lock {
     pub fn renew(&mut self, now: u64, units: Units, claim: u16, ttl: u64) -> bool {
         let run = self.run(now, units, None);
         let Some(holder) = run.lock.holders.iter_mut().find(|h| h.claim == claim && h.until > now) else { return false };
-        holder.until = now + ttl;
+        (holder.until, holder.confirmed) = (now + ttl, true);
         run.lock.outlive(now + ttl);
         true
     }
@@ -251,7 +292,7 @@ impl Run<'_> {
         }
         self.lock.outlive(until);
         let Place { claim, mode, count, ttl, .. } = place;
-        self.lock.holders.push(Holder { claim, mode, count, number, ttl, until, conversion: None });
+        self.lock.holders.push(Holder { claim, mode, count, number, ttl, until, conversion: None, confirmed: lease == ttl });
         Reply::Granted { number, ttl: place.ttl }
     }
 
@@ -275,6 +316,7 @@ impl Run<'_> {
         let at = self.lock.holders.iter().position(|h| Some(h.claim) == place.hold).unwrap_or_default();
         let mut holder = self.lock.holders.remove(at);
         holder.until = lease.map_or(holder.until, |lease| self.now + lease);
+        holder.confirmed |= lease.is_some();
         (holder.mode, holder.conversion, holder.number, holder.ttl) = ('x', Some(place.claim), number, place.ttl);
         self.lock.holders.push(holder);
         self.lock.several_until = None;
@@ -283,33 +325,101 @@ impl Run<'_> {
 
     fn end_what_is_over(&mut self) {
         let now = self.now;
+        let before = self.lock.holders.len();
         self.lock.holders.retain(|h| h.until > now);
+        self.lapsed |= before != self.lock.holders.len();
         self.tidy();
+    }
+
+    fn is_mine(&self, place: &Place) -> bool {
+        self.me.is_some_and(|me| me.claim == place.claim)
+    }
+
+    /// Until when a place may still answer, if it was asked and gave no sign of life since.
+    fn owes(&self, standing: &Standing) -> Option<u64> {
+        let asked = standing.asked.filter(|asked| *asked > standing.lives_until)?;
+        Some(asked - self.units.lives() + self.units.window())
+    }
+
+    /// Tells those from here on when to look, until one is told that is likely to live.
+    fn tell_from(&mut self, from: usize, rest: u64) {
+        for standing in &self.lock.line[from..] {
+            let (claim, lives) = (standing.place.claim, standing.lives_until > self.now);
+            if !lives || self.is_mine(&standing.place) || self.owes(standing).is_some() {
+                continue;
+            }
+            self.told.push(Told::First { claim, rest });
+            let heard = !self.lock.deaf.contains(&claim);
+            if heard && standing.lives_until + self.units.stale() > self.now + self.units.lives() {
+                return;
+            }
+        }
+    }
+
+    fn ask_the_line(&mut self) {
+        let asked = self.now + self.units.lives();
+        let fresh = asked - self.units.fresh();
+        for at in 0..self.lock.line.len() {
+            let standing = &self.lock.line[at];
+            let lives = standing.lives_until > self.now && standing.lives_until < fresh;
+            if lives && !self.is_mine(&standing.place) && standing.place.hold.is_none() && self.owes(standing).is_none() {
+                self.told.push(Told::Alive { claim: standing.place.claim });
+                self.lock.line[at].asked = Some(asked);
+            }
+        }
     }
 
     fn settle(&mut self) {
         self.end_what_is_over();
-        self.queue = false;
+        (self.queue, self.pause) = (false, None);
+        let (mut at, mut pushed, mut asked) = (0, false, false);
         while !self.lock.line.is_empty() || !self.lock.words.is_empty() {
-            let Some(Standing { place, lives_until, .. }) = self.lock.line.first().cloned() else {
-                let now = self.now;
-                self.lock.words.retain(|_, until| *until > now);
+            let Some(standing) = self.lock.line.get(at).cloned() else {
+                if at == 0 {
+                    let now = self.now;
+                    self.lock.words.retain(|_, until| *until > now);
+                }
                 return;
             };
+            let Standing { place, lives_until, .. } = standing;
             let alive = lives_until > self.now;
             let (can, never) = if alive { self.fits(&place) } else { (false, true) };
+            let mine = self.is_mine(&place);
+            let asks = |run: &Self| if mine || place.hold.is_some() { None } else { run.owes(&run.lock.line[at]) };
+            let mut answers_by = asks(self);
+            let fresh = lives_until >= self.now + self.units.lives() - self.units.fresh();
+            if can && self.lapsed && !asked && answers_by.is_none() && (mine || place.hold.is_none() && !fresh) {
+                asked = true;
+                self.ask_the_line();
+                answers_by = asks(self);
+            }
+            if self.slip == Some(Slip::WaitsForNoAnswer) && self.me.is_some() {
+                answers_by = answers_by.map(|_| self.now);
+            }
             if never {
-                self.lock.line.remove(0);
+                self.lock.line.remove(at);
+            } else if answers_by.is_some_and(|by| by <= self.now) {
+                if self.slip == Some(Slip::ForgetsTheSilent) {
+                    self.lock.line.remove(at);
+                } else {
+                    at += 1;
+                }
             } else if !can {
                 self.queue = true;
-                if !self.told.is_empty() {
+                if pushed {
                     let rest = self.rest();
-                    self.told.push(Told::First { claim: place.claim, rest });
+                    self.tell_from(at, rest);
+                }
+                return;
+            } else if let Some(by) = answers_by {
+                let pause = by - self.now;
+                (self.queue, self.pause) = (true, Some(pause));
+                if (pushed || !self.lapsed) && self.slip != Some(Slip::TellsNobodyBehind) {
+                    self.tell_from(at, pause);
                 }
                 return;
             } else {
-                self.lock.line.remove(0);
-                let mine = self.me.is_some_and(|me| me.claim == place.claim);
+                self.lock.line.remove(at);
                 let mut lease = if mine { place.ttl } else { (2 * self.units.second).min(place.ttl / 3) };
                 let reply = if place.hold.is_some() {
                     let reply = self.upgrade(place, mine.then_some(lease));
@@ -321,6 +431,7 @@ impl Run<'_> {
                 if mine {
                     self.granted = Some(reply);
                 } else if let Reply::Granted { number, .. } = reply {
+                    pushed = true;
                     self.told.push(Told::Granted { claim: place.claim, number, at: self.now, lease });
                 }
             }
@@ -349,13 +460,25 @@ impl Run<'_> {
     fn live(&mut self, claim: u16) {
         let until = self.now + 15 * self.units.second;
         for standing in self.lock.line.iter_mut().filter(|s| s.place.claim == claim) {
-            standing.lives_until = until;
+            (standing.lives_until, standing.asked) = (until, None);
         }
         self.keep_line(self.now + 20 * self.units.second, true);
     }
 
     fn in_line(&self, score: u64) -> Reply {
-        Reply::InLine { ahead: self.lock.line.iter().filter(|s| s.score < score).count(), rest: self.rest() }
+        let (ahead, rest) = (self.lock.line.iter().filter(|s| s.score < score).count(), self.rest());
+        match self.pause {
+            Some(pause) => Reply::InLine { ahead, rest: pause, turn: Some(0) },
+            None if ahead > 1 && self.moves() => Reply::InLine { ahead, rest, turn: None },
+            None => Reply::InLine { ahead, rest, turn: Some(u64::from(ahead > 0)) },
+        }
+    }
+
+    /// Whether the only holder was told of its grant a moment ago, or there are several.
+    fn moves(&self) -> bool {
+        let Some(one) = self.lock.holders.first().filter(|_| self.lock.several_until.is_none()) else { return true };
+        let (lease, left) = ((2 * self.units.second).min(one.ttl / 3), one.until - self.now);
+        !one.confirmed && 2 * left > lease
     }
 
     /// What the claim has already, if anything; its lease begins anew.
@@ -365,7 +488,7 @@ impl Run<'_> {
         if holder.until <= now {
             return Some(Reply::Gone);
         }
-        holder.until = now + holder.ttl;
+        (holder.until, holder.confirmed) = (now + holder.ttl, true);
         let (until, reply) = (holder.until, Reply::Granted { number: holder.number, ttl: holder.ttl });
         self.lock.outlive(until);
         Some(reply)
@@ -420,7 +543,7 @@ impl Run<'_> {
             return Reply::Busy;
         }
         let score = self.lock.line.last().map_or(0, |s| s.score) + 1;
-        self.lock.line.push(Standing { score, place, lives_until: 0 });
+        self.lock.line.push(Standing { score, place, lives_until: 0, asked: None });
         self.live(place.claim);
         self.in_line(score)
     }
@@ -452,13 +575,14 @@ impl Run<'_> {
                 return Reply::Busy;
             }
             self.lock.line.retain(|s| s.place != place);
-            self.lock.line.insert(0, Standing { score: 0, place, lives_until: 0 });
+            self.lock.line.insert(0, Standing { score: 0, place, lives_until: 0, asked: None });
             self.live(place.claim);
             return self.in_line(0);
         }
         let (number, until) = (self.next_number(), self.now + place.ttl);
         if let Some(holder) = self.lock.holders.iter_mut().find(|h| h.claim == hold) {
             (holder.mode, holder.conversion, holder.number, holder.until) = (place.mode, Some(place.claim), number, until);
+            holder.confirmed = true;
         }
         self.lock.outlive(until);
         self.settle();

@@ -49,7 +49,7 @@ impl Native {
         let now = self.links.context.clock.now();
         let push = Push::parse(payload);
         let event = push.as_ref().and_then(|push| self.recipe().pushed(now, order, push));
-        if matches!(push, Some(Push::First { .. })) {
+        if matches!(push, Some(Push::First { .. } | Push::Alive { .. })) {
             self.asks_changed.notify_one();
         }
         if let Some(event) = event {

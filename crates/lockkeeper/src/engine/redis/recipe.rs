@@ -88,7 +88,11 @@ struct Asking {
     /// The latest time at which one of its requests is in time.
     not_after_us: u64,
     ask_at: Option<Ticks>,
+    /// It was told to look then, which no answer puts off: those before it may be dead.
+    told_at: Option<Ticks>,
     pushed: Option<Pushed>,
+    /// The last question for a sign of life that came while its answer was on its way: its place among what was read.
+    questioned: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -135,7 +139,9 @@ impl Recipe {
                 leaving: false,
                 not_after_us: 0,
                 ask_at: None,
+                told_at: None,
                 pushed: None,
+                questioned: None,
             };
             self.claims.insert(claim.id, Entry::Asking(Box::new(asking)));
         }
@@ -156,6 +162,7 @@ impl Recipe {
             return None;
         }
         self.asks.remove(&(asking.ask_at.take().unwrap_or_default(), id));
+        asking.told_at = asking.told_at.filter(|at| *at > now);
         let give_up = asking.give_up.map_or(until, |at| at.min(until));
         // Without an anchor nothing is known about the server's clock; the handshake gives one.
         let not_after_us = anchor.map_or((1 << 53) - 1, |a| a.server_us_at(give_up));

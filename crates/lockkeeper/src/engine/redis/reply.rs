@@ -17,6 +17,8 @@ pub(super) enum Reply {
         ahead: u32,
         rest: Duration,
         holder: String,
+        /// How many claim leases after `rest` its process asks again; `None`: the net is enough.
+        turn: Option<u32>,
     },
     Busy {
         now_us: u64,
@@ -53,7 +55,10 @@ impl Reply {
         let now_us = number(1)?;
         Some(match items.first()?.text()? {
             "G" => Self::Granted { now_us, number: number(2)?, ttl: time(3)? },
-            "L" => Self::InLine { now_us, ahead: u32::try_from(number(2)?).ok()?, rest: time(3)?, holder: text(4)? },
+            "L" => {
+                let turn = items.get(5).and_then(Value::text)?.parse().ok();
+                Self::InLine { now_us, ahead: u32::try_from(number(2)?).ok()?, rest: time(3)?, holder: text(4)?, turn }
+            }
             "B" => Self::Busy { now_us, rest: time(2)?, holder: text(3)? },
             "T" => Self::Late { now_us },
             "M" => Self::OtherLimit { now_us, stored: number(2)? },
@@ -86,6 +91,8 @@ pub(super) enum Push {
     Granted { claim: u128, number: u64, now_us: u64, lease: Duration },
     /// A claim is the first in line now, behind a lease that lasts this long at most.
     First { claim: u128, rest: Duration },
+    /// A claim in line is asked for a sign of life: the lock goes past it if it gives none.
+    Alive { claim: u128 },
     /// A hold was taken away by force.
     Taken { claim: u128 },
 }
@@ -103,6 +110,7 @@ impl Push {
                 lease: Duration::from_millis(lease_ms.parse().ok()?),
             }),
             ["first", id, rest_ms] => Some(Self::First { claim: claim(id)?, rest: Duration::from_millis(rest_ms.parse().ok()?) }),
+            ["alive", id] => Some(Self::Alive { claim: claim(id)? }),
             ["taken", id] => Some(Self::Taken { claim: claim(id)? }),
             _ => None,
         }

@@ -123,6 +123,7 @@ impl Process {
         }
         let (number, at, lease) = match push.news {
             News::Granted { number, at, lease } => (number, at, lease),
+            News::Alive => return self.recheck(now, push.claim, out),
             News::First { ask_in } => {
                 if flaw != Some(Flaw::WakesOnlyByPush) {
                     self.ask_at.insert(push.claim, now + ask_in.max(1));

@@ -27,7 +27,7 @@ local reply
 if holder.mode == 's' and place.mode ~= 's' then return {'E', text(now)} end
 if place.mode == 'x' then
   if fits(place) then
-    if marked then call('ZREM', line, place.member, 's' .. place.claim) end
+    if marked then call('ZREM', line, place.member, 's' .. place.claim, 'a' .. place.claim) end
     reply = granted_reply(upgrade(place, place.ttl))
   elseif how == 'try' then
     local rest, shown = blocker()

@@ -8,10 +8,18 @@
 -- line    a sorted set. A place: score = joining number (0: an upgrade),
 --             1 claim mode count ttl_ms delay_ms since_us channel hold who
 --         its sign of life: 's' and the claim, score = until when it lives; 'w' and a claim: withdrawn, refuse it until then
--- last    version:number:flags, for a semaphore version:limit:flags; flag w: somebody may stand in line
+--         a question: 'a' and the claim, score = the sign of life that a place has which answered at the instant it was asked
+-- last    version:number:flags, for a semaphore version:limit:flags; flag w: somebody may stand in line; flag q: somebody there may
+--         have been asked for a sign of life
 local call = redis.call
 local LIVES_US, CLAIM_LEASE_MS, PLACES_MAX, KEEP_S = 15000000, 2000, 16384, 604800
 local TIMES = '1000000000000' -- scores from here on are times, below are joining numbers
+-- A place that was asked for a sign of life is waited for this long. One whose sign is younger than FRESH_US is not asked.
+local WINDOW_US, FRESH_US = 500000, 750000
+-- A place whose sign is older than STALE_US missed its net check (5 s at most), and may be dead.
+local STALE_US = 6000000
+-- How many places one question reaches, and how many one script looks at for it.
+local ASKED_MAX, LOOKED_MAX = 64, 256
 
 local record, line, last, watched
 local one, many            -- who holds it: one holder, several, or nobody
@@ -19,11 +27,18 @@ local left                 -- milliseconds until the one holder's lease is over
 local stored, flags        -- what `last` says
 local queue                -- somebody stands in line
 local marked               -- the line holds something: places or withdrawals
+local questioned           -- somebody in line may have been asked for a sign of life
 local dirty, changed       -- `last` has to be written; watchers have to be told
+local lapsed               -- nobody gave the lock back: it was free already, or a lease ran out, when this script came
+local pause                -- milliseconds for which a place that was asked is still waited for, and nobody behind it gets the lock
 local me, granted          -- the claim that this call is about, and what it got
 
 -- A word to others is a hint: a user who may not send it loses the speed and not the lock. Redis does not undo half a script.
-local function tell(channel, word) redis.pcall('PUBLISH', channel, word) end
+-- Answers how many heard it, nil where it may not be sent. Nobody: the process is dead, or its connection is.
+local function tell(channel, word)
+  local heard = redis.pcall('PUBLISH', channel, word)
+  return type(heard) == 'number' and heard or nil
+end
 
 local function fail(code, detail) error('LOCKKEEPER ' .. code .. ' ' .. detail, 0) end
 
@@ -61,11 +76,12 @@ end
 local function load(keys, at, values)
   record, line, last, watched = keys[at], keys[at + 1], keys[at + 2], nil
   one, many, left, stored, flags, queue, marked, dirty, changed = nil, nil, nil, 0, '', false, false, false, false
+  lapsed, pause, questioned = false, nil, false
   if values[3] and (string.find(values[3], '\n' .. record .. '\n', 1, true) or string.find(values[3], '\n*\n', 1, true)) then watched = true end
   if values[2] then
     local version, number, marks = string.match(values[2], '^(%d+):(%d+):(%a*)$')
     if version ~= '1' then misread(version, last) end
-    stored, flags = tonumber(number), marks
+    stored, flags, questioned = tonumber(number), marks, string.find(marks, 'q', 1, true) ~= nil
   elseif call('EXISTS', last) == 1 then
     -- MGET shows a key of another type as none.
     fail('TYPE', last)
@@ -93,6 +109,8 @@ local function load(keys, at, values)
     end
     left = left - one.delay
   end
+  -- Whoever gives the lock back grants it in the same script: where places wait beside a free lock, a lease ran out.
+  lapsed = not one and not many
 end
 
 local function summarise()
@@ -134,7 +152,7 @@ local function end_what_is_over()
     end
   end
   for i = 1, #over, 1000 do call('HDEL', record, unpack(over, i, math.min(i + 999, #over))) end
-  changed = changed or #over > 0
+  if #over > 0 then changed, lapsed = true, true end
   if many.used == 0 then
     call('DEL', record)
     many = nil
@@ -236,13 +254,75 @@ end
 
 local blocker
 
+-- Until when a place may still answer, if it was asked for a sign of life and gave none since; nil: it owes none.
+local function owes(place, sign)
+  local asked = questioned and call('ZSCORE', line, 'a' .. place.claim)
+  asked = asked and tonumber(asked)
+  if not asked or asked <= sign then return nil end
+  if asked > now + LIVES_US then
+    -- Asked in the future: the clock was set back (D2).
+    asked = now + LIVES_US
+    call('ZADD', line, 'XX', text(asked), 'a' .. place.claim)
+  end
+  return asked - LIVES_US + WINDOW_US
+end
+
+-- The places that live from this joining number on, in order, until `visit` answers true.
+local function each_place(from, visit)
+  local looked, step = 0, 4
+  while looked < LOOKED_MAX do
+    local found = call('ZRANGEBYSCORE', line, from, '(' .. TIMES, 'WITHSCORES', 'LIMIT', 0, step)
+    for i = 1, #found, 2 do
+      local place = place_of(found[i])
+      local sign = place and tonumber(call('ZSCORE', line, 's' .. place.claim) or 0)
+      if sign and sign > now and visit(place, sign) then return end
+    end
+    if #found < step * 2 then return end
+    looked, step, from = looked + step, math.min(step * 4, LOOKED_MAX - looked - step), '(' .. found[#found]
+  end
+end
+
+-- Whether a word about when to look was heard by somebody who is likely to live.
+local function hears(place, sign, rest)
+  local heard = tell(place.channel, 'first ' .. place.claim .. ' ' .. rest)
+  return not heard or heard > 0 and sign > now + LIVES_US - STALE_US
+end
+
+-- Tells those behind this joining number when to look, until one hears it: the holder before them may never confirm.
+local function tell_behind(score, rest)
+  each_place('(' .. score, function(place, sign)
+    if me and place.claim == me.claim or owes(place, sign) then return false end
+    return hears(place, sign, rest)
+  end)
+end
+
+-- Asks the line for a sign of life, so that dead places cost one claim lease together and not one each (R11).
+local function ask_the_line()
+  local reached = 0
+  each_place('-inf', function(place, sign)
+    -- Whoever waits for an upgrade lives: its hold does.
+    if me and place.claim == me.claim or place.hold ~= '-' or sign >= now + LIVES_US - FRESH_US or owes(place, sign) then return false end
+    local heard = tell(place.channel, 'alive ' .. place.claim)
+    -- Who cannot be asked owes no answer.
+    if not heard then return true end
+    local noted = redis.pcall('ZADD', line, text(now + LIVES_US), 'a' .. place.claim)
+    -- A full server notes no question: the line moves as it would without one.
+    if type(noted) ~= 'number' then return true end
+    questioned = true
+    if heard > 0 then reached = reached + 1 end
+    return reached >= ASKED_MAX
+  end)
+end
+
 local function settle()
   end_what_is_over()
-  queue = false
-  local told = false
+  queue, pause = false, nil
+  local told, asked, from = false, false, '-inf'
   while marked do
-    local head = call('ZRANGEBYSCORE', line, '-inf', '(' .. TIMES, 'LIMIT', 0, 1)[1]
+    local found = call('ZRANGEBYSCORE', line, from, '(' .. TIMES, 'WITHSCORES', 'LIMIT', 0, 1)
+    local head, score = found[1], found[2]
     if not head then
+      if from ~= '-inf' then return end
       call('ZREMRANGEBYSCORE', line, TIMES, now)
       marked = call('ZCARD', line) > 0
       return
@@ -254,22 +334,44 @@ local function settle()
       queue = true
       return
     end
-    local alive = place and call('ZSCORE', line, 's' .. place.claim)
-    local can, never = false, true
-    -- A sign of life from the future: the clock was set back (D2), and nobody would notice that the place is dead.
-    if alive and tonumber(alive) > now + LIVES_US then call('ZADD', line, 'XX', text(now + LIVES_US), 's' .. place.claim) end
-    if alive and tonumber(alive) > now then can, never = fits(place) end
+    local sign = place and tonumber(call('ZSCORE', line, 's' .. place.claim) or 0)
+    local can, never, answers_by = false, true, nil
+    if sign and sign > now then
+      -- A sign of life from the future: the clock was set back (D2), and nobody would notice that the place is dead.
+      if sign > now + LIVES_US then
+        sign = now + LIVES_US
+        call('ZADD', line, 'XX', text(sign), 's' .. place.claim)
+      end
+      can, never = fits(place)
+    end
+    local mine = place and me and place.claim == me.claim
+    if not never and not (mine or place.hold ~= '-') then answers_by = owes(place, sign) end
+    if can and lapsed and not asked and not answers_by and (mine or place.hold == '-' and sign < now + LIVES_US - FRESH_US) then
+      asked = true
+      ask_the_line()
+      if not mine then answers_by = owes(place, sign) end
+    end
     if never then
-      call('ZREM', line, head, place and 's' .. place.claim or head)
+      call('ZREM', line, head, place and 's' .. place.claim or head, place and 'a' .. place.claim or head)
       changed = true
+    elseif answers_by and answers_by <= now then
+      -- It was asked and is silent: it keeps its place, and the lock goes past it until it gives a sign.
+      from = '(' .. score
     elseif not can then
       queue = true
       -- Who is first now has to know when the one before it must have confirmed: that one may be dead.
-      if told then tell(place.channel, 'first ' .. place.claim .. ' ' .. blocker()) end
+      if told then
+        local rest = blocker()
+        if not hears(place, sign, rest) then tell_behind(score, rest) end
+      end
+      return
+    elseif answers_by then
+      queue, pause = true, math.ceil((answers_by - now) / 1000)
+      -- Who answered while the lock was held does not know that it is free.
+      if told or not lapsed then tell_behind(score, text(pause)) end
       return
     else
-      call('ZREM', line, head, 's' .. place.claim)
-      local mine = me and place.claim == me.claim
+      call('ZREM', line, head, 's' .. place.claim, 'a' .. place.claim)
       local lease = place.ttl
       if not mine then lease = math.min(CLAIM_LEASE_MS, math.floor(lease / 3)) end
       local holder
@@ -292,7 +394,7 @@ end
 
 -- Writes `last`, and tells those who watch.
 local function finish()
-  local marks = marked and 'w' or ''
+  local marks = marked and (questioned and 'wq' or 'w') or ''
   if dirty or marks ~= flags then call('SET', last, '1:' .. text(stored) .. ':' .. marks, 'EX', KEEP_S) end
   if changed and watched then tell(KEYS[#KEYS], record) end
 end
@@ -325,9 +427,25 @@ end
 
 local function granted_reply(holder) return {'G', text(now), text(holder.number), text(holder.ttl)} end
 
+-- Whether the line moves: its only holder was told of the grant a moment ago and is about to confirm it, or there are several.
+local function moves()
+  if not one then return true end
+  local lease = math.min(CLAIM_LEASE_MS, math.floor(one.ttl / 3))
+  return left > lease / 2 and (now - tonumber(one.since)) / 1000 + left <= lease + 5
+end
+
+-- Standing in line: how many are before it, who is waited for, and when to ask. '0': when that one's time is over. '1': one claim
+-- lease later, for whoever is before it comes first and may be dead. '-': a line that moves moves without it, the net is enough.
 local function in_line(score)
   local rest, shown = blocker()
-  return {'L', text(now), text(call('ZCOUNT', line, '-inf', '(' .. text(score))), rest, shown}
+  local ahead = call('ZCOUNT', line, '-inf', '(' .. text(score))
+  local turn = ahead == 0 and '0' or '1'
+  if pause then
+    rest, turn = text(pause), '0'
+  elseif ahead > 1 and moves() then
+    turn = '-'
+  end
+  return {'L', text(now), text(ahead), rest, shown, turn}
 end
 
 -- A sign of life: the place lives on, and the line with it.
@@ -344,7 +462,7 @@ local function limit_differs(place)
   if stored == place.limit then return nil end
   if marked and call('ZSCORE', line, place.member) then
     if place.count <= stored then return nil end
-    call('ZREM', line, place.member, 's' .. place.claim)
+    call('ZREM', line, place.member, 's' .. place.claim, 'a' .. place.claim)
     changed = true
   end
   return {'M', text(now), text(stored)}

@@ -2,7 +2,7 @@
 load(KEYS, 1, got)
 local place = place_at(1)
 local outcome = 'X'
-if marked and call('ZREM', line, place.member, 's' .. place.claim) > 0 then
+if marked and call('ZREM', line, place.member, 's' .. place.claim, 'a' .. place.claim) > 0 then
   outcome, changed = 'D', true
 end
 if place.hold == '-' then

@@ -46,6 +46,8 @@ impl Recipe {
         };
         asking.in_flight = asking.in_flight.saturating_sub(1);
         let pushed = asking.pushed.take().filter(|p| p.order > order);
+        // A request that the server answered before it put the question is no answer to it.
+        let questioned = asking.questioned.take().is_some_and(|at| at > order);
         let (kind, limit, hold) = (asking.kind, asking.limit, asking.hold);
         let shown = |holder: &str, rest: Duration| record::holder(holder, kind, limit, Some(rest)).map(Box::new);
         match reply {
@@ -54,18 +56,18 @@ impl Recipe {
                 self.hold(id);
                 Verdict::Tell(Attempt::Granted(Grant { number: number_of(kind, number), lease: Some(lease) }))
             }
-            Reply::InLine { ahead, rest, holder, .. } => {
+            Reply::InLine { ahead, rest, holder, turn, .. } => {
                 if let Some(grant) = pushed.as_ref().and_then(|pushed| grant_of(now, id, hold, kind, pushed)) {
                     self.hold(id);
                     return Verdict::Tell(Attempt::Granted(grant));
                 }
                 (asking.phase, asking.stood) = (Phase::InLine, true);
                 let holder = shown(&holder, rest);
-                if pushed.is_some() {
+                if pushed.is_some() || questioned {
                     // As of a push that is read so late: a reason to ask, and at once, for it may be ours for a moment yet.
                     self.ask_later(now, id, Duration::ZERO);
                 } else {
-                    self.ask_when(now, id, ahead, rest);
+                    self.ask_when(now, id, turn, rest);
                 }
                 Verdict::Tell(Attempt::InLine(Standing { ahead: Some(ahead), holder }))
             }
@@ -113,7 +115,7 @@ impl Recipe {
         let Some(Entry::Asking(asking)) = self.claims.get_mut(&id) else { return Attempt::Failed(error) };
         asking.in_flight = asking.in_flight.saturating_sub(1);
         // The next connection counts what it reads from the beginning.
-        asking.pushed = None;
+        (asking.pushed, asking.questioned) = (None, None);
         asking.doubtful |= !certain;
         // A place that was there before this request is still there.
         if asking.doubtful || asking.leaving || asking.stood {
@@ -147,7 +149,22 @@ impl Recipe {
                 Some(Event::Granted { claim: id, grant })
             }
             Push::First { claim, rest } => {
-                self.ask_when(now, ClaimId(*claim), 0, *rest);
+                let id = ClaimId(*claim);
+                self.ask_when(now, id, Some(0), *rest);
+                if let Some(Entry::Asking(asking)) = self.claims.get_mut(&id) {
+                    asking.told_at = asking.ask_at;
+                }
+                None
+            }
+            Push::Alive { claim } => {
+                let id = ClaimId(*claim);
+                if let Some(Entry::Asking(asking)) = self.claims.get_mut(&id)
+                    && asking.phase == Phase::Asked
+                {
+                    asking.questioned = Some(order);
+                }
+                // Asking again is the sign of life.
+                self.ask_later(now, id, Duration::ZERO);
                 None
             }
             Push::Taken { claim } => {

@@ -42,15 +42,15 @@ impl Recipe {
         self.asks.insert((at, id));
     }
 
-    /// The first in line asks when the lease before it ends, the second one claim lease later; the others have the net.
-    pub(super) fn ask_when(&mut self, now: Ticks, id: ClaimId, ahead: u32, rest: Duration) {
+    /// The first in line asks when the lease before it ends, whoever is behind it one claim lease later: those before it may be dead.
+    pub(super) fn ask_when(&mut self, now: Ticks, id: ClaimId, turn: Option<u32>, rest: Duration) {
         let Some(Entry::Asking(asking)) = self.claims.get(&id) else { return };
+        let told = asking.told_at.map(|at| at.since(now));
         let lease = CLAIM_LEASE.min(asking.place.ttl / 3);
         let rest = if rest.is_zero() { ASK_AGAIN } else { rest + Duration::from_millis(1) };
-        match ahead {
-            0 => self.ask_later(now, id, rest),
-            1 => self.ask_later(now, id, rest + lease),
-            _ => {}
+        let wait = turn.map(|turn| rest + lease * turn.min(1));
+        if let Some(wait) = wait.into_iter().chain(told).min() {
+            self.ask_later(now, id, wait);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::proxy::Proxy;
 use super::server::RedisServer;
-use super::support::{Process, granted, number, options};
+use super::support::{Process, granted, number, options, until};
 use crate::claim::Mode;
 use crate::engine::{Attempt, End, Renewal};
 use crate::error::ErrorKind;
@@ -58,6 +58,54 @@ fn d10_a_dead_waiter_costs_one_claim_lease() {
     three.granted(claim.id);
     let waited = before.elapsed();
     assert!(waited >= Duration::from_millis(1990) && waited < Duration::from_millis(4500), "{waited:?}");
+}
+
+#[test]
+fn r11_dead_waiters_in_a_row_cost_one_claim_lease_together() {
+    let server = RedisServer::start();
+    let (one, living) = (Process::of(&server), Process::of(&server));
+    let dead: Vec<_> = (0..6).map(|_| Process::of(&server)).collect();
+    let (held, _) = one.take("a", Mode::Exclusive);
+    for dead in &dead {
+        dead.queue("a", Mode::Exclusive);
+    }
+    let claim = living.queue("a", Mode::Exclusive);
+    dead.into_iter().for_each(Process::die);
+    let connected = || server.command(&["CLIENT", "LIST"]).iter().flat_map(|all| all.lines()).filter(|c| c.contains("sub=1")).count();
+    until("the connections of the dead are gone", || connected() == 2);
+    let before = Instant::now();
+    one.release(held.id);
+    living.granted(claim.id);
+    let waited = before.elapsed();
+    assert!(waited >= Duration::from_millis(1990) && waited < Duration::from_millis(3500), "{waited:?}");
+}
+
+#[test]
+fn r11_who_did_not_answer_in_time_keeps_its_place_and_comes_before_those_behind_it() {
+    let server = RedisServer::start();
+    let (one, dead, living, last) = (Process::of(&server), Process::of(&server), Process::of(&server), Process::of(&server));
+    let proxy = Proxy::to(server.port());
+    let slow = Process::with(options(proxy.port()));
+    let (held, _) = one.take("a", Mode::Exclusive);
+    dead.queue("a", Mode::Exclusive);
+    let slow_claim = slow.queue("a", Mode::Exclusive);
+    let living_claim = living.queue("a", Mode::Exclusive);
+    let last_claim = last.queue("a", Mode::Exclusive);
+    dead.die();
+    proxy.refuse(true);
+    proxy.cut();
+    slow.link(false);
+    one.release(held.id);
+    living.granted(living_claim.id);
+    proxy.refuse(false);
+    slow.link(true);
+    // Its sign of life.
+    let answers = slow.wait(slow.engine.recheck(&[slow_claim.id]));
+    assert!(matches!(answers[..], [Attempt::InLine(ref place)] if place.ahead == Some(0)), "{answers:?}");
+    living.release(living_claim.id);
+    let granted = slow.granted(slow_claim.id);
+    slow.release(slow_claim.id);
+    assert!(number(&last.granted(last_claim.id)) > number(&granted));
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn rechecking() -> (Recipe, ClaimId) {
 }
 
 fn in_line() -> Reply {
-    Reply::InLine { now_us: 1_000_000, ahead: 0, rest: TTL, holder: String::new() }
+    Reply::InLine { now_us: 1_000_000, ahead: 0, rest: TTL, holder: String::new(), turn: Some(0) }
 }
 
 fn pushed(recipe: &mut Recipe, id: ClaimId, order: u64) {
@@ -152,4 +152,41 @@ fn a_push_is_forgotten_with_the_connection_that_brought_it() {
     assert!(recipe.again(at(2), claim.id).is_some());
     let verdict = recipe.answered(at(3), at(2), claim.id, 12, in_line());
     assert!(matches!(verdict, Verdict::Tell(Attempt::InLine(_))), "{verdict:?}");
+}
+
+#[test]
+fn r11_a_question_for_a_sign_of_life_is_answered_at_once_and_by_a_request_that_comes_behind_it() {
+    let question = |id: ClaimId| Push::Alive { claim: id.0 };
+    // In line: it asks again.
+    let (mut recipe, id) = rechecking();
+    assert!(recipe.pushed(at(1001), 3, &question(id)).is_none());
+    assert_eq!(recipe.due(at(1001)), [id]);
+    // The answer to the request on its way is older than the question: it asks again when it has read it.
+    let (mut recipe, claim) = (self::recipe(), claim());
+    recipe.ask(at(0), &claim, Line::Join, None);
+    assert!(recipe.pushed(at(2), 3, &question(claim.id)).is_none());
+    assert_eq!(recipe.due(at(2)), [], "its answer comes first");
+    recipe.answered(at(3), at(0), claim.id, 2, in_line());
+    assert_eq!(recipe.due(at(3)), [claim.id]);
+    // The request came behind the question, and was the sign of life.
+    recipe.ask(at(4), &claim, Line::Join, None);
+    assert!(recipe.pushed(at(5), 5, &question(claim.id)).is_none());
+    recipe.answered(at(6), at(4), claim.id, 6, in_line());
+    assert_eq!(recipe.due(at(6)), []);
+}
+
+#[test]
+fn r11_an_answer_does_not_put_off_the_look_that_a_place_behind_dead_ones_was_told_to_take() {
+    let (mut recipe, id) = rechecking();
+    let behind = |now_us| Reply::InLine { now_us, ahead: 1, rest: Duration::from_secs(1), holder: String::new(), turn: Some(1) };
+    recipe.answered(at(1001), at(1000), id, 2, behind(2_000_000));
+    recipe.pushed(at(2000), 3, &Push::First { claim: id.0, rest: Duration::from_secs(2) });
+    // The net asks meanwhile.
+    assert!(recipe.again(at(3000), id).is_some());
+    recipe.answered(at(3001), at(3000), id, 4, behind(4_000_000));
+    assert_eq!(recipe.next_ask(), Some(at(4001)));
+    assert_eq!(recipe.due(at(4001)), [id]);
+    assert!(recipe.again(at(4001), id).is_some());
+    recipe.answered(at(4002), at(4001), id, 5, behind(5_000_000));
+    assert!(recipe.next_ask() > Some(at(5000)), "it looked: one claim lease behind the next end");
 }
