@@ -172,3 +172,19 @@ fn a_password_comes_by_file_or_variable_and_is_never_shown() {
         }
     }
 }
+
+#[test]
+fn doctor_says_what_dead_waiters_cost_on_a_fair_lock_of_redisson() {
+    let (server, place) = (RedisServer::start(), Place::new());
+    let warned = |options: &str| {
+        let url = format!("{}?layout=redisson{options}", server.url());
+        let about = json(run(&place, &url, &["doctor", "--json"]).out.trim_end());
+        let warnings = about["warnings"].as_array().unwrap().clone();
+        warnings.into_iter().find(|w| w["id"] == "dead-waiters").map(|w| w["text"].as_str().unwrap().to_owned())
+    };
+    let text = warned("&lock=fair").expect("a warning");
+    assert!(text.contains("15 s") && text.contains("302 s"), "{text}");
+    assert_eq!(warned(""), None, "an RLock has no queue");
+    let words = run(&place, &format!("{}?layout=redisson&lock=fair", server.url()), &["doctor"]);
+    assert!(words.out.contains("dead-waiters: "), "{words:?}");
+}

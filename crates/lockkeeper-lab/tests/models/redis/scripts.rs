@@ -341,8 +341,9 @@ impl Run<'_> {
         Some(asked - self.units.lives() + self.units.window())
     }
 
-    /// Tells those from here on when to look, until one is told that is likely to live.
-    fn tell_from(&mut self, from: usize, rest: u64) {
+    /// Tells those from here on when to look, until so many are told that are likely to live.
+    fn tell_from(&mut self, from: usize, rest: u64, most: usize) {
+        let mut reached = 0;
         for standing in &self.lock.line[from..] {
             let (claim, lives) = (standing.place.claim, standing.lives_until > self.now);
             if !lives || self.is_mine(&standing.place) || self.owes(standing).is_some() {
@@ -350,7 +351,8 @@ impl Run<'_> {
             }
             self.told.push(Told::First { claim, rest });
             let heard = !self.lock.deaf.contains(&claim);
-            if heard && standing.lives_until + self.units.stale() > self.now + self.units.lives() {
+            reached += usize::from(heard && standing.lives_until + self.units.stale() > self.now + self.units.lives());
+            if reached >= most {
                 return;
             }
         }
@@ -372,7 +374,7 @@ impl Run<'_> {
     fn settle(&mut self) {
         self.end_what_is_over();
         (self.queue, self.pause) = (false, None);
-        let (mut at, mut pushed, mut asked) = (0, false, false);
+        let (mut at, mut pushed, mut deaf, mut asked) = (0, false, false, false);
         while !self.lock.line.is_empty() || !self.lock.words.is_empty() {
             let Some(standing) = self.lock.line.get(at).cloned() else {
                 if at == 0 {
@@ -408,14 +410,14 @@ impl Run<'_> {
                 self.queue = true;
                 if pushed {
                     let rest = self.rest();
-                    self.tell_from(at, rest);
+                    self.tell_from(at, rest, if deaf { usize::MAX } else { 1 });
                 }
                 return;
             } else if let Some(by) = answers_by {
                 let pause = by - self.now;
                 (self.queue, self.pause) = (true, Some(pause));
                 if (pushed || !self.lapsed) && self.slip != Some(Slip::TellsNobodyBehind) {
-                    self.tell_from(at, pause);
+                    self.tell_from(at, pause, usize::MAX);
                 }
                 return;
             } else {
@@ -431,7 +433,7 @@ impl Run<'_> {
                 if mine {
                     self.granted = Some(reply);
                 } else if let Reply::Granted { number, .. } = reply {
-                    pushed = true;
+                    (pushed, deaf) = (true, deaf || self.lock.deaf.contains(&place.claim));
                     self.told.push(Told::Granted { claim: place.claim, number, at: self.now, lease });
                 }
             }

@@ -13,7 +13,7 @@ use super::plain::NOTHING;
 use super::script::{Call, Which};
 use crate::claim::{Claim, Mode};
 use crate::error::Result;
-use crate::guarantee::{Can, Description};
+use crate::guarantee::{Can, Description, Warning};
 use crate::id::ClaimId;
 use crate::name::{Kind, Name};
 
@@ -163,6 +163,11 @@ impl Dialect for Redisson {
             fair,
             ..NOTHING
         };
+        if fair {
+            let text = "a dead waiter in an RFairLock's queue keeps the lock from those behind it until 15 s after the lease it \
+                        waited for, and up to 302 s where it is Java's: layout=native passes it within 3 s";
+            description.warnings.push(Warning { id: "dead-waiters", text: text.into() });
+        }
         description.breaks.push("tokens: RFencedLock's counter is lost with the server's data, the other lock types have none".into());
     }
 

@@ -288,11 +288,13 @@ local function hears(place, sign, rest)
   return not heard or heard > 0 and sign > now + LIVES_US - STALE_US
 end
 
--- Tells those behind this joining number when to look, until one hears it: the holder before them may never confirm.
-local function tell_behind(score, rest)
-  each_place('(' .. score, function(place, sign)
+-- Tells those from this joining number on when to look, until so many hear it: the holder before them may never confirm.
+local function tell_line(from, rest, most)
+  local reached = 0
+  each_place(from, function(place, sign)
     if me and place.claim == me.claim or owes(place, sign) then return false end
-    return hears(place, sign, rest)
+    if hears(place, sign, rest) then reached = reached + 1 end
+    return reached >= most
   end)
 end
 
@@ -317,7 +319,7 @@ end
 local function settle()
   end_what_is_over()
   queue, pause = false, nil
-  local told, asked, from = false, false, '-inf'
+  local told, deaf, asked, from = false, false, false, '-inf'
   while marked do
     local found = call('ZRANGEBYSCORE', line, from, '(' .. TIMES, 'WITHSCORES', 'LIMIT', 0, 1)
     local head, score = found[1], found[2]
@@ -362,13 +364,18 @@ local function settle()
       -- Who is first now has to know when the one before it must have confirmed: that one may be dead.
       if told then
         local rest = blocker()
-        if not hears(place, sign, rest) then tell_behind(score, rest) end
+        if deaf then
+          -- Where one is known to be dead others may be, and whoever is told might be one of them.
+          tell_line(score, rest, ASKED_MAX)
+        elseif not hears(place, sign, rest) then
+          tell_line('(' .. score, rest, 1)
+        end
       end
       return
     elseif answers_by then
       queue, pause = true, math.ceil((answers_by - now) / 1000)
       -- Who answered while the lock was held does not know that it is free.
-      if told or not lapsed then tell_behind(score, text(pause)) end
+      if told or not lapsed then tell_line(score, text(pause), ASKED_MAX) end
       return
     else
       call('ZREM', line, head, 's' .. place.claim, 'a' .. place.claim)
@@ -386,7 +393,8 @@ local function settle()
         granted = holder
       else
         told = true
-        tell(place.channel, 'granted ' .. place.claim .. ' ' .. text(holder.number) .. ' ' .. text(now) .. ' ' .. text(lease))
+        local heard = tell(place.channel, 'granted ' .. place.claim .. ' ' .. text(holder.number) .. ' ' .. text(now) .. ' ' .. text(lease))
+        deaf = deaf or heard == 0
       end
     end
   end

@@ -81,6 +81,29 @@ fn r11_dead_waiters_in_a_row_cost_one_claim_lease_together() {
 }
 
 #[test]
+fn r10_a_hand_off_in_a_long_line_costs_the_server_what_it_costs_in_a_short_one() {
+    let cost = |waiters: usize| {
+        let server = RedisServer::start();
+        let (one, two) = (Process::of(&server), Process::of(&server));
+        // From here on the server knows the script.
+        let (known, _) = one.take("b", Mode::Exclusive);
+        one.release(known.id);
+        let (held, _) = one.take("a", Mode::Exclusive);
+        let waiting: Vec<_> = (0..waiters).map(|_| two.queue("a", Mode::Exclusive)).collect();
+        server.command(&["CONFIG", "RESETSTAT"]);
+        one.release(held.id);
+        two.granted(waiting[0].id);
+        let mut counts = server.command_counts();
+        counts.retain(|command, _| !matches!(command.as_str(), "config|resetstat" | "config" | "info"));
+        counts
+    };
+    let (short, long) = (cost(2), cost(1000));
+    assert_eq!(short, long);
+    assert_eq!(short.get("publish"), Some(&2), "{short:?}");
+    assert!(short.values().sum::<u64>() <= 15, "{short:?}");
+}
+
+#[test]
 fn r11_who_did_not_answer_in_time_keeps_its_place_and_comes_before_those_behind_it() {
     let server = RedisServer::start();
     let (one, dead, living, last) = (Process::of(&server), Process::of(&server), Process::of(&server), Process::of(&server));
