@@ -30,21 +30,7 @@ pub fn quoted(word: &OsStr) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// A duration in at most two units: `3m12s`, `1h30m`, `2.5s`, `40ms`.
-pub fn spoken(time: Duration) -> String {
-    let s = time.as_secs();
-    let pair = |big: u64, unit: &str, small: u64, sub: &str| {
-        if small == 0 { format!("{big}{unit}") } else { format!("{big}{unit}{small}{sub}") }
-    };
-    match s {
-        0 => format!("{}ms", time.as_millis()),
-        1..=9 if time.subsec_millis() >= 100 => format!("{s}.{}s", time.subsec_millis() / 100),
-        1..=59 => format!("{s}s"),
-        60..=3_599 => pair(s / 60, "m", s % 60, "s"),
-        3_600..=86_399 => pair(s / 3_600, "h", s % 3_600 / 60, "m"),
-        _ => pair(s / 86_400, "d", s % 86_400 / 3_600, "h"),
-    }
-}
+pub use lockkeeper::duration::spoken;
 
 /// A time as RFC 3339 in UTC with milliseconds.
 pub fn rfc3339(time: SystemTime) -> String {

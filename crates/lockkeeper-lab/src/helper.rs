@@ -241,7 +241,7 @@ impl Crew {
 /// `KIND MESSAGE`, as [`main`] says it.
 fn told_failure(text: &str) -> Error {
     let (kind, message) = text.split_once(' ').unwrap_or((text, ""));
-    let kind = ErrorKind::ALL.into_iter().find(|k| k.as_str() == kind).unwrap_or(ErrorKind::Unknown);
+    let kind = ErrorKind::ALL.iter().copied().find(|k| k.as_str() == kind).unwrap_or(ErrorKind::Unknown);
     Error::new(kind, message)
 }
 

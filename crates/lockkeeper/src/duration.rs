@@ -1,4 +1,4 @@
-//! Durations as people write them: `2.5`, `500ms`, `2m`, `1h30m`.
+//! Durations as people write and read them: `2.5`, `500ms`, `2m`, `1h30m`.
 
 use std::time::Duration;
 
@@ -28,6 +28,22 @@ pub fn parse(text: &str) -> Option<Duration> {
         rest = after;
     }
     (!text.is_empty()).then_some(sum)
+}
+
+/// A duration in at most two units: `3m12s`, `1h30m`, `2.5s`, `40ms`.
+pub fn spoken(time: Duration) -> String {
+    let s = time.as_secs();
+    let pair = |big: u64, unit: &str, small: u64, sub: &str| {
+        if small == 0 { format!("{big}{unit}") } else { format!("{big}{unit}{small}{sub}") }
+    };
+    match s {
+        0 => format!("{}ms", time.as_millis()),
+        1..=9 if time.subsec_millis() >= 100 => format!("{s}.{}s", time.subsec_millis() / 100),
+        1..=59 => format!("{s}s"),
+        60..=3_599 => pair(s / 60, "m", s % 60, "s"),
+        3_600..=86_399 => pair(s / 3_600, "h", s % 3_600 / 60, "m"),
+        _ => pair(s / 86_400, "d", s % 86_400 / 3_600, "h"),
+    }
 }
 
 fn number(text: &str) -> Option<f64> {

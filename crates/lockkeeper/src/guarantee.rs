@@ -190,6 +190,26 @@ impl Description {
         }
     }
 
+    /// What [`Description::can`] denies, in words.
+    fn lacks(&self) -> Vec<&'static str> {
+        let can = &self.can;
+        [
+            (can.shared, "shared mode"),
+            (can.upgrade, "upgrades"),
+            (can.permits, "semaphores"),
+            (can.election, "elections"),
+            (can.latch, "latches"),
+            (can.barrier, "double barriers"),
+            (can.list, "listing"),
+            (can.force, "forced release"),
+            (can.ask, "requests to let go"),
+            (can.delay, "lock delay"),
+        ]
+        .into_iter()
+        .filter_map(|(can, what)| (!can).then_some(what))
+        .collect()
+    }
+
     /// Whether a requirement is met.
     pub fn meets(&self, require: Require) -> bool {
         match require {
@@ -197,5 +217,58 @@ impl Description {
             Require::Timed => self.class != Class::Efficiency,
             Require::Fenced => self.fenced,
         }
+    }
+}
+
+/// One line for a log at start-up: engine, class, T, what the engine lacks, and the ids of its warnings.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// let locks = lockkeeper::Locks::open("memory:").await?;
+/// assert!(locks.describe().to_string().starts_with("memory: CORRECTNESS (one kernel), fenced"));
+/// # Ok(()) }
+/// ```
+impl fmt::Display for Description {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.engine)?;
+        if self.layout != self.engine {
+            write!(f, " ({})", self.layout)?;
+        }
+        write!(f, ": {}, {}", self.class, if self.fenced { "fenced" } else { "not fenced" })?;
+        f.write_str(if self.hosts { ", seen by other hosts" } else { ", this machine only" })?;
+        write!(f, ", recovery within {:?}", self.recovery)?;
+        if !self.server.is_empty() {
+            write!(f, ", at {}", self.server.escape_debug())?;
+        }
+        let lacks = self.lacks();
+        if !lacks.is_empty() {
+            write!(f, "; without {}", lacks.join(", "))?;
+        }
+        let warnings: Vec<_> = self.warnings.iter().map(|warning| warning.id).collect();
+        if !warnings.is_empty() {
+            write!(f, "; warnings: {}", warnings.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c29_a_description_prints_one_line_that_names_what_is_lacking_and_every_warning() {
+        let mut about = Description::new("redis", "plain", Class::Efficiency);
+        about.server = "h:6379\nx".to_owned();
+        about.fenced = false;
+        about.hosts = true;
+        about.recovery = Duration::from_secs(30);
+        about.can.shared = false;
+        about.warnings.push(Warning { id: "no-aof", text: "long text".to_owned() });
+        assert_eq!(
+            about.to_string(),
+            "redis (plain): EFFICIENCY, not fenced, seen by other hosts, recovery within 30s, at h:6379\\nx; \
+             without shared mode, double barriers, requests to let go; warnings: no-aof"
+        );
     }
 }

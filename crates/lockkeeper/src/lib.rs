@@ -44,6 +44,8 @@ mod park;
 mod protocol;
 mod rwlock;
 mod semaphore;
+#[cfg(feature = "serde")]
+mod serde;
 mod sync;
 mod table;
 #[cfg(feature = "test-util")]

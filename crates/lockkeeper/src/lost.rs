@@ -25,6 +25,18 @@ pub enum Lost {
 }
 
 impl Lost {
+    /// Every reason of this release. A later release may have more.
+    pub const ALL: &'static [Self] = &[
+        Self::Expired,
+        Self::TakenAway,
+        Self::Replaced,
+        Self::SessionEnded,
+        Self::HeldTooLong,
+        Self::Closed,
+        Self::Released,
+        Self::Forked,
+    ];
+
     /// A stable word for JSON and metrics.
     pub fn as_str(self) -> &'static str {
         match self {

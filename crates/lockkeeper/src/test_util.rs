@@ -15,12 +15,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Ticks;
-use crate::engine::memory::Memory;
-use crate::engine::{
-    Answer, Attempt, BoxFuture, Change, Claim, ClaimId, Context, Description, End, Engine, Entry, HoldId, LeaseId, Line, Query, Released,
-    Renewal, WatchId,
-};
+use crate::engine::{Answer, BoxFuture, Engine};
 use crate::{Clock, Locks, Lost, Name, Result};
+use trouble::{Trouble, Troubled};
+
+mod trouble;
 
 /// The machines themselves, for the model checker. Not part of the interface: they change with any release.
 #[doc(hidden)]
@@ -31,10 +30,22 @@ pub mod machines {
 }
 
 /// A memory engine on a virtual clock.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// use lockkeeper::{ErrorKind, test_util::Bench};
+/// let bench = Bench::open().await?;
+/// bench.unreachable();
+/// let error = bench.locks().mutex("stock").lock().await.unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Unreachable);
+/// bench.recover();
+/// assert!(bench.locks().mutex("stock").lock().await.is_ok());
+/// # Ok(()) }
+/// ```
 pub struct Bench {
     locks: Locks,
     clock: Clock,
-    engine: Arc<Memory>,
+    engine: Troubled,
 }
 
 impl Bench {
@@ -44,8 +55,8 @@ impl Bench {
     /// None that a test could cause.
     pub async fn open() -> Result<Self> {
         let clock = Clock::virtual_at(Duration::from_secs(1));
-        let engine = Arc::new(Memory::private());
-        let locks = Locks::builder().clock(clock.clone()).with_engine(Shared(engine.clone())).await?;
+        let engine = Troubled::new(clock.clone());
+        let locks = Locks::builder().clock(clock.clone()).with_engine(engine.clone()).await?;
         Ok(Self { locks, clock, engine })
     }
 
@@ -57,6 +68,36 @@ impl Bench {
     /// Moves the clock: timeouts, `hold_at_most`, offers.
     pub fn advance(&self, by: Duration) {
         self.clock.advance(by);
+        self.engine.clock_moved();
+    }
+
+    /// From now on each request takes effect and is answered this long after it was sent, on the bench's clock: move it with
+    /// [`Bench::advance`].
+    pub fn delay(&self, by: Duration) {
+        self.engine.set(Trouble::Delayed(by));
+    }
+
+    /// From now on the engine refuses each request, as for a wrong password: `Refused`.
+    pub fn refuse(&self) {
+        self.engine.set(Trouble::Refused);
+    }
+
+    /// From now on the engine cannot be reached: `Unreachable`. A release arrives, but its answer is lost: it is `Unknown`.
+    pub fn unreachable(&self) {
+        self.engine.set(Trouble::Unreachable);
+    }
+
+    /// Ends what [`Bench::delay`], [`Bench::refuse`] or [`Bench::unreachable`] began. What is delayed already keeps its delay.
+    pub fn recover(&self) {
+        self.engine.set(Trouble::None);
+    }
+
+    /// Lets the lease of whoever holds a lock run out; answers whether somebody held it.
+    ///
+    /// # Errors
+    /// `InvalidName`.
+    pub fn expire(&self, name: &str) -> Result<bool> {
+        Ok(self.engine.memory.lose(&Name::new(name)?, Lost::Expired))
     }
 
     /// Takes a lock away from whoever holds it, as a real engine does in its bad hours; answers whether somebody did.
@@ -64,7 +105,7 @@ impl Bench {
     /// # Errors
     /// `InvalidName`.
     pub fn lose(&self, name: &str) -> Result<bool> {
-        Ok(self.engine.lose(&Name::new(name)?, Lost::TakenAway))
+        Ok(self.engine.memory.lose(&Name::new(name)?, Lost::TakenAway))
     }
 }
 
@@ -137,47 +178,74 @@ impl Drop for SeededIds {
     }
 }
 
-/// The same engine for the keeper and for the test.
-struct Shared(Arc<Memory>);
+#[cfg(test)]
+mod tests {
+    use std::future::IntoFuture;
 
-impl Engine for Shared {
-    fn open(&self, context: Context) -> Answer<Result<()>> {
-        self.0.open(context)
+    use super::*;
+    use crate::{ErrorKind, Released};
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn c29_a_refusal_and_an_outage_reach_the_caller_and_end_when_the_test_says_so() {
+        let bench = Bench::open().await.unwrap();
+        let stock = bench.locks().mutex("stock");
+        bench.refuse();
+        assert_eq!(stock.lock().await.unwrap_err().kind(), ErrorKind::Refused);
+        bench.unreachable();
+        assert_eq!(stock.try_lock().await.unwrap_err().kind(), ErrorKind::Unreachable);
+        bench.recover();
+        assert!(stock.try_lock().await.unwrap().is_some());
     }
-    fn describe(&self) -> Description {
-        self.0.describe()
+
+    #[tokio::test]
+    async fn c29_a_release_in_an_outage_is_unknown_and_leaves_the_name_free() {
+        let bench = Bench::open().await.unwrap();
+        let stock = bench.locks().mutex("stock");
+        let guard = stock.lock().await.unwrap();
+        bench.unreachable();
+        assert!(matches!(guard.release().await, Released::Unknown(_)));
+        bench.recover();
+        assert!(stock.try_lock().await.unwrap().is_some());
     }
-    fn attempt(&self, claim: &Claim, line: Line) -> Answer<Attempt> {
-        self.0.attempt(claim, line)
+
+    #[tokio::test]
+    async fn c29_a_delayed_request_takes_effect_when_the_clock_gets_there() {
+        let bench = Bench::open().await.unwrap();
+        bench.delay(MINUTE);
+        let mut lock = Box::pin(bench.locks().mutex("stock").lock().into_future());
+        tokio::select! {
+            biased;
+            _ = &mut lock => panic!("granted before its time"),
+            () = tokio::task::yield_now() => bench.advance(MINUTE),
+        }
+        assert!(lock.await.is_ok());
     }
-    fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Attempt>> {
-        self.0.recheck(claims)
+
+    #[tokio::test]
+    async fn c29_an_expired_hold_says_so_and_the_name_is_free() {
+        let bench = Bench::open().await.unwrap();
+        let stock = bench.locks().mutex("stock");
+        let guard = stock.lock().await.unwrap();
+        assert!(bench.expire("stock").unwrap() && !bench.expire("nobody").unwrap());
+        assert_eq!(guard.lost().await, Lost::Expired);
+        assert!(stock.try_lock().await.unwrap().is_some());
     }
-    fn withdraw(&self, claim: ClaimId) -> Answer<End> {
-        self.0.withdraw(claim)
-    }
-    fn convert(&self, hold: HoldId, claim: &Claim) -> Answer<Attempt> {
-        self.0.convert(hold, claim)
-    }
-    fn renew(&self, leases: &[LeaseId]) -> Answer<Vec<Renewal>> {
-        self.0.renew(leases)
-    }
-    fn release(&self, holds: &[HoldId], again: Option<&Claim>) -> Answer<Released> {
-        self.0.release(holds, again)
-    }
-    fn read(&self, query: &Query) -> Answer<Result<Vec<Entry>>> {
-        self.0.read(query)
-    }
-    fn write(&self, change: &Change) -> Answer<Result<bool>> {
-        self.0.write(change)
-    }
-    fn watch(&self, watch: WatchId, query: &Query) -> Answer<Result<()>> {
-        self.0.watch(watch, query)
-    }
-    fn unwatch(&self, watch: WatchId) {
-        self.0.unwatch(watch);
-    }
-    fn close(&self) -> Answer<()> {
-        self.0.close()
+
+    #[tokio::test]
+    async fn c29_a_time_out_names_this_process_and_for_how_long_it_holds() {
+        let bench = Bench::open().await.unwrap();
+        let stock = bench.locks().mutex("stock");
+        let _held = stock.lock().await.unwrap();
+        bench.advance(MINUTE * 3);
+        let mut lock = Box::pin(stock.lock().timeout(MINUTE).into_future());
+        let error = tokio::select! {
+            biased;
+            got = &mut lock => got.unwrap_err(),
+            () = tokio::task::yield_now() => { bench.advance(MINUTE); lock.await.unwrap_err() }
+        };
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert!(error.to_string().contains("held by this process for 4m"), "{error}");
     }
 }

@@ -47,7 +47,18 @@ impl Token {
         self.0
     }
 
-    /// The value as an `i64`, which is what SQL columns hold; it always fits.
+    /// The value as an `i64`, which is what a `BIGINT` column holds; it always fits. `Token::try_from` reads it back.
+    ///
+    /// One expression serves every SQL client: `.bind(token.as_i64())` in sqlx, `&[&token.as_i64()]` in tokio-postgres,
+    /// `fence.eq(token.as_i64())` in diesel, `[token.as_i64()]` in rusqlite, `(token.as_i64(),)` in mysql_async.
+    ///
+    /// ```
+    /// # use lockkeeper::Token;
+    /// let token: Token = "129600000064".parse()?;
+    /// let column: i64 = token.as_i64();
+    /// assert_eq!(Token::try_from(column)?, token);
+    /// # Ok::<(), lockkeeper::BadToken>(())
+    /// ```
     pub fn as_i64(self) -> i64 {
         self.0 as i64
     }
@@ -76,6 +87,15 @@ impl fmt::Display for BadToken {
 }
 
 impl std::error::Error for BadToken {}
+
+impl TryFrom<i64> for Token {
+    type Error = BadToken;
+
+    /// Reads what [`Token::as_i64`] stored.
+    fn try_from(value: i64) -> Result<Self, BadToken> {
+        u64::try_from(value).ok().and_then(Self::raw).ok_or(BadToken(()))
+    }
+}
 
 impl FromStr for Token {
     type Err = BadToken;
@@ -120,6 +140,14 @@ mod tests {
         let token = Token::of(number, 63).unwrap().get();
         assert!(number < 1 << 53, "{number}");
         assert!(token < 1 << 63);
+    }
+
+    #[test]
+    fn c29_a_token_passes_through_a_bigint_column_and_a_negative_one_is_none() {
+        for token in [Token(0), Token((1 << 63) - 1)] {
+            assert_eq!(Token::try_from(token.as_i64()), Ok(token));
+        }
+        assert!(Token::try_from(-1).is_err());
     }
 
     #[test]

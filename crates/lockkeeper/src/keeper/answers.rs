@@ -1,10 +1,12 @@
 //! What the engine's answers mean for a line, and what its refusals mean for callers.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::entry::{Entry, Locked, Outcome, State};
 use crate::claim::{Holder, Mode};
 use crate::clock::Ticks;
+use crate::duration::spoken;
 use crate::engine::{Attempt, Grant, Lease};
 use crate::error::{Error, ErrorKind};
 use crate::id::ClaimId;
@@ -119,7 +121,9 @@ impl Entry {
 
     /// The lock was not obtained in time, and who has it.
     pub(crate) fn timed_out(&self, holder: Option<Box<Holder>>) -> Error {
-        let who = holder.as_deref().map_or(String::new(), describe_holder);
+        let who = &self.keeper.who;
+        let here = |holder: &Holder| holder.pid == Some(who.pid) && holder.host.as_deref() == Some(&who.host);
+        let who = holder.as_deref().map_or(String::new(), |holder| describe_holder(holder, here(holder)));
         self.error(ErrorKind::TimedOut, format!("not obtained in time{who}")).held_by(holder.map(|h| *h))
     }
 
@@ -129,6 +133,7 @@ impl Entry {
         let mut holder = Holder::new(record.cell.hold, &self.keeper.who, Mode::Exclusive);
         holder.mode = Some(record.cell.mode());
         holder.token = record.cell.token();
+        holder.since = SystemTime::now().checked_sub(self.keeper.now().since(record.cell.granted));
         Some(Box::new(holder))
     }
 
@@ -150,14 +155,20 @@ pub(super) fn unanswered(error: Error) -> Error {
     }
 }
 
-fn describe_holder(holder: &Holder) -> String {
-    match (&holder.host, holder.pid) {
-        (Some(host), Some(pid)) => format!(": held by {} (pid {pid})", host.escape_debug()),
-        (Some(host), None) => format!(": held by {}", host.escape_debug()),
+/// `: held by ci-7 (pid 4121) for 3m12s`; a holder of this process is called that.
+fn describe_holder(holder: &Holder, here: bool) -> String {
+    let who = match (&holder.host, holder.pid) {
+        _ if here => "this process".to_owned(),
+        (Some(host), Some(pid)) => format!("{} (pid {pid})", host.escape_debug()),
+        (Some(host), None) => host.escape_debug().to_string(),
         // A layout of other programs knows its holder by the text in the record alone.
-        (None, _) => holder.label.as_ref().map_or_else(String::new, |label| {
-            let forever = holder.mode == Some(Mode::Exclusive) && holder.expires_in.is_none();
-            format!(": held by {}{}", label.escape_debug(), if forever { ", without a time to live" } else { "" })
-        }),
-    }
+        (None, _) => match &holder.label {
+            Some(label) => label.escape_debug().to_string(),
+            None => return String::new(),
+        },
+    };
+    let held_for = holder.since.and_then(|since| since.elapsed().ok());
+    let time = held_for.map_or_else(String::new, |time| format!(" for {}", spoken(time)));
+    let forever = holder.host.is_none() && holder.mode == Some(Mode::Exclusive) && holder.expires_in.is_none();
+    format!(": held by {who}{time}{}", if forever { ", without a time to live" } else { "" })
 }
