@@ -25,6 +25,8 @@ fn file() -> Subject {
         .keeping(home)
 }
 
-lockkeeper_lab::conformance!(memory, Subject::memory());
-lockkeeper_lab::conformance!(file, file());
-lockkeeper_lab::conformance!(redis, redis_subject("redis", ""));
+lockkeeper_lab::conformance! {
+    memory => Subject::memory(),
+    file => file(),
+    redis => redis_subject("redis", ""),
+}

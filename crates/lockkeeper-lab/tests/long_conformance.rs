@@ -10,18 +10,16 @@ mod zookeeper_servers;
 use redis_server::redis;
 use zookeeper_servers::{ensemble, single, zookeeper};
 
-lockkeeper_lab::conformance!(redis_plain, redis("redis, layout=plain", "&layout=plain").foreign());
-lockkeeper_lab::conformance!(redisson, redis("redis, layout=redisson", "&layout=redisson").foreign());
-lockkeeper_lab::conformance!(redisson_fenced, redis("redis, layout=redisson&lock=fenced", "&layout=redisson&lock=fenced").foreign());
-lockkeeper_lab::conformance!(redisson_fair, redis("redis, layout=redisson&lock=fair", "&layout=redisson&lock=fair").foreign());
-lockkeeper_lab::conformance!(redisson_rw, redis("redis, layout=redisson&lock=rw", "&layout=redisson&lock=rw").foreign());
-lockkeeper_lab::conformance!(
-    redisson_simple_semaphore,
-    redis("redis, layout=redisson&semaphore=simple", "&layout=redisson&semaphore=simple").foreign()
-);
-
-lockkeeper_lab::conformance!(zookeeper_curator, zookeeper(single(), "layout=curator"));
-lockkeeper_lab::conformance!(zookeeper_kazoo, zookeeper(single(), "layout=kazoo").electing_by_lock());
-lockkeeper_lab::conformance!(zookeeper_plain, zookeeper(single(), "layout=plain"));
-lockkeeper_lab::conformance!(zookeeper_plain_prefix, zookeeper(single(), "layout=plain&prefix=Lock"));
-lockkeeper_lab::conformance!(zookeeper_ensemble, zookeeper(ensemble(), "layout=curator"));
+lockkeeper_lab::conformance! {
+    redis_plain => redis("redis, layout=plain", "&layout=plain").foreign(),
+    redisson => redis("redis, layout=redisson", "&layout=redisson").foreign(),
+    redisson_fenced => redis("redis, layout=redisson&lock=fenced", "&layout=redisson&lock=fenced").foreign(),
+    redisson_fair => redis("redis, layout=redisson&lock=fair", "&layout=redisson&lock=fair").foreign(),
+    redisson_rw => redis("redis, layout=redisson&lock=rw", "&layout=redisson&lock=rw").foreign(),
+    redisson_simple_semaphore => redis("redis, layout=redisson&semaphore=simple", "&layout=redisson&semaphore=simple").foreign(),
+    zookeeper_curator => zookeeper(single(), "layout=curator"),
+    zookeeper_kazoo => zookeeper(single(), "layout=kazoo").electing_by_lock(),
+    zookeeper_plain => zookeeper(single(), "layout=plain"),
+    zookeeper_plain_prefix => zookeeper(single(), "layout=plain&prefix=Lock"),
+    zookeeper_ensemble => zookeeper(ensemble(), "layout=curator"),
+}

@@ -1,7 +1,8 @@
 //! An engine of your own in about 100 lines: what it has to answer, and nothing else. This one keeps a line a name in memory.
 //!
 //! The keeper does the rest: local queues, hand-off, offers, cancelled futures, guards. An engine says only what it can
-//! (`Can`), grants, and tells later whom it granted. Run `lockkeeper-lab`'s conformance suite on yours.
+//! (`Can`), grants, and tells later whom it granted. Run `lockkeeper-lab`'s conformance suite on yours, as
+//! CONTRIBUTING.md says: this one keeps it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -18,15 +19,18 @@ struct Standing {
 
 /// What all clients share.
 #[derive(Default)]
-struct Ledger {
+pub struct Ledger {
     lines: HashMap<(Kind, Name), VecDeque<Standing>>,
     last: u64,
 }
 
+/// One client.
 #[derive(Default)]
-struct LedgerEngine {
-    ledger: Arc<Mutex<Ledger>>,
-    client: OnceLock<Context>,
+pub struct LedgerEngine {
+    /// What it shares with the others.
+    pub ledger: Arc<Mutex<Ledger>>,
+    /// Its own, once it is open.
+    pub client: OnceLock<Context>,
 }
 
 impl LedgerEngine {
@@ -74,8 +78,10 @@ impl Engine for LedgerEngine {
     }
     fn describe(&self) -> Description {
         let mut about = Description::new("ledger", "ledger", Class::OneKernel);
+        about.server = "this process".to_owned();
+        about.breaks.push("nothing but the end of this process, which ends every lock".to_owned());
         let can = Can { shared: false, upgrade: false, permits: false, resize: false, latch: false, ..about.can };
-        about.can = Can { list: false, force: false, delay: false, ..can };
+        about.can = Can { list: false, force: false, delay: false, identity: false, election: false, ..can };
         about
     }
     fn attempt(&self, claim: &Claim, line: Line) -> Answer<Attempt> {

@@ -259,7 +259,7 @@ mod tests {
         }
         assert_eq!(read_started(&started(true, 4_121)), Some((true, 4_121)));
         assert_eq!(read_started(b"S"), None);
-        for kind in ErrorKind::ALL {
+        for &kind in ErrorKind::ALL {
             let error = Error::new(kind, "why").engine("redis").temporary(true);
             let back = Error::from(ErrorWord::from(&error));
             assert_eq!((back.kind(), back.message(), back.engine_name(), back.is_temporary()), (kind, "why", Some("redis"), true));

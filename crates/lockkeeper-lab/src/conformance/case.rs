@@ -16,6 +16,8 @@ pub use super::cases::cases;
 
 /// A case that takes longer than this hangs.
 const CASE_MAX: Duration = Duration::from_secs(120);
+/// How long what a case leaves behind may take to end; so much longer than the case does its thread get.
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
 
 pub(super) type Running = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -52,39 +54,49 @@ pub fn case(name: &str) -> Option<&'static Case> {
     cases().iter().find(|case| case.name == name)
 }
 
-/// Runs one case on a subject, on a runtime of its own.
+/// Runs one case on a subject, on a runtime of its own. One that does not end within two minutes is broken, and left
+/// alone; those that run after it are not held up (C19).
 pub fn run(case: &'static Case, subject: impl FnOnce() -> Subject + Send + 'static) -> Outcome {
+    run_within(CASE_MAX, case, subject)
+}
+
+fn run_within(limit: Duration, case: &'static Case, subject: impl FnOnce() -> Subject + Send + 'static) -> Outcome {
+    // Kept here, and not in the thread of the case: a case that hangs keeps none of the others from running.
+    let _quiet = Quiet::keep(case.alone);
     let (sender, receiver) = channel();
     let body = move || {
-        let quiet = Quiet::keep(case.alone);
-        let outcome = catch_unwind(AssertUnwindSafe(|| attempt(case, subject)));
-        drop(quiet);
+        let outcome = catch_unwind(AssertUnwindSafe(|| attempt(limit, case, subject)));
         // Nobody listens once the time is over.
         let _ = sender.send(outcome.unwrap_or_else(|panic| Outcome::Broken(text_of(&*panic))));
     };
     let started = std::thread::Builder::new().name(case.name.chars().take(15).collect()).spawn(body);
     let Ok(thread) = started else { return Outcome::Broken("no thread can be started".to_owned()) };
-    // A case that must run alone waits for the others first.
-    let patience = CASE_MAX * if case.alone { 4 } else { 2 };
-    match receiver.recv_timeout(patience) {
+    match receiver.recv_timeout(limit + 2 * ENDS_WITHIN) {
         Ok(outcome) => {
             // It has sent its last word, so it ends at once.
             let _ = thread.join();
             outcome
         }
-        Err(RecvTimeoutError::Timeout) => Outcome::Broken(format!("it hangs: no end after {patience:?}")),
+        Err(RecvTimeoutError::Timeout) => Outcome::Broken(hangs(limit)),
         Err(RecvTimeoutError::Disconnected) => Outcome::Broken("it ended without an outcome".to_owned()),
     }
 }
 
-fn attempt(case: &Case, subject: impl FnOnce() -> Subject) -> Outcome {
+fn hangs(limit: Duration) -> String {
+    format!("it hangs: no end after {limit:?}")
+}
+
+fn attempt(limit: Duration, case: &Case, subject: impl FnOnce() -> Subject) -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime can be started");
-    let outcome = runtime.block_on(async {
+    let whole = async {
         let subject = subject();
         let locks = (subject.open)(lockkeeper::Locks::builder()).await.expect("the store can be opened");
         let about = locks.describe();
-        let trial = Arc::new(Trial::new(subject, about));
-        let missing = case.needs.iter().find(|need| !need.is_met(&trial.about, &trial.subject));
+        // An engine without a list may show nothing at all, and says so; others show what they have.
+        let shown = locks.status(lockkeeper::Kind::Lock, "shown").await;
+        let shows = about.can.list || !shown.is_err_and(|error| error.kind() == lockkeeper::ErrorKind::Unsupported);
+        let trial = Arc::new(Trial::new(subject, about, shows));
+        let missing = case.needs.iter().find(|need| !need.is_met(&trial.about, &trial.subject, shows));
         if let Some(need) = missing {
             need.assert_refused(&trial, &locks).await;
         }
@@ -92,14 +104,14 @@ fn attempt(case: &Case, subject: impl FnOnce() -> Subject) -> Outcome {
         if let Some(need) = missing {
             return Outcome::NotCapable(*need);
         }
-        let running = (case.run)(trial.clone());
-        match tokio::time::timeout(CASE_MAX, running).await {
-            Ok(()) => Outcome::Holds,
-            Err(_) => Outcome::Broken(format!("it hangs: no end after {CASE_MAX:?}")),
-        }
-    });
-    runtime.shutdown_timeout(Duration::from_secs(2));
-    outcome
+        (case.run)(trial.clone()).await;
+        Outcome::Holds
+    };
+    let timed = async { tokio::time::timeout(limit, whole).await.unwrap_or_else(|_| Outcome::Broken(hangs(limit))) };
+    // A runtime that is dropped by a panic waits for its threads for as long as they take.
+    let outcome = catch_unwind(AssertUnwindSafe(|| runtime.block_on(timed)));
+    runtime.shutdown_timeout(ENDS_WITHIN);
+    outcome.unwrap_or_else(|panic| Outcome::Broken(text_of(&*panic)))
 }
 
 fn text_of(panic: &(dyn std::any::Any + Send)) -> String {

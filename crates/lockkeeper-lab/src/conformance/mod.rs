@@ -15,8 +15,14 @@
 //!
 //! An engine of your own is a row too: `Subject::of("mine", move |builder| Box::pin(builder.with_engine(Mine::new(&store))))`.
 //!
-//! What an engine says it cannot do is not skipped: the suite makes sure that it answers `Unsupported`, and reports the
-//! case as not capable, with the word for what is missing.
+//! It runs from a crate of your own, outside of this workspace: CONTRIBUTING.md shows the three files. Rows that
+//! stand in one module stand in one call: `conformance! { mine => …, yours => … }`.
+//!
+//! What an engine says it cannot do is not asked of it: the suite makes sure that it answers `Unsupported`, and reports
+//! the case as not capable, with the word for what is missing. An engine whose `Can` has no `list` may answer so
+//! to a look at a single lock, too; then waits are not observed, but given 150 ms to begin.
+//!
+//! A case that does not end within two minutes is broken, as its report says, and the next one runs.
 
 mod ask;
 mod case;

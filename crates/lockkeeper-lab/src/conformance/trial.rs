@@ -18,14 +18,16 @@ const PATIENCE: Duration = Duration::from_secs(15);
 pub struct Trial {
     pub(super) subject: Subject,
     pub(super) about: Description,
+    /// Whether the engine shows who holds a lock. One without a list may answer `Unsupported` there.
+    shows: bool,
     id: String,
 }
 
 impl Trial {
-    pub(super) fn new(subject: Subject, about: Description) -> Self {
+    pub(super) fn new(subject: Subject, about: Description, shows: bool) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let id = format!("t{:x}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        Self { subject, about, id }
+        Self { subject, about, shows, id }
     }
 
     /// A name that no other trial uses.
@@ -77,14 +79,54 @@ impl Trial {
         self.subject.cut.as_ref().expect("the case needs cutting off").1().await;
     }
 
-    /// What the engine knows about a lock.
-    pub async fn status(&self, locks: &Locks, name: &str) -> Entry {
-        locks.status(Kind::Lock, name).await.expect("the status can be read")
+    /// Whether the engine shows who holds a lock.
+    pub(super) fn shows_locks(&self) -> bool {
+        self.shows
     }
 
-    /// Waits until the engine's line of this name has so many places; where the engine keeps no line, waits a little.
+    /// What the engine knows about a lock; `None` where it says that it shows nothing.
+    pub async fn shown(&self, locks: &Locks, kind: Kind, name: &str) -> Option<Entry> {
+        if !self.shows {
+            return None;
+        }
+        Some(locks.status(kind, name).await.expect("the status can be read"))
+    }
+
+    /// Whether the engine shows so many holders and waiters. One that shows nothing is not asked.
+    pub async fn shows(&self, locks: &Locks, kind: Kind, name: &str, holders: usize, waiters: usize) -> bool {
+        let entry = self.shown(locks, kind, name).await;
+        let so = entry.as_ref().is_none_or(|entry| (entry.holders.len(), entry.waiters.len()) == (holders, waiters));
+        if !so {
+            note(format!("{entry:?}"));
+        }
+        so
+    }
+
+    /// Waits for the same.
+    pub async fn until_shows(&self, locks: &Locks, kind: Kind, name: &str, holders: usize, waiters: usize) {
+        let what = format!("the engine shows {holders} holders and {waiters} waiters");
+        until(&what, || self.shows(locks, kind, name, holders, waiters)).await;
+    }
+
+    /// Waits until nobody but so many holders has the name, and nobody waits for it. An engine that shows
+    /// nothing proves it for a lock by granting it to one who tries.
+    pub async fn until_free(&self, locks: &Locks, kind: Kind, name: &str, beside: usize) {
+        if self.shows || kind != Kind::Lock {
+            return self.until_shows(locks, kind, name, beside, 0).await;
+        }
+        until("a try gets it", || async {
+            match locks.mutex(name).try_lock().await.expect("it can be tried") {
+                Some(guard) => guard.release().await.is_clean(),
+                None => false,
+            }
+        })
+        .await;
+    }
+
+    /// Waits until the engine's line of this name has so many places; where the engine keeps no line, or does
+    /// not show it, waits a little.
     pub async fn until_waiting(&self, locks: &Locks, kind: Kind, name: &str, places: usize) {
-        if !self.about.can.is_fair(kind) {
+        if !self.about.can.is_fair(kind) || !self.shows {
             tokio::time::sleep(Duration::from_millis(150)).await;
             return;
         }
@@ -98,16 +140,16 @@ impl Trial {
     /// Waits until nobody holds the name, nobody waits for it, and this client keeps no claim, lease or task for it.
     pub async fn until_nothing_is_left(&self, locks: &Locks, other: &Locks, kind: Kind, name: &str, before: Residue) {
         until("nothing is left of it", || async {
-            let entry = other.status(kind, name).await.expect("the status can be read");
+            let free = self.shows(other, kind, name, 0, 0).await;
             let kept = residue(locks);
             let settled = kept.claims <= before.claims && kept.leases <= before.leases && kept.tasks <= before.tasks;
-            let free = entry.holders.is_empty() && entry.waiters.is_empty();
-            if !(free && settled) {
-                note(format!("{entry:?}\n{kept:?}, before it {before:?}"));
+            if !settled {
+                note(format!("{kept:?}, before it {before:?}"));
             }
             free && settled
         })
         .await;
+        self.until_free(other, kind, name, 0).await;
     }
 
     /// What a client keeps while it does nothing, after it was used once.

@@ -67,11 +67,7 @@ pub(super) async fn r5_an_upgrade_dropped_at_any_poll_leaves_the_guard_as_it_was
         let writing = within(SOON, "it upgrades", up.upgrade().into_future()).await.expect("nobody reads");
         drop(writing);
         assert!(up.release().await.is_clean());
-        until("nothing is left", || async {
-            let entry = t.status(&two, &name).await;
-            entry.holders.is_empty() && entry.waiters.is_empty()
-        })
-        .await;
+        t.until_free(&two, Kind::Lock, &name, 0).await;
     }
 }
 

@@ -7,7 +7,7 @@ use lockkeeper::observe::{Observer, Seen};
 use lockkeeper::{ErrorKind, Kind, Lost, Name, Released, Ticks};
 
 use crate::conformance::quiet;
-use crate::conformance::trial::{Trial, until, within};
+use crate::conformance::trial::{Trial, within};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -87,7 +87,7 @@ pub(super) async fn r6_close_refuses_those_who_wait(t: Arc<Trial>) {
         let refused = within(SOON, "whoever waits is refused", waiting).await.expect("no panic");
         assert_eq!(refused.map(drop).map_err(|e| e.kind()), Err(ErrorKind::Closed));
     }
-    until("their place is gone", || async { t.status(&one, &name).await.waiters.is_empty() }).await;
+    t.until_shows(&one, Kind::Lock, &name, 1, 0).await;
     assert!(held.release().await.is_clean());
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use lockkeeper::observe::{Observer, Seen};
 use lockkeeper::{ClaimId, Kind, Locks, Name, Ticks};
 
-use crate::conformance::trial::{Trial, until, within};
+use crate::conformance::trial::{Trial, within};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -58,7 +58,7 @@ pub(super) async fn r9_a_process_has_one_place_in_the_line(t: Arc<Trial>) {
     let held = one.mutex(&name).lock().await.expect("it is free");
     let queued = queue_up(&two, &name, 20, Duration::ZERO).await;
     t.until_waiting(&one, Kind::Lock, &name, 1).await;
-    assert_eq!(t.status(&one, &name).await.waiters.len(), 1, "twenty tasks, one place");
+    assert!(t.shows(&one, Kind::Lock, &name, 1, 1).await, "twenty tasks, one place");
     assert!(held.release().await.is_clean());
     for task in queued {
         within(SOON, "each gets its turn", task).await.expect("no panic");
@@ -186,10 +186,9 @@ pub(super) async fn r9_readers_join_a_hold_of_their_process(t: Arc<Trial>) {
     let second = one.rwlock(&name).read().await.expect("it is shared");
     assert_eq!(holds.runs(), [2], "one hold for both");
     assert_eq!(first.token().ok(), second.token().ok());
-    let entry = t.status(&two, &name).await;
-    assert_eq!(entry.holders.len(), 1);
+    assert!(t.shown(&two, Kind::Lock, &name).await.is_none_or(|entry| entry.holders.len() == 1));
     drop(first);
     assert!(two.rwlock(&name).try_write().await.expect("it can be tried").is_none(), "one still reads");
     drop(second);
-    until("the last reader lets go", || async { t.status(&two, &name).await.holders.is_empty() }).await;
+    t.until_free(&two, Kind::Lock, &name, 0).await;
 }

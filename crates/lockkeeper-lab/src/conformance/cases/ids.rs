@@ -6,14 +6,10 @@ use lockkeeper::engine::{Attempt, Change, ClaimId, End, LeaseId, Line, Renewal};
 use lockkeeper::{Kind, Mode, Name};
 
 use crate::conformance::ask::Asked;
-use crate::conformance::trial::{Trial, until};
+use crate::conformance::trial::Trial;
 
 async fn until_holders(t: &Trial, locks: &lockkeeper::Locks, name: &str, holders: usize, waiters: usize) {
-    until("the engine shows it", || async {
-        let entry = t.status(locks, name).await;
-        entry.holders.len() == holders && entry.waiters.len() == waiters
-    })
-    .await;
+    t.until_shows(locks, Kind::Lock, name, holders, waiters).await;
 }
 
 pub(super) async fn r3_an_attempt_sent_twice_holds_once(t: Arc<Trial>) {

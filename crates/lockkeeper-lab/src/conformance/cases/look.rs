@@ -12,12 +12,11 @@ const SOON: Duration = Duration::from_secs(10);
 pub(super) async fn the_status_shows_who_holds_and_who_waits(t: Arc<Trial>) {
     let name = t.name("a");
     let (one, two) = (t.open().await, t.open().await);
-    let free = t.status(&two, &name).await;
-    assert!(free.holders.is_empty() && free.waiters.is_empty(), "{free:?}");
+    assert!(t.shows(&two, Kind::Lock, &name, 0, 0).await, "it is free");
     let guard = one.mutex(&name).lock().label("the report").await.expect("it is free");
     let waiting = tokio::spawn(two.mutex(&name).lock().into_future());
     t.until_waiting(&one, Kind::Lock, &name, 1).await;
-    let entry = t.status(&two, &name).await;
+    let entry = t.shown(&two, Kind::Lock, &name).await.expect("the case needs a status");
     let [holder] = entry.holders.as_slice() else { panic!("one holds it: {entry:?}") };
     if t.about().can.identity {
         assert_eq!(holder.pid, Some(std::process::id()), "{holder:?}");
@@ -34,11 +33,7 @@ pub(super) async fn the_status_shows_who_holds_and_who_waits(t: Arc<Trial>) {
     }
     assert!(guard.release().await.is_clean());
     drop(within(SOON, "the next gets it", waiting).await.expect("no panic").expect("it is granted"));
-    until("nobody is there", || async {
-        let entry = t.status(&one, &name).await;
-        entry.holders.is_empty() && entry.waiters.is_empty()
-    })
-    .await;
+    t.until_shows(&one, Kind::Lock, &name, 0, 0).await;
 }
 
 pub(super) async fn the_list_shows_what_is_in_use(t: Arc<Trial>) {

@@ -51,37 +51,59 @@ macro_rules! table {
         }
 
         /// Makes a module with a `#[test]` of every case of the [conformance suite](mod@crate::conformance), on the subject that
-        /// the expression gives: one line a row of the matrix. The expression is evaluated once a test.
+        /// the expression gives: one line a row of the matrix. The expression is evaluated once a test, where the row stands.
+        ///
+        /// The module of a row stands inside of another, `conformance_suite`, so that it hides no crate of its name
+        /// from the expression (C19). So the rows of one module stand in one call.
+        ///
+        /// ```no_run
+        /// # mod rows {
+        /// use lockkeeper_lab::conformance::Subject;
+        ///
+        /// lockkeeper_lab::conformance! {
+        ///     here => Subject::memory(),
+        ///     slowly => Subject::memory().effort(20),
+        /// }
+        /// # }
+        /// ```
         #[macro_export]
         macro_rules! conformance {
-            ($d row:ident, $d subject:expr) => {
-                mod $d row {
-                    #[allow(unused_imports, reason = "the subject may need what is imported where the row stands")]
-                    use super::*;
+            ($d row:ident, $d subject:expr $d (,)?) => {
+                $d crate::conformance! { $d row => $d subject }
+            };
+            ($d ( $d row:ident => $d subject:expr ),+ $d (,)?) => {
+                mod conformance_suite {
+                    $d ( mod $d row {
+                        /// Nothing but what the subject may need can be named here.
+                        mod opened {
+                            #[allow(unused_imports, reason = "the subject may need what is imported where the row stands")]
+                            use super::super::super::*;
+                            pub fn row_of_the_suite() -> $d crate::conformance::Subject {
+                                $d subject
+                            }
+                        }
+                        use opened::row_of_the_suite;
 
-                    $($( #[test] fn $rule() { $d crate::conformance::check(stringify!($rule), || $d subject); } )*)*
-                    $($( #[test] fn $alone() { $d crate::conformance::check(stringify!($alone), || $d subject); } )*)*
+                        $($( #[test] fn $rule() { $d crate::conformance::check(stringify!($rule), row_of_the_suite); } )*)*
+                        $($( #[test] fn $alone() { $d crate::conformance::check(stringify!($alone), row_of_the_suite); } )*)*
 
-                    mod mutex {
-                        #[allow(unused_imports, reason = "as above")]
-                        use super::*;
-                        $( #[test] fn $mutual() { $d crate::conformance::check(concat!("mutex::", stringify!($mutual)), || $d subject); } )*
-                    }
-                    mod rwlock_as_mutex {
-                        #[allow(unused_imports, reason = "as above")]
-                        use super::*;
-                        $( #[test] fn $mutual() { $d crate::conformance::check(concat!("rwlock_as_mutex::", stringify!($mutual)), || $d subject); } )*
-                    }
-                    mod semaphore_1_as_mutex {
-                        #[allow(unused_imports, reason = "as above")]
-                        use super::*;
-                        $( #[test] fn $mutual() { $d crate::conformance::check(concat!("semaphore_1_as_mutex::", stringify!($mutual)), || $d subject); } )*
-                    }
-                    mod semaphore_5_with_4_taken_as_mutex {
-                        #[allow(unused_imports, reason = "as above")]
-                        use super::*;
-                        $( #[test] fn $mutual() { $d crate::conformance::check(concat!("semaphore_5_with_4_taken_as_mutex::", stringify!($mutual)), || $d subject); } )*
-                    }
+                        mod mutex {
+                            use super::row_of_the_suite;
+                            $( #[test] fn $mutual() { $d crate::conformance::check(concat!("mutex::", stringify!($mutual)), row_of_the_suite); } )*
+                        }
+                        mod rwlock_as_mutex {
+                            use super::row_of_the_suite;
+                            $( #[test] fn $mutual() { $d crate::conformance::check(concat!("rwlock_as_mutex::", stringify!($mutual)), row_of_the_suite); } )*
+                        }
+                        mod semaphore_1_as_mutex {
+                            use super::row_of_the_suite;
+                            $( #[test] fn $mutual() { $d crate::conformance::check(concat!("semaphore_1_as_mutex::", stringify!($mutual)), row_of_the_suite); } )*
+                        }
+                        mod semaphore_5_with_4_taken_as_mutex {
+                            use super::row_of_the_suite;
+                            $( #[test] fn $mutual() { $d crate::conformance::check(concat!("semaphore_5_with_4_taken_as_mutex::", stringify!($mutual)), row_of_the_suite); } )*
+                        }
+                    } )+
                 }
             };
         }
@@ -231,7 +253,7 @@ table! { $
             all_release_all;
         }
         look {
-            the_status_shows_who_holds_and_who_waits;
+            the_status_shows_who_holds_and_who_waits Status;
             the_list_shows_what_is_in_use List;
             a_watch_shows_each_change List;
             a_lock_is_taken_away_from_its_holder Force;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockkeeper::{ErrorKind, Kind, Mode};
 
-use crate::conformance::trial::{Trial, until, within};
+use crate::conformance::trial::{Trial, within};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -35,8 +35,8 @@ pub(super) async fn the_limit_is_stored_and_another_is_refused(t: Arc<Trial>) {
         assert!(error.to_string().contains('3'), "it names the stored one: {error}");
     }
     assert!(permit.release().await.is_clean());
-    let entry = two.status(Kind::Semaphore, &name).await.expect("the status can be read");
-    assert!(entry.limit.is_none_or(|limit| limit == 3), "{entry:?}");
+    let entry = t.shown(&two, Kind::Semaphore, &name).await;
+    assert!(entry.as_ref().and_then(|entry| entry.limit).is_none_or(|limit| limit == 3), "{entry:?}");
 }
 
 pub(super) async fn a_greater_limit_lets_waiters_in(t: Arc<Trial>) {
@@ -94,6 +94,5 @@ pub(super) async fn a_great_claim_is_not_starved_by_small_ones(t: Arc<Trial>) {
     assert!(!late.is_finished());
     drop(all);
     drop(within(SOON, "then the small one", late).await.expect("no panic").expect("it is granted"));
-    until("nothing is left", || async { one.status(Kind::Semaphore, &name).await.expect("the status can be read").holders.is_empty() })
-        .await;
+    t.until_shows(&one, Kind::Semaphore, &name, 0, 0).await;
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::Released;
+use lockkeeper::{Kind, Released};
 
-use crate::conformance::trial::{Trial, until, within};
+use crate::conformance::trial::{Trial, within};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -32,11 +32,7 @@ pub(super) async fn r4_an_acquisition_out_of_reach_holds_once(t: Arc<Trial>) {
     t.mend().await;
     let guard = within(LONG, "it is granted once it can be", waiting).await.expect("no panic").expect("it is granted");
     let other = t.open().await;
-    assert_eq!(t.status(&other, &name).await.holders.len(), 1);
+    assert!(t.shown(&other, Kind::Lock, &name).await.is_none_or(|entry| entry.holders.len() == 1));
     assert!(guard.release().await.is_clean());
-    until("one release frees it", || async {
-        let entry = t.status(&other, &name).await;
-        entry.holders.is_empty() && entry.waiters.is_empty()
-    })
-    .await;
+    t.until_free(&other, Kind::Lock, &name, 0).await;
 }
