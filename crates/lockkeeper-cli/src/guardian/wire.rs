@@ -239,7 +239,7 @@ const ENGINES: [&str; 4] = ["redis", "zookeeper", "file", "memory"];
 
 impl From<ErrorWord> for Error {
     fn from(w: ErrorWord) -> Self {
-        let kind = ErrorKind::ALL.into_iter().find(|k| k.as_str() == w.kind).unwrap_or(ErrorKind::Unknown);
+        let kind = ErrorKind::ALL.iter().copied().find(|k| k.as_str() == w.kind).unwrap_or(ErrorKind::Unknown);
         let error = Self::new(kind, w.message).temporary(w.temporary).held_by(w.holder.map(Into::into));
         match ENGINES.into_iter().find(|e| Some(*e) == w.engine.as_deref()) {
             Some(engine) => error.engine(engine),
