@@ -175,7 +175,7 @@ fn the_model_of_the_scripts_answers_every_call_as_a_server_does() {
     let mut server = Server { client: redis.client(), now: 0 };
     let mut met: BTreeMap<&'static str, u32> = BTreeMap::new();
     let mut calls = 0;
-    for seed in 0..110 {
+    for seed in 0..130 {
         let permits = (60..75).contains(&seed);
         // Holds that are converted again and again.
         let turning = seed >= 75;
@@ -310,6 +310,9 @@ fn the_model_of_the_scripts_answers_every_call_as_a_server_does() {
             assert!(real.len() == said.len() && real.iter().zip(&said).all(|(a, b)| alike(a, b)), "{}", told());
             for reply in &real {
                 *met.entry(kind_of(reply)).or_default() += 1;
+            }
+            if model.line.iter().any(|s| s.asked.is_some_and(|asked| asked > s.lives_until)) {
+                *met.entry("a place owes a sign of life").or_default() += 1;
             }
             // What is left of a lease was read between these two.
             let before = server.tell();
