@@ -1,9 +1,11 @@
 //! Ten tasks, then ten processes, on one lock: who waits behind whom, and who got it.
 //!
 //! `cargo run --example ten_contenders [URL]`; without a URL, lock files in a directory of its own.
+//! A file that is created exclusively shows that one contender is inside. Tokens are compared where
+//! the layout has them.
 
 use std::future::{Future, IntoFuture, poll_fn};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::task::Poll;
@@ -17,18 +19,18 @@ const NAME: &str = "ten-contenders";
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    if let [contender, url, log] = words.as_slice() {
-        return contend(contender, url, log.as_ref()).await;
+    if let [contender, url, place] = words.as_slice() {
+        return contend(contender, url, place.as_ref()).await;
     }
     let place = tempfile::tempdir()?;
     let url = words.first().cloned().unwrap_or_else(|| format!("file://{}", place.path().display()));
     let locks = Locks::open(&url).await?;
     tasks(&locks).await?;
     if locks.describe().engine == "memory" {
-        println!("\nTen processes: not on memory, which nobody else sees.");
+        println!("\nTen processes: not on memory, which no other process sees.");
         return Ok(());
     }
-    processes(&locks, &url, &place.path().join("tokens")).await
+    processes(&locks, &url, place.path()).await
 }
 
 /// Tasks of one process queue in memory, first come first served; the engine sees one place for all of them.
@@ -36,7 +38,7 @@ async fn tasks(locks: &Locks) -> Result<(), Failure> {
     println!("Ten tasks of one process:");
     let mutex = locks.mutex(NAME);
     let held = mutex.lock().await?;
-    println!("  main has it, token {}", held.token()?);
+    println!("  main has it{}", said(held.token().ok()));
     let mut waiting = Vec::new();
     for number in 0..10 {
         let mut wait = Box::pin(mutex.lock().into_future());
@@ -45,58 +47,72 @@ async fn tasks(locks: &Locks) -> Result<(), Failure> {
         println!("  task {number} {}", if now { "has it already?".to_owned() } else { format!("waits behind {}", before(number)) });
         waiting.push(tokio::spawn(async move {
             let guard = wait.await?;
-            println!("  task {number} got it, token {}", guard.token()?);
-            guard.token()
+            let token = guard.token().ok();
+            println!("  task {number} got it{}", said(token));
+            Ok::<_, lockkeeper::Error>(token)
         }));
     }
-    let mut last = held.token()?;
+    let mut tokens = vec![held.token().ok()];
     drop(held);
     for task in waiting {
-        last = later(last, task.await??)?;
+        tokens.push(task.await??);
     }
-    Ok(())
+    rise(&tokens)
+}
+
+/// The token as it is printed; nothing in layouts without one.
+fn said(token: Option<Token>) -> String {
+    token.map_or_else(String::new, |token| format!(", token {token}"))
 }
 
 fn before(number: u32) -> String {
     number.checked_sub(1).map_or_else(|| "main".to_owned(), |number| format!("task {number}"))
 }
 
-/// Processes stand in the engine's line.
-async fn processes(locks: &Locks, url: &str, log: &Path) -> Result<(), Failure> {
-    println!("\nTen processes, as {} sees them:", locks.describe().engine);
+/// Processes stand in the engine's line, where it has one.
+async fn processes(locks: &Locks, url: &str, place: &Path) -> Result<(), Failure> {
+    let about = locks.describe();
+    println!("\nTen processes, as {} sees them:", about.engine);
+    let shows_waiters = about.can.fair || about.can.identity;
     let guard = locks.mutex(NAME).lock().await?;
     let mut children: Vec<Child> = Vec::new();
     for number in 0..10 {
-        let words = [number.to_string(), url.to_owned(), log.display().to_string()];
+        let words = [number.to_string(), url.to_owned(), place.display().to_string()];
         children.push(Command::new(std::env::current_exe()?).args(words).spawn()?);
         // The next one comes when this one stands in line.
         let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
-        while waiters(&locks.status(Kind::Lock, NAME).await?).len() <= number {
+        while shows_waiters && waiters(&locks.status(Kind::Lock, NAME).await?).len() <= number {
             tokio::time::sleep(Duration::from_millis(20)).await;
             if tokio::time::Instant::now() > deadline {
                 return Err(format!("process {number} does not stand in line").into());
             }
         }
     }
-    println!("  main (pid {}) has it, token {}", std::process::id(), guard.token()?);
-    let mut before = "main".to_owned();
-    for waiter in waiters(&locks.status(Kind::Lock, NAME).await?) {
-        let pid = waiter.pid.map_or_else(|| "somebody".to_owned(), |pid| format!("pid {pid}"));
-        println!("  {pid} waits behind {before}");
-        before = pid;
+    let first = guard.token().ok();
+    println!("  main (pid {}) has it{}", std::process::id(), said(first));
+    if shows_waiters {
+        let mut before = "main".to_owned();
+        for waiter in waiters(&locks.status(Kind::Lock, NAME).await?) {
+            let pid = waiter.pid.map_or_else(|| "a process".to_owned(), |pid| format!("pid {pid}"));
+            println!("  {pid} waits behind {before}");
+            before = pid;
+        }
+    } else {
+        println!("  they wait without a line: the layout {} keeps none", about.layout);
     }
-    let first = guard.token()?;
     drop(guard);
     for child in &mut children {
         if !child.wait()?.success() {
             return Err(format!("pid {} failed", child.id()).into());
         }
     }
-    let mut text = String::new();
-    std::fs::File::open(log)?.read_to_string(&mut text)?;
-    let tokens: Vec<Token> = text.lines().map(str::parse).collect::<Result<_, _>>()?;
-    tokens.iter().try_fold(first, |last, token| later(last, *token))?;
-    if tokens.len() == 10 { Ok(()) } else { Err(format!("{} of ten got it", tokens.len()).into()) }
+    let text = std::fs::read_to_string(place.join("log"))?;
+    let mut tokens = vec![first];
+    for line in text.lines() {
+        tokens.push(if line == "-" { None } else { Some(line.parse()?) });
+    }
+    rise(&tokens)?;
+    if tokens.len() == 11 { Ok(()) } else { Err(format!("{} of ten got it", tokens.len() - 1).into()) }
 }
 
 fn waiters(entry: &Entry) -> Vec<Waiter> {
@@ -106,20 +122,25 @@ fn waiters(entry: &Entry) -> Vec<Waiter> {
 }
 
 /// One of the ten processes.
-async fn contend(number: &str, url: &str, log: &Path) -> Result<(), Failure> {
+async fn contend(number: &str, url: &str, place: &Path) -> Result<(), Failure> {
     let locks = Locks::open(url).await?;
     let guard = locks.mutex(NAME).lock().timeout(Duration::from_secs(60)).await?;
-    let token = guard.token()?;
-    println!("  process {number} (pid {}) got it, token {token}", std::process::id());
-    // Without the lock two processes would write into each other's lines.
-    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(log)?;
-    file.write_all(token.to_string().as_bytes())?;
-    file.write_all(b"\n")?;
+    let inside = place.join("inside");
+    // Refused while another contender's file is there: two would be inside.
+    std::fs::OpenOptions::new().write(true).create_new(true).open(&inside)?;
+    let token = guard.token().ok();
+    println!("  process {number} (pid {}) got it{}", std::process::id(), said(token));
+    let mut log = std::fs::OpenOptions::new().create(true).append(true).open(place.join("log"))?;
+    writeln!(log, "{}", token.map_or_else(|| "-".to_owned(), |token| token.to_string()))?;
+    std::fs::remove_file(&inside)?;
     _ = guard.release().await;
     Ok(())
 }
 
-/// Every turn has a greater token than the one before.
-fn later(last: Token, token: Token) -> Result<Token, Failure> {
-    if token > last { Ok(token) } else { Err(format!("token {token} came after {last}").into()) }
+/// Each turn has a greater token than the turn before it, where the layout has tokens: then all have one.
+fn rise(tokens: &[Option<Token>]) -> Result<(), Failure> {
+    match tokens.windows(2).find(|pair| pair[0] >= pair[1] && pair.iter().any(Option::is_some)) {
+        Some(pair) => Err(format!("token {:?} came after {:?}", pair[1], pair[0]).into()),
+        None => Ok(()),
+    }
 }

@@ -1,5 +1,5 @@
 //! What the examples print is what their first lines, the README and the articles say of them.
-#![cfg(all(feature = "file", feature = "memory", feature = "redis"))]
+#![cfg(all(feature = "file", feature = "memory", feature = "redis", feature = "zookeeper"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 use std::process::{Command, Output, Stdio};
@@ -55,6 +55,29 @@ fn ten_contenders_says_who_waits_behind_whom_and_who_got_it_in_that_order() {
     assert!(pids.eq(waits.iter().map(|(pid, _)| (*pid).to_owned())), "they got it as they stood: {processes:?}");
     let tokens: Vec<_> = lines.iter().filter(|l| l.contains("token ")).map(|l| number(l, "token ")).collect();
     assert!(tokens.len() == 22 && rise(&tokens), "{tokens:?}");
+}
+
+/// The layouts of one server, each a URL's options.
+fn contends_on(server: &str, options: &[&str]) {
+    for options in options {
+        let lines = lines(&example("ten_contenders", &[&format!("{server}{options}")]).output().unwrap());
+        let got = lines.iter().filter(|l| l.starts_with("  process ") && l.contains(" got it")).count();
+        assert_eq!(got, 10, "{options}: {lines:?}");
+    }
+}
+
+#[test]
+fn c36_ten_contenders_runs_on_every_layout_of_redis_with_and_without_tokens() {
+    let redis = lockkeeper_lab::servers::redis::RedisServer::start();
+    let options = ["", "&layout=plain", "&layout=redisson", "&layout=redisson&lock=fair", "&layout=redisson&lock=fenced"];
+    contends_on(&format!("redis://127.0.0.1:{}?ttl=30s", redis.port()), &options);
+}
+
+#[test]
+fn c36_ten_contenders_runs_on_every_layout_of_zookeeper() {
+    let server = lockkeeper_lab::servers::zookeeper::Server::start(Default::default()).unwrap();
+    let options = ["?layout=curator", "?layout=kazoo", "?layout=plain"];
+    contends_on(&format!("zk://127.0.0.1:{}", server.port()), &options);
 }
 
 #[test]

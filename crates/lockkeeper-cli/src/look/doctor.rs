@@ -149,6 +149,15 @@ fn json(about: &Description, choice: &Choice) -> String {
     line(&object) + "\n"
 }
 
+/// T with its fraction: 30.25 s of a shared layout are not 30 s.
+fn whole(time: Duration) -> String {
+    if time.subsec_millis() == 0 || time.as_secs() < 10 || time.as_secs() >= 60 {
+        return spoken(time);
+    }
+    let text = format!("{:.3}", time.as_secs_f64());
+    format!("{}s", text.trim_end_matches('0'))
+}
+
 fn words(about: &Description, choice: &Choice) -> String {
     let mut text = format!(
         "engine    {} ({})\nserver    {}\nlayout    {}\nclass     {}\n",
@@ -161,7 +170,7 @@ fn words(about: &Description, choice: &Choice) -> String {
     let yes = |yes: bool, is: &str, is_not: &str| if yes { is.to_owned() } else { is_not.to_owned() };
     text += &format!("seen by   {}\n", yes(about.hosts, "every machine that reaches the server", "this machine only"));
     text += &format!("fencing   {}\n", yes(about.fenced, "tokens only ever grow", "tokens can go back or repeat: do not rely on them"));
-    let recovery = |time: Duration| if time.is_zero() { "at once".to_owned() } else { format!("within {}", spoken(time)) };
+    let recovery = |time: Duration| if time.is_zero() { "at once".to_owned() } else { format!("within {}", whole(time)) };
     let stopped = about
         .recovery_stopped
         .map_or_else(|| "never while a holder stays stopped".to_owned(), |t| format!("{} after one was stopped", recovery(t)));
