@@ -63,7 +63,9 @@ impl Kept {
     /// what that engine keeps to.
     fn next(&self, since: Ticks, until: Ticks, drift: Drift) -> Ticks {
         if let Some(session) = self.session {
-            return until.minus(margin::floor(session, self.margin)).max(since.plus(self.ttl / 12));
+            // Spaced by the session, not by what is left of it: a server that answers and proves
+            // nothing is not asked ever faster.
+            return until.minus(margin::floor(session, self.margin)).max(since.plus(session / 12));
         }
         let usable = self.ttl.saturating_sub(drift.of(self.ttl) + margin::floor(self.ttl, self.margin) + self.ttl / 20);
         since.plus((self.ttl / 3).min(usable).max(self.ttl / 12))

@@ -151,6 +151,21 @@ fn the_greatest_margin_of_a_session_counts_and_the_engine_renews_it_by_itself() 
     assert!(out.is_empty() && !leases.take_one(id(2)));
 }
 
+#[test]
+fn r2_a_session_that_is_answered_for_and_not_proven_is_asked_for_no_faster_near_its_deadline() {
+    let mut leases = Leases::new(Drift::default());
+    leases.add(id(1), at(0), TTL, Terms { session: Some(TTL), ..RENEWED });
+    let (mut out, mut asked) = (Vec::new(), Vec::new());
+    while let Some(now) = leases.next_timer().filter(|now| *now < at(27)) {
+        assert_eq!(leases.take_due(now, 9), [id(1)]);
+        asked.push(now);
+        // The answer says what is left, and that is less every time.
+        leases.renewed(id(1), now, at(27).since(now), &mut out);
+    }
+    assert!(asked.windows(2).all(|two| two[1].since(two[0]) >= TTL / 12), "{asked:?}");
+    assert_eq!(asked.len(), 4, "from 18 s on, every 2.5 s: {asked:?}");
+}
+
 /// Renewals of a healthy server, searched with the real constants: each answer comes at once or
 /// late, each timer fires in time or late. Time is counted from the last renewal, so that what
 /// repeats itself is found again.
