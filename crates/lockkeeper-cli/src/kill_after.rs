@@ -20,8 +20,8 @@ pub struct KillAfter(pub Option<Duration>);
 pub enum Lasts {
     /// A lease of its own: `--ttl`, or the URL's.
     Lease(Duration),
-    /// A session, as the URL asks for it.
-    Session(Duration),
+    /// A session, as the URL asks for it, and the URL's drift allowance in thousandths.
+    Session(Duration, u32),
     /// A session that the server gave, and how long it was asked to last.
     Negotiated(Duration, Duration),
 }
@@ -29,7 +29,7 @@ pub enum Lasts {
 impl Lasts {
     fn time(self) -> Duration {
         match self {
-            Self::Lease(time) | Self::Session(time) | Self::Negotiated(time, _) => time,
+            Self::Lease(time) | Self::Session(time, _) | Self::Negotiated(time, _) => time,
         }
     }
 }
@@ -39,8 +39,22 @@ impl KillAfter {
     /// that is shorter.
     ///
     /// # Errors
-    /// A text that says which two options do not agree: it is more than a third.
+    /// A text that says which options do not agree: it is more than a third, or more than the drift
+    /// allowance leaves of a session.
     pub fn of(self, lasts: Lasts) -> Result<Duration, String> {
+        let time = self.third(lasts)?;
+        match lasts {
+            Lasts::Session(session, per_mille) if !margin::session_gives(session, Some(time), per_mille) => Err(format!(
+                "drift={}% leaves a session of {} no margin of {}: lower drift or --kill-after",
+                per_mille / 10,
+                spoken(session),
+                spoken(time)
+            )),
+            _ => Ok(time),
+        }
+    }
+
+    fn third(self, lasts: Lasts) -> Result<Duration, String> {
         let Some(given) = self.0 else { return Ok(DEFAULT.min(lasts.time() / DEFAULT_PART)) };
         if given <= margin::most(lasts.time()) {
             return Ok(given);
@@ -54,7 +68,7 @@ impl KillAfter {
                     "--kill-after {given} is more than a third of the ttl, {time}: give --ttl {least} or more, or a shorter --kill-after"
                 )
             }
-            Lasts::Session(_) => format!(
+            Lasts::Session(..) => format!(
                 "--kill-after {given} is more than a third of the session, {time}: give session_timeout={least} or more in the URL, or a \
                  shorter --kill-after"
             ),
@@ -85,15 +99,26 @@ mod tests {
     #[test]
     fn more_than_a_third_is_refused_and_names_the_two_options() {
         assert_eq!(KillAfter(Some(10 * S)).of(Lasts::Lease(30 * S)), Ok(10 * S));
-        assert_eq!(KillAfter(Some(Duration::ZERO)).of(Lasts::Session(S)), Ok(Duration::ZERO));
+        assert_eq!(KillAfter(Some(Duration::ZERO)).of(Lasts::Session(S, 100)), Ok(Duration::ZERO));
         let cases = [
             (Lasts::Lease(30 * S), "--ttl 33s"),
-            (Lasts::Session(15 * S), "session_timeout=33s"),
+            (Lasts::Session(15 * S, 100), "session_timeout=33s"),
             (Lasts::Negotiated(10 * S, 60 * S), "maxSessionTimeout"),
         ];
         for (lasts, option) in cases {
             let why = KillAfter(Some(11 * S)).of(lasts).unwrap_err();
             assert!(why.contains("--kill-after 11s") && why.contains(option), "{why}");
         }
+    }
+    #[test]
+    fn what_the_drift_allowance_does_not_leave_is_refused_also_the_default() {
+        let third = KillAfter(Some(5 * S));
+        for (kill_after, most) in [(KillAfter(None), 330), (third, 240), (KillAfter(Some(Duration::ZERO)), 500)] {
+            assert!(kill_after.of(Lasts::Session(15 * S, most)).is_ok(), "{kill_after:?}, {most}");
+        }
+        let why = KillAfter(None).of(Lasts::Session(15 * S, 500)).unwrap_err();
+        assert_eq!(why, "drift=50% leaves a session of 15s no margin of 3s: lower drift or --kill-after");
+        assert!(KillAfter(None).of(Lasts::Session(15 * S, 340)).is_err());
+        assert!(third.of(Lasts::Session(15 * S, 250)).unwrap_err().contains("no margin of 5s"));
     }
 }

@@ -94,12 +94,16 @@ impl Plan {
         if !self.request.lock_delay.is_zero() && !can.delay {
             return unsupported("lock_delay");
         }
+        let session = entry.keeper.session();
         if let Some(margin) = self.request.margin {
-            match entry.keeper.session() {
+            match session {
                 Some(session) => check_margin(margin, "session", session)?,
                 None if facts.leases => check_margin(margin, "ttl", self.request.ttl)?,
                 None => {}
             }
+        }
+        if let Some(session) = session.filter(|_| self.request.renew) {
+            check_drift(self.request.margin, session, entry.keeper.settings.drift.per_mille)?;
         }
         self.request.check()
     }
@@ -112,6 +116,15 @@ fn check_margin(margin: Duration, what: &str, whole: Duration) -> Result<()> {
         return Err(invalid(text));
     }
     Ok(())
+}
+
+/// A margin that proofs of a session can give beside this drift allowance.
+fn check_drift(margin: Option<Duration>, session: Duration, per_mille: u32) -> Result<()> {
+    if margin::session_gives(session, margin, per_mille) {
+        return Ok(());
+    }
+    let (percent, margin) = (per_mille / 10, margin.unwrap_or(margin::default_of(session)));
+    Err(invalid(format!("drift={percent}% leaves a session of {session:?} no margin of {margin:?}: lower drift or the margin")))
 }
 
 macro_rules! options {

@@ -179,13 +179,22 @@ pub fn ttl(choice: &Choice) -> Result<Option<Duration>, Failure> {
 /// When the URL says something that is no duration.
 pub fn lasts(choice: &Choice, ttl: Duration) -> Result<Lasts, Failure> {
     Ok(match choice.scheme() {
-        "zk" => Lasts::Session(EngineUrl::parse(&choice.url)?.take_duration("session_timeout")?.unwrap_or(SESSION)),
+        "zk" => {
+            let mut url = EngineUrl::parse(&choice.url)?;
+            let session = url.take_duration("session_timeout")?.unwrap_or(SESSION);
+            // One that is no percentage is refused where the library reads it.
+            let percent = url.take("drift").and_then(|text| text.strip_suffix('%')?.parse().ok()).unwrap_or(DRIFT_PERCENT);
+            Lasts::Session(session, percent.min(100) * 10)
+        }
         _ => Lasts::Lease(ttl),
     })
 }
 
 /// How long a ZooKeeper session lasts unless the URL says otherwise.
 pub const SESSION: Duration = Duration::from_secs(15);
+
+/// The allowance for clock rates unless the URL says otherwise.
+const DRIFT_PERCENT: u32 = 10;
 
 fn no_engine(choice: &Choice) -> Error {
     let scheme = choice.scheme();
