@@ -19,6 +19,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::clock::Ticks;
+use crate::protocol::margin;
 
 /// A server that nothing was sent to for this part of the timeout is touched. A hold that comes with
 /// the greatest margin rests on the touches of before: they must not be further apart than a period.
@@ -148,7 +149,7 @@ impl Alive {
 
     /// What is left of `longest` for two answers and the timers.
     fn reserve(&self) -> Duration {
-        self.timeout / 20 + Duration::from_millis(100).min(self.timeout / 20)
+        margin::reserve(self.timeout)
     }
 
     /// How long the connected server may keep to itself what it heard of us.
@@ -166,6 +167,8 @@ impl Alive {
     }
 }
 
+#[cfg(test)]
+mod relayed;
 #[cfg(test)]
 mod searched;
 

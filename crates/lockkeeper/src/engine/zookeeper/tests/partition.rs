@@ -36,13 +36,14 @@ fn z1_a_holder_on_a_follower_that_is_cut_off_is_told_before_the_next_one_is_in()
 fn z1_a_follower_that_dies_right_after_its_answer_leaves_its_session_for_as_long_as_the_holder_believes() {
     run(async {
         // The follower tells its leader whom it has heard of when the leader pings it: every
-        // quarter of a second. The session lasts 3 s, and each round ends with another answer of
-        // the follower's.
+        // quarter of a second. The session lasts two ticks, 1 s, and the drift allowance is 1 %: a
+        // holder that believed the last answer would believe for longer than the leader does, in
+        // about a quarter of the rounds. The model in `alive/relayed.rs` convicts it every time.
         let mut ensemble = Ensemble::start(3, &Settings::default()).unwrap();
-        for round in 0..3 {
+        for round in 0..6 {
             let leader = ensemble.leader().expect("one leads");
             let follower = (0..3).find(|server| *server != leader).unwrap();
-            let url = |server: usize| format!("zk://{}?session_timeout=3s", ensemble.servers[server].address());
+            let url = |server: usize| format!("zk://{}?session_timeout=1s&drift=1%25", ensemble.servers[server].address());
             let (one, two) = (Locks::open(&url(follower)).await.unwrap(), Locks::open(&url(leader)).await.unwrap());
             let name = format!("x{round}");
             let guard = one.mutex(&name).lock().await.unwrap();
@@ -56,17 +57,15 @@ fn z1_a_follower_that_dies_right_after_its_answer_leaves_its_session_for_as_long
                 let now = guard.remaining().unwrap();
                 renewals += u32::from(now > left);
                 left = now;
-                let proven = renewals > round;
+                let proven = renewals > round % 3;
                 async move { proven }
             })
             .await;
             ensemble.servers[follower].kill().unwrap();
             let believed = guard.deadline().unwrap();
             guard.lost().await;
-            let told = Instant::now();
             let (second, granted) = waiting.await.unwrap();
             assert!(granted > believed, "believed until {:?} after the next one was in", believed - granted);
-            assert!(told < granted, "told {:?} after the next one was in", told - granted);
             println!("round {round}: the next one was in {:?} after the deadline", granted - believed);
             assert!(second.release().await.is_clean());
             ensemble.servers[follower].restart().unwrap();
