@@ -27,7 +27,8 @@ pub enum Lasts {
 }
 
 impl Lasts {
-    fn time(self) -> Duration {
+    /// How long that is.
+    pub fn time(self) -> Duration {
         match self {
             Self::Lease(time) | Self::Session(time, _) | Self::Negotiated(time, _) => time,
         }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::lease::{Engine, guardian, until_gone};
 use common::{Place, Reaped, finish, json, until_true};
+use lockkeeper_lab::proxy::{Proxy, Way};
 use lockkeeper_lab::servers::redis::RedisServer;
 use nix::sys::signal::Signal;
 
@@ -296,4 +297,42 @@ fn a_share_that_could_only_wait_for_its_own_ancestor_is_refused() {
     let ran = engine.run(&place, &["run", "a", "-s", "--", "sh", "-c", &script]);
     assert_eq!(ran.code, 64, "{ran:?}");
     assert!(ran.err.contains("would deadlock"), "{ran:?}");
+}
+
+#[test]
+fn a_command_that_waited_for_its_turn_runs_for_longer_than_its_lease() {
+    let (engine, place) = (Engine::redis(), Place::new());
+    let mut first = engine.start(&place, &["run", "a", "--", "sh", "-c", "echo > runs; exec sleep 1000"]);
+    place.read("runs");
+    let script = "trap 'echo > stopped' TERM; for i in 1 2 3 4 5 6 7 8; do sleep 0.5; done";
+    let second = engine.start(&place, &["run", "a", "--ttl", "3s", "--kill-after", "1s", "--", "sh", "-c", script]);
+    until_true("it stands in line", || waits(&engine, &place));
+    first.signal(Signal::SIGTERM);
+    assert_eq!(first.wait(), 143);
+    let ran = second.output();
+    assert_eq!((ran.code, place.path("stopped").exists()), (0, false), "{ran:?}");
+}
+
+#[test]
+fn who_waits_goes_on_waiting_when_a_pushed_grant_could_not_be_confirmed() {
+    let (server, place) = (RedisServer::start(), Place::new());
+    let proxy = Proxy::to(server.port());
+    let engine = Engine::Redis(server);
+    let mut first = engine.start(&place, &["run", "a", "--", "sh", "-c", "echo > runs; exec sleep 1000"]);
+    place.read("runs");
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
+    let second = engine.start(&place, &["run", "a", "--url", &url, "--ttl", "3s", "--", "true"]);
+    until_true("it stands in line", || waits(&engine, &place));
+    // It hears of the grant, and nobody hears it.
+    proxy.hold(Way::Up);
+    first.signal(Signal::SIGTERM);
+    assert_eq!(first.wait(), 143);
+    until_true("the grant is over", || engine.run(&place, &["run", "a", "-n", "-q", "--", "true"]).code == 0);
+    proxy.heal();
+    let ran = second.output();
+    assert_eq!(ran.code, 0, "{ran:?}");
+}
+
+fn waits(engine: &Engine, place: &Place) -> bool {
+    json(engine.run(place, &["status", "a", "--json"]).out.trim_end())["waiters"].as_array().is_some_and(|w| !w.is_empty())
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lockkeeper::margin::floor;
 use nix::sys::signal::Signal;
 
 use super::wire::Care;
@@ -18,6 +19,9 @@ const QUIET: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_millis(250);
 /// The grace is at most this part of the time from TERM to KILL.
 const GRACE_PART: u32 = 8;
+
+/// A deadline that is later by less is the same one, read twice.
+pub const NEWER: Duration = Duration::from_millis(5);
 
 /// When a command has to be stopped so that it is gone before the lease can pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +46,19 @@ pub struct Margins {
     pub kill_after: Duration,
     /// A renewal is asked for so long before TERM is due.
     pub ask_before: Duration,
+}
+
+impl Margins {
+    /// The margins on a lease or session of this whole length: a pushed grant comes with a
+    /// shorter one, on which nothing is built.
+    pub fn of(whole: Duration, kill_after: Duration, request_timeout: Duration) -> Self {
+        Self { kill_after, ask_before: request_timeout.min(floor(whole, Some(kill_after)).saturating_sub(kill_after)) }
+    }
+
+    /// Whether so much of a lease is a whole one, as a healthy server leaves at any time.
+    pub fn is_whole(whole: Duration, kill_after: Duration, left: Duration) -> bool {
+        left >= floor(whole, Some(kill_after))
+    }
 }
 
 /// What happened.
@@ -76,6 +93,14 @@ pub enum Action {
     End,
 }
 
+/// A renewal that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Asked {
+    at: Moment,
+    /// The deadline that was to be moved.
+    end: Moment,
+}
+
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Duty {
@@ -83,8 +108,8 @@ pub struct Duty {
     margins: Margins,
     granted: Moment,
     times: Option<Times>,
-    /// When a renewal was asked for since the deadline moved last.
-    asked: Option<Moment>,
+    /// The renewal that was asked for since the deadline moved last.
+    asked: Option<Asked>,
     stopping: Stopping,
     /// The command runs, or something of it.
     runs: bool,
@@ -106,9 +131,8 @@ impl Duty {
         match event {
             Event::Started => self.runs = true,
             Event::Until(times) => {
-                if self.times.is_none_or(|before| times.end > before.end) {
-                    self.asked = None;
-                }
+                // Two clock readings give the deadline, which differs a little each time.
+                self.asked = self.asked.filter(|asked| times.end <= asked.end + NEWER);
                 self.times = Some(times);
             }
             Event::Lost(why) => self.lose(now, why, out),
@@ -156,13 +180,13 @@ impl Duty {
     }
 
     /// When TERM is due, and once that was sent, KILL. A guardian that was not awake when it had to
-    /// ask, asks first.
+    /// ask, asks first. One that asked in time has given the server its time before TERM is due.
     fn acts_at(&self, times: Times) -> Moment {
         if self.stopping.is_under_way() {
             return times.end;
         }
-        let grace = GRACE.min(self.margins.kill_after / GRACE_PART);
-        let answered = self.asked.map_or(times.term, |asked| asked + grace);
+        let grace = GRACE.min(self.margins.kill_after / GRACE_PART).min(self.margins.ask_before);
+        let answered = self.asked.map_or(times.term, |asked| asked.at + grace);
         times.term.max(answered).min(times.end)
     }
 
@@ -177,7 +201,8 @@ impl Duty {
             return;
         }
         let first = !std::mem::replace(&mut self.told, true);
-        if !self.runs || self.care.on_lost == OnLost::Warn {
+        // Without whoever hired us nobody is warned: the command is being stopped.
+        if !self.runs || self.care.on_lost == OnLost::Warn && !self.gone {
             out.extend(first.then_some(Action::TellLost(why)));
             return;
         }
@@ -186,7 +211,12 @@ impl Duty {
             // Somebody else may have it from now on: one that slept through TERM has no time to
             // give.
             _ if self.times.is_some_and(|times| now >= times.end) => self.stopping.kill(now),
-            _ => self.stopping.term(now, self.margins.kill_after),
+            _ => {
+                let signal = self.stopping.term(now, self.margins.kill_after);
+                // Nothing minds the lease from now on, and at its end somebody else may have it.
+                _ = self.times.and_then(|times| self.stopping.by(times.end, false));
+                signal
+            }
         };
         // Told first: when the command has ended, whoever hired us knows why.
         out.extend(first.then_some(Action::TellStopping(why, self.stopping.next().unwrap_or(now))));
@@ -205,7 +235,9 @@ impl Duty {
 
     fn mind_the_time(&mut self, now: Moment, out: &mut Vec<Action>) {
         if let Some(times) = self.times.filter(|times| self.asks() && now >= self.asks_at(*times)) {
-            self.asked = Some(now);
+            // A renewal that is under way is asked for as well: it is not sent twice. Its answer
+            // moves the deadline, or its failure lets the keeper send the next one.
+            self.asked = Some(Asked { at: now, end: times.end });
             // Nothing helps any more at the deadline.
             out.extend((now < times.end).then_some(Action::Ask));
         }

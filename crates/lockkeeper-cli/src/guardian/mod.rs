@@ -28,8 +28,8 @@ use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigHandler, Signal, signal};
 
-use self::duty::Event;
 pub use self::duty::Times;
+use self::duty::{Event, Margins, NEWER};
 pub use self::line::{Heard, Line, read, send};
 pub use self::sheet::Sheet;
 use self::target::Target;
@@ -51,9 +51,6 @@ const PARTING: Duration = Duration::from_secs(5);
 
 /// How long an answer is waited for unless the URL says otherwise.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// A deadline that is later by less is the same one, read twice.
-const NEWER: Duration = Duration::from_millis(5);
 
 /// Whether this process was started to be a guardian; then its exit code.
 pub fn hired(arguments: &[OsString]) -> Option<u8> {
@@ -182,12 +179,13 @@ impl Guardian {
             Ok(locks) => locks,
             Err(error) => return self.failed(&error),
         };
-        let kill_after = match self.order.care.kill_after.of(self.lasts(&locks)) {
-            Ok(kill_after) => kill_after,
+        let lasts = self.lasts(&locks);
+        let margins = match self.order.care.kill_after.of(lasts) {
+            Ok(kill_after) => Margins::of(lasts.time(), kill_after, self.request_timeout),
             Err(why) => return self.failed(&Error::new(ErrorKind::InvalidArgument, why)),
         };
-        match self.acquired(&locks, kill_after) {
-            Some(Ok(Some(guard))) => self.keep(guard, kill_after),
+        match self.acquired_whole(&locks, lasts.time(), margins.kill_after) {
+            Some(Ok(Some(guard))) => self.keep(guard, margins),
             Some(Ok(None)) => self.busy(&locks),
             Some(Err(error)) if error.kind() == ErrorKind::TimedOut => {
                 self.tell(&Tell::Busy { holder: error.holder().map(Into::into) });
@@ -347,16 +345,11 @@ impl Guardian {
     }
 
     /// Keeps the lock for as long as it is wanted.
-    fn keep(&self, guard: Guard, kill_after: Duration) {
-        let held = guard.held();
-        if self.order.care.command && !self.is_whole(&held, kill_after) {
-            let text = "the lock was granted, and its server did not confirm the lease in time: no command was started";
-            self.failed(&Error::new(ErrorKind::Unreachable, text));
-            return self.give_back(guard);
-        }
+    fn keep(&self, guard: Guard, margins: Margins) {
+        let (held, kill_after) = (guard.held(), margins.kill_after);
         let hold = self.noted.with(|note| note.hold.clone());
         let granted = moment();
-        let mut watch = Watch::new(self, &held, granted, kill_after);
+        let mut watch = Watch::new(self, &held, granted, margins);
         watch.reckon();
         self.tell(&Tell::Granted { token: held.token().ok().map(|t| t.get()), hold: hold.clone(), kill_after });
         let mut lost = pin!(held.lost());
@@ -388,17 +381,42 @@ impl Guardian {
         self.give_back(guard);
     }
 
-    /// Waits until as much of the lease is left as a command needs: a pushed grant comes with a
-    /// short one, which is renewed at once. False when it is lost before.
-    fn is_whole(&self, held: &Held, kill_after: Duration) -> bool {
-        let (Some(first), Some(ttl)) = (held.remaining(), held.lease_ttl()) else { return true };
-        let (granted, enough) = (moment(), kill_after + ttl / 20);
+    /// The same with a lease that a command can start on. One that never became whole is given
+    /// back, and who waits goes on waiting: how long is up to whoever hired us.
+    fn acquired_whole(&self, locks: &Locks, whole: Duration, kill_after: Duration) -> Option<Result<Option<Guard>>> {
+        loop {
+            let guard = match self.acquired(locks, kill_after) {
+                Some(Ok(Some(guard))) => guard,
+                other => return other,
+            };
+            if !self.order.care.command || self.is_whole(&guard.held(), whole, kill_after) {
+                return Some(Ok(Some(guard)));
+            }
+            let at_most = guard.remaining().map_or(PARTING, |left| left.min(PARTING));
+            _ = self.drive(pin!(guard.release()), Some(at_most), false);
+            if self.gone.get() {
+                return None;
+            }
+            if self.order.try_only {
+                let text = "the lock was granted, and its server did not confirm the lease in time: no command was started";
+                return Some(Err(Error::new(ErrorKind::Unreachable, text)));
+            }
+        }
+    }
+
+    /// Waits until as much of the lease is left as a healthy server leaves at any time: a pushed
+    /// grant comes with a short one, which is renewed at once. False when it is lost before.
+    fn is_whole(&self, held: &Held, whole: Duration, kill_after: Duration) -> bool {
+        let Some(first) = held.remaining() else { return true };
+        let granted = moment();
         let mut asked = false;
         loop {
+            // Read first: a pause in between must not look like a renewal.
+            let now = moment();
             let left = held.remaining().unwrap_or_default();
             // A slow server may never give more than its margin.
-            let is_renewed = moment() + left > granted + first + NEWER;
-            if left >= enough || is_renewed && left > kill_after {
+            let is_renewed = now + left > granted + first + NEWER;
+            if Margins::is_whole(whole, kill_after, left) || is_renewed && left > kill_after {
                 return true;
             }
             while self.hear().is_some() {}

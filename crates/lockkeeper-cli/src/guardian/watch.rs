@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper::{Held, margin};
+use lockkeeper::Held;
 use nix::sys::signal::Signal;
 
 use super::duty::{Action, Duty, Event, Margins, Times};
@@ -36,20 +36,30 @@ pub struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    pub fn new(guardian: &'a Guardian, held: &'a Held, granted: Moment, kill_after: Duration) -> Self {
-        let ttl = held.lease_ttl().unwrap_or_default();
-        // A healthy server never lets so little be left: below it, something is wrong.
-        let above = margin::floor(ttl, Some(kill_after)).saturating_sub(kill_after);
-        let margins = Margins { kill_after, ask_before: guardian.request_timeout.min(above) };
+    pub fn new(guardian: &'a Guardian, held: &'a Held, granted: Moment, margins: Margins) -> Self {
         let (look, looked) = (Duration::from_millis(1), Moment::ZERO);
         let duty = Duty::new(guardian.order.care, margins, granted);
-        Self { guardian, held, duty, target: None, is_over: false, kill_after, left: false, empty: false, settling: false, look, looked }
+        Self {
+            guardian,
+            held,
+            duty,
+            target: None,
+            is_over: false,
+            kill_after: margins.kill_after,
+            left: false,
+            empty: false,
+            settling: false,
+            look,
+            looked,
+        }
     }
 
     /// Reckons anew until when the lease lasts.
     pub fn reckon(&mut self) {
+        // Read first: a pause in between must not make the deadline later than it is.
+        let now = moment();
         if let Some(left) = self.held.remaining() {
-            let times = Times::of(moment() + left, self.kill_after);
+            let times = Times::of(now + left, self.kill_after);
             self.guardian.sheet.write(times);
             self.step(Event::Until(times));
         }

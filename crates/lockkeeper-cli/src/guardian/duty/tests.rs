@@ -158,3 +158,59 @@ fn a_lock_whose_command_is_over_goes_back_although_whoever_hired_us_is_stopped()
     assert_eq!((step(&mut duty, 102, Event::Empty), duty.next()), (vec![], Some(110 * S)));
     assert_eq!(step(&mut duty, 110, Event::Time), [Action::End]);
 }
+
+#[test]
+fn a_deadline_that_is_read_twice_is_no_renewal_and_term_comes_in_time() {
+    let us = Duration::from_micros(1);
+    let mut duty = duty(OnLost::Term);
+    let mut out = Vec::new();
+    for at in (120_000..122_000).step_by(50).map(Duration::from_millis) {
+        let jitter = if at.as_millis() % 100 == 0 { 127 * S + us } else { 127 * S - us };
+        duty.step(at, Event::Until(Times::of(jitter, 5 * S)), &mut out);
+        duty.step(at, Event::Time, &mut out);
+    }
+    assert_eq!(out, [Action::Ask], "once");
+    duty.step(122 * S, Event::Until(Times::of(127 * S - us, 5 * S)), &mut out);
+    assert_eq!(out.last(), Some(&Action::Send(Signal::SIGTERM)), "{out:?}");
+}
+
+#[test]
+fn a_guardian_that_asked_in_time_is_not_late_with_term() {
+    let margins = Margins { ask_before: Duration::from_millis(100), ..MARGINS };
+    let mut duty = Duty::new(care(OnLost::Term), margins, 100 * S);
+    let mut out = Vec::new();
+    duty.step(100 * S, Event::Until(Times::of(127 * S, 5 * S)), &mut out);
+    duty.step(100 * S, Event::Started, &mut out);
+    duty.step(122 * S - margins.ask_before, Event::Time, &mut out);
+    assert_eq!((out, duty.next()), (vec![Action::Ask], Some(122 * S)));
+    assert!(step(&mut duty, 122, Event::Time).contains(&Action::Send(Signal::SIGTERM)));
+}
+
+#[test]
+fn after_a_loss_the_kill_comes_when_kill_after_or_the_lease_is_over_whichever_is_first() {
+    let why = Why::Lost(Lost::TakenAway);
+    let mut between = Duty::new(care(OnLost::Term), MARGINS, 100 * S);
+    let mut out = Vec::new();
+    between.step(100 * S, Event::Until(Times::of(127 * S, 5 * S)), &mut out);
+    between.step(100 * S, Event::Started, &mut out);
+    assert_eq!(step(&mut between, 124, Event::Lost(why)), [Action::TellStopping(why, 127 * S), Action::Send(Signal::SIGTERM)]);
+    assert_eq!((between.next(), step(&mut between, 127, Event::Time)), (Some(127 * S), vec![Action::Send(Signal::SIGKILL)]));
+    // The library's clock was read a little earlier.
+    let mut early = duty(OnLost::Term);
+    early.step(127 * S - Duration::from_micros(1), Event::Lost(Why::Lost(Lost::Expired)), &mut out);
+    assert_eq!(early.next(), Some(127 * S));
+    assert_eq!(step(&mut early, 127, Event::Time), [Action::Send(Signal::SIGKILL)]);
+    // Nobody is there to be warned.
+    let mut warn = duty(OnLost::Warn);
+    step(&mut warn, 124, Event::Gone);
+    step(&mut warn, 126, Event::Lost(why));
+    assert_eq!((warn.next(), step(&mut warn, 127, Event::Time)), (Some(127 * S), vec![Action::Send(Signal::SIGKILL)]));
+}
+
+#[test]
+fn the_margins_are_those_of_the_whole_lease_and_a_claim_lease_is_none() {
+    let margins = Margins::of(30 * S, S, 2 * S);
+    assert_eq!(margins, Margins { kill_after: S, ask_before: 2 * S });
+    assert!(!Margins::is_whole(30 * S, S, Duration::from_millis(1_990)), "a pushed grant's");
+    assert!(Margins::is_whole(30 * S, S, 29 * S));
+}
