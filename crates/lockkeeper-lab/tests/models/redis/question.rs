@@ -32,8 +32,12 @@ enum Life {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Stage {
+    /// It has not joined yet.
+    Away,
     Waits,
-    Has { renew_at: u64 },
+    Has {
+        renew_at: u64,
+    },
     Over,
 }
 
@@ -49,6 +53,7 @@ struct Waiter {
     net_at: u64,
     /// It has asked since it went on.
     awake: bool,
+    joined: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -75,6 +80,7 @@ struct World {
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
     Tick,
+    Joins(usize),
     Reads(usize),
     Asks(usize),
     GivesBack(usize),
@@ -106,13 +112,15 @@ struct Row {
     waiters: usize,
     kills: u8,
     stops: u8,
+    /// How many join when they like.
+    late: usize,
     /// Until when the first holder may have the lock.
     until: u64,
     slip: Option<Slip>,
 }
 
 fn row(waiters: usize) -> Row {
-    Row { waiters, kills: 0, stops: 0, until: 2, slip: None }
+    Row { waiters, kills: 0, stops: 0, late: 0, until: 2, slip: None }
 }
 
 fn claim(at: usize) -> u16 {
@@ -139,6 +147,12 @@ impl Row {
             other => panic!("nobody else asks: {other:?}"),
         }
         self.hear(world, told);
+    }
+
+    fn joins(&self, world: &mut World, at: usize) {
+        let waiter = &mut world.waiters[at];
+        (waiter.stage, waiter.joined, waiter.net_at) = (Stage::Waits, world.now, world.now + NET);
+        self.acquire(world, at);
     }
 
     fn granted(&self, world: &mut World, at: usize) {
@@ -201,8 +215,16 @@ impl Model for Row {
     type Action = Step;
 
     fn init_states(&self) -> Vec<World> {
-        let waiter =
-            Waiter { life: Life::Lives, stage: Stage::Waits, told: Vec::new(), ask_at: None, told_at: None, net_at: 0, awake: true };
+        let waiter = Waiter {
+            life: Life::Lives,
+            stage: Stage::Away,
+            told: Vec::new(),
+            ask_at: None,
+            told_at: None,
+            net_at: 0,
+            awake: true,
+            joined: 0,
+        };
         let mut world = World {
             now: 1,
             lock: Lock::default(),
@@ -215,9 +237,8 @@ impl Model for Row {
             went_past: false,
         };
         world.lock.acquire(1, UNITS, None, place(FIRST), How::Join, 1);
-        for at in 0..self.waiters {
-            self.acquire(&mut world, at);
-            world.waiters[at].net_at = 1 + NET;
+        for at in 0..self.waiters - self.late {
+            self.joins(&mut world, at);
         }
         vec![world]
     }
@@ -227,16 +248,17 @@ impl Model for Row {
         if matches!(world.first, Holder::Holds { .. }) {
             out.extend([Step::FirstGivesBack, Step::FirstDies]);
             for (at, waiter) in world.waiters.iter().enumerate().filter(|(_, w)| w.life == Life::Lives) {
-                if world.kills > 0 {
+                if world.kills > 0 && waiter.stage == Stage::Waits {
                     out.push(Step::Kills(at));
                 }
-                if world.stops > 0 && waiter.told.is_empty() {
+                if world.stops > 0 && waiter.stage == Stage::Waits && waiter.told.is_empty() {
                     out.push(Step::Stops(at));
                 }
             }
         }
         for (at, waiter) in world.waiters.iter().enumerate() {
             match waiter {
+                Waiter { stage: Stage::Away, .. } => out.push(Step::Joins(at)),
                 Waiter { life: Life::Stopped { .. }, .. } => out.push(Step::GoesOn(at)),
                 Waiter { life: Life::Lives, stage: Stage::Has { .. }, .. } => out.push(Step::GivesBack(at)),
                 _ => {}
@@ -278,6 +300,7 @@ impl Model for Row {
                     world.free_since.get_or_insert(now);
                 }
             }
+            Step::Joins(at) => self.joins(&mut world, at),
             Step::Reads(at) => self.reads(&mut world, at),
             Step::Asks(at) => {
                 if world.waiters[at].net_at <= now {
@@ -312,10 +335,12 @@ impl Model for Row {
 
     fn properties(&self) -> Vec<Property<Self>> {
         let bound = |row: &Self, world: &World| {
-            let waits = world.waiters.iter().any(|w| w.life == Life::Lives && w.stage == Stage::Waits && w.awake);
+            let waits = world.waiters.iter().filter(|w| w.life == Life::Lives && w.stage == Stage::Waits && w.awake);
             // Who stopped a moment ago may be the one that was told to look: then the net does.
             let most = CLAIM_LEASE + WINDOW + if row.stops > 0 { NET + CLAIM_LEASE } else { 0 };
-            !waits || world.free_since.is_none_or(|since| world.now <= since + most)
+            // Who joins later finds the lock free, and at worst an answer is waited for.
+            let due = |since: u64| waits.map(|w| (since + most).max(w.joined + WINDOW)).min();
+            world.free_since.and_then(due).is_none_or(|due| world.now <= due)
         };
         let keeps = |_: &Self, world: &World| {
             world.waiters.iter().enumerate().all(|(at, waiter)| match waiter {
@@ -355,6 +380,12 @@ fn r11_dead_waiters_cost_one_claim_lease_together_and_the_living_keep_their_orde
 }
 
 #[test]
+fn r11_who_joins_behind_dead_waiters_comes_when_the_first_one_s_claim_lease_is_over() {
+    holds("question", "one joins behind two that may die", Row { kills: 2, late: 1, until: 1, ..row(3) });
+    holds("question", "one joins behind three that may die", Row { kills: 3, late: 1, until: 1, ..row(4) });
+}
+
+#[test]
 fn r11_who_is_slow_keeps_its_place_and_the_living_keep_their_order() {
     holds("question", "one of three is slow", Row { stops: 1, until: 1, ..row(3) });
     holds("question", "one is slow, one dies", Row { kills: 1, stops: 1, until: 1, ..row(3) });
@@ -367,6 +398,8 @@ fn every_known_flaw_of_the_question_is_found() {
     // Who answered while the first that lives had the lock looks no more before its net.
     let soon = Row { until: 6, ..of(Slip::TellsNobodyBehind) };
     convicts("question", "nobody is told of a free lock", BOUND, soon);
+    let late = Row { kills: 3, late: 1, ..of(Slip::TrustsTheDeaf) };
+    convicts("question", "who joins is not told of a dead holder", BOUND, late);
     let slow = Row { stops: 1, until: 2, slip: Some(Slip::ForgetsTheSilent), ..row(3) };
     convicts("question", "who is silent loses its place", PLACES, slow);
 }

@@ -91,6 +91,8 @@ pub enum Slip {
     TellsNobodyBehind,
     /// What was asked and is silent loses its place.
     ForgetsTheSilent,
+    /// Who joins while a dead one has its claim lease is told to wait as behind one that lives.
+    TrustsTheDeaf,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -98,6 +100,10 @@ pub struct Lock {
     pub holders: Vec<Holder>,
     /// The record is a hash: it was held by several, and not by nobody since. Then it stays until the latest of all their ends.
     several_until: Option<u64>,
+    /// The earliest end of several, as of the last time that one of them ended.
+    earliest: u64,
+    /// Nobody heard of a grant to a holder that is there.
+    unheard: bool,
     pub line: Vec<Standing>,
     /// Withdrawn: until when their requests are refused.
     pub words: BTreeMap<u16, u64>,
@@ -168,6 +174,7 @@ impl Lock {
             self.line.clear();
             self.words.clear();
         }
+        self.unheard &= !self.line.is_empty() || !self.words.is_empty();
         let lapsed = self.holders.is_empty();
         Run { lock: self, now, units, slip, me: None, granted: None, queue: false, lapsed, pause: None, told: Vec::new() }
     }
@@ -288,7 +295,11 @@ impl Run<'_> {
         if let [one] = self.lock.holders.as_slice()
             && self.lock.several_until.is_none()
         {
-            self.lock.several_until = Some(one.until);
+            (self.lock.several_until, self.lock.earliest) = (Some(one.until), one.until);
+        }
+        self.lock.unheard &= !self.lock.holders.is_empty();
+        if self.lock.several_until.is_some() {
+            self.lock.earliest = self.lock.earliest.min(until);
         }
         self.lock.outlive(until);
         let Place { claim, mode, count, ttl, .. } = place;
@@ -327,7 +338,12 @@ impl Run<'_> {
         let now = self.now;
         let before = self.lock.holders.len();
         self.lock.holders.retain(|h| h.until > now);
-        self.lapsed |= before != self.lock.holders.len();
+        let over = before != self.lock.holders.len();
+        self.lapsed |= over;
+        self.lock.unheard &= !over;
+        if self.lock.several_until.is_some() && self.lock.earliest <= now {
+            self.lock.earliest = self.lock.holders.iter().map(|h| h.until).min().unwrap_or(0);
+        }
         self.tidy();
     }
 
@@ -433,7 +449,9 @@ impl Run<'_> {
                 if mine {
                     self.granted = Some(reply);
                 } else if let Reply::Granted { number, .. } = reply {
-                    (pushed, deaf) = (true, deaf || self.lock.deaf.contains(&place.claim));
+                    let silent = self.lock.deaf.contains(&place.claim);
+                    (pushed, deaf) = (true, deaf || silent);
+                    self.lock.unheard |= silent;
                     self.told.push(Told::Granted { claim: place.claim, number, at: self.now, lease });
                 }
             }
@@ -471,14 +489,27 @@ impl Run<'_> {
         let (ahead, rest) = (self.lock.line.iter().filter(|s| s.score < score).count(), self.rest());
         match self.pause {
             Some(pause) => Reply::InLine { ahead, rest: pause, turn: Some(0) },
+            None if self.lock.unheard && self.unconfirmed() && self.slip != Some(Slip::TrustsTheDeaf) => {
+                Reply::InLine { ahead, rest, turn: Some(0) }
+            }
             None if ahead > 1 && self.moves() => Reply::InLine { ahead, rest, turn: None },
             None => Reply::InLine { ahead, rest, turn: Some(u64::from(ahead > 0)) },
         }
     }
 
+    fn only(&self) -> Option<&Holder> {
+        self.lock.holders.first().filter(|_| self.lock.several_until.is_none())
+    }
+
+    /// Whether the only holder has not confirmed its grant yet; out of several, one may not have.
+    fn unconfirmed(&self) -> bool {
+        let several = || self.lock.several_until.is_some() && self.lock.earliest <= self.now + 2 * self.units.second;
+        self.only().map_or_else(several, |one| !one.confirmed)
+    }
+
     /// Whether the only holder was told of its grant a moment ago, or there are several.
     fn moves(&self) -> bool {
-        let Some(one) = self.lock.holders.first().filter(|_| self.lock.several_until.is_none()) else { return true };
+        let Some(one) = self.only() else { return true };
         let (lease, left) = ((2 * self.units.second).min(one.ttl / 3), one.until - self.now);
         !one.confirmed && 2 * left > lease
     }

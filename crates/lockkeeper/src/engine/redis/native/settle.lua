@@ -10,7 +10,7 @@
 --         its sign of life: 's' and the claim, score = until when it lives; 'w' and a claim: withdrawn, refuse it until then
 --         a question: 'a' and the claim, score = the sign of life that a place has which answered at the instant it was asked
 -- last    version:number:flags, for a semaphore version:limit:flags; flag w: somebody may stand in line; flag q: somebody there may
---         have been asked for a sign of life
+--         have been asked for a sign of life; flag d: nobody heard of a grant that was pushed, and its claim lease is waited for
 local call = redis.call
 local LIVES_US, CLAIM_LEASE_MS, PLACES_MAX, KEEP_S = 15000000, 2000, 16384, 604800
 local TIMES = '1000000000000' -- scores from here on are times, below are joining numbers
@@ -28,6 +28,7 @@ local stored, flags        -- what `last` says
 local queue                -- somebody stands in line
 local marked               -- the line holds something: places or withdrawals
 local questioned           -- somebody in line may have been asked for a sign of life
+local unheard              -- nobody heard of a grant to a holder that is there
 local dirty, changed       -- `last` has to be written; watchers have to be told
 local lapsed               -- nobody gave the lock back: it was free already, or a lease ran out, when this script came
 local pause                -- milliseconds for which a place that was asked is still waited for, and nobody behind it gets the lock
@@ -76,12 +77,13 @@ end
 local function load(keys, at, values)
   record, line, last, watched = keys[at], keys[at + 1], keys[at + 2], nil
   one, many, left, stored, flags, queue, marked, dirty, changed = nil, nil, nil, 0, '', false, false, false, false
-  lapsed, pause, questioned = false, nil, false
+  lapsed, pause, questioned, unheard = false, nil, false, false
   if values[3] and (string.find(values[3], '\n' .. record .. '\n', 1, true) or string.find(values[3], '\n*\n', 1, true)) then watched = true end
   if values[2] then
     local version, number, marks = string.match(values[2], '^(%d+):(%d+):(%a*)$')
     if version ~= '1' then misread(version, last) end
     stored, flags, questioned = tonumber(number), marks, string.find(marks, 'q', 1, true) ~= nil
+    unheard = string.find(marks, 'd', 1, true) ~= nil
   elseif call('EXISTS', last) == 1 then
     -- MGET shows a key of another type as none.
     fail('TYPE', last)
@@ -100,6 +102,7 @@ local function load(keys, at, values)
     end
   end
   marked = call('ZCARD', line) > 0
+  unheard = unheard and marked
   if one then
     if left < 0 or left > one.ttl + one.delay then
       -- Somebody took the time to live away, or the server's clock was set back (D2): a dead holder would keep the lock for
@@ -152,7 +155,7 @@ local function end_what_is_over()
     end
   end
   for i = 1, #over, 1000 do call('HDEL', record, unpack(over, i, math.min(i + 999, #over))) end
-  if #over > 0 then changed, lapsed = true, true end
+  if #over > 0 then changed, lapsed, unheard = true, true, false end
   if many.used == 0 then
     call('DEL', record)
     many = nil
@@ -193,7 +196,7 @@ local function put(place, lease)
   changed, dirty = true, true
   if not one and not many then
     call('SET', record, holder_text(holder), 'PX', lease + holder.delay)
-    one, left = holder, lease
+    one, left, unheard = holder, lease, false
     return holder
   end
   if one then
@@ -395,6 +398,7 @@ local function settle()
         told = true
         local heard = tell(place.channel, 'granted ' .. place.claim .. ' ' .. text(holder.number) .. ' ' .. text(now) .. ' ' .. text(lease))
         deaf = deaf or heard == 0
+        unheard = unheard or heard == 0
       end
     end
   end
@@ -402,7 +406,7 @@ end
 
 -- Writes `last`, and tells those who watch.
 local function finish()
-  local marks = marked and (questioned and 'wq' or 'w') or ''
+  local marks = marked and 'w' .. (questioned and 'q' or '') .. (unheard and 'd' or '') or ''
   if dirty or marks ~= flags then call('SET', last, '1:' .. text(stored) .. ':' .. marks, 'EX', KEEP_S) end
   if changed and watched then tell(KEYS[#KEYS], record) end
 end
@@ -435,11 +439,15 @@ end
 
 local function granted_reply(holder) return {'G', text(now), text(holder.number), text(holder.ttl)} end
 
--- Whether the line moves: its only holder was told of the grant a moment ago and is about to confirm it, or there are several.
+-- Whether the only holder was told of its grant a moment ago and has not confirmed it yet; out of several, one may have been.
+local function unconfirmed()
+  if not one then return many and many.earliest - now <= CLAIM_LEASE_MS * 1000 end
+  return (now - tonumber(one.since)) / 1000 + left <= math.min(CLAIM_LEASE_MS, math.floor(one.ttl / 3)) + 5
+end
+
+-- Whether the line moves: its only holder is about to confirm, or there are several.
 local function moves()
-  if not one then return true end
-  local lease = math.min(CLAIM_LEASE_MS, math.floor(one.ttl / 3))
-  return left > lease / 2 and (now - tonumber(one.since)) / 1000 + left <= lease + 5
+  return not one or left > math.min(CLAIM_LEASE_MS, math.floor(one.ttl / 3)) / 2 and unconfirmed()
 end
 
 -- Standing in line: how many are before it, who is waited for, and when to ask. '0': when that one's time is over. '1': one claim
@@ -450,6 +458,9 @@ local function in_line(score)
   local turn = ahead == 0 and '0' or '1'
   if pause then
     rest, turn = text(pause), '0'
+  elseif unheard and unconfirmed() then
+    -- Others may be dead as well, and whoever joined since was told nothing.
+    turn = '0'
   elseif ahead > 1 and moves() then
     turn = '-'
   end

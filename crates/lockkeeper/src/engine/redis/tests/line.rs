@@ -71,13 +71,39 @@ fn r11_dead_waiters_in_a_row_cost_one_claim_lease_together() {
     }
     let claim = living.queue("a", Mode::Exclusive);
     dead.into_iter().for_each(Process::die);
-    let connected = || server.command(&["CLIENT", "LIST"]).iter().flat_map(|all| all.lines()).filter(|c| c.contains("sub=1")).count();
-    until("the connections of the dead are gone", || connected() == 2);
+    until_connected(&server, 2);
     let before = Instant::now();
     one.release(held.id);
     living.granted(claim.id);
     let waited = before.elapsed();
     assert!(waited >= Duration::from_millis(1990) && waited < Duration::from_millis(3500), "{waited:?}");
+}
+
+/// How many processes listen.
+fn until_connected(server: &RedisServer, count: usize) {
+    let connected = || server.command(&["CLIENT", "LIST"]).iter().flat_map(|all| all.lines()).filter(|c| c.contains("sub=1")).count();
+    until("the connections of the dead are gone", || connected() == count);
+}
+
+#[test]
+fn r11_who_joins_while_a_dead_one_has_its_claim_lease_comes_when_that_is_over() {
+    for joins_after in [500, 1200].map(Duration::from_millis) {
+        let server = RedisServer::start();
+        let (one, dead, living) = (Process::of(&server), Process::of(&server), Process::of(&server));
+        let (held, _) = one.take("a", Mode::Exclusive);
+        for _ in 0..3 {
+            dead.queue("a", Mode::Exclusive);
+        }
+        dead.die();
+        until_connected(&server, 2);
+        let before = Instant::now();
+        one.release(held.id);
+        std::thread::sleep(joins_after.saturating_sub(before.elapsed()));
+        let claim = living.queue("a", Mode::Exclusive);
+        living.granted(claim.id);
+        let waited = before.elapsed();
+        assert!(waited >= Duration::from_millis(1990) && waited < Duration::from_secs(3), "joins after {joins_after:?}: {waited:?}");
+    }
 }
 
 #[test]
