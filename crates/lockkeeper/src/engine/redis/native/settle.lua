@@ -18,8 +18,8 @@ local TIMES = '1000000000000' -- scores from here on are times, below are joinin
 local WINDOW_US, FRESH_US = 500000, 750000
 -- A place whose sign is older than STALE_US missed its net check (5 s at most), and may be dead.
 local STALE_US = 6000000
--- How many places one question reaches, and how many one script looks at for it.
-local ASKED_MAX, LOOKED_MAX = 64, 256
+-- How many places one question reaches, how many one script looks at for it, and how many that owe an answer already it skips.
+local ASKED_MAX, LOOKED_MAX, SKIPPED_MAX = 64, 256, 4096
 
 local record, line, last, watched
 local one, many            -- who holds it: one holder, several, or nobody
@@ -270,18 +270,24 @@ local function owes(place, sign)
   return asked - LIVES_US + WINDOW_US
 end
 
--- The places that live from this joining number on, in order, until `visit` answers true.
+-- The places from this joining number on that live and owe no answer, in order and without our own, until `visit` answers true.
 local function each_place(from, visit)
-  local looked, step = 0, 4
-  while looked < LOOKED_MAX do
+  local looked, skipped, step = 0, 0, 4
+  while looked < LOOKED_MAX and skipped < SKIPPED_MAX do
     local found = call('ZRANGEBYSCORE', line, from, '(' .. TIMES, 'WITHSCORES', 'LIMIT', 0, step)
     for i = 1, #found, 2 do
       local place = place_of(found[i])
       local sign = place and tonumber(call('ZSCORE', line, 's' .. place.claim) or 0)
-      if sign and sign > now and visit(place, sign) then return end
+      local lives = sign and sign > now
+      if lives and owes(place, sign) then
+        skipped = skipped + 1
+      else
+        looked = looked + 1
+        if lives and not (me and place.claim == me.claim) and visit(place, sign) or looked >= LOOKED_MAX then return end
+      end
     end
     if #found < step * 2 then return end
-    looked, step, from = looked + step, math.min(step * 4, LOOKED_MAX - looked - step), '(' .. found[#found]
+    step, from = math.min(step * 4, LOOKED_MAX), '(' .. found[#found]
   end
 end
 
@@ -295,18 +301,17 @@ end
 local function tell_line(from, rest, most)
   local reached = 0
   each_place(from, function(place, sign)
-    if me and place.claim == me.claim or owes(place, sign) then return false end
     if hears(place, sign, rest) then reached = reached + 1 end
     return reached >= most
   end)
 end
 
--- Asks the line for a sign of life, so that dead places cost one claim lease together and not one each (R11).
-local function ask_the_line()
+-- Asks the line from this joining number on for a sign of life, so that dead places cost one claim lease together and not one each (R11).
+local function ask_the_line(from)
   local reached = 0
-  each_place('-inf', function(place, sign)
+  each_place(from, function(place, sign)
     -- Whoever waits for an upgrade lives: its hold does.
-    if me and place.claim == me.claim or place.hold ~= '-' or sign >= now + LIVES_US - FRESH_US or owes(place, sign) then return false end
+    if place.hold ~= '-' or sign >= now + LIVES_US - FRESH_US then return false end
     local heard = tell(place.channel, 'alive ' .. place.claim)
     -- Who cannot be asked owes no answer.
     if not heard then return true end
@@ -353,7 +358,7 @@ local function settle()
     if not never and not (mine or place.hold ~= '-') then answers_by = owes(place, sign) end
     if can and lapsed and not asked and not answers_by and (mine or place.hold == '-' and sign < now + LIVES_US - FRESH_US) then
       asked = true
-      ask_the_line()
+      ask_the_line(score)
       if not mine then answers_by = owes(place, sign) end
     end
     if never then

@@ -107,6 +107,24 @@ fn r11_who_joins_while_a_dead_one_has_its_claim_lease_comes_when_that_is_over() 
 }
 
 #[test]
+fn r11_more_dead_waiters_than_one_script_asks_cost_half_a_second_more_and_not_a_claim_lease_each() {
+    let server = RedisServer::start();
+    let (one, dead, living) = (Process::of(&server), Process::of(&server), Process::of(&server));
+    let (held, _) = one.take("a", Mode::Exclusive);
+    for _ in 0..300 {
+        dead.queue("a", Mode::Exclusive);
+    }
+    dead.die();
+    until_connected(&server, 2);
+    let before = Instant::now();
+    one.release(held.id);
+    let claim = living.queue("a", Mode::Exclusive);
+    living.granted(claim.id);
+    let waited = before.elapsed();
+    assert!(waited >= Duration::from_millis(2490) && waited < Duration::from_millis(3500), "{waited:?}");
+}
+
+#[test]
 fn r10_a_hand_off_in_a_long_line_costs_the_server_what_it_costs_in_a_short_one() {
     let cost = |waiters: usize| {
         let server = RedisServer::start();
