@@ -134,8 +134,8 @@ impl Units {
     }
 
     /// A sign of life younger than this needs no question.
-    fn fresh(self) -> u64 {
-        3 * self.second / 4
+    fn fresh(self, ttl: u64) -> u64 {
+        (3 * self.second / 4).min(ttl / 3 / 2)
     }
 
     /// A place whose sign of life is older may be dead.
@@ -376,9 +376,9 @@ impl Run<'_> {
 
     fn ask_the_line(&mut self) {
         let asked = self.now + self.units.lives();
-        let fresh = asked - self.units.fresh();
         for at in 0..self.lock.line.len() {
             let standing = &self.lock.line[at];
+            let fresh = asked - self.units.fresh(standing.place.ttl);
             let lives = standing.lives_until > self.now && standing.lives_until < fresh;
             if lives && !self.is_mine(&standing.place) && standing.place.hold.is_none() && self.owes(standing).is_none() {
                 self.told.push(Told::Alive { claim: standing.place.claim });
@@ -405,7 +405,7 @@ impl Run<'_> {
             let mine = self.is_mine(&place);
             let asks = |run: &Self| if mine || place.hold.is_some() { None } else { run.owes(&run.lock.line[at]) };
             let mut answers_by = asks(self);
-            let fresh = lives_until >= self.now + self.units.lives() - self.units.fresh();
+            let fresh = lives_until >= self.now + self.units.lives() - self.units.fresh(place.ttl);
             if can && self.lapsed && !asked && answers_by.is_none() && (mine || place.hold.is_none() && !fresh) {
                 asked = true;
                 self.ask_the_line();

@@ -14,7 +14,8 @@
 local call = redis.call
 local LIVES_US, CLAIM_LEASE_MS, PLACES_MAX, KEEP_S = 15000000, 2000, 16384, 604800
 local TIMES = '1000000000000' -- scores from here on are times, below are joining numbers
--- A place that was asked for a sign of life is waited for this long. One whose sign is younger than FRESH_US is not asked.
+-- A place that was asked for a sign of life is waited for this long. One whose sign is younger than FRESH_US, or than half its
+-- claim lease if that is shorter, is not asked.
 local WINDOW_US, FRESH_US = 500000, 750000
 -- A place whose sign is older than STALE_US missed its net check (5 s at most), and may be dead.
 local STALE_US = 6000000
@@ -306,12 +307,17 @@ local function tell_line(from, rest, most)
   end)
 end
 
+-- Whether a sign of life is so young that its place need not be asked.
+local function is_fresh(place, sign)
+  return sign >= now + LIVES_US - math.min(FRESH_US, math.floor(place.ttl / 3) * 500)
+end
+
 -- Asks the line from this joining number on for a sign of life, so that dead places cost one claim lease together and not one each (R11).
 local function ask_the_line(from)
   local reached = 0
   each_place(from, function(place, sign)
     -- Whoever waits for an upgrade lives: its hold does.
-    if place.hold ~= '-' or sign >= now + LIVES_US - FRESH_US then return false end
+    if place.hold ~= '-' or is_fresh(place, sign) then return false end
     local heard = tell(place.channel, 'alive ' .. place.claim)
     -- Who cannot be asked owes no answer.
     if not heard then return true end
@@ -356,7 +362,7 @@ local function settle()
     end
     local mine = place and me and place.claim == me.claim
     if not never and not (mine or place.hold ~= '-') then answers_by = owes(place, sign) end
-    if can and lapsed and not asked and not answers_by and (mine or place.hold == '-' and sign < now + LIVES_US - FRESH_US) then
+    if can and lapsed and not asked and not answers_by and (mine or place.hold == '-' and not is_fresh(place, sign)) then
       asked = true
       ask_the_line(score)
       if not mine then answers_by = owes(place, sign) end

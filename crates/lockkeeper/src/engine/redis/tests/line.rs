@@ -125,6 +125,30 @@ fn r11_more_dead_waiters_than_one_script_asks_cost_half_a_second_more_and_not_a_
 }
 
 #[test]
+fn r11_dead_waiters_with_leases_of_a_second_cost_one_claim_lease_together() {
+    let server = RedisServer::start();
+    let (one, dead, living) = (Process::of(&server), Process::of(&server), Process::of(&server));
+    let short = |process: &Process| {
+        let mut claim = process.exclusive("a");
+        claim.ttl = Duration::from_secs(1);
+        process.queue_claim(&claim);
+        claim
+    };
+    let (held, _) = one.take("a", Mode::Exclusive);
+    for _ in 0..4 {
+        short(&dead);
+    }
+    dead.die();
+    until_connected(&server, 2);
+    let before = Instant::now();
+    one.release(held.id);
+    let claim = short(&living);
+    living.granted(claim.id);
+    let waited = before.elapsed();
+    assert!(waited >= Duration::from_millis(820) && waited < Duration::from_millis(1200), "{waited:?}");
+}
+
+#[test]
 fn r10_a_hand_off_in_a_long_line_costs_the_server_what_it_costs_in_a_short_one() {
     let cost = |waiters: usize| {
         let server = RedisServer::start();
