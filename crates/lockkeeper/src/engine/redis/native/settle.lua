@@ -535,7 +535,7 @@ local function stand(place, how)
     return {'B', text(now), rest, shown}
   end
   local tail = call('ZREVRANGEBYSCORE', line, '(' .. TIMES, '-inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  if call('ZCARD', line) >= PLACES_MAX * 2 then return {'F', text(now)} end
+  if call('ZCOUNT', line, '-inf', '(' .. TIMES) >= PLACES_MAX then return {'F', text(now)} end
   score = (tail[2] and tonumber(tail[2]) or 0) + 1
   call('ZADD', line, text(score), place.member)
   live(place)

@@ -149,6 +149,23 @@ fn r11_dead_waiters_with_leases_of_a_second_cost_one_claim_lease_together() {
 }
 
 #[test]
+fn a_line_is_full_of_places_and_not_of_what_else_is_written_there() {
+    let server = RedisServer::start();
+    let (one, two) = (Process::of(&server), Process::of(&server));
+    one.take("a", Mode::Exclusive);
+    two.queue("a", Mode::Exclusive);
+    let add = |count: &str, member: &str, score: &str| {
+        let script = "for i = 1, ARGV[1] do redis.call('ZADD', KEYS[1], ARGV[3], string.format(ARGV[2], i)) end";
+        server.command(&["EVAL", script, "1", "lockkeeper:{lock:a}:line", count, member, score]);
+    };
+    add("32768", "a%032x", "9000000000000000");
+    two.queue("a", Mode::Exclusive);
+    add("16382", "1 %032x x 1 30000 0 1 c - w", "5");
+    let refused = two.attempt(&two.exclusive("a"));
+    assert!(matches!(&refused, Attempt::Failed(error) if error.kind() == ErrorKind::Refused), "{refused:?}");
+}
+
+#[test]
 fn r10_a_hand_off_in_a_long_line_costs_the_server_what_it_costs_in_a_short_one() {
     let cost = |waiters: usize| {
         let server = RedisServer::start();
