@@ -507,9 +507,9 @@ impl Run<'_> {
         self.only().map_or_else(several, |one| !one.confirmed)
     }
 
-    /// Whether the only holder was told of its grant a moment ago, or there are several.
+    /// Whether the only holder was told of its grant a moment ago, or one of several may have been.
     fn moves(&self) -> bool {
-        let Some(one) = self.only() else { return true };
+        let Some(one) = self.only() else { return self.lock.several_until.is_none() || self.unconfirmed() };
         let (lease, left) = ((2 * self.units.second).min(one.ttl / 3), one.until - self.now);
         !one.confirmed && 2 * left > lease
     }

@@ -456,9 +456,10 @@ local function unconfirmed()
   return (now - tonumber(one.since)) / 1000 + left <= math.min(CLAIM_LEASE_MS, math.floor(one.ttl / 3)) + 5
 end
 
--- Whether the line moves: its only holder is about to confirm, or there are several.
+-- Whether the line moves: its only holder is about to confirm, or one of several is, or ends as soon.
 local function moves()
-  return not one or left > math.min(CLAIM_LEASE_MS, math.floor(one.ttl / 3)) / 2 and unconfirmed()
+  if not one then return not many or unconfirmed() end
+  return left > math.min(CLAIM_LEASE_MS, math.floor(one.ttl / 3)) / 2 and unconfirmed()
 end
 
 -- Standing in line: how many are before it, who is waited for, and when to ask. '0': when that one's time is over. '1': one claim

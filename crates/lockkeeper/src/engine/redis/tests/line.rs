@@ -166,6 +166,30 @@ fn a_line_is_full_of_places_and_not_of_what_else_is_written_there() {
 }
 
 #[test]
+fn r11_a_dead_holder_of_permits_and_dead_waiters_cost_one_claim_lease_together() {
+    let server = RedisServer::start();
+    let (one, dead, living) = (Process::of(&server), Process::of(&server), Process::of(&server));
+    let with_ttl = |process: &Process, seconds| {
+        let mut claim = process.claim("gpu", Mode::Permits { count: 1, limit: 2 });
+        claim.ttl = Duration::from_secs(seconds);
+        claim
+    };
+    granted(one.attempt(&with_ttl(&one, 30)));
+    let before = Instant::now();
+    granted(dead.attempt(&with_ttl(&dead, 3)));
+    for _ in 0..3 {
+        dead.queue_claim(&with_ttl(&dead, 3));
+    }
+    let claim = with_ttl(&living, 3);
+    living.queue_claim(&claim);
+    dead.die();
+    living.granted(claim.id);
+    let waited = before.elapsed();
+    // Its lease, the claim lease of 1 s, and the time to answer.
+    assert!(waited >= Duration::from_secs(3) && waited < Duration::from_secs(5), "{waited:?}");
+}
+
+#[test]
 fn r10_a_hand_off_in_a_long_line_costs_the_server_what_it_costs_in_a_short_one() {
     let cost = |waiters: usize| {
         let server = RedisServer::start();
