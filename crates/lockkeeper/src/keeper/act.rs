@@ -45,7 +45,7 @@ impl Entry {
             Action::Attempt(ask) => self.attempt(locked, now, &ask),
             Action::Withdraw(claim) => {
                 // An answer from before it was granted: its place is left behind the release.
-                if locked.state.as_deref_mut()?.comes_behind_release(claim) { None } else { self.withdraw(claim) }
+                if locked.state.as_deref_mut()?.comes_behind_release(claim) { None } else { self.withdraw(locked, now, claim) }
             }
             Action::Release { hold, again, over } => self.release(locked, now, hold, again, over),
             Action::Convert { hold, id, to, give_up, shape } => self.convert(locked, now, hold, id, to, give_up, shape),
@@ -174,21 +174,39 @@ impl Entry {
         }
     }
 
-    fn withdraw(self: &Arc<Self>, claim: ClaimId) -> Option<Event> {
-        self.keeper.forget_claim(claim);
+    fn withdraw(self: &Arc<Self>, locked: &mut Locked<'_>, sent: Ticks, claim: ClaimId) -> Option<Event> {
+        if locked.state.as_deref()?.line.stands_as(claim) {
+            self.keeper.leave_claim(claim);
+        } else {
+            self.keeper.forget_claim(claim);
+        }
         match self.keeper.engine.withdraw(claim) {
-            Answer::Now(end) => Some(Event::Withdrawn { claim, known: !matches!(end, End::Unknown(_)) }),
+            Answer::Now(end) => Some(self.withdrawn(locked, sent, claim, end)),
             Answer::Later(answer) => {
                 let entry = self.clone();
                 self.keeper.follow(answer, move |end| async move {
-                    let known = !matches!(end, End::Unknown(_));
                     let now = entry.keeper.clock.now();
                     let mut locked = entry.lock();
-                    entry.step(&mut locked, now, Event::Withdrawn { claim, known });
+                    let event = entry.withdrawn(&mut locked, sent, claim, end);
+                    entry.step(&mut locked, now, event);
                 });
                 None
             }
         }
+    }
+
+    /// What the engine said to a withdrawal.
+    fn withdrawn(self: &Arc<Self>, locked: &mut Locked<'_>, sent: Ticks, claim: ClaimId, end: End) -> Event {
+        let End::Unknown(error) = end else {
+            self.keeper.answered_about(self, claim);
+            return Event::Withdrawn { claim, known: true };
+        };
+        if let Some(state) = locked.state.as_deref_mut().filter(|state| state.line.stands_as(claim)) {
+            let error = error.name(&self.name).engine(self.keeper.facts.engine);
+            self.keeper.still_there(self, claim, sent, &error);
+            state.last_error = Some(error);
+        }
+        Event::Withdrawn { claim, known: false }
     }
 
     #[allow(clippy::too_many_arguments, reason = "the fields of one action")]

@@ -215,8 +215,11 @@ impl Entry {
                     waiting.told = true;
                     waiting.waker = Some(waker.clone());
                 }
-                if let Some(time) = request.unreachable_after {
-                    self.keeper.look_at_outages(now.plus(time));
+                // Of a place that is being left nothing was told while nobody waited behind it.
+                let behind = state.line.is_leaving() && self.keeper.claims.any_silent();
+                let patience = request.unreachable_after.map(|time| now.plus(time));
+                if let Some(at) = patience.into_iter().chain(behind.then_some(now)).min() {
+                    self.keeper.look_at_outages(at);
                 }
                 Ok(Begun::Waiting(seq))
             }

@@ -89,7 +89,7 @@ impl Claims {
     pub(super) fn with<T>(&self, work: impl FnOnce(&mut Maps) -> T) -> T {
         let mut maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = work(&mut maps);
-        self.known.store(maps.waiting.len() + maps.early.len(), Ordering::Release);
+        self.known.store(maps.waiting.len() + maps.early.len() + maps.outages.len(), Ordering::Release);
         self.silent.store(maps.outages.len(), Ordering::Release);
         answer
     }
@@ -141,6 +141,17 @@ impl Keeper {
         self.claims.with(|maps| {
             maps.waiting.remove(&claim);
             maps.outages.forget(claim);
+            maps.take_early(claim);
+        });
+    }
+
+    /// Its place is being left: a silence about it goes on until the engine has answered that.
+    pub(super) fn leave_claim(&self, claim: ClaimId) {
+        if self.claims.known.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        self.claims.with(|maps| {
+            maps.waiting.remove(&claim);
             maps.take_early(claim);
         });
     }

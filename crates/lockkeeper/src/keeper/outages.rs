@@ -4,7 +4,7 @@
 //! the link, until the engine says something about it. The net asks at least every five seconds.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::Keeper;
@@ -37,6 +37,8 @@ pub(super) struct Outages {
 
 #[derive(Clone)]
 struct Silence {
+    /// Who waits for the claim, or behind the place that is left under it.
+    entry: Weak<Entry>,
     since: Ticks,
     /// How often it was told.
     told: u32,
@@ -67,9 +69,10 @@ impl Outages {
     }
 
     /// Takes note; answers whether the silence begins with this.
-    fn note(&mut self, claim: ClaimId, since: Ticks, why: Option<&Error>) -> bool {
+    fn note(&mut self, claim: ClaimId, entry: &Weak<Entry>, since: Ticks, why: Option<&Error>) -> bool {
         let began = !self.silent.contains_key(&claim);
-        let silence = self.silent.entry(claim).or_insert(Silence { since, told: 0, why: None });
+        let new = || Silence { entry: entry.clone(), since, told: 0, why: None };
+        let silence = self.silent.entry(claim).or_insert_with(new);
         if let Some(why) = why {
             silence.why = Some(why.clone());
         }
@@ -89,8 +92,20 @@ impl Outages {
 impl Keeper {
     /// A question about this claim, sent at `since`, was not answered.
     pub(super) fn unanswered(self: &Arc<Self>, claim: ClaimId, since: Ticks, why: &Error) {
-        let began = self.claims.with(|maps| maps.waiting.contains_key(&claim) && maps.outages.note(claim, since, Some(why)));
+        let began = self.claims.with(|maps| {
+            let entry = maps.waiting.get(&claim).map(|(entry, _)| entry);
+            entry.is_some_and(|entry| maps.outages.note(claim, entry, since, Some(why)))
+        });
         if began {
+            self.look_at_outages(self.clock.now());
+        }
+    }
+
+    /// A withdrawal of this entry's place, sent at `since`, was not answered: whoever comes now
+    /// waits behind it.
+    pub(super) fn still_there(self: &Arc<Self>, entry: &Arc<Entry>, claim: ClaimId, since: Ticks, why: &Error) {
+        let entry = Arc::downgrade(entry);
+        if self.claims.with(|maps| maps.outages.note(claim, &entry, since, Some(why))) {
             self.look_at_outages(self.clock.now());
         }
     }
@@ -105,10 +120,9 @@ impl Keeper {
     pub(super) fn link_down(self: &Arc<Self>) {
         let now = self.clock.now();
         let began = self.claims.with(|maps| {
-            let all: Vec<ClaimId> = maps.waiting.keys().copied().collect();
             let before = maps.outages.len();
-            for claim in all {
-                maps.outages.note(claim, now, None);
+            for (claim, (entry, _)) in &maps.waiting {
+                maps.outages.note(*claim, entry, now, None);
             }
             maps.outages.len() > before
         });
@@ -143,18 +157,32 @@ impl Keeper {
         }
     }
 
+    /// Places that are being left, with nobody here who waits for that: it is told to those who come.
+    fn left_with_nobody_behind(&self) -> Vec<ClaimId> {
+        let left: Vec<(ClaimId, Weak<Entry>)> = self.claims.with(|maps| {
+            let left = maps.outages.silent.iter().filter(|(claim, _)| !maps.waiting.contains_key(claim));
+            left.map(|(claim, silence)| (*claim, silence.entry.clone())).collect()
+        });
+        // Their locks come before that of the claims.
+        let unwanted = left.into_iter().filter(|(_, entry)| entry.upgrade().is_none_or(|entry| !entry.is_waited_for()));
+        unwanted.map(|(claim, _)| claim).collect()
+    }
+
     /// Tells what is due, and ends the waits of callers whose patience is over.
     pub(super) fn tell_outages(self: &Arc<Self>, now: Ticks) {
+        let unwanted = self.left_with_nobody_behind();
         let silent: Vec<(ClaimId, Arc<Entry>, Silence, bool)> = self.claims.with(|maps| {
             // A timer that another has overtaken must not make room for a third.
             if maps.outages.look_at.is_none_or(|at| at > now) {
                 return Vec::new();
             }
             maps.outages.look_at = None;
-            let waiting = &maps.waiting;
             let mut silent = Vec::new();
             maps.outages.silent.retain(|claim, silence| {
-                let Some(entry) = waiting.get(claim).and_then(|(entry, _)| entry.upgrade()) else { return false };
+                let Some(entry) = silence.entry.upgrade() else { return false };
+                if unwanted.contains(claim) {
+                    return true;
+                }
                 let tell = silence.tell_at() <= now;
                 // After a suspend several would be due at once.
                 while silence.tell_at() <= now {
@@ -188,11 +216,20 @@ impl Keeper {
 }
 
 impl Entry {
+    /// Whether a future waits for an answer.
+    fn is_waited_for(self: &Arc<Self>) -> bool {
+        let locked = self.lock();
+        locked.state.as_deref().is_some_and(|state| state.waiting.values().any(|w| w.outcome.is_none()))
+    }
+
     /// Ends the waits whose patience is over; answers when that of the next one is.
     fn end_waits(self: &Arc<Self>, now: Ticks, claim: ClaimId, silence: &Silence) -> Option<Ticks> {
         let mut locked = self.lock();
         let state = locked.state.as_deref_mut()?;
-        if state.line.asking() != Some(claim) {
+        if !state.line.asks(claim) {
+            self.keeper.forget_claim(claim);
+        }
+        if !state.line.stands_as(claim) {
             return None;
         }
         let mut next: Option<Ticks> = None;
@@ -230,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_silence_is_told_after_10_s_and_then_ever_more_seldom() {
-        let mut silence = Silence { since: Ticks(7), told: 0, why: None };
+        let mut silence = Silence { entry: Weak::new(), since: Ticks(7), told: 0, why: None };
         let mut at = Vec::new();
         for _ in 0..7 {
             at.push(silence.tell_at().since(silence.since).as_secs());

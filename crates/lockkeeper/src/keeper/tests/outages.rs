@@ -66,6 +66,44 @@ async fn one_that_began_to_wait_during_an_outage_has_its_own_patience() {
 }
 
 #[tokio::test]
+async fn one_who_comes_while_the_place_of_one_before_is_still_being_left_has_its_patience_too() {
+    let stub = Stub::default();
+    of(&stub.attempts).push_back(in_line());
+    of(&stub.withdrawals).extend((0..1_000).map(|_| End::Unknown(lost_reply())));
+    let (clock, told) = (Clock::virtual_at(Duration::from_secs(1)), Arc::new(Told::default()));
+    let stub = Arc::new(stub);
+    let builder = Locks::builder().clock(clock.clone()).observer(told.clone());
+    let locks = builder.with_engine(Shared(stub.clone())).await.unwrap();
+    let mutex = locks.mutex("stock");
+    let mut first = Box::pin(mutex.lock().unreachable_after(Duration::from_secs(2)).into_future());
+    assert!(futures_poll(first.as_mut()).is_none());
+    stub.context.get().unwrap().events.send(Event::Link { up: false });
+    clock.advance(Duration::from_millis(2_040));
+    let error = soon("the first ends", first).await.map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+
+    let mut second = Box::pin(mutex.lock().unreachable_after(Duration::from_secs(9)).into_future());
+    assert!(futures_poll(second.as_mut()).is_none());
+    let error = soon("a try ends", mutex.try_lock().into_future()).await.map(drop).unwrap_err();
+    assert_eq!((error.kind(), error.message()), (ErrorKind::Unreachable, "the reply was lost"), "nobody said that it is busy");
+    clock.advance(Duration::from_millis(8_000));
+    until("it is told", || !of(&told.0).is_empty()).await;
+    assert!(futures_poll(second.as_mut()).is_none(), "its patience is not over");
+    clock.advance(Duration::from_millis(1_040));
+    let error = soon("the second ends", second).await.map(drop).unwrap_err();
+    assert_eq!((error.kind(), error.message()), (ErrorKind::Unreachable, "the reply was lost"));
+
+    // The server is back.
+    of(&stub.withdrawals).clear();
+    let third = Box::pin(mutex.lock().into_future());
+    clock.advance(Duration::from_millis(250));
+    drop(soon("it is granted", third).await.unwrap());
+    until("the end of the silence is told", || of(&told.0).len() == 2).await;
+    until("nothing is kept", || crate::test_util::residue(&locks).claims == 0).await;
+    assert!(!locks.keeper.claims.any_silent());
+}
+
+#[tokio::test]
 async fn a_place_is_kept_through_any_number_of_questions_without_an_answer() {
     let stub = Stub::default();
     of(&stub.attempts).push_back(in_line());

@@ -68,11 +68,6 @@ impl Line {
         self.standing.as_ref().filter(|s| s.phase == Phase::InLine).map(|s| s.ask.id)
     }
 
-    /// The claim with which the process asks the engine or stands in its line.
-    pub fn asking(&self) -> Option<ClaimId> {
-        self.standing.as_ref().filter(|s| !matches!(s.phase, Phase::Leaving(_))).map(|s| s.ask.id)
-    }
-
     /// Whether this claim is asked for again when the engine cannot be reached.
     pub fn waits_on(&self, id: ClaimId) -> bool {
         self.standing.as_ref().is_some_and(|s| s.ask.id == id && s.waits_on())
@@ -101,6 +96,11 @@ impl Line {
         }
         let converts = |h: &Hold| h.converting.as_ref().is_some_and(|c| c.id == id && !c.leaving);
         self.holds.iter().find(|h| h.id == id || converts(h)).map(|h| h.id)
+    }
+
+    /// Whether this is the claim with which the process stands, asks, or is on its way out.
+    pub fn stands_as(&self, id: ClaimId) -> bool {
+        self.standing.as_ref().is_some_and(|s| s.ask.id == id)
     }
 
     /// Whether the engine must still be told that a place is left.
@@ -202,7 +202,7 @@ impl Line {
         } else if ask.give_up.is_some_and(|at| at <= now) && !ask.try_only {
             Some(Refusal::TimedOut)
         } else if ask.try_only && self.is_busy_for(&ask.shape) {
-            Some(Refusal::BusyHere)
+            Some(if self.is_kept_from(&ask.shape) { Refusal::Unanswered } else { Refusal::BusyHere })
         } else if self.queue.len() >= self.rules.waiting_max {
             Some(Refusal::TooMany)
         } else {
@@ -229,6 +229,12 @@ impl Line {
         let stands = self.standing.as_ref().is_some_and(|s| s.refuses(shape));
         let waits = self.queue.back().is_some_and(|a| !a.try_only);
         stands || waits || self.excludes(shape)
+    }
+
+    /// Whether what keeps this shape waiting is a place that the engine lets nobody leave: it does
+    /// not answer.
+    fn is_kept_from(&self, shape: &Shape) -> bool {
+        self.standing.as_ref().is_some_and(|s| s.kept_since.is_some()) && !self.excludes(shape)
     }
 
     /// Refuses those of the waiting tries that are meant.
@@ -299,7 +305,8 @@ impl Line {
         self.check_at = None;
         while let Some(ask) = self.queue.take_given_up(now) {
             // A try waits only for what the engine says to those before it.
-            let why = if ask.try_only { Refusal::Unanswered } else { Refusal::TimedOut };
+            let unanswered = ask.try_only || self.is_kept_from(&ask.shape);
+            let why = if unanswered { Refusal::Unanswered } else { Refusal::TimedOut };
             out.push(Action::Refuse { seq: ask.seq, why });
         }
         self.standing_timer(now, out);

@@ -29,7 +29,8 @@ pub(super) struct Standing {
     /// Every claim up to this number was there when the engine was asked first: what it answers, it says to them, too.
     pub(super) heard_by: Seq,
     pub(super) asked: u8,
-    pub(super) leave_tries: u32,
+    /// Since when the withdrawal is repeated, if the engine has not answered it.
+    pub(super) kept_since: Option<Ticks>,
     /// A hint came while the attempt was under way.
     pub(super) woken: bool,
     /// It was lent while the attempt was under way, which was asked with the time of the one before.
@@ -62,7 +63,7 @@ impl Standing {
             Phase::Asking | Phase::Doubt(_) if self.ask.try_only => false,
             Phase::Asking => !self.ask.shape.mode.shares_with(shape.mode),
             // Nobody wants it, and it is gone as soon as the engine has heard so.
-            Phase::Leaving(_) => self.leave_tries > 0,
+            Phase::Leaving(_) => self.kept_since.is_some(),
             Phase::Doubt(_) | Phase::InLine => true,
         }
     }
@@ -76,7 +77,7 @@ impl Line {
             phase: Phase::Asking,
             heard_by: self.next_seq,
             asked: 1,
-            leave_tries: 0,
+            kept_since: None,
             woken: false,
             lent: false,
             void: None,
@@ -235,17 +236,17 @@ impl Line {
         }
         let Some(standing) = self.standing.as_mut().filter(|s| s.ask.id == claim && matches!(s.phase, Phase::Leaving(_))) else { return };
         // Repeated until the lease that a crossing grant may have would be over (R4).
-        let over = self.rules.ask_again_after * standing.leave_tries > standing.ask.shape.ttl;
+        let over = standing.kept_since.is_some_and(|since| now.since(since) > standing.ask.shape.ttl);
         if known || over {
             self.standing = None;
             self.advance(now, out);
         } else {
-            standing.leave_tries = standing.leave_tries.saturating_add(1);
+            standing.kept_since.get_or_insert(now);
             let at = Some(now.plus(self.rules.ask_again_after));
             standing.phase = Phase::Leaving(at);
             self.check_by(at);
             // It may stand there for as long as its lease lasts.
-            self.refuse_tries(Refusal::BusyHere, |_| true, out);
+            self.refuse_tries(Refusal::Unanswered, |_| true, out);
         }
     }
 

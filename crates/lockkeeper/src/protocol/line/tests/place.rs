@@ -44,6 +44,26 @@ fn r4_a_withdrawal_that_nobody_answers_ends_with_the_lease_that_it_may_have_left
 }
 
 #[test]
+fn r4_a_withdrawal_ends_by_the_clock_however_slowly_each_try_is_found_unanswered() {
+    let mut b = Bench::new();
+    let (one, _) = b.lock();
+    let id = ClaimId(u128::from(one));
+    b.step(Event::Cancel { seq: one, fresh: true });
+    let began = b.now;
+    let (two, _) = b.ask(Mode::Exclusive, |ask| ask.give_up = Some(Ticks(began + 3_000 * MS)));
+    let mut told = Vec::new();
+    while !b.line.is_idle() {
+        b.now += 2_000 * MS;
+        b.step(Event::Withdrawn { claim: id, known: false });
+        b.now += 250 * MS;
+        told.extend(b.step(Event::Timer).into_iter().filter(|action| matches!(action, Action::Refuse { .. })));
+    }
+    let took = Duration::from_nanos(b.now - began);
+    assert!(took >= Duration::from_secs(30) && took < Duration::from_secs(40), "{took:?}");
+    assert_eq!(told, [Action::Refuse { seq: two, why: Refusal::Unanswered }], "nobody has answered");
+}
+
+#[test]
 fn r4_an_unknown_attempt_is_asked_again_with_the_same_claim_and_not_for_ever() {
     let mut b = Bench::new();
     let (one, _) = b.lock();

@@ -200,9 +200,9 @@ fn r4_nobody_waits_longer_for_a_try_that_stays_in_doubt_than_until_its_withdrawa
         assert!(!out.contains(&refused(two, Refusal::BusyHere)));
     }
     assert!(out.contains(&Action::Withdraw(ClaimId(u128::from(one)))));
-    assert_eq!(withdrawn(&mut b, one, false), [refused(two, Refusal::BusyHere)], "it may stand there still");
+    assert_eq!(withdrawn(&mut b, one, false), [refused(two, Refusal::Unanswered)], "it may stand there still");
     let (three, out) = tries(&mut b, Mode::Exclusive);
-    assert_eq!(out, [refused(three, Refusal::BusyHere)]);
+    assert_eq!(out, [refused(three, Refusal::Unanswered)], "nobody has said that it is busy");
     withdrawn(&mut b, one, true);
     assert!(b.line.is_idle());
 }
