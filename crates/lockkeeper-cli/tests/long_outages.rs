@@ -118,8 +118,9 @@ fn ends_when_its_patience_is_over(engine: Engine, args: &[&str]) -> (Ran, Durati
     engine.go_on();
     // It left nothing: its place is gone, at the latest after 15 s or with its session.
     let waiters = || {
-        let listed = engine.run(&place, &["ls", "--json"]).out;
-        listed.lines().filter_map(|line| json(line)["waiters"].as_array().map(Vec::len)).sum::<usize>()
+        let listed = engine.run(&place, &["ls", "--json"]);
+        assert_eq!(listed.code, 0, "{listed:?}");
+        listed.out.lines().filter_map(|line| json(line)["waiters"].as_array().map(Vec::len)).sum::<usize>()
     };
     until_true("its place is gone", || waiters() == 0);
     (ran, took)

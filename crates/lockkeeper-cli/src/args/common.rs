@@ -50,7 +50,7 @@ pub struct Lock {
     /// Do not wait
     #[arg(short = 'n', long, visible_alias = "nb")]
     pub nonblock: bool,
-    /// Wait at most so long: 2.5 (seconds), 500ms, 2m, 1h30m; 0 is -n
+    /// Wait at most this long: 2.5 (seconds), 500ms, 2m, 1h30m; 0 is -n
     #[arg(short, long, visible_alias = "timeout", value_name = "D", value_parser = values::duration, allow_negative_numbers = true)]
     pub wait: Option<Duration>,
     /// End the wait in line with 69 once the engine has not answered for this long [default: wait on]
