@@ -37,6 +37,7 @@ impl Entry {
                 Answered::Unknown
             }
             Attempt::Granted(grant) => {
+                state.answered = self.keeper.clock.now();
                 self.keeper.answered_about(self, claim);
                 self.keeper.forget_claim(claim);
                 // Nobody renews what nobody here wants: it ends with its lease, if the withdrawal does not reach the engine (R5).
@@ -49,6 +50,7 @@ impl Entry {
                 Answered::Granted(grant.number)
             }
             Attempt::InLine(place) => {
+                state.answered = self.keeper.clock.now();
                 self.keeper.answered_about(self, claim);
                 state.last_ahead = place.ahead;
                 if self.keeper.settings.observer.is_some() {
@@ -69,7 +71,7 @@ impl Entry {
             }
             Attempt::Failed(error) if error.kind() == ErrorKind::Unreachable && state.line.waits_on(claim) => {
                 let error = error.name(&self.name).engine(self.keeper.facts.engine);
-                self.keeper.unanswered(claim, sent, &error);
+                state.unanswered(&self.keeper, claim, sent, &error);
                 state.last_error = Some(error);
                 Answered::Unreachable
             }
@@ -80,7 +82,7 @@ impl Entry {
             }
             Attempt::Unknown(error) => {
                 let error = error.name(&self.name).engine(self.keeper.facts.engine);
-                self.keeper.unanswered(claim, sent, &error);
+                state.unanswered(&self.keeper, claim, sent, &error);
                 // What the server answered says nothing, and asking again will not change that.
                 let nonsense = error.kind() == ErrorKind::Corrupt && !state.line.has_stood(claim);
                 state.last_error = Some(error);

@@ -51,6 +51,8 @@ pub(super) struct State {
     pub(super) last_ahead: Option<u32>,
     /// Why the last attempt got nothing.
     pub(super) last_error: Option<Error>,
+    /// When the engine said something last about a claim of this name.
+    pub(super) answered: Ticks,
     /// What became of the release that this very step made.
     pub(super) released: Option<ReleaseStep>,
     armed: Option<Alarm>,
@@ -172,6 +174,7 @@ impl Entry {
             last_holder: None,
             last_ahead: None,
             last_error: None,
+            answered: Ticks(0),
             released: None,
             armed: None,
         };

@@ -293,12 +293,11 @@ impl Keeper {
         }
         let ids: Vec<ClaimId> = places.iter().map(|(id, _)| *id).collect();
         let (sent, fenced) = (self.clock.now(), self.facts.fenced);
-        let keeper = self.clone();
         let tell = move |answers: Vec<Attempt>| {
             for ((id, entry), answer) in places.into_iter().zip(answers) {
                 match answer {
                     // Unknown changes nothing for a place: the next net asks again.
-                    Attempt::Unknown(error) => keeper.unanswered(id, sent, &error),
+                    Attempt::Unknown(error) => entry.unanswered(id, sent, &error),
                     // It was granted while it was asked about: that is told by itself, and with its number (R7).
                     Attempt::Granted(grant) if fenced && entry.kind != Kind::Semaphore && grant.number == Number::None => {}
                     // The place is gone, with the server's data or for want of a sign of life: stand again.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::Keeper;
 use super::answers::unanswered;
 use super::driver::Due;
-use super::entry::{Entry, Outcome};
+use super::entry::{Entry, Outcome, State};
 use crate::clock::Ticks;
 use crate::engine::ErrorKind;
 use crate::error::Error;
@@ -91,7 +91,7 @@ impl Outages {
 
 impl Keeper {
     /// A question about this claim, sent at `since`, was not answered.
-    pub(super) fn unanswered(self: &Arc<Self>, claim: ClaimId, since: Ticks, why: &Error) {
+    fn unanswered(self: &Arc<Self>, claim: ClaimId, since: Ticks, why: &Error) {
         let began = self.claims.with(|maps| {
             let entry = maps.waiting.get(&claim).map(|(entry, _)| entry);
             entry.is_some_and(|entry| maps.outages.note(claim, entry, since, Some(why)))
@@ -215,7 +215,24 @@ impl Keeper {
     }
 }
 
+impl State {
+    /// A question about this claim was not answered. It begins no silence where the engine has
+    /// answered a newer one.
+    pub(super) fn unanswered(&self, keeper: &Arc<Keeper>, claim: ClaimId, since: Ticks, why: &Error) {
+        if since >= self.answered {
+            keeper.unanswered(claim, since, why);
+        }
+    }
+}
+
 impl Entry {
+    /// The same for one that waits in the engine's line.
+    pub(super) fn unanswered(self: &Arc<Self>, claim: ClaimId, since: Ticks, why: &Error) {
+        if let Some(state) = self.lock().state.as_deref() {
+            state.unanswered(&self.keeper, claim, since, why);
+        }
+    }
+
     /// Whether a future waits for an answer.
     fn is_waited_for(self: &Arc<Self>) -> bool {
         let locked = self.lock();

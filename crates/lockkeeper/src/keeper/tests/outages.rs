@@ -104,6 +104,22 @@ async fn one_who_comes_while_the_place_of_one_before_is_still_being_left_has_its
 }
 
 #[tokio::test]
+async fn an_older_question_that_stays_unanswered_begins_no_silence_after_a_newer_answer() {
+    let stub = Stub::default();
+    of(&stub.attempts).push_back(in_line());
+    let (locks, stub, clock) = open(stub).await;
+    let before = clock.now();
+    clock.advance(Duration::from_secs(1));
+    let mut waiting = Box::pin(locks.mutex("stock").lock().into_future());
+    assert!(futures_poll(waiting.as_mut()).is_none());
+    let (claim, entry) = (of(&stub.attempted)[0], locks.keeper.all_entries().remove(0));
+    entry.unanswered(claim, before, &lost_reply());
+    assert!(!locks.keeper.claims.any_silent(), "the engine has answered since");
+    entry.unanswered(claim, clock.now(), &lost_reply());
+    assert!(locks.keeper.claims.any_silent());
+}
+
+#[tokio::test]
 async fn a_place_is_kept_through_any_number_of_questions_without_an_answer() {
     let stub = Stub::default();
     of(&stub.attempts).push_back(in_line());
