@@ -1,4 +1,5 @@
-"""What every lock of a Java library has to do beside lockkeeper's of the same name: exclude it, and wake it, both ways."""
+"""What every lock of a Java library has to do beside lockkeeper's of the same name: exclude it,
+and wake it, both ways."""
 
 import time
 
@@ -7,13 +8,17 @@ from harness import Holder, attempt, case, soon_mostly
 
 
 def both_ways(java, peer, kind, url, flags, option, limit):
-    """Tries the lock `kind` of the Java program under names made of `option`; a wake-up may take `limit` seconds."""
-    for name in [f"any-{option}", f"{option}/below", f"{option} space", f"{option}{{braced}}", f"{option}-é"]:
+    """Tries the lock `kind` of the Java program under names made of `option`; a wake-up may take
+    `limit` seconds."""
+    for name in [f"any-{option}", f"{option}/below", f"{option} space", f"{option}{{braced}}",
+            f"{option}-é"]:
         assert java.ask("try", kind, name) == "true"
-        assert attempt(url, name, *flags) == 75, f"{option}: lockkeeper must see {peer}'s lock on {name}"
+        assert attempt(url, name,
+            *flags) == 75, f"{option}: lockkeeper must see {peer}'s lock on {name}"
         java.ask("unlock", kind, name)
         ours = Holder(url, name, *flags).wait_granted()
-        assert java.ask("try", kind, name) == "false", f"{option}: {peer} must see lockkeeper's lock on {name}"
+        assert java.ask("try", kind,
+            name) == "false", f"{option}: {peer} must see lockkeeper's lock on {name}"
         ours.release()
     case(f"{option}: each excludes the other, whatever the name")
 

@@ -1,4 +1,5 @@
-"""What the drivers share: a Redis server of their own, and lockkeeper's example `hold` beside it."""
+"""What the drivers share: a Redis server of their own, and lockkeeper's example `hold` beside
+it."""
 
 import os
 import random
@@ -28,7 +29,8 @@ class Server:
     def __enter__(self):
         self.port = free_port()
         self.dir = tempfile.mkdtemp(prefix="lockkeeper-interop-")
-        arguments = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", self.dir]
+        arguments = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly",
+            "no", "--dir", self.dir]
         self.process = subprocess.Popen(["redis-server", *arguments], stdout=subprocess.DEVNULL)
         wait("the server answers", lambda: self.cli("PING") == "PONG")
         return self
@@ -40,7 +42,8 @@ class Server:
 
     def cli(self, *words):
         """One command by redis-cli, as a person would type it."""
-        done = subprocess.run(["redis-cli", "-p", str(self.port), *words], capture_output=True, text=True)
+        done = subprocess.run(["redis-cli", "-p", str(self.port), *words], capture_output=True,
+            text=True)
         return done.stdout.strip()
 
     def url(self, options):
@@ -56,7 +59,8 @@ class Program:
     """One that does what it is told, a line at a time, and answers each line."""
 
     def __init__(self, words, **options):
-        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
+        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            text=True, **options)
 
     def tell(self, *words):
         self.process.stdin.write("\t".join(words) + "\n")
@@ -77,7 +81,8 @@ class Holder:
     """A process that holds a lock from its first line until its standard input is closed."""
 
     def __init__(self, url, name, *options):
-        self.process = subprocess.Popen([HOLD, url, name, *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([HOLD, url, name, *options], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, text=True)
         self.granted_at = None
 
     def wait_granted(self):
@@ -96,7 +101,8 @@ class Holder:
 
 def attempt(url, name, *options):
     """The exit code of one try: 0 taken and given back, 75 busy."""
-    return subprocess.run([HOLD, url, name, "-n", *options], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL).returncode
+    return subprocess.run([HOLD, url, name, "-n", *options], stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL).returncode
 
 
 def wait(what, so):
@@ -113,8 +119,8 @@ def soon(what, since, until, limit=0.1):
 
 
 def soon_mostly(what, took, limit=0.1):
-    """Most of several times have to be soon: a busy machine is late now and then, and who only looks from time to time is late
-    most times."""
+    """Most of several times have to be soon: a busy machine is late now and then, and who only
+    looks from time to time is late most times."""
     took = sorted(took)
     shown = ", ".join(f"{one * 1000:.1f}" for one in took)
     assert took[len(took) // 2] < limit, f"{what} took {shown} ms"

@@ -1,4 +1,5 @@
-"""A Java program that does what it is told, a line at a time, and answers each line with the time in ms."""
+"""A Java program that does what it is told, a line at a time, and answers each line with the
+time in ms."""
 
 import os
 import subprocess

@@ -8,9 +8,11 @@ from zookeeper import SESSION
 
 
 def either_side(peer, what, ours, kill, wait, late):
-    """Ours waits behind a holder of the peer's that `kill` ends; then the peer waits behind ours, which is killed.
+    """Ours waits behind a holder of the peer's that `kill` ends; then the peer waits behind
+    ours, which is killed.
 
-    `wait` begins their waiting and answers what waits for its end; they may be `late` by so many seconds."""
+    `wait` begins their waiting and answers what waits for its end; they may be `late` by so many
+    seconds."""
     granted = in_background(ours)
     killed = time.monotonic()
     kill()
@@ -21,4 +23,5 @@ def either_side(peer, what, ours, kill, wait, late):
     ours.process.kill()
     ours.process.wait()
     has_it()
-    soon(f"our holder{what} killed: {peer} has it", killed, time.monotonic(), SESSION * 7 / 4 + late)
+    soon(f"our holder{what} killed: {peer} has it", killed, time.monotonic(),
+        SESSION * 7 / 4 + late)

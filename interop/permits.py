@@ -22,7 +22,8 @@ class OurPermit:
 
 
 def each_in_its_turn(url, orders, theirs):
-    """Waiters of both sides in these orders: an O is ours, any other letter is theirs; `theirs(at, name)` is their waiter number `at`."""
+    """Waiters of both sides in these orders: an O is ours, any other letter is theirs;
+    `theirs(at, name)` is their waiter number `at`."""
     for order in orders:
         name, waiters, at = f"line-{order}", [], 0
         holder = Holder(url, name, "--permits", "1/1").wait_granted()
@@ -34,7 +35,8 @@ def each_in_its_turn(url, orders, theirs):
                 at += 1
         give_back = holder.release
         for at, waiter in enumerate(waiters):
-            assert not any(later.has_it() for later in waiters[at:]), f"{order}: one permit, and more than one has it"
+            assert not any(later.has_it()
+                for later in waiters[at:]), f"{order}: one permit, and more than one has it"
             give_back()
             waiter.wait()
             give_back = waiter.give_back

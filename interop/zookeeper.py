@@ -1,4 +1,5 @@
-"""A ZooKeeper server of a driver's own, from Debian's package, for the drivers of other ZooKeeper libraries."""
+"""A ZooKeeper server of a driver's own, from Debian's package, for the drivers of other
+ZooKeeper libraries."""
 
 import glob
 import os
@@ -9,7 +10,8 @@ import tempfile
 
 from harness import attempt, free_port, wait
 
-PARTS = ["zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "netty-*", "metrics-core", "snappy-java", "jackson-databind"]
+PARTS = ["zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "netty-*", "metrics-core",
+    "snappy-java", "jackson-databind"]
 SESSION = 4.0
 
 
@@ -21,12 +23,15 @@ class ZooKeeper:
         self.dir = tempfile.mkdtemp(prefix="lockkeeper-interop-")
         with open(f"{self.dir}/zoo.cfg", "w") as config:
             config.write(
-                f"tickTime=500\ndataDir={self.dir}/data\nclientPort={self.port}\nclientPortAddress=127.0.0.1\n"
+                f"tickTime=500\ndataDir={self.dir}/data\n"
+                f"clientPort={self.port}\nclientPortAddress=127.0.0.1\n"
                 "admin.enableServer=false\n4lw.commands.whitelist=*\n"
             )
         jars = [jar for part in PARTS for jar in sorted(glob.glob(f"/usr/share/java/{part}.jar"))]
-        words = ["java", "-Xmx192m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-Dzookeeper.forceSync=no"]
-        words += ["-cp", ":".join(jars), "org.apache.zookeeper.server.quorum.QuorumPeerMain", f"{self.dir}/zoo.cfg"]
+        words = ["java", "-Xmx192m", "-XX:+UseSerialGC",
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-Dzookeeper.forceSync=no"]
+        words += ["-cp", ":".join(jars), "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+            f"{self.dir}/zoo.cfg"]
         self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait("the server serves", lambda: "Mode:" in self.ask("srvr"))
         # A lock of kazoo's layout makes its parents for good.

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Reproduces the table of exit codes of `lockkeeper run`, row by row, with real processes and no server; what a lease adds is
-# in the tests, which start servers.
+# Reproduces the table of exit codes of `lockkeeper run`, row by row, with real processes and no
+# server; what a lease adds is in the tests, which start servers.
 #
 #   scripts/exit-codes.sh [PATH-OF-LOCKKEEPER]
 #
@@ -10,7 +10,8 @@ set -u
 here=$(cd "$(dirname "$0")/.." && pwd)
 lk=${1:-}
 if [ -z "$lk" ]; then
-    cargo build --quiet --release --manifest-path "$here/Cargo.toml" --package lockkeeper-cli || exit 1
+    cargo build --quiet --release --manifest-path "$here/Cargo.toml" --package lockkeeper-cli \
+        || exit 1
     lk=${CARGO_TARGET_DIR:-$here/target}/release/lockkeeper
 fi
 case $lk in /*) ;; *) lk=$PWD/$lk ;; esac
@@ -76,7 +77,8 @@ row 5 "lost, --lost-exit-code 5" a --lost-exit-code 5 -- sh -c 'echo > lost; exe
 wait
 
 row 124 "--hold-at-most was over" a --hold-at-most 0.2 -- sleep 1000
-row 124 "--hold-at-most was over, TERM was not enough" a --hold-at-most 0.2 --kill-after 0.2 -- sh -c 'trap "" TERM; sleep 1000'
+row 124 "--hold-at-most was over, TERM was not enough" a --hold-at-most 0.2 --kill-after 0.2 -- sh \
+    -c 'trap "" TERM; sleep 1000'
 
 row 64 "an option that does not exist" a --no-such-option -- true
 row 64 "a duration that is none" a -w abc -- true
@@ -91,11 +93,13 @@ row 64 "would deadlock" a -- "$lk" run a -- true
 
 row 64 "-F on an engine with leases" a -F --url redis://127.0.0.1:1 -- true
 row 64 "-o on an engine with leases" a -o --url zk://127.0.0.1:1 -- true
-row 64 "--kill-after of more than a third of the lease" a --kill-after 11s --url redis://127.0.0.1:1 -- true
+row 64 "--kill-after of more than a third of the lease" a --kill-after 11s \
+    --url redis://127.0.0.1:1 -- true
 row 64 "an option of the URL that does not exist" a --url 'redis://127.0.0.1:1?colour=red' -- true
 row 69 "an engine that cannot be reached, -n" a -n --url redis://127.0.0.1:1 -- true
 row 69 "an engine that cannot be reached, -w" a -w 0.3 --url zk://127.0.0.1:1 -- true
-row 5 "the same, --on-unreachable run" a -n --on-unreachable run --url redis://127.0.0.1:1 -- sh -c 'exit 5'
+row 5 "the same, --on-unreachable run" a -n --on-unreachable run --url redis://127.0.0.1:1 -- sh \
+    -c 'exit 5'
 
 row 69 "a directory that cannot be made" a --url "file://$dir/no/such/parent" -- true
 mkdir one && : >one/file && ln -s file one/a.lock

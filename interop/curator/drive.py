@@ -1,4 +1,5 @@
-"""Apache Curator and lockkeeper with layout=curator: mutex, read-write, semaphore, barrier, election, revocation, both ways."""
+"""Apache Curator and lockkeeper with layout=curator: mutex, read-write, semaphore, barrier,
+election, revocation, both ways."""
 
 import time
 
@@ -91,7 +92,10 @@ with ZooKeeper() as server:
     java.ask("unlock", "read", "shared")
     waits.join()
     waiting.release()
-    case("readers of both share, keep writers of both out, and a writer of Curator's may become a reader")
+    case(
+        "readers of both share, keep writers of both out, "
+        "and a writer of Curator's may become a reader"
+    )
 
     shared = server.url("layout=curator&semaphore=shared")
     one = Holder(shared, "gpu", "--permits", "1/2").wait_granted()
@@ -112,7 +116,8 @@ with ZooKeeper() as server:
     java.ask("release", "", "gpu")
     case("permits are counted together, and wake each other")
 
-    each_in_its_turn(shared, ["CO", "OC", "COCO", "OOCC"], lambda at, name: CuratorsPermit([second, java][at], name))
+    each_in_its_turn(shared, ["CO", "OC", "COCO", "OOCC"], lambda at,
+        name: CuratorsPermit([second, java][at], name))
 
     java.ask("close", "", "barrier")
     waiting = Holder(url, "barrier", "--wait")
@@ -140,12 +145,17 @@ with ZooKeeper() as server:
         leaving = ["java", "second", "ours"]
         leaving = leaving[at:] + leaving[:at]
         for member in leaving:
-            {"java": java, "second": second}[member].tell("exit", "", name) if member != "ours" else ours.process.stdin.close()
+            if member == "ours":
+                ours.process.stdin.close()
+            else:
+                {"java": java, "second": second}[member].tell("exit", "", name)
             if member != leaving[-1]:
                 time.sleep(0.3)
-                # Curator's own members may go before the last one has finished: theirs ask only for the first by name.
+                # Curator's own members may go before the last one has finished: theirs ask only for
+                # the first by name.
                 assert ours.process.poll() is None, "somebody has not finished"
-        assert java.hear() == "true" and second.hear() == "true" and ours.process.wait(PATIENCE) == 0
+        assert java.hear() == "true" and second.hear() == "true"
+        assert ours.process.wait(PATIENCE) == 0
         ours.process.stdout.close()
     java.tell("enter", "", "died", "2")
     ours = Holder(url, "died", "--double", "2").wait_granted()
@@ -156,7 +166,10 @@ with ZooKeeper() as server:
     ours.process.wait()
     assert java.hear() == "true"
     soon("our member killed: Curator's goes", killed, java.at, SESSION * 7 / 4 + 1)
-    case("a double barrier: nobody begins before all are in, nobody of ours goes before all have finished")
+    case(
+        "a double barrier: nobody begins before all are in, "
+        "nobody of ours goes before all have finished"
+    )
 
     ours = Holder(url, "asked", "--until-asked").wait_granted()
     java.ask("revoke", "mutex", "asked")
@@ -174,7 +187,8 @@ with ZooKeeper() as server:
     upgradable.tell("up")
     time.sleep(0.3)
     assert not upgradable.has_said_something(), "Curator reads"
-    assert second.ask("try", "read", "convert") == "false", "an upgrade that waits keeps new readers out"
+    assert second.ask("try", "read",
+        "convert") == "false", "an upgrade that waits keeps new readers out"
     java.ask("unlock", "read", "convert")
     assert upgradable.hear() == "writing"
     assert java.ask("try", "read", "convert") == java.ask("try", "write", "convert") == "false"
@@ -201,7 +215,9 @@ with ZooKeeper() as server:
     writer.tell("down")
     assert writer.hear() == "reading"
     time.sleep(0.3)
-    assert not java.has_said_something() and not second.has_said_something(), "a writer waits for us, and a reader for it"
+    assert not java.has_said_something() and not second.has_said_something(), (
+        "a writer waits for us, and a reader for it"
+    )
     writer.end()
     assert java.hear() == "true" and not second.has_said_something()
     java.ask("unlock", "write", "convert")

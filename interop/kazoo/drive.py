@@ -1,4 +1,5 @@
-"""kazoo and lockkeeper with layout=kazoo: lock, read-write, semaphore, election, barriers, both ways."""
+"""kazoo and lockkeeper with layout=kazoo: lock, read-write, semaphore, election, barriers, both
+ways."""
 
 import multiprocessing
 import threading
@@ -96,13 +97,15 @@ def both_ways(url, name, flags, theirs):
     ours = Holder(url, name, *flags).wait_granted()
     assert busy(theirs), f"kazoo must see lockkeeper's lock on {name}"
     got = []
-    thread = threading.Thread(target=lambda: (theirs.acquire(timeout=15), got.append(time.monotonic())))
+    thread = threading.Thread(target=lambda: (theirs.acquire(timeout=15),
+        got.append(time.monotonic())))
     thread.start()
     time.sleep(0.5)
     assert not got
     released = ours.release()
     thread.join()
-    # A free lock costs kazoo up to a second of sleep (its retry waits with a whole second's jitter).
+    # A free lock costs kazoo up to a second of sleep (its retry waits with a whole second's
+    # jitter).
     soon("kazoo woken by our release", released, got[0], 2.0)
     theirs.release()
 
@@ -185,7 +188,8 @@ with ZooKeeper() as server:
     assert theirs.acquire(blocking=False)
     assert attempt(shared, "gpu", "--permits", "1/2") == 75
     assert not client.Semaphore("/gpu", max_leases=2).acquire(blocking=False)
-    assert sorted(client.Semaphore("/gpu", max_leases=2).lease_holders())[0] == "", "kazoo's holder said nothing"
+    assert sorted(client.Semaphore("/gpu",
+        max_leases=2).lease_holders())[0] == "", "kazoo's holder said nothing"
     waiting = Holder(shared, "gpu", "--permits", "1/2")
     waits = in_background(waiting)
     assert waiting.granted_at is None
@@ -208,7 +212,8 @@ with ZooKeeper() as server:
     assert attempt(shared, "by-kazoo", "--permits", "1/2") == 0, "one is free"
     case("Semaphore: permits are counted together, and wake each other")
 
-    each_in_its_turn(shared, ["KO", "OK", "KOKO", "OOKK"], lambda _, name: KazoosPermit(client, name))
+    each_in_its_turn(shared, ["KO", "OK", "KOKO", "OOKK"], lambda _,
+        name: KazoosPermit(client, name))
 
     for at in range(2):
         name = f"double-{at}"
@@ -230,7 +235,8 @@ with ZooKeeper() as server:
     case("DoubleBarrier: both begin together and go together")
 
     permit = client.Semaphore("/dead-permit", max_leases=1)
-    one_is_killed(" of a permit", hold_permit_for_ever, "/dead-permit", lambda: Holder(shared, "dead-permit", "--permits", "1/1"), permit)
+    one_is_killed(" of a permit", hold_permit_for_ever, "/dead-permit",
+        lambda: Holder(shared, "dead-permit", "--permits", "1/1"), permit)
     case("a killed holder's permit is passed once its session is over")
 
     one_is_killed("", hold_for_ever, "/dead", lambda: Holder(url, "dead"), client.Lock("/dead"))

@@ -1,20 +1,29 @@
-"""The lock commands of the articles, by redis-cli, on the same key as lockkeeper with layout=plain."""
+"""The lock commands of the articles, by redis-cli, on the same key as lockkeeper with
+layout=plain."""
 
 import threading
 import time
 
 from harness import Holder, Server, attempt, case, done, soon
 
-UNLOCK = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end"
-SETNX_EXPIRE = "if redis.call('setnx', KEYS[1], ARGV[1]) == 1 then redis.call('expire', KEYS[1], ARGV[2]) return 1 else return 0 end"
+UNLOCK = (
+    "if redis.call('get', KEYS[1]) == ARGV[1] "
+    "then return redis.call('del', KEYS[1]) else return 0 end"
+)
+SETNX_EXPIRE = (
+    "if redis.call('setnx', KEYS[1], ARGV[1]) == 1 "
+    "then redis.call('expire', KEYS[1], ARGV[2]) return 1 else return 0 end"
+)
 
 with Server() as server:
     url = server.url("layout=plain")
     ways = {
         "SETNX and DEL": (["SETNX", "lock", "me"], ["DEL", "lock"]),
-        "SET NX PX and compare-and-delete": (["SET", "lock", "me", "NX", "PX", "30000"], ["EVAL", UNLOCK, "1", "lock", "me"]),
+        "SET NX PX and compare-and-delete": (["SET", "lock", "me", "NX", "PX", "30000"],
+            ["EVAL", UNLOCK, "1", "lock", "me"]),
         "SET EX NX and DEL": (["SET", "lock", "me", "EX", "30", "NX"], ["DEL", "lock"]),
-        "setnx and expire in one EVAL": (["EVAL", SETNX_EXPIRE, "1", "lock", "me", "30"], ["EVAL", UNLOCK, "1", "lock", "me"]),
+        "setnx and expire in one EVAL": (["EVAL", SETNX_EXPIRE, "1", "lock", "me", "30"],
+            ["EVAL", UNLOCK, "1", "lock", "me"]),
     }
     for way, (lock, unlock) in ways.items():
         assert server.cli(*lock) in ("1", "OK"), way

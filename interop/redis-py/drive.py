@@ -1,4 +1,5 @@
-"""redis-py's Lock and lockkeeper with layout=plain: exclusion and wake-up both ways, on awkward names too."""
+"""redis-py's Lock and lockkeeper with layout=plain: exclusion and wake-up both ways, on awkward
+names too."""
 
 import threading
 import time
@@ -16,7 +17,8 @@ with Server() as server:
         assert attempt(url, name) == 75, "lockkeeper must see redis-py's lock"
         theirs.release()
         ours = Holder(url, name).wait_granted()
-        assert not client.lock(name, timeout=30).acquire(blocking=False), "redis-py must see lockkeeper's lock"
+        assert not client.lock(name,
+            timeout=30).acquire(blocking=False), "redis-py must see lockkeeper's lock"
         ours.release()
         assert client.lock(name, timeout=30).acquire(blocking=False)
         client.delete(name)

@@ -1,7 +1,7 @@
 """redis-py's Lock as a client of `lockkeeper torture` (docs/torture.md):
 
-    lockkeeper torture redis:auto --client exec:'target/interop/redis-py/bin/python interop/redis-py/torture.py'
-"""
+lockkeeper torture redis:auto --client exec:'target/interop/redis-py/bin/python
+interop/redis-py/torture.py'"""
 
 import os
 import sys
@@ -20,7 +20,8 @@ def now():
 
 
 def acquire(name, patience_ms):
-    """Tries until the patience is over. What is held is believed in from before the request that got it."""
+    """Tries until the patience is over. What is held is believed in from before the request that
+    got it."""
     global lock
     until = now() + int(patience_ms) * 1_000_000
     while now() < until:

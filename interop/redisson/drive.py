@@ -1,4 +1,5 @@
-"""Redisson and lockkeeper with layout=redisson: exclusion and wake-up both ways, re-entry, order, readers and permits."""
+"""Redisson and lockkeeper with layout=redisson: exclusion and wake-up both ways, re-entry,
+order, readers and permits."""
 
 import time
 
@@ -10,9 +11,11 @@ from java import Java
 
 with Server() as server:
     java = Java("Peer", str(server.port))
-    types = {"plain": ("lock", ()), "fenced": ("fenced", ()), "fair": ("fair", ()), "rw": ("write", ())}
+    types = {"plain": ("lock", ()), "fenced": ("fenced", ()), "fair": ("fair", ()),
+        "rw": ("write", ())}
     for option, (kind, flags) in types.items():
-        both_ways(java, "Java", kind, server.url(f"layout=redisson&lock={option}"), flags, option, 0.1)
+        both_ways(java, "Java", kind, server.url(f"layout=redisson&lock={option}"), flags, option,
+            0.1)
 
     url = server.url("layout=redisson&lock=fair")
     others = [Java("Peer", str(server.port)) for _ in range(2)]

@@ -1,6 +1,8 @@
-"""The articles' two locks on ZkClient beside lockkeeper with layout=plain on the same path: `/lock/0000000067`, no prefix.
+"""The articles' two locks on ZkClient beside lockkeeper with layout=plain on the same path:
+`/lock/0000000067`, no prefix.
 
-Then the tidy LockTest, whose nodes are `/lock/Lock0000000067`, with prefix=Lock; then the example `ten_contenders`."""
+Then the tidy LockTest, whose nodes are `/lock/Lock0000000067`, with prefix=Lock; then the
+example `ten_contenders`."""
 
 import os
 import subprocess
@@ -19,7 +21,8 @@ AMONG_MAX = 60
 
 
 def ten_threads(server, words, inside, turns):
-    words = ["java", "-cp", os.environ["CLASSES"], words[0], server.address, *words[1:], inside, str(turns)]
+    words = ["java", "-cp", os.environ["CLASSES"], words[0], server.address, *words[1:], inside,
+        str(turns)]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert process.stdout.readline() == "ready\n"
     return process
@@ -28,7 +31,8 @@ def ten_threads(server, words, inside, turns):
 def among_ten_threads(server, url, words):
     """Ten threads of theirs, eight turns each, and as many of ours as fit in between.
 
-    Answers False where theirs hung: `latch-after-exists` may miss its wake-up, and then waits for ever, ours behind it."""
+    Answers False where theirs hung: `latch-after-exists` may miss its wake-up, and then waits
+    for ever, ours behind it."""
     inside, turns = f"{server.dir}/inside", 0
     theirs = ten_threads(server, words, inside, 8)
     hung = []
@@ -43,8 +47,13 @@ def among_ten_threads(server, url, words):
     deadline.cancel()
     deadline.join()
     if hung:
-        assert "latch-after-exists" in words, f"ten threads of {words} were not done after {AMONG_MAX} s"
-        print(f"  latch-after-exists missed its wake-up, as SAFETY.md says: its threads were ended after {AMONG_MAX} s")
+        assert "latch-after-exists" in words, (
+            f"ten threads of {words} were not done after {AMONG_MAX} s"
+        )
+        print(
+            "  latch-after-exists missed its wake-up, as SAFETY.md says: "
+            f"its threads were ended after {AMONG_MAX} s"
+        )
         if os.path.exists(inside):
             os.unlink(inside)
         return False
@@ -116,7 +125,8 @@ def one_by_one(server, url, variant):
     waiting.release()
     case(f"{variant}: a killed holder of either side is passed once its session is over")
 
-    # The flaw that no neighbour can mend: a waiter in the middle goes, and whoever stands behind it does not look again.
+    # The flaw that no neighbour can mend: a waiter in the middle goes, and whoever stands behind it
+    # does not look again.
     peer = Java("Peer", server.address, variant)
     ours = Holder(url, "lock").wait_granted()
     middle = subprocess.Popen([HOLD, url, "lock"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
@@ -127,7 +137,10 @@ def one_by_one(server, url, variant):
     wait("the middle is gone", lambda: peer.ask("standing") == "2")
     if variant == "no-second-look":
         wait("it enters beside our holder", is_in)
-        case(f"{variant}: a waiter in the middle that goes lets theirs in beside ours, as SAFETY.md says")
+        case(
+            f"{variant}: a waiter in the middle that goes lets theirs in beside ours, "
+            "as SAFETY.md says"
+        )
     else:
         time.sleep(0.5)
         assert not is_in(), "it looks again"
@@ -144,7 +157,8 @@ def another_prefix(server, url, option):
     peer.ask("begin")
     wait("it is in", lambda: peer.ask("is-in") == "true")
     for flags in [[], ["-n"]]:
-        said = subprocess.run([HOLD, url, "lock", *flags], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20)
+        said = subprocess.run([HOLD, url, "lock", *flags], stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=20)
         assert said.returncode == REFUSED and option in said.stderr, said
     assert peer.ask("standing") == "1", "nothing of ours is left"
     peer.ask("unlock")
@@ -160,16 +174,26 @@ with ZooKeeper() as server:
         if among_ten_threads(server, bare, ["Peer", variant]):
             case(f"{variant}: ten threads and lockkeeper exclude each other, each in its turn")
     ten_killed_threads(server, bare, ["Peer", VARIANTS[0]])
-    case("ten killed threads, and a holder of ours that is killed, are passed once their sessions are over")
+    case(
+        "ten killed threads, and a holder of ours that is killed, "
+        "are passed once their sessions are over"
+    )
     another_prefix(server, named, "layout=plain&prefix=")
 
     among_ten_threads(server, named, ["LockTest"])
     ten_killed_threads(server, named, ["LockTest"])
-    case("prefix=Lock: ten threads whose nodes begin with Lock and lockkeeper exclude each other, killed or not")
+    case(
+        "prefix=Lock: ten threads whose nodes begin with Lock and lockkeeper exclude each other, "
+        "killed or not"
+    )
 
-    example = subprocess.run([os.path.join(os.path.dirname(HOLD), "ten_contenders"), bare], capture_output=True, text=True, timeout=60)
+    example = subprocess.run([os.path.join(os.path.dirname(HOLD), "ten_contenders"), bare],
+        capture_output=True, text=True, timeout=60)
     assert example.returncode == 0, example.stderr
     assert "token" in example.stdout
     print("  " + example.stdout.strip().splitlines()[-1])
-    case("the example ten_contenders on the same server: ten tasks, ten processes, one lock, rising tokens")
+    case(
+        "the example ten_contenders on the same server: "
+        "ten tasks, ten processes, one lock, rising tokens"
+    )
     done()

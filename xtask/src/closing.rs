@@ -1,8 +1,8 @@
 //! Passes a test runner's output through, and keeps its closing lines.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, IsTerminal, Read, Write, stdout};
-use std::process::{Command, ExitStatus, Stdio};
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write, stdout};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,6 +11,8 @@ use crate::project::show;
 
 /// How often we look whether a silent command has ended.
 const TICK: Duration = Duration::from_millis(200);
+/// The same after its output ended.
+const SOON: Duration = Duration::from_millis(5);
 /// How long its output may stay open after it ended.
 const LINGER: Duration = Duration::from_secs(5);
 
@@ -23,7 +25,8 @@ pub struct Ended {
     pub status: Option<ExitStatus>,
     /// `test result: …`, untouched.
     pub closing: Vec<String>,
-    /// What there is to say of a failure: each runner's part on its failed tests, or else the last lines.
+    /// What there is to say of a failure: each runner's part on its failed tests, or else the last
+    /// lines.
     pub why: Vec<String>,
     /// The tests that ran for long when it ended.
     pub long: Vec<String>,
@@ -81,32 +84,85 @@ pub struct Sum {
     pub ignored: u64,
 }
 
-/// Runs a command to its end, printing what it prints; after `limit` it calls `end`, which has to end it.
+/// Runs a command to its end, printing what it prints; once it is `over` it calls `end`, which has
+/// to end it.
 ///
 /// # Errors
 /// The command cannot be started or waited for.
-pub fn run(command: &mut Command, limit: Duration, end: impl Fn()) -> Result<Ended, String> {
-    run_into(stdout(), command, limit, end)
+pub fn run(
+    command: &mut Command,
+    over: impl Fn() -> bool,
+    end: impl Fn(),
+) -> Result<Ended, String> {
+    follow(
+        stdout(),
+        command,
+        |command| command.stdout(Stdio::piped()).spawn().map(with_output),
+        over,
+        end,
+    )
 }
 
-fn run_into(ours: impl Write + Send + 'static, command: &mut Command, limit: Duration, end: impl Fn()) -> Result<Ended, String> {
+/// The same for a command whose output, both kinds of it in their order, goes to `ours`.
+///
+/// # Errors
+/// As above.
+pub fn run_into(
+    ours: impl Write + Send + 'static,
+    command: &mut Command,
+    over: impl Fn() -> bool,
+    end: impl Fn(),
+) -> Result<Ended, String> {
+    follow(ours, command, with_one_output, over, end)
+}
+
+/// A command that was started, and what it prints.
+type Started = (Child, Box<dyn Read + Send>);
+
+fn with_output(mut child: Child) -> Started {
+    let output = child.stdout.take();
+    (
+        child,
+        output.map_or_else(
+            || Box::new(io::empty()) as Box<dyn Read + Send>,
+            |output| Box::new(output),
+        ),
+    )
+}
+
+fn with_one_output(command: &mut Command) -> io::Result<Started> {
+    let (output, end) = io::pipe()?;
+    command.stdout(end.try_clone()?).stderr(end);
+    let child = command.spawn();
+    // The command keeps its ends of the pipe, and the output would never end.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    Ok((child?, Box::new(output)))
+}
+
+fn follow(
+    ours: impl Write + Send + 'static,
+    command: &mut Command,
+    start: impl Fn(&mut Command) -> io::Result<Started>,
+    over: impl Fn() -> bool,
+    end: impl Fn(),
+) -> Result<Ended, String> {
     let fail = |command: &Command, error| format!("{}: {error}", show(command));
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut child = command.spawn().map_err(|error| fail(command, error))?;
+    command.stdin(Stdio::null());
+    let (mut child, output) = start(command).map_err(|error| fail(command, error))?;
     let (sender, lines) = channel();
-    if let Some(output) = child.stdout.take() {
-        thread::spawn(move || relay(output, ours, |line| _ = sender.send(line)));
-    }
-    let until = Instant::now() + limit;
+    thread::spawn(move || relay(output, ours, |line| _ = sender.send(line)));
     let mut kept = Kept::default();
     let mut ended = None;
     loop {
         match lines.recv_timeout(TICK) {
             Ok(line) => kept.take(line),
-            Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) if ended.is_some() => break,
+            // It ends in a moment, or has closed its output and goes on.
+            Err(RecvTimeoutError::Disconnected) => thread::sleep(SOON),
         }
-        // The output outlives the command where a process that it started has it too. That is for the caller to name.
+        // The output outlives the command where a process that it started has it too. That is for
+        // the caller to name.
         let now = Instant::now();
         if ended.is_some_and(|when| now > when + LINGER) {
             break;
@@ -114,10 +170,18 @@ fn run_into(ours: impl Write + Send + 'static, command: &mut Command, limit: Dur
         if ended.is_none() && child.try_wait().map_err(|error| fail(command, error))?.is_some() {
             ended = Some(now);
         }
-        if ended.is_none() && now > until {
+        if ended.is_none() && over() {
             end();
             _ = child.kill();
             _ = child.wait();
+            // What it said before that.
+            let drained = Instant::now() + LINGER;
+            while let Ok(line) = lines.recv_timeout(TICK) {
+                kept.take(line);
+                if Instant::now() > drained {
+                    break;
+                }
+            }
             return Ok(kept.ended(None));
         }
     }
@@ -160,7 +224,9 @@ pub fn sum(closing: &[String]) -> Sum {
         let line = plain(line);
         for part in line.split([';', '.']) {
             let mut words = part.split_whitespace();
-            let Some(count) = words.next().and_then(|word| word.parse::<u64>().ok()) else { continue };
+            let Some(count) = words.next().and_then(|word| word.parse::<u64>().ok()) else {
+                continue;
+            };
             match words.next() {
                 Some("passed") => sum.passed += count,
                 Some("failed") => sum.failed += count,
@@ -183,13 +249,16 @@ mod tests {
     }
 
     fn quiet(script: &str, limit: Duration) -> Ended {
-        run_into(std::io::sink(), &mut shell(script), limit, || {}).unwrap()
+        let until = Instant::now() + limit;
+        run_into(io::sink(), &mut shell(script), || Instant::now() > until, || {}).unwrap()
     }
 
     #[test]
     fn closing_lines_are_kept_as_they_are_and_added_up() {
-        let script = "echo running; echo 'test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.01s'; \
-                      printf 'test result: \\033[31mFAILED\\033[0m. 1 passed; 2 failed; 0 ignored; 0 measured\\n'; exit 7";
+        let script = "echo running; echo 'test result: ok. 3 passed; 0 failed; 1 ignored; \
+                      0 measured; 2 filtered out; finished in 0.01s'; \
+                      printf 'test result: \\033[31mFAILED\\033[0m. 1 passed; 2 failed; 0 ignored; \
+                      0 measured\\n'; exit 7";
         let ended = quiet(script, Duration::from_secs(60));
         assert_eq!(ended.status.and_then(|status| status.code()), Some(7));
         assert_eq!(ended.closing.len(), 2);
@@ -200,9 +269,14 @@ mod tests {
     #[test]
     fn what_failed_is_kept_for_the_end_and_is_short() {
         let ended = quiet("seq 100; echo 'torn apart'; exit 1", Duration::from_secs(60));
-        assert_eq!((ended.why.len(), ended.why.last().map(String::as_str)), (KEPT, Some("torn apart")));
-        let runner = "echo failures:; echo '---- a::test stdout ----'; echo 'left: 1'; seq 100; echo failures:; echo '    a::test'; echo 'test result: FAILED. 0 passed'";
-        let ended = quiet(&format!("{runner}; {runner}; echo after; exit 1"), Duration::from_secs(60));
+        assert_eq!(
+            (ended.why.len(), ended.why.last().map(String::as_str)),
+            (KEPT, Some("torn apart"))
+        );
+        let runner = "echo failures:; echo '---- a::test stdout ----'; echo 'left: 1'; seq 100; \
+                      echo failures:; echo '    a::test'; echo 'test result: FAILED. 0 passed'";
+        let ended =
+            quiet(&format!("{runner}; {runner}; echo after; exit 1"), Duration::from_secs(60));
         assert_eq!((ended.why.len(), ended.closing.len()), (2 * KEPT, 2));
         assert_eq!(ended.why[..2], ["---- a::test stdout ----", "left: 1"]);
     }
@@ -210,23 +284,32 @@ mod tests {
     #[test]
     fn a_test_that_hangs_is_named() {
         let long = "has been running for over 60 seconds";
-        let script =
-            format!("echo 'test a::b {long}'; echo 'test c::d {long}'; echo 'test a::b ... ok'; echo 'test e::f ... ok'; exec sleep 600");
-        let mut command = shell(&script);
-        let ended = run_into(std::io::sink(), &mut command, Duration::from_secs(5), || {}).unwrap();
+        let script = format!(
+            "echo 'test a::b {long}'; echo 'test c::d {long}'; echo 'test a::b ... ok'; \
+             echo 'test e::f ... ok'; exec sleep 600"
+        );
+        let ended = quiet(&script, Duration::from_secs(5));
         assert_eq!((ended.status, ended.long), (None, vec!["c::d".to_owned()]));
     }
 
     #[test]
     fn a_process_that_keeps_the_output_open_does_not_keep_us() {
-        let ended = quiet("sleep 600 2> /dev/null & echo \"test result: $! is the sleeper\"", Duration::from_secs(600));
+        let ended = quiet(
+            "sleep 600 2> /dev/null & echo \"test result: $! is the sleeper\"",
+            Duration::from_secs(600),
+        );
         assert!(ended.status.is_some_and(|status| status.success()));
         let sleeper = ended.closing[0].split_whitespace().nth(2).unwrap();
-        assert!(shell(&format!("kill {sleeper}")).status().unwrap().success(), "it lives on, for the caller to name");
+        assert!(
+            shell(&format!("kill {sleeper}")).status().unwrap().success(),
+            "it lives on, for the caller to name"
+        );
     }
 
     #[test]
     fn a_command_that_does_not_end_is_ended() {
-        assert!(quiet("exec sleep 600", Duration::from_millis(100)).status.is_none());
+        for script in ["exec sleep 600", "exec sleep 600 >&- 2>&-"] {
+            assert!(quiet(script, Duration::from_millis(100)).status.is_none(), "{script}");
+        }
     }
 }

@@ -19,7 +19,8 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 if [ -e "$policy" ]; then mv "$policy" "$saved"; fi
-# invoke-rc.d asks this script; 101 forbids. It stops forbidding as soon as this run is gone, also when it was killed.
+# invoke-rc.d asks this script; 101 forbids. It stops forbidding as soon as this run is gone, also
+# when it was killed.
 cat > "$policy" <<SCRIPT
 #!/bin/sh
 # $ours: services stay down while it installs packages.

@@ -23,7 +23,8 @@ impl Watch {
     /// Begins.
     pub fn new() -> Self {
         CAUGHT.store(0, Ordering::Release);
-        let noting = SigAction::new(SigHandler::Handler(note), SaFlags::SA_RESTART, SigSet::empty());
+        let noting =
+            SigAction::new(SigHandler::Handler(note), SaFlags::SA_RESTART, SigSet::empty());
         let mut before = Vec::new();
         for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
             // SAFETY: the handler only stores to an atomic, which is async-signal-safe.
@@ -57,7 +58,8 @@ pub fn pass_on(signal: i32, child: u32) {
     }
 }
 
-/// Ends this process by that signal, as a shell expects of it; answers what there is to say if it lives on.
+/// Ends this process by that signal, as a shell expects of it; answers what there is to say if it
+/// lives on.
 pub fn end_by(signal: i32) -> String {
     if let Ok(signal) = Signal::try_from(signal) {
         _ = raise(signal);

@@ -1,6 +1,8 @@
-//! Checks the licence of every dependency against the list in deny.toml, with what cargo itself knows.
+//! Checks the licence of every dependency against the list in deny.toml, with what cargo itself
+//! knows.
 //!
-//! cargo-deny reads the same file and does more; building it takes longer than everything else here together.
+//! cargo-deny reads the same file and does more; building it takes longer than everything else here
+//! together.
 
 use std::fs;
 
@@ -15,8 +17,21 @@ pub fn check() -> Outcome {
     let path = root().join("deny.toml");
     let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let allowed = allow_list(&text);
-    let words = ["tree", "--workspace", "--all-features", "--locked", "--edges", "normal,build,dev", "--prefix", "none", "--no-dedupe"];
-    let tree = cargo(&words).args(["--format", "{p}|{l}"]).output().map_err(|error| format!("cargo tree: {error}"))?;
+    let words = [
+        "tree",
+        "--workspace",
+        "--all-features",
+        "--locked",
+        "--edges",
+        "normal,build,dev",
+        "--prefix",
+        "none",
+        "--no-dedupe",
+    ];
+    let tree = cargo(&words)
+        .args(["--format", "{p}|{l}"])
+        .output()
+        .map_err(|error| format!("cargo tree: {error}"))?;
     if !tree.status.success() {
         return Err(format!("cargo tree: {}", String::from_utf8_lossy(&tree.stderr)));
     }
@@ -35,7 +50,8 @@ pub fn check() -> Outcome {
 
 fn refuse(row: &str, allowed: &[String]) -> Option<String> {
     let (package, licence) = row.split_once('|').unwrap_or((row, ""));
-    // cargo marks a package that it has shown before, which a circle of test dependencies makes even without duplicates.
+    // cargo marks a package that it has shown before, which a circle of test dependencies makes
+    // even without duplicates.
     let licence = licence.trim_end_matches(" (*)");
     if permitted(licence, allowed) {
         None
@@ -47,8 +63,11 @@ fn refuse(row: &str, allowed: &[String]) -> Option<String> {
 /// The strings of `allow = [ … ]` in `[licenses]`.
 fn allow_list(deny: &str) -> Vec<String> {
     let section = deny.lines().skip_while(|line| line.trim() != "[licenses]");
-    let list = section.skip_while(|line| !line.starts_with("allow")).take_while(|line| line.trim() != "]");
-    let quoted = list.filter(|line| !line.trim_start().starts_with('#')).filter_map(|line| line.split('"').nth(1));
+    let list =
+        section.skip_while(|line| !line.starts_with("allow")).take_while(|line| line.trim() != "]");
+    let quoted = list
+        .filter(|line| !line.trim_start().starts_with('#'))
+        .filter_map(|line| line.split('"').nth(1));
     quoted.map(str::to_owned).collect()
 }
 
@@ -103,7 +122,8 @@ mod tests {
 
     #[test]
     fn an_expression_is_met_by_the_allowed_licences_or_refused() {
-        let allowed = ["MIT", "Apache-2.0", "Unicode-3.0", "Apache-2.0 WITH LLVM-exception"].map(str::to_owned);
+        let allowed = ["MIT", "Apache-2.0", "Unicode-3.0", "Apache-2.0 WITH LLVM-exception"]
+            .map(str::to_owned);
         for good in [
             "MIT",
             "MIT OR GPL-3.0-only",
@@ -129,13 +149,17 @@ mod tests {
 
     #[test]
     fn a_package_without_a_licence_is_refused_by_name() {
-        assert_eq!(refuse("mystery v1.0.0|", &["MIT".to_owned()]), Some("mystery v1.0.0: none stated".to_owned()));
+        assert_eq!(
+            refuse("mystery v1.0.0|", &["MIT".to_owned()]),
+            Some("mystery v1.0.0: none stated".to_owned())
+        );
         assert_eq!(refuse("fine v1.0.0|MIT", &["MIT".to_owned()]), None);
     }
 
     #[test]
     fn the_list_of_deny_toml_is_read_without_its_comments() {
-        let text = "[advisories]\nallow = [\"no\"]\n[licenses]\nallow = [\n  # \"GPL-3.0-only\",\n  \"MIT\", # short\n  \"ISC\",\n]\n[bans]\nx = \"y\"\n";
+        let text = "[advisories]\nallow = [\"no\"]\n[licenses]\nallow = [\n  # \
+                    \"GPL-3.0-only\",\n  \"MIT\", # short\n  \"ISC\",\n]\n[bans]\nx = \"y\"\n";
         assert_eq!(allow_list(text), ["MIT", "ISC"]);
     }
 }

@@ -6,6 +6,7 @@ mod licences;
 mod packages;
 mod project;
 mod readme;
+mod runner;
 mod sandbox;
 mod servers;
 mod stage;
@@ -14,6 +15,7 @@ mod test;
 mod tools;
 mod torture;
 mod totals;
+mod width;
 
 use std::process::ExitCode;
 
@@ -23,19 +25,27 @@ pub type Outcome = Result<(), String>;
 const HELP: &str = "\
 cargo xtask TASK
 
-  test       build everything and run the tests (10 minutes at most); --all adds what CI runs besides
+  test       build everything and run the tests (10 minutes at most); \
+             --all adds what CI runs besides
   servers    list the programs that tests need from outside, and install those that are missing
   interop    run the drivers of other lock libraries under interop/
-  simulate   random schedules of faults on virtual time: --seeds N (how many), --seed S (the first; alone: only that one), --minutes M
-  torture    --hours N: every engine under faults, in turn, until a violation or the end; then the sums; pictures in target/torture
-  soak       commands at default options on healthy servers, and how many lost their lock: --minutes N (30), --commands N a layout (20)
-  bench      measure every figure beside its floor, from a release build; what follows goes to `lockkeeper bench`
+  simulate   random schedules of faults on virtual time: --seeds N (how many), --seed S (the \
+             first; alone: only that one), --minutes M
+  torture    --hours N: every engine under faults, in turn, until a violation or the end; \
+             then the sums; pictures in target/torture
+  soak       commands at default options on healthy servers, and how many lost their lock: \
+             --minutes N (30), --commands N a layout (20)
+  bench      measure every figure beside its floor, from a release build; \
+             what follows goes to `lockkeeper bench`
   docs       build the documentation of the workspace, warnings denied; --open shows it
   dist       release build, completions and man page into target/dist
   licences   check the licence of every dependency against deny.toml
 
-  --all      test: fmt, clippy, docs, doctests, long tests, the sweep, broken clients, torture, the README's commands, bench, a cold release build
-  --yes      install missing packages without asking; only a terminal is asked, and not where CI is set
+  --all      test: fmt, clippy, docs, doctests, long tests, the sweep, broken clients, torture, \
+             the README's commands, bench, a cold release build,
+             interop
+  --yes      install missing packages without asking; only a terminal is asked, and not where CI \
+             is set
   --dry-run  test: say what would be done, and do nothing
 ";
 
@@ -70,7 +80,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Refuses flags that a task does not know; answers which of the known ones are set, in their order.
+/// Refuses flags that a task does not know; answers which of the known ones are set, in their
+/// order.
 pub fn known(given: &[String], flags: &[&str]) -> Result<Vec<bool>, String> {
     if let Some(stranger) = given.iter().find(|word| !flags.contains(&word.as_str())) {
         let takes = if flags.is_empty() { "no options".to_owned() } else { flags.join(", ") };
@@ -90,7 +101,9 @@ mod tests {
     #[test]
     fn a_flag_nobody_knows_is_refused_by_name() {
         assert_eq!(known(&words("--all"), &["--yes", "--all"]), Ok(vec![false, true]));
-        assert!(known(&words("--al"), &["--yes", "--all"]).is_err_and(|text| text.contains("`--al`")));
+        assert!(
+            known(&words("--al"), &["--yes", "--all"]).is_err_and(|text| text.contains("`--al`"))
+        );
         assert!(known(&words("x"), &[]).is_err_and(|text| text.contains("no options")));
     }
 }

@@ -14,7 +14,8 @@ pub fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"))
 }
 
-/// Installs the tools that are missing. A person at a terminal is asked first, unless `yes` or `CI` is set.
+/// Installs the tools that are missing. A person at a terminal is asked first, unless `yes` or `CI`
+/// is set.
 ///
 /// # Errors
 /// A tool is missing and cannot or may not be installed; the message has the command that would.
@@ -24,7 +25,12 @@ pub fn ensure(tools: &[&Tool], yes: bool) -> Outcome {
         return Ok(());
     }
     for tool in &missing {
-        println!("missing: {} ({}), from the Debian package {}", tool.file, tool.purpose, tool.packages.join(" "));
+        println!(
+            "missing: {} ({}), from the Debian package {}",
+            tool.file,
+            tool.purpose,
+            tool.packages.join(" ")
+        );
     }
     let mut packages: Vec<&str> = missing.iter().flat_map(|tool| tool.packages).copied().collect();
     packages.sort_unstable();
@@ -33,7 +39,9 @@ pub fn ensure(tools: &[&Tool], yes: bool) -> Outcome {
     let by_hand = format!("install by hand: apt-get install {}", packages.join(" "));
 
     if !on_path("apt-get") {
-        return Err(format!("this machine has no apt-get; {by_hand}, or what your system calls them"));
+        return Err(format!(
+            "this machine has no apt-get; {by_hand}, or what your system calls them"
+        ));
     }
     if !yes && !in_ci() && on_a_terminal() && !consent(&packages) {
         return Err(format!("not installed; {by_hand}"));
@@ -42,17 +50,25 @@ pub fn ensure(tools: &[&Tool], yes: bool) -> Outcome {
 
     match missing.iter().find(|tool| tool.find().is_none()) {
         None => Ok(()),
-        Some(tool) => Err(format!("{} is installed, but {} is still not there", tool.packages.join(" "), tool.file)),
+        Some(tool) => Err(format!(
+            "{} is installed, but {} is still not there",
+            tool.packages.join(" "),
+            tool.file
+        )),
     }
 }
 
-/// The script as root: through sudo unless we are root. Without a terminal sudo must not ask for a password.
+/// The script as root: through sudo unless we are root. Without a terminal sudo must not ask for a
+/// password.
 fn as_root(services: &[&str], packages: &[&str]) -> Result<Command, String> {
     let root = is_root();
     let mut command = if root { Command::new("sh") } else { Command::new("sudo") };
     if !root {
         if !on_path("sudo") {
-            return Err(format!("not root, and no sudo; as root: apt-get install {}", packages.join(" ")));
+            return Err(format!(
+                "not root, and no sudo; as root: apt-get install {}",
+                packages.join(" ")
+            ));
         }
         if in_ci() || !on_a_terminal() {
             command.arg("-n");
@@ -80,7 +96,15 @@ fn consent(packages: &[&str]) -> bool {
 }
 
 fn on_path(program: &'static str) -> bool {
-    Tool { file: program, packages: &[], service: None, need: crate::tools::Need::Test, purpose: "" }.find().is_some()
+    Tool {
+        file: program,
+        packages: &[],
+        service: None,
+        need: crate::tools::Need::Test,
+        purpose: "",
+    }
+    .find()
+    .is_some()
 }
 
 #[cfg(test)]
@@ -97,7 +121,8 @@ mod tests {
 
     impl Machine {
         fn new(test: &str) -> Self {
-            let dir = std::env::temp_dir().join(format!("xtask-packages-{test}-{}", std::process::id()));
+            let dir =
+                std::env::temp_dir().join(format!("xtask-packages-{test}-{}", std::process::id()));
             fs::create_dir_all(dir.join("usr/sbin")).unwrap();
             fs::create_dir_all(dir.join("bin")).unwrap();
             Self(dir)
@@ -114,9 +139,14 @@ mod tests {
         }
 
         fn install(&self) -> std::process::Output {
-            let path = format!("{}:{}", self.0.join("bin").display(), std::env::var("PATH").unwrap());
+            let path =
+                format!("{}:{}", self.0.join("bin").display(), std::env::var("PATH").unwrap());
             let mut command = Command::new("sh");
-            command.args(["-c", INSTALL, "install"]).arg(&self.0).args(["", "some-server"]).env("PATH", path);
+            command
+                .args(["-c", INSTALL, "install"])
+                .arg(&self.0)
+                .args(["", "some-server"])
+                .env("PATH", path);
             command.output().unwrap()
         }
 
@@ -132,8 +162,14 @@ mod tests {
     }
 
     fn apt_get(machine: &Machine, rest: &str) {
-        let (dir, policy) = (machine.0.display().to_string(), machine.policy().display().to_string());
-        machine.program("bin/apt-get", &format!("#!/bin/sh\n'{policy}' some-server start; echo \"$1 $?\" >> '{dir}/log'\n{rest}\n"));
+        let (dir, policy) =
+            (machine.0.display().to_string(), machine.policy().display().to_string());
+        machine.program(
+            "bin/apt-get",
+            &format!(
+                "#!/bin/sh\n'{policy}' some-server start; echo \"$1 $?\" >> '{dir}/log'\n{rest}\n"
+            ),
+        );
     }
 
     fn runs(policy: &Path) -> Option<i32> {
@@ -165,7 +201,11 @@ mod tests {
         machine.program("usr/sbin/policy-rc.d", "#!/bin/sh\nexit 42\n");
         apt_get(&machine, "kill -9 $PPID");
         assert_eq!(machine.install().status.code(), None);
-        assert_eq!(runs(&machine.policy()), Some(42), "the one that was there decides, through ours");
+        assert_eq!(
+            runs(&machine.policy()),
+            Some(42),
+            "the one that was there decides, through ours"
+        );
         apt_get(&machine, "");
         assert!(machine.install().status.success());
         assert_eq!(fs::read_to_string(machine.policy()).unwrap(), "#!/bin/sh\nexit 42\n");

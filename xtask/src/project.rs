@@ -6,12 +6,14 @@ use std::process::Command;
 
 use crate::Outcome;
 
-/// A target directory of its own for release builds whose time is taken: the first build in it is cold.
+/// A target directory of its own for release builds whose time is taken: the first build in it is
+/// cold.
 pub const COLD: &str = "target/cold";
 
 /// The root of the workspace: the parent of this package.
 pub fn root() -> PathBuf {
-    let here = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    let here = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     here.parent().map_or(here.clone(), Path::to_path_buf)
 }
 
@@ -24,7 +26,8 @@ pub fn cargo(words: &[&str]) -> Command {
 
 /// Runs a command to its end; its output goes where ours goes.
 pub fn must(command: &mut Command) -> Outcome {
-    let status = command.status().map_err(|error| format!("cannot start {}: {error}", show(command)))?;
+    let status =
+        command.status().map_err(|error| format!("cannot start {}: {error}", show(command)))?;
     if status.success() { Ok(()) } else { Err(format!("{} ended with {status}", show(command))) }
 }
 
@@ -56,26 +59,42 @@ pub struct IntegrationTest {
     pub name: String,
     /// It mounts file systems, changes users or makes network namespaces, and fails without root.
     pub needs_root: bool,
+    /// It measures, and says in its first lines that nothing may run beside it.
+    pub alone: bool,
 }
+
+/// What a test that needs root says when it fails without.
+const NEEDS_ROOT: &str = "run it as root, as CI does";
 
 /// The integration tests of the workspace, by name; those named `long_…` only with `--all`.
 pub fn integration_tests() -> Result<Vec<IntegrationTest>, String> {
     let mut tests = Vec::new();
     for package in packages()? {
         for entry in read_dir(&package.join("tests")) {
-            let name = entry.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+            let name = entry
+                .file_stem()
+                .map(|stem| stem.to_string_lossy().into_owned())
+                .unwrap_or_default();
             let single = entry.extension().is_some_and(|extension| extension == "rs");
             if single || entry.join("main.rs").is_file() {
-                // Such a test says so when it fails, in these words.
                 let source = if single { entry } else { entry.join("main.rs") };
-                let needs_root = fs::read_to_string(source).is_ok_and(|text| text.contains("run it as root, as CI does"));
-                tests.push(IntegrationTest { name, needs_root });
+                let text = fs::read_to_string(source).unwrap_or_default();
+                let needs_root = text.contains(NEEDS_ROOT);
+                tests.push(IntegrationTest { name, needs_root, alone: runs_alone(&text) });
             }
         }
     }
     tests.sort();
     tests.dedup();
     Ok(tests)
+}
+
+/// Whether the head of a test says that it runs alone, and why.
+fn runs_alone(source: &str) -> bool {
+    source
+        .lines()
+        .take_while(|line| line.starts_with("//!"))
+        .any(|line| line.starts_with("//! Runs alone: "))
 }
 
 /// Whether we are root.
@@ -92,7 +111,8 @@ pub fn packages() -> Result<Vec<PathBuf>, String> {
 }
 
 fn read_dir(path: &Path) -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> = fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    let mut found: Vec<PathBuf> =
+        fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     found.sort();
     found
 }
@@ -103,16 +123,45 @@ mod tests {
 
     #[test]
     fn the_features_of_a_manifest_are_its_keys_without_comments() {
-        let manifest =
-            "[package]\nname = \"x\"\n[features]\ndefault = [\"a\"]\n# b = []\na = []\nc = [\"dep:c\"]\n\n[dependencies]\nd = \"1\"\n";
+        let manifest = "[package]\nname = \"x\"\n[features]\ndefault = [\"a\"]\n# b = []\na = \
+                        []\nc = [\"dep:c\"]\n\n[dependencies]\nd = \"1\"\n";
         assert_eq!(features_of(manifest), ["default", "a", "c"]);
     }
 
     #[test]
     fn tests_that_need_root_are_known_by_what_they_say_without_it() {
         let tests = integration_tests().unwrap();
-        let needs = |name: &str| tests.iter().find(|test| test.name == name).map(|test| test.needs_root);
-        assert_eq!((needs("hostile_directories"), needs("run_rules"), needs("models")), (Some(true), Some(false), Some(false)));
+        let needs =
+            |name: &str| tests.iter().find(|test| test.name == name).map(|test| test.needs_root);
+        assert_eq!(
+            (needs("hostile_directories"), needs("run_rules"), needs("models")),
+            (Some(true), Some(false), Some(false))
+        );
+    }
+
+    #[test]
+    fn every_test_that_does_what_only_root_may_says_that_it_needs_root() {
+        for package in packages().unwrap() {
+            for source in read_dir(&package.join("tests")) {
+                let text = fs::read_to_string(&source).unwrap_or_default();
+                let does = ["\"unshare\"", "\"setpriv\"", "\"mount\"", "chown("]
+                    .into_iter()
+                    .find(|word| text.contains(word));
+                assert!(
+                    does.is_none() || text.contains(NEEDS_ROOT),
+                    "{}: {does:?}, and nothing says that it needs root",
+                    source.display()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_test_that_runs_alone_says_so_in_its_head() {
+        assert!(runs_alone(
+            "//! What waiting costs.\n//!\n//! Runs alone: it measures.\nuse std;\n"
+        ));
+        assert!(!runs_alone("//! What waiting costs.\nuse std;\n//! Runs alone: it measures.\n"));
     }
 
     #[test]

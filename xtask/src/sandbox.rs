@@ -1,4 +1,5 @@
-//! Where tests run: with a home, temporary files and state of their own, and with a mark by which we find what they leave.
+//! Where tests run: with a home, temporary files and state of their own, and with a mark by which
+//! we find what they leave.
 
 use std::fs;
 use std::io;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 /// The variable that marks every process that a test starts, however far it wanders.
 const MARK: &str = "XTASK_RUN";
 
-/// A directory and a mark for one run.
+/// A directory and a mark for one run, or for [one program of it](Sandbox::room).
 pub struct Sandbox {
     dir: PathBuf,
     mark: String,
@@ -41,10 +42,23 @@ impl Sandbox {
             fs::remove_dir_all(&dir)?;
         }
         fs::create_dir(&dir)?;
-        let sandbox = Self { dir, mark };
-        sandbox.folder("home")?;
-        sandbox.folder("tmp")?;
-        Ok(sandbox)
+        Self { dir, mark }.furnish()
+    }
+
+    /// A sandbox in this one, for the program of that name: with a home and temporary files of its
+    /// own, and with a mark that says the name of whatever the program leaves behind.
+    ///
+    /// # Errors
+    /// Its directory cannot be made.
+    pub fn room(&self, number: usize, name: &str) -> io::Result<Self> {
+        let dir = self.folder(&number.to_string())?;
+        Self { dir, mark: format!("{}/{name}", self.mark) }.furnish()
+    }
+
+    fn furnish(self) -> io::Result<Self> {
+        self.folder("home")?;
+        self.folder("tmp")?;
+        Ok(self)
     }
 
     /// A directory of that name in it.
@@ -56,7 +70,8 @@ impl Sandbox {
         fs::create_dir_all(&path).map(|()| path)
     }
 
-    /// Gives a command the sandbox's home and temporary directory, and nothing of the user's settings.
+    /// Gives a command the sandbox's home and temporary directory, and nothing of the user's
+    /// settings.
     pub fn apply<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
         for (variable, folder) in [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")] {
@@ -96,25 +111,37 @@ impl Sandbox {
 
     fn alive(&self) -> Vec<Stray> {
         let mark = format!("{MARK}={}", self.mark);
+        let rooms = format!("{mark}/");
+        let ours =
+            |variable: &[u8]| variable == mark.as_bytes() || variable.starts_with(rooms.as_bytes());
         let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        let ours = pids.filter(|pid| {
+        let marked = pids.filter(|pid| {
             let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+            environment.split(|byte| *byte == 0).any(ours)
         });
-        ours.map(|pid| Stray { pid, text: format!("pid {pid}: {}{}", command_line(pid), locks(pid)) }).collect()
+        marked
+            .map(|pid| Stray {
+                pid,
+                text: format!("pid {pid}: {}{}", command_line(pid), locks(pid)),
+            })
+            .collect()
     }
 
     /// Ends processes of this run at once, by id.
     pub fn kill(&self, strays: &[Stray]) {
         if !strays.is_empty() {
             let pids = strays.iter().map(|stray| stray.pid.to_string());
-            // The shell's own kill: the program may not be installed. Those that are gone by now are no failure.
-            _ = Command::new("sh").args(["-c", "kill -9 \"$@\" 2>/dev/null", "kill"]).args(pids).status();
+            // The shell's own kill: the program may not be installed. Those that are gone by now
+            // are no failure.
+            _ = Command::new("sh")
+                .args(["-c", "kill -9 \"$@\" 2>/dev/null", "kill"])
+                .args(pids)
+                .status();
         }
     }
 
-    /// Ends everything of this run.
+    /// Ends everything of this run, its rooms included.
     pub fn kill_all(&self) {
         self.kill(&self.alive());
     }
@@ -126,11 +153,14 @@ impl Drop for Sandbox {
     }
 }
 
-/// Removes what runs that were interrupted left behind: directories `lk-PID-N` whose process is gone.
+/// Removes what runs that were interrupted left behind: directories `lk-PID-N` whose process is
+/// gone.
 fn sweep(temporary: &Path) {
     for entry in fs::read_dir(temporary).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let parts: Option<Vec<u32>> = name.strip_prefix("lk-").map(|rest| rest.split('-').filter_map(|part| part.parse().ok()).collect());
+        let parts: Option<Vec<u32>> = name
+            .strip_prefix("lk-")
+            .map(|rest| rest.split('-').filter_map(|part| part.parse().ok()).collect());
         let Some([pid, count]) = parts.as_deref() else { continue };
         if name == format!("lk-{pid}-{count}") && !Path::new(&format!("/proc/{pid}")).exists() {
             _ = fs::remove_dir_all(entry.path());
@@ -147,8 +177,11 @@ fn command_line(pid: u32) -> String {
 fn locks(pid: u32) -> String {
     let mut text = String::new();
     for entry in fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten() {
-        if fs::read_to_string(entry.path()).is_ok_and(|info| info.lines().any(|line| line.starts_with("lock:"))) {
-            let target = fs::read_link(format!("/proc/{pid}/fd/{}", entry.file_name().to_string_lossy()));
+        if fs::read_to_string(entry.path())
+            .is_ok_and(|info| info.lines().any(|line| line.starts_with("lock:")))
+        {
+            let target =
+                fs::read_link(format!("/proc/{pid}/fd/{}", entry.file_name().to_string_lossy()));
             text += &format!("; has a lock on {}", target.unwrap_or_default().display());
         }
     }
@@ -161,11 +194,16 @@ mod tests {
 
     #[test]
     fn a_process_that_outlives_its_test_is_named_and_ended() {
-        let sandbox = Sandbox { dir: PathBuf::from("/nonexistent"), mark: format!("lk-test-{}", std::process::id()) };
+        let sandbox = Sandbox {
+            dir: PathBuf::from("/nonexistent"),
+            mark: format!("lk-test-{}", std::process::id()),
+        };
         assert!(sandbox.alive().is_empty());
-        // A program in the background of a shell that has ended: nobody's child. While it is being loaded it shows nothing.
+        // A program in the background of a shell that has ended: nobody's child. While it is being
+        // loaded it shows nothing.
         let mut shell = Command::new("sh");
-        let script = "sleep 600 > /dev/null 2>&1 & until grep -qa ^sleep /proc/$!/cmdline; do :; done";
+        let script =
+            "sleep 600 > /dev/null 2>&1 & until grep -qa ^sleep /proc/$!/cmdline; do :; done";
         shell.args(["-c", script]).env(MARK, &sandbox.mark);
         assert!(shell.status().unwrap().success());
         let strays = sandbox.strays(Duration::ZERO);
@@ -176,12 +214,34 @@ mod tests {
     }
 
     #[test]
+    fn a_room_knows_its_own_processes_and_the_run_knows_those_of_all_rooms() {
+        let run = Sandbox::new().unwrap();
+        let (one, other) = (run.room(0, "one").unwrap(), run.room(1, "one_more").unwrap());
+        let mut sleeper = one.apply(Command::new("sleep").arg("605")).spawn().unwrap();
+        let counts = || [&one, &other, &run].map(|sandbox| sandbox.alive().len());
+        // Until it is what it is to be: in between it shows nothing of what it is.
+        while counts() != [1, 0, 1] {
+            assert!(sleeper.try_wait().unwrap().is_none(), "{:?}", counts());
+            thread::sleep(Duration::from_millis(10));
+        }
+        run.kill_all();
+        sleeper.wait().unwrap();
+        let place = one.dir.clone();
+        drop(one);
+        assert!(!place.exists() && other.dir.exists() && run.dir.exists());
+    }
+
+    #[test]
     fn an_interrupted_run_is_swept_away_and_nothing_else() {
         let place = std::env::temp_dir().join(format!("xtask-sweep-{}", std::process::id()));
         let mut dead = Command::new("true").spawn().unwrap();
         dead.wait().unwrap();
-        let dirs =
-            [format!("lk-{}-0", dead.id()), format!("lk-{}-0", std::process::id()), "lk-x-0".to_owned(), format!("lk-{}-0-1", dead.id())];
+        let dirs = [
+            format!("lk-{}-0", dead.id()),
+            format!("lk-{}-0", std::process::id()),
+            "lk-x-0".to_owned(),
+            format!("lk-{}-0-1", dead.id()),
+        ];
         for dir in &dirs {
             fs::create_dir_all(place.join(dir)).unwrap();
         }
@@ -197,7 +257,12 @@ mod tests {
         sandbox.apply(&mut command);
         let set: Vec<(String, Option<String>)> = command
             .get_envs()
-            .map(|(key, value)| (key.to_string_lossy().into_owned(), value.map(|text| text.to_string_lossy().into_owned())))
+            .map(|(key, value)| {
+                (
+                    key.to_string_lossy().into_owned(),
+                    value.map(|text| text.to_string_lossy().into_owned()),
+                )
+            })
             .collect();
         assert!(set.contains(&("HOME".to_owned(), Some("/x/home".to_owned()))));
         assert!(set.contains(&("TMPDIR".to_owned(), Some("/x/tmp".to_owned()))));

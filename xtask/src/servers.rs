@@ -8,7 +8,8 @@ use crate::{Outcome, known};
 pub fn run(words: &[String]) -> Outcome {
     let yes = known(words, &["--yes"])?.contains(&true);
     for tool in TABLE {
-        let place = tool.find().map_or_else(|| "missing".to_owned(), |path| path.display().to_string());
+        let place =
+            tool.find().map_or_else(|| "missing".to_owned(), |path| path.display().to_string());
         let by = if tool.need == Need::Interop { " (interop only)" } else { "" };
         println!("{:<28} {:<28} {}{by}", tool.file, place, tool.purpose);
     }

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::packages::ensure;
 use crate::project::{cargo, must, root};
+use crate::stage::Workshop;
 use crate::tools::{Need, needed};
 use crate::{Outcome, known};
 
@@ -45,10 +46,18 @@ pub fn dist(words: &[String]) -> Outcome {
         (&["completions", "fish"], "lockkeeper.fish"),
         (&["man"], "lockkeeper.1"),
     ] {
-        let out =
-            Command::new(&binary).args(words).stdin(Stdio::null()).output().map_err(|error| format!("{}: {error}", binary.display()))?;
+        let out = Command::new(&binary)
+            .args(words)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| format!("{}: {error}", binary.display()))?;
         if !out.status.success() || out.stdout.is_empty() {
-            return Err(format!("lockkeeper {} ended with {}: {}", words.join(" "), out.status, String::from_utf8_lossy(&out.stderr)));
+            return Err(format!(
+                "lockkeeper {} ended with {}: {}",
+                words.join(" "),
+                out.status,
+                String::from_utf8_lossy(&out.stderr)
+            ));
         }
         fs::write(place.join(file), out.stdout).map_err(|error| format!("{file}: {error}"))?;
     }
@@ -56,8 +65,12 @@ pub fn dist(words: &[String]) -> Outcome {
         copy(&root().join(file), &place.join(file))?;
     }
     println!("in {}:", place.display());
-    let mut names: Vec<String> =
-        fs::read_dir(&place).into_iter().flatten().flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let mut names: Vec<String> = fs::read_dir(&place)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
     names.sort();
     println!("  {}", names.join("\n  "));
     Ok(())
@@ -67,24 +80,35 @@ fn copy(from: &Path, to: &Path) -> Outcome {
     fs::copy(from, to).map(|_| ()).map_err(|error| format!("{}: {error}", from.display()))
 }
 
-/// `cargo xtask interop [--yes]`: every `interop/*/run`, each of which builds what it needs and drives one other library.
+/// `cargo xtask interop [--yes]`: every `interop/*/run`, each of which builds what it needs and
+/// drives one other library.
 pub fn interop(words: &[String]) -> Outcome {
     let yes = known(words, &["--yes"])?.contains(&true);
-    let mut drivers: Vec<_> =
-        fs::read_dir(root().join("interop")).into_iter().flatten().flatten().map(|entry| entry.path().join("run")).collect();
+    ensure(&needed(&[Need::Test, Need::Interop]), yes)?;
+    each_driver(must)
+}
+
+/// The same as a stage.
+pub fn drive_others(workshop: &Workshop) -> Outcome {
+    // Outside of the sandbox: what the drivers fetch stays in the user's caches.
+    each_driver(|command| workshop.build(command))
+}
+
+fn each_driver(run: impl Fn(&mut Command) -> Outcome) -> Outcome {
+    let entries = fs::read_dir(root().join("interop")).into_iter().flatten().flatten();
+    let mut drivers: Vec<_> = entries.map(|entry| entry.path().join("run")).collect();
     drivers.retain(|path| path.is_file());
     drivers.sort();
     if drivers.is_empty() {
         println!("there are no drivers under interop/");
         return Ok(());
     }
-    ensure(&needed(&[Need::Test, Need::Interop]), yes)?;
     let mut failed = Vec::new();
     for driver in &drivers {
         println!("\n=== {}", driver.display());
         let mut command = Command::new(driver);
         command.current_dir(root()).stdin(Stdio::null());
-        if let Err(message) = must(&mut command) {
+        if let Err(message) = run(&mut command) {
             failed.push(message);
         }
     }

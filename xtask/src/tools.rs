@@ -56,8 +56,20 @@ pub const TABLE: &[Tool] = &[
         need: Need::Test,
         purpose: "the engine `zookeeper`; tests start their own",
     },
-    Tool { file: "openssl", packages: &["openssl"], service: None, need: Need::Test, purpose: "certificates for the TLS tests" },
-    Tool { file: "redis-cli", packages: &["redis-tools"], service: None, need: Need::Interop, purpose: "the commands of the articles" },
+    Tool {
+        file: "openssl",
+        packages: &["openssl"],
+        service: None,
+        need: Need::Test,
+        purpose: "certificates for the TLS tests",
+    },
+    Tool {
+        file: "redis-cli",
+        packages: &["redis-tools"],
+        service: None,
+        need: Need::Interop,
+        purpose: "the commands of the articles",
+    },
     Tool {
         file: "python3",
         packages: &["python3", "python3-venv"],
@@ -65,9 +77,27 @@ pub const TABLE: &[Tool] = &[
         need: Need::Interop,
         purpose: "redis-py, and the drivers",
     },
-    Tool { file: "mvn", packages: &["maven"], service: None, need: Need::Interop, purpose: "fetches and builds Redisson's side" },
-    Tool { file: "javac", packages: &["default-jdk-headless"], service: None, need: Need::Interop, purpose: "compiles Redisson's side" },
-    Tool { file: "flock", packages: &["util-linux"], service: None, need: Need::Test, purpose: "the floor that bench compares `run` with" },
+    Tool {
+        file: "mvn",
+        packages: &["maven"],
+        service: None,
+        need: Need::Interop,
+        purpose: "fetches and builds Redisson's side",
+    },
+    Tool {
+        file: "javac",
+        packages: &["default-jdk-headless"],
+        service: None,
+        need: Need::Interop,
+        purpose: "compiles Redisson's side",
+    },
+    Tool {
+        file: "flock",
+        packages: &["util-linux"],
+        service: None,
+        need: Need::Test,
+        purpose: "the floor that bench compares `run` with",
+    },
 ];
 
 /// The rows that something needs.
@@ -76,13 +106,15 @@ pub fn needed(by: &[Need]) -> Vec<&'static Tool> {
 }
 
 impl Tool {
-    /// Where it is, if it is installed. Debian keeps some servers in /usr/sbin, which a user's path may lack.
+    /// Where it is, if it is installed. Debian keeps some servers in /usr/sbin, which a user's path
+    /// may lack.
     pub fn find(&self) -> Option<PathBuf> {
         if self.file.starts_with('/') {
             return Some(PathBuf::from(self.file)).filter(|path| path.exists());
         }
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let mut folders = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
+        let mut folders =
+            std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
         folders.find_map(|folder| Some(folder.join(self.file)).filter(|path| executable(path)))
     }
 }
@@ -105,7 +137,8 @@ mod tests {
 
     #[test]
     fn a_program_is_found_and_a_missing_one_is_not() {
-        let row = |file| Tool { file, packages: &["x"], service: None, need: Need::Test, purpose: "x" };
+        let row =
+            |file| Tool { file, packages: &["x"], service: None, need: Need::Test, purpose: "x" };
         assert!(row("sh").find().is_some_and(|path| path.is_absolute()));
         assert!(row("/bin/sh").find().is_some());
         assert_eq!(row("no-such-program-anywhere").find(), None);

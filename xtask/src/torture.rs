@@ -1,4 +1,5 @@
-//! Torture: briefly in `cargo xtask test --all`, and for hours with `cargo xtask torture --hours N`.
+//! Torture: briefly in `cargo xtask test --all`, and for hours with
+//! `cargo xtask torture --hours N`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use crate::Outcome;
 use crate::interrupt;
 use crate::project::{cargo, must, root, show};
+use crate::runner::Job;
 use crate::stage::Workshop;
 use crate::totals::{Run, Total, print};
 
@@ -27,7 +29,8 @@ struct Kind {
     most: Duration,
 }
 
-/// Every engine, with servers of its own; and beside that what each that asks costs those that have a server while many wait.
+/// Every engine, with servers of its own; and beside that what each that asks costs those that have
+/// a server while many wait.
 const KINDS: [Kind; 7] = [
     engine("file:auto", Some("30")),
     engine("redis:auto", Some("30")),
@@ -44,7 +47,13 @@ const fn engine(url: &'static str, briefly: Option<&'static str>) -> Kind {
 
 const fn crowd(url: &'static str) -> Kind {
     // One name: all of them stand in one line.
-    Kind { url, of: " crowd", options: &["--faults", "crowd", "--names", "1"], briefly: Some("30"), most: Duration::from_secs(60) }
+    Kind {
+        url,
+        of: " crowd",
+        options: &["--faults", "crowd", "--names", "1"],
+        briefly: Some("30"),
+        most: Duration::from_secs(60),
+    }
 }
 
 impl Kind {
@@ -59,31 +68,55 @@ impl Kind {
         let words = ["torture", self.url, "--seconds", seconds, "--seed", &seed].into_iter();
         words.chain(self.options.iter().copied()).map(str::to_owned).collect()
     }
-}
 
-/// Each engine for half a minute, with a debug build: it is the machine's speed that counts here, and not ours.
-pub fn briefly(workshop: &Workshop) -> Outcome {
-    for (kind, seconds) in KINDS.iter().filter_map(|kind| Some((kind, kind.briefly?))) {
-        workshop.run(cargo(&["run", "--package", "lockkeeper-cli", "--"]).args(kind.words(seconds, 1)))?;
+    /// A brief run.
+    fn job(&self, seconds: &str) -> Job {
+        let mut command = cargo(&["run", "--quiet", "--package", "lockkeeper-cli", "--"]);
+        command.args(self.words(seconds, 1));
+        Job { name: self.name().replace(' ', "-"), command, seconds: 30.0, alone: false }
     }
-    Ok(())
 }
 
-/// `cargo xtask torture --hours N`: the engines in turn with rising seeds, until a violation, a signal or the end.
+/// How many engines are tortured at a time: the faults make them wait, and two cores have room for
+/// two.
+const AT_A_TIME: usize = 2;
+
+/// Each engine for half a minute, with a debug build: it is the machine's speed that counts here,
+/// and not ours.
+pub fn briefly(workshop: &Workshop) -> Outcome {
+    workshop.build(&mut cargo(&["build", "--package", "lockkeeper-cli"]))?;
+    let jobs = KINDS.iter().filter_map(|kind| Some(kind.job(kind.briefly?)));
+    workshop.run_all(jobs.collect(), AT_A_TIME)
+}
+
+/// `cargo xtask torture --hours N`: the engines in turn with rising seeds, until a violation, a
+/// signal or the end.
 pub fn long(words: &[String]) -> Outcome {
     let time = hours(words)?;
     must(&mut cargo(&["build", "--release", "--package", "lockkeeper-cli"]))?;
     let reports = root().join("target/torture");
     fs::create_dir_all(&reports).map_err(|error| format!("{}: {error}", reports.display()))?;
-    let campaign = Campaign { program: root().join("target/release/lockkeeper"), reports, time, least: Duration::from_secs(5) };
+    let campaign = Campaign {
+        program: root().join("target/release/lockkeeper"),
+        reports,
+        time,
+        least: Duration::from_secs(5),
+    };
     let ended = campaign.run(&mut std::io::stdout())?;
     ended.map_or(Ok(()), |signal| Err(interrupt::end_by(signal)))
 }
 
 fn hours(words: &[String]) -> Result<Duration, String> {
-    let [flag, number] = words else { return Err("say for how long: cargo xtask torture --hours N".to_owned()) };
-    let hours = number.parse::<f64>().ok().filter(|h| flag == "--hours" && h.is_finite() && (0.0..=10_000.0).contains(h));
-    hours.map(|h| Duration::from_secs_f64(h * 3600.0)).ok_or_else(|| format!("{flag} {number}: cargo xtask torture --hours N is expected"))
+    let [flag, number] = words else {
+        return Err("say for how long: cargo xtask torture --hours N".to_owned());
+    };
+    let hours = number
+        .parse::<f64>()
+        .ok()
+        .filter(|h| flag == "--hours" && h.is_finite() && (0.0..=10_000.0).contains(h));
+    hours
+        .map(|h| Duration::from_secs_f64(h * 3600.0))
+        .ok_or_else(|| format!("{flag} {number}: cargo xtask torture --hours N is expected"))
 }
 
 /// The long form.
@@ -97,7 +130,8 @@ struct Campaign {
 }
 
 impl Campaign {
-    /// Answers the signal that ended it, if one did; whatever does, what was seen until then is added up and printed.
+    /// Answers the signal that ended it, if one did; whatever does, what was seen until then is
+    /// added up and printed.
     ///
     /// # Errors
     /// A run found something or could not be made.
@@ -110,7 +144,11 @@ impl Campaign {
         ended
     }
 
-    fn rounds(&self, totals: &mut BTreeMap<String, Total>, out: &mut dyn Write) -> Result<Option<i32>, String> {
+    fn rounds(
+        &self,
+        totals: &mut BTreeMap<String, Total>,
+        out: &mut dyn Write,
+    ) -> Result<Option<i32>, String> {
         let end = Instant::now() + self.time;
         for seed in 1.. {
             for (kind, to_come) in KINDS.iter().zip((1..=KINDS.len()).rev()) {
@@ -129,15 +167,32 @@ impl Campaign {
         Ok(interrupt::caught())
     }
 
-    fn one(&self, kind: &Kind, time: Duration, seed: u64, totals: &mut BTreeMap<String, Total>, out: &mut dyn Write) -> Outcome {
-        let file = |extension: &str| self.reports.join(format!("{}-{seed}.{extension}", kind.name().replace([':', '?', '=', ' '], "-")));
+    fn one(
+        &self,
+        kind: &Kind,
+        time: Duration,
+        seed: u64,
+        totals: &mut BTreeMap<String, Total>,
+        out: &mut dyn Write,
+    ) -> Outcome {
+        let file = |extension: &str| {
+            self.reports.join(format!(
+                "{}-{seed}.{extension}",
+                kind.name().replace([':', '?', '=', ' '], "-")
+            ))
+        };
         let (line, picture) = (file("json"), file("html"));
         let mut command = Command::new(&self.program);
-        command.args(kind.words(&time.as_secs().to_string(), seed)).args(["--json", "--report"]).arg(&picture);
+        command
+            .args(kind.words(&time.as_secs().to_string(), seed))
+            .args(["--json", "--report"])
+            .arg(&picture);
         let status = finish(&mut command, &line)?;
-        let text = fs::read_to_string(&line).map_err(|error| format!("{}: {error}", line.display()))?;
+        let text =
+            fs::read_to_string(&line).map_err(|error| format!("{}: {error}", line.display()))?;
         let failed = || format!("{} ended with {status}", show(&command));
-        // Without a line there was no run: wrong use, a server that cannot be had, or a signal before it began.
+        // Without a line there was no run: wrong use, a server that cannot be had, or a signal
+        // before it began.
         let run = match Run::read(&text) {
             Some(run) => run,
             None if interrupt::caught().is_some() => return Ok(()),
@@ -145,24 +200,33 @@ impl Campaign {
         };
         let total = totals.entry(kind.name()).or_default();
         total.add(&run);
-        _ = writeln!(out, "{} seed {seed}: {run}\n  until now: {total}", kind.name()).and_then(|()| out.flush());
+        _ = writeln!(out, "{} seed {seed}: {run}\n  until now: {total}", kind.name())
+            .and_then(|()| out.flush());
         // Too weak to say is a seed whose schedule showed nothing.
         if run.convicts() {
-            return Err(format!("{}; its picture is {}, its last line {}", failed(), picture.display(), line.display()));
+            return Err(format!(
+                "{}; its picture is {}, its last line {}",
+                failed(),
+                picture.display(),
+                line.display()
+            ));
         }
         Ok(())
     }
 }
 
-/// Runs a command to its end; its output goes to a file. A signal that is for us is for it as well, once: what a terminal sends to a whole
-/// group would reach it twice, and the second one says not to wait for a verdict.
+/// Runs a command to its end; its output goes to a file. A signal that is for us is for it as well,
+/// once: what a terminal sends to a whole group would reach it twice, and the second one says not
+/// to wait for a verdict.
 fn finish(command: &mut Command, output: &Path) -> Result<ExitStatus, String> {
     let file = File::create(output).map_err(|error| format!("{}: {error}", output.display()))?;
     let started = command.stdin(Stdio::null()).stdout(file).process_group(0).spawn();
     let mut child = started.map_err(|error| format!("{}: {error}", show(command)))?;
     let mut told = false;
     loop {
-        if let Some(status) = child.try_wait().map_err(|error| format!("{}: {error}", show(command)))? {
+        if let Some(status) =
+            child.try_wait().map_err(|error| format!("{}: {error}", show(command)))?
+        {
             return Ok(status);
         }
         if let Some(signal) = interrupt::caught().filter(|_| !told) {
@@ -186,14 +250,25 @@ mod tests {
     /// What stands for the program: it is told URL and seed, and prints what `script` does.
     fn campaign(script: &str) -> (Result<Option<i32>, String>, String) {
         let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let dir = std::env::temp_dir().join(format!("xtask-torture-{}-{}", std::process::id(), script.len()));
+        let dir = std::env::temp_dir().join(format!(
+            "xtask-torture-{}-{}",
+            std::process::id(),
+            script.len()
+        ));
         fs::create_dir_all(&dir).unwrap();
         let program = dir.join("program");
-        let line =
-            r#"line() { echo '{"verdict":"'$1'","holds":10,"faults":{"reset":2},"stale_writes_rejected":3,"stale_writes_accepted":0}'; }"#;
+        let line = concat!(
+            r#"line() { echo '{"verdict":"'$1'","holds":10,"faults":{"reset":2},"#,
+            r#""stale_writes_rejected":3,"stale_writes_accepted":0}'; }"#
+        );
         fs::write(&program, format!("#!/bin/sh\n{line}\nurl=$2 seed=$6\n{script}\n")).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
-        let campaign = Campaign { program, reports: dir.clone(), time: Duration::from_secs(36_000), least: Duration::ZERO };
+        let campaign = Campaign {
+            program,
+            reports: dir.clone(),
+            time: Duration::from_secs(36_000),
+            least: Duration::ZERO,
+        };
         let mut out = Vec::new();
         let ended = campaign.run(&mut out);
         fs::remove_dir_all(&dir).unwrap();
@@ -208,44 +283,68 @@ mod tests {
 
     #[test]
     fn a_violation_ends_it_and_what_was_seen_of_every_engine_until_then_is_added_up() {
-        let (ended, out) =
-            campaign(r#"case $seed$url in 2redis:auto) line violations; exit 1;; *zk*) line too-weak; exit 2;; *) line clean; esac"#);
+        let (ended, out) = campaign(
+            "case $seed$url in 2redis:auto) line violations; exit 1;; *zk*) line too-weak; \
+             exit 2;; *) line clean; esac",
+        );
         let said = ended.unwrap_err();
-        assert!(said.contains("torture redis:auto --seconds 600 --seed 2") && said.contains("redis-auto-2.html"), "{said}");
+        assert!(
+            said.contains("torture redis:auto --seconds 600 --seed 2")
+                && said.contains("redis-auto-2.html"),
+            "{said}"
+        );
         assert_eq!(row(&out, "file:auto")[..5], ["2", "2/0/0", "20", "4", "6"], "{out}");
         assert_eq!(row(&out, "redis:auto")[..3], ["2", "1/0/1", "20"]);
         assert_eq!(row(&out, "redis:auto?durable=true")[..2], ["1", "1/0/0"]);
         assert_eq!(row(&out, "zk:auto?nodes=3")[..2], ["1", "0/1/0"]);
         assert_eq!(row(&out, "zk:auto crowd")[..2], ["1", "0/1/0"]);
-        assert!(out.contains("redis:auto seed 2: violations") && out.contains("until now: 2 runs, 20 holds, 4 faults"), "{out}");
+        assert!(
+            out.contains("redis:auto seed 2: violations")
+                && out.contains("until now: 2 runs, 20 holds, 4 faults"),
+            "{out}"
+        );
     }
 
     #[test]
     fn a_signal_ends_the_run_that_is_under_way_and_the_sums_are_printed_with_it() {
-        let waits = "trap 'line clean; exit 130' INT; kill -INT $PPID; while :; do sleep 0.02; done";
-        let (ended, out) = campaign(&format!("[ $url = file:auto ] && {{ line clean; exit 0; }}\n{waits}"));
+        let waits =
+            "trap 'line clean; exit 130' INT; kill -INT $PPID; while :; do sleep 0.02; done";
+        let (ended, out) =
+            campaign(&format!("[ $url = file:auto ] && {{ line clean; exit 0; }}\n{waits}"));
         assert_eq!(ended, Ok(Some(2)), "{out}");
         assert_eq!(row(&out, "file:auto")[..3], ["1", "1/0/0", "10"]);
-        assert_eq!(row(&out, "redis:auto")[..3], ["1", "1/0/0", "10"], "the run that was interrupted counts as far as it came");
+        assert_eq!(
+            row(&out, "redis:auto")[..3],
+            ["1", "1/0/0", "10"],
+            "the run that was interrupted counts as far as it came"
+        );
         assert!(!out.contains("durable=true"), "nothing is begun after it: {out}");
     }
 
     #[test]
     fn what_a_terminal_sends_reaches_the_run_that_is_under_way_once() {
-        let (ended, _) = campaign(r#"[ "$(cut -d' ' -f5 /proc/$$/stat)" = $$ ] && exit 70; exit 71"#);
-        assert!(ended.as_ref().is_err_and(|said| said.contains("70")), "a group of its own: {ended:?}");
+        let (ended, _) =
+            campaign(r#"[ "$(cut -d' ' -f5 /proc/$$/stat)" = $$ ] && exit 70; exit 71"#);
+        assert!(
+            ended.as_ref().is_err_and(|said| said.contains("70")),
+            "a group of its own: {ended:?}"
+        );
     }
 
     #[test]
     fn a_program_that_cannot_do_it_ends_it_and_nothing_is_counted_for_it() {
         let (ended, out) = campaign("exit 69");
-        assert!(ended.is_err_and(|said| said.contains("torture file:auto") && said.contains("69")), "{out}");
+        assert!(
+            ended.is_err_and(|said| said.contains("torture file:auto") && said.contains("69")),
+            "{out}"
+        );
         assert!(!out.contains("file:auto  "), "{out}");
     }
 
     #[test]
     fn hours_are_a_number_and_nothing_else_is_taken() {
-        let given = |text: &str| hours(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        let given =
+            |text: &str| hours(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
         assert_eq!(given("--hours 0.5"), Ok(Duration::from_secs(1800)));
         for wrong in ["", "--hours", "--hours x", "--hours -1", "--days 1", "--hours 1 2"] {
             assert!(given(wrong).is_err_and(|text| text.contains("--hours N")), "{wrong}");

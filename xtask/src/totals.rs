@@ -32,7 +32,9 @@ impl Run {
             verdict: text("verdict")?,
             weak: text("weak"),
             holds: number("holds"),
-            faults: faults.filter_map(|(name, count)| Some((name.clone(), count.as_u64()?))).collect(),
+            faults: faults
+                .filter_map(|(name, count)| Some((name.clone(), count.as_u64()?)))
+                .collect(),
             rejected: number("stale_writes_rejected"),
             accepted: number("stale_writes_accepted"),
             leases_ended: number("leases_ended"),
@@ -51,7 +53,8 @@ impl fmt::Display for Run {
         let Self { verdict, holds, faults, rejected, accepted, .. } = self;
         write!(
             f,
-            "{verdict}, {holds} holds, {} faults, {rejected} stale writes rejected, {accepted} accepted",
+            "{verdict}, {holds} holds, {} faults, {rejected} stale writes rejected, {accepted} \
+             accepted",
             faults.values().sum::<u64>()
         )?;
         self.weak.as_ref().map_or(Ok(()), |why| write!(f, " ({why})"))
@@ -114,7 +117,11 @@ impl fmt::Display for Total {
         let (runs, faults) = (self.runs(), self.all_faults());
         let Self { holds, rejected, accepted, .. } = self;
         let s = if runs == 1 { "" } else { "s" };
-        write!(f, "{runs} run{s}, {holds} holds, {faults} faults, {rejected} stale writes rejected, {accepted} accepted")
+        write!(
+            f,
+            "{runs} run{s}, {holds} holds, {faults} faults, {rejected} stale writes rejected, \
+             {accepted} accepted"
+        )
     }
 }
 
@@ -123,29 +130,61 @@ impl fmt::Display for Total {
 /// # Errors
 /// It cannot be written.
 pub fn print(totals: &BTreeMap<String, Total>, out: &mut dyn Write) -> io::Result<()> {
-    let titles = ["engine", "runs", "clean/weak/convicted", "holds", "faults", "stale rejected", "accepted", "leases ended", "recovery ms"];
+    let titles = [
+        "engine",
+        "runs",
+        "clean/weak/convicted",
+        "holds",
+        "faults",
+        "stale rejected",
+        "accepted",
+        "leases ended",
+        "recovery ms",
+    ];
     writeln!(out)?;
     row(out, &titles.map(str::to_owned))?;
     for (name, total) in totals {
         let ms = |ms: Option<u64>| ms.map_or("-".to_owned(), |ms| ms.to_string());
         let [clean, weak, convicted] = total.verdicts;
-        let counts = [total.holds, total.all_faults(), total.rejected, total.accepted, total.leases_ended].map(|count| count.to_string());
+        let counts =
+            [total.holds, total.all_faults(), total.rejected, total.accepted, total.leases_ended]
+                .map(|count| count.to_string());
         let verdicts = format!("{clean}/{weak}/{convicted}");
         let [holds, faults, rejected, accepted, ended] = counts;
         let recovery = format!("{}, at most {}", ms(total.median()), ms(total.longest));
-        row(out, &[name.clone(), total.runs().to_string(), verdicts, holds, faults, rejected, accepted, ended, recovery])?;
+        row(
+            out,
+            &[
+                name.clone(),
+                total.runs().to_string(),
+                verdicts,
+                holds,
+                faults,
+                rejected,
+                accepted,
+                ended,
+                recovery,
+            ],
+        )?;
     }
     writeln!(out, "recovery: the median of the runs' medians, and the longest")?;
     for (name, total) in totals {
-        let faults: Vec<String> = total.faults.iter().map(|(fault, count)| format!("{fault} {count}")).collect();
-        writeln!(out, "{name}: {}", if faults.is_empty() { "no fault".to_owned() } else { faults.join(", ") })?;
+        let faults: Vec<String> =
+            total.faults.iter().map(|(fault, count)| format!("{fault} {count}")).collect();
+        writeln!(
+            out,
+            "{name}: {}",
+            if faults.is_empty() { "no fault".to_owned() } else { faults.join(", ") }
+        )?;
     }
     out.flush()
 }
 
 fn row(out: &mut dyn Write, cells: &[String; 9]) -> io::Result<()> {
     let [name, runs, verdicts, holds, faults, rejected, accepted, ended, recovery] = cells;
-    let counts = format!("{runs:>4} {verdicts:>20} {holds:>11} {faults:>7} {rejected:>14} {accepted:>8} {ended:>12}");
+    let counts = format!(
+        "{runs:>4} {verdicts:>20} {holds:>11} {faults:>7} {rejected:>14} {accepted:>8} {ended:>12}"
+    );
     writeln!(out, "{name:<25} {counts}  {recovery}")
 }
 
@@ -157,8 +196,10 @@ mod tests {
     fn runs_are_added_up_from_their_last_lines() {
         let line = |verdict: &str, recovery: &str| {
             let text = format!(
-                r#"{{"engine":"redis","verdict":"{verdict}","holds":70,"faults":{{"flush":2,"reset":3}},"violations":[{{"first":"\"holds\":9 {{"}}],
-                "stale_writes_rejected":4,"stale_writes_accepted":1,"recovery_ms":{recovery},"seed":1,"leases_ended":6,"weak":null}}"#
+                r#"{{"engine":"redis","verdict":"{verdict}","holds":70,
+                "faults":{{"flush":2,"reset":3}},"violations":[{{"first":"\"holds\":9 {{"}}],
+                "stale_writes_rejected":4,"stale_writes_accepted":1,"recovery_ms":{recovery},
+                "seed":1,"leases_ended":6,"weak":null}}"#
             );
             Run::read(&text.replace('\n', "")).unwrap()
         };
@@ -173,18 +214,31 @@ mod tests {
             assert_eq!(run.convicts(), verdict == "violations");
             total.add(&run);
         }
-        assert_eq!(total.to_string(), "4 runs, 280 holds, 20 faults, 16 stale writes rejected, 4 accepted");
+        assert_eq!(
+            total.to_string(),
+            "4 runs, 280 holds, 20 faults, 16 stale writes rejected, 4 accepted"
+        );
         let mut out = Vec::new();
         print(&BTreeMap::from([("redis:auto".to_owned(), total)]), &mut out).unwrap();
         let out = String::from_utf8(out).unwrap();
-        let row: Vec<&str> = out.lines().find(|line| line.starts_with("redis:auto ")).unwrap().split_whitespace().collect();
-        assert_eq!(row, ["redis:auto", "4", "2/1/1", "280", "20", "16", "4", "24", "5,", "at", "most", "70"], "{out}");
+        let row: Vec<&str> = out
+            .lines()
+            .find(|line| line.starts_with("redis:auto "))
+            .unwrap()
+            .split_whitespace()
+            .collect();
+        assert_eq!(
+            row,
+            ["redis:auto", "4", "2/1/1", "280", "20", "16", "4", "24", "5,", "at", "most", "70"],
+            "{out}"
+        );
         assert!(out.contains("redis:auto: flush 8, reset 12\n"), "{out}");
     }
 
     #[test]
     fn what_is_no_verdict_is_no_run() {
-        for text in ["", "\n", "not obtained", r#"{"error":"refused","exit":69}"#, r#"{"verdict":"#] {
+        for text in ["", "\n", "not obtained", r#"{"error":"refused","exit":69}"#, r#"{"verdict":"#]
+        {
             assert_eq!(Run::read(text), None, "{text}");
         }
     }

@@ -1,5 +1,8 @@
 //! What the pages say of the repository is true: the tests, files and commands they name exist.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking; clippy knows that only of functions marked as tests")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking; clippy knows that only of functions marked as tests"
+)]
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -51,7 +54,9 @@ fn quoted(page: &str) -> Vec<(usize, &str)> {
 
 /// A test is cited by the name of its function: words in lower case, four or more.
 fn is_test_name(word: &str) -> bool {
-    let plain = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    let plain = |part: &str| {
+        !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
+    };
     word.split('_').count() >= 4 && word.split('_').all(plain)
 }
 
@@ -60,8 +65,13 @@ fn functions() -> BTreeSet<String> {
     for path in files(&["crates", "xtask", "interop"], ".rs") {
         for line in fs::read_to_string(path).unwrap().lines() {
             let Some((before, after)) = line.split_once("fn ") else { continue };
-            if before.split_whitespace().all(|word| matches!(word, "pub" | "async" | "pub(crate)" | "pub(super)")) {
-                names.insert(after.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect());
+            if before
+                .split_whitespace()
+                .all(|word| matches!(word, "pub" | "async" | "pub(crate)" | "pub(super)"))
+            {
+                names.insert(
+                    after.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect(),
+                );
             }
         }
     }
@@ -74,7 +84,9 @@ fn every_test_that_a_page_cites_exists() {
     assert!(functions.contains("every_test_that_a_page_cites_exists"));
     let mut missing = Vec::new();
     // The pages on data formats quote names of fields, which look the same.
-    let of_formats = |path: &PathBuf| ["docs/json.md", "docs/history.md"].iter().any(|page| path.ends_with(page));
+    let of_formats = |path: &PathBuf| {
+        ["docs/json.md", "docs/history.md"].iter().any(|page| path.ends_with(page))
+    };
     for path in files(&["."], ".md").into_iter().filter(|path| !of_formats(path)) {
         let page = fs::read_to_string(&path).unwrap();
         for (line, word) in quoted(&page).into_iter().filter(|(_, word)| is_test_name(word)) {
@@ -99,7 +111,11 @@ fn every_line_of_the_safety_page_names_its_test_or_says_why_there_is_none() {
         } else if head.trim_end().ends_with("held by |") && !line.starts_with("|--") {
             let last = line.trim_end().trim_end_matches('|').rsplit('|').next().unwrap();
             let named = quoted(last).iter().any(|(_, word)| is_test_name(word));
-            assert!(named || last.contains("no test:"), "SAFETY.md:{}: names no test and says no `no test: why`: {line}", number + 1);
+            assert!(
+                named || last.contains("no test:"),
+                "SAFETY.md:{}: names no test and says no `no test: why`: {line}",
+                number + 1
+            );
             rows += 1;
         }
     }
@@ -113,14 +129,23 @@ fn every_link_between_pages_leads_somewhere() {
         let page = fs::read_to_string(&path).unwrap();
         for target in page.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             let file = target.split('#').next().unwrap();
-            if !file.is_empty() && !file.contains("://") && !path.parent().unwrap().join(file).exists() {
+            if !file.is_empty()
+                && !file.contains("://")
+                && !path.parent().unwrap().join(file).exists()
+            {
                 broken.push(format!("{}: {target}", path.display()));
             }
         }
         for (line, word) in quoted(&page) {
-            let ours = ["crates/", "docs/", "xtask/", "interop/", ".ci/"].iter().any(|start| word.starts_with(start));
+            let ours = ["crates/", "docs/", "xtask/", "interop/", ".ci/"]
+                .iter()
+                .any(|start| word.starts_with(start));
             // A pattern or a name to be filled in is no path.
-            if ours && !word.contains(['*', '<', ' ']) && !word.contains("NAME") && !root().join(word).exists() {
+            if ours
+                && !word.contains(['*', '<', ' '])
+                && !word.contains("NAME")
+                && !root().join(word).exists()
+            {
                 broken.push(format!("{}:{line}: `{word}`", path.display()));
             }
         }
@@ -131,31 +156,67 @@ fn every_link_between_pages_leads_somewhere() {
 #[test]
 fn the_readme_starts_with_the_two_commands() {
     let readme = read("README.md");
-    let first: Vec<&str> = readme.lines().filter(|line| line.trim_start().starts_with("cargo ")).map(str::trim).collect();
-    assert!(first.first().is_some_and(|line| line.starts_with("cargo run --release -- demo oversell")), "{first:?}");
+    let first: Vec<&str> = readme
+        .lines()
+        .filter(|line| line.trim_start().starts_with("cargo "))
+        .map(str::trim)
+        .collect();
+    assert!(
+        first.first().is_some_and(|line| line.starts_with("cargo run --release -- demo oversell")),
+        "{first:?}"
+    );
     assert!(first.get(1).is_some_and(|line| line.starts_with("cargo xtask test")), "{first:?}");
 }
 
 #[test]
 fn the_changelog_knows_the_version_of_the_workspace() {
     let (manifest, changelog) = (read("Cargo.toml"), read("CHANGELOG.md"));
-    let version = manifest.lines().find_map(|line| line.strip_prefix("version = ")).unwrap().trim_matches('"');
+    let version = manifest
+        .lines()
+        .find_map(|line| line.strip_prefix("version = "))
+        .unwrap()
+        .trim_matches('"');
     let newest = changelog.lines().find_map(|line| line.strip_prefix("## ")).unwrap();
-    assert!(newest == "Unreleased" || newest.starts_with(version), "Cargo.toml says {version}, CHANGELOG.md {newest}");
+    assert!(
+        newest == "Unreleased" || newest.starts_with(version),
+        "Cargo.toml says {version}, CHANGELOG.md {newest}"
+    );
 }
 
 #[test]
 fn the_table_of_tools_says_what_tests_may_call() {
-    // Programs that a test starts by name have a row, or come with every Debian system and with Rust.
+    // Programs that a test starts by name have a row, or come with every Debian system and with
+    // Rust.
     let tools = read("xtask/src/tools.rs");
-    let base = ["sh", "bash", "true", "false", "sleep", "cat", "kill", "cargo", "id", "echo", "test", "env", "sudo", "lockkeeper"];
+    let base = [
+        "sh",
+        "bash",
+        "true",
+        "false",
+        "sleep",
+        "cat",
+        "kill",
+        "cargo",
+        "id",
+        "echo",
+        "test",
+        "env",
+        "sudo",
+        "lockkeeper",
+    ];
     let mut strangers = Vec::new();
     for path in files(&["crates", "interop"], ".rs") {
         let text = fs::read_to_string(&path).unwrap();
-        for program in text.split("Command::new(\"").skip(1).filter_map(|rest| rest.split('"').next()) {
+        for program in
+            text.split("Command::new(\"").skip(1).filter_map(|rest| rest.split('"').next())
+        {
             let known = base.contains(&program) || tools.contains(&format!("file: \"{program}\""));
             // A path belongs to the test; an empty or upper-case word is a name in an example.
-            if !known && !program.contains('/') && program.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !program.is_empty() {
+            if !known
+                && !program.contains('/')
+                && program.chars().all(|c| c.is_ascii_lowercase() || c == '-')
+                && !program.is_empty()
+            {
                 strangers.push(format!("{}: {program}", path.display()));
             }
         }

@@ -1,5 +1,8 @@
 //! The library asks for no newer Rust than its dependencies do.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking; clippy knows that only of functions marked as tests")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking; clippy knows that only of functions marked as tests"
+)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -34,8 +37,12 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 
 /// The packages that a user of the library builds: no dependencies of its tests.
 fn built_with_the_library(metadata: &Value) -> BTreeSet<&str> {
-    let nodes: BTreeMap<&str, &Value> =
-        metadata["resolve"]["nodes"].as_array().unwrap().iter().map(|node| (text(node, "id"), node)).collect();
+    let nodes: BTreeMap<&str, &Value> = metadata["resolve"]["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|node| (text(node, "id"), node))
+        .collect();
     let packages = metadata["packages"].as_array().unwrap();
     let library = packages.iter().find(|package| package["name"] == "lockkeeper").unwrap();
     let mut seen = BTreeSet::new();
@@ -57,12 +64,22 @@ fn the_library_asks_for_no_newer_rust_than_its_dependencies_do() {
     let metadata = metadata();
     let built = built_with_the_library(&metadata);
     let packages = metadata["packages"].as_array().unwrap();
-    let ask = |package: &Value| package["rust_version"].as_str().map(|version| (numbers(version), text(package, "name").to_owned()));
-    let (own, others): (Vec<&Value>, Vec<&Value>) =
-        packages.iter().filter(|package| built.contains(text(package, "id"))).partition(|package| package["name"] == "lockkeeper");
+    let ask = |package: &Value| {
+        package["rust_version"]
+            .as_str()
+            .map(|version| (numbers(version), text(package, "name").to_owned()))
+    };
+    let (own, others): (Vec<&Value>, Vec<&Value>) = packages
+        .iter()
+        .filter(|package| built.contains(text(package, "id")))
+        .partition(|package| package["name"] == "lockkeeper");
     assert!(others.len() > 20, "only {} dependencies are seen", others.len());
     let (own, _) = ask(own[0]).unwrap();
     let (most, who) = others.iter().filter_map(|package| ask(package)).max().unwrap();
     // A dependency may say 1.88 or 1.88.0.
-    assert_eq!(own[..2], most[..2], "the manifest says {own:?}, the most that a dependency asks for is {most:?} ({who})");
+    assert_eq!(
+        own[..2],
+        most[..2],
+        "the manifest says {own:?}, the most that a dependency asks for is {most:?} ({who})"
+    );
 }

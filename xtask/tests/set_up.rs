@@ -1,12 +1,16 @@
 //! The README's second command does all set-up by itself where nobody can be asked.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking; clippy knows that only of functions marked as tests")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking; clippy knows that only of functions marked as tests"
+)]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-/// A machine of a user with no programs but a shell's own, on which `sudo` may install what is missing.
+/// A machine of a user with no programs but a shell's own, on which `sudo` may install what is
+/// missing.
 struct FreshMachine(PathBuf);
 
 impl FreshMachine {
@@ -17,7 +21,10 @@ impl FreshMachine {
         machine.program("apt-get", "exit 0");
         machine.program("id", "echo 1000");
         // A build that fails ends the run: what is looked at here is what goes before it.
-        machine.program("cargo", &format!("echo \"cargo $1\" >> '{}'; exit 1", machine.log().display()));
+        machine.program(
+            "cargo",
+            &format!("echo \"cargo $1\" >> '{}'; exit 1", machine.log().display()),
+        );
         machine
     }
 
@@ -33,15 +40,25 @@ impl FreshMachine {
 
     /// A sudo that needs no password, and "installs" every program that xtask looks for.
     fn sudo(&self) {
-        let (log, bin) = (self.log().display().to_string(), self.0.join("bin").display().to_string());
-        let install = "for f in cc redis-server java openssl flock; do ln -sf /bin/true \"$bin/$f\"; done";
-        self.program("sudo", &format!("bin='{bin}'; printf 'sudo %s %s\\n' \"$1\" \"$2\" >> '{log}'; {install}"));
+        let (log, bin) =
+            (self.log().display().to_string(), self.0.join("bin").display().to_string());
+        let install =
+            "for f in cc redis-server java openssl flock; do ln -sf /bin/true \"$bin/$f\"; done";
+        self.program(
+            "sudo",
+            &format!("bin='{bin}'; printf 'sudo %s %s\\n' \"$1\" \"$2\" >> '{log}'; {install}"),
+        );
     }
 
     fn run(&self, words: &[&str]) -> Output {
         let bin = self.0.join("bin");
         let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
-        command.args(words).env_clear().env("PATH", &bin).env("CARGO", bin.join("cargo")).env("TMPDIR", &self.0);
+        command
+            .args(words)
+            .env_clear()
+            .env("PATH", &bin)
+            .env("CARGO", bin.join("cargo"))
+            .env("TMPDIR", &self.0);
         command.stdin(Stdio::null()).output().unwrap()
     }
 
@@ -78,7 +95,8 @@ fn without_root_and_sudo_the_error_names_the_command_for_an_administrator() {
     let text = both(&output);
     assert!(!output.status.success());
     assert_eq!(machine.logged(), "", "nothing is built: {text}");
-    let advice = text.lines().find(|line| line.contains("as root: apt-get install")).unwrap_or_default();
+    let advice =
+        text.lines().find(|line| line.contains("as root: apt-get install")).unwrap_or_default();
     let packages = ["default-jre-headless", "gcc", "openssl", "redis-server"];
     assert!(packages.iter().all(|package| advice.contains(package)), "{text}");
 }
@@ -90,6 +108,10 @@ fn a_sudo_that_wants_a_password_is_told_apart_and_the_command_is_named() {
     let output = machine.run(&["test"]);
     let text = both(&output);
     assert!(!output.status.success());
-    assert!(text.contains("a password is required") && text.contains("install by hand: apt-get install "), "{text}");
+    assert!(
+        text.contains("a password is required")
+            && text.contains("install by hand: apt-get install "),
+        "{text}"
+    );
     assert_eq!(machine.logged(), "", "nothing is built: {text}");
 }

@@ -23,7 +23,7 @@ use crate::run::environment::Stack;
 use crate::run::obtain::{Ask, Obtained, REACH};
 use crate::run::options::Wanted;
 use crate::run::words::{Out, Words};
-use crate::run::{Outcome, busy, claim, fail, failed, settle};
+use crate::run::{Outcome, busy, claim, fail, failed, settle, with_resize};
 use crate::start::{began, moment, was_closed};
 use crate::supervise::signals::{Signals, die_of};
 use crate::supervise::terminal::Terminal;
@@ -34,7 +34,8 @@ use crate::text::millis;
 pub fn acquire(global: &Global, args: &Args) -> u8 {
     let name = args.name.to_string_lossy().into_owned();
     // The lines on stdout are what it is for, and so they are there without --json too.
-    let mut words = Words::new(&name, global.quiet, global.verbose, Some(Out::Stdout { all: global.json }));
+    let mut words =
+        Words::new(&name, global.quiet, global.verbose, Some(Out::Stdout { all: global.json }));
     let mut report = Report::new(name, Duration::ZERO);
     let outcome = match Holder::check(global, args) {
         Ok(holder) => {
@@ -63,7 +64,8 @@ impl<'a> Holder<'a> {
         let choice = Choice::make(global)?;
         let wanted = Wanted::check(&args.name, &args.lock, engine::ttl(&choice)?)?;
         engine::check(&choice, None)?;
-        let kind = if matches!(wanted.mode, Mode::Permits { .. }) { Kind::Semaphore } else { Kind::Lock };
+        let kind =
+            if matches!(wanted.mode, Mode::Permits { .. }) { Kind::Semaphore } else { Kind::Lock };
         let (stack, canonical) = (Stack::read(), engine::canonical(&choice));
         stack.check(&canonical, kind, &wanted.name, wanted.mode)?;
         let beside = stack.shares(&canonical, kind, &wanted.name, wanted.mode);
@@ -75,7 +77,9 @@ impl<'a> Holder<'a> {
         report.engine = Some(choice.engine().to_owned());
         words.engine(choice);
         words.detail(|| format!("engine {} ({})", choice.redacted(), choice.source));
-        let signals = Signals::take().map_err(|e| Failure::internal(format!("signals cannot be waited for: {e}")))?;
+        words.warn(engine::idle_ttl(choice, self.args.lock.ttl));
+        let signals = Signals::take()
+            .map_err(|e| Failure::internal(format!("signals cannot be waited for: {e}")))?;
         // Nothing runs under it that would have to be stopped.
         let care = Care {
             command: false,
@@ -110,11 +114,19 @@ impl<'a> Holder<'a> {
             }
             Obtained::Busy(holder) => Err(busy(&self.wanted, holder.as_deref(), waited, report)),
             Obtained::Interrupted(came) => Ok(Outcome::interrupted(came, report)),
-            Obtained::Failed(error) => Err(failed(error, report)),
+            Obtained::Failed(error) => {
+                Err(with_resize(failed(error, report), &self.wanted, &self.choice))
+            }
         }
     }
 
-    fn keep(&self, holding: Box<dyn Holding>, signals: &Signals, words: &mut Words, report: &mut Report) -> Outcome {
+    fn keep(
+        &self,
+        holding: Box<dyn Holding>,
+        signals: &Signals,
+        words: &mut Words,
+        report: &mut Report,
+    ) -> Outcome {
         let granted = moment();
         let until = self.args.hold_for.map(|d| granted + d);
         let mut stdin = Stdin::find();
@@ -139,9 +151,16 @@ impl<'a> Holder<'a> {
             }
             let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
             fds.extend(holding.alarm().map(|alarm| PollFd::new(alarm, PollFlags::POLLIN)));
-            fds.extend(stdin.as_ref().and_then(Stdin::to_watch).map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-            let look = stdin.as_ref().filter(|s| s.to_watch().is_none()).map(|_| Duration::from_secs(1));
-            let next = [until.map(|until| until - now), holding.every(), look].into_iter().flatten().min();
+            fds.extend(
+                stdin
+                    .as_ref()
+                    .and_then(Stdin::to_watch)
+                    .map(|fd| PollFd::new(fd, PollFlags::POLLIN)),
+            );
+            let look =
+                stdin.as_ref().filter(|s| s.to_watch().is_none()).map(|_| Duration::from_secs(1));
+            let next =
+                [until.map(|until| until - now), holding.every(), look].into_iter().flatten().min();
             _ = poll(&mut fds, timeout(next));
         };
         report.release = Some(holding.release(false, &mut || words.release_waits()).as_str());
@@ -151,7 +170,8 @@ impl<'a> Holder<'a> {
     }
 }
 
-/// A stdin whose end lets go: a pipe, a socket or a terminal. /dev/null, a file and a closed stdin say nothing.
+/// A stdin whose end lets go: a pipe, a socket or a terminal. /dev/null, a file and a closed stdin
+/// say nothing.
 struct Stdin {
     terminal: Option<Terminal>,
 }

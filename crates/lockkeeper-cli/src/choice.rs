@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::sync::Once;
 
 use lockkeeper::config::{self, Config, Origin, Place};
+use lockkeeper::engine::Registration;
 use lockkeeper::{Require, Warning};
 
 use crate::args::common::Global;
@@ -49,11 +50,12 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// Chooses from the command line, the environment and the files, in this order, and says on stderr what is not safe
-    /// about it.
+    /// Chooses from the command line, the environment and the files, in this order, and says on
+    /// stderr what is not safe about it.
     ///
     /// # Errors
-    /// Whatever was said and cannot be right: an empty variable, an unreadable file, an unknown key.
+    /// Whatever was said and cannot be right: an empty variable, an unreadable file, an unknown
+    /// key.
     pub fn make(global: &Global) -> Result<Self, Failure> {
         let choice = Self::find(global)?;
         choice.warn(global);
@@ -68,9 +70,14 @@ impl Choice {
         let mut require = global.require.clone();
         require.extend(required("LOCKKEEPER_REQUIRE", variable("LOCKKEEPER_REQUIRE")?.as_deref())?);
         let explicit = match &global.url {
-            Some(url) if url.is_empty() => return Err(Failure::usage("--url is empty: give the engine's URL, or leave --url out")),
+            Some(url) if url.is_empty() => {
+                return Err(Failure::usage(
+                    "--url is empty: give the engine's URL, or leave --url out",
+                ));
+            }
             Some(url) => Some((url.clone(), Source::Option)),
-            None => variable("LOCKKEEPER_URL")?.map(|url| (url, Source::Said(Origin::Environment("LOCKKEEPER_URL")))),
+            None => variable("LOCKKEEPER_URL")?
+                .map(|url| (url, Source::Said(Origin::Environment("LOCKKEEPER_URL")))),
         };
         let config = Config::read(explicit.is_some())?;
         if let Some((words, file)) = config.get("require") {
@@ -80,50 +87,51 @@ impl Choice {
         require.dedup();
         let (url, source) = match (explicit, config.get("url")) {
             (Some(chosen), _) => chosen,
-            (None, Some((url, file))) => (url.to_owned(), Source::Said(Origin::File(file.to_owned()))),
+            (None, Some((url, file))) => {
+                (url.to_owned(), Source::Said(Origin::File(file.to_owned())))
+            }
             (None, None) => {
                 variable("LOCKKEEPER_DIR")?;
                 let (directory, place) = config::default_place()?;
                 (config::file_url(&directory), Source::Default(place))
             }
         };
+        let url = with_plain_scheme(url);
         let mut warnings = config.warnings().to_vec();
         if source == Source::Default(Place::StateDirectory) {
-            let text = "the locks lie in the state directory of this systemd unit, so no other unit and no shell sees them: name a shared \
-                        directory or a server where others must wait";
+            let text = "the locks lie in the state directory of this systemd unit, so no other \
+                        unit and no shell sees them: name a shared directory or a server where \
+                        others must wait";
             warnings.push(Warning { id: "unit-state-directory", text: text.to_owned() });
         }
         warnings.extend(engine::warning(&url));
         Ok(Self { url, source, require, warnings })
     }
 
-    /// Says once what others could do to the choice or the locks, and with -v all that is worth changing. With --json the
-    /// lines of stderr are objects, and `doctor` lists the warnings.
+    /// Says once what others could do to the choice or the locks, and with -v all that is worth
+    /// changing. With --json the lines of stderr are objects, and `doctor` lists the warnings.
     fn warn(&self, global: &Global) {
-        const UNSAFE: [&str; 2] = ["config-writable", "directory-owner"];
+        const UNSAFE: [&str; 3] = ["config-writable", "config-unreadable", "directory-owner"];
         static SAID: Once = Once::new();
         if global.quiet || global.json {
             return;
         }
         SAID.call_once(|| {
-            for warning in self.warnings.iter().filter(|w| global.verbose || UNSAFE.contains(&w.id)) {
+            for warning in self.warnings.iter().filter(|w| global.verbose || UNSAFE.contains(&w.id))
+            {
                 _ = writeln!(std::io::stderr(), "lockkeeper: warning: {}", warning.text);
             }
         });
     }
 
-    /// The part before the colon.
+    /// The part before the colon, in lower case.
     pub fn scheme(&self) -> &str {
         self.url.split_once(':').map_or(self.url.as_str(), |(scheme, _)| scheme)
     }
 
     /// The engine's name: one engine has one name, however many schemes lead to it.
     pub fn engine(&self) -> &str {
-        match self.scheme() {
-            "rediss" | "redis+unix" | "redis+sentinel" | "redis+cluster" => "redis",
-            "zk" => "zookeeper",
-            scheme => scheme,
-        }
+        Registration::of(self.scheme()).map_or(self.scheme(), |engine| engine.engine)
     }
 
     /// The URL without its password, for eyes, logs and environments.
@@ -132,17 +140,33 @@ impl Choice {
     }
 }
 
-/// A URL without the password between its scheme and its `@`, and without the values of options that name secrets.
+/// The same URL with its scheme in lower case: in a URL upper case means the same.
+fn with_plain_scheme(url: String) -> String {
+    match url.split_once(':') {
+        Some((scheme, rest)) if scheme.bytes().any(|b| b.is_ascii_uppercase()) => {
+            format!("{}:{rest}", scheme.to_ascii_lowercase())
+        }
+        _ => url,
+    }
+}
+
+/// A URL without the password between its scheme and its `@`, and without the values of options
+/// that name secrets.
 pub fn redacted(url: &str) -> String {
     let mut out = url.to_owned();
     for place in secrets::places(url.as_bytes()).into_iter().rev() {
-        let (before, after) = (out.get(..place.start).unwrap_or_default(), out.get(place.end..).unwrap_or_default());
+        let (before, after) =
+            (out.get(..place.start).unwrap_or_default(), out.get(place.end..).unwrap_or_default());
         out = match before.strip_suffix(':') {
             // The colon goes too, and the @ behind an empty user.
-            Some(user) if user.ends_with('/') => format!("{user}{}", after.strip_prefix('@').unwrap_or(after)),
+            Some(user) if user.ends_with('/') => {
+                format!("{user}{}", after.strip_prefix('@').unwrap_or(after))
+            }
             Some(user) => format!("{user}{after}"),
             None => {
-                let kept = before.rfind(['?', '&']).map_or(before, |at| before.get(..=at).unwrap_or(before));
+                let kept = before
+                    .rfind(['?', '&'])
+                    .map_or(before, |at| before.get(..=at).unwrap_or(before));
                 match after.strip_prefix('&') {
                     Some(after) => format!("{kept}{after}"),
                     None => kept.trim_end_matches(['?', '&']).to_owned() + after,
@@ -153,11 +177,27 @@ pub fn redacted(url: &str) -> String {
     out
 }
 
+/// A URL in a line that somebody is to type: a word stands where each secret was, and no server
+/// takes it for one. Left out, the line would ask without a password.
+pub fn to_type(url: &str) -> String {
+    let mut out = url.to_owned();
+    for place in secrets::places(url.as_bytes()).into_iter().rev() {
+        // Not between two characters: then nothing of it is shown.
+        if out.get(place.clone()).is_none() {
+            return redacted(url);
+        }
+        out.replace_range(place, "PASSWORD");
+    }
+    out
+}
+
 /// An environment variable that is set, as text. Set and empty is a mistake, never the default.
 fn variable(key: &str) -> Result<Option<String>, Failure> {
     let Some(value) = env::var_os(key) else { return Ok(None) };
     match value.into_string() {
-        Ok(value) if value.is_empty() => Err(Failure::usage(format!("{key} is set and empty: give it a value, or unset it"))),
+        Ok(value) if value.is_empty() => {
+            Err(Failure::usage(format!("{key} is set and empty: give it a value, or unset it")))
+        }
         Ok(value) => Ok(Some(value)),
         Err(_) => Err(Failure::usage(format!("{key} is not UTF-8 text: set it anew"))),
     }
@@ -165,7 +205,12 @@ fn variable(key: &str) -> Result<Option<String>, Failure> {
 
 fn required(place: &str, words: Option<&str>) -> Result<Vec<Require>, Failure> {
     let words = words.unwrap_or_default().split(',').map(str::trim).filter(|w| !w.is_empty());
-    words.map(|w| values::require(w).map_err(|why| Failure::usage(format!("{place}: {} {why}", quoted(w.as_ref()))))).collect()
+    words
+        .map(|w| {
+            values::require(w)
+                .map_err(|why| Failure::usage(format!("{place}: {} {why}", quoted(w.as_ref()))))
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -179,14 +224,34 @@ mod tests {
             ("redis://:secret@host", "redis://host"),
             ("redis://user:p@ss@host/0", "redis://user@host/0"),
             ("redis://user:p/w@host/0", "redis://user@host/0"),
-            ("zk://a,b/chroot?auth=digest:u:p&session_timeout=5s", "zk://a,b/chroot?session_timeout=5s"),
-            ("redis://u:12?4@host?ttl=5s&token=a&layout=plain", "redis://u@host?ttl=5s&layout=plain"),
+            (
+                "zk://a,b/chroot?auth=digest:u:p&session_timeout=5s",
+                "zk://a,b/chroot?session_timeout=5s",
+            ),
+            (
+                "redis://u:12?4@host?ttl=5s&token=a&layout=plain",
+                "redis://u@host?ttl=5s&layout=plain",
+            ),
             ("redis://h?password=a&token=b", "redis://h"),
             ("file:///a@b/c:d@e", "file:///a@b/c:d@e"),
             ("zk://h:2181/a@b", "zk://h:2181/a@b"),
             ("memory:", "memory:"),
         ] {
             assert_eq!(redacted(url), shown, "{url}");
+        }
+    }
+
+    #[test]
+    fn in_a_line_to_type_a_word_stands_for_each_password() {
+        for (url, shown) in [
+            ("redis://user:secret@host:6379/1", "redis://user:PASSWORD@host:6379/1"),
+            ("--url=redis://:sécret@host", "--url=redis://:PASSWORD@host"),
+            ("zk://a,b/c?auth=digest:u:p&drift=5%25", "zk://a,b/c?auth=PASSWORD&drift=5%25"),
+            ("redis://h?password=a&token=b", "redis://h?password=PASSWORD&token=PASSWORD"),
+            ("redis://ann@host", "redis://ann@host"),
+            ("nightly", "nightly"),
+        ] {
+            assert_eq!(to_type(url), shown, "{url}");
         }
     }
 }

@@ -25,7 +25,8 @@ use crate::supervise::Stopped;
 use crate::supervise::signals::{Signals, die_of};
 use crate::text::millis;
 
-/// Between two starts of the command there is at least so long: one that fails at once must not spin.
+/// Between two starts of the command there is at least so long: one that fails at once must not
+/// spin.
 const BETWEEN: Duration = Duration::from_secs(1);
 
 /// Runs a command while leader; answers the exit code.
@@ -35,7 +36,7 @@ const BETWEEN: Duration = Duration::from_secs(1);
 pub fn elect(global: &Global, args: &Args) -> Result<u8, Failure> {
     let name = args.name.to_string_lossy().into_owned();
     let named = |failure: Failure| failure.name(&name);
-    let argv = options::argv("elect", &args.name, &args.argv, None).map_err(named)?;
+    let argv = options::argv(&args.argv, None).map_err(named)?;
     let choice = Choice::make(global).map_err(named)?;
     let wanted = Wanted::check(&args.name, &args.lock(), engine::ttl(&choice)?).map_err(named)?;
     let lasts = engine::lasts(&choice, wanted.ttl)?;
@@ -44,11 +45,15 @@ pub fn elect(global: &Global, args: &Args) -> Result<u8, Failure> {
     engine::check(&choice, None).map_err(named)?;
     let stack = Stack::read();
     stack.check(&engine::canonical(&choice), Kind::Election, &wanted.name, Mode::Exclusive)?;
-    let id: Arc<str> = args.id.clone().unwrap_or_else(|| format!("{}:{}", host(), std::process::id())).into();
-    let mut words = Words::new(&name, global.quiet, global.verbose, global.json.then_some(Out::Stderr));
+    let id: Arc<str> =
+        args.id.clone().unwrap_or_else(|| format!("{}:{}", host(), std::process::id())).into();
+    let mut words =
+        Words::new(&name, global.quiet, global.verbose, global.json.then_some(Out::Stderr));
     words.engine(&choice);
     words.detail(|| format!("engine {} ({})", choice.redacted(), choice.source));
-    let mut signals = Signals::take().map_err(|e| Failure::internal(format!("signals cannot be waited for: {e}")))?;
+    words.warn(engine::idle_ttl(&choice, args.ttl));
+    let mut signals = Signals::take()
+        .map_err(|e| Failure::internal(format!("signals cannot be waited for: {e}")))?;
     let mut first = true;
     loop {
         let mut report = Report::new(name.clone(), Duration::ZERO);
@@ -122,7 +127,8 @@ impl Term<'_> {
             at_least: Duration::ZERO,
         };
         let open = || engine::open(choice, care);
-        // Who has led before stands again for as long as it takes, whatever the engine is doing meanwhile.
+        // Who has led before stands again for as long as it takes, whatever the engine is doing
+        // meanwhile.
         let reach = self.first.then_some(REACH);
         let ask = Ask {
             open: &open,
@@ -140,16 +146,26 @@ impl Term<'_> {
         let holding = match obtained {
             Obtained::Held(holding) => holding,
             Obtained::Interrupted(came) => {
-                return Ok(Served { outcome: Outcome::interrupted(came, self.report), lost: false, told_to_end: true });
+                return Ok(Served {
+                    outcome: Outcome::interrupted(came, self.report),
+                    lost: false,
+                    told_to_end: true,
+                });
             }
             Obtained::Failed(error) => return Err(failed(error, self.report)),
-            Obtained::Busy(_) => return Err(Failure::internal("a stand that waits for ever ended without an answer")),
+            Obtained::Busy(_) => {
+                return Err(Failure::internal(
+                    "a stand that waits for ever ended without an answer",
+                ));
+            }
         };
         let granted = moment();
         self.words.granted(self.task.claim.mode, holding.token(), waited);
         self.report.token = holding.token().map(|t| t.to_string());
         let ended = self.task.run(Some(&*holding), None, self.signals, self.words);
-        self.report.release = Some(holding.release(self.task.leave_children, &mut || self.words.release_waits()).as_str());
+        self.report.release = Some(
+            holding.release(self.task.leave_children, &mut || self.words.release_waits()).as_str(),
+        );
         self.report.held_ms = Some(millis(moment().saturating_sub(granted)));
         let ended = ended?;
         note(&ended, self.report);

@@ -24,7 +24,8 @@ pub mod exit {
 /// A failure that ends the program.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// A stable word: one of [`ErrorKind::as_str`], or `usage`, `not-found`, `not-executable`, `internal`.
+    /// A stable word: one of [`ErrorKind::as_str`], or `usage`, `not-found`, `not-executable`,
+    /// `internal`.
     pub kind: &'static str,
     /// What happened, to what, and what to do.
     pub message: String,
@@ -71,18 +72,31 @@ impl Failure {
         if matches!(raw, Some(Errno::EMFILE | Errno::ENFILE | Errno::EAGAIN | Errno::ENOMEM)) {
             Self::internal(format!("{program} cannot be started: {}", os_words(why)))
         } else if why.kind() == std::io::ErrorKind::NotFound {
-            Self::of("not-found", exit::NOT_FOUND, format!("{program} was not found: check its spelling and PATH"))
+            Self::of(
+                "not-found",
+                exit::NOT_FOUND,
+                format!("{program} was not found: check its spelling and PATH"),
+            )
         } else if why.kind() == std::io::ErrorKind::InvalidInput {
-            Self::of("usage", exit::USAGE, format!("{program} or one of its arguments holds a NUL byte: take it out"))
+            Self::of(
+                "usage",
+                exit::USAGE,
+                format!("{program} or one of its arguments holds a NUL byte: take it out"),
+            )
         } else {
-            Self::of("not-executable", exit::NOT_EXECUTABLE, format!("{program} cannot be executed: {}", os_words(why)))
+            Self::of(
+                "not-executable",
+                exit::NOT_EXECUTABLE,
+                format!("{program} cannot be executed: {}", os_words(why)),
+            )
         }
     }
 
-    /// The same failure, about this lock.
+    /// The same failure, about this lock. What stands where the name should may be the engine's
+    /// URL.
     #[must_use]
-    pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name.get_or_insert(name.into());
+    pub fn name(mut self, name: impl AsRef<str>) -> Self {
+        self.name.get_or_insert_with(|| crate::choice::redacted(name.as_ref()));
         self
     }
 
@@ -107,11 +121,13 @@ impl Failure {
         self
     }
 
-    /// Prints it to stderr, as words or as JSON. A stderr that is gone is no reason to fail differently.
+    /// Prints it to stderr, as words or as JSON. A stderr that is gone is no reason to fail
+    /// differently.
     pub fn print(&self, json: bool) {
         let line = if json {
             let (name, engine) = (self.name.as_deref(), self.engine.as_deref());
-            let object = Json { error: self.kind, name, engine, exit: self.exit, message: &self.message };
+            let object =
+                Json { error: self.kind, name, engine, exit: self.exit, message: &self.message };
             crate::json::line(&object)
         } else {
             format!("lockkeeper: {self}")

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use lockkeeper::text::json_line;
 use lockkeeper::{Entry, Holder, Mode, Waiter};
 use serde::Serialize;
 
@@ -32,7 +33,7 @@ impl From<&Holder> for HolderJson {
             mode: h.mode.map(Mode::as_str),
             permits: h.mode.and_then(Mode::permits),
             token: h.token.map(|t| t.to_string()),
-            expires_in_ms: h.expires_in.map(millis),
+            expires_in_ms: h.expires_in().map(millis),
         }
     }
 }
@@ -83,11 +84,32 @@ impl<'a> EntryJson<'a> {
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub enum Event<'a> {
-    Waiting { name: &'a str, engine: &'a str, ahead: Option<u32>, holder: Option<HolderJson> },
-    Granted { name: &'a str, engine: &'a str, mode: &'static str, token: Option<String>, waited_ms: u64 },
-    Unreachable { name: &'a str, server: &'a str, why: &'a str },
-    Reachable { name: &'a str, server: &'a str },
-    Lost { name: &'a str, why: &'a str },
+    Waiting {
+        name: &'a str,
+        engine: &'a str,
+        ahead: Option<u32>,
+        holder: Option<HolderJson>,
+    },
+    Granted {
+        name: &'a str,
+        engine: &'a str,
+        mode: &'static str,
+        token: Option<String>,
+        waited_ms: u64,
+    },
+    Unreachable {
+        name: &'a str,
+        server: &'a str,
+        why: &'a str,
+    },
+    Reachable {
+        name: &'a str,
+        server: &'a str,
+    },
+    Lost {
+        name: &'a str,
+        why: &'a str,
+    },
     Done(&'a Report),
 }
 
@@ -131,15 +153,11 @@ impl Report {
     }
 }
 
-/// One line of JSON; these objects always can be written. Control characters that JSON leaves raw are escaped, which
-/// changes no value: the line may be read on a terminal.
+/// One line of JSON; these objects always can be written. Control characters that JSON leaves raw
+/// are escaped, which changes no value: the line may be read on a terminal.
 pub fn line(object: &impl Serialize) -> String {
     let text = serde_json::to_string(object);
-    let text = text.unwrap_or_else(|e| format!("{{\"error\":\"internal\",\"message\":{:?}}}", e.to_string()));
-    let raw = |c: &char| matches!(c, '\u{7f}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    if !text.chars().any(|c| raw(&c)) {
-        return text;
-    }
-    // Outside of texts JSON is ASCII, so these stand inside one.
-    text.chars().map(|c| if raw(&c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() }).collect()
+    let text = text
+        .unwrap_or_else(|e| format!("{{\"error\":\"internal\",\"message\":{:?}}}", e.to_string()));
+    json_line(text)
 }

@@ -45,12 +45,16 @@ impl KillAfter {
     pub fn of(self, lasts: Lasts) -> Result<Duration, String> {
         let time = self.third(lasts)?;
         match lasts {
-            Lasts::Session(session, per_mille) if !margin::session_gives(session, Some(time), per_mille) => Err(format!(
-                "drift={}% leaves a session of {} no margin of {}: lower drift or --kill-after",
-                per_mille / 10,
-                spoken(session),
-                spoken(time)
-            )),
+            Lasts::Session(session, per_mille)
+                if !margin::session_gives(session, Some(time), per_mille) =>
+            {
+                Err(format!(
+                    "drift={}% leaves a session of {} no margin of {}: lower drift or --kill-after",
+                    per_mille / 10,
+                    spoken(session),
+                    spoken(time)
+                ))
+            }
             _ => Ok(time),
         }
     }
@@ -62,21 +66,23 @@ impl KillAfter {
         }
         let whole = given.saturating_mul(3);
         let (given, time) = (spoken(given), spoken(lasts.time()));
-        let least = spoken(Duration::from_secs(whole.as_secs() + u64::from(whole.subsec_nanos() != 0)));
+        let least =
+            spoken(Duration::from_secs(whole.as_secs() + u64::from(whole.subsec_nanos() != 0)));
         Err(match lasts {
             Lasts::Lease(_) => {
                 format!(
-                    "--kill-after {given} is more than a third of the ttl, {time}: give --ttl {least} or more, or a shorter --kill-after"
+                    "--kill-after {given} is more than a third of the ttl, {time}: give --ttl \
+                     {least} or more, or a shorter --kill-after"
                 )
             }
             Lasts::Session(..) => format!(
-                "--kill-after {given} is more than a third of the session, {time}: give session_timeout={least} or more in the URL, or a \
-                 shorter --kill-after"
+                "--kill-after {given} is more than a third of the session, {time}: give \
+                 session_timeout={least} or more in the URL, or a shorter --kill-after"
             ),
             Lasts::Negotiated(_, asked) => format!(
-                "--kill-after {given} is more than a third of the session that the server gave, {time}, where session_timeout={} was \
-                 requested: give a shorter --kill-after, or a session_timeout of {least} or more that the server allows \
-                 (maxSessionTimeout)",
+                "--kill-after {given} is more than a third of the session that the server gave, \
+                 {time}, where session_timeout={} was requested: give a shorter --kill-after, or a \
+                 session_timeout of {least} or more that the server allows (maxSessionTimeout)",
                 spoken(asked)
             ),
         })
@@ -92,8 +98,14 @@ mod tests {
     #[test]
     fn the_default_is_five_seconds_or_a_fifth_of_what_is_shorter() {
         for (lasts, time) in [(30, 5_000), (25, 5_000), (15, 3_000), (4, 800), (86_400, 5_000)] {
-            assert_eq!(KillAfter(None).of(Lasts::Lease(lasts * S)), Ok(Duration::from_millis(time)));
-            assert_eq!(KillAfter(None).of(Lasts::Negotiated(lasts * S, S)), Ok(Duration::from_millis(time)));
+            assert_eq!(
+                KillAfter(None).of(Lasts::Lease(lasts * S)),
+                Ok(Duration::from_millis(time))
+            );
+            assert_eq!(
+                KillAfter(None).of(Lasts::Negotiated(lasts * S, S)),
+                Ok(Duration::from_millis(time))
+            );
         }
     }
 
@@ -114,11 +126,16 @@ mod tests {
     #[test]
     fn what_the_drift_allowance_does_not_leave_is_refused_also_the_default() {
         let third = KillAfter(Some(5 * S));
-        for (kill_after, most) in [(KillAfter(None), 330), (third, 240), (KillAfter(Some(Duration::ZERO)), 500)] {
+        for (kill_after, most) in
+            [(KillAfter(None), 330), (third, 240), (KillAfter(Some(Duration::ZERO)), 500)]
+        {
             assert!(kill_after.of(Lasts::Session(15 * S, most)).is_ok(), "{kill_after:?}, {most}");
         }
         let why = KillAfter(None).of(Lasts::Session(15 * S, 500)).unwrap_err();
-        assert_eq!(why, "drift=50% leaves a session of 15s no margin of 3s: lower drift or --kill-after");
+        assert_eq!(
+            why,
+            "drift=50% leaves a session of 15s no margin of 3s: lower drift or --kill-after"
+        );
         assert!(KillAfter(None).of(Lasts::Session(15 * S, 340)).is_err());
         assert!(third.of(Lasts::Session(15 * S, 250)).unwrap_err().contains("no margin of 5s"));
     }

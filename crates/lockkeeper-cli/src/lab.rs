@@ -8,7 +8,7 @@ use lockkeeper_lab::{bench, demo, helper, torture};
 
 use crate::args::bench::Args as Bench;
 use crate::args::common::Global;
-use crate::args::demo::{Args, Story};
+use crate::args::demo::{Args, Contenders, Story};
 use crate::args::torture::Args as Torture;
 use crate::choice::{Choice, Source};
 use crate::failure::{Failure, exit};
@@ -19,7 +19,9 @@ use crate::out::Out;
 pub fn helped(line: &[OsString]) -> Option<u8> {
     match line {
         [_, hidden, rest @ ..] if hidden == helper::ARGUMENT => Some(helper::main(rest)),
-        [_, hidden, rest @ ..] if hidden == torture::CLIENT_WORD => Some(torture::client_main(rest)),
+        [_, hidden, rest @ ..] if hidden == torture::CLIENT_WORD => {
+            Some(torture::client_main(rest))
+        }
         _ => None,
     }
 }
@@ -33,7 +35,10 @@ pub fn demo(global: &Global, args: &Args) -> Result<u8, Failure> {
     if !choice.require.is_empty() {
         drop(open_chosen(choice.clone())?);
     }
-    let Story::Oversell(oversell) = &args.story;
+    let oversell = match &args.story {
+        Story::Oversell(oversell) => oversell,
+        Story::Contenders(wanted) => return contenders(&choice.url, global.json, wanted),
+    };
     let options = demo::Options {
         stock: oversell.stock,
         workers: oversell.workers,
@@ -44,18 +49,40 @@ pub fn demo(global: &Global, args: &Args) -> Result<u8, Failure> {
     Ok(demo::run(&options, &mut Out)?)
 }
 
+fn contenders(url: &str, json: bool, wanted: &Contenders) -> Result<u8, Failure> {
+    let contenders = wanted.processes.map_or(
+        demo::contenders::Contenders::Threads(wanted.threads),
+        demo::contenders::Contenders::Processes,
+    );
+    let options = demo::contenders::Options {
+        url: url.to_owned(),
+        contenders,
+        hold: wanted.hold,
+        json,
+        program: None,
+    };
+    Ok(demo::contenders::run(&options, &mut Out)?)
+}
+
 /// Measures.
 ///
 /// # Errors
 /// What an engine says before anything is measured.
 pub fn bench(global: &Global, args: &Bench) -> Result<u8, Failure> {
-    let urls = if args.urls.is_empty() { global.url.iter().cloned().collect() } else { args.urls.clone() };
+    let urls =
+        if args.urls.is_empty() { global.url.iter().cloned().collect() } else { args.urls.clone() };
     for url in urls.iter().filter(|_| !global.require.is_empty()) {
         let choice = Choice::make(&Global { url: Some(url.clone()), ..global.clone() })?;
         drop(open_chosen(choice)?);
     }
     let progress = !global.json && !global.quiet && std::io::stderr().is_terminal();
-    let options = bench::Options { urls, time: args.time(), only: args.only.clone(), json: global.json, progress };
+    let options = bench::Options {
+        urls,
+        time: args.time(),
+        only: args.only.clone(),
+        json: global.json,
+        progress,
+    };
     Ok(bench::run(&options, &mut Out))
 }
 
@@ -99,28 +126,41 @@ pub fn torture(global: &Global, args: Torture) -> Result<u8, Failure> {
     })
 }
 
-/// What is to be tortured. A torture loads its engine and stops its clients, so only what was named on this command line
-/// is tortured, and never what the environment or a file chose for work.
-fn target(global: &Global, named: Option<String>, client: &torture::Subject) -> Result<String, Failure> {
+/// What is to be tortured. A torture loads its engine and stops its clients, so only what was named
+/// on this command line is tortured, and never what the environment or a file chose for work.
+fn target(
+    global: &Global,
+    named: Option<String>,
+    client: &torture::Subject,
+) -> Result<String, Failure> {
     if named.is_some() && global.url.is_some() {
-        return Err(Failure::usage("--url and the URL after torture are the same thing: leave one out"));
+        return Err(Failure::usage(
+            "--url and the URL after torture are the same thing: leave one out",
+        ));
     }
     let url = match named.or_else(|| global.url.clone()) {
-        Some(url) if url.is_empty() => return Err(Failure::usage("the URL is empty: give file:auto or an engine's URL")),
+        Some(url) if url.is_empty() => {
+            return Err(Failure::usage("the URL is empty: give file:auto or an engine's URL"));
+        }
         Some(url) => url,
         // Somebody else's lock was named, and comes with a server of its own.
         None if *client != torture::Subject::Shipped => client.usual_url().to_owned(),
         None => match Choice::make(global)?.source {
             Source::Said(origin) => {
                 let what = "lockkeeper torture file:auto, or the engine's URL";
-                return Err(Failure::usage(format!("the engine that {origin} chooses is not tortured unasked: say {what}")));
+                return Err(Failure::usage(format!(
+                    "the engine that {origin} chooses is not tortured unless it is named: {what}"
+                )));
             }
             _ => client.usual_url().to_owned(),
         },
     };
     let is_auto = url.split('?').next().is_some_and(|start| start.ends_with(":auto"));
     if is_auto && !global.require.is_empty() {
-        let text = format!("--require asks what an engine in use promises, and {url} is started by this torture: leave it out");
+        let text = format!(
+            "--require asks what an engine in use promises, and {url} is started by this torture: \
+             leave it out"
+        );
         return Err(Failure::usage(text));
     }
     if !is_auto {

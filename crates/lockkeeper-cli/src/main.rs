@@ -1,7 +1,7 @@
 //! `lockkeeper`: one distributed lock, on every engine, for scripts and people.
 //!
-//! Where to read on: [`args`] defines the command line, [`choice`] finds the engine, [`run`] holds a name while a
-//! command runs, and [`supervise`] looks after that command.
+//! Where to read on: [`args`] defines the command line, [`choice`] finds the engine, [`run`] holds
+//! a name while a command runs, and [`supervise`] looks after that command.
 #![cfg_attr(not(test), no_main)]
 
 mod acquire;
@@ -33,8 +33,9 @@ use crate::failure::{Failure, exit};
 
 /// The entry point for the C runtime.
 ///
-/// Rust's own would ignore SIGPIPE, hide whether it was ignored before, and open /dev/null where a standard descriptor
-/// is closed; all three would pass to the command, which must start as its caller meant it to.
+/// Rust's own would ignore SIGPIPE, hide whether it was ignored before, and open /dev/null where a
+/// standard descriptor is closed; all three would pass to the command, which must start as its
+/// caller meant it to.
 #[cfg(not(test))]
 #[unsafe(no_mangle)]
 extern "C" fn main(argc: std::ffi::c_int, argv: *const *const std::ffi::c_char) -> std::ffi::c_int {
@@ -56,6 +57,10 @@ fn program(line: &[OsString]) -> u8 {
     if let Some(code) = guardian::hired(line).or_else(|| lab::helped(line)) {
         return code;
     }
+    obey(line)
+}
+
+fn obey(line: &[OsString]) -> u8 {
     let (global, sub) = match args::parse(line) {
         Ok(parsed) => parsed,
         Err(error) => return refused(&error, line),
@@ -95,6 +100,13 @@ fn refused(error: &clap::Error, line: &[OsString]) -> u8 {
     }
 }
 
+/// Does what an option that prints would do behind these words.
+fn asked_for(global: &Global, words: &[String], option: &str) -> u8 {
+    let json = global.json.then_some("--json");
+    let words = words.iter().map(String::as_str).chain(json).chain([option]);
+    obey(&std::iter::once("lockkeeper").chain(words).map(OsString::from).collect::<Vec<_>>())
+}
+
 fn perform(global: Global, sub: Sub) -> Result<u8, Failure> {
     match sub {
         Sub::Run(args) => Ok(run::run(&global, &args)),
@@ -107,11 +119,17 @@ fn perform(global: Global, sub: Sub) -> Result<u8, Failure> {
         Sub::Permits(args) => look::change::permits(&global, &args),
         Sub::Doctor(args) => look::doctor::doctor(&global, &args),
         Sub::Gc(args) => look::change::gc(&global, &args),
-        Sub::Check(args) => Ok(lockkeeper_lab::check::main_check(args.line(&global), &mut out::Out, &mut std::io::stderr().lock())),
+        Sub::Check(args) => Ok(lockkeeper_lab::check::main_check(
+            args.line(&global),
+            &mut out::Out,
+            &mut std::io::stderr().lock(),
+        )),
         Sub::Bench(args) => lab::bench(&global, &args),
         Sub::Demo(args) => lab::demo(&global, &args),
         Sub::Torture(args) => lab::torture(&global, *args),
         Sub::Completions(args) => Ok(pages::completions(&args)),
         Sub::Man => pages::man(),
+        Sub::Version => Ok(asked_for(&global, &[], "--version")),
+        Sub::Help(args) => Ok(asked_for(&global, &args.command, "--help")),
     }
 }

@@ -26,7 +26,10 @@ impl Write for Out {
 
 fn note(error: &io::Error) {
     if error.kind() != io::ErrorKind::Interrupted {
-        FAILED.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| (error.kind(), os_words(error)));
+        FAILED
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert_with(|| (error.kind(), os_words(error)));
     }
 }
 
@@ -43,8 +46,8 @@ pub fn has_failed() -> bool {
     FAILED.lock().unwrap_or_else(PoisonError::into_inner).is_some()
 }
 
-/// What could not be written, if anything. A reader that has gone away ends us the way it ends every filter, also where
-/// SIGPIPE was ignored.
+/// What could not be written, if anything. A reader that has gone away ends us the way it ends
+/// every filter, also where SIGPIPE was ignored.
 pub fn failure() -> Option<Failure> {
     // A failure is noted; std would drop it at the exit.
     _ = Out.flush();
@@ -52,5 +55,7 @@ pub fn failure() -> Option<Failure> {
     if kind == io::ErrorKind::BrokenPipe {
         die_of(Signal::SIGPIPE, false);
     }
-    Some(Failure::internal(format!("stdout cannot be written: {words}: the output is not complete")))
+    Some(Failure::internal(format!(
+        "stdout cannot be written: {words}: the output is not complete"
+    )))
 }

@@ -4,7 +4,7 @@ use clap::Command;
 use clap_mangen::Man;
 
 use crate::args::others::Completions;
-use crate::args::{command, common};
+use crate::args::{command, common, help};
 use crate::failure::Failure;
 use crate::out::print;
 
@@ -21,7 +21,8 @@ pub fn completions(args: &Completions) -> u8 {
 /// None that is known: it writes into memory.
 pub fn man() -> Result<u8, Failure> {
     let mut out = Vec::new();
-    page(&mut out).map_err(|e| Failure::internal(format!("the manual page cannot be written: {e}")))?;
+    page(&mut out)
+        .map_err(|e| Failure::internal(format!("the manual page cannot be written: {e}")))?;
     Ok(print(&String::from_utf8_lossy(&out)))
 }
 
@@ -39,29 +40,95 @@ fn page(out: &mut Vec<u8>) -> std::io::Result<()> {
     }
     extra(out, "ENGINE", common::AFTER_HELP);
     extra(out, "EXIT STATUS", EXIT_STATUS);
-    extra(out, "ENVIRONMENT", ENVIRONMENT);
-    extra(out, "FILES", "~/.config/lockkeeper/config.toml, /etc/lockkeeper/config.toml: url = \"…\" and require = \"…\".");
+    terms(out, &EXIT_CODES);
+    extra(out, "ENVIRONMENT", "lockkeeper reads:");
+    terms(out, &READ);
+    out.extend(
+        b".PP\nrun and elect set for the command, or remove what has no value for its grant:\n",
+    );
+    terms(out, &SET);
+    extra(out, "FILES", "");
+    terms(out, &FILES);
+    extra(out, "EXAMPLES", "");
+    let own = |sub: &Command| help::examples(sub.get_name()).iter();
+    examples(out, whole.get_subcommands().flat_map(own));
     man.render_version_section(out)
 }
 
-const EXIT_STATUS: &str = "\
-run and elect: the command's own, 128+N when signal N killed it; 75 not obtained; 79 lost and stopped; 124 --hold-at-most was over; \
-64 the command line cannot be right; 69 the engine cannot be reached or refused us; 125 our own failure; 126 not executable; \
-127 not found. Others: 0 done, 1 the answer is no, 64, 69, 125 as above.";
+/// A term and what it means.
+type Term = (&'static str, &'static str);
 
-const ENVIRONMENT: &str = "\
-Read: LOCKKEEPER_URL, LOCKKEEPER_REQUIRE, LOCKKEEPER_DIR, XDG_STATE_HOME, XDG_CONFIG_HOME, HOME, STATE_DIRECTORY. Set for the \
-command: LOCKKEEPER_NAME, LOCKKEEPER_TOKEN, LOCKKEEPER_OWNER, LOCKKEEPER_ENGINE, LOCKKEEPER_STACK.";
+const EXIT_STATUS: &str =
+    "Of run and elect; of other subcommands: 0 done, 1 the answer is no, 64, 69, 125 as here.";
+
+const EXIT_CODES: [Term; 7] = [
+    (
+        "the command's own",
+        "Unchanged, also when the release afterwards was late or unknown; \
+         128+N when signal N killed it.",
+    ),
+    ("75", "Not obtained (-n, -w). -E changes this and nothing else."),
+    ("79", "Lost while the command ran, and the command was stopped. --lost-exit-code changes it."),
+    ("124", "--hold-at-most was over."),
+    (
+        "64",
+        "The command line cannot be right: an option, the URL, the name, another limit than the \
+         stored one, --require not met, or it would deadlock. Nothing ran.",
+    ),
+    (
+        "69",
+        "The engine cannot be reached in time, or refused the request: password, ACL, read-only, \
+         directory, disk, unreadable record.",
+    ),
+    (
+        "125, 126, 127",
+        "lockkeeper itself failed; the command is not executable; \
+         it was not found. The lock is given back.",
+    ),
+];
+
+const READ: [Term; 7] = [
+    ("LOCKKEEPER_URL", "The engine, where no --url is given."),
+    ("LOCKKEEPER_REQUIRE", "What the engine must promise, beside --require: hosts, timed, fenced."),
+    (
+        "LOCKKEEPER_DIR",
+        "The directory of the lock files, where no engine is chosen: an absolute path.",
+    ),
+    ("XDG_STATE_HOME, STATE_DIRECTORY", "Where that directory is without LOCKKEEPER_DIR."),
+    ("XDG_CONFIG_HOME", "Where the user's configuration is, instead of ~/.config."),
+    ("HOME", "The home of both; without it the password database is asked."),
+    ("SHELL", "What run -c gives its text to; else /bin/sh."),
+];
+
+const SET: [Term; 5] = [
+    ("LOCKKEEPER_NAME", "The lock's name."),
+    ("LOCKKEEPER_TOKEN", "The fencing token, a number."),
+    ("LOCKKEEPER_OWNER", "The id of the owner that holds it."),
+    ("LOCKKEEPER_ENGINE", "The engine's scheme, such as file or redis."),
+    ("LOCKKEEPER_STACK", "The locks of the ancestors and this one, as JSON."),
+];
+
+const FILES: [Term; 3] = [
+    ("~/.config/lockkeeper/config.toml", "The user's choice: url = \"…\" and require = \"…\"."),
+    ("/etc/lockkeeper/config.toml", "The machine's choice, the same two lines."),
+    (
+        "~/.local/state/lockkeeper/",
+        "The lock files, unless LOCKKEEPER_DIR or XDG_STATE_HOME names another directory.",
+    ),
+];
 
 /// A subcommand: its headings one level down.
 fn section(out: &mut Vec<u8>, sub: &Command) -> std::io::Result<()> {
-    let shared = |id: &clap::Id| ["url", "require", "quiet", "verbose", "json", "help", "version"].contains(&id.as_str());
+    let shared = |id: &clap::Id| {
+        ["url", "require", "quiet", "verbose", "json", "help", "version"].contains(&id.as_str())
+    };
     let mut own = sub.clone().disable_help_flag(true);
     let hidden: Vec<_> = own.get_arguments().map(|a| a.get_id().clone()).filter(shared).collect();
     for id in hidden {
         own = own.mut_arg(id, |arg| arg.hide(true));
     }
-    let more = own.get_after_help().map(ToString::to_string);
+    // The engine has a section of its own.
+    let more = if sub.get_name() == "doctor" { "" } else { help::more(sub.get_name()) };
     let man = Man::new(own.after_help(None::<&str>));
     let mut text = Vec::new();
     man.render_synopsis_section(&mut text)?;
@@ -70,10 +137,31 @@ fn section(out: &mut Vec<u8>, sub: &Command) -> std::io::Result<()> {
     let text = String::from_utf8_lossy(&text).replace(".SH ", ".SS ");
     out.extend(format!(".SH \"LOCKKEEPER {}\"\n", sub.get_name().to_uppercase()).bytes());
     out.extend(text.bytes());
-    if let Some(more) = more {
-        out.extend(format!(".PP\n{}\n", roff(&more)).bytes());
+    if !more.is_empty() {
+        out.extend(format!(".PP\n{}\n", roff(more)).bytes());
+    }
+    let own = help::examples(sub.get_name());
+    if !own.is_empty() {
+        out.extend(b".SS EXAMPLES\n");
+        examples(out, own);
     }
     Ok(())
+}
+
+/// Terms with their meanings.
+fn terms(out: &mut Vec<u8>, all: &[Term]) {
+    for (term, meaning) in all {
+        out.extend(format!(".TP\n\\fB{}\\fR\n{}\n", roff(term), roff(meaning)).bytes());
+    }
+}
+
+/// Lines, each under what it is for.
+fn examples<'a>(out: &mut Vec<u8>, all: impl IntoIterator<Item = &'a help::Example>) {
+    for (line, what) in all {
+        out.extend(
+            format!(".PP\n{}:\n.PP\n.nf\n.RS\n{}\n.RE\n.fi\n", roff(what), roff(line)).bytes(),
+        );
+    }
 }
 
 fn extra(out: &mut Vec<u8>, title: &str, text: &str) {
@@ -83,8 +171,12 @@ fn extra(out: &mut Vec<u8>, title: &str, text: &str) {
 /// Text that roff takes as text: no line begins with a dot or a quote, and a backslash is one.
 fn roff(text: &str) -> String {
     let line = |line: &str| {
-        let line = line.replace('\\', "\\\\").replace('-', "\\-");
+        let line = line.replace('\\', "\\\\").replace('-', "\\-").replace('\'', "\\(aq");
         if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line }
     };
-    text.lines().map(line).map(|l| if l.is_empty() { ".PP".to_owned() } else { l }).collect::<Vec<_>>().join("\n")
+    text.lines()
+        .map(line)
+        .map(|l| if l.is_empty() { ".PP".to_owned() } else { l })
+        .collect::<Vec<_>>()
+        .join("\n")
 }

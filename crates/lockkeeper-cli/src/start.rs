@@ -29,8 +29,9 @@ pub fn begin() {
     occupy_standard_descriptors();
 }
 
-/// Puts /dev/null where stdin, stdout or stderr is closed, so that no lock file takes its number and is written to as
-/// if it were the terminal. It is closed again when a command starts: the command finds the descriptor as we found it.
+/// Puts /dev/null where stdin, stdout or stderr is closed, so that no lock file takes its number
+/// and is written to as if it were the terminal. It is closed again when a command starts: the
+/// command finds the descriptor as we found it.
 fn occupy_standard_descriptors() {
     // SAFETY: asking for a descriptor's flags has no effect, whether it is open or not.
     while (0..3).any(|fd| unsafe { libc::fcntl(fd, libc::F_GETFD) } == -1) {

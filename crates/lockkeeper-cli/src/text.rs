@@ -1,20 +1,15 @@
 //! Text for people: names that cannot play tricks on a terminal, durations, times.
 
+pub mod width;
+
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use lockkeeper::text::acts;
 
 /// A text from outside, with everything escaped that a terminal would act on.
 pub fn shown(text: &str) -> String {
-    // Right-to-left overrides and other format characters would let one name look like another.
-    let odd = |c: char| {
-        c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{ad}')
-    };
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if odd(c) { out.extend(c.escape_unicode()) } else { out.push(c) }
-    }
-    out
+    lockkeeper::text::printable(text)
 }
 
 /// A word as a shell takes it back.
@@ -24,8 +19,22 @@ pub fn quoted(word: &OsStr) -> String {
     if !text.is_empty() && text.chars().all(plain) {
         return text.into_owned();
     }
-    if word.as_bytes().iter().any(|b| b.is_ascii_control()) {
-        return format!("$'{}'", text.escape_debug());
+    if text.chars().any(acts) {
+        let mut out = "$'".to_owned();
+        for c in text.chars() {
+            match c {
+                '\n' => out.push_str("\\n"),
+                '\t' => out.push_str("\\t"),
+                '\'' | '\\' => out.extend(['\\', c]),
+                // A shell reads four digits behind a small u, and eight behind a great one.
+                c if acts(c) && u32::from(c) > 0xffff => {
+                    out.push_str(&format!("\\U{:08x}", u32::from(c)));
+                }
+                c if acts(c) => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+                c => out.push(c),
+            }
+        }
+        return out + "'";
     }
     format!("'{}'", text.replace('\'', r"'\''"))
 }
@@ -46,7 +55,10 @@ pub fn rfc3339(time: SystemTime) -> String {
     let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
     let year = era * 400 + year + next;
     let (hour, minute, second) = (second / 3_600, second % 3_600 / 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", since.subsec_millis())
+    format!(
+        "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z",
+        since.subsec_millis()
+    )
 }
 
 /// Whole milliseconds, as JSON has them.
@@ -73,6 +85,8 @@ mod tests {
         assert_eq!(of("it's"), r"'it'\''s'");
         assert_eq!(of(""), "''");
         assert_eq!(of("a\nb"), r"$'a\nb'");
+        assert_eq!(of("it's\\\u{1b}\u{202e}\u{9b}é"), r"$'it\'s\\\u001b\u202e\u009bé'");
+        assert_eq!(of("a\u{e0041}1\u{3164}"), r"$'a\U000e00411\u3164'");
     }
 
     #[test]

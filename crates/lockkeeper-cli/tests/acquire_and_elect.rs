@@ -1,5 +1,10 @@
 //! `acquire` and `elect`.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
 
 mod common;
 
@@ -17,7 +22,11 @@ fn acquired(place: &Place, options: &[&str], stdin: Stdio) -> (Reaped, BufReader
     let mut child = Reaped::spawn(acquire.stdin(stdin).stdout(Stdio::piped()));
     let mut out = BufReader::new(child.0.stdout.take().unwrap());
     let granted = line(&mut out);
-    assert_eq!((granted["event"].as_str(), granted["name"].as_str()), (Some("granted"), Some("a")), "{granted}");
+    assert_eq!(
+        (granted["event"].as_str(), granted["name"].as_str()),
+        (Some("granted"), Some("a")),
+        "{granted}"
+    );
     (child, out)
 }
 
@@ -40,7 +49,10 @@ fn acquire_holds_until_a_pipe_closes() {
     assert!(is_held(&place));
     drop(stdin);
     let done = line(&mut out);
-    assert_eq!((done["event"].as_str(), done["outcome"].as_str(), done["release"].as_str()), (Some("done"), Some("ran"), Some("clean")));
+    assert_eq!(
+        (done["event"].as_str(), done["outcome"].as_str(), done["release"].as_str()),
+        (Some("done"), Some("ran"), Some("clean"))
+    );
     assert_eq!(done["why"].as_str(), Some("stdin-closed"));
     assert_eq!(child.wait(), 0);
     assert!(!is_held(&place));
@@ -55,7 +67,11 @@ fn acquire_does_not_take_dev_null_or_a_closed_stdin_for_an_end() {
         let ran = finish(&mut place.sh(&format!("exec \"$LK\" acquire a --for 300ms {stdin}")));
         assert_eq!(ran.code, 0, "{stdin}: {ran:?}");
         assert!(began.elapsed() >= Duration::from_millis(300), "{stdin}");
-        assert_eq!(json(ran.out.lines().nth(1).unwrap())["why"].as_str(), Some("time-over"), "{stdin}: {ran:?}");
+        assert_eq!(
+            json(ran.out.lines().nth(1).unwrap())["why"].as_str(),
+            Some("time-over"),
+            "{stdin}: {ran:?}"
+        );
     }
 }
 
@@ -86,11 +102,15 @@ fn acquire_on_a_terminal_lets_go_at_the_end_of_input() {
 #[test]
 fn acquire_says_when_it_is_lost() {
     let place = Place::new();
-    let (mut child, mut out) = acquired(&place, &["--json", "--lost-exit-code", "9"], Stdio::null());
+    let (mut child, mut out) =
+        acquired(&place, &["--json", "--lost-exit-code", "9"], Stdio::null());
     std::fs::remove_dir_all(place.path("locks")).unwrap();
     assert_eq!(line(&mut out)["event"].as_str(), Some("lost"));
     let done = line(&mut out);
-    assert_eq!((done["outcome"].as_str(), done["release"].as_str()), (Some("lost"), Some("already-lost")));
+    assert_eq!(
+        (done["outcome"].as_str(), done["release"].as_str()),
+        (Some("lost"), Some("already-lost"))
+    );
     assert_eq!(child.wait(), 9);
 }
 
@@ -109,9 +129,19 @@ fn acquire_that_does_not_obtain_says_so() {
 fn elect_runs_one_at_a_time_and_stands_down_with_the_commands_code() {
     let place = Place::new();
     let script = "echo $$ > leader; while [ ! -e stop ]; do sleep 0.02; done; exit 6";
-    let mut first = Reaped::spawn(&mut place.lk(["elect", "e", "--id", "host-a", "--", "sh", "-c", script]));
+    let mut first =
+        Reaped::spawn(&mut place.lk(["elect", "e", "--id", "host-a", "--", "sh", "-c", script]));
     let leader = number(&place.read("leader"));
-    let mut second = Reaped::spawn(&mut place.lk(["elect", "e", "--id", "host-b", "--", "sh", "-c", "echo second > ran; exit 7"]));
+    let mut second = Reaped::spawn(&mut place.lk([
+        "elect",
+        "e",
+        "--id",
+        "host-b",
+        "--",
+        "sh",
+        "-c",
+        "echo second > ran; exit 7",
+    ]));
     let shown = common::until("somebody waits", || {
         let shown = place.run(["status", "e", "--json"]).out;
         let entry = json(shown.trim_end());
@@ -135,7 +165,8 @@ fn is_held_named(place: &Place, name: &str) -> bool {
 fn elect_stands_again_after_a_loss() {
     let place = Place::new();
     let script = "echo $$ >> terms; exec sleep 1000";
-    let mut elect = Reaped::spawn(place.lk(["elect", "e", "--", "sh", "-c", script]).stderr(Stdio::null()));
+    let mut elect =
+        Reaped::spawn(place.lk(["elect", "e", "--", "sh", "-c", script]).stderr(Stdio::null()));
     let terms = || std::fs::read_to_string(place.path("terms")).unwrap_or_default();
     until_true("it leads", || terms().lines().count() == 1);
     let first = number(terms().lines().next().unwrap());
@@ -150,8 +181,11 @@ fn elect_stands_again_after_a_loss() {
 #[test]
 fn elect_again_runs_the_command_again() {
     let place = Place::new();
-    let mut elect = Reaped::spawn(&mut place.lk(["elect", "e", "--again", "--", "sh", "-c", "echo x >> runs"]));
-    until_true("it ran twice", || std::fs::read_to_string(place.path("runs")).is_ok_and(|r| r.lines().count() >= 2));
+    let mut elect =
+        Reaped::spawn(&mut place.lk(["elect", "e", "--again", "--", "sh", "-c", "echo x >> runs"]));
+    until_true("it ran twice", || {
+        std::fs::read_to_string(place.path("runs")).is_ok_and(|r| r.lines().count() >= 2)
+    });
     elect.signal(Signal::SIGTERM);
     assert_eq!(elect.wait(), 143);
 }
@@ -159,7 +193,14 @@ fn elect_again_runs_the_command_again() {
 #[test]
 fn elect_interrupted_while_it_stands_is_128_and_the_signals_number() {
     let place = Place::new();
-    let mut first = Reaped::spawn(&mut place.lk(["elect", "e", "--", "sh", "-c", "echo > leads; exec sleep 1000"]));
+    let mut first = Reaped::spawn(&mut place.lk([
+        "elect",
+        "e",
+        "--",
+        "sh",
+        "-c",
+        "echo > leads; exec sleep 1000",
+    ]));
     place.read("leads");
     let mut second = Reaped::spawn(&mut place.lk(["elect", "e", "--", "touch", "ran"]));
     until_true("it stands", || {

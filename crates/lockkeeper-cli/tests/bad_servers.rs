@@ -1,5 +1,11 @@
-//! Redis servers that refuse us, or are not what the URL says: one line that says what to do, the documented code, and nothing runs.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+//! Redis servers that refuse us, or are not what the URL says: one line that says what to do, the
+//! documented code, and nothing runs.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
 
 mod common;
 
@@ -13,8 +19,13 @@ use lockkeeper_lab::servers::redis::RedisServer;
 /// Runs a command under the lock `a` of this server; it must not run.
 fn refused(url: &str, name: &str, code: i32, says: &[&str]) {
     let place = Place::new();
-    let ran = finish(&mut place.lk(["run", name, "-n", "--url", url, "--", "touch", &place.text("ran")]));
-    assert_eq!((ran.code, ran.err.lines().count(), ran.out.as_str()), (code, 1, ""), "{url}: {ran:?}");
+    let ran =
+        finish(&mut place.lk(["run", name, "-n", "--url", url, "--", "touch", &place.text("ran")]));
+    assert_eq!(
+        (ran.code, ran.err.lines().count(), ran.out.as_str()),
+        (code, 1, ""),
+        "{url}: {ran:?}"
+    );
     for part in says {
         assert!(ran.err.contains(part), "{url}: {part:?} in {ran:?}");
     }
@@ -39,10 +50,16 @@ fn a_right_that_a_user_lacks_is_named_and_ends_with_69() {
     let server = RedisServer::start();
     let keys = ["~lockkeeper:*", "&lockkeeper:*", "+@all"];
     for (rules, says) in [
-        (vec![keys[0], keys[1], keys[2], "-evalsha"], &["user ann", "'evalsha'", "+@scripting"][..]),
+        (
+            vec![keys[0], keys[1], keys[2], "-evalsha"],
+            &["user ann", "'evalsha'", "+@scripting"][..],
+        ),
         (vec![keys[0], keys[2]], &["user ann", "channel", "SUBSCRIBE", "&lockkeeper:*"]),
         (vec!["~other:*", keys[1], keys[2]], &["user ann", "keys", "~lockkeeper:*"]),
-        (vec![keys[0], keys[1], keys[2], "-set"], &["user ann", "the script uses", "SET", "+@write"]),
+        (
+            vec![keys[0], keys[1], keys[2], "-set"],
+            &["user ann", "the script uses", "SET", "+@write"],
+        ),
     ] {
         let mut words = vec!["ACL", "SETUSER", "ann", "reset", "on", ">s3same"];
         words.extend(rules);
@@ -54,8 +71,14 @@ fn a_right_that_a_user_lacks_is_named_and_ends_with_69() {
 #[test]
 fn a_server_of_another_sort_is_named_with_the_url_to_use() {
     let primary = RedisServer::start();
-    let replica = RedisServer::start_with(&["--replicaof", "127.0.0.1", &primary.port().to_string()]);
-    refused(&url(&replica, ""), "a", 69, &["read-only replica of 127.0.0.1", "the URL of the primary"]);
+    let replica =
+        RedisServer::start_with(&["--replicaof", "127.0.0.1", &primary.port().to_string()]);
+    refused(
+        &url(&replica, ""),
+        "a",
+        69,
+        &["read-only replica of 127.0.0.1", "the URL of the primary"],
+    );
     let node = RedisServer::start_with(&["--cluster-enabled", "yes"]);
     refused(&url(&node, ""), "a", 64, &[&format!("use redis+cluster://127.0.0.1:{}", node.port())]);
     let sentinel = RedisServer::start_sentinel();
@@ -71,10 +94,20 @@ fn a_key_of_another_type_under_our_name_is_named_and_stays_as_it_is() {
     for key in ["lockkeeper:{lock:a}", "lockkeeper:{lock:b}:line", "cart"] {
         server.command(&["RPUSH", key, "x"]);
     }
-    refused(&url(&server, ""), "a", 69, &["lockkeeper:{lock:a}", "another type", "rename or delete it"]);
+    refused(
+        &url(&server, ""),
+        "a",
+        69,
+        &["lockkeeper:{lock:a}", "another type", "rename or delete it"],
+    );
     refused(&url(&server, ""), "b", 69, &["lockkeeper:{lock:b}:line", "another type"]);
     for layout in ["plain", "redisson"] {
-        refused(&format!("{}?layout={layout}", url(&server, "")), "cart", 69, &["the key cart", "another name"]);
+        refused(
+            &format!("{}?layout={layout}", url(&server, "")),
+            "cart",
+            69,
+            &["the key cart", "another name"],
+        );
     }
     for key in ["lockkeeper:{lock:a}", "lockkeeper:{lock:b}:line", "cart"] {
         assert_eq!(server.command(&["LRANGE", key, "0", "-1"]), ["x"]);
@@ -90,15 +123,21 @@ fn a_full_server_and_one_that_cannot_save_end_with_69() {
     std::fs::create_dir(server.dir().join("x")).unwrap();
     server.command(&["SET", "k", "v"]);
     server.command(&["BGSAVE"]);
-    common::until_true("saving has failed", || server.command(&["INFO", "persistence"]).join("\n").contains("rdb_last_bgsave_status:err"));
+    common::until_true("saving has failed", || {
+        server.command(&["INFO", "persistence"]).join("\n").contains("rdb_last_bgsave_status:err")
+    });
     refused(&url(&server, ""), "a", 69, &["cannot save to its disk"]);
 }
 
 #[test]
 fn what_does_not_speak_the_protocol_ends_with_69() {
-    for answer in
-        [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b"\0\x01\x02\r\n$$$\r\n", b"*1000000000\r\n", b"%-7\r\n", b"$99999999999999999999\r\n"]
-    {
+    for answer in [
+        &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..],
+        b"\0\x01\x02\r\n$$$\r\n",
+        b"*1000000000\r\n",
+        b"%-7\r\n",
+        b"$99999999999999999999\r\n",
+    ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = std::thread::spawn(move || {
@@ -108,7 +147,12 @@ fn what_does_not_speak_the_protocol_ends_with_69() {
             // The other side hangs up.
             drop(stream.read_to_end(&mut Vec::new()));
         });
-        refused(&format!("redis://127.0.0.1:{port}"), "a", 69, &["cannot be reached", "does not speak the Redis protocol"]);
+        refused(
+            &format!("redis://127.0.0.1:{port}"),
+            "a",
+            69,
+            &["cannot be reached", "does not speak the Redis protocol"],
+        );
         server.join().unwrap();
     }
 }
@@ -120,12 +164,19 @@ fn a_lock_that_somebody_left_without_a_time_to_live_is_named_and_taken_by_force_
     let (place, url) = (Place::new(), format!("{}?layout=plain", url(&server, "")));
     let run = |args: &[&str]| finish(place.lk(args).args(["--url", &url]));
     let shown = run(&["status", "nightly"]);
-    assert!(shown.out.contains("worker-3") && shown.out.contains("without a time to live"), "{shown:?}");
-    let waited = finish(&mut place.lk(["run", "nightly", "-w", "300ms", "--url", &url, "--", "true"]));
+    assert!(
+        shown.out.contains("worker-3") && shown.out.contains("without a time to live"),
+        "{shown:?}"
+    );
+    let waited =
+        finish(&mut place.lk(["run", "nightly", "-w", "300ms", "--url", &url, "--", "true"]));
     assert!(waited.code == 75 && waited.err.contains("worker-3"), "{waited:?}");
     assert_eq!(server.command(&["GET", "nightly"]), ["worker-3"]);
     assert_eq!(run(&["release", "--force", "nightly"]).code, 0);
-    assert_eq!(finish(&mut place.lk(["run", "nightly", "-n", "--url", &url, "--", "true"])).code, 0);
+    assert_eq!(
+        finish(&mut place.lk(["run", "nightly", "-n", "--url", &url, "--", "true"])).code,
+        0
+    );
 }
 
 #[test]

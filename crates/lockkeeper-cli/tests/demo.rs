@@ -1,5 +1,10 @@
 //! `lockkeeper demo oversell`: what it shows is true, and nothing of it stays.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
 
 mod common;
 
@@ -7,7 +12,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::terminal::Terminal;
-use common::{LONG_PATIENCE, PROGRAM, Place, Reaped, children, finish, finish_within, is_alive, json, until_true};
+use common::{
+    LONG_PATIENCE, PROGRAM, Place, Reaped, children, finish, finish_within, is_alive, json,
+    until_true,
+};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -90,10 +98,27 @@ fn the_textbook_case_oversells_on_one_core_unless_lockkeeper_guards_it() {
         let mut expected: Vec<_> = KEYS.map(str::to_owned).into();
         expected.sort();
         assert_eq!(keys, expected);
-        assert_eq!((object["engine"].as_str(), object["stock"].as_u64(), object["orders"].as_u64()), (Some("file"), Some(1), Some(2)));
+        assert_eq!(
+            (object["engine"].as_str(), object["stock"].as_u64(), object["orders"].as_u64()),
+            (Some("file"), Some(1), Some(2))
+        );
     }
-    let expected = [(1, "none", 2, 2, 1), (2, "process", 1, 1, 0), (2, "process", 2, 2, 1), (3, "lockkeeper", 2, 1, 0)];
-    assert_eq!(sold(&objects), expected.map(|(act, guard, processes, sold, over)| (act, guard.to_owned(), processes, sold, over)));
+    let expected = [
+        (1, "none", 2, 2, 1),
+        (2, "process", 1, 1, 0),
+        (2, "process", 2, 2, 1),
+        (3, "lockkeeper", 2, 1, 0),
+    ];
+    assert_eq!(
+        sold(&objects),
+        expected.map(|(act, guard, processes, sold, over)| (
+            act,
+            guard.to_owned(),
+            processes,
+            sold,
+            over
+        ))
+    );
     nothing_is_left(&place);
 }
 
@@ -101,13 +126,17 @@ fn the_textbook_case_oversells_on_one_core_unless_lockkeeper_guards_it() {
 fn without_a_common_lock_every_first_customer_gets_the_last_piece_on_one_core_as_on_many() {
     for workers in [64, 8] {
         let place = place();
-        let mut command = demo(&place, &["--workers", &workers.to_string(), "--stock", "1", "--orders", "64", "--json"]);
+        let mut command = demo(
+            &place,
+            &["--workers", &workers.to_string(), "--stock", "1", "--orders", "64", "--json"],
+        );
         on_one_core(&mut command);
         let ran = finish_within(&mut command, LONG_PATIENCE);
         assert_eq!(ran.code, 0, "{ran:?}");
         let rows = sold(&objects(&ran.out));
         let of = |act, processes| rows.iter().find(|r| r.0 == act && r.2 == processes).unwrap().3;
-        // With one customer a process it is exactly one piece a process; more of them may sell more among themselves.
+        // With one customer a process it is exactly one piece a process; more of them may sell more
+        // among themselves.
         assert!(if workers == 64 { of(1, workers) == 64 } else { of(1, workers) >= 2 }, "{rows:?}");
         assert_eq!((of(2, 1), of(2, workers), of(3, workers)), (1, workers, 1), "{rows:?}");
     }
@@ -117,7 +146,10 @@ fn without_a_common_lock_every_first_customer_gets_the_last_piece_on_one_core_as
 fn the_lock_file_of_a_story_in_the_default_directory_is_removed_too() {
     for url in ["file:", "file://"] {
         let place = place();
-        let ran = finish(&mut demo(&place, &["--workers", "2", "--stock", "1", "--orders", "2", "--json", "--url", url]));
+        let ran = finish(&mut demo(
+            &place,
+            &["--workers", "2", "--stock", "1", "--orders", "2", "--json", "--url", url],
+        ));
         assert_eq!(ran.code, 0, "{ran:?}");
         nothing_is_left(&place);
     }
@@ -126,7 +158,8 @@ fn the_lock_file_of_a_story_in_the_default_directory_is_removed_too() {
 #[test]
 fn the_line_of_progress_is_gone_after_ctrl_c() {
     let place = place();
-    let mut terminal = Terminal::start(demo(&place, &["--workers", "2", "--stock", "50000", "--orders", "50000"]));
+    let mut terminal =
+        Terminal::start(demo(&place, &["--workers", "2", "--stock", "50000", "--orders", "50000"]));
     terminal.expect("act 1: nothing:");
     terminal.type_in("\x03");
     terminal.leader.wait();
@@ -139,10 +172,11 @@ fn the_story_as_it_is_told_by_default() {
     let ran = finish(&mut demo(&place, &[]));
     assert_eq!(ran.code, 0, "{ran:?}");
     assert_eq!(ran.err, "", "no progress where nobody looks");
-    let rows: Vec<&str> = ran.out.lines().skip_while(|line| !line.starts_with("act")).skip(1).take(4).collect();
+    let rows: Vec<&str> =
+        ran.out.lines().skip_while(|line| !line.starts_with("act")).skip(1).take(4).collect();
     let ends = [
         ("  1  nothing", "oversold"),
-        ("  2  a lock inside each process", "exactly the stock, so nobody noticed"),
+        ("  2  a lock inside each process", "exactly the stock, so the flaw went unnoticed"),
         ("  2  a lock inside each process", "oversold: every process has a lock of its own"),
         ("  3  lockkeeper", "exactly the stock, never one more"),
     ];
@@ -156,7 +190,8 @@ fn the_story_as_it_is_told_by_default() {
 #[test]
 fn more_pieces_than_orders_sells_as_many_as_were_ordered() {
     let place = place();
-    let ran = finish(&mut demo(&place, &["--workers", "3", "--stock", "20", "--orders", "10", "--json"]));
+    let ran =
+        finish(&mut demo(&place, &["--workers", "3", "--stock", "20", "--orders", "10", "--json"]));
     assert_eq!(ran.code, 0, "{ran:?}");
     let rows = sold(&objects(&ran.out));
     assert_eq!(rows.last(), Some(&(3, "lockkeeper".to_owned(), 3, 10, 0)), "{ran:?}");
@@ -177,7 +212,8 @@ fn an_interrupted_story_leaves_no_process_and_no_record() {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let place = place();
         // Long enough to be interrupted for certain: act 2 alone takes 2 ms a piece.
-        let mut command = demo(&place, &["--stock", "50000", "--orders", "50000", "--workers", "4"]);
+        let mut command =
+            demo(&place, &["--stock", "50000", "--orders", "50000", "--workers", "4"]);
         let mut story = Reaped::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()));
         until_true("its workers are there", || children(story.pid()).len() == 4);
         let workers = children(story.pid());
@@ -192,11 +228,14 @@ fn an_interrupted_story_leaves_no_process_and_no_record() {
 #[test]
 fn a_reader_that_has_gone_away_ends_the_story_and_nothing_is_left() {
     let place = place();
-    let mut command = place.sh("\"$LK\" demo oversell --workers 2 --stock 3 --orders 6 --json | head -n 1");
+    let mut command =
+        place.sh("\"$LK\" demo oversell --workers 2 --stock 3 --orders 6 --json | head -n 1");
     let ran = finish(command.env("TMPDIR", place.path("tmp")));
     assert_eq!((ran.code, ran.out.lines().count(), ran.err.as_str()), (0, 1, ""));
     // The pipeline ends with its last part; the story itself may take a moment longer.
-    until_true("nothing is left", || names_in(&place.path("tmp")).is_empty() && names_in(&place.path("locks")).is_empty());
+    until_true("nothing is left", || {
+        names_in(&place.path("tmp")).is_empty() && names_in(&place.path("locks")).is_empty()
+    });
 }
 
 #[test]
@@ -219,12 +258,16 @@ fn what_cannot_be_right_is_refused_in_one_line() {
         (vec!["--workers", "0"], 64, "--workers 0 is not between 1 and 64"),
         (vec!["--stock", "0"], 64, "--stock 0 is not between 1"),
         (vec!["--orders", "100001"], 64, "--orders 100001 is not between 1"),
-        (vec!["--url", "nonsense://x"], 64, "is no engine"),
+        (vec!["--url", "nonsense://x"], 64, "is not an engine"),
         (vec!["--require", "hosts"], 64, "hosts was required"),
         (vec!["--url", "file:///nowhere/at/all"], 69, "/nowhere"),
     ] {
         let ran = finish(&mut demo(&place, &arguments));
-        assert_eq!((ran.code, ran.out.as_str(), ran.err.lines().count()), (code, "", 1), "{arguments:?}: {ran:?}");
+        assert_eq!(
+            (ran.code, ran.out.as_str(), ran.err.lines().count()),
+            (code, "", 1),
+            "{arguments:?}: {ran:?}"
+        );
         assert!(ran.err.contains(words), "{arguments:?}: {}", ran.err);
     }
     assert_eq!(finish(Command::new(PROGRAM).args(["__helper", "x"]).stdin(Stdio::null())).code, 64);

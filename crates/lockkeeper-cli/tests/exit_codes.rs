@@ -1,5 +1,10 @@
 //! The table of exit codes, every row.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
 
 mod common;
 
@@ -22,10 +27,21 @@ const ROWS: [(&str, &[&str], i32); 21] = [
     ("not executable, as -F", &["-F", "--", "/etc/passwd"], 126),
     ("the command's own, as -F", &["-F", "--", "sh", "-c", "exit 7"], 7),
     ("--hold-at-most was over", &["--hold-at-most", "100ms", "--", "sleep", "100"], 124),
-    ("--hold-at-most was over, whatever its own code", &["--hold-at-most", "100ms", "-c", "trap 'exit 0' TERM; sleep 100 & wait"], 124),
+    (
+        "--hold-at-most was over, whatever its own code",
+        &["--hold-at-most", "100ms", "-c", "trap 'exit 0' TERM; sleep 100 & wait"],
+        124,
+    ),
     (
         "--hold-at-most was over, and TERM was not enough",
-        &["--hold-at-most", "100ms", "--kill-after", "100ms", "-c", "trap '' TERM; sleep 100 & wait; wait"],
+        &[
+            "--hold-at-most",
+            "100ms",
+            "--kill-after",
+            "100ms",
+            "-c",
+            "trap '' TERM; sleep 100 & wait; wait",
+        ],
         124,
     ),
     ("--hold-at-most was not over", &["--hold-at-most", "1h", "--", "sh", "-c", "exit 4"], 4),
@@ -64,7 +80,11 @@ fn not_obtained_is_75_and_only_dash_capital_e_changes_that() {
         assert_eq!(ran.code, code, "{options:?}: {ran:?}");
         assert!(!place.path("ran").exists(), "{options:?} ran it");
     }
-    assert_eq!(place.run(["run", "b", "-n", "-E", "3", "--", "sh", "-c", "exit 75"]).code, 75, "-E changes nothing else");
+    assert_eq!(
+        place.run(["run", "b", "-n", "-E", "3", "--", "sh", "-c", "exit 75"]).code,
+        75,
+        "-E changes nothing else"
+    );
     holder.end();
     assert_eq!(place.run(["run", "a", "-n", "--", "true"]).code, 0);
 }
@@ -72,9 +92,16 @@ fn not_obtained_is_75_and_only_dash_capital_e_changes_that() {
 #[test]
 fn lost_is_79_and_the_command_was_stopped_whatever_its_own_code() {
     let place = Place::new();
-    for (options, code) in [(&[][..], 79), (&["--on-lost", "kill"], 79), (&["--lost-exit-code", "5"], 5), (&["-E", "3"], 79)] {
+    for (options, code) in [
+        (&[][..], 79),
+        (&["--on-lost", "kill"], 79),
+        (&["--lost-exit-code", "5"], 5),
+        (&["-E", "3"], 79),
+    ] {
         let script = "trap 'exit 0' TERM; echo $$ > pid; sleep 100 & wait";
-        let mut run = Reaped::spawn(place.lk([&["run", "a"], options, &["-c", script]].concat()).env("SHELL", "/bin/sh"));
+        let mut run = Reaped::spawn(
+            place.lk([&["run", "a"], options, &["-c", script]].concat()).env("SHELL", "/bin/sh"),
+        );
         let command = common::number(&place.read("pid"));
         lose(&place);
         assert_eq!(run.wait(), code, "{options:?}");
@@ -87,8 +114,11 @@ fn lost_is_79_and_the_command_was_stopped_whatever_its_own_code() {
 fn lost_with_on_lost_warn_is_the_commands_own() {
     let place = Place::new();
     let script = "echo $$ > pid; read x; exit 6";
-    let mut command = place.lk(["run", "a", "--on-lost", "warn", "--report", "report", "-c", script]);
-    let mut run = Reaped::spawn(command.stdin(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()));
+    let mut command =
+        place.lk(["run", "a", "--on-lost", "warn", "--report", "report", "-c", script]);
+    let mut run = Reaped::spawn(
+        command.stdin(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()),
+    );
     place.read("pid");
     lose(&place);
     let mut err = std::io::BufReader::new(run.0.stderr.take().unwrap());
@@ -98,7 +128,10 @@ fn lost_with_on_lost_warn_is_the_commands_own() {
     drop(run.0.stdin.take());
     assert_eq!(run.wait(), 6);
     let report = common::json(&place.read("report"));
-    assert_eq!((report["outcome"].as_str(), report["release"].as_str()), (Some("ran"), Some("already-lost")));
+    assert_eq!(
+        (report["outcome"].as_str(), report["release"].as_str()),
+        (Some("ran"), Some("already-lost"))
+    );
 }
 
 /// Deletes the one lock file that there is.
@@ -120,12 +153,16 @@ fn a_signal_while_waiting_is_128_and_its_number() {
     let place = Place::new();
     let holder = place.hold("a");
     for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
-        let mut waiting = Reaped::spawn(&mut place.lk(["run", "a", "--report", "report", "--", "touch", "ran"]));
+        let mut waiting =
+            Reaped::spawn(&mut place.lk(["run", "a", "--report", "report", "--", "touch", "ran"]));
         until_waiting(&waiting);
         waiting.signal(signal);
         assert_eq!(waiting.wait(), code);
         let report = common::json(&place.read("report"));
-        assert_eq!((report["outcome"].as_str(), report["exit"].as_i64()), (Some("interrupted"), Some(i64::from(code))));
+        assert_eq!(
+            (report["outcome"].as_str(), report["exit"].as_i64()),
+            (Some("interrupted"), Some(i64::from(code)))
+        );
     }
     holder.end();
     assert!(!place.path("ran").exists());
@@ -134,9 +171,15 @@ fn a_signal_while_waiting_is_128_and_its_number() {
 /// Waits until a lockkeeper sleeps with its signals taken over.
 fn until_waiting(waiting: &Reaped) {
     until_true("it waits", || {
-        let blocked = std::fs::read_to_string(format!("/proc/{}/status", waiting.pid())).unwrap_or_default();
-        let blocked = blocked.lines().find_map(|l| l.strip_prefix("SigBlk:")).map(|s| u64::from_str_radix(s.trim(), 16));
-        let taken = blocked.and_then(Result::ok).is_some_and(|mask| mask & (1 << (Signal::SIGTERM as u64 - 1)) != 0);
+        let blocked =
+            std::fs::read_to_string(format!("/proc/{}/status", waiting.pid())).unwrap_or_default();
+        let blocked = blocked
+            .lines()
+            .find_map(|l| l.strip_prefix("SigBlk:"))
+            .map(|s| u64::from_str_radix(s.trim(), 16));
+        let taken = blocked
+            .and_then(Result::ok)
+            .is_some_and(|mask| mask & (1 << (Signal::SIGTERM as u64 - 1)) != 0);
         taken && common::state(waiting.pid()) == Some('S')
     });
 }
@@ -145,8 +188,10 @@ fn until_waiting(waiting: &Reaped) {
 fn our_own_failure_is_125_and_the_lock_is_given_back() {
     let place = Place::new();
     let script = |limit: u32| format!("ulimit -n {limit}; exec \"$LK\" run a -- true");
-    // With ever more descriptors to be had, it fails ever later: last of all when the command is started.
-    let codes: Vec<_> = (4..20).map(|limit| common::finish(&mut place.sh(&script(limit))).code).collect();
+    // With ever more descriptors to be had, it fails ever later: last of all when the command is
+    // started.
+    let codes: Vec<_> =
+        (4..20).map(|limit| common::finish(&mut place.sh(&script(limit))).code).collect();
     assert!(codes.contains(&125), "{codes:?}");
     assert!(codes.iter().all(|code| [0, 69, 125, 127].contains(code)), "{codes:?}");
     assert_eq!(codes.last(), Some(&0), "{codes:?}");
@@ -157,8 +202,11 @@ fn our_own_failure_is_125_and_the_lock_is_given_back() {
 fn what_the_engine_refuses_is_69() {
     let place = Place::new();
     std::fs::write(place.path("file"), "").unwrap();
-    for (what, dir) in [("a missing parent", "no/such/parent"), ("a file and no directory", "file")] {
-        let ran = common::finish(place.lk(["run", "a", "-n", "--", "true"]).env("LOCKKEEPER_DIR", place.path(dir)));
+    for (what, dir) in [("a missing parent", "no/such/parent"), ("a file and no directory", "file")]
+    {
+        let ran = common::finish(
+            place.lk(["run", "a", "-n", "--", "true"]).env("LOCKKEEPER_DIR", place.path(dir)),
+        );
         assert_eq!(ran.code, 69, "{what}: {ran:?}");
         assert_eq!(ran.err.lines().count(), 1, "{what}: {ran:?}");
     }
@@ -168,16 +216,22 @@ fn what_the_engine_refuses_is_69() {
 fn would_deadlock_is_64() {
     let place = Place::new();
     let nested = |outer: &str, inner: &str| {
-        let ran = common::finish(&mut place.sh(&format!("\"$LK\" run a {outer} -- sh -c '\"$LK\" run a {inner} -- true'")));
+        let ran = common::finish(
+            &mut place
+                .sh(&format!("\"$LK\" run a {outer} -- sh -c '\"$LK\" run a {inner} -- true'")),
+        );
         (ran.code, ran.err)
     };
-    for (outer, inner) in [("", ""), ("", "-s"), ("-s", ""), ("", "-n"), ("-F", ""), ("-o", "-w 5")] {
+    for (outer, inner) in [("", ""), ("", "-s"), ("-s", ""), ("", "-n"), ("-F", ""), ("-o", "-w 5")]
+    {
         let (code, err) = nested(outer, inner);
         assert_eq!(code, 64, "{outer:?} {inner:?}: {err}");
         assert!(err.contains("would deadlock"), "{err}");
     }
     assert_eq!(nested("-s", "-s").0, 0);
-    let other = common::finish(&mut place.sh("\"$LK\" run a -- sh -c 'LOCKKEEPER_DIR=$PWD/other \"$LK\" run a -- true'"));
+    let other = common::finish(
+        &mut place.sh("\"$LK\" run a -- sh -c 'LOCKKEEPER_DIR=$PWD/other \"$LK\" run a -- true'"),
+    );
     assert_eq!(other.code, 0, "another directory is another engine: {other:?}");
     let case = common::finish(&mut place.sh("\"$LK\" run a -- sh -c '\"$LK\" run A -- true'"));
     assert_eq!(case.code, 0, "another name is another lock: {case:?}");
@@ -189,7 +243,10 @@ fn would_deadlock_is_seen_in_a_directory_that_the_outer_call_has_made_and_by_ano
     std::os::unix::fs::symlink(".", place.path("link")).unwrap();
     // Neither directory is there when the outer call looks; the link is there all the time.
     for (outer, inner) in [("$PWD/link/new", "$PWD/link/new"), ("$PWD/link/newer", "$PWD/newer")] {
-        let script = format!("LOCKKEEPER_DIR={outer} \"$LK\" run a -- sh -c 'LOCKKEEPER_DIR={inner} exec \"$LK\" run a -w 10 -- true'");
+        let script = format!(
+            "LOCKKEEPER_DIR={outer} \"$LK\" run a -- sh -c 'LOCKKEEPER_DIR={inner} exec \"$LK\" \
+             run a -w 10 -- true'"
+        );
         let ran = common::finish(&mut place.sh(&script));
         assert_eq!(ran.code, 64, "{outer} {inner}: {ran:?}");
         assert!(ran.err.contains("would deadlock"), "{ran:?}");
@@ -199,12 +256,16 @@ fn would_deadlock_is_seen_in_a_directory_that_the_outer_call_has_made_and_by_ano
 #[test]
 fn a_share_inside_a_share_passes_the_writer_that_waits_for_the_outer_one() {
     let place = Place::new();
-    let script = "echo held; while [ ! -e go ]; do sleep 0.02; done; \"$LK\" run -s a -w 20 -- sh -c 'echo inner >> order'";
+    let script = "echo held; while [ ! -e go ]; do sleep 0.02; done; \
+                  \"$LK\" run -s a -w 20 -- sh -c 'echo inner >> order'";
     let mut outer = Reaped::spawn(&mut place.lk(["run", "-s", "a", "--", "sh", "-c", script]));
     let status = || common::json(place.run(["--json", "status", "a"]).out.trim());
     until_true("the outer one is there", || status()["state"] == "held");
-    let mut writer = Reaped::spawn(&mut place.lk(["run", "a", "--", "sh", "-c", "echo writer >> order"]));
-    until_true("the writer stands in line", || status()["waiters"].as_array().is_some_and(|w| w.len() == 1));
+    let mut writer =
+        Reaped::spawn(&mut place.lk(["run", "a", "--", "sh", "-c", "echo writer >> order"]));
+    until_true("the writer stands in line", || {
+        status()["waiters"].as_array().is_some_and(|w| w.len() == 1)
+    });
     // Anybody else's share waits behind the writer.
     assert_eq!(place.run(["run", "-s", "a", "-n", "--", "true"]).code, 75);
     std::fs::write(place.path("go"), "").unwrap();
@@ -218,14 +279,19 @@ fn a_command_that_a_realtime_signal_killed_is_128_and_its_number() {
     let ran = place.run(["run", "a", "--report", "report", "--", "bash", "-c", "kill -RTMIN+2 $$"]);
     assert_eq!(ran.code, 128 + 36, "{ran:?}");
     let report = common::json(&place.read("report"));
-    assert_eq!((report["command_signal"].as_str(), report["command_exit"].as_i64()), (Some("SIGRTMIN+2"), None));
+    assert_eq!(
+        (report["command_signal"].as_str(), report["command_exit"].as_i64()),
+        (Some("SIGRTMIN+2"), None)
+    );
 }
 
 #[test]
 fn an_ancestor_that_is_gone_is_no_deadlock() {
     let place = Place::new();
-    // The inner one is started by a process that outlives the outer lockkeeper; its stack names somebody who is no ancestor any more.
-    let script = "\"$LK\" run a --leave-children -- sh -c '(while kill -0 $PPID 2>/dev/null; do sleep 0.01; done; \"$LK\" run a -w 20 -- true; echo $? > code) & true'";
+    // The inner one is started by a process that outlives the outer lockkeeper; its stack names
+    // somebody who is no ancestor any more.
+    let script = "\"$LK\" run a --leave-children -- sh -c '(while kill -0 $PPID 2>/dev/null; \
+                  do sleep 0.01; done; \"$LK\" run a -w 20 -- true; echo $? > code) & true'";
     // $PPID in the subshell is the one of its shell: lockkeeper.
     assert_eq!(common::finish(&mut place.sh(script)).code, 0);
     assert_eq!(place.read("code").trim(), "0");
@@ -235,7 +301,16 @@ fn an_ancestor_that_is_gone_is_no_deadlock() {
 fn a_wait_that_ends_with_the_lock_runs_the_command() {
     let place = Place::new();
     let holder = place.hold("a");
-    let mut waiting = Reaped::spawn(&mut place.lk(["run", "a", "-w", "20", "--", "sh", "-c", "echo > ran; exit 5"]));
+    let mut waiting = Reaped::spawn(&mut place.lk([
+        "run",
+        "a",
+        "-w",
+        "20",
+        "--",
+        "sh",
+        "-c",
+        "echo > ran; exit 5",
+    ]));
     until_waiting(&waiting);
     kill(holder.pid(), Signal::SIGTERM);
     assert_eq!(waiting.wait(), 5);
@@ -249,6 +324,10 @@ fn the_script_reproduces_the_table() {
     let ran = common::finish(place.program(script).arg(common::PROGRAM));
     assert_eq!(ran.code, 0, "{}\n{}", ran.out, ran.err);
     for code in [0, 7, 143, 75, 3, 79, 5, 124, 64, 69, 125, 126, 127] {
-        assert!(ran.out.lines().any(|l| l.trim_start().starts_with(&format!("{code} "))), "{code}: {}", ran.out);
+        assert!(
+            ran.out.lines().any(|l| l.trim_start().starts_with(&format!("{code} "))),
+            "{code}: {}",
+            ran.out
+        );
     }
 }

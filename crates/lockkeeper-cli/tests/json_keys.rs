@@ -1,5 +1,10 @@
 //! Every JSON object has the keys of docs/json.md, in its order, and no other.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
 
 mod common;
 
@@ -12,7 +17,8 @@ use serde_json::Value;
 
 /// The keys of each section of the page.
 fn page() -> BTreeMap<String, Vec<String>> {
-    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md")).unwrap();
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md"))
+        .unwrap();
     let mut sections = BTreeMap::new();
     let mut section = None;
     for line in text.lines() {
@@ -50,7 +56,12 @@ impl Compare {
     fn object(&mut self, section: &str, line: &str) -> Value {
         let object = json(line);
         // The order in the text, which a parsed object has lost.
-        let mut keys: Vec<_> = object.as_object().unwrap().keys().map(|k| (line.find(&format!("\"{k}\":")).unwrap(), k.clone())).collect();
+        let mut keys: Vec<_> = object
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(|k| (line.find(&format!("\"{k}\":")).unwrap(), k.clone()))
+            .collect();
         keys.sort();
         self.value(section, &object);
         let keys: Vec<_> = keys.into_iter().map(|(_, k)| k).collect();
@@ -59,7 +70,12 @@ impl Compare {
     }
 
     fn value(&mut self, section: &str, object: &Value) {
-        let mut keys: Vec<_> = object.as_object().unwrap_or_else(|| panic!("{section}: {object}")).keys().cloned().collect();
+        let mut keys: Vec<_> = object
+            .as_object()
+            .unwrap_or_else(|| panic!("{section}: {object}"))
+            .keys()
+            .cloned()
+            .collect();
         let mut expected = self.page[section].clone();
         keys.sort();
         expected.sort();
@@ -80,7 +96,8 @@ fn the_page_lists_what_the_program_prints() {
     let mut compare = Compare { page: page(), seen: std::collections::BTreeSet::new() };
 
     let holder = place.hold_with("a", &["--label", "nightly"]);
-    let mut waiting = place.lk(["run", "a", "--json", "-w", "1", "--report", "report", "--", "true"]);
+    let mut waiting =
+        place.lk(["run", "a", "--json", "-w", "1", "--report", "report", "--", "true"]);
     let waiting = Reaped::spawn(waiting.stdout(Stdio::piped()).stderr(Stdio::piped()));
     let entry = common::until("somebody waits", || {
         let entry = place.run(["status", "a", "--json"]).out;
@@ -119,6 +136,8 @@ fn the_page_lists_what_the_program_prints() {
     compare.object("lost", lines[1]);
     compare.object("done", lines[2]);
 
+    let options = place.run(["doctor", "--options", "file", "--json"]);
+    compare.object("option", options.out.lines().next().unwrap());
     let doctor = place.run(["doctor", "--json"]);
     let doctor = compare.object("doctor", doctor.out.trim_end());
     assert!(doctor["warnings"].is_array());
@@ -132,17 +151,47 @@ fn the_page_lists_what_the_program_prints() {
     compare.object("removed", place.run(["gc", "--json"]).out.trim_end());
     compare.object("entry", place.run(["permits", "gpu", "8", "--json"]).out.trim_end());
 
-    let story = place.run(["demo", "oversell", "--workers", "2", "--stock", "1", "--orders", "2", "--json"]);
+    let story = place.run([
+        "demo",
+        "oversell",
+        "--workers",
+        "2",
+        "--stock",
+        "1",
+        "--orders",
+        "2",
+        "--json",
+    ]);
     compare.object("demo", story.out.lines().next().unwrap());
+    let contenders = place.run([
+        "demo",
+        "contenders",
+        "--url",
+        "memory:",
+        "--threads",
+        "2",
+        "--hold",
+        "1ms",
+        "--json",
+    ]);
+    compare.object("contenders", contenders.out.lines().next().unwrap());
     let rows = place.run(["bench", "--only", "uncontended", "--seconds", "1", "--json"]).out;
     compare.object("bench", rows.lines().next().unwrap());
     let verdict = place.run(["torture", "--seconds", "4", "--json", "--seed", "3"]);
     compare.object("torture", verdict.out.trim_end());
     assert_eq!(verdict.code, 0, "{}", verdict.out);
 
-    let unseen: Vec<_> = compare.page.keys().filter(|k| !compare.seen.contains(*k)).cloned().collect();
-    // Shown elsewhere: `watch` in its own test, outages in theirs; `taken` needs an engine that can take a lock away, `warning` one that warns.
-    assert!(unseen.iter().all(|s| ["change", "taken", "warning", "unreachable", "reachable"].contains(&s.as_str())), "{unseen:?}");
+    let unseen: Vec<_> =
+        compare.page.keys().filter(|k| !compare.seen.contains(*k)).cloned().collect();
+    // Shown elsewhere: `watch` in its own test, outages in theirs; `taken` needs an engine that can
+    // take a lock away, `warning` one that warns.
+    assert!(
+        unseen
+            .iter()
+            .all(|s| ["change", "taken", "warning", "unreachable", "reachable"]
+                .contains(&s.as_str())),
+        "{unseen:?}"
+    );
 }
 
 #[test]
@@ -158,7 +207,11 @@ fn watch_prints_changes() {
         let change = compare.object("change", line.trim_end());
         (change["event"].as_str().unwrap().to_owned(), change["name"].as_str().unwrap().to_owned())
     };
-    assert_eq!(next(), ("granted".to_owned(), "first".to_owned()));
+    assert_eq!(
+        next(),
+        ("held".to_owned(), "first".to_owned()),
+        "nobody has seen when it was granted"
+    );
     holder.end();
     assert_eq!(next(), ("released".to_owned(), "first".to_owned()));
     let second = place.hold("second");
@@ -181,17 +234,32 @@ fn an_error_is_a_line_and_done_still_the_last_one_once_anything_was_asked_for() 
     let no_directory = format!("file://{}", place.path("file").display());
     let cases: [(&[&str], &[&str], i32, &str); 4] = [
         (&["run", "held", "-n", "--", "true"], &["timed-out", "done"], 75, "not-obtained"),
-        (&["run", "held", "-n", "-E", "7", "--", "true"], &["timed-out", "done"], 7, "not-obtained"),
+        (
+            &["run", "held", "-n", "-E", "7", "--", "true"],
+            &["timed-out", "done"],
+            7,
+            "not-obtained",
+        ),
         (&["run", "a", "--url", &no_directory, "--", "true"], &["refused", "done"], 69, "refused"),
-        (&["run", "a", "--", "/no/such/program"], &["granted", "not-found", "done"], 127, "not-started"),
+        (
+            &["run", "a", "--", "/no/such/program"],
+            &["granted", "not-found", "done"],
+            127,
+            "not-started",
+        ),
     ];
     let word = |line: &Value| line["event"].as_str().or(line["error"].as_str()).map(str::to_owned);
     for (args, words, code, outcome) in cases {
         let ran = place.run([&["--json"], args].concat());
         let lines: Vec<_> = ran.err.lines().map(json).collect();
         assert_eq!(lines.iter().filter_map(word).collect::<Vec<_>>(), words, "{args:?}: {ran:?}");
-        for line in lines.iter().filter(|line| line["error"].is_string() || line["event"] == "done") {
-            assert_eq!((line["exit"].as_i64(), ran.code), (Some(i64::from(code)), code), "{args:?}: {line}");
+        for line in lines.iter().filter(|line| line["error"].is_string() || line["event"] == "done")
+        {
+            assert_eq!(
+                (line["exit"].as_i64(), ran.code),
+                (Some(i64::from(code)), code),
+                "{args:?}: {line}"
+            );
         }
         assert_eq!(lines.last().unwrap()["outcome"], outcome, "{args:?}");
     }
@@ -199,8 +267,16 @@ fn an_error_is_a_line_and_done_still_the_last_one_once_anything_was_asked_for() 
     assert_eq!((wrong.code, wrong.err.lines().count()), (64, 1), "{wrong:?}");
 
     let acquired = place.run(["--json", "acquire", "held", "-n"]);
-    assert_eq!((acquired.code, json(acquired.err.trim_end())["error"].as_str()), (75, Some("timed-out")), "{acquired:?}");
+    assert_eq!(
+        (acquired.code, json(acquired.err.trim_end())["error"].as_str()),
+        (75, Some("timed-out")),
+        "{acquired:?}"
+    );
     let done = json(acquired.out.trim_end());
-    assert_eq!((done["event"].as_str(), done["exit"].as_i64()), (Some("done"), Some(75)), "{acquired:?}");
+    assert_eq!(
+        (done["event"].as_str(), done["exit"].as_i64()),
+        (Some("done"), Some(75)),
+        "{acquired:?}"
+    );
     holder.end();
 }

@@ -1,5 +1,10 @@
 //! `run`, `acquire` and `elect` on engines with leases.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
 
 mod common;
 
@@ -42,7 +47,12 @@ fn every_row_of_the_table_is_the_same_with_a_lease() {
             let ran = engine.run(&place, &[&["run", "a"], options].concat());
             assert_eq!(ran.code, code, "{}: {what}: {ran:?}", engine.name());
             let after = engine.run(&place, &["run", "a", "-n", "--", "true"]);
-            assert_eq!(after.code, 0, "{}: after {what:?} the lock is free: {after:?}", engine.name());
+            assert_eq!(
+                after.code,
+                0,
+                "{}: after {what:?} the lock is free: {after:?}",
+                engine.name()
+            );
         }
         let why = engine.run(&place, &["run", "a", "-F", "--", "true"]);
         assert!(why.err.contains("descriptor") && why.err.contains("leave -F out"), "{why:?}");
@@ -53,18 +63,36 @@ fn every_row_of_the_table_is_the_same_with_a_lease() {
 fn not_obtained_says_who_has_it() {
     for engine in [Engine::redis(), Engine::zookeeper()] {
         let place = Place::new();
-        let mut holder = engine.start(&place, &["run", "a", "--label", "import", "--", "sh", "-c", "echo > runs; exec sleep 1000"]);
+        let mut holder = engine.start(
+            &place,
+            &["run", "a", "--label", "import", "--", "sh", "-c", "echo > runs; exec sleep 1000"],
+        );
         place.read("runs");
-        for (options, code) in [(&["-n"][..], 75), (&["-w", "1500ms"], 75), (&["-n", "-E", "3"], 3), (&["-w", "0"], 75)] {
-            let ran = engine.run(&place, &[&["run", "a", "--report", "report"], options, &["--", "true"]].concat());
+        for (options, code) in [
+            (&["-n"][..], 75),
+            (&["-w", "1500ms"], 75),
+            (&["-n", "-E", "3"], 3),
+            (&["-w", "0"], 75),
+        ] {
+            let ran = engine.run(
+                &place,
+                &[&["run", "a", "--report", "report"], options, &["--", "true"]].concat(),
+            );
             assert_eq!(ran.code, code, "{}: {options:?}: {ran:?}", engine.name());
-            assert!(ran.err.contains(&format!("pid {}", holder.pid())) && ran.err.contains("import"), "{}: {ran:?}", engine.name());
+            assert!(
+                ran.err.contains(&format!("pid {}", holder.pid())) && ran.err.contains("import"),
+                "{}: {ran:?}",
+                engine.name()
+            );
             let report = json(place.read("report").trim_end());
             assert_eq!(report["holder"]["pid"].as_i64(), Some(i64::from(holder.pid())), "{report}");
             assert_eq!(report["holder"]["program"].as_str(), Some("sh"), "{report}");
         }
         let status = json(engine.run(&place, &["status", "a", "--json"]).out.trim_end());
-        assert!(status["waiters"].as_array().unwrap().is_empty(), "who gave up stands in no line: {status}");
+        assert!(
+            status["waiters"].as_array().unwrap().is_empty(),
+            "who gave up stands in no line: {status}"
+        );
         holder.signal(Signal::SIGTERM);
         assert_eq!(holder.wait(), 143);
     }
@@ -74,20 +102,42 @@ fn not_obtained_says_who_has_it() {
 fn the_command_finds_its_lock_in_its_environment_and_the_report_agrees() {
     for engine in [Engine::redis(), Engine::zookeeper()] {
         let place = Place::new();
-        let args =
-            ["run", "a", "--report", "report", "--json", "--", "sh", "-c", "env | grep ^LOCKKEEPER > environment; cat >&2 /dev/null"];
+        let args = [
+            "run",
+            "a",
+            "--report",
+            "report",
+            "--json",
+            "--",
+            "sh",
+            "-c",
+            "env | grep ^LOCKKEEPER > environment; cat >&2 /dev/null",
+        ];
         let ran = engine.run(&place, &args);
         assert_eq!((ran.code, ran.out.as_str()), (0, ""), "{ran:?}");
         let environment = place.read("environment");
         let report = json(place.read("report").trim_end());
         let token = report["token"].as_str().unwrap();
         let has = |line: &str| environment.lines().any(|l| l == line);
-        assert!(has("LOCKKEEPER_NAME=a") && has(&format!("LOCKKEEPER_TOKEN={token}")), "{environment} {report}");
+        assert!(
+            has("LOCKKEEPER_NAME=a") && has(&format!("LOCKKEEPER_TOKEN={token}")),
+            "{environment} {report}"
+        );
         let scheme = engine.url().split(':').next().unwrap().to_owned();
         assert!(has(&format!("LOCKKEEPER_ENGINE={scheme}")), "{environment}");
-        assert!(has(&format!("LOCKKEEPER_URL={}", engine.url())), "what was exported passes untouched: {environment}");
-        assert!(environment.contains("LOCKKEEPER_OWNER=") && environment.contains("LOCKKEEPER_STACK=["), "{environment}");
-        assert_eq!((report["outcome"].as_str(), report["release"].as_str()), (Some("ran"), Some("clean")), "{report}");
+        assert!(
+            has(&format!("LOCKKEEPER_URL={}", engine.url())),
+            "what was exported passes untouched: {environment}"
+        );
+        assert!(
+            environment.contains("LOCKKEEPER_OWNER=") && environment.contains("LOCKKEEPER_STACK=["),
+            "{environment}"
+        );
+        assert_eq!(
+            (report["outcome"].as_str(), report["release"].as_str()),
+            (Some("ran"), Some("clean")),
+            "{report}"
+        );
         let lines: Vec<_> = ran.err.lines().map(json).collect();
         let events: Vec<_> = lines.iter().map(|l| l["event"].as_str().unwrap()).collect();
         assert_eq!(events, ["granted", "done"], "{ran:?}");
@@ -101,9 +151,21 @@ fn a_password_given_by_option_reaches_the_engine_and_not_the_command() {
     let url = format!("redis://:sesame@127.0.0.1:{}", server.port());
     let ran = place.run(["run", "a", "-v", "--url", &url, "--", "env"]);
     assert_eq!(ran.code, 0, "{ran:?}");
-    assert!(ran.out.contains(&format!("LOCKKEEPER_URL=redis://127.0.0.1:{}\n", server.port())), "{ran:?}");
+    assert!(
+        ran.out.contains(&format!("LOCKKEEPER_URL=redis://127.0.0.1:{}\n", server.port())),
+        "{ran:?}"
+    );
     assert!(!format!("{}{}", ran.out, ran.err).contains("sesame"), "{ran:?}");
-    let refused = place.run(["run", "a", "--url", &url.replace("sesame", "swordfish"), "--report", "report", "--", "true"]);
+    let refused = place.run([
+        "run",
+        "a",
+        "--url",
+        &url.replace("sesame", "swordfish"),
+        "--report",
+        "report",
+        "--",
+        "true",
+    ]);
     assert_eq!(refused.code, 69, "{refused:?}");
     assert!(!refused.err.contains("swordfish"), "{refused:?}");
     assert_eq!(json(place.read("report").trim_end())["outcome"].as_str(), Some("refused"));
@@ -116,24 +178,57 @@ fn an_engine_that_cannot_be_reached_is_tried_once_or_as_long_as_is_waited_for() 
     for url in [format!("redis://127.0.0.1:{port}"), format!("zk://127.0.0.1:{port}")] {
         let run = |options: &[&str]| {
             let began = Instant::now();
-            let ran = finish(place.lk(["run", "a", "--report", "report"]).args(options).env("LOCKKEEPER_URL", &url));
+            let ran = finish(
+                place
+                    .lk(["run", "a", "--report", "report"])
+                    .args(options)
+                    .env("LOCKKEEPER_URL", &url),
+            );
             (ran, began.elapsed(), json(place.read("report").trim_end()))
         };
         let (ran, took, report) = run(&["-n", "--", "true"]);
         assert!(ran.code == 69 && took < Duration::from_secs(8), "{url}: {took:?} {ran:?}");
         assert_eq!(report["outcome"].as_str(), Some("unreachable"), "{report}");
         let (ran, took, _) = run(&["-w", "2", "--", "true"]);
-        assert!(ran.code == 69 && took > Duration::from_secs(1) && took < Duration::from_secs(8), "{url}: {took:?} {ran:?}");
-        let (ran, _, report) =
-            run(&["-w", "300ms", "--on-unreachable", "run", "--", "sh", "-c", "test -z \"$LOCKKEEPER_TOKEN\" && exit 5"]);
-        assert_eq!((ran.code, report["outcome"].as_str()), (5, Some("ran-unlocked")), "{url}: {ran:?}");
+        assert!(
+            ran.code == 69 && took > Duration::from_secs(1) && took < Duration::from_secs(8),
+            "{url}: {took:?} {ran:?}"
+        );
+        let (ran, _, report) = run(&[
+            "-w",
+            "300ms",
+            "--on-unreachable",
+            "run",
+            "--",
+            "sh",
+            "-c",
+            "test -z \"$LOCKKEEPER_TOKEN\" && exit 5",
+        ]);
+        assert_eq!(
+            (ran.code, report["outcome"].as_str()),
+            (5, Some("ran-unlocked")),
+            "{url}: {ran:?}"
+        );
         assert!(ran.err.contains("without the lock"), "{ran:?}");
     }
-    let late = Reaped::spawn(place.lk(["run", "a", "--", "true"]).env("LOCKKEEPER_URL", format!("redis://127.0.0.1:{port}")));
+    let late = Reaped::spawn(
+        place
+            .lk(["run", "a", "--", "true"])
+            .env("LOCKKEEPER_URL", format!("redis://127.0.0.1:{port}")),
+    );
     std::thread::sleep(Duration::from_millis(500));
     // It comes up a little later, on the port that was asked.
     let mut server = std::process::Command::new("redis-server")
-        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir", &place.text("home")])
+        .args([
+            "--port",
+            &port.to_string(),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--dir",
+            &place.text("home"),
+        ])
         .stdout(Stdio::null())
         .spawn()
         .map(Reaped)
@@ -165,10 +260,17 @@ fn a_server_that_does_not_answer_is_no_holder() {
 fn a_signal_ends_the_wait_and_the_place_in_line_goes() {
     for engine in [Engine::redis(), Engine::zookeeper()] {
         let place = Place::new();
-        let mut holder = engine.start(&place, &["run", "a", "--", "sh", "-c", "echo > runs; exec sleep 1000"]);
+        let mut holder =
+            engine.start(&place, &["run", "a", "--", "sh", "-c", "echo > runs; exec sleep 1000"]);
         place.read("runs");
-        let waiters = || json(engine.run(&place, &["status", "a", "--json"]).out.trim_end())["waiters"].as_array().unwrap().len();
-        for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
+        let waiters = || {
+            json(engine.run(&place, &["status", "a", "--json"]).out.trim_end())["waiters"]
+                .as_array()
+                .unwrap()
+                .len()
+        };
+        for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)]
+        {
             let mut waiting = engine.start(&place, &["run", "a", "--", "true"]);
             until_true("it stands in line", || waiters() == 1);
             let keeper = guardian(waiting.pid());
@@ -186,18 +288,41 @@ fn a_signal_ends_the_wait_and_the_place_in_line_goes() {
 fn permits_are_so_many_at_a_time() {
     let (engine, place) = (Engine::redis(), Place::new());
     let script = "echo > $0; exec sleep 1000";
-    let one = engine.start(&place, &["run", "gpu", "--permits", "1/3", "--", "sh", "-c", script, "one"]);
-    let two = engine.start(&place, &["run", "gpu", "--permits", "2/3", "--", "sh", "-c", script, "two"]);
+    let one =
+        engine.start(&place, &["run", "gpu", "--permits", "1/3", "--", "sh", "-c", script, "one"]);
+    let two =
+        engine.start(&place, &["run", "gpu", "--permits", "2/3", "--", "sh", "-c", script, "two"]);
     place.read("one");
     place.read("two");
-    assert_eq!(engine.run(&place, &["run", "gpu", "-n", "--permits", "1/3", "--", "true"]).code, 75);
+    assert_eq!(
+        engine.run(&place, &["run", "gpu", "-n", "--permits", "1/3", "--", "true"]).code,
+        75
+    );
     let other = engine.run(&place, &["run", "gpu", "-n", "--permits", "1/4", "--", "true"]);
     assert_eq!(other.code, 64, "{other:?}");
     for mut front in [one, two] {
         front.signal(Signal::SIGTERM);
         assert_eq!(front.wait(), 143);
     }
-    assert_eq!(engine.run(&place, &["run", "gpu", "-n", "--permits", "3/3", "--", "sh", "-c", "test -z \"$LOCKKEEPER_TOKEN\""]).code, 0);
+    assert_eq!(
+        engine
+            .run(
+                &place,
+                &[
+                    "run",
+                    "gpu",
+                    "-n",
+                    "--permits",
+                    "3/3",
+                    "--",
+                    "sh",
+                    "-c",
+                    "test -z \"$LOCKKEEPER_TOKEN\""
+                ]
+            )
+            .code,
+        0
+    );
 }
 
 #[test]
@@ -206,17 +331,27 @@ fn acquire_holds_with_a_lease_and_says_when_it_is_lost() {
         let place = Place::new();
         let acquire = |options: &[&str]| {
             let mut lk = place.lk([&["acquire", "a"], options].concat());
-            let mut child = Reaped::spawn(lk.env("LOCKKEEPER_URL", engine.url()).stdin(Stdio::piped()).stdout(Stdio::piped()));
+            let mut child = Reaped::spawn(
+                lk.env("LOCKKEEPER_URL", engine.url()).stdin(Stdio::piped()).stdout(Stdio::piped()),
+            );
             let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
             let granted = json(&lines.next().unwrap().unwrap());
-            assert_eq!((granted["event"].as_str(), granted["engine"].is_string()), (Some("granted"), true), "{granted}");
+            assert_eq!(
+                (granted["event"].as_str(), granted["engine"].is_string()),
+                (Some("granted"), true),
+                "{granted}"
+            );
             (child, lines)
         };
         let (mut child, mut lines) = acquire(&[]);
         assert_eq!(engine.run(&place, &["run", "a", "-n", "-q", "--", "true"]).code, 75);
         drop(child.0.stdin.take());
         let done = json(&lines.next().unwrap().unwrap());
-        assert_eq!((done["why"].as_str(), done["release"].as_str()), (Some("stdin-closed"), Some("clean")), "{done}");
+        assert_eq!(
+            (done["why"].as_str(), done["release"].as_str()),
+            (Some("stdin-closed"), Some("clean")),
+            "{done}"
+        );
         assert_eq!(child.wait(), 0);
 
         let (mut child, mut lines) = acquire(&["--for", "200ms"]);
@@ -239,13 +374,26 @@ fn acquire_holds_with_a_lease_and_says_when_it_is_lost() {
 fn elect_leads_shows_its_id_and_stands_again_after_a_loss() {
     for engine in [Engine::redis(), Engine::zookeeper()] {
         let place = Place::new();
-        let mut leader = engine
-            .start(&place, &["elect", "boss", "--id", "host-a", "--", "sh", "-c", "echo $LOCKKEEPER_TOKEN >> terms; exec sleep 1000"]);
+        let mut leader = engine.start(
+            &place,
+            &[
+                "elect",
+                "boss",
+                "--id",
+                "host-a",
+                "--",
+                "sh",
+                "-c",
+                "echo $LOCKKEEPER_TOKEN >> terms; exec sleep 1000",
+            ],
+        );
         let first = place.read("terms");
         let story = engine.run(&place, &["status", "boss"]).out;
         assert!(story.contains("as host-a"), "{}: {story}", engine.name());
         assert_eq!(engine.run(&place, &["release", "--force", "boss"]).code, 0);
-        until_true("it leads again", || std::fs::read_to_string(place.path("terms")).unwrap().lines().count() == 2);
+        until_true("it leads again", || {
+            std::fs::read_to_string(place.path("terms")).unwrap().lines().count() == 2
+        });
         let terms = std::fs::read_to_string(place.path("terms")).unwrap();
         let tokens: Vec<u64> = terms.lines().map(|l| l.parse().unwrap()).collect();
         assert!(tokens[0] < tokens[1], "{first} {terms}");
@@ -267,33 +415,63 @@ fn the_commands_own_code_stays_although_the_release_is_not_answered() {
     engine.go_on();
     assert_eq!(ran.code, 3, "{ran:?}");
     let report = json(place.read("report").trim_end());
-    assert_eq!((report["outcome"].as_str(), report["release"].as_str()), (Some("ran"), Some("unknown")), "{report}");
+    assert_eq!(
+        (report["outcome"].as_str(), report["release"].as_str()),
+        (Some("ran"), Some("unknown")),
+        "{report}"
+    );
 }
 
 #[test]
 fn a_lock_under_another_goes_with_it() {
     let (engine, place) = (Engine::redis(), Place::new());
     let script = "trap '' TERM; echo > runs; while :; do echo first >> writes; sleep 0.005; done";
-    let outer = engine.start(&place, &["run", "a", "--ttl", "2s", "-q", "--", common::PROGRAM, "run", "b", "-q", "--", "sh", "-c", script]);
+    let outer = engine.start(
+        &place,
+        &[
+            "run",
+            "a",
+            "--ttl",
+            "2s",
+            "-q",
+            "--",
+            common::PROGRAM,
+            "run",
+            "b",
+            "-q",
+            "--",
+            "sh",
+            "-c",
+            script,
+        ],
+    );
     place.read("runs");
     let keeper = guardian(outer.pid());
     outer.signal(Signal::SIGKILL);
-    let next = engine.run(&place, &["run", "a", "-w", "20", "-q", "--", "sh", "-c", "echo next >> writes"]);
+    let next = engine
+        .run(&place, &["run", "a", "-w", "20", "-q", "--", "sh", "-c", "echo next >> writes"]);
     assert_eq!(next.code, 0, "{next:?}");
     until_gone(keeper);
     assert_eq!(engine.run(&place, &["run", "b", "-w", "20", "-q", "--", "true"]).code, 0);
     let writes = std::fs::read_to_string(place.path("writes")).unwrap();
-    assert!(writes.ends_with("first\nnext\n"), "nothing of the first was written after the next began");
+    assert!(
+        writes.ends_with("first\nnext\n"),
+        "nothing of the first was written after the next began"
+    );
 }
 
 #[test]
 fn a_share_that_could_only_wait_for_its_own_ancestor_is_refused() {
     let (engine, place) = (Engine::redis(), Place::new());
     // A writer stands in line between the share above and the one below.
-    let script = "\"$LK\" run a -q -- true & writer=$!; until \"$LK\" status a --json | grep -q '\"waiters\":\\[{'; do :; done; \
+    let script = "\"$LK\" run a -q -- true & writer=$!; until \"$LK\" status a --json | \
+                  grep -q '\"waiters\":\\[{'; do :; done; \
                   \"$LK\" run a -s -- true; code=$?; kill $writer; exit $code";
     // The writer is asked for by the shell, and not by us: it would be refused at once.
-    let script = format!("stack=$LOCKKEEPER_STACK; {}", script.replace("\"$LK\" run a -q", "env -u LOCKKEEPER_STACK \"$LK\" run a -q"));
+    let script = format!(
+        "stack=$LOCKKEEPER_STACK; {}",
+        script.replace("\"$LK\" run a -q", "env -u LOCKKEEPER_STACK \"$LK\" run a -q")
+    );
     let ran = engine.run(&place, &["run", "a", "-s", "--", "sh", "-c", &script]);
     assert_eq!(ran.code, 64, "{ran:?}");
     assert!(ran.err.contains("would deadlock"), "{ran:?}");
@@ -302,10 +480,14 @@ fn a_share_that_could_only_wait_for_its_own_ancestor_is_refused() {
 #[test]
 fn a_command_that_waited_for_its_turn_runs_for_longer_than_its_lease() {
     let (engine, place) = (Engine::redis(), Place::new());
-    let mut first = engine.start(&place, &["run", "a", "--", "sh", "-c", "echo > runs; exec sleep 1000"]);
+    let mut first =
+        engine.start(&place, &["run", "a", "--", "sh", "-c", "echo > runs; exec sleep 1000"]);
     place.read("runs");
     let script = "trap 'echo > stopped' TERM; for i in 1 2 3 4 5 6 7 8; do sleep 0.5; done";
-    let second = engine.start(&place, &["run", "a", "--ttl", "3s", "--kill-after", "1s", "--", "sh", "-c", script]);
+    let second = engine.start(
+        &place,
+        &["run", "a", "--ttl", "3s", "--kill-after", "1s", "--", "sh", "-c", script],
+    );
     until_true("it stands in line", || waits(&engine, &place));
     first.signal(Signal::SIGTERM);
     assert_eq!(first.wait(), 143);
@@ -318,7 +500,8 @@ fn who_waits_goes_on_waiting_when_a_pushed_grant_could_not_be_confirmed() {
     let (server, place) = (RedisServer::start(), Place::new());
     let proxy = Proxy::to(server.port());
     let engine = Engine::Redis(server);
-    let mut first = engine.start(&place, &["run", "a", "--", "sh", "-c", "echo > runs; exec sleep 1000"]);
+    let mut first =
+        engine.start(&place, &["run", "a", "--", "sh", "-c", "echo > runs; exec sleep 1000"]);
     place.read("runs");
     let url = format!("redis://127.0.0.1:{}", proxy.port());
     let second = engine.start(&place, &["run", "a", "--url", &url, "--ttl", "3s", "--", "true"]);
@@ -327,12 +510,16 @@ fn who_waits_goes_on_waiting_when_a_pushed_grant_could_not_be_confirmed() {
     proxy.hold(Way::Up);
     first.signal(Signal::SIGTERM);
     assert_eq!(first.wait(), 143);
-    until_true("the grant is over", || engine.run(&place, &["run", "a", "-n", "-q", "--", "true"]).code == 0);
+    until_true("the grant is over", || {
+        engine.run(&place, &["run", "a", "-n", "-q", "--", "true"]).code == 0
+    });
     proxy.heal();
     let ran = second.output();
     assert_eq!(ran.code, 0, "{ran:?}");
 }
 
 fn waits(engine: &Engine, place: &Place) -> bool {
-    json(engine.run(place, &["status", "a", "--json"]).out.trim_end())["waiters"].as_array().is_some_and(|w| !w.is_empty())
+    json(engine.run(place, &["status", "a", "--json"]).out.trim_end())["waiters"]
+        .as_array()
+        .is_some_and(|w| !w.is_empty())
 }

@@ -1,5 +1,10 @@
 //! Waiters that die in a row, with real processes: what they cost the living one behind them (R11).
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
 
 mod common;
 
@@ -42,8 +47,11 @@ impl Scene {
     /// A lockkeeper that holds the lock, or stands in line for it, until it is asked to end.
     fn start(&mut self) -> Reaped {
         let before = self.standing();
-        let mut lk = self.place.lk([&["run", "a"], self.options, &["--", "sleep", "1000"]].concat());
-        let started = Reaped::spawn(lk.env("LOCKKEEPER_URL", self.server.url()).stderr(std::process::Stdio::null()));
+        let mut lk =
+            self.place.lk([&["run", "a"], self.options, &["--", "sleep", "1000"]].concat());
+        let started = Reaped::spawn(
+            lk.env("LOCKKEEPER_URL", self.server.url()).stderr(std::process::Stdio::null()),
+        );
         until_true("it holds the lock or stands in line", || {
             self.standing() > before || self.record().is_some_and(|r| r.pid == started.pid())
         });
@@ -60,23 +68,40 @@ impl Scene {
 
     fn record(&mut self) -> Option<Record> {
         let time = self.client.command(&["TIME"]);
-        let now = Duration::from_secs(time[0].parse().unwrap()) + Duration::from_micros(time[1].parse().unwrap());
+        let now = Duration::from_secs(time[0].parse().unwrap())
+            + Duration::from_micros(time[1].parse().unwrap());
         let text = self.client.command(&["GET", RECORD]).remove(0);
-        let left = self.client.command(&["PTTL", RECORD]).remove(0).parse().ok().and_then(|ms: i64| u64::try_from(ms).ok())?;
+        let left = self
+            .client
+            .command(&["PTTL", RECORD])
+            .remove(0)
+            .parse()
+            .ok()
+            .and_then(|ms: i64| u64::try_from(ms).ok())?;
         let words: Vec<&str> = text.split(' ').collect();
         let pid = words.get(10)?.split(',').nth(1)?.parse().ok()?;
-        Some(Record { pid, since: Duration::from_micros(words.get(7)?.parse().ok()?), ends: now + Duration::from_millis(left) })
+        Some(Record {
+            pid,
+            since: Duration::from_micros(words.get(7)?.parse().ok()?),
+            ends: now + Duration::from_millis(left),
+        })
     }
 
-    /// Waits until the server has only so many processes of ours: a process that was killed takes a moment to be gone.
+    /// Waits until the server has only so many processes of ours: a process that was killed takes a
+    /// moment to be gone.
     fn until_connected(&mut self, count: usize) {
         let channels = ["PUBSUB", "CHANNELS", "lockkeeper:process:*"];
-        until_true("the dead are gone", || self.client.command(&channels).iter().filter(|c| c.starts_with("lockkeeper")).count() == count);
+        until_true("the dead are gone", || {
+            self.client.command(&channels).iter().filter(|c| c.starts_with("lockkeeper")).count()
+                == count
+        });
     }
 
     /// Waits until somebody else than these holds the lock.
     fn other_than(&mut self, pids: &[i32]) -> Record {
-        until("somebody else holds the lock", || self.record().filter(|record| !pids.contains(&record.pid)))
+        until("somebody else holds the lock", || {
+            self.record().filter(|record| !pids.contains(&record.pid))
+        })
     }
 }
 
@@ -112,14 +137,16 @@ impl Drop for Stopped {
 /// Nothing of the process says goodbye.
 fn strike(process: &Reaped) {
     let keeper = guardian(process.pid());
-    let commands: Vec<i32> = children(process.pid()).into_iter().filter(|pid| *pid != keeper).collect();
+    let commands: Vec<i32> =
+        children(process.pid()).into_iter().filter(|pid| *pid != keeper).collect();
     kill(keeper, Signal::SIGKILL);
     process.signal(Signal::SIGKILL);
     // A command whose lockkeeper is killed together with its guardian goes on.
     commands.into_iter().for_each(|pid| kill(pid, Signal::SIGKILL));
 }
 
-/// From the release, or from the end of a dead holder's lease, to the grant of the only living waiter behind `k` dead ones.
+/// From the release, or from the end of a dead holder's lease, to the grant of the only living
+/// waiter behind `k` dead ones.
 fn cost(options: &'static [&'static str], k: usize, fate: Fate, holder_dies: bool) -> Duration {
     let mut scene = Scene::new(options);
     let mut holder = scene.start();
@@ -132,7 +159,9 @@ fn cost(options: &'static [&'static str], k: usize, fate: Fate, holder_dies: boo
             // The holder and the one that lives.
             scene.until_connected(2);
         }
-        Fate::Silent => _stopped = Some(Stopped::new(dead.iter().map(|dead| guardian(dead.pid())).collect())),
+        Fate::Silent => {
+            _stopped = Some(Stopped::new(dead.iter().map(|dead| guardian(dead.pid())).collect()))
+        }
     }
     let free = if holder_dies {
         strike(&holder);
@@ -145,13 +174,24 @@ fn cost(options: &'static [&'static str], k: usize, fate: Fate, holder_dies: boo
         assert_eq!(holder.wait(), 143);
         freed
     };
-    let granted = until("the living one holds the lock", || scene.record().filter(|record| record.pid == living.pid())).since;
+    let granted = until("the living one holds the lock", || {
+        scene.record().filter(|record| record.pid == living.pid())
+    })
+    .since;
     granted.saturating_sub(free)
 }
 
-fn claim_lease_together(options: &'static [&'static str], claim_lease: Duration, holder_dies: bool) {
-    let costs: Vec<_> = [1, 3, 6, 20].map(|k| (k, cost(options, k, Fate::Killed, holder_dies))).into();
-    println!("dead waiters {options:?}, the holder {}: {costs:?}", if holder_dies { "is killed" } else { "gives back" });
+fn claim_lease_together(
+    options: &'static [&'static str],
+    claim_lease: Duration,
+    holder_dies: bool,
+) {
+    let costs: Vec<_> =
+        [1, 3, 6, 20].map(|k| (k, cost(options, k, Fate::Killed, holder_dies))).into();
+    println!(
+        "dead waiters {options:?}, the holder {}: {costs:?}",
+        if holder_dies { "is killed" } else { "gives back" }
+    );
     assert!(costs.iter().all(|(_, cost)| *cost <= claim_lease + ANSWERS), "{costs:?}");
 }
 
@@ -175,7 +215,10 @@ fn r11_waiters_whose_hosts_vanish_cost_one_claim_lease_and_one_net_together() {
     let costs: Vec<_> = [1, 6].map(|k| (k, cost(&[], k, Fate::Silent, false))).into();
     println!("silent waiters, the holder gives back: {costs:?}");
     // Who was told to look may be one of them: the net of the living one is two claim leases.
-    assert!(costs.iter().all(|(_, cost)| *cost <= Duration::from_secs(2 + 4) + ANSWERS), "{costs:?}");
+    assert!(
+        costs.iter().all(|(_, cost)| *cost <= Duration::from_secs(2 + 4) + ANSWERS),
+        "{costs:?}"
+    );
 }
 
 #[test]
@@ -191,12 +234,16 @@ fn r11_dead_and_living_waiters_in_turn_cost_one_claim_lease_together_and_come_in
     assert_eq!(holder.wait(), 143);
     let first = scene.other_than(&[holder.pid(), all[0].pid()]);
     assert_eq!(first.pid, all[1].pid(), "the first that lives");
-    assert!(first.since.saturating_sub(freed) <= Duration::from_secs(2) + ANSWERS, "{first:?} {freed:?}");
+    assert!(
+        first.since.saturating_sub(freed) <= Duration::from_secs(2) + ANSWERS,
+        "{first:?} {freed:?}"
+    );
     all[1].signal(Signal::SIGTERM);
     let released = Instant::now();
-    let second = until_within(Duration::from_secs(10), "the second that lives holds the lock", || {
-        scene.record().filter(|record| record.pid == all[3].pid())
-    });
+    let second =
+        until_within(Duration::from_secs(10), "the second that lives holds the lock", || {
+            scene.record().filter(|record| record.pid == all[3].pid())
+        });
     // The dead one between them was asked when the first one was granted.
     assert!(released.elapsed() <= ANSWERS, "{:?} {second:?}", released.elapsed());
 }
@@ -215,7 +262,10 @@ fn r11_a_waiter_that_is_slow_to_answer_keeps_its_place() {
     assert_eq!(holder.wait(), 143);
     let next = scene.other_than(&[holder.pid(), dead.pid()]);
     assert_eq!(next.pid, living.pid(), "the lock goes past who does not answer");
-    assert!(next.since.saturating_sub(freed) <= Duration::from_secs(2) + ANSWERS, "{next:?} {freed:?}");
+    assert!(
+        next.since.saturating_sub(freed) <= Duration::from_secs(2) + ANSWERS,
+        "{next:?} {freed:?}"
+    );
     stopped.go_on();
     let sign = || scene_sign(&scene.server);
     let before = sign();
@@ -229,7 +279,10 @@ fn r11_a_waiter_that_is_slow_to_answer_keeps_its_place() {
 fn scene_sign(server: &RedisServer) -> f64 {
     let mut client = server.client();
     let all = client.command(&["ZRANGE", LINE, "0", "-1", "WITHSCORES"]);
-    let signs = all.chunks(2).filter(|pair| pair[0].starts_with('s')).map(|pair| pair[1].parse::<f64>().unwrap());
+    let signs = all
+        .chunks(2)
+        .filter(|pair| pair[0].starts_with('s'))
+        .map(|pair| pair[1].parse::<f64>().unwrap());
     signs.fold(f64::INFINITY, f64::min)
 }
 
@@ -243,9 +296,11 @@ fn dead_waiters_in_a_row_cost_one_session_together_on_zookeeper() {
         let start = |number: usize| {
             let file = format!("got{number}");
             let command = format!("echo > {file}; exec sleep 1000");
-            let started = engine.start(&place, &["run", "a", "--url", &url, "--", "sh", "-c", &command]);
+            let started =
+                engine.start(&place, &["run", "a", "--url", &url, "--", "sh", "-c", &command]);
             until_true("it holds the lock or stands in line", || {
-                let status = common::json(engine.run(&place, &["status", "a", "--json"]).out.trim_end());
+                let status =
+                    common::json(engine.run(&place, &["status", "a", "--json"]).out.trim_end());
                 let count = |key: &str| status[key].as_array().map_or(0, Vec::len);
                 count("holders") + count("waiters") == number + 1
             });
@@ -258,7 +313,9 @@ fn dead_waiters_in_a_row_cost_one_session_together_on_zookeeper() {
         holder.signal(Signal::SIGTERM);
         assert_eq!(holder.wait(), 143);
         let released = Instant::now();
-        until_true("the living one holds the lock", || place.path(&format!("got{}", k + 1)).exists());
+        until_true("the living one holds the lock", || {
+            place.path(&format!("got{}", k + 1)).exists()
+        });
         let cost = released.elapsed();
         println!("{k} dead waiters on ZooKeeper, sessions of {session:?}: {cost:?}");
         assert!(cost <= recovery, "{k}: {cost:?}");

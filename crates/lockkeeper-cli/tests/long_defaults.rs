@@ -2,7 +2,12 @@
 //! lost.
 //!
 //! No option is given that this is about: neither a ttl, nor a session, nor `--kill-after`.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
 
 mod common;
 
@@ -27,19 +32,30 @@ fn zookeeper(tick: Duration) -> Server {
 fn at_its_defaults_nothing_is_lost_on_a_healthy_server() {
     let (zk, redis, place) = (zookeeper(TICK), RedisServer::start(), Place::new());
     let zk = format!("zk://{}", zk.address());
-    let urls = [zk.clone(), format!("{zk}?layout=kazoo"), format!("{zk}?layout=plain"), redis.url()];
+    let urls =
+        [zk.clone(), format!("{zk}?layout=kazoo"), format!("{zk}?layout=plain"), redis.url()];
     let began = Instant::now();
     let mut started = Vec::new();
     for (at, url) in urls.iter().enumerate() {
         let plain = url.contains("plain");
         let mut start = |what: String, args: &[&str]| {
             let mut lk = place.lk(args);
-            lk.env("LOCKKEEPER_URL", url).stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
+            lk.env("LOCKKEEPER_URL", url)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .stdin(Stdio::null());
             started.push((format!("{what} on {url}"), Reaped::spawn(&mut lk)));
         };
         let command = ["--", "sleep", SECONDS];
         start("run".into(), &[&["run", &format!("run-{at}")][..], &command].concat());
-        start("warn".into(), &[&["run", &format!("warn-{at}"), "--on-lost", "warn", "--lost-exit-code", "79"][..], &command].concat());
+        start(
+            "warn".into(),
+            &[
+                &["run", &format!("warn-{at}"), "--on-lost", "warn", "--lost-exit-code", "79"][..],
+                &command,
+            ]
+            .concat(),
+        );
         start("acquire".into(), &["acquire", &format!("acquire-{at}"), "--for", SECONDS]);
         if !plain {
             start("elect".into(), &[&["elect", &format!("elect-{at}")][..], &command].concat());
@@ -47,7 +63,11 @@ fn at_its_defaults_nothing_is_lost_on_a_healthy_server() {
         // The front of this one is stopped, as Ctrl-Z does it, for nearly as long.
         start("stopped".into(), &[&["run", &format!("stopped-{at}")][..], &command].concat());
     }
-    let deep: Vec<&Reaped> = started.iter().filter(|(what, _)| what.starts_with("stopped")).map(|(_, front)| front).collect();
+    let deep: Vec<&Reaped> = started
+        .iter()
+        .filter(|(what, _)| what.starts_with("stopped"))
+        .map(|(_, front)| front)
+        .collect();
     std::thread::sleep(Duration::from_secs(5).saturating_sub(began.elapsed()));
     deep.iter().for_each(|front| front.signal(Signal::SIGSTOP));
     std::thread::sleep(Duration::from_secs(40).saturating_sub(began.elapsed()));
@@ -65,15 +85,32 @@ fn what_a_session_cannot_give_is_refused_and_names_the_two_options() {
     let (server, place) = (zookeeper(Duration::from_millis(500)), Place::new());
     let url = format!("zk://{}", server.address());
     let run = |options: &str, kill_after: &str| {
-        let args = ["run", "a", "--kill-after", kill_after, "--report", "report", "--", "sh", "-c", "echo > ran"];
+        let args = [
+            "run",
+            "a",
+            "--kill-after",
+            kill_after,
+            "--report",
+            "report",
+            "--",
+            "sh",
+            "-c",
+            "echo > ran",
+        ];
         finish(place.lk(args).env("LOCKKEEPER_URL", format!("{url}{options}")))
     };
     let asked = run("", "6s");
     assert_eq!(asked.code, 64, "{asked:?}");
-    assert!(asked.err.contains("--kill-after 6s") && asked.err.contains("session_timeout=18s"), "{asked:?}");
+    assert!(
+        asked.err.contains("--kill-after 6s") && asked.err.contains("session_timeout=18s"),
+        "{asked:?}"
+    );
     let negotiated = run("?session_timeout=60s", "4s");
     assert_eq!(negotiated.code, 64, "{negotiated:?}");
-    assert!(negotiated.err.contains("--kill-after 4s") && negotiated.err.contains("session_timeout"), "{negotiated:?}");
+    assert!(
+        negotiated.err.contains("--kill-after 4s") && negotiated.err.contains("session_timeout"),
+        "{negotiated:?}"
+    );
     assert!(negotiated.err.contains("10s"), "what the server gave: {negotiated:?}");
     assert_eq!(json(place.read("report").trim_end())["outcome"].as_str(), Some("not-started"));
     assert!(!place.path("ran").exists(), "nothing ran");

@@ -1,5 +1,10 @@
 //! A server that goes away, refuses us or stands still while we wait in its line, and comes back.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
 
 mod common;
 
@@ -23,7 +28,10 @@ fn in_line(engine: &Engine, place: &Place, args: &[&str]) -> Reaped {
     let stands = || {
         let listed = engine.run(place, &["ls", "--json"]).out;
         let mine = |line: &&str| json(line)["kind"] == kind && json(line)["name"] == "job";
-        listed.lines().find(mine).is_some_and(|line| json(line)["waiters"].as_array().is_some_and(|w| w.len() == 1))
+        listed
+            .lines()
+            .find(mine)
+            .is_some_and(|line| json(line)["waiters"].as_array().is_some_and(|w| w.len() == 1))
     };
     until_true("it stands in line", stands);
     waiter
@@ -69,8 +77,10 @@ fn tells_an_outage_and_its_end(mut engine: Engine) {
     let place = Place::new();
     let locks = Locks::open(&engine.url()).unwrap();
     let held = locks.mutex("job").lock().run().unwrap();
-    let mut waiter = in_line(&engine, &place, &["run", "job", "--json", "--report", "report", "--", "true"]);
-    let mut told = BufReader::new(waiter.0.stderr.take().unwrap()).lines().map(|line| json(&line.unwrap()));
+    let mut waiter =
+        in_line(&engine, &place, &["run", "job", "--json", "--report", "report", "--", "true"]);
+    let mut told =
+        BufReader::new(waiter.0.stderr.take().unwrap()).lines().map(|line| json(&line.unwrap()));
     assert_eq!(told.next().unwrap()["event"], "waiting");
     kill(&mut engine);
     let down = Instant::now();
@@ -84,7 +94,10 @@ fn tells_an_outage_and_its_end(mut engine: Engine) {
     assert!(after > Duration::from_secs(9) && after < Duration::from_secs(16), "{after:?}");
     restart(&mut engine);
     let back = told.next().unwrap();
-    assert_eq!((&back["event"], back["server"].as_str()), (&json("\"reachable\""), Some(engine.url().as_str())));
+    assert_eq!(
+        (&back["event"], back["server"].as_str()),
+        (&json("\"reachable\""), Some(engine.url().as_str()))
+    );
     assert_eq!(keys(&back), ["event", "name", "server"], "docs/json.md");
     drop(held);
     assert_eq!(told.next().unwrap()["event"], "granted");
@@ -120,19 +133,27 @@ fn ends_when_its_patience_is_over(engine: Engine, args: &[&str]) -> (Ran, Durati
     let waiters = || {
         let listed = engine.run(&place, &["ls", "--json"]);
         assert_eq!(listed.code, 0, "{listed:?}");
-        listed.out.lines().filter_map(|line| json(line)["waiters"].as_array().map(Vec::len)).sum::<usize>()
+        listed
+            .out
+            .lines()
+            .filter_map(|line| json(line)["waiters"].as_array().map(Vec::len))
+            .sum::<usize>()
     };
     until_true("its place is gone", || waiters() == 0);
     (ran, took)
 }
 
-/// The net asks every five seconds, an answer may take two, and the patience of two is counted from the question.
+/// The net asks every five seconds, an answer may take two, and the patience of two is counted from
+/// the question.
 const AT_MOST: Duration = Duration::from_secs(12);
 
 #[test]
 fn unreachable_after_ends_the_wait_of_run_with_69() {
     for engine in [Engine::redis(), Engine::zookeeper()] {
-        let (ran, took) = ends_when_its_patience_is_over(engine, &["run", "job", "--unreachable-after", "2s", "--", "echo", "ran"]);
+        let (ran, took) = ends_when_its_patience_is_over(
+            engine,
+            &["run", "job", "--unreachable-after", "2s", "--", "echo", "ran"],
+        );
         assert_eq!((ran.code, ran.out.as_str()), (69, ""), "{ran:?}");
         assert!(ran.err.contains("127.0.0.1") && took < AT_MOST, "{took:?}: {ran:?}");
     }
@@ -140,15 +161,32 @@ fn unreachable_after_ends_the_wait_of_run_with_69() {
 
 #[test]
 fn unreachable_after_ends_the_waits_of_acquire_and_elect_with_69() {
-    let (ran, took) = ends_when_its_patience_is_over(Engine::redis(), &["acquire", "job", "--unreachable-after", "2s"]);
+    let (ran, took) = ends_when_its_patience_is_over(
+        Engine::redis(),
+        &["acquire", "job", "--unreachable-after", "2s"],
+    );
     assert!(ran.code == 69 && took < AT_MOST, "{took:?}: {ran:?}");
-    let (ran, took) = ends_when_its_patience_is_over(Engine::redis(), &["elect", "job", "--unreachable-after", "2s", "--", "echo", "ran"]);
+    let (ran, took) = ends_when_its_patience_is_over(
+        Engine::redis(),
+        &["elect", "job", "--unreachable-after", "2s", "--", "echo", "ran"],
+    );
     assert!(ran.code == 69 && ran.out.is_empty() && took < AT_MOST, "{took:?}: {ran:?}");
 }
 
 #[test]
 fn on_unreachable_run_starts_the_command_unlocked_when_the_patience_of_a_waiter_is_over() {
-    let args = ["run", "job", "--json", "--unreachable-after", "1s", "--on-unreachable", "run", "--", "echo", "ran"];
+    let args = [
+        "run",
+        "job",
+        "--json",
+        "--unreachable-after",
+        "1s",
+        "--on-unreachable",
+        "run",
+        "--",
+        "echo",
+        "ran",
+    ];
     let (ran, took) = ends_when_its_patience_is_over(Engine::redis(), &args);
     let done = json(ran.err.lines().last().unwrap());
     assert_eq!((ran.code, ran.out.as_str()), (0, "ran\n"), "{ran:?}");
@@ -169,14 +207,34 @@ fn a_server_that_begins_to_refuse_a_waiter_is_told_after_10_s_and_without_its_pa
     let mut line = String::new();
     err.read_line(&mut line).unwrap();
     assert!(line.contains("waiting for job"), "{line}");
-    let mut quiet = place.lk(["run", "job", "-q", "--unreachable-after", "12s", "--on-unreachable", "run", "--", "echo", "ran"]);
-    let quiet = Reaped::spawn(quiet.env("LOCKKEEPER_URL", engine.url()).stdout(Stdio::piped()).stderr(Stdio::piped()));
-    until_true("both stand in line", || json(engine.run(&place, &["status", "job", "--json"]).out.trim())["waiters"][1].is_object());
+    let mut quiet = place.lk([
+        "run",
+        "job",
+        "-q",
+        "--unreachable-after",
+        "12s",
+        "--on-unreachable",
+        "run",
+        "--",
+        "echo",
+        "ran",
+    ]);
+    let quiet = Reaped::spawn(
+        quiet.env("LOCKKEEPER_URL", engine.url()).stdout(Stdio::piped()).stderr(Stdio::piped()),
+    );
+    until_true("both stand in line", || {
+        json(engine.run(&place, &["status", "job", "--json"]).out.trim())["waiters"][1].is_object()
+    });
     refuse(server);
     line.clear();
     err.read_line(&mut line).unwrap();
     println!("{line}");
-    assert!(line.contains(&server.url()) && line.contains("wants a password") && line.contains("still waiting"), "{line}");
+    assert!(
+        line.contains(&server.url())
+            && line.contains("wants a password")
+            && line.contains("still waiting"),
+        "{line}"
+    );
     // A refusal is no outage that one may run through, and -q leaves the error alone.
     let ran = quiet.output();
     assert_eq!((ran.code, ran.out.as_str(), ran.err.lines().count()), (69, "", 1), "{ran:?}");
@@ -194,9 +252,14 @@ fn a_server_that_begins_to_refuse_a_waiter_is_told_after_10_s_and_without_its_pa
 fn a_release_that_waits_for_its_server_is_said_after_a_second() {
     let engine = Engine::redis();
     let place = Place::new();
-    let mut run = place.lk(["run", "job", "--report", "report", "--", "sh", "-c", "touch runs; cat"]);
     let mut run =
-        Reaped::spawn(run.env("LOCKKEEPER_URL", engine.url()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()));
+        place.lk(["run", "job", "--report", "report", "--", "sh", "-c", "touch runs; cat"]);
+    let mut run = Reaped::spawn(
+        run.env("LOCKKEEPER_URL", engine.url())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped()),
+    );
     until_true("it runs", || place.path("runs").exists());
     engine.stop();
     drop(run.0.stdin.take());
@@ -226,7 +289,10 @@ fn a_try_on_a_server_that_stands_still_ends_after_one_request_timeout() {
         engine.go_on();
         println!("{}: {error} after {took:?}", engine.name());
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
-        assert!(took > Duration::from_millis(1_900) && took < Duration::from_secs(4), "{took:?}: {error}");
+        assert!(
+            took > Duration::from_millis(1_900) && took < Duration::from_secs(4),
+            "{took:?}: {error}"
+        );
     }
 }
 
@@ -236,11 +302,15 @@ fn a_lock_with_a_timeout_rides_out_a_restart_that_is_shorter() {
         let locks = Locks::open(&engine.url()).unwrap();
         kill(&mut engine);
         let began = Instant::now();
-        let locking = std::thread::spawn(move || locks.mutex("job").lock().timeout(Duration::from_secs(40)).run().map(drop));
+        let locking = std::thread::spawn(move || {
+            locks.mutex("job").lock().timeout(Duration::from_secs(40)).run().map(drop)
+        });
         // Longer than any single request is waited for.
         let error = Locks::open(&engine.url()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unreachable);
-        until_true("more than a connect's time has passed", || began.elapsed() > Duration::from_secs(7));
+        until_true("more than a connect's time has passed", || {
+            began.elapsed() > Duration::from_secs(7)
+        });
         assert!(!locking.is_finished(), "{}", engine.name());
         restart(&mut engine);
         locking.join().unwrap().unwrap();
@@ -254,9 +324,14 @@ fn a_lock_whose_server_stays_away_for_all_of_its_timeout_is_unreachable() {
     let locks = Locks::open(&engine.url()).unwrap();
     kill(&mut engine);
     let began = Instant::now();
-    let error = locks.mutex("job").lock().timeout(Duration::from_secs(7)).run().map(drop).unwrap_err();
+    let error =
+        locks.mutex("job").lock().timeout(Duration::from_secs(7)).run().map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
-    assert!(began.elapsed() >= Duration::from_secs(7) && began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() >= Duration::from_secs(7) && began.elapsed() < Duration::from_secs(9),
+        "{:?}",
+        began.elapsed()
+    );
 }
 
 #[test]

@@ -1,7 +1,13 @@
-//! Commands at default options hold their locks for as long as they run, on servers to which nothing happens.
+//! Commands at default options hold their locks for as long as they run, on servers to which
+//! nothing happens.
 //!
 //! `cargo xtask soak` asks for more and longer ones.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
 
 mod common;
 
@@ -14,7 +20,9 @@ use common::{Place, Reaped};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn number(variable: &str, default: u64) -> u64 {
-    std::env::var(variable).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no whole number")))
+    std::env::var(variable).map_or(default, |text| {
+        text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no whole number"))
+    })
 }
 
 #[test]
@@ -29,7 +37,15 @@ fn commands_at_defaults_hold_their_locks_on_every_engine_and_layout() {
     for (at, setup) in setups.iter().enumerate() {
         for number in 0..commands {
             let name = format!("soak-{at}-{number}");
-            let mut lk = place.lk(["run", &name, "--url", &setup.url, "--", "sleep", &time.as_secs().to_string()]);
+            let mut lk = place.lk([
+                "run",
+                &name,
+                "--url",
+                &setup.url,
+                "--",
+                "sleep",
+                &time.as_secs().to_string(),
+            ]);
             runs.push((at, Reaped::spawn(lk.stderr(std::process::Stdio::piped()))));
         }
     }

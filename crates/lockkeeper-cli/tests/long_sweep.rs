@@ -1,7 +1,14 @@
-//! On a healthy server no `run` loses its lock: every layout, every length of a lease, every `--kill-after`.
+//! On a healthy server no `run` loses its lock: every layout, every length of a lease, every
+//! `--kill-after`.
 //!
-//! What is expected of a cell comes from the documentation of `--kill-after`: at most a third of the ttl or session.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+//! What is expected of a cell comes from the documentation of `--kill-after`: at most a third of
+//! the ttl or session.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
 
 mod common;
 
@@ -13,7 +20,8 @@ use common::{Place, Reaped, json};
 
 /// A command holds its lock for three leases, and no longer than this.
 const HELD_AT_MOST: Duration = Duration::from_secs(100);
-/// How long a phase may take beyond that: all cells start at once, on whatever is free of two cores.
+/// How long a phase may take beyond that: all cells start at once, on whatever is free of two
+/// cores.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// One `lockkeeper run`.
 struct Cell {
@@ -63,7 +71,12 @@ fn cells(setup: &Setup) -> Vec<Cell> {
 
 impl Cell {
     /// `said`: the lease that is asked for; `lease`: the one that the server gives.
-    fn new(setup: &Setup, said: Option<Duration>, lease: Duration, kill_after: Option<Duration>) -> Self {
+    fn new(
+        setup: &Setup,
+        said: Option<Duration>,
+        lease: Duration,
+        kill_after: Option<Duration>,
+    ) -> Self {
         let mut words = vec!["--url".to_owned(), setup.url.clone()];
         match (said, setup.by) {
             (Some(ttl), By::Ttl) => words.extend(["--ttl".to_owned(), text(ttl)]),
@@ -77,8 +90,12 @@ impl Cell {
             words.extend(["--kill-after".to_owned(), text(kill_after)]);
         }
         let expected = match (kill_after, setup.by) {
-            (Some(given), By::Ttl) if given > lease / 3 => Expected::Refused(["--kill-after", "--ttl"]),
-            (Some(given), By::Session) if given > lease / 3 => Expected::Refused(["--kill-after", "session_timeout"]),
+            (Some(given), By::Ttl) if given > lease / 3 => {
+                Expected::Refused(["--kill-after", "--ttl"])
+            }
+            (Some(given), By::Session) if given > lease / 3 => {
+                Expected::Refused(["--kill-after", "session_timeout"])
+            }
             _ => Expected::Held,
         };
         Self {
@@ -104,29 +121,50 @@ impl Outcome {
     fn is(&self, cell: &Cell) -> bool {
         match &cell.expected {
             Expected::Held => self.exit == 0 && self.held >= cell.holds,
-            Expected::Refused(options) => self.exit == 64 && self.held.is_zero() && options.iter().all(|option| self.said.contains(option)),
+            Expected::Refused(options) => {
+                self.exit == 64
+                    && self.held.is_zero()
+                    && options.iter().all(|option| self.said.contains(option))
+            }
         }
     }
 }
 
-/// Runs all cells at once; the longest ones start first, while the others still need the processor to start.
+/// Runs all cells at once; the longest ones start first, while the others still need the processor
+/// to start.
 fn run(phase: &str, cells: &[Cell]) -> Vec<Outcome> {
     let place = Place::new();
     let began = Instant::now();
     let report = |cell: &Cell| place.path(&format!("{}.json", cell.name));
     let start = |cell: &Cell| {
         let mut lk = place.lk(["run", &cell.name, "--report"]);
-        lk.arg(report(cell)).args(&cell.words).args(["--", "sleep", &cell.holds.as_secs_f64().to_string()]);
+        lk.arg(report(cell)).args(&cell.words).args([
+            "--",
+            "sleep",
+            &cell.holds.as_secs_f64().to_string(),
+        ]);
         Reaped::spawn(lk.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()))
     };
     let children: Vec<Reaped> = cells.iter().map(start).collect();
-    println!("{phase}: {} commands started within {:.1} s", cells.len(), began.elapsed().as_secs_f64());
+    println!(
+        "{phase}: {} commands started within {:.1} s",
+        cells.len(),
+        began.elapsed().as_secs_f64()
+    );
     let outcomes = children.into_iter().zip(cells).map(|(child, cell)| {
         let ran = child.output_within((HELD_AT_MOST + PATIENCE).saturating_sub(began.elapsed()));
         // A refusal at the start leaves no report of a time.
-        let report = std::fs::read_to_string(report(cell)).ok().map(|report| json(report.trim_end()));
-        let held = report.as_ref().and_then(|report| report["held_ms"].as_u64()).map_or(Duration::ZERO, Duration::from_millis);
-        let why = report.as_ref().and_then(|report| report["why"].as_str()).unwrap_or_default().to_owned();
+        let report =
+            std::fs::read_to_string(report(cell)).ok().map(|report| json(report.trim_end()));
+        let held = report
+            .as_ref()
+            .and_then(|report| report["held_ms"].as_u64())
+            .map_or(Duration::ZERO, Duration::from_millis);
+        let why = report
+            .as_ref()
+            .and_then(|report| report["why"].as_str())
+            .unwrap_or_default()
+            .to_owned();
         Outcome { exit: ran.code, held, said: format!("{why} {}", ran.err) }
     });
     let outcomes = outcomes.collect();
@@ -143,7 +181,11 @@ fn busy(place: &Place) -> [Reaped; 2] {
 fn no_run_loses_its_lock_on_a_healthy_server_whatever_its_lease_and_kill_after() {
     let servers = Servers::start();
     let mut cells: Vec<Cell> = servers.setups().iter().flat_map(cells).collect();
-    assert_eq!(cells.len(), 9 * 9 + 6, "three lengths of a lease and three of --kill-after a setup, and what no server gives");
+    assert_eq!(
+        cells.len(),
+        9 * 9 + 6,
+        "three lengths of a lease and three of --kill-after a setup, and what no server gives"
+    );
     cells.sort_by_key(|cell| std::cmp::Reverse(cell.holds));
     for (number, cell) in cells.iter_mut().enumerate() {
         cell.name = format!("sweep-{number}");
@@ -156,22 +198,39 @@ fn no_run_loses_its_lock_on_a_healthy_server_whatever_its_lease_and_kill_after()
     print_table(&cells, &idle, &crowded);
     let mut wrong = Vec::new();
     for (phase, outcomes) in [("idle", &idle), ("busy", &crowded)] {
-        for (cell, outcome) in cells.iter().zip(outcomes).filter(|(cell, outcome)| !outcome.is(cell)) {
+        for (cell, outcome) in
+            cells.iter().zip(outcomes).filter(|(cell, outcome)| !outcome.is(cell))
+        {
             let Outcome { exit, held, said } = outcome;
             let (held, wanted) = (held.as_secs_f64(), &cell.expected);
-            wrong.push(format!("{phase} {cell} {wanted:?}: exit {exit} after {held:.1} s: {}", said.trim()));
+            wrong.push(format!(
+                "{phase} {cell} {wanted:?}: exit {exit} after {held:.1} s: {}",
+                said.trim()
+            ));
         }
     }
-    assert!(wrong.is_empty(), "{} cells are not as they should be:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} cells are not as they should be:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 fn print_table(cells: &[Cell], idle: &[Outcome], busy: &[Outcome]) {
     let mut rows: Vec<(&Cell, &Outcome, &Outcome)> =
         cells.iter().zip(idle).zip(busy).map(|((cell, idle), busy)| (cell, idle, busy)).collect();
     rows.sort_by_key(|(cell, ..)| &cell.setup);
-    println!("{:<64} {:>8}  {:>9} {:>7}  {:>9} {:>7}", "cell", "to hold", "idle exit", "held s", "busy exit", "held s");
+    println!(
+        "{:<64} {:>8}  {:>9} {:>7}  {:>9} {:>7}",
+        "cell", "to hold", "idle exit", "held s", "busy exit", "held s"
+    );
     for (cell, idle, busy) in rows {
-        let to_hold = if cell.expected == Expected::Held { format!("{:.1}", cell.holds.as_secs_f64()) } else { "refused".to_owned() };
+        let to_hold = if cell.expected == Expected::Held {
+            format!("{:.1}", cell.holds.as_secs_f64())
+        } else {
+            "refused".to_owned()
+        };
         let parts = [idle, busy].map(|outcome| {
             let wrong = if outcome.is(cell) { ' ' } else { '!' };
             format!("{:>8}{wrong} {:>7.1}", outcome.exit, outcome.held.as_secs_f64())

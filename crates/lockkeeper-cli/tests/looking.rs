@@ -1,5 +1,10 @@
 //! The subcommands that look, and the small ones.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
 
 mod common;
 
@@ -10,12 +15,21 @@ fn ls_shows_names_that_are_held_or_waited_for_and_no_other() {
     let place = Place::new();
     place.run(["run", "idle", "--", "true"]);
     assert_eq!((place.run(["ls"]).out.as_str(), place.run(["ls"]).code), ("", 0));
-    let (stock, odd) = (place.hold_with("stock/42", &["--label", "import"]), place.hold("odd\u{1b}[2J name"));
+    let (stock, odd) =
+        (place.hold_with("stock/42", &["--label", "import"]), place.hold("odd\u{1b}[2J name"));
     let ran = place.run(["ls"]);
     let lines: Vec<_> = ran.out.lines().collect();
     assert_eq!((ran.code, lines.len()), (0, 3), "{ran:?}");
-    assert!(lines[0].starts_with("NAME") && lines[0].contains("HELD BY") && lines[0].contains("TOKEN"), "{ran:?}");
-    assert!(ran.out.contains("stock/42") && ran.out.contains(&format!("pid {}", stock.pid())) && ran.out.contains("import"), "{ran:?}");
+    assert!(
+        lines[0].starts_with("NAME") && lines[0].contains("HELD BY") && lines[0].contains("TOKEN"),
+        "{ran:?}"
+    );
+    assert!(
+        ran.out.contains("stock/42")
+            && ran.out.contains(&format!("pid {}", stock.pid()))
+            && ran.out.contains("import"),
+        "{ran:?}"
+    );
     assert!(!ran.out.contains('\u{1b}'), "a name cannot clear the screen: {ran:?}");
     let ran = place.run(["ls", "stock/"]);
     assert!(ran.out.contains("stock/42") && !ran.out.contains("odd"), "{ran:?}");
@@ -28,13 +42,24 @@ fn status_says_who_holds_and_where_the_engine_was_chosen() {
     let place = Place::new();
     let free = place.run(["status", "a"]);
     assert_eq!(free.code, 0);
-    assert!(free.out.contains("a (lock, file): free") && free.out.contains("LOCKKEEPER_DIR"), "{free:?}");
+    assert!(
+        free.out.contains("a (lock, file): free") && free.out.contains("LOCKKEEPER_DIR"),
+        "{free:?}"
+    );
     assert_eq!(place.run(["status", "a", "--exit-code"]).code, 1, "nobody holds it");
     let holder = place.hold("a");
     let held = place.run(["status", "a", "--exit-code"]);
     assert_eq!(held.code, 0, "{held:?}");
-    assert!(held.out.contains("held by") && held.out.contains(&holder.pid().to_string()) && held.out.contains("token "), "{held:?}");
-    assert_eq!(json(place.run(["status", "a", "--json"]).out.trim_end())["state"].as_str(), Some("held"));
+    assert!(
+        held.out.contains("held by")
+            && held.out.contains(&holder.pid().to_string())
+            && held.out.contains("token "),
+        "{held:?}"
+    );
+    assert_eq!(
+        json(place.run(["status", "a", "--json"]).out.trim_end())["state"].as_str(),
+        Some("held")
+    );
     holder.end();
 }
 
@@ -58,7 +83,15 @@ fn release_needs_force_and_says_when_nobody_has_it_or_it_cannot_be() {
 fn doctor_says_what_the_engine_is_and_promises() {
     let place = Place::new();
     let ran = place.run(["doctor"]);
-    for word in ["file://", "LOCKKEEPER_DIR", "CORRECTNESS (one kernel)", "this machine only", "recovery", "limits", "stopped"] {
+    for word in [
+        "file://",
+        "LOCKKEEPER_DIR",
+        "CORRECTNESS (one kernel)",
+        "this machine only",
+        "recovery",
+        "limits",
+        "stopped",
+    ] {
         assert!(ran.out.contains(word), "{word}: {ran:?}");
     }
     let warnings = ran.out.lines().filter(|l| l.starts_with("warning")).count();
@@ -74,14 +107,39 @@ fn doctor_says_what_the_engine_is_and_promises() {
 #[test]
 fn permits_run_so_many_at_once_and_the_stored_limit_holds_until_it_is_changed() {
     let place = Place::new();
-    let (one, two) = (place.hold_with("gpu", &["--permits", "1/3"]), place.hold_with("gpu", &["--permits", "2/3"]));
+    let (one, two) = (
+        place.hold_with("gpu", &["--permits", "1/3"]),
+        place.hold_with("gpu", &["--permits", "2/3"]),
+    );
     assert_eq!(place.run(["run", "gpu", "-n", "--permits", "1/3", "--", "true"]).code, 75);
-    assert_eq!(place.run(["run", "gpu", "-n", "--", "true"]).code, 0, "the lock of that name is another thing");
+    assert_eq!(
+        place.run(["run", "gpu", "-n", "--", "true"]).code,
+        0,
+        "the lock of that name is another thing"
+    );
     let other = place.run(["run", "gpu", "-n", "--permits", "1/4", "--", "true"]);
     assert_eq!(other.code, 64);
-    assert!(other.err.contains('3') && other.err.contains('4') && other.err.lines().count() == 1, "{other:?}");
+    assert!(
+        other.err.contains('3') && other.err.contains('4') && other.err.lines().count() == 1,
+        "{other:?}"
+    );
     two.end();
-    assert_eq!(place.run(["run", "gpu", "-n", "--permits", "2/3", "--", "sh", "-c", "test -z \"$LOCKKEEPER_TOKEN\""]).code, 0);
+    assert_eq!(
+        place
+            .run([
+                "run",
+                "gpu",
+                "-n",
+                "--permits",
+                "2/3",
+                "--",
+                "sh",
+                "-c",
+                "test -z \"$LOCKKEEPER_TOKEN\""
+            ])
+            .code,
+        0
+    );
     assert_eq!(place.run(["permits", "gpu", "4"]).out, "gpu: 4 permits\n");
     assert_eq!(place.run(["run", "gpu", "-n", "--permits", "3/4", "--", "true"]).code, 0);
     one.end();
@@ -115,7 +173,9 @@ fn check_is_the_laboratorys() {
 #[test]
 fn what_nobody_reads_ends_like_any_filter() {
     let place = Place::new();
-    let ran = finish(&mut place.sh("{ \"$LK\" man; echo $? > code; } | head -c 10 > /dev/null; sleep 0.1"));
+    let ran = finish(
+        &mut place.sh("{ \"$LK\" man; echo $? > code; } | head -c 10 > /dev/null; sleep 0.1"),
+    );
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
     // Either all of it fitted into the pipe before the reader left, or it ended by SIGPIPE.
     assert!(["0", "141"].contains(&place.read("code").trim()));
@@ -134,7 +194,14 @@ fn completions_and_the_manual_come_from_the_definition() {
     assert_eq!(place.run(["completions", "cobol"]).code, 64);
     let man = place.run(["man"]);
     assert_eq!(man.code, 0);
-    for word in [".TH lockkeeper 1", "LOCKKEEPER RUN", "LOCKKEEPER DOCTOR", "hold\\-at\\-least", "EXIT STATUS", "LOCKKEEPER_URL"] {
+    for word in [
+        ".TH lockkeeper 1",
+        "LOCKKEEPER RUN",
+        "LOCKKEEPER DOCTOR",
+        "hold\\-at\\-least",
+        "EXIT STATUS",
+        "LOCKKEEPER_URL",
+    ] {
         assert!(man.out.contains(word), "{word}");
     }
 }
@@ -156,10 +223,17 @@ fn the_engine_is_the_options_then_the_variables_then_the_files_then_the_default(
     assert!(chosen(&[], None, false).contains("home/.local/state/lockkeeper"));
     assert!(chosen(&[], None, true).contains("in LOCKKEEPER_DIR"));
     std::fs::create_dir_all(&config).unwrap();
-    std::fs::write(config.join("config.toml"), format!("url = \"{}\"\n", url("configured"))).unwrap();
+    std::fs::write(config.join("config.toml"), format!("url = \"{}\"\n", url("configured")))
+        .unwrap();
     assert!(chosen(&[], None, true).starts_with(&format!("engine {} (from ", url("configured"))));
-    assert!(chosen(&[], Some(&url("variable")), true).starts_with(&format!("engine {} (from LOCKKEEPER_URL", url("variable"))));
-    assert!(chosen(&["--url", &url("option")], Some(&url("variable")), true).starts_with(&format!("engine {} (from --url", url("option"))));
+    assert!(
+        chosen(&[], Some(&url("variable")), true)
+            .starts_with(&format!("engine {} (from LOCKKEEPER_URL", url("variable")))
+    );
+    assert!(
+        chosen(&["--url", &url("option")], Some(&url("variable")), true)
+            .starts_with(&format!("engine {} (from --url", url("option")))
+    );
     for wrong in ["uri = \"redis://h\"", "url = 3", "url"] {
         std::fs::write(config.join("config.toml"), wrong).unwrap();
         assert_eq!(place.run(["run", "a", "--", "true"]).code, 64, "{wrong}");

@@ -1,5 +1,10 @@
 //! ZooKeeper's layout plain beside other code's nodes, as a user meets them.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
 
 mod common;
 
@@ -27,8 +32,13 @@ fn the_layout_plain_makes_the_nodes_of_the_articles_unless_told_otherwise() {
     let (place, mut client) = (Place::new(), Client::connect(server.port()).unwrap());
     for (options, prefix) in [("", ""), ("&prefix=Lock", "Lock")] {
         let url = format!("{url}{options}");
-        let mut holder =
-            Reaped::spawn(place.lk(["acquire", "lock"]).env("LOCKKEEPER_URL", &url).stdin(Stdio::piped()).stdout(Stdio::null()));
+        let mut holder = Reaped::spawn(
+            place
+                .lk(["acquire", "lock"])
+                .env("LOCKKEEPER_URL", &url)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null()),
+        );
         until_true("it stands there", || client.children("/lock").is_ok_and(|all| all.len() == 1));
         let name = client.children("/lock").unwrap().remove(0);
         let number = name.strip_prefix(prefix).unwrap_or_else(|| panic!("{name}"));
@@ -37,12 +47,17 @@ fn the_layout_plain_makes_the_nodes_of_the_articles_unless_told_otherwise() {
         assert_eq!(holder.wait(), 0);
         assert!(client.children("/lock").unwrap().is_empty());
         let words = run(&place, &url, &["doctor"]).out;
-        assert!(words.contains(&format!("NAME/{prefix}0000000067 (prefix={prefix})")) && words.contains("`prefix`"), "{words}");
+        assert!(
+            words.contains(&format!("NAME/{prefix}0000000067 (prefix={prefix})"))
+                && words.contains("`prefix`"),
+            "{words}"
+        );
     }
 }
 
 #[test]
-fn beside_a_contender_of_another_prefix_the_command_line_names_the_prefix_to_give_and_runs_nothing() {
+fn beside_a_contender_of_another_prefix_the_command_line_names_the_prefix_to_give_and_runs_nothing()
+{
     let server = Server::start(Settings::default()).unwrap();
     let url = |options: &str| format!("zk://127.0.0.1:{}?layout=plain{options}", server.port());
     let (place, mut client) = (Place::new(), Client::connect(server.port()).unwrap());
@@ -51,22 +66,40 @@ fn beside_a_contender_of_another_prefix_the_command_line_names_the_prefix_to_giv
         ("", url("&prefix=Lock"), url(""), "say layout=plain&prefix= "),
         ("Lock", url(""), url("&prefix=Lock"), "say layout=plain&prefix=Lock "),
     ] {
-        let node = client.create(&format!("/lock/{theirs}"), b"them", Kind::EphemeralSequential).unwrap();
+        let node =
+            client.create(&format!("/lock/{theirs}"), b"them", Kind::EphemeralSequential).unwrap();
         is_refused(&run(&place, &wrong, &["run", "lock", "--", "echo", "ran"]), option);
         is_refused(&run(&place, &wrong, &["run", "-n", "lock", "--", "echo", "ran"]), option);
         is_refused(&run(&place, &wrong, &["run", "-w", "5", "lock", "--", "echo", "ran"]), option);
         is_refused(&run(&place, &wrong, &["acquire", "lock"]), option);
         is_refused(&run(&place, &wrong, &["release", "--force", "lock"]), option);
         let said = run(&place, &wrong, &["run", "--json", "lock", "--", "echo", "ran"]);
-        let error = said.err.lines().map(json).find(|line| line["error"].is_string()).unwrap_or_else(|| panic!("{said:?}"));
-        assert_eq!((error["exit"].as_u64(), error["name"].as_str()), (Some(64), Some("lock")), "{error}");
+        let error = said
+            .err
+            .lines()
+            .map(json)
+            .find(|line| line["error"].is_string())
+            .unwrap_or_else(|| panic!("{said:?}"));
+        assert_eq!(
+            (error["exit"].as_u64(), error["name"].as_str()),
+            (Some(64), Some("lock")),
+            "{error}"
+        );
         let status = run(&place, &wrong, &["status", "lock"]);
         assert!(status.code == 0 && status.out.contains(option), "{status:?}");
-        assert_eq!(client.children("/lock").unwrap().len(), 1, "nothing of ours is left, and theirs stands");
+        assert_eq!(
+            client.children("/lock").unwrap().len(),
+            1,
+            "nothing of ours is left, and theirs stands"
+        );
         // With the option that was named it stands in line.
         assert_eq!(run(&place, &right, &["run", "-n", "lock", "--", "echo", "ran"]).code, 75);
         client.delete(&node).unwrap();
         assert_eq!(run(&place, &right, &["run", "-n", "lock", "--", "true"]).code, 0);
-        assert_eq!(run(&place, &wrong, &["run", "-n", "lock", "--", "true"]).code, 0, "nobody is there any more");
+        assert_eq!(
+            run(&place, &wrong, &["run", "-n", "lock", "--", "true"]).code,
+            0,
+            "nobody is there any more"
+        );
     }
 }

@@ -1,10 +1,16 @@
 //! The rules of `run` that need a terminal.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
 
 mod common;
 
 use common::terminal::Terminal;
-use common::{Place, group, is_alive, number, state, until, until_true};
+use common::{Place, group, is_alive, json, number, state, until, until_true};
+use lockkeeper_lab::servers::redis::RedisServer;
 use nix::sys::signal::Signal;
 
 /// A session whose leader is a script with lockkeeper in `$LK`.
@@ -19,7 +25,10 @@ fn is_stopped(pid: i32) -> bool {
 #[test]
 fn rule_2_on_a_terminal_the_command_is_in_front() {
     let place = Place::new();
-    let mut terminal = script(&place, "\"$LK\" run a -- sh -c 'echo $$ > pid; read line; echo \"got $line\"'; echo code $?");
+    let mut terminal = script(
+        &place,
+        "\"$LK\" run a -- sh -c 'echo $$ > pid; read line; echo \"got $line\"'; echo code $?",
+    );
     let pid = number(&place.read("pid"));
     assert_eq!((group(pid), terminal.front()), (pid, pid));
     terminal.type_in("words\n");
@@ -31,7 +40,8 @@ fn rule_2_on_a_terminal_the_command_is_in_front() {
 #[test]
 fn rule_2_the_front_comes_back_when_the_command_has_ended() {
     let place = Place::new();
-    let mut terminal = script(&place, "\"$LK\" run a -- true; echo $$ > pid; read line; echo \"got $line\"");
+    let mut terminal =
+        script(&place, "\"$LK\" run a -- true; echo $$ > pid; read line; echo \"got $line\"");
     let pid = number(&place.read("pid"));
     assert_eq!(terminal.front(), group(pid));
     terminal.type_in("words\n");
@@ -42,7 +52,10 @@ fn rule_2_the_front_comes_back_when_the_command_has_ended() {
 #[test]
 fn rule_2_the_front_comes_back_when_the_command_could_not_be_started() {
     let place = Place::new();
-    let mut terminal = script(&place, "\"$LK\" run a -- /no/such/program; echo code $?; read line; echo \"got $line\"");
+    let mut terminal = script(
+        &place,
+        "\"$LK\" run a -- /no/such/program; echo code $?; read line; echo \"got $line\"",
+    );
     terminal.expect("code 127");
     terminal.type_in("words\n");
     terminal.expect("got words");
@@ -51,10 +64,17 @@ fn rule_2_the_front_comes_back_when_the_command_could_not_be_started() {
 
 #[test]
 fn rule_2_the_keyboards_int_and_quit_end_the_script_around_us_as_under_flock() {
-    for (shell, key, signal) in [("sh", "\x03", Signal::SIGINT), ("bash", "\x03", Signal::SIGINT), ("sh", "\x1c", Signal::SIGQUIT)] {
+    for (shell, key, signal) in [
+        ("sh", "\x03", Signal::SIGINT),
+        ("bash", "\x03", Signal::SIGINT),
+        ("sh", "\x1c", Signal::SIGQUIT),
+    ] {
         let place = Place::new();
         let mut sh = place.program(shell);
-        sh.args(["-c", "\"$LK\" run a --report report -- sh -c 'echo $$ > pid; exec sleep 1000'; echo after"]);
+        sh.args([
+            "-c",
+            "\"$LK\" run a --report report -- sh -c 'echo $$ > pid; exec sleep 1000'; echo after",
+        ]);
         let mut terminal = Terminal::start(sh);
         let pid = number(&place.read("pid"));
         until_true("the command is in front", || terminal.front() == pid);
@@ -62,15 +82,21 @@ fn rule_2_the_keyboards_int_and_quit_end_the_script_around_us_as_under_flock() {
         let code = terminal.leader.wait();
         assert_eq!(code, 1_000 + signal as i32, "{shell} {signal}: {}", terminal.seen());
         assert!(!terminal.seen().contains("after") && !is_alive(pid), "{shell} {signal}");
-        assert_eq!(common::json(&place.read("report"))["command_signal"].as_str(), Some(signal.as_str()));
+        assert_eq!(
+            common::json(&place.read("report"))["command_signal"].as_str(),
+            Some(signal.as_str())
+        );
     }
 }
 
 #[test]
 fn rule_2_a_command_that_takes_the_keyboards_int_as_its_own_ends_nobody() {
     let place = Place::new();
-    let mut terminal =
-        script(&place, "\"$LK\" run a -- sh -c 'trap \"exit 3\" INT; echo $$ > pid; while :; do sleep 0.02; done'; echo code $?");
+    let mut terminal = script(
+        &place,
+        "\"$LK\" run a -- sh -c 'trap \"exit 3\" INT; echo $$ > pid; while :; do sleep 0.02; \
+         done'; echo code $?",
+    );
     let pid = number(&place.read("pid"));
     until_true("the command is in front", || terminal.front() == pid);
     terminal.type_in("\x03");
@@ -81,7 +107,8 @@ fn rule_2_a_command_that_takes_the_keyboards_int_as_its_own_ends_nobody() {
 #[test]
 fn rule_2_an_int_that_somebody_sent_is_an_exit_code() {
     let place = Place::new();
-    let mut terminal = script(&place, "\"$LK\" run a -- sh -c 'echo $PPID > lk; exec sleep 1000'; echo code $?");
+    let mut terminal =
+        script(&place, "\"$LK\" run a -- sh -c 'echo $PPID > lk; exec sleep 1000'; echo code $?");
     common::kill(number(&place.read("lk")), Signal::SIGINT);
     terminal.expect("code 130");
     assert_eq!(terminal.leader.wait(), 0);
@@ -90,8 +117,11 @@ fn rule_2_an_int_that_somebody_sent_is_an_exit_code() {
 #[test]
 fn rule_2_in_a_pipeline_it_stays_in_our_group_and_the_keyboard_ends_all_of_it() {
     let place = Place::new();
-    let mut terminal =
-        script(&place, "\"$LK\" run a -- sh -c 'echo $$ > pid; exec sleep 1000' | sh -c 'echo $$ > reader; exec cat'; echo after");
+    let mut terminal = script(
+        &place,
+        "\"$LK\" run a -- sh -c 'echo $$ > pid; exec sleep 1000' | sh -c 'echo $$ > reader; \
+         exec cat'; echo after",
+    );
     let (pid, reader) = (number(&place.read("pid")), number(&place.read("reader")));
     assert_eq!((group(pid), group(reader)), (terminal.front(), terminal.front()));
     terminal.type_in("\x03");
@@ -102,8 +132,12 @@ fn rule_2_in_a_pipeline_it_stays_in_our_group_and_the_keyboard_ends_all_of_it() 
 #[test]
 fn rule_2_with_foreground_the_keyboard_reaches_us_and_the_command_once() {
     let place = Place::new();
-    let inner = "n=0; trap \"echo int >> ints\" INT; echo $$ > pid; while [ ! -e stop ]; do sleep 0.02; done";
-    let mut terminal = script(&place, &format!("trap '' QUIT; \"$LK\" run --foreground a -- sh -c '{inner}'; echo code $?"));
+    let inner = "n=0; trap \"echo int >> ints\" INT; echo $$ > pid; while [ ! -e stop ]; \
+                 do sleep 0.02; done";
+    let mut terminal = script(
+        &place,
+        &format!("trap '' QUIT; \"$LK\" run --foreground a -- sh -c '{inner}'; echo code $?"),
+    );
     let pid = number(&place.read("pid"));
     assert_eq!(group(pid), terminal.front());
     // The script around us would end on the key too: only the two below us are to get it here.
@@ -121,7 +155,9 @@ fn rule_2_with_foreground_the_keyboard_reaches_us_and_the_command_once() {
 fn rule_2_job_control_works() {
     let place = Place::new();
     let terminal = Terminal::shell(&place);
-    terminal.type_in("\"$LK\" run a -- sh -c 'echo $$ > pid; while read line; do echo \"got $line\"; done'\n");
+    terminal.type_in(
+        "\"$LK\" run a -- sh -c 'echo $$ > pid; while read line; do echo \"got $line\"; done'\n",
+    );
     let pid = number(&place.read("pid"));
     until_true("the command is in front", || terminal.front() == pid);
     terminal.type_in("\x1a");
@@ -155,8 +191,13 @@ fn rule_2_job_control_works() {
 #[test]
 fn rule_2_a_stopped_script_around_us_stops_with_us() {
     let place = Place::new();
-    // A shell that starts programs may be stopped between vfork and exec, where it cannot be seen to stop: this one reads.
-    std::fs::write(place.path("script"), "\"$LK\" run a -- sh -c 'echo $$ > pid; read line'\necho script $?\n").unwrap();
+    // A shell that starts programs may be stopped between vfork and exec, where it cannot be seen
+    // to stop: this one reads.
+    std::fs::write(
+        place.path("script"),
+        "\"$LK\" run a -- sh -c 'echo $$ > pid; read line'\necho script $?\n",
+    )
+    .unwrap();
     let terminal = Terminal::shell(&place);
     terminal.type_in("sh ./script\n");
     let pid = number(&place.read("pid"));
@@ -175,7 +216,10 @@ fn rule_2_a_stopped_script_around_us_stops_with_us() {
 #[test]
 fn rule_2_a_stop_that_somebody_sent_to_the_command_is_for_it_alone() {
     let place = Place::new();
-    let terminal = script(&place, "echo $$ > script; \"$LK\" run a -- sh -c 'echo $$ > pid; exec sleep 1000'; echo code $?");
+    let terminal = script(
+        &place,
+        "echo $$ > script; \"$LK\" run a -- sh -c 'echo $$ > pid; exec sleep 1000'; echo code $?",
+    );
     let (around, pid) = (number(&place.read("script")), number(&place.read("pid")));
     let lk = parent(pid);
     common::kill(pid, Signal::SIGSTOP);
@@ -192,15 +236,17 @@ fn rule_2_a_stop_that_somebody_sent_to_the_command_is_for_it_alone() {
 fn rule_2_a_command_that_nobody_can_bring_to_the_front_waits_for_it_and_burns_nothing() {
     let place = Place::new();
     // lockkeeper's group has no parent in this session any more, and another one is in front.
-    let orphan = "while [ ! -e go ]; do sleep 0.02; done; exec \"$LK\" run a -- sh -c \"echo \\$\\$ > pid; read line < /dev/tty\"";
+    let orphan = "while [ ! -e go ]; do sleep 0.02; done; exec \"$LK\" run a -- sh -c \"echo \
+                  \\$\\$ > pid; read line < /dev/tty\"";
     let mut bash = place.program("bash");
     bash.args(["-c", &format!("set -m; (sh -c '{orphan}' &); touch go; read line; echo over")]);
     let terminal = Terminal::start(bash);
     let pid = number(&place.read("pid"));
     until_true("it is stopped by its read", || is_stopped(pid));
     let switches = || {
-        std::fs::read_to_string(format!("/proc/{pid}/status"))
-            .map(|s| s.lines().filter(|l| l.contains("ctxt")).map(str::to_owned).collect::<Vec<_>>())
+        std::fs::read_to_string(format!("/proc/{pid}/status")).map(|s| {
+            s.lines().filter(|l| l.contains("ctxt")).map(str::to_owned).collect::<Vec<_>>()
+        })
     };
     let before = switches().unwrap();
     std::thread::sleep(std::time::Duration::from_millis(300));
@@ -214,14 +260,19 @@ fn rule_2_a_command_that_nobody_can_bring_to_the_front_waits_for_it_and_burns_no
 /// The signals that wait for a process.
 fn pending(pid: i32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    u64::from_str_radix(status.lines().find_map(|l| l.strip_prefix("ShdPnd:")).unwrap().trim(), 16).unwrap()
+    u64::from_str_radix(status.lines().find_map(|l| l.strip_prefix("ShdPnd:")).unwrap().trim(), 16)
+        .unwrap()
 }
 
 #[test]
-fn rule_2_started_in_the_background_it_leaves_the_terminal_alone_until_it_is_brought_to_the_front() {
+fn rule_2_started_in_the_background_it_leaves_the_terminal_alone_until_it_is_brought_to_the_front()
+{
     let place = Place::new();
     let terminal = Terminal::shell(&place);
-    terminal.type_in("\"$LK\" run a -- sh -c 'echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done; read line; echo \"got $line\"' &\n");
+    terminal.type_in(
+        "\"$LK\" run a -- sh -c 'echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done; read line; \
+         echo \"got $line\"' &\n",
+    );
     let pid = number(&place.read("pid"));
     terminal.type_in("echo still $((40 + 2))\n");
     terminal.expect("still 42");
@@ -288,7 +339,10 @@ fn rule_8_the_line_of_a_wait_rewrites_itself_and_goes() {
     terminal.expect(&words);
     terminal.expect("\x1b[K");
     let between = terminal.expect(&words);
-    assert!(between.contains("\rwaiting for a: held by ") && !between.contains('\n'), "{between:?}");
+    assert!(
+        between.contains("\rwaiting for a: held by ") && !between.contains('\n'),
+        "{between:?}"
+    );
     terminal.expect("\x1b[K");
     holder.end();
     let after = terminal.expect("code 0");
@@ -301,7 +355,10 @@ fn rule_8_a_long_name_does_not_break_the_line() {
     let place = Place::new();
     let name = "long/".repeat(60);
     let holder = place.hold(&name);
-    let terminal = script(&place, &format!("\"$LK\" run {name} -w 600ms -q -- true; \"$LK\" run {name} -w 600ms -- true"));
+    let terminal = script(
+        &place,
+        &format!("\"$LK\" run {name} -w 600ms -q -- true; \"$LK\" run {name} -w 600ms -- true"),
+    );
     let line = terminal.expect("\x1b[K");
     let shown = line.rsplit('\r').next().unwrap().chars().count();
     assert!(shown < 100, "{shown}: {line:?}");
@@ -324,36 +381,77 @@ fn rule_8_nothing_is_written_over_what_the_user_types() {
 }
 
 #[test]
-fn watch_is_a_live_screen_and_gives_the_terminal_back() {
-    let place = Place::new();
-    for (how, code) in [("--for", 0), ("key", 130)] {
-        let mut lk = place.lk(["--url", "memory:", "watch", "stock/"]);
-        if how == "--for" {
-            lk.args(["--for", "300ms"]);
-        }
-        let mut terminal = Terminal::start(lk);
-        terminal.expect("\x1b[?1049h\x1b[?25l");
-        terminal.expect("stock/*");
-        terminal.expect("nobody holds or waits");
-        if how == "key" {
-            terminal.type_in("\x03");
-        }
-        terminal.expect("\x1b[?25h\x1b[?1049l");
-        assert_eq!(terminal.leader.wait(), code, "{how}");
-    }
-}
-
-#[test]
 fn release_asks_first_on_a_terminal() {
-    let place = Place::new();
-    let holder = place.hold("a");
-    let mut terminal = script(&place, "\"$LK\" release --force a; echo code $?");
+    let (place, server) = (Place::new(), RedisServer::start());
+    let holder = place.hold_with("a", &["--url", &server.url()]);
+    let line = format!("\"$LK\" release --force a --url {}; echo code $?", server.url());
+    let mut terminal = script(&place, &line);
     terminal.expect("a (lock) is held by ");
     terminal.expect("Take it away? [y/N]");
     terminal.type_in("n\n");
     terminal.expect("code 1");
     assert_eq!(terminal.leader.wait(), 0);
     holder.end();
+}
+
+#[test]
+fn release_takes_nothing_from_somebody_whom_the_question_did_not_show() {
+    let (place, server) = (Place::new(), RedisServer::start());
+    let first = place.hold_with("a", &["--url", &server.url(), "--label", "first"]);
+    let line = format!("\"$LK\" release --force a --url {}; echo code $?", server.url());
+    let mut terminal = script(&place, &line);
+    let shown = terminal.expect("Take it away? [y/N]");
+    assert!(shown.contains("first"), "{shown}");
+    first.end();
+    let second = place.hold_with("a", &["--url", &server.url(), "--label", "second"]);
+    terminal.type_in("y\n");
+    let said = terminal.expect("code 1");
+    assert!(
+        said.contains("lockkeeper: a: nothing was taken: since the question it is held by ")
+            && said.contains("second"),
+        "{said}"
+    );
+    assert_eq!(terminal.leader.wait(), 0);
+    let entry = json(place.run(["status", "a", "--url", &server.url(), "--json"]).out.trim());
+    assert_eq!(entry["holders"][0]["label"].as_str(), Some("second"), "{entry}");
+
+    // The one that is shown is taken from.
+    let mut terminal = script(&place, &line);
+    terminal.expect("Take it away? [y/N]");
+    terminal.type_in("y\n");
+    terminal.expect("a (lock): taken from ");
+    terminal.expect("code 0");
+    assert_eq!(terminal.leader.wait(), 0);
+    drop(second);
+
+    // Given back before the answer: there is nothing to take.
+    let third = place.hold_with("b", &["--url", &server.url()]);
+    let mut terminal = script(&place, &line.replace("force a", "force b"));
+    terminal.expect("Take it away? [y/N]");
+    third.end();
+    terminal.type_in("y\n");
+    terminal.expect("b (lock): given back meanwhile by ");
+    terminal.expect("code 1");
+    assert_eq!(terminal.leader.wait(), 0);
+}
+
+#[test]
+fn release_does_not_ask_about_what_it_cannot_do() {
+    let (place, server) = (Place::new(), RedisServer::start());
+    let redisson = format!("{}?layout=redisson", server.url());
+    for (url, lock) in [("file:", &[][..]), (&redisson, &["--permits", "1/2"])] {
+        let file = format!("file://{}", place.text("locks"));
+        let url = if url == "file:" { &file } else { url };
+        let options: Vec<&str> =
+            ["--url", url, "-q"].into_iter().chain(lock.iter().copied()).collect();
+        let holder = place.hold_with("a", &options);
+        let line = format!("\"$LK\" release --force a --url '{url}'; echo code $?");
+        let mut terminal = script(&place, &line);
+        let seen = terminal.expect("code 1");
+        assert!(seen.contains("take a") && !seen.contains("[y/N]"), "{seen}");
+        assert_eq!(terminal.leader.wait(), 0);
+        holder.end();
+    }
 }
 
 #[test]

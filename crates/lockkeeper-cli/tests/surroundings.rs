@@ -1,6 +1,11 @@
-//! What is around the program: a full disk behind stdout, readers that go, hostile servers and records, the process list, and the place of
-//! the first process. The numbers are those of the findings.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+//! What is around the program: a full disk behind stdout, readers that go, hostile servers and
+//! records, and the process list. The numbers are those of the findings.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
 
 mod common;
 
@@ -13,16 +18,6 @@ use std::process::{Command, Stdio};
 use common::lease::{arguments, guardian};
 use common::{Place, Ran, Reaped, children, finish, json, until};
 use lockkeeper_lab::servers::redis::RedisServer;
-
-#[test]
-fn c11_as_the_first_process_of_a_container_it_reaps_whoever_comes_to_it() {
-    let place = Place::new();
-    let script = "(sh -c 'echo $$ > orphan' &); until [ -s orphan ]; do sleep 0.01; done; orphan=$(cat orphan); tries=0; \
-                  while [ -e /proc/$orphan ]; do sleep 0.02; tries=$((tries + 1)); [ $tries -lt 500 ] || exit 9; done; exit 3";
-    let mut command = place.program("unshare");
-    command.args(["--pid", "--fork", "--mount-proc", common::PROGRAM, "run", "p", "--", "sh", "-c", script]);
-    assert_eq!(finish(&mut command), Ran { code: 3, out: String::new(), err: String::new() });
-}
 
 /// Runs lockkeeper with a stdout that no byte fits into.
 fn into_full(place: &Place, args: &[&str]) -> Ran {
@@ -58,14 +53,20 @@ fn c12_a_stdout_that_cannot_be_written_is_said_and_ends_with_125() {
     ] {
         let ran = into_full(&place, args);
         assert_eq!(ran.code, 125, "{args:?}: {ran:?}");
-        assert_eq!(ran.err.matches("stdout cannot be written: no space left on device").count(), 1, "{args:?}: {ran:?}");
+        assert_eq!(
+            ran.err.matches("stdout cannot be written: no space left on device").count(),
+            1,
+            "{args:?}: {ran:?}"
+        );
     }
     held.end();
     // What could not be told is not kept.
     assert_eq!(place.run(["run", "a", "-n", "--", "true"]).code, 0);
     // A command's own stdout is its own.
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let mut run = Reaped(place.lk(["run", "a", "--", "true"]).stdout(full).stderr(Stdio::piped()).spawn().unwrap());
+    let mut run = Reaped(
+        place.lk(["run", "a", "--", "true"]).stdout(full).stderr(Stdio::piped()).spawn().unwrap(),
+    );
     assert_eq!(run.wait(), 0);
 }
 
@@ -74,7 +75,13 @@ fn c12_a_reader_that_goes_ends_us_as_it_ends_every_filter() {
     let place = Place::new();
     let held = place.hold("held");
     for ignored in [false, true] {
-        for args in [&["ls"][..], &["status", "held"], &["watch", "--for", "10s"], &["acquire", "a", "--for", "1m"], &["man"]] {
+        for args in [
+            &["ls"][..],
+            &["status", "held"],
+            &["watch", "--for", "10s"],
+            &["acquire", "a", "--for", "1m"],
+            &["man"],
+        ] {
             let (reader, writer) = std::io::pipe().unwrap();
             drop(reader);
             let mut command = place.lk(args);
@@ -83,7 +90,11 @@ fn c12_a_reader_that_goes_ends_us_as_it_ends_every_filter() {
                 ignore_sigpipe(&mut command);
             }
             let ran = Reaped(command.spawn().unwrap()).output();
-            assert_eq!((ran.code, ran.err.as_str()), (1_000 + 13, ""), "{args:?}, ignored: {ignored}");
+            assert_eq!(
+                (ran.code, ran.err.as_str()),
+                (1_000 + 13, ""),
+                "{args:?}, ignored: {ignored}"
+            );
         }
     }
     held.end();
@@ -104,16 +115,20 @@ fn ignore_sigpipe(command: &mut Command) {
 
 /// Whether a terminal would act on it.
 fn is_raw(text: &str) -> bool {
-    text.chars().any(|c| c.is_control() && c != '\n' || matches!(c, '\u{202a}'..='\u{202e}'))
+    text.chars().any(|c| c != '\n' && lockkeeper::text::acts(c))
 }
 
-const HOSTILE: &str = "\u{1b}]0;pwned\u{7}\u{1b}[31m\u{9b}2J\u{202e}\u{7f}";
+const HOSTILE: &str =
+    "\u{1b}]0;pwned\u{7}\u{1b}[31m\u{9b}2J\u{202e}\u{7f}\u{200b}\u{2028}\u{feff}\u{ad}";
 
 #[test]
 fn c15_a_server_s_error_never_reaches_a_terminal_raw() {
-    for answer in
-        [format!("-ERR {HOSTILE}\r\n"), format!("-NOPERM {HOSTILE}\r\n"), format!("-LOADING {HOSTILE}\r\n"), format!("+{HOSTILE}\r\n")]
-    {
+    for answer in [
+        format!("-ERR {HOSTILE}\r\n"),
+        format!("-NOPERM {HOSTILE}\r\n"),
+        format!("-LOADING {HOSTILE}\r\n"),
+        format!("+{HOSTILE}\r\n"),
+    ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("redis://127.0.0.1:{}", listener.local_addr().unwrap().port());
         let answer_says_why = answer.starts_with("-ERR") || answer.starts_with("-LOADING");
@@ -122,7 +137,9 @@ fn c15_a_server_s_error_never_reaches_a_terminal_raw() {
                 let (mut stream, answer) = (stream.unwrap(), answer.clone());
                 std::thread::spawn(move || {
                     let mut buffer = [0; 4_096];
-                    while stream.read(&mut buffer).is_ok_and(|size| size > 0) && stream.write_all(answer.as_bytes()).is_ok() {}
+                    while stream.read(&mut buffer).is_ok_and(|size| size > 0)
+                        && stream.write_all(answer.as_bytes()).is_ok()
+                    {}
                 });
             }
         });
@@ -152,7 +169,11 @@ fn c15_a_hostile_record_never_reaches_a_terminal_raw() {
         holding.arg0(format!("a{HOSTILE}")).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut holding = Reaped::spawn(&mut holding);
         let mut line = String::new();
-        std::io::BufRead::read_line(&mut std::io::BufReader::new(holding.0.stdout.as_mut().unwrap()), &mut line).unwrap();
+        std::io::BufRead::read_line(
+            &mut std::io::BufReader::new(holding.0.stdout.as_mut().unwrap()),
+            &mut line,
+        )
+        .unwrap();
         assert_eq!(json(&line)["event"], "granted");
         let mut told = 0;
         for args in [
@@ -184,22 +205,76 @@ fn c16_the_process_list_shows_no_password_of_a_url() {
         vec![format!("--url={url}"), "run".to_owned(), "x".to_owned()],
     ] {
         let mut command = place.lk(args);
-        command.args(["--", "sh", "-c", "echo held; cat"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .args(["--", "sh", "-c", "echo held; cat"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut run = Reaped::spawn(&mut command);
         let mut line = String::new();
-        std::io::BufRead::read_line(&mut std::io::BufReader::new(run.0.stdout.as_mut().unwrap()), &mut line).unwrap();
+        std::io::BufRead::read_line(
+            &mut std::io::BufReader::new(run.0.stdout.as_mut().unwrap()),
+            &mut line,
+        )
+        .unwrap();
         assert_eq!(line, "held\n");
         for pid in [vec![run.pid(), guardian(run.pid())], children(run.pid())].concat() {
-            assert!(arguments(pid).iter().all(|word| !word.contains("s3same")), "{:?}", arguments(pid));
+            assert!(
+                arguments(pid).iter().all(|word| !word.contains("s3same")),
+                "{:?}",
+                arguments(pid)
+            );
         }
         // The rest is there: people look for it.
-        assert!(arguments(run.pid()).iter().any(|word| word.contains("redis://:xxxxxx@127.0.0.1")), "{:?}", arguments(run.pid()));
+        assert!(
+            arguments(run.pid()).iter().any(|word| word.contains("redis://:xxxxxx@127.0.0.1")),
+            "{:?}",
+            arguments(run.pid())
+        );
         drop(run.0.stdin.take());
         assert_eq!(run.wait(), 0);
     }
+    // The command may be another lockkeeper, or a script with one.
+    for behind in [
+        vec![
+            common::PROGRAM.to_owned(),
+            "run".to_owned(),
+            "y".to_owned(),
+            "--url".to_owned(),
+            url.clone(),
+        ],
+        vec![
+            "sh".to_owned(),
+            "-c".to_owned(),
+            format!("exec $LK run y --url '{url}' -- cat"),
+            "sh".to_owned(),
+        ],
+    ] {
+        let mut command = place.lk(["run", "x", "--"]);
+        command
+            .args(behind)
+            .args(["--", "sh", "-c", "echo held; cat"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut run = Reaped::spawn(&mut command);
+        until("it has overwritten its arguments", || {
+            arguments(run.pid()).iter().any(|word| word.contains(":xxxxxx@")).then_some(())
+        });
+        assert!(
+            arguments(run.pid()).iter().all(|word| !word.contains("s3same")),
+            "{:?}",
+            arguments(run.pid())
+        );
+        drop(run.0.stdin.take());
+        // The command has its words as they were given.
+        assert_eq!(run.wait(), 0);
+    }
     // As long as the others run, too.
-    let mut watch = Reaped::spawn(place.lk(["watch", "--url", &url]).stdout(Stdio::null()).stderr(Stdio::null()));
-    until("it has overwritten its arguments", || arguments(watch.pid()).iter().any(|word| word.contains("xxxxxx")).then_some(()));
+    let mut watch = Reaped::spawn(
+        place.lk(["watch", "--url", &url]).stdout(Stdio::null()).stderr(Stdio::null()),
+    );
+    until("it has overwritten its arguments", || {
+        arguments(watch.pid()).iter().any(|word| word.contains("xxxxxx")).then_some(())
+    });
     watch.signal(nix::sys::signal::Signal::SIGTERM);
     watch.wait();
 }

@@ -1,5 +1,11 @@
-//! A record that cannot be read is neither free nor held: whoever looks is told so, and what to do (C3, C8).
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+//! A record that cannot be read is neither free nor held: whoever looks is told so, and what to do
+//! (C3, C8).
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
 
 mod common;
 
@@ -21,15 +27,22 @@ fn is_said(ran: &Ran, what: &str, words: &[&str]) {
     assert!(!ran.out.contains("free"), "{what}: {ran:?}");
 }
 
-/// Everything that looks at one name says that it cannot be read; so does `ls`, where the engine lists, and shows the others.
+/// Everything that looks at one name says that it cannot be read; so does `ls`, where the engine
+/// lists, and shows the others.
 fn everybody_says_so(place: &Place, url: &str, name: &str, lists: bool, words: &[&str]) {
-    for args in [&["status", name][..], &["status", name, "--exit-code"], &["release", "--force", name]] {
+    for args in
+        [&["status", name][..], &["status", name, "--exit-code"], &["release", "--force", name]]
+    {
         is_said(&run(place, url, args), &format!("{args:?}"), words);
     }
     let status = run(place, url, &["--json", "status", name]);
     is_said(&status, "status --json", &[]);
     let error = json(status.err.trim());
-    assert_eq!((error["name"].as_str(), error["exit"].as_u64(), status.out.as_str()), (Some(name), Some(69), ""), "{error}");
+    assert_eq!(
+        (error["name"].as_str(), error["exit"].as_u64(), status.out.as_str()),
+        (Some(name), Some(69), ""),
+        "{error}"
+    );
     assert!(["corrupt", "newer-layout"].contains(&error["error"].as_str().unwrap()), "{error}");
     if !lists {
         return;
@@ -41,7 +54,11 @@ fn everybody_says_so(place: &Place, url: &str, name: &str, lists: bool, words: &
     let ls = run(place, url, &["ls", "--json"]);
     is_said(&ls, "ls --json", &[]);
     assert_eq!(json(ls.err.trim())["name"].as_str(), Some(name), "{ls:?}");
-    assert_eq!((json(ls.out.trim())["name"].as_str(), json(ls.out.trim())["state"].as_str()), (Some("healthy"), Some("held")), "{ls:?}");
+    assert_eq!(
+        (json(ls.out.trim())["name"].as_str(), json(ls.out.trim())["state"].as_str()),
+        (Some("healthy"), Some("held")),
+        "{ls:?}"
+    );
     // What is not asked for says nothing.
     assert_eq!(run(place, url, &["ls", "healthy"]).code, 0);
     holder.end();
@@ -57,13 +74,21 @@ fn c3_a_record_that_cannot_be_read_is_said_on_native_redis() {
     let cases: [(&str, &[&str], &[&str]); 13] = [
         ("newer", &["SET", "lockkeeper:{lock:newer}", "9 aa x 1 0 1 2 c w", "PX", "60000"], &newer),
         ("text", &["SET", "lockkeeper:{lock:text}", "somebody else's"], &damaged),
-        ("nan", &["SET", "lockkeeper:{lock:nan}", "1 aa x nan nan nan nan c w", "PX", "60000"], &damaged),
+        (
+            "nan",
+            &["SET", "lockkeeper:{lock:nan}", "1 aa x nan nan nan nan c w", "PX", "60000"],
+            &damaged,
+        ),
         ("empty", &["SET", "lockkeeper:{lock:empty}", ""], &damaged),
         ("list", &["RPUSH", "lockkeeper:{lock:list}", "x"], &other),
         ("set", &["SADD", "lockkeeper:{lock:set}", "x"], &other),
         ("zset", &["ZADD", "lockkeeper:{lock:zset}", "1", "x"], &other),
         ("hash", &["HSET", "lockkeeper:{lock:hash}", "x", "y"], &damaged),
-        ("hash9", &["HSET", "lockkeeper:{lock:hash9}", "=", "9 1 - 5", "aa", "5 9 aa s 1 1 1 0 5 c - w"], &newer),
+        (
+            "hash9",
+            &["HSET", "lockkeeper:{lock:hash9}", "=", "9 1 - 5", "aa", "5 9 aa s 1 1 1 0 5 c - w"],
+            &newer,
+        ),
         ("line", &["SET", "lockkeeper:{lock:line}:line", "x"], &other),
         ("last", &["SET", "lockkeeper:{lock:last}:last", "9:1:"], &newer),
         ("lasts", &["RPUSH", "lockkeeper:{lock:lasts}:last", "x"], &other),
@@ -103,7 +128,11 @@ fn a_record_whose_time_to_live_was_taken_away_is_held() {
     let holder = place.hold_with("job", &["--url", &server.url(), "-q"]);
     server.command(&["PERSIST", "lockkeeper:{lock:job}"]);
     let status = run(&place, &server.url(), &["status", "job", "--json", "--exit-code"]);
-    assert_eq!((status.code, json(status.out.trim())["state"].as_str()), (0, Some("held")), "{status:?}");
+    assert_eq!(
+        (status.code, json(status.out.trim())["state"].as_str()),
+        (0, Some("held")),
+        "{status:?}"
+    );
     drop(holder);
 }
 
@@ -115,7 +144,15 @@ fn c8_one_huge_value_does_not_keep_the_others_from_being_listed() {
     for (what, command) in [
         ("text", &["SETRANGE", "lockkeeper:{lock:huge}", huge, "x"][..]),
         ("last", &["SETRANGE", "lockkeeper:{lock:huge}:last", huge, "x"]),
-        ("field", &["EVAL", "return redis.call('HSET', KEYS[1], 'aa', string.rep('x', 50000000))", "1", "lockkeeper:{lock:huge}"]),
+        (
+            "field",
+            &[
+                "EVAL",
+                "return redis.call('HSET', KEYS[1], 'aa', string.rep('x', 50000000))",
+                "1",
+                "lockkeeper:{lock:huge}",
+            ],
+        ),
         (
             "place",
             &[
@@ -142,7 +179,11 @@ fn c8_one_huge_value_does_not_keep_the_others_from_being_listed() {
         server.command(&["SETRANGE", "huge", huge, "x"]);
         let status = run(&place, &format!("{url}?layout={layout}"), &["status", "huge"]);
         assert_eq!(status.code, if layout == "plain" { 0 } else { 69 }, "{layout}: {status:?}");
-        assert!(status.out.len() + status.err.len() < 2_000, "{layout}: {} bytes", status.out.len());
+        assert!(
+            status.out.len() + status.err.len() < 2_000,
+            "{layout}: {} bytes",
+            status.out.len()
+        );
     }
 }
 
@@ -162,7 +203,13 @@ fn c3_a_record_that_cannot_be_read_is_said_in_the_layouts_of_others() {
     ];
     for (layout, command, word) in cases {
         server.command(command);
-        everybody_says_so(&place, &format!("{}?layout={layout}", server.url()), command[1], false, &[word]);
+        everybody_says_so(
+            &place,
+            &format!("{}?layout={layout}", server.url()),
+            command[1],
+            false,
+            &[word],
+        );
         server.command(&["FLUSHALL"]);
     }
 }
@@ -172,17 +219,20 @@ fn c3_a_record_that_cannot_be_read_is_said_on_zookeeper() {
     let server = Server::start(Settings::default()).unwrap();
     let (place, url) = (Place::new(), format!("zk://{}", server.address()));
     let mut client = Client::connect(server.port()).unwrap();
-    let mut create = |path: &str, data: &str, kind| client.create(path, data.as_bytes(), kind).unwrap();
+    let mut create =
+        |path: &str, data: &str, kind| client.create(path, data.as_bytes(), kind).unwrap();
     create("/newer", "lockkeeper-latch/9 3 aa ", Kind::Persistent);
     everybody_says_so(&place, &url, "newer", true, &["layout 9", "knows 1"]);
     _ = client.delete("/newer");
 
-    let mut create = |path: &str, data: &str, kind| client.create(path, data.as_bytes(), kind).unwrap();
+    let mut create =
+        |path: &str, data: &str, kind| client.create(path, data.as_bytes(), kind).unwrap();
     create("/damaged", "lockkeeper-latch/1 many", Kind::Persistent);
     everybody_says_so(&place, &url, "damaged", true, &["cannot be read"]);
     _ = client.delete("/damaged");
 
-    let mut create = |path: &str, data: &str, kind| client.create(path, data.as_bytes(), kind).unwrap();
+    let mut create =
+        |path: &str, data: &str, kind| client.create(path, data.as_bytes(), kind).unwrap();
     create("/gpu", "", Kind::Persistent);
     create("/gpu/permits", "lockkeeper-semaphore/9 3", Kind::Persistent);
     everybody_says_so(&place, &url, "gpu", true, &["layout 9", "knows 1"]);
@@ -190,12 +240,22 @@ fn c3_a_record_that_cannot_be_read_is_said_on_zookeeper() {
     is_said(&asked, "run -n", &["layout 9", "knows 1"]);
 
     // Whoever stands in a line holds, whatever its record says: both numbers are told beside it.
-    let mut create = |path: &str, data: &str, kind| client.create(path, data.as_bytes(), kind).unwrap();
+    let mut create =
+        |path: &str, data: &str, kind| client.create(path, data.as_bytes(), kind).unwrap();
     create("/line", "", Kind::Persistent);
-    create("/line/_c_00000000-0000-0000-0000-000000000000-lock-", "lockkeeper/9 anything", Kind::EphemeralSequential);
+    create(
+        "/line/_c_00000000-0000-0000-0000-000000000000-lock-",
+        "lockkeeper/9 anything",
+        Kind::EphemeralSequential,
+    );
     let status = run(&place, &url, &["status", "line", "--exit-code"]);
     assert_eq!(status.code, 0, "{status:?}");
-    assert!(status.out.contains("held") && status.out.contains("layout 9") && status.out.contains("knows 1"), "{status:?}");
+    assert!(
+        status.out.contains("held")
+            && status.out.contains("layout 9")
+            && status.out.contains("knows 1"),
+        "{status:?}"
+    );
     assert_eq!(run(&place, &url, &["run", "-n", "line", "--", "true"]).code, 75);
 }
 
@@ -210,11 +270,32 @@ fn c3_a_record_that_cannot_be_read_is_said_on_files() {
         let place = Place::new();
         let url = format!("file://{}", place.text("locks"));
         assert_eq!(run(&place, &url, &["run", "shop/a b", "--", "true"]).code, 0);
-        let file = std::fs::OpenOptions::new().write(true).open(place.path("locks/shop%2Fa%20b.lock")).unwrap();
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .open(place.path("locks/shop%2Fa%20b.lock"))
+            .unwrap();
         file.write_all_at(bytes, at).unwrap();
         // Of the file of another program nobody knows more than before.
         std::fs::write(place.path("locks/apt.lock"), "12345\n").unwrap();
         everybody_says_so(&place, &url, "shop/a b", true, words);
         is_said(&run(&place, &url, &["run", "-n", "shop/a b", "--", "true"]), what, words);
+    }
+}
+
+#[test]
+fn a_record_that_cannot_be_read_keeps_nobody_from_forcing_the_other_locks_of_its_name() {
+    let server = RedisServer::start();
+    let (place, url) = (Place::new(), server.url());
+    for (more, says) in [(&[][..], "v (semaphore): taken from"), (&["--json"], "\"taken\":true")] {
+        server.command(&["SET", "lockkeeper:{lock:v}", "somebody else's"]);
+        let holder =
+            place.hold_with("v", &["--url", &url, "-q", "--permits", "1/2", "--on-lost", "warn"]);
+        let forced = run(&place, &url, &[&["release", "--force", "v"][..], more].concat());
+        is_said(&forced, "release --force", &["lockkeeper:{lock:v} cannot be read"]);
+        assert!(forced.out.contains(says), "{forced:?}");
+        let status = run(&place, &url, &["status", "v"]);
+        assert!(status.code == 69 && !status.out.contains("held"), "{status:?}");
+        holder.end();
+        server.command(&["FLUSHALL"]);
     }
 }

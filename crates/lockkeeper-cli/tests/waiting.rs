@@ -1,5 +1,10 @@
 //! What waiting costs, and how soon it ends.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
 
 mod common;
 
@@ -16,7 +21,11 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 /// Waits until so many stand in line for `a`.
 fn until_in_line(place: &Place, number: usize) {
-    let waiters = || json(place.run(["--json", "status", "a"]).out.trim())["waiters"].as_array().map_or(0, Vec::len);
+    let waiters = || {
+        json(place.run(["--json", "status", "a"]).out.trim())["waiters"]
+            .as_array()
+            .map_or(0, Vec::len)
+    };
     until_true(&format!("{number} stand in line"), || waiters() == number);
 }
 
@@ -26,8 +35,11 @@ fn after_kill_9_of_a_holder_without_children_the_next_waiter_runs_within_50_ms()
     let place = Place::new();
     let mut took: Vec<Duration> = (0..20)
         .map(|_| {
-            let mut holder = Reaped::spawn(&mut place.lk(["run", "-F", "a", "--", "sleep", "1000"]));
-            until_true("it holds", || json(place.run(["--json", "status", "a"]).out.trim())["state"] == "held");
+            let mut holder =
+                Reaped::spawn(&mut place.lk(["run", "-F", "a", "--", "sleep", "1000"]));
+            until_true("it holds", || {
+                json(place.run(["--json", "status", "a"]).out.trim())["state"] == "held"
+            });
             let mut waiter = place.lk(["run", "a", "-q", "--", "echo", "runs"]);
             let mut waiter = Reaped::spawn(waiter.stdout(Stdio::piped()));
             until_in_line(&place, 1);
@@ -41,8 +53,9 @@ fn after_kill_9_of_a_holder_without_children_the_next_waiter_runs_within_50_ms()
         })
         .collect();
     took.sort();
-    // From the kill to the first word of the next command, its start included. Single ones belong to the scheduler of a
-    // loaded machine; the promise is about the lock, and nothing in it waits for a clock.
+    // From the kill to the first word of the next command, its start included. Single ones belong
+    // to the scheduler of a loaded machine; the promise is about the lock, and nothing in it waits
+    // for a clock.
     let (median, slowest) = (took[took.len() / 2], took[took.len() - 1]);
     println!("kill -9 to the next command's first word: median {median:?}, slowest {slowest:?}");
     assert!(median < Duration::from_millis(50) && slowest < Duration::from_secs(1), "{took:?}");
@@ -53,12 +66,16 @@ fn a_hundred_waiting_processes_use_less_than_one_percent_of_a_core() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let place = Place::new();
     let holder = place.hold("a");
-    let mut waiting: Vec<_> = (0..100).map(|_| Reaped::spawn(&mut place.lk(["run", "a", "-q", "--", "true"]))).collect();
+    let mut waiting: Vec<_> =
+        (0..100).map(|_| Reaped::spawn(&mut place.lk(["run", "a", "-q", "--", "true"]))).collect();
     until_in_line(&place, 100);
     // All of their threads, in nanoseconds on a processor.
     let spent = || -> u64 {
-        let threads = waiting.iter().flat_map(|w| std::fs::read_dir(format!("/proc/{}/task", w.pid())).unwrap());
-        let times = threads.map(|t| std::fs::read_to_string(t.unwrap().path().join("schedstat")).unwrap());
+        let threads = waiting
+            .iter()
+            .flat_map(|w| std::fs::read_dir(format!("/proc/{}/task", w.pid())).unwrap());
+        let times =
+            threads.map(|t| std::fs::read_to_string(t.unwrap().path().join("schedstat")).unwrap());
         times.map(|t| t.split(' ').next().unwrap().parse::<u64>().unwrap()).sum()
     };
     let (began, before) = (Instant::now(), spent());

@@ -1,5 +1,10 @@
 //! Who has a lock and who waits for it is told in the same words and numbers everywhere (C6, C7).
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
 
 mod common;
 
@@ -11,10 +16,12 @@ use common::{Place, Reaped, finish, is_alive, json, kill, number, until, until_t
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-/// Holds `job`, and lets two stand in line one after the other: every line names the engine so, and counts the places alone.
+/// Holds `job`, and lets two stand in line one after the other: every line names the engine so, and
+/// counts the places alone.
 fn one_name_and_one_count(url: &str, engine: &str) {
     let place = Place::new();
-    let status = || json(finish(&mut place.lk(["--json", "status", "job", "--url", url])).out.trim());
+    let status =
+        || json(finish(&mut place.lk(["--json", "status", "job", "--url", url])).out.trim());
     let named = |object: &Value| assert_eq!(object["engine"].as_str(), Some(engine), "{object}");
     let holder = place.hold_with("job", &["--url", url, "-q"]);
     let mut waiting = Vec::new();
@@ -23,17 +30,35 @@ fn one_name_and_one_count(url: &str, engine: &str) {
         let mut child = Reaped::spawn(lk.stderr(Stdio::piped()));
         let mut lines = BufReader::new(child.0.stderr.take().unwrap()).lines();
         let told = json(&lines.next().unwrap().unwrap());
-        assert_eq!((told["event"].as_str(), told["ahead"].as_u64()), (Some("waiting"), Some(ahead)), "{told}");
+        assert_eq!(
+            (told["event"].as_str(), told["ahead"].as_u64()),
+            (Some("waiting"), Some(ahead)),
+            "{told}"
+        );
         named(&told);
-        until_true("it is seen in line", || status()["waiters"].as_array().is_some_and(|w| w.len() as u64 == ahead + 1));
+        until_true("it is seen in line", || {
+            status()["waiters"].as_array().is_some_and(|w| w.len() as u64 == ahead + 1)
+        });
         waiting.push((child, lines));
     }
     let entry = status();
     named(&entry);
-    let counted: Vec<_> = entry["waiters"].as_array().unwrap().iter().map(|waiter| waiter["ahead"].as_u64()).collect();
+    let counted: Vec<_> = entry["waiters"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|waiter| waiter["ahead"].as_u64())
+        .collect();
     assert_eq!(counted, [Some(0), Some(1)], "{entry}");
-    let busy = finish(&mut place.lk(["run", "-n", "job", "--url", url, "--json", "--report", "report", "--", "true"]));
-    busy.err.lines().map(json).filter(|line| line.get("engine").is_some()).for_each(|line| named(&line));
+    let busy = finish(
+        &mut place
+            .lk(["run", "-n", "job", "--url", url, "--json", "--report", "report", "--", "true"]),
+    );
+    busy.err
+        .lines()
+        .map(json)
+        .filter(|line| line.get("engine").is_some())
+        .for_each(|line| named(&line));
     named(&json(place.read("report").trim()));
     named(&json(finish(&mut place.lk(["doctor", url, "--json"])).out.trim()));
     holder.end();
@@ -71,7 +96,11 @@ fn c7_an_engine_that_cannot_be_reached_has_the_same_name() {
     let place = Place::new();
     for (url, engine) in [("zk://127.0.0.1:1", "zookeeper"), ("redis://127.0.0.1:1", "redis")] {
         let ran = finish(&mut place.lk(["ls", "--json", "--url", url]));
-        assert_eq!((ran.code, json(ran.err.trim())["engine"].as_str()), (69, Some(engine)), "{ran:?}");
+        assert_eq!(
+            (ran.code, json(ran.err.trim())["engine"].as_str()),
+            (69, Some(engine)),
+            "{ran:?}"
+        );
     }
 }
 
@@ -90,7 +119,10 @@ fn c6_after_kill_9_status_names_the_command_that_still_has_the_lock() {
         lk.args(mode).args(["--", "sh", "-c", "echo $$ > pid; exec sleep 1000"]);
         let mut front = Reaped::spawn(&mut lk);
         let command = number(&place.read("pid"));
-        until_true("it is the sleeper", || std::fs::read(format!("/proc/{command}/cmdline")).is_ok_and(|line| line.starts_with(b"sleep")));
+        until_true("it is the sleeper", || {
+            std::fs::read(format!("/proc/{command}/cmdline"))
+                .is_ok_and(|line| line.starts_with(b"sleep"))
+        });
         assert_eq!(told(&place).0, Some(i64::from(front.pid())), "{mode:?}");
         front.signal(Signal::SIGKILL);
         front.wait();

@@ -2,9 +2,9 @@
 //!
 //! `cargo run --release -p lockkeeper-lab --example history_speed -- [EVENTS] [DIRECTORY]`
 //!
-//! Writes with one thread and with four into one history, then makes histories of eight clients with EVENTS events
-//! (default 4 million) on 64 locks, half of them with leases and tokens, and judges them: reading, merging and checking
-//! on one core.
+//! Writes with one thread and with four into one history, then makes histories of eight clients
+//! with EVENTS events (default 4 million) on 64 locks, half of them with leases and tokens, and
+//! judges them: reading, merging and checking on one core.
 
 use std::error::Error;
 use std::io::{BufWriter, Write};
@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use lockkeeper::{Kind, Mode};
 use lockkeeper_lab::check::{Options, check_files};
-use lockkeeper_lab::history::{Header, LockId, Merge, Record, Role, State, What, Writer, WriterOptions};
+use lockkeeper_lab::history::{
+    Header, LockId, Merge, Record, Role, State, What, Writer, WriterOptions,
+};
 
 const CLIENTS: u64 = 8;
 const LOCKS: u64 = 64;
@@ -40,17 +42,25 @@ fn measure(directory: &Path, events: u64) -> Result<(), Box<dyn Error>> {
     let cpu = cpu_time();
     let mut merge = Merge::open(&paths, 0)?;
     while merge.next()?.is_some() {}
-    println!("read and merge alone: {:.3} s of one core", cpu_time().saturating_sub(cpu).as_secs_f64());
+    println!(
+        "read and merge alone: {:.3} s of one core",
+        cpu_time().saturating_sub(cpu).as_secs_f64()
+    );
     for round in 1..=3 {
         let (began, cpu) = (Instant::now(), cpu_time());
         let report = check_files(&paths, Options::default())?;
         let (wall, cpu) = (began.elapsed(), cpu_time().saturating_sub(cpu));
         if !report.is_clean() {
-            return Err(format!("the generated history is not clean: {:?}", report.violations.first()).into());
+            return Err(format!(
+                "the generated history is not clean: {:?}",
+                report.violations.first()
+            )
+            .into());
         }
         let count = report.counts.events as f64;
         println!(
-            "check {round}: {} events, {} holds in {:.3} s ({:.3} s of one core): {:.2} million events a second",
+            "check {round}: {} events, {} holds in {:.3} s ({:.3} s of one core): {:.2} million \
+             events a second",
             report.counts.events,
             report.counts.holds,
             wall.as_secs_f64(),
@@ -70,14 +80,19 @@ fn write(path: &Path, threads: u64, each: u64) -> Result<(f64, f64), Box<dyn Err
             let writer = writer.clone();
             scope.spawn(move || {
                 for claim in 0..each {
-                    let record = Record::about(What::Acquired, LockId::NONE, thread << 40 | claim).mode(Mode::Exclusive).token(claim);
+                    let record = Record::about(What::Acquired, LockId::NONE, thread << 40 | claim)
+                        .mode(Mode::Exclusive)
+                        .token(claim);
                     writer.write_for(Kind::Lock, "stock/sku-42", record);
                 }
             });
         }
     });
     let events = (threads * each) as f64;
-    Ok((began.elapsed().as_nanos() as f64 / events, cpu_time().saturating_sub(cpu).as_nanos() as f64 / events))
+    Ok((
+        began.elapsed().as_nanos() as f64 / events,
+        cpu_time().saturating_sub(cpu).as_nanos() as f64 / events,
+    ))
 }
 
 /// What this process used of processors so far.
@@ -96,12 +111,20 @@ fn generate(directory: &Path, events: u64) -> Result<Vec<PathBuf>, Box<dyn Error
             claim += 1;
             let (client, now) = ((claim * 7 + lock) % CLIENTS, clocks[lock as usize]);
             let id = claim.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            let mut push = |at: u64, record: Record| all.push((at, client, Record { at, lock: LockId(lock + 1), claim: id, ..record }));
+            let mut push = |at: u64, record: Record| {
+                all.push((at, client, Record { at, lock: LockId(lock + 1), claim: id, ..record }))
+            };
             let lease = lock % 2 == 0;
             push(now.saturating_sub(700), Record::new(What::AcquireCalled).mode(Mode::Exclusive));
             push(now.saturating_sub(400), Record::new(What::InLine).number(1));
             let deadline = if lease { now + 30_000_000_000 } else { 0 };
-            push(now, Record::new(What::Acquired).mode(Mode::Exclusive).token(if lease { claim } else { 0 }).deadline(deadline));
+            push(
+                now,
+                Record::new(What::Acquired)
+                    .mode(Mode::Exclusive)
+                    .token(if lease { claim } else { 0 })
+                    .deadline(deadline),
+            );
             if lease && claim.is_multiple_of(3) {
                 push(now + 200, Record::new(What::RenewCalled));
                 push(now + 300, Record::new(What::Renewed).deadline(deadline + 1_000));

@@ -41,7 +41,8 @@ mod tests {
 
     #[test]
     fn a_seed_gives_the_same_again_and_another_gives_others() {
-        let rolls = |seed| (0..8).scan(Dice::new(seed), |dice, _| Some(dice.roll())).collect::<Vec<_>>();
+        let rolls =
+            |seed| (0..8).scan(Dice::new(seed), |dice, _| Some(dice.roll())).collect::<Vec<_>>();
         assert_eq!(rolls(7), rolls(7));
         assert_ne!(rolls(7), rolls(8));
         assert!((0..1000).all(|_| Dice::new(3).below(5) < 5));

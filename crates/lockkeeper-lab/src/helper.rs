@@ -1,8 +1,9 @@
-//! Helper processes: this very program started again with a hidden first argument, told what to do in one line of JSON on
-//! its standard input, and answering in lines on its standard output.
+//! Helper processes: this very program started again with a hidden first argument, told what to do
+//! in one line of JSON on its standard input, and answering in lines on its standard output.
 //!
-//! Nothing about them stands in their argument list, where every user of the machine could read a URL's password. They
-//! end with their parent, whatever ends it: the kernel kills them, and their standard input closes.
+//! Nothing about them stands in their argument list, where every user of the machine could read a
+//! URL's password. They end with their parent, whatever ends it: the kernel kills them, and their
+//! standard input closes.
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -26,7 +27,8 @@ pub const ARGUMENT: &str = "__helper";
 /// How often a wait for helpers looks whether the user wants to end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Does what a helper process was started for; answers its exit code. `arguments` follow [`ARGUMENT`].
+/// Does what a helper process was started for; answers its exit code. `arguments` follow
+/// [`ARGUMENT`].
 pub fn main(arguments: &[OsString]) -> u8 {
     // Its work begins when the parent has ended.
     if arguments.first().is_some_and(|kind| kind == crate::bench::TRACES_HELPER) {
@@ -35,10 +37,14 @@ pub fn main(arguments: &[OsString]) -> u8 {
     // Without it a parent that is killed would leave a stopped helper stopped for ever.
     let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
     let done = match arguments.first().and_then(|kind| kind.to_str()) {
+        Some(crate::demo::contenders::HELPER) => crate::demo::contenders::worker::main(),
         Some(crate::demo::HELPER) => crate::demo::worker::main(),
         Some(crate::bench::HELPER) => crate::bench::serve(),
         Some(crate::bench::REDIS_HELPER) => crate::bench::serve_redis(),
-        _ => Err(Error::new(ErrorKind::InvalidArgument, "this is how the program starts helpers of its own; run it without")),
+        _ => Err(Error::new(
+            ErrorKind::InvalidArgument,
+            "this is how the program starts helpers of its own; run it without",
+        )),
     };
     match done {
         Ok(()) => 0,
@@ -61,17 +67,25 @@ pub(crate) fn say(line: &str) {
 /// When the line is not there or not what was expected.
 pub(crate) fn hear<T: DeserializeOwned>() -> Result<T> {
     let mut line = String::new();
-    let _ = std::io::stdin().lock().read_line(&mut line).map_err(|e| failed("read what to do", &e))?;
-    serde_json::from_str(&line).map_err(|e| Error::new(ErrorKind::InvalidArgument, format!("the helper was told nonsense: {e}")))
+    let _ =
+        std::io::stdin().lock().read_line(&mut line).map_err(|e| failed("read what to do", &e))?;
+    serde_json::from_str(&line).map_err(|e| {
+        Error::new(
+            ErrorKind::InvalidArgument,
+            format!("the helper received an invalid instruction: {e}"),
+        )
+    })
 }
 
-/// What the parent says afterwards, line by line, and the end of this process when the parent is gone.
+/// What the parent says afterwards, line by line, and the end of this process when the parent is
+/// gone.
 pub(crate) fn orders() -> tokio::sync::mpsc::UnboundedReceiver<String> {
     let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines() {
             match line {
-                // Nobody waits for an order any more: the work is done and the process about to end.
+                // Nobody waits for an order any more: the work is done and the process about to
+                // end.
                 Ok(line) => drop(sender.send(line)),
                 Err(_) => break,
             }
@@ -100,7 +114,8 @@ impl Program {
     /// # Errors
     /// When the system does not say which one that is.
     pub fn this() -> Result<Self> {
-        let path = std::env::current_exe().map_err(|e| failed("find this program to start it again", &e))?;
+        let path = std::env::current_exe()
+            .map_err(|e| failed("find this program to start it again", &e))?;
         Ok(Self { path, arguments: vec![ARGUMENT.into()] })
     }
 }
@@ -134,7 +149,12 @@ impl Crew {
     ///
     /// # Errors
     /// When the system starts no more processes or threads.
-    pub(crate) fn start(&mut self, program: &Program, kind: &str, told: &impl Serialize) -> Result<usize> {
+    pub(crate) fn start(
+        &mut self,
+        program: &Program,
+        kind: &str,
+        told: &impl Serialize,
+    ) -> Result<usize> {
         let mut command = Command::new(&program.path);
         command.args(&program.arguments).arg(kind).stdin(Stdio::piped()).stdout(Stdio::piped());
         // A group of its own: Ctrl-C is for us, and we end them.
@@ -145,14 +165,22 @@ impl Crew {
         self.helpers.push(Helper { child, stdin });
         let sender = self.sender.clone();
         let listen = move || {
-            for line in stdout.into_iter().flat_map(|out| BufReader::new(out).lines()).map_while(std::io::Result::ok) {
+            for line in stdout
+                .into_iter()
+                .flat_map(|out| BufReader::new(out).lines())
+                .map_while(std::io::Result::ok)
+            {
                 // The crew is gone: then nobody wants to know.
                 let _ = sender.send((number, Some(line)));
             }
             let _ = sender.send((number, None));
         };
-        std::thread::Builder::new().stack_size(256 * 1024).spawn(listen).map_err(|e| failed("start a thread", &e))?;
-        let told = serde_json::to_string(told).map_err(|e| Error::new(ErrorKind::InvalidArgument, e.to_string()))?;
+        std::thread::Builder::new()
+            .stack_size(256 * 1024)
+            .spawn(listen)
+            .map_err(|e| failed("start a thread", &e))?;
+        let told = serde_json::to_string(told)
+            .map_err(|e| Error::new(ErrorKind::InvalidArgument, e.to_string()))?;
         self.tell(number, &told)?;
         Ok(number)
     }
@@ -162,9 +190,14 @@ impl Crew {
     /// # Errors
     /// When the pipe to it fails otherwise.
     pub(crate) fn tell(&mut self, number: usize, line: &str) -> Result<()> {
-        let Some(stdin) = self.helpers.get_mut(number).and_then(|helper| helper.stdin.as_mut()) else { return Ok(()) };
+        let Some(stdin) = self.helpers.get_mut(number).and_then(|helper| helper.stdin.as_mut())
+        else {
+            return Ok(());
+        };
         match writeln!(stdin, "{line}").and_then(|()| stdin.flush()) {
-            Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(failed("talk to a process", &e)),
+            Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+                Err(failed("talk to a process", &e))
+            }
             _ => Ok(()),
         }
     }
@@ -180,20 +213,24 @@ impl Crew {
     /// Sends a signal.
     pub(crate) fn signal(&self, number: usize, signal: Signal) {
         if let Some(pid) = self.pid(number) {
-            // It may just have ended, and its parent has not waited for it yet: the number is still its own.
+            // It may just have ended, and its parent has not waited for it yet: the number is still
+            // its own.
             let _ = kill(pid, signal);
         }
     }
 
     pub(crate) fn pid(&self, number: usize) -> Option<Pid> {
-        self.helpers.get(number).and_then(|helper| i32::try_from(helper.child.id()).ok()).map(Pid::from_raw)
+        self.helpers
+            .get(number)
+            .and_then(|helper| i32::try_from(helper.child.id()).ok())
+            .map(Pid::from_raw)
     }
 
     /// The next thing that a helper says.
     ///
     /// # Errors
-    /// `Closed` when the user wants to end; what a helper failed with; a helper that ended without a word; `TimedOut`
-    /// after `patience` of silence.
+    /// `Closed` when the user wants to end; what a helper failed with; a helper that ended without
+    /// a word; `TimedOut` after `patience` of silence.
     pub(crate) fn hear(&mut self, patience: Duration) -> Result<Said> {
         let until = Instant::now() + patience;
         loop {
@@ -208,7 +245,10 @@ impl Crew {
                 Ok((helper, None)) => self.gone(helper)?,
                 Err(RecvTimeoutError::Timeout) if Instant::now() < until => {}
                 Err(_) => {
-                    let text = format!("a process said nothing for {patience:?}: the engine does not answer, or the machine is overloaded");
+                    let text = format!(
+                        "a process said nothing for {patience:?}: the engine does not answer, or \
+                         the machine is overloaded"
+                    );
                     return Err(Error::new(ErrorKind::TimedOut, text));
                 }
             }
@@ -234,14 +274,18 @@ impl Crew {
         if status.success() {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Refused, format!("a process of this run ended unasked ({status})")))
+        Err(Error::new(
+            ErrorKind::Refused,
+            format!("a process of this run ended unexpectedly ({status})"),
+        ))
     }
 }
 
 /// `KIND MESSAGE`, as [`main`] says it.
 fn told_failure(text: &str) -> Error {
     let (kind, message) = text.split_once(' ').unwrap_or((text, ""));
-    let kind = ErrorKind::ALL.iter().copied().find(|k| k.as_str() == kind).unwrap_or(ErrorKind::Unknown);
+    let kind =
+        ErrorKind::ALL.iter().copied().find(|k| k.as_str() == kind).unwrap_or(ErrorKind::Unknown);
     Error::new(kind, message)
 }
 

@@ -1,4 +1,5 @@
-//! Ctrl-C, TERM and HUP: noted, so that whoever started processes and made records can clear away before it ends.
+//! Ctrl-C, TERM and HUP: noted, so that whoever started processes and made records can clear away
+//! before it ends.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
@@ -18,14 +19,16 @@ pub(crate) fn caught() -> Option<i32> {
     Some(CAUGHT.load(Ordering::Acquire)).filter(|signal| *signal != 0)
 }
 
-/// Whether one came when there had been one before: whoever sends it does not want to wait until everything is cleared away.
+/// Whether one came when there had been one before: whoever sends it does not want to wait until
+/// everything is cleared away.
 pub(crate) fn insists() -> bool {
     AGAIN.load(Ordering::Acquire)
 }
 
 extern "C" fn note(signal: i32) {
     // Reading a clock and storing to atomics is all that it does, which is async-signal-safe.
-    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(1, |now| now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64);
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC)
+        .map_or(1, |now| now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64);
     if let Err(first) = FIRST_NS.compare_exchange(0, now, Ordering::AcqRel, Ordering::Acquire)
         && now.saturating_sub(first) > ONE_NS
     {
@@ -47,10 +50,12 @@ impl Watch {
         CAUGHT.store(0, Ordering::Release);
         FIRST_NS.store(0, Ordering::Release);
         AGAIN.store(false, Ordering::Release);
-        let noting = SigAction::new(SigHandler::Handler(note), SaFlags::SA_RESTART, SigSet::empty());
+        let noting =
+            SigAction::new(SigHandler::Handler(note), SaFlags::SA_RESTART, SigSet::empty());
         let mut before = Vec::new();
         for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-            // SAFETY: the handler only reads a clock and stores to atomics, which is async-signal-safe.
+            // SAFETY: the handler only reads a clock and stores to atomics, which is
+            // async-signal-safe.
             let Ok(old) = (unsafe { sigaction(signal, &noting) }) else { continue };
             if matches!(old.handler(), SigHandler::SigIgn) {
                 // Ignored by whoever started us, as nohup does: it stays so.
@@ -60,7 +65,8 @@ impl Watch {
                 before.push((signal, old));
             }
         }
-        // A write to whoever has ended is to fail, and not to end us. Programs that are started get their own back.
+        // A write to whoever has ended is to fail, and not to end us. Programs that are started get
+        // their own back.
         let ignored = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
         // SAFETY: ignoring a signal runs no code of ours.
         if let Ok(old) = unsafe { sigaction(Signal::SIGPIPE, &ignored) } {

@@ -1,4 +1,5 @@
-//! ZooKeeper's protocol, blocking, for one thread: one connection with a session of its own, below every client of the lab.
+//! ZooKeeper's protocol, blocking, for one thread: one connection with a session of its own, below
+//! every client of the lab.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -31,19 +32,27 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Connects to a server and begins a session; an answer may take as long as `patience`.
-    pub(crate) fn open(address: SocketAddr, session: Duration, patience: Duration) -> io::Result<Self> {
+    pub(crate) fn open(
+        address: SocketAddr,
+        session: Duration,
+        patience: Duration,
+    ) -> io::Result<Self> {
         let mut connection = Self::connect(address, session, patience)?;
         connection.send(&Session { timeout: session, ..Session::default() }.hello())?;
-        let begun = Session::read(&connection.receive()?).ok_or(io::ErrorKind::ConnectionRefused)?;
+        let begun =
+            Session::read(&connection.receive()?).ok_or(io::ErrorKind::ConnectionRefused)?;
         connection.timeout = begun.timeout;
         Ok(connection)
     }
 
-    /// Ends a session that somebody else has. It is taken up and ended in one message, for its owner, whose connection that cuts, comes back.
+    /// Ends a session that somebody else has. It is taken up and ended in one message, for its
+    /// owner, whose connection that cuts, comes back.
     pub(crate) fn end(address: SocketAddr, session: Session, patience: Duration) -> io::Result<()> {
         let mut connection = Self::connect(address, session.timeout, patience)?;
         let close = Body::default().bytes(&Body::default().int(1).int(op::CLOSE).0);
-        connection.stream.write_all(&[Body::default().bytes(&session.hello()).0, close.0].concat())?;
+        connection
+            .stream
+            .write_all(&[Body::default().bytes(&session.hello()).0, close.0].concat())?;
         Session::read(&connection.receive()?).ok_or(io::ErrorKind::ConnectionRefused)?;
         match connection.answer()?.code()? {
             0 => Ok(()),
@@ -85,7 +94,16 @@ impl Connection {
         match there {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(_) => Ok(true),
-            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted) => Ok(false),
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::WouldBlock
+                        | io::ErrorKind::TimedOut
+                        | io::ErrorKind::Interrupted
+                ) =>
+            {
+                Ok(false)
+            }
             Err(e) => Err(e),
         }
     }
@@ -97,7 +115,10 @@ impl Connection {
     fn receive(&mut self) -> io::Result<Vec<u8>> {
         let mut length = [0; 4];
         self.stream.read_exact(&mut length)?;
-        let length = usize::try_from(i32::from_be_bytes(length)).ok().filter(|l| *l <= LONGEST).ok_or_else(garbled)?;
+        let length = usize::try_from(i32::from_be_bytes(length))
+            .ok()
+            .filter(|l| *l <= LONGEST)
+            .ok_or_else(garbled)?;
         let mut message = vec![0; length];
         self.stream.read_exact(&mut message)?;
         Ok(message)
@@ -121,7 +142,14 @@ impl Session {
     /// What begins or takes it up.
     fn hello(&self) -> Vec<u8> {
         let timeout = i32::try_from(self.timeout.as_millis()).unwrap_or(i32::MAX);
-        Body::default().int(0).long(0).int(timeout).long(self.id).bytes(&self.password).flag(false).0
+        Body::default()
+            .int(0)
+            .long(0)
+            .int(timeout)
+            .long(self.id)
+            .bytes(&self.password)
+            .flag(false)
+            .0
     }
 
     /// `None` where the server refuses: the session has ended.
@@ -143,7 +171,8 @@ impl Body {
         Self::default().bytes(path.as_bytes())
     }
 
-    /// What creates a node that everybody may do everything with; `kind` as the protocol numbers them.
+    /// What creates a node that everybody may do everything with; `kind` as the protocol numbers
+    /// them.
     pub(crate) fn create(path: &str, data: &[u8], kind: i32) -> Self {
         Self::of(path).bytes(data).int(1).int(31).bytes(b"world").bytes(b"anyone").int(kind)
     }

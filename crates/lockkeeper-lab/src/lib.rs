@@ -1,28 +1,42 @@
 //! The laboratory of lockkeeper: what tries to break it, what measures it, and what shows it.
 //!
 //! - `conformance`: the rules, one a case, that every engine and layout must keep.
-//! - [`history`]: what every process did with its locks, one fixed-size record an event, in a memory-mapped file.
-//! - [`check`]: the judge of such histories: who held what when two could not, which token went back, who was left waiting.
+//! - [`history`]: what every process did with its locks, one fixed-size record an event, in a
+//!   memory-mapped file.
+//! - [`check`]: the judge of such histories: who held what when two could not, which token went
+//!   back, who was left waiting.
 //! - `sim`: a fake engine with leases and a bad network, on virtual time.
 //! - [`proxy`]: a TCP proxy that holds, delays, loses and cuts.
 //! - [`servers`]: real servers, started for a test and gone with it.
 //! - [`mod@bench`]: every figure beside its floor.
 //! - [`torture`]: real processes and a seeded schedule of faults, judged and drawn.
-//! - [`demo`]: the overselling story with real processes; [`helper`] is how a program starts itself for that.
+//! - [`demo`]: the overselling story, and contenders for one lock, with real processes; [`helper`]
+//!   is how a program starts itself for that.
 
 pub mod bench;
 pub mod check;
 #[cfg(feature = "sim")]
-#[allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a suite says by panicking that a rule is broken")]
+#[allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a suite says by panicking that a rule is broken"
+)]
 pub mod conformance;
 pub mod demo;
 pub mod dice;
 pub mod helper;
 pub mod history;
 mod interrupt;
-#[cfg_attr(not(feature = "zookeeper"), allow(dead_code, reason = "not every client of it is there"))]
+#[cfg_attr(
+    not(feature = "zookeeper"),
+    allow(dead_code, reason = "not every client of it is there")
+)]
 mod jute;
-#[allow(clippy::expect_used, reason = "a port of the loopback and a thread: a machine without them runs no tests")]
+#[allow(
+    clippy::expect_used,
+    reason = "a port of the loopback and a thread: a machine without them runs no tests"
+)]
 pub mod proxy;
 pub mod servers;
 #[cfg(feature = "sim")]

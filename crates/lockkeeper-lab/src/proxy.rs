@@ -1,6 +1,8 @@
-//! A TCP proxy of a test's own between a client and a server, with faults that are switched on and off for each direction.
+//! A TCP proxy of a test's own between a client and a server, with faults that are switched on and
+//! off for each direction.
 //!
-//! It counts RESP replies where a fault is about one of them ("hold the reply of the next command"), and bytes everywhere else.
+//! It counts RESP replies where a fault is about one of them ("hold the reply of the next
+//! command"), and bytes everywhere else.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -31,7 +33,8 @@ pub struct Fault {
     pub delay: Duration,
     /// The connection is cut after this many bytes more; 0 cuts at the next one.
     pub cut_after: Option<usize>,
-    /// Only connections up to this one, in the order in which they were made; see [`Proxy::hold_present`].
+    /// Only connections up to this one, in the order in which they were made; see
+    /// [`Proxy::hold_present`].
     pub present_only: Option<u64>,
 }
 
@@ -95,7 +98,8 @@ impl Proxy {
         Self::at(TcpListener::bind(("127.0.0.1", 0)).expect("a port is free"), port)
     }
 
-    /// A proxy for whoever connects to `listener`, wherever that is, in front of a port of 127.0.0.1.
+    /// A proxy for whoever connects to `listener`, wherever that is, in front of a port of
+    /// 127.0.0.1.
     pub fn at(listener: TcpListener, port: u16) -> Self {
         let door = OwnedFd::from(listener.try_clone().expect("a descriptor is free")).into();
         let address = listener.local_addr().expect("it is bound");
@@ -114,7 +118,8 @@ impl Proxy {
                 connect(&ours, client, server);
             }
         };
-        let listener = std::thread::Builder::new().name("proxy".into()).spawn(accept).expect("a thread");
+        let listener =
+            std::thread::Builder::new().name("proxy".into()).spawn(accept).expect("a thread");
         Self { shared, address, stopping, door, listener: Some(listener) }
     }
 
@@ -134,7 +139,8 @@ impl Proxy {
         self.shared.changed.notify_all();
     }
 
-    /// Of connections that are made from now on, the server reads `to` where the client's first words say `from`; both have one length.
+    /// Of connections that are made from now on, the server reads `to` where the client's first
+    /// words say `from`; both have one length.
     pub fn rename(&self, from: &str, to: &str) {
         debug_assert_eq!(from.len(), to.len());
         self.shared.lock().renamed = Some((from.to_owned(), to.to_owned()));
@@ -174,7 +180,8 @@ impl Proxy {
         cut(&self.shared);
     }
 
-    /// Cuts the client's side of every connection; what is on its way to the server still arrives there, once it is let through.
+    /// Cuts the client's side of every connection; what is on its way to the server still arrives
+    /// there, once it is let through.
     pub fn cut_client(&self) {
         for (client, _) in self.shared.lock().connections.values() {
             // A connection that is gone already is cut.
@@ -182,7 +189,8 @@ impl Proxy {
         }
     }
 
-    /// What the server said first on each connection that is there, a few bytes of it, in the order in which they were made.
+    /// What the server said first on each connection that is there, a few bytes of it, in the order
+    /// in which they were made.
     pub fn greetings(&self) -> Vec<Vec<u8>> {
         self.shared.lock().greetings.values().cloned().collect()
     }
@@ -219,7 +227,8 @@ impl Drop for Proxy {
         self.stopping.store(true, Ordering::SeqCst);
         self.shared.lock().closed = true;
         self.cut();
-        // Wakes the listener, which may be where a connection of ours would not get; if that fails it is awake.
+        // Wakes the listener, which may be where a connection of ours would not get; if that fails
+        // it is awake.
         let _ = self.door.shutdown(Shutdown::Both);
         if let Some(listener) = self.listener.take() {
             // A listener that panicked has said so.
@@ -316,7 +325,8 @@ fn pass(shared: &Shared, id: u64, way: Way, length: usize) -> Option<Passed> {
         let until = Instant::now() + delay;
         while Instant::now() < until && !state.closed {
             let rest = until.saturating_duration_since(Instant::now());
-            state = shared.changed.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0;
+            state =
+                shared.changed.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
     let holds = |fault: &Fault| fault.hold && fault.present_only.is_none_or(|last| id <= last);
@@ -358,7 +368,10 @@ mod tests {
                 std::thread::spawn(move || {
                     let mut stream = stream;
                     let mut byte = [0u8];
-                    while stream.read_exact(&mut byte).is_ok() && stream.write_all(&[byte[0].wrapping_add(1)]).is_ok() {}
+                    while stream.read_exact(&mut byte).is_ok()
+                        && stream.write_all(&[byte[0].wrapping_add(1)]).is_ok()
+                    {
+                    }
                 });
             }
         });
@@ -401,7 +414,11 @@ mod tests {
         }
         until("only the one that is there is kept", || proxy.connections() == 1);
         assert_eq!(ask(&mut stays, 3), Some(4));
-        assert_eq!(proxy.greetings(), [[2, 8, 4]], "what the server said first is known of connections that are there");
+        assert_eq!(
+            proxy.greetings(),
+            [[2, 8, 4]],
+            "what the server said first is known of connections that are there"
+        );
         proxy.cut();
         assert!(proxy.greetings().is_empty());
         assert_eq!(ask(&mut stays, 5), None);

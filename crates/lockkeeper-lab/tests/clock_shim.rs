@@ -11,12 +11,16 @@ const HOUR: f64 = 3600.0;
 
 fn server(shim: &ClockShim) -> RedisServer {
     let [(preload, library), (control, file)] = shim.environment();
-    RedisServer::start_in(&[], &[(preload, &library.to_string_lossy()), (control, &file.to_string_lossy())])
+    RedisServer::start_in(
+        &[],
+        &[(preload, &library.to_string_lossy()), (control, &file.to_string_lossy())],
+    )
 }
 
 /// By how many seconds the server's time of day is ahead of ours.
 fn ahead(server: &RedisServer) -> f64 {
-    let told: Vec<f64> = server.command(&["TIME"]).iter().map(|part| part.parse().expect("a number")).collect();
+    let told: Vec<f64> =
+        server.command(&["TIME"]).iter().map(|part| part.parse().expect("a number")).collect();
     let ours = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs_f64();
     told[0] + told[1] / 1e6 - ours
 }
@@ -52,7 +56,10 @@ fn a_servers_clock_runs_at_another_rate_and_then_right_again_from_where_it_is() 
     shim.run_at(Clocks::Wall, 10_000_000).expect("the control file is ours");
     let begun = Instant::now();
     while ahead(&server) < 5.0 {
-        assert!(begun.elapsed() < Duration::from_secs(20), "eleven times as fast gains five seconds in half a second");
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "eleven times as fast gains five seconds in half a second"
+        );
     }
     assert!(begun.elapsed() > Duration::from_millis(400), "but not at once: {:?}", begun.elapsed());
     shim.run_at(Clocks::Wall, 0).expect("the control file is ours");
@@ -64,7 +71,8 @@ fn a_servers_clock_runs_at_another_rate_and_then_right_again_from_where_it_is() 
     }
 }
 
-/// A program of its own that prints how many seconds each clock shows: the time of day, and the three that never step.
+/// A program of its own that prints how many seconds each clock shows: the time of day, and the
+/// three that never step.
 fn clocks(shim: &ClockShim) -> [f64; 4] {
     let dir = tempfile::tempdir().expect("a directory");
     let (source, program) = (dir.path().join("clocks.c"), dir.path().join("clocks"));
@@ -72,7 +80,9 @@ fn clocks(shim: &ClockShim) -> [f64; 4] {
         #include <stdio.h>
         #include <time.h>
         int main(void) {
-            clockid_t clocks[] = {CLOCK_REALTIME, CLOCK_MONOTONIC, CLOCK_MONOTONIC_RAW, CLOCK_BOOTTIME};
+            clockid_t clocks[] = {
+                CLOCK_REALTIME, CLOCK_MONOTONIC, CLOCK_MONOTONIC_RAW, CLOCK_BOOTTIME
+            };
             for (int i = 0; i < 4; i++) {
                 struct timespec at;
                 clock_gettime(clocks[i], &at);
@@ -80,10 +90,19 @@ fn clocks(shim: &ClockShim) -> [f64; 4] {
             }
         }"#;
     std::fs::write(&source, text).expect("the directory can be written");
-    let made = std::process::Command::new("cc").arg("-o").arg(&program).arg(&source).status().expect("cc is there");
+    let made = std::process::Command::new("cc")
+        .arg("-o")
+        .arg(&program)
+        .arg(&source)
+        .status()
+        .expect("cc is there");
     assert!(made.success());
-    let told = std::process::Command::new(&program).envs(shim.environment()).output().expect("it runs");
-    let told: Vec<f64> = String::from_utf8_lossy(&told.stdout).lines().map(|line| line.parse().expect("a number")).collect();
+    let told =
+        std::process::Command::new(&program).envs(shim.environment()).output().expect("it runs");
+    let told: Vec<f64> = String::from_utf8_lossy(&told.stdout)
+        .lines()
+        .map(|line| line.parse().expect("a number"))
+        .collect();
     told.try_into().expect("four clocks")
 }
 
@@ -104,7 +123,8 @@ fn the_steady_clocks_move_apart_from_the_time_of_day_and_everybody_with_the_shim
     assert!(clocks(&shim)[0] - before[0] >= 500.0);
 }
 
-/// A program of its own that waits for 200 ms on a condition, until a time by one of its clocks, and prints what the wait came to.
+/// A program of its own that waits for 200 ms on a condition, until a time by one of its clocks,
+/// and prints what the wait came to.
 #[test]
 fn who_waits_until_a_time_by_a_clock_that_is_wrong_waits_no_longer_for_it() {
     let shim = ClockShim::new().expect("cc is there");
@@ -132,12 +152,23 @@ fn who_waits_until_a_time_by_a_clock_that_is_wrong_waits_no_longer_for_it() {
             printf("%d\n", pthread_cond_timedwait(&never, &mutex, &until));
         }"#;
     std::fs::write(&source, text).expect("the directory can be written");
-    let made = std::process::Command::new("cc").arg("-pthread").arg("-o").arg(&program).arg(&source).status().expect("cc is there");
+    let made = std::process::Command::new("cc")
+        .arg("-pthread")
+        .arg("-o")
+        .arg(&program)
+        .arg(&source)
+        .status()
+        .expect("cc is there");
     assert!(made.success());
     let waits = |arguments: &[&str]| {
         let begun = Instant::now();
-        let waited = std::process::Command::new(&program).args(arguments).envs(shim.environment()).output();
-        assert_eq!(String::from_utf8_lossy(&waited.expect("it runs").stdout), "110\n", "it ran into its time");
+        let waited =
+            std::process::Command::new(&program).args(arguments).envs(shim.environment()).output();
+        assert_eq!(
+            String::from_utf8_lossy(&waited.expect("it runs").stdout),
+            "110\n",
+            "it ran into its time"
+        );
         assert!(begun.elapsed() >= Duration::from_millis(200), "{:?}", begun.elapsed());
     };
     for by in [Duration::from_secs(1_000), Duration::from_secs(2_000)] {

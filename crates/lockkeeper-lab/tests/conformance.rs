@@ -1,4 +1,5 @@
-//! The matrix: a row an engine and layout, a test a rule. Rows of shared layouts and of ensembles are in `long_conformance`.
+//! The matrix: a row an engine and layout, a test a rule. Rows of shared layouts and of ensembles
+//! are in `long_conformance`.
 
 #![allow(clippy::expect_used, reason = "a test panics when it fails")]
 

@@ -13,10 +13,22 @@ use zookeeper_servers::{ensemble, single, zookeeper};
 lockkeeper_lab::conformance! {
     redis_plain => redis("redis, layout=plain", "&layout=plain").foreign(),
     redisson => redis("redis, layout=redisson", "&layout=redisson").foreign(),
-    redisson_fenced => redis("redis, layout=redisson&lock=fenced", "&layout=redisson&lock=fenced").foreign(),
-    redisson_fair => redis("redis, layout=redisson&lock=fair", "&layout=redisson&lock=fair").foreign(),
+    redisson_fenced => redis(
+        "redis, layout=redisson&lock=fenced",
+        "&layout=redisson&lock=fenced",
+    )
+    .foreign(),
+    redisson_fair => redis(
+        "redis, layout=redisson&lock=fair",
+        "&layout=redisson&lock=fair",
+    )
+    .foreign(),
     redisson_rw => redis("redis, layout=redisson&lock=rw", "&layout=redisson&lock=rw").foreign(),
-    redisson_simple_semaphore => redis("redis, layout=redisson&semaphore=simple", "&layout=redisson&semaphore=simple").foreign(),
+    redisson_simple_semaphore => redis(
+        "redis, layout=redisson&semaphore=simple",
+        "&layout=redisson&semaphore=simple",
+    )
+    .foreign(),
     zookeeper_curator => zookeeper(single(), "layout=curator"),
     zookeeper_kazoo => zookeeper(single(), "layout=kazoo").electing_by_lock(),
     zookeeper_plain => zookeeper(single(), "layout=plain"),

@@ -14,7 +14,11 @@ const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");
 const RECORD: &str = "lockkeeper:{lock:a}";
 
 fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime")
 }
 
 #[test]
@@ -65,4 +69,46 @@ fn the_lock_of_a_killed_holder_is_free_within_31_s() {
         assert!(waited > Duration::from_secs(25), "{waited:?}: nobody takes a lease away early");
         assert!(guard.release().await.is_clean());
     });
+}
+
+/// Lets processes of two tasks each compete for one name; answers how many turns each had, and what
+/// part of all in percent.
+fn compete(url: &str, processes: u32, time: Duration) -> Vec<(u64, f64)> {
+    runtime().block_on(async {
+        let mut helpers = Vec::new();
+        for _ in 0..processes {
+            helpers.push(Helper::start(Path::new(HELPER), url).await);
+        }
+        let competing: Vec<_> = helpers
+            .into_iter()
+            .map(|there| tokio::spawn(async move { there.compete("a", 2, time).await }))
+            .collect();
+        let mut turns = Vec::new();
+        for there in competing {
+            turns.push(there.await.expect("no panic").expect("each turn comes"));
+        }
+        let all: u64 = turns.iter().sum();
+        turns.into_iter().map(|n| (n, n as f64 * 100.0 / all as f64)).collect()
+    })
+}
+
+#[test]
+fn four_processes_share_a_lock_of_the_layout_plain_evenly() {
+    let server = RedisServer::start();
+    let url = format!("{}?layout=plain", server.url());
+    let shares = compete(&url, 4, Duration::from_secs(30));
+    println!("turns and shares of four: {shares:?}");
+    assert!(shares.iter().all(|(_, percent)| (15.0..=35.0).contains(percent)), "{shares:?}");
+}
+
+#[test]
+fn one_process_that_nobody_competes_with_keeps_most_of_its_turns_in_the_layout_plain() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let turns: Vec<_> = ["?layout=plain", ""]
+        .iter()
+        .map(|layout| compete(&format!("{url}{layout}"), 1, Duration::from_secs(8))[0].0)
+        .collect();
+    println!("alone, turns in 8 s: plain {}, native {}", turns[0], turns[1]);
+    assert!(turns[0] * 2 > turns[1], "{turns:?}");
 }

@@ -1,6 +1,12 @@
-//! The library, recorded by its observer and judged: what happened is in the history, and it is clean.
+//! The library, recorded by its observer and judged: what happened is in the history, and it is
+//! clean.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on panics")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on panics"
+)]
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
@@ -9,11 +15,14 @@ use std::time::Duration;
 use lockkeeper::observe::{Observer, Seen};
 use lockkeeper::{ClaimId, Clock, Kind, Locks, Lost, Mode, Name, Owner, Ticks, Token};
 use lockkeeper_lab::check::{Class, Options, Report, check_files};
-use lockkeeper_lab::history::{Flags, Reader, Record, Recorder, What, Writer, WriterOptions, asked};
+use lockkeeper_lab::history::{
+    Flags, Reader, Record, Recorder, What, Writer, WriterOptions, asked,
+};
 
 async fn recorded(path: &Path, url: &str) -> (Locks, Writer) {
     let writer = Writer::create(path, WriterOptions::default()).unwrap();
-    let locks = Locks::builder().observer(Arc::new(Recorder::new(writer.clone()))).open(url).await.unwrap();
+    let locks =
+        Locks::builder().observer(Arc::new(Recorder::new(writer.clone()))).open(url).await.unwrap();
     (locks, writer)
 }
 
@@ -63,7 +72,10 @@ async fn a_turn_is_recorded_from_its_call_to_the_answer_of_its_release() {
     let _ = guard.release().await;
     let _ = locks.close().await;
     writer.finish().unwrap();
-    assert_eq!(kinds(&path), ["acq_inv", "acq_ok", "acq_inv", "acq_busy", "acq_inv", "acq_timeout", "rel_inv", "rel_ok"]);
+    assert_eq!(
+        kinds(&path),
+        ["acq_inv", "acq_ok", "acq_inv", "acq_busy", "acq_inv", "acq_timeout", "rel_inv", "rel_ok"]
+    );
     let all = records(&path);
     assert_eq!(all.iter().find(|r| r.what == What::Acquired).map(|r| r.token), Some(token.get()));
     let report = judge(&path);
@@ -102,7 +114,9 @@ async fn many_tasks_on_few_names_leave_a_clean_history() {
                     5 => {
                         let _ = locks.mutex(&name).lock().timeout(Duration::from_micros(200)).await;
                     }
-                    6 => drop(locks.semaphore(&name, 3).acquire(1 + (task % 3) as u16).await.unwrap()),
+                    6 => drop(
+                        locks.semaphore(&name, 3).acquire(1 + (task % 3) as u16).await.unwrap(),
+                    ),
                     _ => {
                         let guard = locks.mutex(&name).lock().await.unwrap();
                         tokio::task::yield_now().await;
@@ -121,7 +135,14 @@ async fn many_tasks_on_few_names_leave_a_clean_history() {
     assert!(report.counts.holds > 700 && report.counts.handed > 50, "{:?}", report.counts);
     // Whatever was called was answered, so that a long recording needs memory for open claims only.
     let count = |what: &[What]| records(&path).iter().filter(|r| what.contains(&r.what)).count();
-    let ends = [What::Acquired, What::Busy, What::TimedOut, What::AcquireUnknown, What::AcquireFailed, What::Cancelled];
+    let ends = [
+        What::Acquired,
+        What::Busy,
+        What::TimedOut,
+        What::AcquireUnknown,
+        What::AcquireFailed,
+        What::Cancelled,
+    ];
     assert_eq!(count(&[What::AcquireCalled]), count(&ends));
     assert_eq!(count(&[What::ReleaseCalled]), count(&[What::Released]));
     assert_eq!(count(&[What::ConvertCalled]), count(&[What::Converted]));
@@ -136,8 +157,24 @@ async fn a_conversion_is_recorded_with_both_tokens() {
     drop(up);
     let _ = locks.close().await;
     writer.finish().unwrap();
-    assert_eq!(kinds(&path), ["acq_inv", "acq_ok", "convert_inv", "convert_ok", "convert_inv", "convert_ok", "rel_inv", "rel_ok"]);
-    let modes: Vec<_> = records(&path).iter().filter(|r| r.what == What::Converted).map(|r| r.mode.as_str()).collect();
+    assert_eq!(
+        kinds(&path),
+        [
+            "acq_inv",
+            "acq_ok",
+            "convert_inv",
+            "convert_ok",
+            "convert_inv",
+            "convert_ok",
+            "rel_inv",
+            "rel_ok"
+        ]
+    );
+    let modes: Vec<_> = records(&path)
+        .iter()
+        .filter(|r| r.what == What::Converted)
+        .map(|r| r.mode.as_str())
+        .collect();
     assert_eq!(modes, ["exclusive", "upgradable"]);
     judge(&path);
 }
@@ -151,7 +188,8 @@ async fn a_loss_is_recorded_with_its_reason_and_ends_the_claim() {
     drop(guard);
     let _ = locks.close().await;
     writer.finish().unwrap();
-    let lost: Vec<_> = records(&path).into_iter().filter(|r| r.what == What::Lost).map(|r| r.number).collect();
+    let lost: Vec<_> =
+        records(&path).into_iter().filter(|r| r.what == What::Lost).map(|r| r.number).collect();
     assert_eq!(lost, [2], "taken away");
     let report = judge(&path);
     assert_eq!(report.counts.lost, 1);
@@ -161,12 +199,17 @@ async fn a_loss_is_recorded_with_its_reason_and_ends_the_claim() {
 async fn a_caller_that_leaves_is_recorded() {
     let (_dir, path, locks, writer) = recorded_on_memory().await;
     let guard = locks.mutex("stock").lock().await.unwrap();
-    let waits = tokio::time::timeout(Duration::from_millis(5), locks.mutex("stock").lock().into_future()).await;
+    let waits =
+        tokio::time::timeout(Duration::from_millis(5), locks.mutex("stock").lock().into_future())
+            .await;
     assert!(waits.is_err());
     drop(guard);
     let _ = locks.close().await;
     writer.finish().unwrap();
-    assert_eq!(kinds(&path), ["acq_inv", "acq_ok", "acq_inv", "acq_cancelled", "rel_inv", "rel_ok"]);
+    assert_eq!(
+        kinds(&path),
+        ["acq_inv", "acq_ok", "acq_inv", "acq_cancelled", "rel_inv", "rel_ok"]
+    );
     judge(&path);
 }
 
@@ -189,7 +232,8 @@ async fn two_locks_that_share_nothing_are_convicted_together() {
     assert!(report.violations.iter().any(|v| v.class == Class::Overlap && v.name == "stock"));
 }
 
-/// The clock of deadlines may run ahead of the history's; a deadline is written down on the history's.
+/// The clock of deadlines may run ahead of the history's; a deadline is written down on the
+/// history's.
 #[test]
 fn deadlines_are_on_the_clock_of_the_history() {
     let dir = tempfile::tempdir().unwrap();
@@ -198,22 +242,37 @@ fn deadlines_are_on_the_clock_of_the_history() {
     let got = |claim: u64, at: lockkeeper::Ticks, ttl| {
         let (token, deadline) = (None, Some(at.plus(ttl)));
         let hold = ClaimId(claim.into());
-        recorder.seen(at, Kind::Lock, &name, &Seen::Got { claim, hold, mode: Mode::Exclusive, token, deadline });
+        recorder.seen(
+            at,
+            Kind::Lock,
+            &name,
+            &Seen::Got { claim, hold, mode: Mode::Exclusive, token, deadline },
+        );
     };
     let clock = Clock::real();
     got(1, clock.now(), Duration::from_secs(30));
     got(2, clock.now().plus(ahead), Duration::from_secs(30));
-    recorder.seen(clock.now().plus(ahead), Kind::Lock, &name, &Seen::Renewed { hold: ClaimId(2), deadline: clock.now().plus(ahead * 2) });
+    recorder.seen(
+        clock.now().plus(ahead),
+        Kind::Lock,
+        &name,
+        &Seen::Renewed { hold: ClaimId(2), deadline: clock.now().plus(ahead * 2) },
+    );
     writer.finish().unwrap();
-    let all: Vec<_> = records(&path).into_iter().filter(|r| r.deadline != 0 && r.what != What::Name).collect();
-    let left: Vec<_> = all.iter().map(|r| (r.what, (r.deadline - r.at).div_ceil(1_000_000_000))).collect();
+    let all: Vec<_> =
+        records(&path).into_iter().filter(|r| r.deadline != 0 && r.what != What::Name).collect();
+    let left: Vec<_> =
+        all.iter().map(|r| (r.what, (r.deadline - r.at).div_ceil(1_000_000_000))).collect();
     assert_eq!(left, [(What::Acquired, 30), (What::Acquired, 30), (What::Renewed, 100)]);
 }
 
-/// What two processes were told about one lock, judged. Each has one claim, 1, and one hold of its number.
+/// What two processes were told about one lock, judged. Each has one claim, 1, and one hold of its
+/// number.
 fn told(story: &[(usize, Seen)]) -> Vec<(Class, u64)> {
     let dir = tempfile::tempdir().unwrap();
-    let writer = |number| Writer::create(dir.path().join(format!("{number}.lkh")), WriterOptions::default()).unwrap();
+    let writer = |number| {
+        Writer::create(dir.path().join(format!("{number}.lkh")), WriterOptions::default()).unwrap()
+    };
     let writers = [writer(0), writer(1)];
     let recorders = writers.clone().map(Recorder::new);
     let name = Name::new("stock").unwrap();
@@ -234,7 +293,10 @@ fn hold_of(process: usize) -> ClaimId {
 }
 
 fn asked_by(process: usize) -> (usize, Seen) {
-    (process, Seen::Asked { claim: 1, place: hold_of(process), mode: Mode::Exclusive, trying: false })
+    (
+        process,
+        Seen::Asked { claim: 1, place: hold_of(process), mode: Mode::Exclusive, trying: false },
+    )
 }
 
 fn got_by(process: usize) -> (usize, Seen) {
@@ -242,7 +304,16 @@ fn got_by(process: usize) -> (usize, Seen) {
 }
 
 fn got(process: usize, hold: ClaimId, number: u64) -> (usize, Seen) {
-    (process, Seen::Got { claim: 1, hold, mode: Mode::Exclusive, token: Token::of(number, 0), deadline: None })
+    (
+        process,
+        Seen::Got {
+            claim: 1,
+            hold,
+            mode: Mode::Exclusive,
+            token: Token::of(number, 0),
+            deadline: None,
+        },
+    )
 }
 
 fn in_line(process: usize, fair: bool) -> (usize, Seen) {
@@ -302,7 +373,8 @@ fn a_hold_released_twice_with_success_is_on_record_and_convicted() {
         [],
         "nobody answered the first one"
     );
-    let together = [giving_back(0, false), giving_back(0, false), released(0, "freed"), released(0, "freed")];
+    let together =
+        [giving_back(0, false), giving_back(0, false), released(0, "freed"), released(0, "freed")];
     assert_eq!(story![turn, together], [], "both were told of one effect");
 }
 
@@ -314,17 +386,31 @@ fn the_release_of_a_hold_that_was_over_is_on_record_and_convicted_when_it_frees_
     let until = [releasing(1), released(1, "freed")];
     // Lost, and given back when another has it.
     let turn = [asked_by(0), got_by(0), lost(0)];
-    assert_eq!(story![turn.clone(), other.clone(), ends("freed"), until.clone()], [(Class::ForeignRelease, 1)]);
+    assert_eq!(
+        story![turn.clone(), other.clone(), ends("freed"), until.clone()],
+        [(Class::ForeignRelease, 1)]
+    );
     for end in ["not-ours", "unknown"] {
         assert_eq!(story![turn.clone(), other.clone(), ends(end), until.clone()], []);
     }
-    assert_eq!(story![turn, [giving_back(0, false)], other.clone(), [released(0, "freed")], until.clone()], [], "it was asked for before");
+    assert_eq!(
+        story![turn, [giving_back(0, false)], other.clone(), [released(0, "freed")], until.clone()],
+        [],
+        "it was asked for before"
+    );
     // Released, not answered, and repeated when another has it.
     let turn = [asked_by(0), got_by(0), releasing(0), giving_back(0, false)];
     let repeats = |end| [giving_back(0, true), released(0, end)];
-    assert_eq!(story![turn.clone(), other.clone(), repeats("freed"), until.clone()], [(Class::ForeignRelease, 1)]);
+    assert_eq!(
+        story![turn.clone(), other.clone(), repeats("freed"), until.clone()],
+        [(Class::ForeignRelease, 1)]
+    );
     assert_eq!(story![turn.clone(), other.clone(), repeats("unknown"), until.clone()], []);
-    assert_eq!(story![turn.clone(), other.clone(), ends("freed"), until.clone()], [], "it may be the answer to the first");
+    assert_eq!(
+        story![turn.clone(), other.clone(), ends("freed"), until.clone()],
+        [],
+        "it may be the answer to the first"
+    );
     assert_eq!(story![turn, other, [released(0, "freed")], until.clone()], [], "answered late");
 }
 
@@ -332,12 +418,21 @@ fn the_release_of_a_hold_that_was_over_is_on_record_and_convicted_when_it_frees_
 fn a_place_in_a_line_whose_order_is_kept_is_on_record_and_convicts_who_overtakes_it() {
     let overtaken = |place, hold| {
         let first = [asked_by(0), place];
-        let second = [asked_by(1), got(1, hold, 2), releasing(1), (1, Seen::Released { hold, end: "freed" })];
+        let second = [
+            asked_by(1),
+            got(1, hold, 2),
+            releasing(1),
+            (1, Seen::Released { hold, end: "freed" }),
+        ];
         story![first, second, [got(0, hold_of(0), 9)]]
     };
     assert_eq!(overtaken(in_line(0, true), hold_of(1)), [(Class::FifoInversion, 1)]);
     assert_eq!(overtaken(in_line(0, false), hold_of(1)), [], "an engine that keeps no order");
-    assert_eq!(overtaken(in_line(0, true), ClaimId(99)), [], "its place was another's of its process, and may be older");
+    assert_eq!(
+        overtaken(in_line(0, true), ClaimId(99)),
+        [],
+        "its place was another's of its process, and may be older"
+    );
 }
 
 #[test]
@@ -383,7 +478,11 @@ async fn an_acquire_says_under_which_claim_it_is_recorded_and_for_which_owner() 
     drop(waited.unwrap());
     let _ = locks.close().await;
     writer.finish().unwrap();
-    let called: Vec<_> = records(&path).into_iter().filter(|r| r.what == What::AcquireCalled).map(|r| (r.claim, r.owner)).collect();
+    let called: Vec<_> = records(&path)
+        .into_iter()
+        .filter(|r| r.what == What::AcquireCalled)
+        .map(|r| (r.claim, r.owner))
+        .collect();
     assert_eq!(called, [(claim, 42), (refused, 0), (second, 7), (other, 8)]);
     assert!(none == 0 && called.iter().all(|(claim, _)| *claim != 0));
     judge(&path);
@@ -424,9 +523,14 @@ async fn a_place_in_line_is_recorded_once_and_whoever_takes_it_over_has_overtake
         writer.finish().unwrap();
     }
     assert_eq!(kinds(&paths[0]), ["acq_inv", "acq_ok", "rel_inv", "rel_ok"]);
-    assert_eq!(kinds(&paths[1]), ["acq_inv", "enq_ok", "acq_inv", "acq_cancelled", "acq_ok", "rel_inv", "rel_ok"]);
+    assert_eq!(
+        kinds(&paths[1]),
+        ["acq_inv", "enq_ok", "acq_inv", "acq_cancelled", "acq_ok", "rel_inv", "rel_ok"]
+    );
     assert_eq!(kinds(&paths[2]), ["acq_inv", "enq_ok", "acq_ok", "rel_inv", "rel_ok"]);
-    let handed = |path| records(path).iter().find(|r| r.what == What::Acquired).unwrap().flags.has(Flags::HANDED);
+    let handed = |path| {
+        records(path).iter().find(|r| r.what == What::Acquired).unwrap().flags.has(Flags::HANDED)
+    };
     assert_eq!([handed(&paths[0]), handed(&paths[1]), handed(&paths[2])], [false, true, false]);
     let report = check_files(&paths, Options::default()).unwrap();
     assert!(report.is_clean(), "{:#?}", report.violations);
@@ -435,7 +539,10 @@ async fn a_place_in_line_is_recorded_once_and_whoever_takes_it_over_has_overtake
 #[tokio::test]
 async fn no_place_is_recorded_where_nobody_keeps_an_order() {
     let dir = tempfile::tempdir().unwrap();
-    let (paths, url) = (["a", "b"].map(|name| dir.path().join(format!("{name}.lkh"))), format!("file://{}", dir.path().display()));
+    let (paths, url) = (
+        ["a", "b"].map(|name| dir.path().join(format!("{name}.lkh"))),
+        format!("file://{}", dir.path().display()),
+    );
     let (a, first) = recorded(&paths[0], &url).await;
     let (b, second) = recorded(&paths[1], &url).await;
     let held = a.mutex("n").lock().await.unwrap();
@@ -463,7 +570,11 @@ impl Observer for Slow {
             *self.renewed.lock().unwrap() = false;
             let renewed = self.renewed.lock().unwrap();
             // The name is locked meanwhile, and after a second the keeper wants it.
-            drop(self.changed.wait_timeout_while(renewed, Duration::from_millis(900), |renewed| !*renewed).unwrap());
+            drop(
+                self.changed
+                    .wait_timeout_while(renewed, Duration::from_millis(900), |renewed| !*renewed)
+                    .unwrap(),
+            );
         }
         self.recorder.seen(at, kind, name, what);
         if matches!(what, Seen::Renewed { .. }) {
@@ -480,17 +591,28 @@ async fn a_renewal_that_is_answered_before_its_turn_is_recorded_is_recorded_afte
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.lkh");
     let writer = Writer::create(&path, WriterOptions::default()).unwrap();
-    let slow = Arc::new(Slow { recorder: Recorder::new(writer.clone()), renewed: Mutex::new(false), changed: Condvar::new() });
+    let slow = Arc::new(Slow {
+        recorder: Recorder::new(writer.clone()),
+        renewed: Mutex::new(false),
+        changed: Condvar::new(),
+    });
     let locks = Locks::builder().observer(slow.clone()).open(&server.url()).await.unwrap();
     for round in 0.. {
         assert!(round < 20, "no renewal came in time, again and again");
-        let guard = locks.mutex(format!("a/{round}")).lock().ttl(Duration::from_millis(1_200)).await.unwrap();
+        let guard = locks
+            .mutex(format!("a/{round}"))
+            .lock()
+            .ttl(Duration::from_millis(1_200))
+            .await
+            .unwrap();
         let in_time = *slow.renewed.lock().unwrap();
         let so_far = records(&path);
         let _ = guard.release().await;
         if in_time {
             let at = so_far.iter().rposition(|r| r.what == What::Acquired).unwrap();
-            let renewed = so_far.get(at + 1).filter(|r| r.what == What::Renewed && r.claim == so_far[at].claim);
+            let renewed = so_far
+                .get(at + 1)
+                .filter(|r| r.what == What::Renewed && r.claim == so_far[at].claim);
             assert!(renewed.is_some_and(|r| r.deadline > so_far[at].deadline), "{so_far:#?}");
             break;
         }

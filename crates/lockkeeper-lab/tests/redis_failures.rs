@@ -39,12 +39,16 @@ async fn helper_with(server: &RedisServer, shim: &ClockShim) -> Helper {
 
 fn server_with(shim: &ClockShim) -> RedisServer {
     let [(preload, library), (control, file)] = shim.environment();
-    RedisServer::start_in(&[], &[(preload, &library.to_string_lossy()), (control, &file.to_string_lossy())])
+    RedisServer::start_in(
+        &[],
+        &[(preload, &library.to_string_lossy()), (control, &file.to_string_lossy())],
+    )
 }
 
 /// Sends a script over a connection of its own.
 fn send(client: &mut RedisClient, script: &Script) {
-    let words: Vec<String> = script.words().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+    let words: Vec<String> =
+        script.words().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
     client.send(&words.iter().map(String::as_str).collect::<Vec<_>>());
 }
 
@@ -62,15 +66,22 @@ async fn until_waiting(locks: &Locks, places: usize) {
 }
 
 fn run<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
-    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), future).await.expect("in time") })
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        tokio::time::timeout(Duration::from_secs(60), future).await.expect("in time")
+    })
 }
 
 #[test]
 fn g1_a_holder_that_was_stopped_beyond_its_lease_writes_too_late_and_is_refused() {
     let server = RedisServer::start();
     run(async {
-        let (there, here, stock) = (helper(&server).await, open(&server).await, RedisFence::of("stock"));
+        let (there, here, stock) =
+            (helper(&server).await, open(&server).await, RedisFence::of("stock"));
         let old = there.lock(Mode::Exclusive, "a", PATIENCE).await.expect("it is free");
         let old_token = old.token.expect("it has one");
         assert_eq!(eval(&server, &stock.write(old_token, "old")), ["1"]);
@@ -95,11 +106,18 @@ fn g1_a_holder_that_was_stopped_beyond_its_lease_writes_too_late_and_is_refused(
 fn g2_a_write_that_hangs_in_the_network_for_two_leases_is_refused_when_it_lands() {
     let server = RedisServer::start();
     run(async {
-        let (locks, stock, proxy) = (open(&server).await, RedisFence::of("stock"), Proxy::to(server.port()));
+        let (locks, stock, proxy) =
+            (open(&server).await, RedisFence::of("stock"), Proxy::to(server.port()));
         let mut slow = RedisClient::connect(proxy.port());
         assert_eq!(slow.command(&["PING"]), ["PONG"]);
         proxy.hold(Way::Up);
-        let first = locks.mutex("a").lock().ttl(Duration::from_millis(400)).no_renew().await.expect("it is free");
+        let first = locks
+            .mutex("a")
+            .lock()
+            .ttl(Duration::from_millis(400))
+            .no_renew()
+            .await
+            .expect("it is free");
         let token = first.token().expect("it is held");
         send(&mut slow, &stock.write(token, "late"));
         tokio::time::timeout(PATIENCE, first.lost()).await.expect("its lease ends");
@@ -120,17 +138,31 @@ fn g3_the_first_read_seals_so_that_no_older_write_slips_between_it_and_the_write
     let (older, newer) = (token((1 << 62) + 1), token((1 << 62) + 2));
     assert_eq!(eval(&server, &stock.write(older, "50")), ["1"]);
     assert_eq!(eval(&server, &stock.read(newer)), ["1", "50"]);
-    assert_eq!(eval(&server, &stock.write(older, "49")), ["0"], "an older write after the newer one's first read");
+    assert_eq!(
+        eval(&server, &stock.write(older, "49")),
+        ["0"],
+        "an older write after the newer one's first read"
+    );
     assert_eq!(eval(&server, &stock.write(newer, "48")), ["1"]);
     // A shared holder reads with a token in between, and keeps older writers out as well.
     let (reader, writer) = (token((1 << 62) + 3), token((1 << 62) + 4));
     assert_eq!(eval(&server, &stock.read_shared(reader)), ["1", "48"]);
     assert_eq!(eval(&server, &stock.write(newer, "47")), ["0"]);
-    assert_eq!(eval(&server, &stock.read_shared(newer)), ["1", "48"], "an older reader reads what is there: nothing was written since");
-    assert_eq!(eval(&server, &stock.act(writer, "return redis.call('DECRBY', KEYS[1], ARGV[2])", ["8"])), ["40"]);
+    assert_eq!(
+        eval(&server, &stock.read_shared(newer)),
+        ["1", "48"],
+        "an older reader reads what is there: nothing was written since"
+    );
+    assert_eq!(
+        eval(&server, &stock.act(writer, "return redis.call('DECRBY', KEYS[1], ARGV[2])", ["8"])),
+        ["40"]
+    );
     assert_eq!(eval(&server, &stock.read_shared(reader)), ["0"], "and too old once somebody wrote");
     server.command(&["SET", "{stock}:fence", "somebody's"]);
-    assert!(eval(&server, &stock.write(writer, "0"))[0].contains("holds no tokens"), "a fence that is none lets nobody through");
+    assert!(
+        eval(&server, &stock.write(writer, "0"))[0].contains("holds no tokens"),
+        "a fence that is none lets nobody through"
+    );
 }
 
 #[test]
@@ -142,7 +174,12 @@ fn g9_a_renewal_never_outlives_its_release() {
         let mut held = Vec::new();
         for n in 0..40 {
             let name = format!("n{n}");
-            let guard = locks.mutex(&name).lock().ttl(Duration::from_millis(600)).await.expect("it is free");
+            let guard = locks
+                .mutex(&name)
+                .lock()
+                .ttl(Duration::from_millis(600))
+                .await
+                .expect("it is free");
             // Renewed every 200 ms: released right before, in and after a renewal.
             let hold = Duration::from_millis(150 + dice.below(120));
             held.push(tokio::spawn(async move {
@@ -154,14 +191,19 @@ fn g9_a_renewal_never_outlives_its_release() {
             task.await.expect("no panic");
         }
         for n in 0..40 {
-            let next = locks.mutex(format!("n{n}")).lock().timeout(PATIENCE).await.expect("it is free");
+            let next =
+                locks.mutex(format!("n{n}")).lock().timeout(PATIENCE).await.expect("it is free");
             assert!(next.release().await.is_clean());
         }
         let kept = lockkeeper::test_util::residue(&locks);
         assert_eq!((kept.leases, kept.claims), (0, 0), "{kept:?}");
         server.command(&["CONFIG", "RESETSTAT"]);
         tokio::time::sleep(Duration::from_millis(700)).await;
-        assert_eq!(server.command_counts().get("evalsha"), None, "three times as long as a renewal's period, and nothing is renewed");
+        assert_eq!(
+            server.command_counts().get("evalsha"),
+            None,
+            "three times as long as a renewal's period, and nothing is renewed"
+        );
         drop(locks.close().await);
     });
 }
@@ -169,18 +211,32 @@ fn g9_a_renewal_never_outlives_its_release() {
 #[test]
 fn g12_a_starved_runtime_loses_no_lease() {
     let server = RedisServer::start();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let locks = open(&server).await;
-        let guard = locks.mutex("a").lock().ttl(Duration::from_millis(1_500)).await.expect("it is free");
+        let guard =
+            locks.mutex("a").lock().ttl(Duration::from_millis(1_500)).await.expect("it is free");
         // The only thread of this runtime does nothing else for three leases.
         let other = std::thread::spawn({
             let url = url(&server);
             let patience = Duration::from_secs(5);
-            move || lockkeeper::blocking::Locks::open(&url).expect("it can be used").mutex("a").lock().timeout(patience).run().map(drop)
+            move || {
+                lockkeeper::blocking::Locks::open(&url)
+                    .expect("it can be used")
+                    .mutex("a")
+                    .lock()
+                    .timeout(patience)
+                    .run()
+                    .map(drop)
+            }
         });
         let refused = other.join().expect("no panic");
-        assert_eq!(refused.err().map(|e| e.kind()), Some(ErrorKind::TimedOut), "it was held all the time");
+        assert_eq!(
+            refused.err().map(|e| e.kind()),
+            Some(ErrorKind::TimedOut),
+            "it was held all the time"
+        );
         guard.check().expect("it is still held");
         assert!(guard.release().await.is_clean());
     });
@@ -208,7 +264,8 @@ fn g14_a_restored_machine_whose_clocks_did_not_move_is_told_by_verify_and_kept_o
     let server = RedisServer::start();
     let shim = ClockShim::new().expect("cc is there");
     run(async {
-        let (there, here, stock) = (helper_with(&server, &shim).await, open(&server).await, RedisFence::of("stock"));
+        let (there, here, stock) =
+            (helper_with(&server, &shim).await, open(&server).await, RedisFence::of("stock"));
         let turn = there.lock(Mode::Exclusive, "a", PATIENCE).await.expect("it is free");
         there.stop();
         let began = Instant::now();
@@ -219,7 +276,10 @@ fn g14_a_restored_machine_whose_clocks_did_not_move_is_told_by_verify_and_kept_o
             shim.step_back(clocks, began.elapsed()).expect("the control file is ours");
         }
         there.go_on();
-        assert!(there.verify(turn).await.expect("it answers").starts_with("lost"), "asking the engine does not depend on clocks");
+        assert!(
+            there.verify(turn).await.expect("it answers").starts_with("lost"),
+            "asking the engine does not depend on clocks"
+        );
         assert_eq!(eval(&server, &stock.write(turn.token.expect("it has one"), "late")), ["0"]);
         guard.check().expect("the new holder is not touched");
     });
@@ -240,14 +300,21 @@ fn g15_a_client_whose_clock_loses_a_twelfth_is_out_before_the_next_is_in() {
             let turn = there.lock(Mode::Exclusive, &name, PATIENCE).await.expect("it is free");
             let waiting = tokio::spawn({
                 let mutex = here.mutex(&name);
-                async move { mutex.lock().timeout(PATIENCE).await.map(|guard| (Instant::now(), guard)) }
+                async move {
+                    let guard = mutex.lock().timeout(PATIENCE).await?;
+                    Ok::<_, lockkeeper::Error>((Instant::now(), guard))
+                }
             });
             // From now on it renews nothing, and has its own clock alone.
             there.stop();
             let (granted, guard) = waiting.await.expect("no panic").expect("its lease runs out");
             there.go_on();
             let said = there.check(turn).await.expect("it answers");
-            assert!(said.starts_with("lost"), "after {:?} its slow clock says that it is over, too: {said}", granted.elapsed());
+            assert!(
+                said.starts_with("lost"),
+                "after {:?} its slow clock says that it is over, too: {said}",
+                granted.elapsed()
+            );
             drop(guard);
         }
     });
@@ -263,11 +330,20 @@ fn d1_a_server_whose_clock_steps_forward_lets_a_second_holder_in_and_the_first_i
         let old = first.token().expect("it is held");
         shim.step(Clocks::Wall, TTL + Duration::from_secs(1)).expect("the control file is ours");
         let stepped = Instant::now();
-        let second = two.mutex("a").lock().timeout(PATIENCE).await.expect("its lease is over by the server's clock");
+        let second = two
+            .mutex("a")
+            .lock()
+            .timeout(PATIENCE)
+            .await
+            .expect("its lease is over by the server's clock");
         let new = second.token().expect("it is held");
         assert!(new > old);
         assert_eq!(eval(&server, &stock.read(new)).first().map(String::as_str), Some("1"));
-        assert_eq!(eval(&server, &stock.write(old, "late")), ["0"], "the resource is safe although two believe to hold");
+        assert_eq!(
+            eval(&server, &stock.write(old, "late")),
+            ["0"],
+            "the resource is safe although two believe to hold"
+        );
         tokio::time::timeout(PATIENCE, first.lost()).await.expect("the first holder is told");
         assert!(stepped.elapsed() < TTL, "at its next renewal: {:?}", stepped.elapsed());
         second.check().expect("the second one goes on");
@@ -284,12 +360,20 @@ fn d2_a_server_whose_clock_steps_back_keeps_a_dead_holders_lock_for_two_leases_a
         let dead_in_line = helper(&server).await;
         // One that dies in line keeps its place for no longer, either.
         tokio::select! {
-            got = dead_in_line.lock(Mode::Exclusive, "a", PATIENCE) => panic!("it does not wait: {got:?}"),
+            got = dead_in_line.lock(Mode::Exclusive, "a", PATIENCE) => panic!(
+                "it does not wait: {got:?}"
+            ),
             () = until_waiting(&here, 1) => dead_in_line.kill(),
         }
         let waiting = tokio::spawn({
             let mutex = here.mutex("a");
-            async move { mutex.lock().timeout(Duration::from_secs(40)).await.map(|guard| (Instant::now(), guard)) }
+            async move {
+                mutex
+                    .lock()
+                    .timeout(Duration::from_secs(40))
+                    .await
+                    .map(|guard| (Instant::now(), guard))
+            }
         });
         until_waiting(&here, 2).await;
         there.kill();
@@ -315,13 +399,25 @@ fn d4_d5_locks_that_a_disk_forgot_are_announced_and_tokens_rise_although_their_c
         server.kill();
         // What a power cut does to what was written less than a second ago.
         let log = server.dir().join("appendonlydir");
-        for file in std::fs::read_dir(&log).expect("it is there").flatten().filter(|f| f.file_name().to_string_lossy().ends_with(".aof")) {
-            std::fs::File::options().write(true).open(file.path()).and_then(|f| f.set_len(0)).expect("it can be cut");
+        for file in std::fs::read_dir(&log)
+            .expect("it is there")
+            .flatten()
+            .filter(|f| f.file_name().to_string_lossy().ends_with(".aof"))
+        {
+            std::fs::File::options()
+                .write(true)
+                .open(file.path())
+                .and_then(|f| f.set_len(0))
+                .expect("it can be cut");
         }
         server.restart();
         assert_eq!(server.command(&["DBSIZE"]), ["0"], "the disk forgot it");
-        let second = two.mutex("a").lock().timeout(PATIENCE).await.expect("nobody knows of the first");
-        assert!(second.token().expect("it is held") > old, "greater than one that nothing remembers");
+        let second =
+            two.mutex("a").lock().timeout(PATIENCE).await.expect("nobody knows of the first");
+        assert!(
+            second.token().expect("it is held") > old,
+            "greater than one that nothing remembers"
+        );
         tokio::time::timeout(PATIENCE, first.lost()).await.expect("the first holder is told");
         second.check().expect("the second one goes on");
     });

@@ -1,7 +1,13 @@
-//! The keeper, its machines and a fake engine under random schedules of faults, on virtual time: every rule is kept, everybody
-//! gets through once the faults end, and nothing is left. `cargo xtask simulate` runs many seeds; a seed replays exactly.
+//! The keeper, its machines and a fake engine under random schedules of faults, on virtual time:
+//! every rule is kept, everybody gets through once the faults end, and nothing is left.
+//! `cargo xtask simulate` runs many seeds; a seed replays exactly.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test panics when it fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test panics when it fails"
+)]
 
 use std::collections::BTreeMap;
 use std::future::IntoFuture;
@@ -52,7 +58,9 @@ impl Observer for Watches {
                 }
             }
             Seen::Releasing { claim, .. } | Seen::Lost { claim, .. } => {
-                if let Some((hold, mode, from, deadline)) = beliefs.open.remove(&(name.clone(), *claim)) {
+                if let Some((hold, mode, from, deadline)) =
+                    beliefs.open.remove(&(name.clone(), *claim))
+                {
                     beliefs.over.push((name.clone(), hold, mode, from, at.min(deadline)));
                 }
             }
@@ -61,7 +69,8 @@ impl Observer for Watches {
     }
 }
 
-/// One random schedule: clients, tasks, faults; then the faults end, and everybody must get through.
+/// One random schedule: clients, tasks, faults; then the faults end, and everybody must get
+/// through.
 ///
 /// Answers how many holds the server gave.
 fn schedule(seed: u64) -> u64 {
@@ -78,8 +87,13 @@ fn traced(seed: u64) -> Vec<lockkeeper_lab::sim::History> {
     for _ in 0..2 + dice.below(2) {
         let beliefs = Arc::new(Mutex::new(Beliefs::default()));
         let client = Client::new(&world);
-        let (id, builder) = (client.id(), Locks::builder().ttl(secs(6)).observer(Arc::new(Watches(beliefs.clone()))));
-        let locks = stage.run(MINUTE, async move { client.open(builder).await.unwrap() }).expect("it opens");
+        let (id, builder) = (
+            client.id(),
+            Locks::builder().ttl(secs(6)).observer(Arc::new(Watches(beliefs.clone()))),
+        );
+        let locks = stage
+            .run(MINUTE, async move { client.open(builder).await.unwrap() })
+            .expect("it opens");
         clients.push((id, locks, beliefs));
     }
     let faulty = Faults {
@@ -95,7 +109,8 @@ fn traced(seed: u64) -> Vec<lockkeeper_lab::sim::History> {
     for (_, locks, _) in &clients {
         for _ in 0..1 + dice.below(3) {
             *left.lock().unwrap() += 1;
-            let (stage, locks, left, mut dice) = (stage.clone(), locks.clone(), left.clone(), dice.split());
+            let (stage, locks, left, mut dice) =
+                (stage.clone(), locks.clone(), left.clone(), dice.split());
             stage.clone().spawn(async move {
                 for _ in 0..6 {
                     work(&stage, &locks, &mut dice).await;
@@ -128,7 +143,11 @@ fn traced(seed: u64) -> Vec<lockkeeper_lab::sim::History> {
     assert_eq!(world.look(|server| server.standing()), (0, 0), "nothing is left on the server");
     for (_, locks, _) in &clients {
         let kept = residue(locks);
-        assert_eq!((kept.names, kept.claims, kept.leases, kept.tasks), (0, 0, 0, 0), "nothing is left of a client");
+        assert_eq!(
+            (kept.names, kept.claims, kept.leases, kept.tasks),
+            (0, 0, 0, 0),
+            "nothing is left of a client"
+        );
     }
     judge(&world, clients.iter().map(|(_, _, beliefs)| beliefs));
     world.look(|server| server.history().to_vec())
@@ -137,7 +156,8 @@ fn traced(seed: u64) -> Vec<lockkeeper_lab::sim::History> {
 /// One task's turn, ended in one of the ways in which turns end.
 async fn work(stage: &Stage, locks: &Locks, dice: &mut Dice) {
     let name = ["a", "b"][usize::from(dice.chance(300))];
-    let acquire = if dice.chance(200) { locks.rwlock(name).read() } else { locks.mutex(name).lock() };
+    let acquire =
+        if dice.chance(200) { locks.rwlock(name).read() } else { locks.mutex(name).lock() };
     let acquired = if dice.chance(400) {
         acquire.timeout(Duration::from_millis(dice.below(8000))).await
     } else if dice.chance(300) {
@@ -158,7 +178,8 @@ async fn work(stage: &Stage, locks: &Locks, dice: &mut Dice) {
         acquire.await
     };
     let Ok(guard) = acquired else { return };
-    let busy = stage.sleep(Duration::from_millis(dice.below(200) * if dice.chance(100) { 60 } else { 1 }));
+    let busy =
+        stage.sleep(Duration::from_millis(dice.below(200) * if dice.chance(100) { 60 } else { 1 }));
     // The work is dropped when the lock is lost; how it ended changes nothing here.
     let _ = guard.run(busy).await;
     if dice.chance(500) {
@@ -166,7 +187,8 @@ async fn work(stage: &Stage, locks: &Locks, dice: &mut Dice) {
     }
 }
 
-/// Believing is holding: at no instant does a guard believe what the server does not know; and tokens rise.
+/// Believing is holding: at no instant does a guard believe what the server does not know; and
+/// tokens rise.
 fn judge<'a>(world: &World, clients: impl Iterator<Item = &'a Arc<Mutex<Beliefs>>>) {
     let truth: Vec<_> = world.look(|server| server.history().to_vec());
     let mut tokens = Vec::new();
@@ -174,10 +196,19 @@ fn judge<'a>(world: &World, clients: impl Iterator<Item = &'a Arc<Mutex<Beliefs>
         let beliefs = beliefs.lock().unwrap();
         assert!(beliefs.open.is_empty(), "every turn is over");
         for (name, hold, mode, from, to) in &beliefs.over {
-            // A claim that ran out before its grant was heard of is asked for again under the same id.
-            let facts: Vec<_> = truth.iter().filter(|h| h.hold == *hold && h.name == *name && h.mode == *mode).collect();
-            let held = |h: &&lockkeeper_lab::sim::History| world.ours(h.from) <= *from && h.to.is_none_or(|end| *to <= world.ours(end));
-            assert!(facts.iter().any(held), "{name}: believed {from:?} to {to:?}, and it was {facts:?}");
+            // A claim that ran out before its grant was heard of is asked for again under the same
+            // id.
+            let facts: Vec<_> = truth
+                .iter()
+                .filter(|h| h.hold == *hold && h.name == *name && h.mode == *mode)
+                .collect();
+            let held = |h: &&lockkeeper_lab::sim::History| {
+                world.ours(h.from) <= *from && h.to.is_none_or(|end| *to <= world.ours(end))
+            };
+            assert!(
+                facts.iter().any(held),
+                "{name}: believed {from:?} to {to:?}, and it was {facts:?}"
+            );
         }
         tokens.extend(beliefs.tokens.iter().cloned());
     }
@@ -199,8 +230,15 @@ fn judge<'a>(world: &World, clients: impl Iterator<Item = &'a Arc<Mutex<Beliefs>
         }
     }
     for (at, one) in truth.iter().enumerate() {
-        for other in truth.iter().skip(at + 1).filter(|other| other.name == one.name && !other.mode.shares_with(one.mode)) {
-            assert!(one.to.is_some_and(|to| to <= other.from), "the server itself excludes: {one:?}, {other:?}");
+        for other in truth
+            .iter()
+            .skip(at + 1)
+            .filter(|other| other.name == one.name && !other.mode.shares_with(one.mode))
+        {
+            assert!(
+                one.to.is_some_and(|to| to <= other.from),
+                "the server itself excludes: {one:?}, {other:?}"
+            );
         }
     }
 }
@@ -215,14 +253,17 @@ fn asked(name: &str) -> Option<u64> {
 fn random_schedules_keep_every_rule() {
     let first = asked("LOCKKEEPER_SIM_SEED");
     let count = asked("LOCKKEEPER_SIM_SEEDS").unwrap_or(if first.is_some() { 1 } else { SEEDS });
-    let until = asked("LOCKKEEPER_SIM_MINUTES").map(|minutes| Instant::now() + minutes.max(1) as u32 * MINUTE);
+    let until = asked("LOCKKEEPER_SIM_MINUTES")
+        .map(|minutes| Instant::now() + minutes.max(1) as u32 * MINUTE);
     let first = first.unwrap_or(0);
     let (next, failed, holds) = (AtomicU64::new(first), Mutex::new(Vec::new()), AtomicU64::new(0));
     let start = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
-                while failed.lock().unwrap().is_empty() && until.is_none_or(|at| Instant::now() < at) {
+                while failed.lock().unwrap().is_empty()
+                    && until.is_none_or(|at| Instant::now() < at)
+                {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if until.is_none() && seed >= first + count {
                         return;
@@ -238,10 +279,16 @@ fn random_schedules_keep_every_rule() {
     let mut failed = failed.into_inner().unwrap();
     failed.sort_unstable();
     if let Some(seed) = failed.first() {
-        panic!("the schedule of seed {seed} broke a rule, which stands above; it replays with: cargo xtask simulate --seed {seed}");
+        panic!(
+            "the schedule of seed {seed} broke a rule, which stands above; \
+             it replays with: cargo xtask simulate --seed {seed}"
+        );
     }
     let (seeds, holds) = (next.into_inner().min(first + count.max(1)) - first, holds.into_inner());
-    println!("simulated {seeds} seeds from {first}: {holds} holds, no rule broken, {:.0} s", start.elapsed().as_secs_f64());
+    println!(
+        "simulated {seeds} seeds from {first}: {holds} holds, no rule broken, {:.0} s",
+        start.elapsed().as_secs_f64()
+    );
     assert!(holds > seeds, "too weak: next to nothing was held");
 }
 

@@ -1,6 +1,12 @@
-//! R1 to R5 on an engine with leases and a bad network, on virtual time. Random schedules of faults are in seeds.rs.
+//! R1 to R5 on an engine with leases and a bad network, on virtual time. Random schedules of faults
+//! are in seeds.rs.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test panics when it fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test panics when it fails"
+)]
 
 use std::future::IntoFuture;
 use std::sync::{Arc, Mutex};
@@ -34,12 +40,15 @@ impl Bench {
         for _ in 0..clients {
             let client = Client::new(&bench.world);
             bench.ids.push(client.id());
-            let locks = bench.run(async move { client.open(Locks::builder().ttl(secs(10))).await.unwrap() });
+            let locks = bench
+                .run(async move { client.open(Locks::builder().ttl(secs(10))).await.unwrap() });
             bench.locks.push(locks);
         }
         // So that each knows the server's time.
         for locks in bench.locks.clone() {
-            bench.run(async move { assert!(locks.mutex("warm-up").lock().await.unwrap().release().await.is_clean()) });
+            bench.run(async move {
+                assert!(locks.mutex("warm-up").lock().await.unwrap().release().await.is_clean())
+            });
         }
         bench
     }
@@ -68,7 +77,10 @@ fn r1_a_lease_is_renewed_and_its_deadline_lies_before_the_servers() {
         for _ in 0..60 {
             stage.sleep(secs(1)).await;
             let left = guard.remaining().unwrap();
-            assert!(left > secs(5) && left <= secs(9), "ten seconds less the drift allowance: {left:?}");
+            assert!(
+                left > secs(5) && left <= secs(9),
+                "ten seconds less the drift allowance: {left:?}"
+            );
             assert_eq!(world.look(|server| server.standing()), (1, 0));
         }
         assert!(guard.release().await.is_clean());
@@ -79,8 +91,13 @@ fn r1_a_lease_is_renewed_and_its_deadline_lies_before_the_servers() {
 #[test]
 fn r2_loss_is_announced_at_the_deadline_while_every_call_hangs_and_is_final() {
     let bench = Bench::new(2, 2);
-    let (one, two, stage, world, id) =
-        (bench.locks[0].clone(), bench.locks[1].clone(), bench.stage.clone(), bench.world.clone(), bench.ids[0]);
+    let (one, two, stage, world, id) = (
+        bench.locks[0].clone(),
+        bench.locks[1].clone(),
+        bench.stage.clone(),
+        bench.world.clone(),
+        bench.ids[0],
+    );
     bench.run(async move {
         let guard = one.mutex("a").lock().await.unwrap();
         world.cut(id, true);
@@ -131,7 +148,11 @@ fn r3_a_claim_whose_replies_are_lost_holds_once() {
         world.set_faults(Faults { delay_ms: 2, ..Faults::default() });
         stage.sleep(secs(5)).await;
         let guard = waiting.lock().unwrap().take().unwrap().unwrap();
-        assert_eq!(world.look(|server| server.standing()), (1, 0), "the same claim again holds once");
+        assert_eq!(
+            world.look(|server| server.standing()),
+            (1, 0),
+            "the same claim again holds once"
+        );
         assert!(guard.release().await.is_clean());
         assert_eq!(world.look(|server| server.standing()), (0, 0), "and one release frees it");
         assert!(two.mutex("a").try_lock().await.unwrap().is_some());
@@ -157,7 +178,8 @@ fn r3_doubled_and_late_requests_take_nothing() {
 #[test]
 fn r4_an_unknown_release_says_so_and_is_repeated_behind_the_caller() {
     let bench = Bench::new(6, 2);
-    let (one, two, stage, world) = (bench.locks[0].clone(), bench.locks[1].clone(), bench.stage.clone(), bench.world.clone());
+    let (one, two, stage, world) =
+        (bench.locks[0].clone(), bench.locks[1].clone(), bench.stage.clone(), bench.world.clone());
     bench.run(async move {
         let guard = one.mutex("a").lock().await.unwrap();
         world.set_faults(Faults { request_lost: 1000, delay_ms: 2, ..Faults::default() });
@@ -183,7 +205,10 @@ fn r4_an_unknown_release_is_repeated_for_as_long_as_the_server_may_keep_the_hold
         // Granted at once, and heard of when a fraction of the lease is left.
         world.set_faults(faults(|f| f.reply_lost = 1000));
         let mut claim = Box::pin(locks.mutex("a").lock().into_future());
-        assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(claim.as_mut().poll(cx).is_pending())).await);
+        assert!(
+            std::future::poll_fn(|cx| std::task::Poll::Ready(claim.as_mut().poll(cx).is_pending()))
+                .await
+        );
         stage.sleep(secs(6)).await;
         world.set_faults(faults(|_| ()));
         let guard = claim.await.unwrap();
@@ -198,7 +223,11 @@ fn r4_an_unknown_release_is_repeated_for_as_long_as_the_server_may_keep_the_hold
         assert_eq!(world.look(|server| server.standing()), (1, 0), "the server keeps it");
         world.set_faults(faults(|_| ()));
         stage.sleep(Duration::from_millis(2500)).await;
-        assert_eq!(world.look(|server| server.standing()), (0, 0), "and hears of the release as soon as it can be reached");
+        assert_eq!(
+            world.look(|server| server.standing()),
+            (0, 0),
+            "and hears of the release as soon as it can be reached"
+        );
     });
 }
 
@@ -217,7 +246,10 @@ fn r4_unknown_renewals_change_nothing_and_the_deadline_decides() {
         world.set_faults(Faults { reply_lost: 1000, delay_ms: 2, ..Faults::default() });
         let began = stage.now();
         assert_eq!(guard.lost().await, Lost::Expired);
-        assert!(stage.now().since(began) <= secs(9), "although the server renews, which nobody here knows");
+        assert!(
+            stage.now().since(began) <= secs(9),
+            "although the server renews, which nobody here knows"
+        );
     });
 }
 
@@ -225,11 +257,19 @@ fn r4_unknown_renewals_change_nothing_and_the_deadline_decides() {
 fn r5_a_claim_left_while_the_server_is_silent_ends_with_its_lease_at_the_latest() {
     for seed in 0..20 {
         let bench = Bench::new(100 + seed, 2);
-        let (one, two, stage, world, id) =
-            (bench.locks[0].clone(), bench.locks[1].clone(), bench.stage.clone(), bench.world.clone(), bench.ids[0]);
+        let (one, two, stage, world, id) = (
+            bench.locks[0].clone(),
+            bench.locks[1].clone(),
+            bench.stage.clone(),
+            bench.world.clone(),
+            bench.ids[0],
+        );
         bench.run(async move {
             let mut claim = Box::pin(one.mutex("a").lock().into_future());
-            let pending = std::future::poll_fn(|cx| std::task::Poll::Ready(claim.as_mut().poll(cx).is_pending())).await;
+            let pending = std::future::poll_fn(|cx| {
+                std::task::Poll::Ready(claim.as_mut().poll(cx).is_pending())
+            })
+            .await;
             assert!(pending);
             stage.sleep(Duration::from_millis(seed % 5)).await;
             drop(claim);

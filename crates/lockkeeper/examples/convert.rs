@@ -1,7 +1,9 @@
-//! Holds a read-write lock in a way that changes: `convert URL NAME upgradable|write`, then a line for each change.
+//! Holds a read-write lock in a way that changes: `convert URL NAME upgradable|write`, then a line
+//! for each change.
 //!
-//! `up` makes an upgradable hold the writer, `back` takes that back, `down` makes either a reader, for good. Each is answered by
-//! what it is then: `upgradable`, `writing`, `reading`. The end of the input releases. Without arguments it shows itself in memory.
+//! `up` makes an upgradable hold the writer, `back` takes that back, `down` makes either a reader,
+//! for good. Each is answered by what it is then: `upgradable`, `writing`, `reading`. The end of
+//! the input releases. Without arguments it shows itself in memory.
 
 use std::io::BufRead;
 use std::process::ExitCode;
@@ -13,7 +15,9 @@ async fn asked(lines: &mut std::vec::IntoIter<String>, from_input: bool) -> Opti
     if !from_input {
         return lines.next();
     }
-    let line = tokio::task::spawn_blocking(|| std::io::stdin().lock().lines().next().and_then(std::io::Result::ok));
+    let line = tokio::task::spawn_blocking(|| {
+        std::io::stdin().lock().lines().next().and_then(std::io::Result::ok)
+    });
     line.await.ok().flatten()
 }
 
@@ -27,7 +31,11 @@ async fn run(url: &str, name: &str, begins: &str, script: &[&str]) -> Result<()>
     let lock = locks.rwlock(name);
     let mut lines = script.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>().into_iter();
     let from_input = script.is_empty();
-    let mut grip = if begins == "write" { Grip::Writer(lock.write().await?) } else { Grip::Upgradable(lock.upgradable().await?) };
+    let mut grip = if begins == "write" {
+        Grip::Writer(lock.write().await?)
+    } else {
+        Grip::Upgradable(lock.upgradable().await?)
+    };
     loop {
         println!("{}", if matches!(grip, Grip::Writer(_)) { "writing" } else { "upgradable" });
         let next = asked(&mut lines, from_input).await;

@@ -1,7 +1,8 @@
 //! A stock in Redis that refuses late writes: the token is checked where the data is.
 //!
-//! `cargo run --features redis --example fenced_redis [HOST:PORT]` sells one piece on a Redis server, and then shows what comes of a
-//! write with an older token. Without an address it uses 127.0.0.1:6379.
+//! `cargo run --features redis --example fenced_redis [HOST:PORT]` sells one piece on a Redis
+//! server, and then shows what comes of a write with an older token. Without an address it uses
+//! 127.0.0.1:6379.
 
 use lockkeeper::fence::{RedisFence, Script};
 use lockkeeper::{Locks, Require, Token};
@@ -20,9 +21,12 @@ async fn main() -> Result<(), Failure> {
 
     let guard = locks.mutex("example/stock").lock().await?;
     let token = guard.token()?;
-    // The first read carries the token too: an older write cannot slip in between this read and our write.
+    // The first read carries the token too: an older write cannot slip in between this read and our
+    // write.
     let left: u32 = match data.eval(&stock.read(token)).await?.as_slice() {
-        [accepted, rest @ ..] if accepted == "1" => rest.first().map_or(Ok(50), |text| text.parse())?,
+        [accepted, rest @ ..] if accepted == "1" => {
+            rest.first().map_or(Ok(50), |text| text.parse())?
+        }
         _ => return Err("a later holder was here already".into()),
     };
     let sold = data.eval(&stock.write(token, (left - 1).to_string())).await? == ["1"];

@@ -1,10 +1,21 @@
-//! Holds a lock until standard input is closed: `hold URL NAME [-n] [--until-asked] [-s | -w | --permits N/MAX | --elect ID | --latch | --wait | --all NAME | --double N | --ask]`.
+//! Holds a lock until standard input is closed:
 //!
-//! `-s` reads and `-w` writes through the rw-lock, `--elect` leads, `--latch` keeps a latch closed, `--wait` waits until one is open, `--all` holds a second name with the first, `--double` is inside a double barrier of N members, `--ask` asks the holder to let go, `--until-asked` holds until somebody asks for that. Without arguments it does so in memory. One line says that it was granted. Exit 75 when `-n` found it taken. The drivers under `interop/` use it.
+//! ```text
+//! hold URL NAME [-n] [--until-asked] [-s | -w | --permits N/MAX | --elect ID | --latch |
+//!      --wait | --all NAME | --double N | --ask]
+//! ```
+//!
+//! `-s` reads and `-w` writes through the rw-lock, `--elect` leads, `--latch` keeps a latch closed,
+//! `--wait` waits until one is open, `--all` holds a second name with the first, `--double` is
+//! inside a double barrier of N members, `--ask` asks the holder to let go, `--until-asked` holds
+//! until somebody asks for that. Without arguments it does so in memory. One line says that it was
+//! granted. Exit 75 when `-n` found it taken. The drivers under `interop/` use it.
 
 use std::process::ExitCode;
 
-use lockkeeper::{AllGuard, ErrorKind, Guard, Held, Inside, Kind, Latch, Locks, Result, WriteGuard};
+use lockkeeper::{
+    AllGuard, ErrorKind, Guard, Held, Inside, Kind, Latch, Locks, Result, WriteGuard,
+};
 
 enum Mode {
     Exclusive,
@@ -81,15 +92,21 @@ async fn take(locks: &Locks, name: &str, mode: &Mode, now: bool) -> Result<Optio
                 Err(error) => Err(error),
             };
         }
-        (Mode::Double(members), _) => return Ok(Some(Grip::Inside(locks.double_barrier(name, *members).enter().await?))),
+        (Mode::Double(members), _) => {
+            return Ok(Some(Grip::Inside(locks.double_barrier(name, *members).enter().await?)));
+        }
         (Mode::Ask, _) => return Ok(locks.ask(Kind::Lock, name).await?.then_some(Grip::Nothing)),
         (Mode::Elect(id), _) => Some(locks.election(name).stand(id).await?),
         (Mode::Exclusive, true) => locks.mutex(name).try_lock().await?,
         (Mode::Exclusive, false) => Some(locks.mutex(name).lock().await?),
         (Mode::Shared, true) => locks.rwlock(name).try_read().await?,
         (Mode::Shared, false) => Some(locks.rwlock(name).read().await?),
-        (Mode::Permits(count, limit), true) => locks.semaphore(name, *limit).try_acquire(*count).await?,
-        (Mode::Permits(count, limit), false) => Some(locks.semaphore(name, *limit).acquire(*count).await?),
+        (Mode::Permits(count, limit), true) => {
+            locks.semaphore(name, *limit).try_acquire(*count).await?
+        }
+        (Mode::Permits(count, limit), false) => {
+            Some(locks.semaphore(name, *limit).acquire(*count).await?)
+        }
     };
     Ok(guard.map(Grip::Guard))
 }
@@ -102,7 +119,9 @@ async fn run(url: &str, name: &str, mode: &Mode, now: bool, until_asked: bool) -
         held.asked().await;
         println!("asked");
     } else {
-        let end = tokio::task::spawn_blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
+        let end = tokio::task::spawn_blocking(|| {
+            std::io::copy(&mut std::io::stdin(), &mut std::io::sink())
+        });
         // Whatever the input ends with, it has ended.
         let _ = end.await;
     }
@@ -125,7 +144,8 @@ async fn main() -> ExitCode {
     }
     let [url, name, options @ ..] = words.as_slice() else {
         eprintln!(
-            "usage: hold URL NAME [-n] [--until-asked] [-s | -w | --permits N/MAX | --elect ID | --latch | --wait | --all NAME | --double N | --ask]"
+            "usage: hold URL NAME [-n] [--until-asked] [-s | -w | --permits N/MAX | --elect ID | \
+             --latch | --wait | --all NAME | --double N | --ask]"
         );
         return ExitCode::from(64);
     };
@@ -163,7 +183,11 @@ async fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             eprintln!("{error}");
-            ExitCode::from(if error.kind() == ErrorKind::TimedOut { 75 } else { error.kind().exit_code() })
+            ExitCode::from(if error.kind() == ErrorKind::TimedOut {
+                75
+            } else {
+                error.kind().exit_code()
+            })
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A leader loop: several candidates, one leads; when its term ends or is lost, the next one does.
 //!
-//! `cargo run --example leader [URL]`. Here three candidates of one process; on a real engine, one in each.
+//! `cargo run --example leader [URL]`. Here three candidates of one process; on a real engine, one
+//! in each.
 
 use std::time::Duration;
 
@@ -13,23 +14,29 @@ async fn main() -> Result<()> {
     let mut candidates = Vec::new();
     for id in ["host-a", "host-b", "host-c"] {
         let election = Locks::open(&url).await?.election("scheduler");
-        // Stands, leads when elected, stands again when the term is lost in the middle; ends with what `lead` gives.
+        // Stands, leads when elected, stands again when the term is lost in the middle; ends with
+        // what `lead` gives.
         candidates.push(tokio::spawn(async move { election.run(id, |term| lead(id, term)).await }));
     }
     let watcher = tokio::spawn(async move {
         while let Ok(leader) = watching.next().await {
-            println!("  (leader now: {})", leader.map_or_else(|| "nobody".to_owned(), |leader| leader.id));
+            println!(
+                "  (leader now: {})",
+                leader.map_or_else(|| "nobody".to_owned(), |leader| leader.id)
+            );
         }
     });
     for candidate in candidates {
-        let led = candidate.await.map_err(|error| Error::new(ErrorKind::Closed, error.to_string()))?;
+        let led =
+            candidate.await.map_err(|error| Error::new(ErrorKind::Closed, error.to_string()))?;
         println!("{} stood down", led??);
     }
     watcher.abort();
     Ok(())
 }
 
-/// One term. It is dropped at the next await when the term is lost: no leader goes on without its term.
+/// One term. It is dropped at the next await when the term is lost: no leader goes on without its
+/// term.
 async fn lead(id: &str, term: Held) -> Result<&str> {
     for round in 1..=3 {
         println!("{id} leads, round {round}, token {}", term.token()?);

@@ -11,7 +11,7 @@ use std::process::{Child, Command};
 use std::task::Poll;
 use std::time::Duration;
 
-use lockkeeper::{Entry, Kind, Locks, Token, Waiter};
+use lockkeeper::{Ability, Entry, Kind, Locks, Token, Waiter};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 const NAME: &str = "ten-contenders";
@@ -23,7 +23,8 @@ async fn main() -> Result<(), Failure> {
         return contend(contender, url, place.as_ref()).await;
     }
     let place = tempfile::tempdir()?;
-    let url = words.first().cloned().unwrap_or_else(|| format!("file://{}", place.path().display()));
+    let url =
+        words.first().cloned().unwrap_or_else(|| format!("file://{}", place.path().display()));
     let locks = Locks::open(&url).await?;
     tasks(&locks).await?;
     if locks.describe().engine == "memory" {
@@ -33,7 +34,8 @@ async fn main() -> Result<(), Failure> {
     processes(&locks, &url, place.path()).await
 }
 
-/// Tasks of one process queue in memory, first come first served; the engine sees one place for all of them.
+/// Tasks of one process queue in memory, first come first served; the engine sees one place for all
+/// of them.
 async fn tasks(locks: &Locks) -> Result<(), Failure> {
     println!("Ten tasks of one process:");
     let mutex = locks.mutex(NAME);
@@ -44,7 +46,14 @@ async fn tasks(locks: &Locks) -> Result<(), Failure> {
         let mut wait = Box::pin(mutex.lock().into_future());
         // Its place in the line is given at the first poll.
         let now = poll_fn(|context| Poll::Ready(wait.as_mut().poll(context).is_ready())).await;
-        println!("  task {number} {}", if now { "has it already?".to_owned() } else { format!("waits behind {}", before(number)) });
+        println!(
+            "  task {number} {}",
+            if now {
+                "has it already?".to_owned()
+            } else {
+                format!("waits behind {}", before(number))
+            }
+        );
         waiting.push(tokio::spawn(async move {
             let guard = wait.await?;
             let token = guard.token().ok();
@@ -73,7 +82,7 @@ fn before(number: u32) -> String {
 async fn processes(locks: &Locks, url: &str, place: &Path) -> Result<(), Failure> {
     let about = locks.describe();
     println!("\nTen processes, as {} sees them:", about.engine);
-    let shows_waiters = about.can.fair || about.can.identity;
+    let shows_waiters = about.can.has(Ability::Fair) || about.can.has(Ability::Identity);
     let guard = locks.mutex(NAME).lock().await?;
     let mut children: Vec<Child> = Vec::new();
     for number in 0..10 {
@@ -112,7 +121,11 @@ async fn processes(locks: &Locks, url: &str, place: &Path) -> Result<(), Failure
         tokens.push(if line == "-" { None } else { Some(line.parse()?) });
     }
     rise(&tokens)?;
-    if tokens.len() == 11 { Ok(()) } else { Err(format!("{} of ten got it", tokens.len() - 1).into()) }
+    if tokens.len() == 11 {
+        Ok(())
+    } else {
+        Err(format!("{} of ten got it", tokens.len() - 1).into())
+    }
 }
 
 fn waiters(entry: &Entry) -> Vec<Waiter> {
@@ -137,7 +150,8 @@ async fn contend(number: &str, url: &str, place: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Each turn has a greater token than the turn before it, where the layout has tokens: then all have one.
+/// Each turn has a greater token than the turn before it, where the layout has tokens: then all
+/// have one.
 fn rise(tokens: &[Option<Token>]) -> Result<(), Failure> {
     match tokens.windows(2).find(|pair| pair[0] >= pair[1] && pair.iter().any(Option::is_some)) {
         Some(pair) => Err(format!("token {:?} came after {:?}", pair[1], pair[0]).into()),

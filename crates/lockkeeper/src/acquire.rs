@@ -13,6 +13,7 @@ use tracing::field::Empty;
 use crate::claim::Mode;
 use crate::clock::Ticks;
 use crate::error::{ErrorKind, Result};
+use crate::guarantee::Ability;
 use crate::guard::{Guard, GuardKind};
 use crate::keeper::Keeper;
 use crate::keeper::entry::{Begun, Entry};
@@ -25,12 +26,13 @@ use crate::token::Token;
 /// An acquisition that waits; `.await` it, or change it first.
 ///
 /// # Errors
-/// `TimedOut` (names the holder), `WouldDeadlock`, `InvalidArgument`, `LimitMismatch`, `Unsupported`, `Unreachable`,
-/// `Refused`, `Corrupt`, `NewerLayout`, `Closed`, `Unknown`.
+/// `TimedOut` (names the holder), `WouldDeadlock`, `InvalidArgument`, `LimitMismatch`,
+/// `Unsupported`, `Unreachable`, `Refused`, `Corrupt`, `NewerLayout`, `Closed`, `Unknown`.
 ///
 /// # Cancel safety
-/// Dropping it at any await leaves nothing behind as soon as the engine can be reached, and at the lease's end when it
-/// cannot (R5). A grant that it does not take within 1 s goes to the next, and the acquisition starts anew when it is polled.
+/// Dropping it at any await leaves nothing behind as soon as the engine can be reached, and at the
+/// lease's end when it cannot (R5). A grant that it does not take within 1 s goes to the next, and
+/// the acquisition starts anew when it is polled.
 #[must_use = "an acquisition does nothing unless awaited"]
 #[derive(Debug)]
 pub struct Acquire<G = Guard> {
@@ -63,7 +65,10 @@ pub(crate) struct Plan {
 impl std::fmt::Debug for Plan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let of = self.entry.as_ref().map(|entry| (entry.kind, &entry.name));
-        f.debug_struct("Plan").field("of", &of).field("mode", &self.request.mode).finish_non_exhaustive()
+        f.debug_struct("Plan")
+            .field("of", &of)
+            .field("mode", &self.request.mode)
+            .finish_non_exhaustive()
     }
 }
 
@@ -79,26 +84,29 @@ impl Plan {
         let facts = &entry.keeper.facts;
         let can = &facts.can;
         let able = match self.request.mode {
-            Mode::Exclusive => entry.kind != Kind::Election || can.election,
-            Mode::Shared => can.shared,
-            Mode::Upgradable => can.upgrade,
-            Mode::Permits { .. } => can.permits,
-        };
-        let unsupported = |what: &str| {
-            let text = format!("this engine's layout cannot do {what}; choose another layout or engine");
-            Err(crate::Error::new(ErrorKind::Unsupported, text).engine(facts.engine))
+            Mode::Exclusive => entry.kind != Kind::Election || can.has(Ability::Election),
+            Mode::Shared => can.has(Ability::Shared),
+            Mode::Upgradable => can.has(Ability::Upgrade),
+            Mode::Permits { .. } => can.has(Ability::Permits),
         };
         if !able {
-            return unsupported(self.request.mode.as_str());
+            return Err(facts.lacks(match self.request.mode {
+                Mode::Exclusive => "elections",
+                Mode::Shared => "shared locks",
+                Mode::Upgradable => "upgradable locks",
+                Mode::Permits { .. } => "semaphores",
+            }));
         }
-        if !self.request.lock_delay.is_zero() && !can.delay {
-            return unsupported("lock_delay");
+        if !self.request.lock_delay.is_zero() && !can.has(Ability::Delay) {
+            return Err(facts.lacks("lock delay"));
         }
         let session = entry.keeper.session();
         if let Some(margin) = self.request.margin {
             match session {
                 Some(session) => check_margin(margin, "session", session)?,
-                None if facts.leases => check_margin(margin, "ttl", self.request.ttl)?,
+                None if facts.expiry.is_per_hold() => {
+                    check_margin(margin, "ttl", self.request.ttl)?
+                }
                 None => {}
             }
         }
@@ -112,7 +120,9 @@ impl Plan {
 /// A margin that a lease of this length can give.
 fn check_margin(margin: Duration, what: &str, whole: Duration) -> Result<()> {
     if margin > margin::most(whole) {
-        let text = format!("a margin of {margin:?} is more than a third of the {what}, which is {whole:?}");
+        let text = format!(
+            "a margin of {margin:?} is more than a third of the {what}, which is {whole:?}"
+        );
         return Err(invalid(text));
     }
     Ok(())
@@ -124,7 +134,10 @@ fn check_drift(margin: Option<Duration>, session: Duration, per_mille: u32) -> R
         return Ok(());
     }
     let (percent, margin) = (per_mille / 10, margin.unwrap_or(margin::default_of(session)));
-    Err(invalid(format!("drift={percent}% leaves a session of {session:?} no margin of {margin:?}: lower drift or the margin")))
+    Err(invalid(format!(
+        "drift={percent}% leaves a session of {session:?} no margin of {margin:?}: lower drift or \
+         the margin"
+    )))
 }
 
 macro_rules! options {
@@ -134,7 +147,8 @@ macro_rules! options {
                 Self { plan, made: PhantomData }
             }
 
-            /// How long the lease lasts, 200 ms to 24 h, where a hold has a lease of its own; elsewhere it changes nothing.
+            /// How long the lease lasts, 200 ms to 24 h, where a hold has a lease of its own;
+            /// elsewhere it changes nothing.
             pub fn ttl(mut self, ttl: Duration) -> Self {
                 self.plan.request.ttl = ttl;
                 self
@@ -165,13 +179,15 @@ macro_rules! options {
                 self
             }
 
-            /// Ends the hold after this time if the guard is still there: for workers that get stuck (R16).
+            /// Ends the hold after this time if the guard is still there: for workers that get
+            /// stuck (R16).
             pub fn hold_at_most(mut self, time: Duration) -> Self {
                 self.plan.request.hold_at_most = Some(time);
                 self
             }
 
-            /// After a lease that ran out, nobody gets the lock for this time: for resources that cannot check a token (R16).
+            /// After a lease that ran out, nobody gets the lock for this time: for resources that
+            /// cannot check a token (R16).
             pub fn lock_delay(mut self, time: Duration) -> Self {
                 self.plan.request.lock_delay = time;
                 self
@@ -202,7 +218,8 @@ options!(TryAcquire);
 /// Labels are shown to others: at most 1 KiB, cut at a character.
 fn bounded(mut label: String) -> String {
     if label.len() > crate::name::NAME_MAX {
-        let end = (0..=crate::name::NAME_MAX).rev().find(|at| label.is_char_boundary(*at)).unwrap_or(0);
+        let end =
+            (0..=crate::name::NAME_MAX).rev().find(|at| label.is_char_boundary(*at)).unwrap_or(0);
         label.truncate(end);
     }
     label
@@ -215,8 +232,9 @@ impl<G> Acquire<G> {
         self
     }
 
-    /// Gives up after this time, which begins with the first poll; the error then names the holder, if the engine has said by then who
-    /// that is. Zero asks once. A server that cannot be reached is tried again until the time is over.
+    /// Gives up after this time, which begins with the first poll; the error then names the holder,
+    /// if the engine has said by then who that is. Zero asks once. A server that cannot be reached
+    /// is tried again until the time is over.
     pub fn timeout(mut self, time: Duration) -> Self {
         self.plan.request.timeout = Some(time);
         self
@@ -316,7 +334,14 @@ enum State {
 
 impl Acquiring {
     pub(crate) fn new(plan: Plan) -> Self {
-        Self { plan, state: State::New, give_up: None, asks_once: false, span: tracing::Span::none(), began: None }
+        Self {
+            plan,
+            state: State::New,
+            give_up: None,
+            asks_once: false,
+            span: tracing::Span::none(),
+            began: None,
+        }
     }
 
     fn start(&mut self) -> Result<()> {
@@ -334,7 +359,8 @@ impl Acquiring {
         let (engine, name) = (entry.keeper.facts.engine, entry.name.as_str());
         self.span = tracing::debug_span!("acquire", engine, name, token = Empty, waited_ms = Empty);
         // A try waits for one answer, and for no second one where the first does not come.
-        let answers_within = entry.keeper.facts.request_timeout.filter(|_| self.plan.request.try_only);
+        let answers_within =
+            entry.keeper.facts.request_timeout.filter(|_| self.plan.request.try_only);
         let timeout = self.plan.request.timeout.or(answers_within);
         if timeout.is_some() || cfg!(feature = "metrics") || !self.span.is_none() {
             let now = entry.keeper.now();
@@ -352,12 +378,14 @@ impl Acquiring {
         loop {
             let begun = match self.state {
                 State::New => entry.begin(&self.plan.request, self.give_up, context.waker()),
-                State::Waiting(seq) => match entry.poll_turn(seq, &self.plan.request, context.waker()) {
-                    // Something was read in this thread: perhaps the answer.
-                    Poll::Pending if entry.keeper.lend(context) => continue,
-                    Poll::Pending => return Poll::Pending,
-                    Poll::Ready(begun) => begun,
-                },
+                State::Waiting(seq) => {
+                    match entry.poll_turn(seq, &self.plan.request, context.waker()) {
+                        // Something was read in this thread: perhaps the answer.
+                        Poll::Pending if entry.keeper.lend(context) => continue,
+                        Poll::Pending => return Poll::Pending,
+                        Poll::Ready(begun) => begun,
+                    }
+                }
                 State::Done => return Poll::Pending,
             };
             self.state = State::Done;
@@ -376,7 +404,10 @@ impl Acquiring {
                     if self.asks_once {
                         return Poll::Ready(Err(entry.timed_out(holder)));
                     }
-                    let error = entry.error(ErrorKind::TimedOut, "somebody else holds it, and this engine keeps no line");
+                    let error = entry.error(
+                        ErrorKind::TimedOut,
+                        "another caller holds it, and this engine keeps no line",
+                    );
                     return Poll::Ready(Err(error.held_by(holder.map(|h| *h))));
                 }
                 Begun::Waiting(seq) => {

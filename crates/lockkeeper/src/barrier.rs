@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::engine::{Answer, Membership, Query};
 use crate::error::{Error, ErrorKind, Result};
+use crate::guarantee::Ability;
 use crate::id::ClaimId;
 use crate::keeper::Keeper;
 use crate::mutex::Base;
@@ -16,9 +17,11 @@ use crate::watch::Watch;
 /// The most members a barrier can wait for (R13).
 pub(crate) const MEMBERS_MAX: u32 = 1024;
 
-/// A double barrier of a name, on engines that have them ([`Can::barrier`](crate::Can::barrier)): ZooKeeper, in line with
-/// Curator's `DistributedDoubleBarrier` and kazoo's `DoubleBarrier`. Whoever comes in later than the others may come in, too:
-/// the number of members is a threshold and no limit. Use a name that is nothing else's.
+/// A double barrier of a name, on engines that have them
+/// ([`Ability::Barrier`](crate::Ability::Barrier)): ZooKeeper, in line with Curator's
+/// `DistributedDoubleBarrier` and kazoo's `DoubleBarrier`. Whoever comes in later than the others
+/// may come in, too: the number of members is a threshold and no limit. Use a name that is nothing
+/// else's.
 #[derive(Clone)]
 pub struct DoubleBarrier {
     pub(crate) base: Base,
@@ -26,12 +29,14 @@ pub struct DoubleBarrier {
 }
 
 impl DoubleBarrier {
-    /// Comes in, and waits until as many members have as the barrier was made for. Each call is one member.
+    /// Comes in, and waits until as many members have as the barrier was made for. Each call is one
+    /// member.
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
     /// let locks = lockkeeper::Locks::open("zk://localhost").await?;
-    /// let inside = locks.double_barrier("nightly/import", 3).enter().timeout(std::time::Duration::from_secs(60)).await?;
+    /// let minute = std::time::Duration::from_secs(60);
+    /// let inside = locks.double_barrier("nightly/import", 3).enter().timeout(minute).await?;
     /// // All three have come in. Each does its part, and waits until all have done theirs.
     /// inside.leave().await?;
     /// # Ok(()) }
@@ -46,7 +51,7 @@ impl DoubleBarrier {
             let text = format!("a barrier has 1 to {MEMBERS_MAX} members");
             return Err(Error::new(ErrorKind::InvalidArgument, text).engine(keeper.facts.engine));
         }
-        if !keeper.facts.can.barrier {
+        if !keeper.facts.can.has(Ability::Barrier) {
             return Err(unsupported(keeper));
         }
         Ok(Inside { keeper: keeper.clone(), name: self.base.name()?.clone(), id: ClaimId::fresh() })
@@ -55,12 +60,15 @@ impl DoubleBarrier {
 
 impl std::fmt::Debug for DoubleBarrier {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DoubleBarrier").field("name", &self.base.name()).field("members", &self.members).finish_non_exhaustive()
+        f.debug_struct("DoubleBarrier")
+            .field("name", &self.base.name())
+            .field("members", &self.members)
+            .finish_non_exhaustive()
     }
 }
 
 fn unsupported(keeper: &Keeper) -> Error {
-    Error::new(ErrorKind::Unsupported, "this layout has no double barriers").engine(keeper.facts.engine)
+    keeper.facts.lacks("double barriers")
 }
 
 /// Coming in; `.await` it, or give it a timeout first.
@@ -93,7 +101,13 @@ impl IntoFuture for Enter {
         Box::pin(async move {
             let inside = self.barrier.member()?;
             let members = self.barrier.members;
-            within(&inside.keeper, self.timeout, inside.until(Membership::Enter(members)), "not all members came in in time").await?;
+            within(
+                &inside.keeper,
+                self.timeout,
+                inside.until(Membership::Enter(members)),
+                "not all members came in in time",
+            )
+            .await?;
             Ok(inside)
         })
     }
@@ -115,14 +129,17 @@ impl Inside {
 
     /// Does a step until it answers yes, whenever something has changed.
     async fn until(&self, step: Membership) -> Result<()> {
-        let mut watch = Watch::new(self.keeper.clone(), Query::One(Kind::Latch, self.name.clone())).await?;
+        let mut watch =
+            Watch::new(self.keeper.clone(), Query::One(Kind::Latch, self.name.clone())).await?;
         let mut answered = false;
         loop {
             match self.step(step).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => answered = true,
                 // It goes on when the engine can be reached again.
-                Err(error) if answered && matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Unknown) => {}
+                Err(error)
+                    if answered
+                        && matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Unknown) => {}
                 Err(error) => return Err(error),
             }
             watch.hint().await?;
@@ -131,8 +148,11 @@ impl Inside {
 
     async fn step(&self, step: Membership) -> Result<bool> {
         self.keeper.check_open()?;
-        let answer = self.keeper.engine.barrier(&self.name, self.id, step).ok_or_else(|| unsupported(&self.keeper))?;
-        self.keeper.answer(answer).await?.map_err(|error| error.name(&self.name).engine(self.keeper.facts.engine))
+        let answer = self.keeper.engine.barrier(&self.name, self.id, step);
+        self.keeper
+            .answer(answer)
+            .await?
+            .map_err(|error| error.name(&self.name).engine(self.keeper.facts.engine))
     }
 }
 
@@ -141,7 +161,9 @@ impl Drop for Inside {
         if self.keeper.check_open().is_err() {
             return;
         }
-        if let Some(Answer::Later(going)) = self.keeper.engine.barrier(&self.name, self.id, Membership::Withdraw) {
+        if let Answer::Later(going) =
+            self.keeper.engine.barrier(&self.name, self.id, Membership::Withdraw)
+        {
             self.keeper.run(async move {
                 // Nobody is left to hear what became of it.
                 let _ = going.await;
@@ -152,15 +174,18 @@ impl Drop for Inside {
 
 impl std::fmt::Debug for Inside {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Inside").field("name", &self.name).field("member", &self.id).finish_non_exhaustive()
+        f.debug_struct("Inside")
+            .field("name", &self.name)
+            .field("member", &self.id)
+            .finish_non_exhaustive()
     }
 }
 
 /// Going; `.await` it, or give it a timeout first.
 ///
 /// # Errors
-/// `TimedOut`; `Lost` when the others have not counted this member any more, because its session ended; `Unreachable`, `Refused`,
-/// `Closed`.
+/// `TimedOut`; `Lost` when the others have not counted this member any more, because its session
+/// ended; `Unreachable`, `Refused`, `Closed`.
 ///
 /// # Cancel safety
 /// Dropped, it goes without waiting for the others.
@@ -191,7 +216,12 @@ impl IntoFuture for Leave {
     }
 }
 
-async fn within(keeper: &Arc<Keeper>, time: Option<Duration>, work: impl Future<Output = Result<()>>, late: &str) -> Result<()> {
+async fn within(
+    keeper: &Arc<Keeper>,
+    time: Option<Duration>,
+    work: impl Future<Output = Result<()>>,
+    late: &str,
+) -> Result<()> {
     let Some(time) = time else { return work.await };
     let late = || Error::new(ErrorKind::TimedOut, late).engine(keeper.facts.engine);
     keeper.within(time, work).await.unwrap_or_else(|| Err(late()))

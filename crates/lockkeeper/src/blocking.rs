@@ -1,7 +1,8 @@
 //! The same API for threads.
 //!
-//! Nothing here needs a runtime: a thread that waits is parked, and the keeper wakes it. The thread is known, so the same
-//! thread asking twice for a lock without an [`Owner`] is `WouldDeadlock` at once (R8).
+//! Nothing here needs a runtime: a thread that waits is parked, and the keeper wakes it. The thread
+//! is known, so the same thread asking twice for a lock without an [`Owner`] is `WouldDeadlock` at
+//! once (R8).
 //!
 //! ```
 //! use lockkeeper::blocking::Locks;
@@ -80,7 +81,11 @@ impl Locks {
     ///
     /// # Errors
     /// As [`All`](crate::All).
-    pub fn all(&self, locks: impl IntoIterator<Item = Lock>, timeout: Option<Duration>) -> Result<crate::AllGuard> {
+    pub fn all(
+        &self,
+        locks: impl IntoIterator<Item = Lock>,
+        timeout: Option<Duration>,
+    ) -> Result<crate::AllGuard> {
         let all = self.0.all(locks.into_iter().map(|lock| lock.0));
         wait(match timeout {
             Some(time) => all.timeout(time),
@@ -312,7 +317,8 @@ impl Latch {
 }
 
 impl DoubleBarrier {
-    /// Comes in, and waits until as many members have as the barrier was made for, for at most `timeout`.
+    /// Comes in, and waits until as many members have as the barrier was made for, for at most
+    /// `timeout`.
     ///
     /// # Errors
     /// As [`DoubleBarrier::enter`](crate::DoubleBarrier::enter).
@@ -429,7 +435,8 @@ impl<G: GuardKind> Guard<G> {
         self.0
     }
 
-    /// The guard for tasks, borrowed: upgrade and other things that wait can be driven by a runtime.
+    /// The guard for tasks, borrowed: upgrade and other things that wait can be driven by a
+    /// runtime.
     pub fn as_async(&mut self) -> &mut G {
         &mut self.0
     }

@@ -46,12 +46,15 @@ impl Mode {
         }
     }
 
-    /// Whether a hold in this mode and one in the other may exist at the same time (permits: as far as the limit goes).
+    /// Whether a hold in this mode and one in the other may exist at the same time (permits: as far
+    /// as the limit goes).
     pub fn shares_with(self, other: Self) -> bool {
         use Mode::{Exclusive, Permits, Shared, Upgradable};
         match (self, other) {
             (Exclusive, _) | (_, Exclusive) | (Upgradable, Upgradable) => false,
-            (Shared | Upgradable, Shared | Upgradable) | (Permits { .. }, _) | (_, Permits { .. }) => true,
+            (Shared | Upgradable, Shared | Upgradable)
+            | (Permits { .. }, _)
+            | (_, Permits { .. }) => true,
         }
     }
 }
@@ -63,7 +66,8 @@ pub struct Identity {
     pub host: String,
     /// Process id.
     pub pid: u32,
-    /// When the process started, in clock ticks since boot as /proc/PID/stat says; 0 when unknown. Only for display.
+    /// When the process started, in clock ticks since boot as /proc/PID/stat says; 0 when unknown.
+    /// Only for display.
     pub started: u64,
     /// The program's name: `argv[0]` only, arguments hold secrets.
     pub program: String,
@@ -82,8 +86,9 @@ pub struct Claim {
     pub name: Name,
     /// In which way.
     pub mode: Mode,
-    /// Asked for through an rw-lock. It changes nothing about who excludes whom, but in layouts of other libraries a mutex and
-    /// the write side of an rw-lock of one name are written differently, and only the right one is respected by the others.
+    /// Asked for through an rw-lock. It changes nothing about who excludes whom, but in layouts of
+    /// other libraries a mutex and the write side of an rw-lock of one name are written
+    /// differently, and only the right one is respected by the others.
     pub rw: bool,
     /// How long the lease is, on engines with leases per hold.
     pub ttl: Duration,
@@ -95,12 +100,25 @@ pub struct Claim {
     pub margin: Option<Duration>,
     /// After a lease that ran out, how long nobody else gets the lock (R16); zero for none.
     pub lock_delay: Duration,
-    /// The instant on our clock after which the caller has left: the engine refuses the request on arrival then (R3).
+    /// The instant on our clock after which the caller has left: the engine refuses the request on
+    /// arrival then (R3).
     pub give_up: Option<Ticks>,
     /// Who asks.
     pub who: Arc<Identity>,
     /// A value that is stored with the hold: a candidate's id in an election.
     pub value: Option<Arc<str>>,
+}
+
+/// How a hold ends that nobody gives back, as its record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Ends {
+    /// With its lease, which lasts for so long still.
+    Lease(Duration),
+    /// With the session of its client.
+    Session,
+    /// Never: only a forced release takes it away.
+    Never,
 }
 
 /// Somebody who holds a lock, as far as the engine knows; foreign records leave fields empty.
@@ -123,13 +141,22 @@ pub struct Holder {
     pub mode: Option<Mode>,
     /// Its fencing token.
     pub token: Option<Token>,
-    /// How long its lease still lasts; `None` where there is no lease.
-    pub expires_in: Option<Duration>,
+    /// How its hold ends if it does not give it back; `None` where no time ends it, because it
+    /// ends with its process, and where that is not known.
+    pub ends: Option<Ends>,
     /// The value stored with the hold: the leader's id in an election.
     pub value: Option<String>,
 }
 
 impl Holder {
+    /// How long its lease still lasts; `None` where there is no lease.
+    pub fn expires_in(&self) -> Option<Duration> {
+        match self.ends {
+            Some(Ends::Lease(left)) => Some(left),
+            _ => None,
+        }
+    }
+
     /// What is known from an identity, a mode and a claim.
     pub fn new(claim: ClaimId, who: &Identity, mode: Mode) -> Self {
         Self {
@@ -180,7 +207,8 @@ pub struct Entry {
     pub unreadable: Option<Unreadable>,
 }
 
-/// Why a record cannot be read: damaged, of another type, written by a newer layout, or closed to us.
+/// Why a record cannot be read: damaged, of another type, written by a newer layout, or closed to
+/// us.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unreadable {
@@ -199,10 +227,19 @@ impl From<Error> for Unreadable {
 impl Entry {
     /// An entry about which nothing is known yet.
     pub fn new(kind: Kind, name: Name) -> Self {
-        Self { kind, name, limit: None, count: None, holders: Vec::new(), waiters: Vec::new(), unreadable: None }
+        Self {
+            kind,
+            name,
+            limit: None,
+            count: None,
+            holders: Vec::new(),
+            waiters: Vec::new(),
+            unreadable: None,
+        }
     }
 
-    /// Whether there is anything to tell: somebody holds it or waits for it, it keeps a latch's count, or its record cannot be read.
+    /// Whether there is anything to tell: somebody holds it or waits for it, it keeps a latch's
+    /// count, or its record cannot be read.
     ///
     /// ```
     /// use lockkeeper::{Entry, Kind, Name};
@@ -212,7 +249,10 @@ impl Entry {
     /// # Ok::<(), lockkeeper::Error>(())
     /// ```
     pub fn is_in_use(&self) -> bool {
-        !self.holders.is_empty() || !self.waiters.is_empty() || self.count.is_some() || self.unreadable.is_some()
+        !self.holders.is_empty()
+            || !self.waiters.is_empty()
+            || self.count.is_some()
+            || self.unreadable.is_some()
     }
 
     /// The error that the name answers with, when its record cannot be read.

@@ -1,4 +1,5 @@
-//! Time as the leases count it (R1): it runs on in suspend, it never goes back, and it jumps with the fastest clock.
+//! Time as the leases count it (R1): it runs on in suspend, it never goes back, and it jumps with
+//! the fastest clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,8 +34,9 @@ fn nanos(d: Duration) -> u64 {
 
 /// The clock that every deadline of one [`Locks`](crate::Locks) is counted on.
 ///
-/// Between two readings it advances by the largest of what `CLOCK_BOOTTIME`, `CLOCK_MONOTONIC_RAW` and a forward step
-/// of `CLOCK_REALTIME` say, so that a hold is over as soon as any of them says so (R1). A step back moves nothing.
+/// Between two readings it advances by the largest of what `CLOCK_BOOTTIME`, `CLOCK_MONOTONIC_RAW`
+/// and a forward step of `CLOCK_REALTIME` say, so that a hold is over as soon as any of them says
+/// so (R1). A step back moves nothing.
 #[derive(Clone)]
 pub struct Clock(Source);
 
@@ -59,7 +61,8 @@ struct Virtual {
 
 struct Real {
     last: Mutex<Last>,
-    /// By how much the ticks are ahead of `CLOCK_BOOTTIME` since the last full reading. It only grows.
+    /// By how much the ticks are ahead of `CLOCK_BOOTTIME` since the last full reading. It only
+    /// grows.
     ahead: AtomicU64,
 }
 
@@ -74,7 +77,8 @@ struct Last {
 impl Last {
     /// Advances by the largest of the three differences.
     fn advance(&mut self, boot: u64, raw: u64, real: u64) -> Ticks {
-        let by = [(boot, self.boot), (raw, self.raw), (real, self.real)].map(|(now, then)| now.saturating_sub(then));
+        let by = [(boot, self.boot), (raw, self.raw), (real, self.real)]
+            .map(|(now, then)| now.saturating_sub(then));
         self.ticks = self.ticks.saturating_add(by.into_iter().max().unwrap_or(0));
         (self.boot, self.raw, self.real) = (boot.max(self.boot), raw.max(self.raw), real);
         Ticks(self.ticks)
@@ -91,7 +95,10 @@ impl Clock {
 
     /// A clock that stands still until [`Clock::advance`] moves it; for tests and simulation.
     pub fn virtual_at(start: Duration) -> Self {
-        Self(Source::Virtual(Arc::new(Virtual { at: AtomicU64::new(nanos(start)), ..Virtual::default() })))
+        Self(Source::Virtual(Arc::new(Virtual {
+            at: AtomicU64::new(nanos(start)),
+            ..Virtual::default()
+        })))
     }
 
     /// The time now.
@@ -108,12 +115,13 @@ impl Clock {
         }
     }
 
-    /// The time now by `CLOCK_BOOTTIME` alone, on top of what full readings have heard from the other clocks: one clock
-    /// instead of three and no lock. It is never later than [`Clock::now`] and never goes back; for everything that does
-    /// not decide whether a lease is over.
+    /// The time now by `CLOCK_BOOTTIME` alone, on top of what full readings have heard from the
+    /// other clocks: one clock instead of three and no lock. It is never later than [`Clock::now`]
+    /// and never goes back; for everything that does not decide whether a lease is over.
     pub(crate) fn now_without_leases(&self) -> Ticks {
         match &self.0 {
-            // What is ahead is read first: it only grows, so a reading that misses the newest value is just earlier.
+            // What is ahead is read first: it only grows, so a reading that misses the newest value
+            // is just earlier.
             Source::Real(clock) => {
                 let ahead = clock.ahead.load(Ordering::Relaxed);
                 Ticks(read(ClockId::CLOCK_BOOTTIME).saturating_add(ahead))
@@ -153,17 +161,26 @@ impl Default for Clock {
 
 fn read(id: ClockId) -> u64 {
     clock_gettime(id).map_or(0, |t| {
-        u64::try_from(t.tv_sec()).unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(u64::try_from(t.tv_nsec()).unwrap_or(0))
+        u64::try_from(t.tv_sec())
+            .unwrap_or(0)
+            .saturating_mul(1_000_000_000)
+            .saturating_add(u64::try_from(t.tv_nsec()).unwrap_or(0))
     })
 }
 
 fn read_clocks() -> (u64, u64, u64) {
-    (read(ClockId::CLOCK_BOOTTIME), read(ClockId::CLOCK_MONOTONIC_RAW), read(ClockId::CLOCK_REALTIME))
+    (
+        read(ClockId::CLOCK_BOOTTIME),
+        read(ClockId::CLOCK_MONOTONIC_RAW),
+        read(ClockId::CLOCK_REALTIME),
+    )
 }
 
 /// Wall-clock microseconds since 1970, for numbers (R7) and records; never for deadlines.
 pub fn unix_us() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_micros()).unwrap_or(u64::MAX))
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| u64::try_from(d.as_micros()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
@@ -175,7 +192,11 @@ mod tests {
         let mut last = Last { boot: 100, raw: 100, real: 1_000, ticks: 0 };
         assert_eq!(last.advance(110, 105, 1_010), Ticks(10), "boot and real agree");
         assert_eq!(last.advance(111, 125, 1_011), Ticks(30), "raw ran ahead");
-        assert_eq!(last.advance(112, 126, 5_011), Ticks(4_030), "a forward step of the wall clock ends leases");
+        assert_eq!(
+            last.advance(112, 126, 5_011),
+            Ticks(4_030),
+            "a forward step of the wall clock ends leases"
+        );
         assert_eq!(last.advance(113, 127, 11), Ticks(4_031), "a step back does not");
         assert_eq!(last.advance(120, 130, 18), Ticks(4_038), "and time goes on from there");
     }

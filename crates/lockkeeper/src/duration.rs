@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// Reads a duration: seconds without a unit, or numbers with `ms`, `s`, `m`, `h`, `d`, one after the other.
+/// Reads a duration: seconds without a unit, or numbers with `ms`, `s`, `m`, `h`, `d`, one after
+/// the other.
 ///
 /// `None` for anything else: empty, negative, other units, or too long to count.
 pub fn parse(text: &str) -> Option<Duration> {
@@ -47,7 +48,8 @@ pub fn spoken(time: Duration) -> String {
 }
 
 fn number(text: &str) -> Option<f64> {
-    let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.') && text != ".";
+    let plain =
+        !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.') && text != ".";
     plain.then(|| text.parse().ok()).flatten()
 }
 
@@ -73,7 +75,21 @@ mod tests {
         ] {
             assert_eq!(parse(text), Some(is), "{text}");
         }
-        for bad in ["", ".", "abc", "-1", "1x", "ms", "1 s", "1e3", "1m2", "5µs", "99999999999999999999999d", "inf", "NaN"] {
+        for bad in [
+            "",
+            ".",
+            "abc",
+            "-1",
+            "1x",
+            "ms",
+            "1 s",
+            "1e3",
+            "1m2",
+            "5µs",
+            "99999999999999999999999d",
+            "inf",
+            "NaN",
+        ] {
             assert_eq!(parse(bad), None, "{bad}");
         }
     }

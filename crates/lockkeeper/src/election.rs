@@ -8,6 +8,7 @@ use crate::acquire::Acquire;
 use crate::claim::{Entry, Mode};
 use crate::engine::Query;
 use crate::error::{Error, ErrorKind, Result};
+use crate::guarantee::Ability;
 use crate::guard::{Guard, Held};
 use crate::mutex::Base;
 use crate::name::{Kind, NAME_MAX};
@@ -35,15 +36,19 @@ pub struct Leader {
 }
 
 impl Election {
-    /// Stands for election and, once elected, runs `lead`; its work is dropped when the term is lost, and then this stands
-    /// again. Ends with what `lead` gives.
+    /// Stands for election and, once elected, runs `lead`; its work is dropped when the term is
+    /// lost, and then this stands again. Ends with what `lead` gives.
     ///
     /// # Errors
     /// What acquiring gives; never `Lost`.
     ///
     /// # Cancel safety
     /// Dropping it drops the work and stands down.
-    pub async fn run<T, F: Future<Output = T>>(&self, id: &str, mut lead: impl FnMut(Held) -> F) -> Result<T> {
+    pub async fn run<T, F: Future<Output = T>>(
+        &self,
+        id: &str,
+        mut lead: impl FnMut(Held) -> F,
+    ) -> Result<T> {
         loop {
             let term = self.stand(id).await?;
             let done = term.run(lead(term.held())).await;
@@ -59,12 +64,16 @@ impl Election {
         }
     }
 
-    /// Waits to be elected, with an id of at most 1 KiB that everybody can see. The guard is the term.
+    /// Waits to be elected, with an id of at most 1 KiB that everybody can see. The guard is the
+    /// term.
     #[track_caller]
     pub fn stand(&self, id: &str) -> Acquire<Guard> {
         let mut plan = self.0.plan(Mode::Exclusive);
         if id.len() > NAME_MAX {
-            plan.entry = Err(Error::new(ErrorKind::InvalidArgument, format!("a candidate's id has at most {NAME_MAX} bytes")));
+            plan.entry = Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("a candidate's id has at most {NAME_MAX} bytes"),
+            ));
         }
         Acquire::new(plan).value(Arc::from(id))
     }
@@ -88,8 +97,8 @@ impl Election {
     }
 
     fn query(&self) -> Result<Query> {
-        if !self.0.keeper.facts.can.election {
-            return Err(Error::new(ErrorKind::Unsupported, "this layout has no elections").engine(self.0.keeper.facts.engine));
+        if !self.0.keeper.facts.can.has(Ability::Election) {
+            return Err(self.0.keeper.facts.lacks("elections"));
         }
         Ok(Query::One(Kind::Election, self.0.name()?.clone()))
     }

@@ -1,16 +1,19 @@
 //! The contract between the keeper and what stores a lock.
 //!
-//! An engine knows no guards, no log levels and no user policy; it waits and retries only where its recipe says so.
-//! Every method returns at once: [`Answer::Now`] where nothing has to be waited for, else [`Answer::Later`], a future
-//! that the keeper polls to its end on its own thread, whatever becomes of the caller (R5).
+//! An engine knows no guards, no log levels and no user policy; it waits and retries only where its
+//! recipe says so. Every method returns at once: [`Answer::Now`] where nothing has to be waited
+//! for, else [`Answer::Later`], a future that the keeper polls to its end on its own thread,
+//! whatever becomes of the caller (R5).
 //!
-//! The keeper calls an engine while it holds the lock of that name's entry. So an engine must not send an [`Event`]
-//! from inside a call, nor hold a lock of its own while it sends one from elsewhere.
+//! The keeper calls an engine while it holds the lock of that name's entry. So an engine must not
+//! send an [`Event`] from inside a call, nor hold a lock of its own while it sends one from
+//! elsewhere.
 
 #[cfg(all(feature = "file", target_os = "linux"))]
 pub(crate) mod file;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+mod registration;
 #[cfg(any(feature = "redis", feature = "zookeeper"))]
 pub(crate) mod stream;
 #[cfg(any(feature = "redis", feature = "zookeeper"))]
@@ -24,15 +27,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use crate::claim::{Claim, Entry, Holder, Identity, Mode, Unreadable, Waiter};
+pub use crate::claim::{Claim, Ends, Entry, Holder, Identity, Mode, Unreadable, Waiter};
 pub use crate::clock::{Clock, Ticks, unix_us};
 pub use crate::error::{Error, ErrorKind, Result};
-pub use crate::guarantee::{Can, Class, Description, Warning};
+pub use crate::guarantee::{Ability, Can, Class, Description, Expiry, Warning};
 pub use crate::guarded::Write;
 pub use crate::id::{ClaimId, HoldId, LeaseId};
 pub use crate::lost::Lost;
 pub use crate::name::{Kind, Name};
 pub use crate::token::next_number;
+pub use registration::{Common, Keep, Open, Registration, UrlOption, Value};
 
 #[cfg(feature = "memory")]
 pub(crate) mod memory;
@@ -80,10 +84,11 @@ pub enum Line {
     Try,
 }
 
-/// What the engine gave.
+/// What the engine gave. It always carries its number, also when it is pushed or found by a
+/// recheck: an engine that only learns that a claim holds, and not with which number, says nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// The number (R7), or nothing in layouts without one.
+    /// The number (R7); `None` only in layouts without one, and for permits, which carry no token.
     pub number: Number,
     /// The lease, on engines that have them.
     pub lease: Option<Lease>,
@@ -107,11 +112,12 @@ pub struct Lease {
     pub id: LeaseId,
     /// How long it lasts from `since`.
     pub ttl: Duration,
-    /// The latest instant on our clock before which the grant cannot have happened (R1). `None` in an answer means the
-    /// reading that the keeper took before it called, so an answer from memory must say it; a push must say it, or set
-    /// `confirm`.
+    /// The latest instant on our clock before which the grant cannot have happened (R1). `None` in
+    /// an answer means the reading that the keeper took before it called, so an answer from memory
+    /// must say it; a push must say it, or set `confirm`.
     pub since: Option<Ticks>,
-    /// Short claim lease of a pushed grant: renew at once, and with `since` unknown do not offer it before that.
+    /// Short claim lease of a pushed grant: renew at once, and with `since` unknown do not offer it
+    /// before that.
     pub confirm: bool,
 }
 
@@ -127,18 +133,65 @@ pub enum Attempt {
     /// It is not known (R4); the keeper asks again with the same claim, except after an answer that
     /// cannot be understood (`Corrupt`).
     Unknown(Error),
-    /// It certainly did not happen, and nothing of ours is left there. With the kind `Unreachable` the
-    /// keeper asks again for a caller who waits.
+    /// It certainly did not happen, and nothing of ours is left there. With the kind `Unreachable`
+    /// the keeper asks again for a caller who waits.
     Failed(Error),
 }
 
 /// A place in the engine's line.
 #[derive(Clone, Debug, Default)]
 pub struct Place {
-    /// How many places stand before ours, as far as the engine says: those who wait, and not those who hold.
+    /// How many places stand before ours, as far as the engine says: those who wait, and not those
+    /// who hold.
     pub ahead: Option<u32>,
     /// Who holds the lock now.
     pub holder: Option<Box<Holder>>,
+}
+
+/// How a claim stands: the answer to [`Engine::recheck`].
+#[derive(Clone, Debug)]
+pub enum Standing {
+    /// It holds, with the number that it was granted with and its lease as it is now: asking may
+    /// have renewed it. Of a claim that stood in line this is its grant.
+    Held(Grant),
+    /// It stands in line.
+    InLine(Place),
+    /// Nothing of it is there any more. With the kind `Lost` the keeper stands again with the same
+    /// claim; with any other, whoever waits is refused with it.
+    Gone(Error),
+    /// Not known (R4); it changes nothing. Also of a claim whose attempt is still under way.
+    Unknown(Error),
+}
+
+/// What the repeated attempt of a claim says of it, for engines that check by asking again.
+impl From<Attempt> for Standing {
+    fn from(attempt: Attempt) -> Self {
+        match attempt {
+            Attempt::Granted(grant) => Self::Held(grant),
+            Attempt::InLine(place) => Self::InLine(place),
+            Attempt::Busy(_) => {
+                Self::Gone(Error::new(ErrorKind::Lost, "it is neither held nor in line"))
+            }
+            Attempt::Unknown(error) => Self::Unknown(error),
+            // Only the question was not sent; what it is about may be there.
+            Attempt::Failed(error) if error.kind() == ErrorKind::Unreachable => {
+                Self::Unknown(error)
+            }
+            Attempt::Failed(error) => Self::Gone(error),
+        }
+    }
+}
+
+/// What an attempt answers whose claim is there already (R3).
+impl From<Standing> for Attempt {
+    fn from(standing: Standing) -> Self {
+        match standing {
+            Standing::Held(grant) => Self::Granted(grant),
+            Standing::InLine(place) => Self::InLine(place),
+            Standing::Gone(error) => Self::Failed(error),
+            Standing::Unknown(error) => Self::Unknown(error),
+        }
+    }
 }
 
 /// How a hold or a place ended.
@@ -182,7 +235,8 @@ pub struct Released {
 pub enum Query {
     /// One name of one kind; answers one entry, also when nothing is stored.
     One(Kind, Name),
-    /// Every name that starts with the text, of every kind; only names that somebody holds or waits for, or that keep a value.
+    /// Every name that starts with the text, of every kind; only names that somebody holds or waits
+    /// for, or that keep a value.
     Prefix(String),
 }
 
@@ -191,7 +245,8 @@ pub enum Query {
 pub enum Change {
     /// Sets a latch's count, if it is zero or absent; answers whether it did.
     LatchSet(Name, u64),
-    /// Counts a latch down by one; answers whether it is open now. `id` makes a repeated call count once (R3).
+    /// Counts a latch down by one; answers whether it is open now. `id` makes a repeated call count
+    /// once (R3).
     LatchCountDown(Name, ClaimId),
     /// Takes a lock away from whoever holds it; answers whether somebody did.
     Force(Kind, Name),
@@ -204,7 +259,8 @@ pub enum Change {
 pub enum Membership {
     /// Comes in, unless it is in; answers whether so many are, or were a moment ago.
     Enter(u32),
-    /// Has finished; answers whether all members have gone. `Lost` when it was not counted any more.
+    /// Has finished; answers whether all members have gone. `Lost` when it was not counted any
+    /// more.
     Leave,
     /// Goes without waiting for anybody.
     Withdraw,
@@ -228,7 +284,8 @@ pub struct WatchId(pub u64);
 /// What kernel, server or session tells unasked.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A claim that stood in line was granted: direct grant, predecessor gone, kernel lock returned. Also for conversions.
+    /// A claim that stood in line was granted: direct grant, predecessor gone, kernel lock
+    /// returned. Also for conversions.
     Granted {
         /// Which claim.
         claim: ClaimId,
@@ -264,7 +321,8 @@ pub enum Event {
         /// From when.
         since: Ticks,
     },
-    /// The link to the server went down or came up; up means: re-check every claim and hold in one message.
+    /// The link to the server went down or came up; up means: re-check every claim and hold in one
+    /// message.
     Link {
         /// Up or down.
         up: bool,
@@ -297,7 +355,8 @@ impl EventSink {
     }
 }
 
-/// Starts tasks on the keeper's own thread, where they go on when the user's runtime is starved, blocked or gone.
+/// Starts tasks on the keeper's own thread, where they go on when the user's runtime is starved,
+/// blocked or gone.
 #[derive(Clone)]
 pub struct Spawner(pub(crate) Arc<dyn Fn(BoxFuture<()>) + Send + Sync>);
 
@@ -339,27 +398,28 @@ pub enum Took {
 
 /// Where an engine's answers come in.
 ///
-/// The engine reads it by itself. A caller that waits for an answer may be woken by the socket too and read it in its own thread:
-/// then the answer needs no detour over the keeper's.
+/// The engine reads it by itself. A caller that waits for an answer may be woken by the socket too
+/// and read it in its own thread: then the answer needs no detour over the keeper's.
 pub trait Inlet: Send + Sync {
     /// What becomes readable; it is not read from but by [`Inlet::take`].
     fn socket(&self) -> Option<&Arc<OwnedFd>>;
 
-    /// A thread is going to wait on the socket. False: another one does already, and everybody would wake up for everything.
+    /// A thread is going to wait on the socket. False: another one does already, and everybody
+    /// would wake up for everything.
     fn watch(&self) -> bool;
 
     /// The thread that watched does not any more.
     fn unwatch(&self);
 
-    /// Reads what is there, without waiting for more, and deals it out. Never call it with the lock of an entry held.
-    /// `patient`: waits while somebody else is reading.
+    /// Reads what is there, without waiting for more, and deals it out. Never call it with the lock
+    /// of an entry held. `patient`: waits while somebody else is reading.
     fn take(&self, patient: bool) -> Took;
 }
 
 /// What stores a lock.
 ///
-/// Outsiders plug theirs in with [`Locks::with_engine`](crate::Locks::with_engine); the conformance suite of
-/// `lockkeeper-lab` runs on it.
+/// Outsiders plug theirs in with [`Locks::with_engine`](crate::Locks::with_engine), or give it URLs
+/// with a [`Registration`]; the conformance suite of `lockkeeper-lab` runs on it.
 pub trait Engine: Send + Sync + 'static {
     /// Called once, before anything else.
     ///
@@ -373,26 +433,30 @@ pub trait Engine: Send + Sync + 'static {
     /// Asks for a lock. Asking twice with the same claim has the effect of once (R3).
     fn attempt(&self, claim: &Claim, line: Line) -> Answer<Attempt>;
 
-    /// Asks what became of claims and holds, one message for all; also the sign of life for places (R10). What is neither
-    /// held nor in line any more is `Failed` with the kind `Lost`; the keeper then stands again, with the same claim. What the
-    /// server did not answer is `Unknown`, and never told from memory: the keeper counts the silence from it.
-    fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Attempt>>;
+    /// Asks how claims and holds stand, one message for all; also the sign of life for places
+    /// (R10). What the server did not answer is `Unknown`, and never answered from memory: the
+    /// keeper counts the silence from it.
+    fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Standing>>;
 
-    /// Leaves the line, or gives back a grant that is under way. Also ends a conversion: one that waits leaves, and an
-    /// upgrade that was granted meanwhile is taken back; the hold stays as it was before.
+    /// Leaves the line, or gives back a grant that is under way. Also ends a conversion: one that
+    /// waits leaves, and an upgrade that was granted meanwhile is taken back; the hold stays as it
+    /// was before.
     fn withdraw(&self, claim: ClaimId) -> Answer<End>;
 
-    /// Upgrades or downgrades a hold; `claim` has an id of its own and the new mode, and the hold keeps its id.
+    /// Upgrades or downgrades a hold; `claim` has an id of its own and the new mode, and the hold
+    /// keeps its id.
     fn convert(&self, hold: HoldId, claim: &Claim) -> Answer<Attempt>;
 
     /// Renews leases, one message for all.
     fn renew(&self, leases: &[LeaseId]) -> Answer<Vec<Renewal>>;
 
-    /// Gives holds back; `again` stands in line in the same message. Releasing twice frees only the hold's own grant (R3).
+    /// Gives holds back; `again` stands in line in the same message. Releasing twice frees only the
+    /// hold's own grant (R3).
     fn release(&self, holds: &[HoldId], again: Option<&Claim>) -> Answer<Released>;
 
-    /// Tells who holds and who waits, and values. A record that cannot be read is told as [`Entry::unreadable`], and never as a
-    /// name that is free; it keeps no other name from being told.
+    /// Tells who holds and who waits, and values. A record that cannot be read is told as
+    /// [`Entry::unreadable`], and never as a name that is free; it keeps no other name from being
+    /// told.
     fn read(&self, query: &Query) -> Answer<Result<Vec<Entry>>>;
 
     /// Changes a latch, a limit, or takes a lock away.
@@ -404,46 +468,65 @@ pub trait Engine: Send + Sync + 'static {
     /// Ends a watch.
     fn unwatch(&self, watch: WatchId);
 
-    /// Asks for the first of the claims all at once, where the engine can do that in one message: all granted or none.
-    /// `None` where it cannot; the keeper then asks one after the other in byte order. With no claims it only says whether it can.
-    fn attempt_all(&self, claims: &[Claim]) -> Option<Answer<Vec<Attempt>>> {
-        let _ = claims;
-        None
+    // What not every engine has. `Description::can` says what there is, and nothing else is called;
+    // what there is not answers `Unsupported`.
+
+    /// Asks for all of several claims in one message, none of which stands in line: all are granted
+    /// or none ([`Ability::Together`]). Without, the keeper asks one after the other in byte order.
+    fn attempt_all(&self, claims: &[Claim]) -> Answer<Vec<Attempt>> {
+        Answer::Now(claims.iter().map(|_| Attempt::Failed(not_there())).collect())
     }
 
-    /// A step of a member of the name's double barrier. [`Event::Changed`] of a watch on the latch of that name tells when to ask
-    /// again. `None` where the engine has no barriers.
-    fn barrier(&self, name: &Name, member: ClaimId, step: Membership) -> Option<Answer<Result<bool>>> {
+    /// A step of a member of the name's double barrier ([`Ability::Barrier`]). [`Event::Changed`]
+    /// of a watch on the latch of that name tells when to ask again.
+    fn barrier(&self, name: &Name, member: ClaimId, step: Membership) -> Answer<Result<bool>> {
         let _ = (name, member, step);
-        None
+        Answer::Now(Err(not_there()))
     }
 
-    /// Asks whoever holds a name to let go, which they see as [`Event::Asked`]; answers whether somebody holds it. `None` where
-    /// the engine cannot.
-    fn ask(&self, kind: Kind, name: &Name) -> Option<Answer<Result<bool>>> {
+    /// Asks whoever holds a name to let go, which they see as [`Event::Asked`]; answers whether
+    /// somebody holds it ([`Ability::Ask`]).
+    fn ask(&self, kind: Kind, name: &Name) -> Answer<Result<bool>> {
         let _ = (kind, name);
-        None
+        Answer::Now(Err(not_there()))
     }
 
-    /// Carries out writes in the store, all or none, and only while the hold is there; `Lost` when it is not. `None` where the
-    /// store cannot check that in the same transaction.
-    fn write_held(&self, hold: HoldId, writes: &[Write]) -> Option<Answer<Result<()>>> {
+    /// Carries out writes in the store, all or none, and only while the hold is there; `Lost` when
+    /// it is not ([`Ability::HeldWrites`]).
+    fn write_held(&self, hold: HoldId, writes: &[Write]) -> Answer<Result<()>> {
         let _ = (hold, writes);
-        None
+        Answer::Now(Err(not_there()))
     }
 
-    /// Ends a probe: removes everything that a name which nobody uses any more has left in the store, and answers what makes waiting
-    /// worse here, such as messages that are not let through. `None` where a name leaves nothing.
-    fn clear_probe(&self, name: &Name) -> Option<Answer<Result<Vec<Warning>>>> {
+    /// Ends a probe: removes everything that a name which nobody uses any more has left in the
+    /// store, and answers what makes waiting worse here, such as messages that are not let through.
+    fn clear_probe(&self, name: &Name) -> Answer<Result<Vec<Warning>>> {
         let _ = name;
-        None
+        Answer::Now(Ok(Vec::new()))
     }
 
-    /// Where answers come in, if callers may read them too. Only where the first look at an answer may be taken in the caller.
+    /// Removes everything in the store whose name has this word in its first part, held or not:
+    /// what a measurement or a demonstration of ours leaves under names that hold a random word.
+    /// On Redis that is every key with the word anywhere in it, whoever made it. Answers whether
+    /// there was something.
+    #[doc(hidden)]
+    fn sweep(&self, word: &str) -> Answer<Result<bool>> {
+        let _ = word;
+        Answer::Now(Ok(false))
+    }
+
+    /// Where answers come in, if callers may read them too. Only where the first look at an answer
+    /// may be taken in the caller.
     fn inlet(&self) -> Option<Arc<dyn Inlet>> {
         None
     }
 
-    /// Ends every task, thread, watch and connection. What is still held stays until its lease ends.
+    /// Ends every task, thread, watch and connection. What is still held stays until its lease
+    /// ends.
     fn close(&self) -> Answer<()>;
+}
+
+/// What is asked of an engine that says that it does not have it.
+fn not_there() -> Error {
+    Error::new(ErrorKind::Unsupported, "this engine does not have that")
 }

@@ -96,7 +96,11 @@ impl ErrorKind {
             | Self::Unsupported
             | Self::NoToken
             | Self::NotMet => 64,
-            Self::Unreachable | Self::Refused | Self::Corrupt | Self::NewerLayout | Self::Unknown => 69,
+            Self::Unreachable
+            | Self::Refused
+            | Self::Corrupt
+            | Self::NewerLayout
+            | Self::Unknown => 69,
             Self::Closed => 125,
         }
     }
@@ -120,12 +124,22 @@ struct Inner {
 }
 
 impl Error {
-    /// A new error; `message` says what happened and what to do. Its control characters are escaped: a server's answer or a
-    /// stored record may be part of it, and must not act on a terminal or forge a line of a log.
+    /// A new error; `message` says what happened and what to do. Its control characters are
+    /// escaped: a server's answer or a stored record may be part of it, and must not act on a
+    /// terminal or forge a line of a log.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        let temporary = matches!(kind, ErrorKind::TimedOut | ErrorKind::Unreachable | ErrorKind::Unknown);
+        let temporary =
+            matches!(kind, ErrorKind::TimedOut | ErrorKind::Unreachable | ErrorKind::Unknown);
         let message = crate::text::printable(message.into());
-        Self(Arc::new(Inner { kind, message, engine: None, name: None, holder: None, temporary, source: None }))
+        Self(Arc::new(Inner {
+            kind,
+            message,
+            engine: None,
+            name: None,
+            holder: None,
+            temporary,
+            source: None,
+        }))
     }
 
     fn with(self, change: impl FnOnce(&mut Inner)) -> Self {

@@ -13,7 +13,8 @@ pub enum Class {
     OneKernel,
     /// Effects are safe under any pause, delay or clock, provided the resource checks the token.
     Fenced,
-    /// No two holders at once while clock rates stay within the drift allowance and acknowledged writes survive.
+    /// No two holders at once while clock rates stay within the drift allowance and acknowledged
+    /// writes survive.
     Timed,
     /// One ordinary fault can give two holders.
     Efficiency,
@@ -36,7 +37,8 @@ impl fmt::Display for Class {
 pub enum Require {
     /// Other machines see the lock.
     Hosts,
-    /// No two holders at once while clock rates stay within the drift allowance: not an EFFICIENCY engine.
+    /// No two holders at once while clock rates stay within the drift allowance: not an EFFICIENCY
+    /// engine.
     Timed,
     /// Every exclusive turn carries a fencing token that only ever grows.
     Fenced,
@@ -62,64 +64,173 @@ pub struct Warning {
     pub text: String,
 }
 
-/// What the engine can do; what is false answers [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported).
+/// How a hold ends that nobody gives back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Can {
-    /// Shared mode.
-    pub shared: bool,
-    /// Upgradable mode, upgrade and downgrade.
-    pub upgrade: bool,
-    /// Semaphores.
-    pub permits: bool,
-    /// Elections.
-    pub election: bool,
-    /// Latches.
-    pub latch: bool,
-    /// Double barriers.
-    pub barrier: bool,
-    /// Asking a holder to let go.
-    pub ask: bool,
-    /// Listing of names.
-    pub list: bool,
-    /// Forced release.
-    pub force: bool,
-    /// `lock_delay`.
-    pub delay: bool,
-    /// Changing a semaphore's limit, which the engine stores and holds everybody to.
-    pub resize: bool,
-    /// A line for locks whose order the engine keeps between processes.
-    pub fair: bool,
-    /// The same for semaphores.
-    pub fair_permits: bool,
-    /// A writer that waits is not passed by readers for ever.
-    pub writer_turns: bool,
-    /// Host, process, program and label of holders and waiters are recorded.
-    pub identity: bool,
+#[non_exhaustive]
+pub enum Expiry {
+    /// With its process, and never before: a kernel's lock, a connection's.
+    WithProcess,
+    /// By a lease of its own, which lasts the claim's `ttl` and which the keeper renews.
+    PerHold {
+        /// For how long, at most, a pushed grant is its claim's before that was heard of again
+        /// (R11); `None` where no grant is pushed before it is confirmed.
+        claim_lease: Option<Duration>,
+    },
+    /// With a session that carries all holds. The engine renews it by itself, and tells that by
+    /// [`Event::Renewed`](crate::engine::Event::Renewed).
+    Session {
+        /// How long it lasts, as it was negotiated.
+        ttl: Duration,
+    },
 }
 
+impl Expiry {
+    /// Whether a hold has a lease of its own, so that `ttl` and renewal mean something.
+    pub fn is_per_hold(self) -> bool {
+        matches!(self, Self::PerHold { .. })
+    }
+
+    /// Whether a holder that lives, and is late, can lose its hold.
+    pub fn is_timed(self) -> bool {
+        !matches!(self, Self::WithProcess)
+    }
+
+    /// How long the session lasts that carries all holds, where there is one.
+    pub fn session(self) -> Option<Duration> {
+        match self {
+            Self::Session { ttl } => Some(ttl),
+            Self::WithProcess | Self::PerHold { .. } => None,
+        }
+    }
+
+    /// For how long a pushed grant is its claim's before that was heard of again (R11).
+    pub fn claim_lease(self) -> Option<Duration> {
+        match self {
+            Self::PerHold { claim_lease } => claim_lease,
+            Self::WithProcess | Self::Session { .. } => None,
+        }
+    }
+}
+
+/// Something that not every engine can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Ability {
+    /// Shared mode.
+    Shared,
+    /// Upgradable mode, upgrade and downgrade.
+    Upgrade,
+    /// Semaphores.
+    Permits,
+    /// Elections.
+    Election,
+    /// Latches.
+    Latch,
+    /// Double barriers.
+    Barrier,
+    /// Asking a holder to let go.
+    Ask,
+    /// Listing of names.
+    List,
+    /// Forced release.
+    Force,
+    /// `lock_delay`.
+    Delay,
+    /// Changing a semaphore's limit, which the engine stores and holds everybody to.
+    Resize,
+    /// A line for locks whose order the engine keeps between processes.
+    Fair,
+    /// The same for semaphores.
+    FairPermits,
+    /// A writer that waits is not passed by readers for ever.
+    WriterTurns,
+    /// Host, process, program and label of holders and waiters are recorded.
+    Identity,
+    /// Several locks in one message, all or none.
+    Together,
+    /// Writes in the store that are done only while the hold is there.
+    HeldWrites,
+}
+
+impl Ability {
+    /// All of them.
+    pub const ALL: &'static [Self] = &[
+        Self::Shared,
+        Self::Upgrade,
+        Self::Permits,
+        Self::Election,
+        Self::Latch,
+        Self::Barrier,
+        Self::Ask,
+        Self::List,
+        Self::Force,
+        Self::Delay,
+        Self::Resize,
+        Self::Fair,
+        Self::FairPermits,
+        Self::WriterTurns,
+        Self::Identity,
+        Self::Together,
+        Self::HeldWrites,
+    ];
+}
+
+/// What the methods of an engine begin without.
+const WITHOUT: &[Ability] =
+    &[Ability::Barrier, Ability::Ask, Ability::Together, Ability::HeldWrites];
+
+/// What the engine can do; what it cannot answers
+/// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported).
+///
+/// ```
+/// use lockkeeper::{Ability, Can};
+///
+/// let can = Can::ALL.without(&[Ability::List]);
+/// assert!(can.has(Ability::Shared) && !can.has(Ability::List));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Can(u32);
+
 impl Can {
+    /// Nothing but mutexes.
+    pub const NONE: Self = Self(0);
+
     /// Everything.
-    pub const ALL: Self = Self {
-        shared: true,
-        upgrade: true,
-        permits: true,
-        election: true,
-        latch: true,
-        barrier: true,
-        ask: true,
-        list: true,
-        force: true,
-        delay: true,
-        resize: true,
-        fair: true,
-        fair_permits: true,
-        writer_turns: true,
-        identity: true,
-    };
+    pub const ALL: Self = Self::NONE.with(Ability::ALL);
+
+    /// Whether this is among them.
+    pub const fn has(self, ability: Ability) -> bool {
+        self.0 & (1 << ability as u32) != 0
+    }
+
+    /// These, too.
+    #[must_use]
+    pub const fn with(mut self, abilities: &[Ability]) -> Self {
+        let mut rest = abilities;
+        while let [first, others @ ..] = rest {
+            self.0 |= 1 << *first as u32;
+            rest = others;
+        }
+        self
+    }
+
+    /// All but these.
+    #[must_use]
+    pub const fn without(self, abilities: &[Ability]) -> Self {
+        Self(self.0 & !Self::NONE.with(abilities).0)
+    }
 
     /// Whether a line keeps the order between processes for what is of this kind.
-    pub const fn is_fair(&self, kind: Kind) -> bool {
-        if matches!(kind, Kind::Semaphore) { self.fair_permits } else { self.fair }
+    pub const fn is_fair(self, kind: Kind) -> bool {
+        let line =
+            if matches!(kind, Kind::Semaphore) { Ability::FairPermits } else { Ability::Fair };
+        self.has(line)
+    }
+}
+
+impl fmt::Debug for Can {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(Ability::ALL.iter().filter(|ability| self.has(**ability))).finish()
     }
 }
 
@@ -143,19 +254,18 @@ pub struct Description {
     pub recovery: Duration,
     /// The same for a holder that is stopped and not dead; `None` when nothing bounds it.
     pub recovery_stopped: Option<Duration>,
-    /// Whether a hold has a lease of its own, so that `ttl` and renewal mean something.
-    pub leases: bool,
-    /// How long the session lasts that carries all holds, as it was negotiated; `None` where there
-    /// is none. The engine renews it by itself, and tells that by
-    /// [`Event::Renewed`](crate::engine::Event::Renewed).
-    pub session: Option<Duration>,
-    /// Whether holds may pass inside the process (R9); false for layouts whose counter belongs to others.
+    /// How a hold ends that nobody gives back.
+    pub expiry: Expiry,
+    /// Whether holds may pass inside the process (R9); false for layouts whose counter belongs to
+    /// others.
     pub hand_off: bool,
     /// Whether an uncontended attempt is answered in the caller, without a task switch.
     pub immediate: bool,
-    /// Whether the first poll of an answer that comes later may be made in the caller: it does not wait, and it sends no event.
+    /// Whether the first poll of an answer that comes later may be made in the caller: it does not
+    /// wait, and it sends no event.
     pub early: bool,
-    /// How long one request may take before it counts as unanswered; `None` where the lock is kept on this machine.
+    /// How long one request may take before it counts as unanswered; `None` where the lock is kept
+    /// on this machine.
     pub request_timeout: Option<Duration>,
     /// What it can do.
     pub can: Can,
@@ -166,8 +276,9 @@ pub struct Description {
 }
 
 impl Description {
-    /// A description with the strongest defaults; engines then take away what they cannot do. What the methods of an engine begin
-    /// without, barriers and asking, is taken away already.
+    /// A description with the strongest defaults; engines then take away what they cannot do. What
+    /// the methods of an engine begin without is taken away already: barriers, asking, several
+    /// locks in one message, writes under a hold.
     pub fn new(engine: &'static str, layout: &'static str, class: Class) -> Self {
         Self {
             engine,
@@ -178,13 +289,12 @@ impl Description {
             hosts: false,
             recovery: Duration::ZERO,
             recovery_stopped: None,
-            leases: false,
-            session: None,
+            expiry: Expiry::WithProcess,
             hand_off: true,
             immediate: false,
             early: false,
             request_timeout: None,
-            can: Can { barrier: false, ask: false, ..Can::ALL },
+            can: Can::ALL.without(WITHOUT),
             breaks: Vec::new(),
             warnings: Vec::new(),
         }
@@ -192,21 +302,20 @@ impl Description {
 
     /// What [`Description::can`] denies, in words.
     fn lacks(&self) -> Vec<&'static str> {
-        let can = &self.can;
         [
-            (can.shared, "shared mode"),
-            (can.upgrade, "upgrades"),
-            (can.permits, "semaphores"),
-            (can.election, "elections"),
-            (can.latch, "latches"),
-            (can.barrier, "double barriers"),
-            (can.list, "listing"),
-            (can.force, "forced release"),
-            (can.ask, "requests to let go"),
-            (can.delay, "lock delay"),
+            (Ability::Shared, "shared mode"),
+            (Ability::Upgrade, "upgrades"),
+            (Ability::Permits, "semaphores"),
+            (Ability::Election, "elections"),
+            (Ability::Latch, "latches"),
+            (Ability::Barrier, "double barriers"),
+            (Ability::List, "listing"),
+            (Ability::Force, "forced release"),
+            (Ability::Ask, "requests to let go"),
+            (Ability::Delay, "lock delay"),
         ]
         .into_iter()
-        .filter_map(|(can, what)| (!can).then_some(what))
+        .filter_map(|(ability, what)| (!self.can.has(ability)).then_some(what))
         .collect()
     }
 
@@ -220,7 +329,8 @@ impl Description {
     }
 }
 
-/// One line for a log at start-up: engine, class, T, what the engine lacks, and the ids of its warnings.
+/// One line for a log at start-up: engine, class, T, what the engine lacks, and the ids of its
+/// warnings.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
@@ -263,12 +373,23 @@ mod tests {
         about.fenced = false;
         about.hosts = true;
         about.recovery = Duration::from_secs(30);
-        about.can.shared = false;
+        about.can = about.can.without(&[Ability::Shared]);
         about.warnings.push(Warning { id: "no-aof", text: "long text".to_owned() });
         assert_eq!(
             about.to_string(),
-            "redis (plain): EFFICIENCY, not fenced, seen by other hosts, recovery within 30s, at h:6379\\nx; \
+            "redis (plain): EFFICIENCY, not fenced, seen by other hosts, recovery within 30s, at \
+             h:6379\\nx; \
              without shared mode, double barriers, requests to let go; warnings: no-aof"
         );
+    }
+    #[test]
+    fn what_an_engine_can_is_a_set() {
+        for &ability in Ability::ALL {
+            assert!(Can::ALL.has(ability) && !Can::NONE.has(ability), "{ability:?}");
+            assert_eq!(Can::NONE.with(&[ability]).without(&[ability]), Can::NONE);
+        }
+        let can = Can::NONE.with(&[Ability::FairPermits, Ability::Permits]);
+        assert!(can.is_fair(Kind::Semaphore) && !can.is_fair(Kind::Lock));
+        assert_eq!(format!("{can:?}"), "{Permits, FairPermits}");
     }
 }

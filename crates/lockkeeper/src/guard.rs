@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::claim::Mode;
-use crate::engine::{Attempt, End};
+use crate::engine::{End, Standing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::keeper::cell::TurnCell;
 use crate::keeper::entry::Over;
+use crate::keeper::release::Told;
 use crate::lost::Lost;
 use crate::name::Name;
 use crate::token::Token;
@@ -44,7 +45,8 @@ impl GuardKind for Guard {
     }
 }
 
-/// A view of a turn that can be handed to everything that works under it: tasks, threads, libraries.
+/// A view of a turn that can be handed to everything that works under it: tasks, threads,
+/// libraries.
 ///
 /// It does not keep the lock; it tells whether the lock is still there.
 #[derive(Clone)]
@@ -59,9 +61,11 @@ pub enum Released {
     Clean,
     /// It was lost before; nothing was touched.
     AlreadyLost(Lost),
-    /// It was not ours any more although nobody had told us; logged as an illegal release, nothing was touched.
+    /// It was not ours any more although nobody had told us; logged as an illegal release, nothing
+    /// was touched.
     NotOurs,
-    /// The engine did not answer; the keeper repeats the release until the lease would be over (R4).
+    /// The engine did not answer; the keeper repeats the release until the lease would be over
+    /// (R4).
     Unknown(Error),
 }
 
@@ -118,7 +122,8 @@ impl Guard {
         self.held.check()
     }
 
-    /// Completes when the lock is gone: at the latest at the local deadline, also while every network call hangs (R2).
+    /// Completes when the lock is gone: at the latest at the local deadline, also while every
+    /// network call hangs (R2).
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -165,7 +170,10 @@ impl Guard {
     ///
     /// # Cancel safety
     /// Dropping it drops the work.
-    pub async fn try_run<T, E: From<Error>>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    pub async fn try_run<T, E: From<Error>>(
+        &self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
         self.held.run(work).await.map_err(E::from)?
     }
 
@@ -179,23 +187,11 @@ impl Guard {
         match over {
             Over::Lost(why) => Released::AlreadyLost(why),
             Over::Passed => Released::Clean,
-            Over::Ended(end) => self.released(end),
+            Over::Ended(told) => released(told),
             Over::Soon(answer) => match answer.await {
-                Ok(end) => self.released(end),
+                Ok(told) => released(told),
                 Err(_) => Released::Unknown(self.cell().entry.closed()),
             },
-        }
-    }
-
-    /// What an engine's answer means. One that finds nothing once the lease is over found what a lease's end leaves: nobody took it.
-    fn released(&self, end: End) -> Released {
-        let cell = self.cell();
-        let is_over = || cell.lease.as_ref().is_some_and(|lease| lease.deadline() <= cell.entry.keeper.clock.now());
-        match end {
-            End::Freed => Released::Clean,
-            End::NotOurs if is_over() => Released::AlreadyLost(Lost::Expired),
-            End::NotOurs => Released::NotOurs,
-            End::Unknown(error) => Released::Unknown(error),
         }
     }
 
@@ -208,6 +204,16 @@ impl Guard {
         let span = tracing::debug_span!("release", engine, name = %cell.entry.name, token);
         let _entered = span.enter();
         cell.entry.turn_over(cell, self.mode, tell)
+    }
+}
+
+/// What an engine's answer means.
+fn released(told: Told) -> Released {
+    match told.end {
+        End::Freed => Released::Clean,
+        End::NotOurs if told.over => Released::AlreadyLost(Lost::Expired),
+        End::NotOurs => Released::NotOurs,
+        End::Unknown(error) => Released::Unknown(error),
     }
 }
 
@@ -261,7 +267,8 @@ impl Held {
         self.0.lost()
     }
 
-    /// Completes when the lock is gone: at the latest at the local deadline, also while every network call hangs (R2).
+    /// Completes when the lock is gone: at the latest at the local deadline, also while every
+    /// network call hangs (R2).
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -269,7 +276,8 @@ impl Held {
         self.0.ended().await
     }
 
-    /// Completes when somebody asks politely for the lock (cooperative revocation), or when it is gone.
+    /// Completes when somebody asks politely for the lock (cooperative revocation), or when it is
+    /// gone.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -289,9 +297,13 @@ impl Held {
         let entry = &self.0.entry;
         let answers = entry.keeper.answer(entry.keeper.engine.recheck(&[self.0.hold])).await?;
         let why = match answers.into_iter().next() {
-            Some(Attempt::Granted(_)) => return self.check(),
-            Some(Attempt::Unknown(error)) => return Err(error.name(&entry.name).engine(entry.keeper.facts.engine)),
-            Some(Attempt::Failed(error)) if error.is_temporary() => return Err(error.name(&entry.name).engine(entry.keeper.facts.engine)),
+            Some(Standing::Held(_)) => return self.check(),
+            Some(Standing::Unknown(error)) => {
+                return Err(error.name(&entry.name).engine(entry.keeper.facts.engine));
+            }
+            Some(Standing::Gone(error)) if error.is_temporary() => {
+                return Err(error.name(&entry.name).engine(entry.keeper.facts.engine));
+            }
             _ => self.0.lost().unwrap_or(Lost::TakenAway),
         };
         // What the engine says is final, also for the guard (R2).
@@ -302,10 +314,15 @@ impl Held {
     /// How long the lease certainly lasts; `None` where a hold has no lease.
     pub fn remaining(&self) -> Option<Duration> {
         let lease = self.0.lease.as_ref()?;
-        Some(if self.is_lost() { Duration::ZERO } else { lease.deadline().since(self.0.entry.keeper.clock.now()) })
+        Some(if self.is_lost() {
+            Duration::ZERO
+        } else {
+            lease.deadline().since(self.0.entry.keeper.clock.now())
+        })
     }
 
-    /// How long the lease lasts from one renewal to its end, as the engine granted it; `None` where a hold has no lease.
+    /// How long the lease lasts from one renewal to its end, as the engine granted it; `None` where
+    /// a hold has no lease.
     pub fn lease_ttl(&self) -> Option<Duration> {
         let lease = self.0.lease.as_ref()?;
         Some(self.0.entry.keeper.session().unwrap_or_else(|| lease.ttl()))
@@ -320,15 +337,16 @@ impl Held {
         }
     }
 
-    /// How much of the lease is left unused at its end, because clocks run at different rates (R1); `None` where a hold has no
-    /// lease.
+    /// How much of the lease is left unused at its end, because clocks run at different rates (R1);
+    /// `None` where a hold has no lease.
     pub fn drift(&self) -> Option<Duration> {
         Some(self.0.entry.keeper.settings.drift.of(self.lease_ttl()?))
     }
 
     /// Until when the lease is ours if nothing renews it; `None` where a hold has no lease.
     ///
-    /// An `Instant` stands still in suspend and the lease does not: [`Held::is_lost`] is what decides.
+    /// An `Instant` stands still in suspend and the lease does not: [`Held::is_lost`] is what
+    /// decides.
     pub fn deadline(&self) -> Option<Instant> {
         // Read first: a pause in between must not make the deadline later than it is.
         let now = Instant::now();
@@ -346,7 +364,8 @@ impl Held {
         let mut work = std::pin::pin!(work);
         let mut lost = std::pin::pin!(self.lost());
         std::future::poll_fn(|context| {
-            // The loss first: work that is ready and late must not pass for work that was done in time.
+            // The loss first: work that is ready and late must not pass for work that was done in
+            // time.
             if let std::task::Poll::Ready(why) = lost.as_mut().poll(context) {
                 return std::task::Poll::Ready(Err(self.lost_error(why)));
             }

@@ -29,14 +29,16 @@ impl Place {
             Self::XdgStateHome => "$XDG_STATE_HOME/lockkeeper",
             Self::Home => "~/.local/state/lockkeeper",
             Self::StateDirectory => "$STATE_DIRECTORY/lockkeeper, which this unit alone uses",
-            Self::PasswordDatabase => "~/.local/state/lockkeeper, the home being the password database's",
+            Self::PasswordDatabase => {
+                "~/.local/state/lockkeeper, the home being the password database's"
+            }
         }
     }
 }
 
 /// The directory of the embedded file engine when nothing else is said: `LOCKKEEPER_DIR`,
-/// `$XDG_STATE_HOME/lockkeeper`, `~/.local/state/lockkeeper`; without `HOME` `$STATE_DIRECTORY/lockkeeper`,
-/// then the home of the password database.
+/// `$XDG_STATE_HOME/lockkeeper`, `~/.local/state/lockkeeper`; without `HOME`
+/// `$STATE_DIRECTORY/lockkeeper`, then the home of the password database.
 ///
 /// # Errors
 /// `InvalidArgument` when `LOCKKEEPER_DIR` is relative, and when no setting says where.
@@ -50,7 +52,8 @@ pub fn default_place() -> Result<(PathBuf, Place)> {
     if let Some(directory) = variable("LOCKKEEPER_DIR") {
         if directory.is_relative() {
             let text = format!(
-                "LOCKKEEPER_DIR is relative, so each working directory would have locks of its own: write LOCKKEEPER_DIR={}",
+                "LOCKKEEPER_DIR is relative, so each working directory would have locks of its \
+                 own: write LOCKKEEPER_DIR={}",
                 shown(&absolute(&directory))
             );
             return Err(Error::new(ErrorKind::InvalidArgument, text));
@@ -61,10 +64,13 @@ pub fn default_place() -> Result<(PathBuf, Place)> {
     xdg("XDG_STATE_HOME")
         .map(|state| (state.join("lockkeeper"), Place::XdgStateHome))
         .or_else(|| variable_home().map(|home| (below(home), Place::Home)))
-        .or_else(|| state_directory().map(|state| (state.join("lockkeeper"), Place::StateDirectory)))
+        .or_else(|| {
+            state_directory().map(|state| (state.join("lockkeeper"), Place::StateDirectory))
+        })
         .or_else(|| password_home().map(|home| (below(home), Place::PasswordDatabase)))
         .ok_or_else(|| {
-            let text = "no directory for the lock files: neither HOME nor the password database names a home: set LOCKKEEPER_DIR";
+            let text = "no directory for the lock files: neither HOME nor the password database \
+                        names a home: set LOCKKEEPER_DIR";
             Error::new(ErrorKind::InvalidArgument, text)
         })
 }
@@ -81,15 +87,17 @@ pub(crate) fn lock_directory(path: &str) -> Result<PathBuf> {
     }
     let text = match path {
         "" => return Ok(default_place()?.0),
-        "auto" => "file:auto is the directory that lockkeeper torture makes for itself, and no engine for anything else: name a \
-                   directory, as in file:///path/dir, or leave the URL out"
+        "auto" => "file:auto is the directory that lockkeeper torture makes for itself, and no \
+                   engine for anything else: name a directory, as in file:///path/dir, or leave \
+                   the URL out"
             .to_owned(),
         _ => {
             // A shell expands no ~ behind a colon.
             let at_home = path.strip_prefix("~/").and_then(|rest| Some(home()?.join(rest)));
             let absolute = at_home.unwrap_or_else(|| absolute(given));
             format!(
-                "file:{} is relative, so each working directory would have locks of its own: write {}",
+                "file:{} is relative, so each working directory would have locks of its own: write \
+                 {}",
                 shown(given),
                 crate::config::file_url(&absolute)
             )
@@ -98,12 +106,15 @@ pub(crate) fn lock_directory(path: &str) -> Result<PathBuf> {
     Err(Error::new(ErrorKind::InvalidArgument, text).engine("file"))
 }
 
-/// The user's state directory, which a fresh account does not have, and the directory above it that has to be there.
+/// The user's state directory, which a fresh account does not have, and the directory above it that
+/// has to be there.
 #[cfg(all(feature = "file", target_os = "linux"))]
 pub(crate) fn state_home() -> Option<(PathBuf, PathBuf)> {
     match xdg("XDG_STATE_HOME") {
         Some(state) => {
-            let base = variable_home().filter(|home| state.starts_with(home)).or_else(|| state.parent().map(Path::to_owned))?;
+            let base = variable_home()
+                .filter(|home| state.starts_with(home))
+                .or_else(|| state.parent().map(Path::to_owned))?;
             Some((state, base))
         }
         None => home().map(|home| (home.join(".local/state"), home)),
@@ -137,17 +148,22 @@ fn variable_home() -> Option<PathBuf> {
     variable("HOME").filter(|path| path.is_absolute())
 }
 
-/// The first state directory that systemd made for this unit; with several, colons stand between them.
+/// The first state directory that systemd made for this unit; with several, colons stand between
+/// them.
 fn state_directory() -> Option<PathBuf> {
     let all = variable("STATE_DIRECTORY")?;
-    let first = all.to_str().and_then(|all| all.split(':').next()).map_or_else(|| all.clone(), PathBuf::from);
+    let first = all
+        .to_str()
+        .and_then(|all| all.split(':').next())
+        .map_or_else(|| all.clone(), PathBuf::from);
     Some(first).filter(|path| path.is_absolute())
 }
 
 /// The home that the password database gives this user, read at most once: it may be on a server.
 fn password_home() -> Option<PathBuf> {
     static HOME: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let read = || nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten().map(|user| user.dir);
+    let read =
+        || nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten().map(|user| user.dir);
     HOME.get_or_init(|| read().filter(|home| home.is_absolute())).clone()
 }
 

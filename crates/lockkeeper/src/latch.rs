@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::engine::{Change, Query};
 use crate::error::{Error, ErrorKind, Result};
+use crate::guarantee::Ability;
 use crate::id::ClaimId;
 use crate::mutex::Base;
 use crate::name::Kind;
@@ -19,7 +20,8 @@ impl Latch {
     /// Closes the latch with this count, if it is open; answers whether it did.
     ///
     /// # Errors
-    /// `InvalidName`, `InvalidArgument` for a count of 0, `Unsupported`, `Unreachable`, `Refused`, `Unknown`, `Closed`.
+    /// `InvalidName`, `InvalidArgument` for a count of 0, `Unsupported`, `Unreachable`, `Refused`,
+    /// `Unknown`, `Closed`.
     ///
     /// # Cancel safety
     /// Once polled it happens, also when it is dropped.
@@ -59,10 +61,10 @@ impl Latch {
     }
 
     fn able(&self) -> Result<()> {
-        if self.0.keeper.facts.can.latch {
+        if self.0.keeper.facts.can.has(Ability::Latch) {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Unsupported, "this layout has no latches").engine(self.0.keeper.facts.engine))
+        Err(self.0.keeper.facts.lacks("latches"))
     }
 
     async fn write(&self, change: impl FnOnce(crate::Name) -> Change) -> Result<bool> {
@@ -90,7 +92,7 @@ pub struct Wait {
 }
 
 impl Wait {
-    /// Gives up after this time, with `TimedOut`.
+    /// Gives up after this time, with `TimedOut`. Zero asks once.
     pub fn timeout(mut self, time: Duration) -> Self {
         self.timeout = Some(time);
         self
@@ -113,7 +115,14 @@ impl IntoFuture for Wait {
         Box::pin(async move {
             let Some(time) = self.timeout else { return Self::open(&self.latch).await };
             let keeper = self.latch.0.keeper.clone();
-            let late = || Error::new(ErrorKind::TimedOut, "the latch did not open in time").engine(keeper.facts.engine);
+            let late = || {
+                Error::new(ErrorKind::TimedOut, "the latch did not open in time")
+                    .engine(keeper.facts.engine)
+            };
+            if time.is_zero() {
+                // The answer needs longer than no time at all.
+                return if self.latch.count().await? == 0 { Ok(()) } else { Err(late()) };
+            }
             keeper.within(time, Self::open(&self.latch)).await.unwrap_or_else(|| Err(late()))
         })
     }

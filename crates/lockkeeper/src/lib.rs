@@ -2,13 +2,15 @@
 //!
 //! # The tour
 //!
-//! Read [`locks`](Locks) first: [`Locks::open`] is the one way in. A [`Mutex`] gives an [`Acquire`], whose future gives a
-//! [`Guard`]: your turn, until it is released, dropped or [lost](Guard::lost). [`Held`] is the view of it that you hand to
-//! everything that works under the lock; its [`Token`] goes with every write.
+//! Read [`locks`](Locks) first: [`Locks::open`] is the one way in. A [`Mutex`] gives an
+//! [`Acquire`], whose future gives a [`Guard`]: your turn, until it is released, dropped or
+//! [lost](Guard::lost). [`Held`] is the view of it that you hand to everything that works under the
+//! lock; its [`Token`] goes with every write.
 //!
-//! What happens below: `acquire.rs` (the future) asks `keeper/entry.rs` (one name in this process), which steps
-//! `protocol/line.rs` (the local line: pure) and carries out what it decides (`keeper/act.rs`) with an [`engine`].
-//! `keeper/leases.rs` renews, `keeper/events.rs` hears the engine, `keeper/driver.rs` is the thread behind it all.
+//! What happens below: `acquire.rs` (the future) asks `keeper/entry.rs` (one name in this process),
+//! which steps `protocol/line.rs` (the local line: pure) and carries out what it decides
+//! (`keeper/act.rs`) with an [`engine`]. `keeper/leases.rs` renews, `keeper/events.rs` hears the
+//! engine, `keeper/driver.rs` is the thread behind it all.
 
 mod acquire;
 mod barrier;
@@ -50,7 +52,8 @@ mod sync;
 mod table;
 #[cfg(feature = "test-util")]
 pub mod test_util;
-mod text;
+#[doc(hidden)]
+pub mod text;
 mod token;
 pub mod url;
 mod watch;
@@ -58,7 +61,7 @@ mod who;
 
 pub use acquire::{Acquire, Acquired, TryAcquire, TryAcquired};
 pub use barrier::{DoubleBarrier, Enter, Inside, Leave};
-pub use claim::{Claim, Entry, Holder, Identity, Mode, Unreadable, Waiter};
+pub use claim::{Claim, Ends, Entry, Holder, Identity, Mode, Unreadable, Waiter};
 pub use clock::{Clock, Ticks};
 pub use election::{Election, Leader, Observe};
 #[cfg(all(feature = "file", target_os = "linux"))]
@@ -67,7 +70,7 @@ pub use engine::file::direct;
 #[cfg(feature = "redis")]
 pub use engine::redis::fenced::FencedKeys;
 pub use error::{Error, ErrorKind, Result};
-pub use guarantee::{Can, Class, Description, Require, Warning};
+pub use guarantee::{Ability, Can, Class, Description, Expiry, Require, Warning};
 pub use guard::{Guard, GuardKind, Held, Released};
 pub use guarded::Write;
 pub use id::ClaimId;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::claim::{Entry, Identity};
 use crate::clock::Clock;
-use crate::engine::{Change, Engine, Query};
+use crate::engine::{Change, Engine, Query, Registration};
 use crate::error::{Error, ErrorKind, Result};
-use crate::guarantee::{Description, Require, Warning};
+use crate::guarantee::{Ability, Description, Require, Warning};
 use crate::guard::Released;
 use crate::id::ClaimId;
 use crate::keeper::request::{check_ttl, invalid};
@@ -18,7 +18,30 @@ use crate::name::{Kind, Name};
 use crate::observe::Observer;
 use crate::url::EngineUrl;
 
-/// An engine, opened: makes mutexes, rw-locks, semaphores, elections and latches. Clones are the same.
+/// How long a probe whose end is not known may take to be cleared up, and how soon that is tried
+/// again.
+const PROBE_CLEARED_WITHIN: Duration = Duration::from_secs(3);
+const PROBE_CLEARED_AGAIN: Duration = Duration::from_millis(100);
+
+/// How many random digits a word to sweep ends in.
+const SWEEP_DIGITS: usize = 12;
+
+/// Whether a word has the form that [`Locks::sweep_word`] gives it. None of its characters means
+/// something to a pattern or a path.
+fn is_drawn(word: &str) -> bool {
+    let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    word.split_once('-').is_some_and(|(begin, digits)| {
+        !begin.is_empty()
+            && begin.bytes().all(|b| b.is_ascii_lowercase())
+            && digits.len() == SWEEP_DIGITS
+            && digits.bytes().all(is_digit)
+            // Random ones are not all alike.
+            && digits.bytes().any(|b| !digits.as_bytes().starts_with(&[b]))
+    })
+}
+
+/// An engine, opened: makes mutexes, rw-locks, semaphores, elections and latches. Clones are the
+/// same.
 #[derive(Clone)]
 pub struct Locks {
     pub(crate) keeper: Arc<Keeper>,
@@ -42,10 +65,11 @@ pub struct Closed {
 }
 
 impl Locks {
-    /// Opens the engine that the URL names; see the README for the list.
+    /// Opens the engine that the URL names; docs/urls.md lists schemes and options.
     ///
     /// # Errors
-    /// `InvalidArgument` for a scheme or option that does not exist, `Unreachable`, `Refused`, `NewerLayout`.
+    /// `InvalidArgument` for a scheme or option that does not exist, `Unreachable`, `Refused`,
+    /// `NewerLayout`.
     ///
     /// # Cancel safety
     /// Dropping it closes what was opened.
@@ -53,8 +77,9 @@ impl Locks {
         Builder::default().open(url).await
     }
 
-    /// Opens what the command line would use: `LOCKKEEPER_URL`, else `url` in `~/.config/lockkeeper/config.toml`, else in
-    /// `/etc/lockkeeper/config.toml`, else the embedded file engine.
+    /// Opens what the command line would use: `LOCKKEEPER_URL`, else `url` in
+    /// `~/.config/lockkeeper/config.toml`, else in `/etc/lockkeeper/config.toml`, else the embedded
+    /// file engine.
     ///
     /// # Errors
     /// As [`Locks::open`]; an empty `LOCKKEEPER_URL` is `InvalidArgument`.
@@ -70,12 +95,22 @@ impl Locks {
         Builder::default().with_engine(engine).await
     }
 
+    /// Makes the URLs of an engine of your own known to this process: [`Locks::open`] takes them
+    /// from then on. See [`Registration`] for an example.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a scheme that has an engine already, and for names that are no words.
+    pub fn register(engine: Registration) -> Result<()> {
+        crate::table::register(engine)
+    }
+
     /// Opens with more than a URL can say.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// A mutex: the exclusive mode of the rw-lock of that name. No I/O; a wrong name is told by the acquisition.
+    /// A mutex: the exclusive mode of the rw-lock of that name. No I/O; a wrong name is told by the
+    /// acquisition.
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
         Mutex(Base::new(&self.keeper, Kind::Lock, name.as_ref()))
     }
@@ -85,8 +120,8 @@ impl Locks {
         crate::RwLock(Base::new(&self.keeper, Kind::Lock, name.as_ref()))
     }
 
-    /// A semaphore with `limit` permits, 1 to 65 535. No I/O; the limit is stored by the first acquisition, and another
-    /// limit than the stored one is `LimitMismatch`.
+    /// A semaphore with `limit` permits, 1 to 65 535. No I/O; the limit is stored by the first
+    /// acquisition, and another limit than the stored one is `LimitMismatch`.
     pub fn semaphore(&self, name: impl AsRef<str>, limit: u16) -> crate::Semaphore {
         crate::Semaphore { base: Base::new(&self.keeper, Kind::Semaphore, name.as_ref()), limit }
     }
@@ -106,8 +141,10 @@ impl Locks {
         crate::DoubleBarrier { base: Base::new(&self.keeper, Kind::Latch, name.as_ref()), members }
     }
 
-    /// Several locks at once, at most 64: all or nothing. One atomic try where the engine can, else one after the other in
-    /// the byte order of their names, so that two callers never wait for each other.
+    /// Several locks at once, at most 64: all or nothing. One atomic try where the engine can, else
+    /// one after the other in the byte order of their names, so that two callers never wait for
+    /// each other. In the native layout of Redis it is one script with the keys of all of them; a
+    /// node of a Redis Cluster, whose scripts have keys of one slot, refuses it with `Unsupported`.
     pub fn all(&self, locks: impl IntoIterator<Item = crate::Acquire>) -> crate::All {
         crate::All::new(self.keeper.clone(), locks.into_iter().map(|a| a.plan).collect())
     }
@@ -129,55 +166,66 @@ impl Locks {
         let what = match require {
             Require::Hosts => "other machines do not see its locks",
             Require::Timed => "one ordinary fault can give two holders",
-            Require::Fenced => "its tokens can go back",
+            Require::Fenced => "it has no fencing tokens, or they can go back",
         };
-        let text = format!("{} was required and this engine cannot promise it: {what} (class {})", require.as_str(), about.class);
+        let text = format!(
+            "{} was required and this engine cannot promise it: {what} (class {})",
+            require.as_str(),
+            about.class
+        );
         Err(Error::new(ErrorKind::NotMet, text).engine(about.engine))
     }
 
     /// What the engine knows about one name.
     ///
     /// # Errors
-    /// `Corrupt`, `NewerLayout` where its record cannot be read; `Unreachable`, `Refused`, `Closed`.
+    /// `Corrupt`, `NewerLayout` where its record cannot be read; `Unreachable`, `Refused`,
+    /// `Closed`.
     pub async fn status(&self, kind: Kind, name: impl AsRef<str>) -> Result<Entry> {
         let name = Name::new(name)?;
         let entries = self.read(&Query::One(kind, name.clone())).await?;
         Ok(entries.into_iter().next().unwrap_or_else(|| Entry::new(kind, name)))
     }
 
-    /// Every name in use that starts with `prefix`, of every kind. One whose record cannot be read is there with
-    /// [`Entry::unreadable`], and keeps the others from nothing.
+    /// Every name in use that starts with `prefix`, of every kind. One whose record cannot be read
+    /// is there with [`Entry::unreadable`], and keeps the others from nothing.
     ///
     /// # Errors
     /// `Unsupported` where the layout cannot list; `Unreachable`, `Refused`, `Closed`.
     pub async fn list(&self, prefix: &str) -> Result<Vec<Entry>> {
-        if !self.keeper.facts.can.list {
-            return Err(Error::new(ErrorKind::Unsupported, "this layout cannot list its names").engine(self.keeper.facts.engine));
+        if !self.keeper.facts.can.has(Ability::List) {
+            return Err(self.keeper.facts.lacks("lists of names"));
         }
         self.read(&Query::Prefix(prefix.to_owned())).await
     }
 
-    /// Takes a lock away from whoever holds it; answers whether somebody did. Its holder sees it as lost.
+    /// Takes a lock away from whoever holds it; answers whether somebody did. Its holder sees it as
+    /// lost.
     ///
     /// # Errors
     /// `Unsupported` where it cannot be done; `Unreachable`, `Refused`, `Closed`.
     pub async fn force_release(&self, kind: Kind, name: impl AsRef<str>) -> Result<bool> {
         let name = Name::new(name)?;
-        if !self.keeper.facts.can.force {
-            let text = "this engine cannot take a lock away from a living process; stop the process that holds it";
-            return Err(Error::new(ErrorKind::Unsupported, text).name(&name).engine(self.keeper.facts.engine));
+        if !self.keeper.facts.can.has(Ability::Force) {
+            let text = "this engine cannot take a lock away from a living process; \
+                        stop the process that holds it";
+            return Err(Error::new(ErrorKind::Unsupported, text)
+                .name(&name)
+                .engine(self.keeper.facts.engine));
         }
         self.write(&Change::Force(kind, name)).await
     }
 
-    /// Takes a lock of a name of its own, gives it back, and removes what that left: whether locks can be had here is then known,
-    /// and not only that the engine answers. Answers what makes waiting worse.
+    /// Takes a lock of a name of its own, gives it back, and removes what that left: whether locks
+    /// can be had here is then known, and not only that the engine answers. Answers what makes
+    /// waiting worse.
     ///
     /// # Errors
     /// What keeps locks from being had: `Unreachable`, `Refused`, `Corrupt`, `Closed`.
     ///
     /// # Cancel safety
-    /// Dropping it gives the lock back; what the name leaves, such as its last number, then stays for as long as the engine keeps it.
+    /// Dropping it gives the lock back; what the name leaves, such as its last number, then stays
+    /// for as long as the engine keeps it.
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
@@ -193,27 +241,90 @@ impl Locks {
         let taken = match self.mutex(&name).try_lock().await {
             Ok(Some(guard)) => match guard.release().await {
                 Released::Clean => Ok(()),
-                Released::Unknown(error) => Err(error),
-                _ => Err(Error::new(ErrorKind::Refused, "the engine forgot a lock while it was held: find out what removes its records")),
+                Released::Unknown(error) => Err((error, true)),
+                _ => {
+                    let text = "the engine forgot a lock while it was held: find out what removes \
+                                its records";
+                    Err((Error::new(ErrorKind::Refused, text), false))
+                }
             },
-            Ok(None) => Err(Error::new(ErrorKind::Refused, "the engine says that somebody holds a lock that nobody has asked for before")),
-            Err(error) => Err(error),
+            Ok(None) => {
+                let text = "the engine says that a lock of a new name is held";
+                Err((Error::new(ErrorKind::Refused, text), false))
+            }
+            Err(error) => {
+                let unknown = matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unreachable);
+                Err((error, unknown))
+            }
         };
         // Whatever became of it, nothing is left.
-        let cleared = match self.keeper.engine.clear_probe(&name) {
-            Some(cleared) => self.keeper.answer(cleared).await.and_then(|cleared| cleared),
-            None => Ok(Vec::new()),
+        let cleared = if matches!(taken, Err((_, true))) {
+            self.keeper.within(PROBE_CLEARED_WITHIN, self.clear_when_free(&name)).await;
+            Ok(Vec::new())
+        } else {
+            self.clear_probe(&name).await
         };
         let of_it = |error: Error| error.name(&name).engine(engine);
-        taken.map_err(of_it)?;
+        taken.map_err(|(error, _)| of_it(error))?;
         cleared.map_err(of_it)
     }
 
-    /// Asks whoever holds a lock to let go, which they hear by [`Held::asked`](crate::Held::asked); answers whether somebody holds
-    /// it. Whether they do it is theirs to decide.
+    async fn clear_probe(&self, name: &Name) -> Result<Vec<Warning>> {
+        let cleared = self.keeper.answer(self.keeper.engine.clear_probe(name)).await;
+        cleared.and_then(|cleared| cleared)
+    }
+
+    /// Clears a probe up whose end is not known, once nobody holds its name: the keeper repeats
+    /// meanwhile what gives it back.
+    async fn clear_when_free(&self, name: &Name) {
+        let free = async || {
+            self.status(Kind::Lock, name).await.is_ok_and(|entry| entry.holders.is_empty())
+        };
+        while !free().await || self.clear_probe(name).await.is_err() {
+            self.keeper.within(PROBE_CLEARED_AGAIN, std::future::pending::<()>()).await;
+        }
+    }
+
+    /// Draws a word that nobody else begins names with, for [`Locks::sweep`]: `begin`, a dash, and
+    /// 12 random hexadecimal digits. `begin` is of small letters.
+    #[doc(hidden)]
+    pub fn sweep_word(begin: &str) -> String {
+        let drawn = ClaimId::fresh().to_string();
+        format!("{begin}-{}", drawn.get(..SWEEP_DIGITS).unwrap_or(&drawn))
+    }
+
+    /// Removes what `lockkeeper bench` and `lockkeeper demo` leave under a word that
+    /// [`Locks::sweep_word`] drew for them; answers whether there was something. Whether somebody
+    /// holds a lock there is not asked.
+    ///
+    /// On Redis it deletes **every key of the database that has the word anywhere in it**, of
+    /// whatever type and whoever made it: in the layouts of others the lock's name may stand
+    /// anywhere in a key. In ZooKeeper it deletes the directory of that name with all that is below
+    /// it. Elsewhere nothing is left, and nothing is deleted.
     ///
     /// # Errors
-    /// `Unsupported` where holders cannot be asked; `InvalidName`, `Unreachable`, `Refused`, `Closed`.
+    /// `InvalidArgument` for a word of another form: one that people would choose deletes what is
+    /// theirs.
+    #[doc(hidden)]
+    pub async fn sweep(&self, word: &str) -> Result<bool> {
+        if !is_drawn(word) {
+            let text = format!(
+                "{word:?} is not a word to sweep: it ends in a dash and {SWEEP_DIGITS} random \
+                 hexadecimal digits"
+            );
+            return Err(Error::new(ErrorKind::InvalidArgument, text));
+        }
+        self.keeper.check_open()?;
+        let swept = self.keeper.answer(self.keeper.engine.sweep(word)).await?;
+        swept.map_err(|error| error.engine(self.keeper.facts.engine))
+    }
+
+    /// Asks whoever holds a lock to let go, which they hear by [`Held::asked`](crate::Held::asked);
+    /// answers whether somebody holds it. Whether they do it is theirs to decide.
+    ///
+    /// # Errors
+    /// `Unsupported` where holders cannot be asked; `InvalidName`, `Unreachable`, `Refused`,
+    /// `Closed`.
     ///
     /// # Cancel safety
     /// Once polled it happens, also when it is dropped.
@@ -229,11 +340,15 @@ impl Locks {
     pub async fn ask(&self, kind: Kind, name: impl AsRef<str>) -> Result<bool> {
         let name = Name::new(name)?;
         self.keeper.check_open()?;
-        let asked = self.keeper.engine.ask(kind, &name).ok_or_else(|| {
+        if !self.keeper.facts.can.has(Ability::Ask) {
             let text = "this engine cannot ask a holder to let go";
-            Error::new(ErrorKind::Unsupported, text).name(&name).engine(self.keeper.facts.engine)
-        })?;
-        self.keeper.answer(asked).await?.map_err(|error| error.engine(self.keeper.facts.engine))
+            let error = Error::new(ErrorKind::Unsupported, text);
+            return Err(error.name(&name).engine(self.keeper.facts.engine));
+        }
+        self.keeper
+            .answer(self.keeper.engine.ask(kind, &name))
+            .await?
+            .map_err(|error| error.engine(self.keeper.facts.engine))
     }
 
     pub(crate) async fn read(&self, query: &Query) -> Result<Vec<Entry>> {
@@ -252,10 +367,12 @@ impl Locks {
         crate::Watch::new(self.keeper.clone(), Query::Prefix(prefix.to_owned())).await
     }
 
-    /// Refuses new claims, makes held guards lost (`Closed`), waits up to 5 s for their release and reports what stayed unknown.
+    /// Refuses new claims, makes held guards lost (`Closed`), waits up to 5 s for their release and
+    /// reports what stayed unknown.
     ///
     /// # Cancel safety
-    /// Dropping it leaves the `Locks` closed for new claims; what was not released by then ends with its lease.
+    /// Dropping it leaves the `Locks` closed for new claims; what was not released by then ends
+    /// with its lease.
     pub async fn close(&self) -> Closed {
         let unknown = self.keeper.close(Duration::from_secs(5)).await;
         Closed { unknown }
@@ -276,7 +393,8 @@ impl Builder {
         self
     }
 
-    /// How many turns a hold may have inside the process before it goes back to the engine, 0 to 64; 0 = none passes.
+    /// How many turns a hold may have inside the process before it goes back to the engine, 0 to
+    /// 64; 0 = none passes.
     #[must_use]
     pub fn hand_off(mut self, turns: u8) -> Self {
         self.settings.rules.turns_max = turns;
@@ -290,12 +408,15 @@ impl Builder {
         self
     }
 
-    /// Says that every tokio runtime in which a task waits for these locks has its I/O driver enabled, as those of
-    /// `#[tokio::main]`, `enable_all` and `enable_io` have. Then a task that waits for Redis or ZooKeeper is woken by the connection itself,
-    /// and not by the thread behind it: an acquisition takes one task switch less. Threads of [`blocking`](crate::blocking) have that anyway.
+    /// Says that every tokio runtime in which a task waits for these locks has its I/O driver
+    /// enabled, as those of `#[tokio::main]`, `enable_all` and `enable_io` have. Then a task that
+    /// waits for Redis or ZooKeeper is woken by the connection itself, and not by the thread behind
+    /// it: an acquisition takes one task switch less. Threads of [`blocking`](crate::blocking) have
+    /// that anyway.
     ///
     /// # Panics
-    /// An acquisition panics when it is awaited in a runtime without one; tokio leaves no way to ask.
+    /// An acquisition panics when it is awaited in a runtime without one; tokio leaves no way to
+    /// ask.
     #[must_use]
     pub fn io_enabled(mut self) -> Self {
         self.settings.io = true;
@@ -309,7 +430,8 @@ impl Builder {
         self
     }
 
-    /// Who is shown as the holder and the waiter, where that is not this process: for a program that keeps locks for another.
+    /// Who is shown as the holder and the waiter, where that is not this process: for a program
+    /// that keeps locks for another.
     #[must_use]
     pub fn identity(mut self, who: Identity) -> Self {
         self.who = Some(who);
@@ -344,6 +466,7 @@ impl Builder {
     /// As [`Locks::open`].
     pub async fn open(mut self, url: &str) -> Result<Locks> {
         let mut url = EngineUrl::parse(url)?;
+        Registration::of(&url.scheme)?.check(&url)?;
         self.take_common(&mut url)?;
         let engine = crate::table::engine(url, &self.settings)?;
         self.with_boxed(engine).await
@@ -368,8 +491,13 @@ impl Builder {
             self.settings.rules.pass_for = time;
         }
         if let Some(text) = url.take("drift") {
-            let percent = text.strip_suffix('%').and_then(|p| p.parse::<u32>().ok()).filter(|p| (1..=50).contains(p));
-            self.settings.drift.per_mille = percent.ok_or_else(|| invalid(format!("drift={text} is no percentage from 1% to 50%")))? * 10;
+            let percent = text
+                .strip_suffix('%')
+                .and_then(|p| p.parse::<u32>().ok())
+                .filter(|p| (1..=50).contains(p));
+            self.settings.drift.per_mille = percent.ok_or_else(|| {
+                invalid(format!("drift={text} is not a percentage from 1% to 50%"))
+            })? * 10;
         }
         Ok(())
     }
@@ -381,7 +509,8 @@ impl Builder {
         }
         let mut who = self.who.unwrap_or_else(Identity::of_this_process);
         who.label = self.label.or(who.label);
-        let keeper = Keeper::new(engine, self.clock.unwrap_or_default(), Arc::new(who), self.settings);
+        let keeper =
+            Keeper::new(engine, self.clock.unwrap_or_default(), Arc::new(who), self.settings);
         let opening = keeper.engine.open(keeper.context());
         keeper.answer(opening).await?.map_err(|e| e.engine(keeper.facts.engine))?;
         keeper.note_session();
@@ -392,11 +521,15 @@ impl Builder {
 
 impl std::fmt::Debug for Builder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Builder").field("ttl", &self.settings.ttl).field("label", &self.label).finish_non_exhaustive()
+        f.debug_struct("Builder")
+            .field("ttl", &self.settings.ttl)
+            .field("label", &self.label)
+            .finish_non_exhaustive()
     }
 }
 
-/// The directory of the embedded file engine when nothing else is said: [`config::default_place`](crate::config::default_place).
+/// The directory of the embedded file engine when nothing else is said:
+/// [`config::default_place`](crate::config::default_place).
 ///
 /// # Errors
 /// `InvalidArgument` when `LOCKKEEPER_DIR` is relative, and when no setting says where.

@@ -8,7 +8,8 @@ use std::fmt;
 pub enum Lost {
     /// Its local deadline passed before a renewal was answered (R1).
     Expired,
-    /// Its record is gone or belongs to somebody else: a forced release, an operator's delete, a takeover.
+    /// Its record is gone or belongs to somebody else: a forced release, an operator's delete, a
+    /// takeover.
     TakenAway,
     /// The lock file was replaced or deleted while it was held.
     Replaced,

@@ -11,6 +11,7 @@ use crate::acquire::{Acquiring, Plan};
 use crate::clock::Ticks;
 use crate::engine::{Answer, Attempt, Claim, ClaimId};
 use crate::error::{Error, ErrorKind, Result};
+use crate::guarantee::Ability;
 use crate::guard::{Guard, Released};
 use crate::keeper::Keeper;
 use crate::keeper::entry::{Begun, Entry};
@@ -22,8 +23,8 @@ const LOCKS_MAX: usize = 64;
 /// An acquisition of several locks; `.await` it, or give it a timeout first.
 ///
 /// # Errors
-/// `InvalidArgument` for more than 64, for none, or for locks of another [`Locks`](crate::Locks); `WouldDeadlock` when one
-/// is named twice; else as [`Acquire`](crate::Acquire).
+/// `InvalidArgument` for more than 64, for none, or for locks of another [`Locks`](crate::Locks);
+/// `WouldDeadlock` when one is named twice; else as [`Acquire`](crate::Acquire).
 ///
 /// # Cancel safety
 /// Dropping it leaves nothing behind, as for [`Acquire`](crate::Acquire).
@@ -61,7 +62,8 @@ impl AllGuard {
     /// # Cancel safety
     /// All are released also when this future is dropped.
     pub async fn release(self) -> Vec<Released> {
-        let releases: Vec<_> = self.guards.into_iter().map(|guard| Box::pin(guard.release())).collect();
+        let releases: Vec<_> =
+            self.guards.into_iter().map(|guard| Box::pin(guard.release())).collect();
         let mut ended = Vec::with_capacity(releases.len());
         for release in releases {
             ended.push(release.await);
@@ -76,6 +78,7 @@ impl All {
     }
 
     /// Gives up after this time; the error names the lock that was not obtained, and its holder.
+    /// Zero asks once. A server that cannot be reached is tried again until the time is over.
     pub fn timeout(mut self, time: Duration) -> Self {
         self.timeout = Some(time);
         self
@@ -84,7 +87,10 @@ impl All {
     /// Checks the list and answers the byte order of the names.
     fn order(&self) -> Result<Vec<usize>> {
         if self.plans.is_empty() || self.plans.len() > LOCKS_MAX {
-            return Err(invalid(format!("all() takes 1 to {LOCKS_MAX} locks and {} were given", self.plans.len())));
+            return Err(invalid(format!(
+                "all() takes 1 to {LOCKS_MAX} locks and {} were given",
+                self.plans.len()
+            )));
         }
         let mut order = Vec::with_capacity(self.plans.len());
         for (at, plan) in self.plans.iter().enumerate() {
@@ -100,7 +106,10 @@ impl All {
                 && (one.0, one.1) == (other.0, other.1)
             {
                 let twice = self.plans.get(one.2).and_then(|p| p.entry().ok());
-                let error = Error::new(ErrorKind::WouldDeadlock, "all() was given the same lock twice, and would wait for itself");
+                let error = Error::new(
+                    ErrorKind::WouldDeadlock,
+                    "all() was given the same lock twice, and would wait for itself",
+                );
                 return Err(twice.map_or(error.clone(), |entry| error.name(&entry.name)));
             }
         }
@@ -110,14 +119,26 @@ impl All {
     async fn acquire(mut self) -> Result<AllGuard> {
         let order = self.order()?;
         let give_up = self.timeout.map(|time| self.keeper.clock.now().plus(time));
-        if let Some(guards) = self.at_once(give_up).await? {
-            return Ok(AllGuard { guards });
-        }
+        // Zero asks once: the answer needs longer than no time at all.
+        let waits = give_up.filter(|_| self.timeout != Some(Duration::ZERO));
+        let away = match self.at_once(waits).await {
+            Ok(Some(guards)) => return Ok(AllGuard { guards }),
+            // Whoever gives a time waits for a server that is away, one lock after the other.
+            Err(error) if error.kind() == ErrorKind::Unreachable && waits.is_some() => Some(error),
+            Err(error) => return Err(error),
+            Ok(None) => None,
+        };
         let mut got: Vec<(usize, Guard)> = Vec::with_capacity(order.len());
         for at in order {
             let Some(plan) = self.plans.get_mut(at) else { continue };
             if let Some(give_up) = give_up {
-                plan.request.timeout = Some(give_up.since(self.keeper.clock.now()));
+                let left = give_up.since(self.keeper.clock.now());
+                // A time that has passed is not a time of zero, which asks once.
+                if left.is_zero() && waits.is_some() {
+                    let error = Error::new(ErrorKind::TimedOut, "not obtained");
+                    return Err(away.unwrap_or(error));
+                }
+                plan.request.timeout = Some(left);
             }
             match Acquiring::new(plan.clone()).await? {
                 Some(guard) => got.push((at, guard)),
@@ -133,14 +154,17 @@ impl All {
     /// One message for all, where the engine can and nobody of this process is in the way.
     async fn at_once(&self, give_up: Option<Ticks>) -> Result<Option<Vec<Guard>>> {
         self.keeper.check_open()?;
-        if self.keeper.engine.attempt_all(&[]).is_none() {
+        if !self.keeper.facts.can.has(Ability::Together) {
             return Ok(None);
         }
         let mut seats = Seats { taken: VecDeque::new() };
         let mut claims: Vec<Claim> = Vec::new();
         for plan in &self.plans {
             plan.check()?;
-            if plan.request.owner.is_some() || plan.request.thread.is_some() || crate::Owner::current().is_some() {
+            if plan.request.owner.is_some()
+                || plan.request.thread.is_some()
+                || crate::Owner::current().is_some()
+            {
                 return Ok(None);
             }
             let entry = plan.entry()?.clone();
@@ -150,9 +174,10 @@ impl All {
             claims.push(claim);
         }
         let sent = self.keeper.clock.now();
-        let Some(answer) = self.keeper.engine.attempt_all(&claims) else { return Ok(None) };
+        let answer = self.keeper.engine.attempt_all(&claims);
         let told: Vec<_> = seats.taken.iter().map(|(entry, _, id)| (entry.clone(), *id)).collect();
-        // The names hear of it whether or not this future is polled: others wait behind these places (R5).
+        // The names hear of it whether or not this future is polled: others wait behind these
+        // places (R5).
         let tell = move |answers| tell(told, sent, answers);
         let answer = match answer {
             Answer::Now(answers) => Answer::Now(tell(answers)),
@@ -189,7 +214,8 @@ fn tell(told: Vec<(Arc<Entry>, ClaimId)>, sent: Ticks, answers: Vec<Attempt>) ->
     failed
 }
 
-/// Places that were reserved for one message; given back when it is not sent or its answer not taken.
+/// Places that were reserved for one message; given back when it is not sent or its answer not
+/// taken.
 struct Seats {
     taken: VecDeque<(Arc<Entry>, u64, crate::ClaimId)>,
 }

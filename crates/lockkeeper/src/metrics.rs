@@ -7,14 +7,28 @@ use crate::observe::Seen;
 /// Counts what an observer would see.
 pub(crate) fn seen(engine: &'static str, what: &Seen) {
     match what {
-        Seen::Waiting { .. } => metrics::gauge!("lockkeeper_waiters", "engine" => engine).increment(1.0),
-        Seen::WaitOver { .. } => metrics::gauge!("lockkeeper_waiters", "engine" => engine).decrement(1.0),
+        Seen::Waiting { .. } => {
+            metrics::gauge!("lockkeeper_waiters", "engine" => engine).increment(1.0)
+        }
+        Seen::WaitOver { .. } => {
+            metrics::gauge!("lockkeeper_waiters", "engine" => engine).decrement(1.0)
+        }
         Seen::Got { .. } => metrics::gauge!("lockkeeper_held", "engine" => engine).increment(1.0),
-        Seen::Releasing { .. } => metrics::gauge!("lockkeeper_held", "engine" => engine).decrement(1.0),
-        Seen::NotObtained { why, .. } => metrics::counter!("lockkeeper_not_obtained_total", "engine" => engine, "why" => *why).increment(1),
+        Seen::Releasing { .. } => {
+            metrics::gauge!("lockkeeper_held", "engine" => engine).decrement(1.0)
+        }
+        Seen::NotObtained { why, .. } => {
+            metrics::counter!("lockkeeper_not_obtained_total", "engine" => engine, "why" => *why)
+                .increment(1)
+        }
         Seen::Lost { why, .. } => {
             metrics::gauge!("lockkeeper_held", "engine" => engine).decrement(1.0);
-            metrics::counter!("lockkeeper_lost_total", "engine" => engine, "reason" => why.as_str()).increment(1);
+            metrics::counter!(
+                "lockkeeper_lost_total",
+                "engine" => engine,
+                "reason" => why.as_str()
+            )
+            .increment(1);
         }
         _ => {}
     }

@@ -12,7 +12,8 @@ use crate::keeper::entry::Entry;
 use crate::keeper::request::Request;
 use crate::name::{Kind, Name};
 
-/// A lock that one holder has at a time, on every engine. Cloning it costs nothing; making it does no I/O.
+/// A lock that one holder has at a time, on every engine. Cloning it costs nothing; making it does
+/// no I/O.
 #[derive(Clone)]
 pub struct Mutex(pub(crate) Base);
 
@@ -44,7 +45,10 @@ impl Base {
 
 impl std::fmt::Debug for Base {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct(self.kind.as_str()).field("name", &self.name()).field("engine", &self.keeper.facts.engine).finish()
+        f.debug_struct(self.kind.as_str())
+            .field("name", &self.name())
+            .field("engine", &self.keeper.facts.engine)
+            .finish()
     }
 }
 
@@ -61,7 +65,8 @@ impl Mutex {
         TryAcquire::new(self.0.plan(Mode::Exclusive))
     }
 
-    /// Waits for the lock and runs `work` under it: released on every path, and `work` is dropped when the lock is lost.
+    /// Waits for the lock and runs `work` under it: released on every path, and `work` is dropped
+    /// when the lock is lost.
     ///
     /// # Errors
     /// The work's own, or what acquiring gave, or `Lost`.

@@ -8,7 +8,8 @@ use crate::error::{Error, ErrorKind};
 /// The longest name in bytes (R13).
 pub const NAME_MAX: usize = 1024;
 
-/// The resource being locked: non-empty UTF-8 of at most 1 KiB without NUL, case-sensitive, the same on every engine.
+/// The resource being locked: non-empty UTF-8 of at most 1 KiB without NUL, case-sensitive, the
+/// same on every engine.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(Arc<str>);
 
@@ -20,9 +21,14 @@ impl Name {
     pub fn new(name: impl AsRef<str>) -> Result<Self, Error> {
         let name = name.as_ref();
         let why = if name.is_empty() {
-            "a lock's name cannot be empty: give it the name of what it guards, such as stock/sku-42".to_owned()
+            "a lock's name cannot be empty: give it the name of what it guards, such as \
+             stock/sku-42"
+                .to_owned()
         } else if name.len() > NAME_MAX {
-            format!("a lock's name has at most {NAME_MAX} bytes and this one has {}: shorten it", name.len())
+            format!(
+                "a lock's name has at most {NAME_MAX} bytes and this one has {}: shorten it",
+                name.len()
+            )
         } else if name.contains('\0') {
             "a lock's name cannot hold a NUL byte: take it out".to_owned()
         } else {
@@ -55,7 +61,8 @@ impl AsRef<str> for Name {
     }
 }
 
-/// The name space of a name: a mutex is the exclusive mode of the rw-lock of that name, the others stand apart.
+/// The name space of a name: a mutex is the exclusive mode of the rw-lock of that name, the others
+/// stand apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// Mutexes and rw-locks.

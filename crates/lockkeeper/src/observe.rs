@@ -19,7 +19,8 @@ pub enum Seen {
     Asked {
         /// Which claim.
         claim: u64,
-        /// Under which id it stands in the engine's line, if it comes to that; a hold that it gets in any other way has another.
+        /// Under which id it stands in the engine's line, if it comes to that; a hold that it gets
+        /// in any other way has another.
         place: ClaimId,
         /// In which mode.
         mode: Mode,
@@ -30,7 +31,8 @@ pub enum Seen {
     Waiting {
         /// Which claim.
         claim: u64,
-        /// How many places stand before its own in the engine's line, as far as known; those who hold stand in none.
+        /// How many places stand before its own in the engine's line, as far as known; those who
+        /// hold stand in none.
         ahead: Option<u32>,
     },
     /// The engine answered that this process stands in its line; told again whenever it says so.
@@ -144,11 +146,13 @@ pub enum Seen {
         /// Whether that was asked before, and not answered.
         again: bool,
     },
-    /// The engine answered the release of a hold; a hold that passes to the next turn is not released.
+    /// The engine answered the release of a hold; a hold that passes to the next turn is not
+    /// released.
     Released {
         /// The hold.
         hold: HoldId,
-        /// `freed`, `not-ours`, or `unknown`: it was not answered, or found nothing when it was repeated.
+        /// `freed`, `not-ours`, or `unknown`: it was not answered, or found nothing when it was
+        /// repeated.
         end: &'static str,
     },
     /// The turn was lost.
@@ -160,10 +164,11 @@ pub enum Seen {
     },
 }
 
-/// Something that is told of everything that happens; see [`Builder::observer`](crate::Builder::observer).
+/// Something that is told of everything that happens; see
+/// [`Builder::observer`](crate::Builder::observer).
 ///
-/// It is called under the lock of the name concerned: it must be quick and must not call back into this library. A panic in
-/// it is caught, and can neither stop a release nor poison anything.
+/// It is called under the lock of the name concerned: it must be quick and must not call back into
+/// this library. A panic in it is caught, and can neither stop a release nor poison anything.
 pub trait Observer: Send + Sync + 'static {
     /// One thing happened to this name at this time of the keeper's clock.
     fn seen(&self, at: Ticks, kind: Kind, name: &Name, what: &Seen);

@@ -11,8 +11,8 @@ use crate::id::ClaimId;
 
 /// An explicit identity for re-entrant acquisition.
 ///
-/// The same owner asking for a name that it holds counts up in memory: no round trip, the same token, and the last
-/// guard to go releases. Nothing is guessed from threads or tasks.
+/// The same owner asking for a name that it holds counts up in memory: no round trip, the same
+/// token, and the last guard to go releases. Nothing is guessed from threads or tasks.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
@@ -38,13 +38,17 @@ thread_local! {
 
 impl Owner {
     /// A new owner, equal only to its clones.
-    #[allow(clippy::new_without_default, reason = "a default would hide that every call gives another identity")]
+    #[allow(
+        clippy::new_without_default,
+        reason = "a default would hide that every call gives another identity"
+    )]
     pub fn new() -> Self {
         Self(Arc::new(Identity { id: ClaimId::fresh(), strict: false }))
     }
 
-    /// An owner whose second acquisition of a name is [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock),
-    /// naming where the first was taken.
+    /// An owner whose second acquisition of a name is
+    /// [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock), naming where the first was
+    /// taken.
     pub fn strict() -> Self {
         Self(Arc::new(Identity { id: ClaimId::fresh(), strict: true }))
     }
@@ -52,7 +56,8 @@ impl Owner {
     /// Gives everything that `future` awaits this owner, unless it names another.
     ///
     /// # Cancel safety
-    /// As cancel-safe as `future` itself. What `future` spawns as a task of its own is outside the scope.
+    /// As cancel-safe as `future` itself. What `future` spawns as a task of its own is outside the
+    /// scope.
     pub fn scope<F: Future>(&self, future: F) -> Scope<F> {
         Scope { owner: self.clone(), future: Box::pin(future) }
     }

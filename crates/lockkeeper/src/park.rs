@@ -47,7 +47,8 @@ thread_local! {
     static ATTENDING: RefCell<Attending> = RefCell::default();
 }
 
-/// The seat of this thread. One from before a fork shares its event with the parent, who would take its wakes (R15).
+/// The seat of this thread. One from before a fork shares its event with the parent, who would take
+/// its wakes (R15).
 fn seat_of(process: u32) -> Arc<Seat> {
     SEAT.take().filter(|seat| seat.born == process).unwrap_or_else(|| Arc::new(Seat::new(process)))
 }
@@ -99,16 +100,20 @@ pub(crate) fn is_waiting() -> bool {
     ATTENDING.try_with(|attending| attending.borrow().depth > 0).unwrap_or(false)
 }
 
-/// Reads in this thread if it was woken for that; otherwise its next sleep ends when something comes.
+/// Reads in this thread if it was woken for that; otherwise its next sleep ends when something
+/// comes.
 pub(crate) fn read_or_watch(inlet: Arc<dyn Inlet>) -> bool {
     let readable = ATTENDING.with_borrow_mut(|attending| std::mem::take(&mut attending.readable));
     let took = if readable { inlet.take(true) } else { Took::Nothing };
     match took {
         Took::Something => return true,
-        // One thread watches, or everybody would wake up for everything; the keeper reads for the others.
+        // One thread watches, or everybody would wake up for everything; the keeper reads for the
+        // others.
         Took::Nothing if inlet.watch() => {
             // Of another engine whose answer this thread waits for, too.
-            if let Some(other) = ATTENDING.with_borrow_mut(|attending| attending.inlet.replace(inlet)) {
+            if let Some(other) =
+                ATTENDING.with_borrow_mut(|attending| attending.inlet.replace(inlet))
+            {
                 other.unwatch();
             }
         }
@@ -121,7 +126,12 @@ pub(crate) fn read_or_watch(inlet: Arc<dyn Inlet>) -> bool {
 
 impl Seat {
     fn new(born: u32) -> Self {
-        Self { born, thread: std::thread::current(), state: AtomicU8::new(AWAKE), event: OnceLock::new() }
+        Self {
+            born,
+            thread: std::thread::current(),
+            state: AtomicU8::new(AWAKE),
+            event: OnceLock::new(),
+        }
     }
 
     fn park(&self) {
@@ -137,11 +147,15 @@ impl Seat {
             self.park();
             return false;
         };
-        if self.state.compare_exchange(AWAKE, POLLING, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        if self.state.compare_exchange(AWAKE, POLLING, Ordering::AcqRel, Ordering::Acquire).is_err()
+        {
             self.state.store(AWAKE, Ordering::Release);
             return false;
         }
-        let mut polled = [PollFd::new(event.as_fd(), PollFlags::POLLIN), PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+        let mut polled = [
+            PollFd::new(event.as_fd(), PollFlags::POLLIN),
+            PollFd::new(socket.as_fd(), PollFlags::POLLIN),
+        ];
         // Interrupted by a signal, it looks again.
         let _ = nix::poll::poll(&mut polled, PollTimeout::NONE);
         let [woken, readable] = polled.map(|one| one.any().unwrap_or(false));
@@ -192,6 +206,9 @@ mod tests {
         assert!(Arc::ptr_eq(&parents, &again), "the parent keeps its own");
         SEAT.set(Some(again));
         let childs = seat_of(1);
-        assert!(!Arc::ptr_eq(&parents, &childs) && childs.event.get().is_none(), "the child gets another, with an event of its own");
+        assert!(
+            !Arc::ptr_eq(&parents, &childs) && childs.event.get().is_none(),
+            "the child gets another, with an event of its own"
+        );
     }
 }

@@ -9,9 +9,11 @@ use crate::acquire::{Acquire, Plan, TryAcquire};
 use crate::claim::Mode;
 use crate::error::Result;
 use crate::guard::{Guard, GuardKind, Released, sealed};
+use crate::keeper::convert::Patience;
 use crate::mutex::Base;
 
-/// A read-write lock. Its exclusive mode is the mutex of the same name. Readers do not starve writers.
+/// A read-write lock. Its exclusive mode is the mutex of the same name. Readers do not starve
+/// writers.
 #[derive(Clone)]
 pub struct RwLock(pub(crate) Base);
 
@@ -86,11 +88,12 @@ macro_rules! wraps_a_guard {
                 self.0.release().await
             }
 
-            /// Lets other readers in without letting go: from now on this is a read guard, with a new token.
+            /// Lets other readers in without letting go: from now on this is a read guard, with a
+            /// new token.
             ///
             /// # Errors
-            /// `Lost`, `Unsupported`, `Unreachable`, `Unknown`, and `WouldDeadlock` while another guard of the same owner was given
-            /// more than reading; this guard is given back then.
+            /// `Lost`, `Unsupported`, `Unreachable`, `Unknown`, and `WouldDeadlock` while another
+            /// guard of the same owner was given more than reading; this guard is given back then.
             ///
             /// # Cancel safety
             /// Dropping it gives the lock back.
@@ -116,7 +119,8 @@ wraps_a_guard!(WriteGuard);
 wraps_a_guard!(UpgradableGuard);
 
 impl UpgradableGuard {
-    /// Waits until the other readers are gone, and writes. Borrows this guard: when the writing ends it is as it was.
+    /// Waits until the other readers are gone, and writes. Borrows this guard: when the writing
+    /// ends it is as it was.
     ///
     /// # Cancel safety
     /// A dropped upgrade leaves this guard as it was.
@@ -134,7 +138,7 @@ pub struct Upgrade<'a> {
 }
 
 impl Upgrade<'_> {
-    /// Gives up after this time; the guard stays as it was.
+    /// Gives up after this time; the guard stays as it was. Zero asks once.
     pub fn timeout(mut self, time: Duration) -> Self {
         self.timeout = Some(time);
         self
@@ -153,7 +157,8 @@ impl<'a> IntoFuture for Upgrade<'a> {
     }
 }
 
-/// Writing under an upgradable guard; when it is dropped the guard is upgradable again, with a new token.
+/// Writing under an upgradable guard; when it is dropped the guard is upgradable again, with a new
+/// token.
 #[must_use = "the writing ends as soon as this is dropped"]
 #[derive(Debug)]
 pub struct Writing<'a> {
@@ -187,10 +192,10 @@ async fn convert(guard: &Guard, to: Mode, timeout: Option<Duration>) -> Result<(
         }
     }
     let cell = guard.cell();
-    let give_up = timeout.map(|time| cell.entry.keeper.clock.now().plus(time));
+    let patience = Patience::of(&cell.entry.keeper, timeout);
     // One conversion at a time: the one back from writing may still be under way.
     std::future::poll_fn(|context| cell.entry.poll_unconverted(cell, context.waker())).await;
-    cell.entry.begin_convert(cell, guard.mode(), to, give_up)?;
+    cell.entry.begin_convert(cell, guard.mode(), to, patience)?;
     let mut way = Way(Some(guard));
     let done = std::future::poll_fn(|context| cell.entry.poll_convert(cell, context.waker())).await;
     way.0 = None;

@@ -37,7 +37,10 @@ impl Semaphore {
     /// `InvalidArgument`, `InvalidName`, `Unsupported`, `Unreachable`, `Refused`, `Closed`.
     pub async fn resize(&mut self, limit: u16) -> Result<()> {
         if limit == 0 {
-            return Err(Error::new(ErrorKind::InvalidArgument, "a semaphore has at least 1 permit"));
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "a semaphore has at least 1 permit",
+            ));
         }
         let name = self.base.name()?.clone();
         self.base.keeper.write(&Change::Resize(name, limit)).await?;

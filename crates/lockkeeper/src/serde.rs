@@ -102,13 +102,27 @@ mod tests {
     #[test]
     fn c29_names_and_words_read_back_what_they_wrote() {
         let name = Name::new("stock/é").unwrap();
-        assert_eq!(serde_json::from_str::<Name>(&serde_json::to_string(&name).unwrap()).unwrap(), name);
-        assert!(serde_json::from_str::<Name>("\"\"").unwrap_err().to_string().contains("cannot be empty"));
+        assert_eq!(
+            serde_json::from_str::<Name>(&serde_json::to_string(&name).unwrap()).unwrap(),
+            name
+        );
+        assert!(
+            serde_json::from_str::<Name>("\"\"")
+                .unwrap_err()
+                .to_string()
+                .contains("cannot be empty")
+        );
         for kind in ErrorKind::ALL {
-            assert_eq!(serde_json::from_str::<ErrorKind>(&serde_json::to_string(kind).unwrap()).unwrap(), *kind);
+            assert_eq!(
+                serde_json::from_str::<ErrorKind>(&serde_json::to_string(kind).unwrap()).unwrap(),
+                *kind
+            );
         }
         for why in Lost::ALL {
-            assert_eq!(serde_json::from_str::<Lost>(&serde_json::to_string(why).unwrap()).unwrap(), *why);
+            assert_eq!(
+                serde_json::from_str::<Lost>(&serde_json::to_string(why).unwrap()).unwrap(),
+                *why
+            );
         }
         assert!(serde_json::from_str::<ErrorKind>("\"busy\"").is_err());
     }

@@ -1,74 +1,142 @@
-//! The URL table: one line an engine.
+//! The engines that URLs can name: one line an engine of this crate, and what was registered.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
-use crate::engine::Engine;
+use crate::engine::{Common, Engine, Registration};
 use crate::error::{Error, ErrorKind, Result};
 use crate::keeper::Settings;
 use crate::url::EngineUrl;
 
+/// Makes the two lists of one line an engine: what this build has, and what any build can have.
+macro_rules! engines {
+    ($(#[$built:meta] $engine:ident [$($scheme:literal),+] $from:literal;)+) => {
+        /// The engines of this build.
+        fn built_in() -> Vec<Registration> {
+            vec![$(#[$built] crate::engine::$engine::registration()),+]
+        }
+
+        /// The schemes of this crate's engines, and what brings them.
+        const SCHEMES: &[(&[&str], &str)] = &[$((&[$($scheme),+], $from)),+];
+    };
+}
+
+engines! {
+    #[cfg(feature = "memory")] memory ["memory"] "the feature memory";
+    #[cfg(all(feature = "file", target_os = "linux"))] file ["file"] "the feature file, on Linux";
+    #[cfg(feature = "redis")] redis ["redis", "rediss", "redis+unix"] "the feature redis";
+    #[cfg(feature = "zookeeper")] zookeeper ["zk"] "the feature zookeeper";
+}
+
+/// What this process knows, in the order in which it is listed.
+static TABLE: LazyLock<RwLock<Vec<Registration>>> = LazyLock::new(|| RwLock::new(built_in()));
+
 /// The engine that a URL names, not opened yet.
 pub(crate) fn engine(mut url: EngineUrl, settings: &Settings) -> Result<Arc<dyn Engine>> {
-    let engine = built_in(&mut url, settings)?.ok_or_else(|| unknown(&url.scheme))?;
+    let registration = find(&url.scheme)?;
+    let common = Common::new(settings.ttl, settings.drift.per_mille);
+    let engine = (registration.open)(&mut url, &common)?;
     url.finish()?;
-    Ok(engine)
+    Ok(engine.into())
 }
 
-/// `None` where this build has no engine for the scheme.
-fn built_in(url: &mut EngineUrl, settings: &Settings) -> Result<Option<Arc<dyn Engine>>> {
-    let _ = settings;
-    let engine: Option<Arc<dyn Engine>> = match url.scheme.as_str() {
-        #[cfg(feature = "memory")]
-        "memory" => {
-            let name = std::mem::take(&mut url.path);
-            let memory =
-                if name.is_empty() { crate::engine::memory::Memory::private() } else { crate::engine::memory::Memory::shared(&name) };
-            Some(Arc::new(memory))
-        }
-        #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+unix" => {
-            let options = crate::engine::redis::options(url, settings.ttl, settings.drift.per_mille)?;
-            Some(crate::engine::redis::connect(options).into())
-        }
-        #[cfg(all(feature = "file", target_os = "linux"))]
-        "file" => {
-            if !url.hosts.is_empty() {
-                return Err(Error::new(ErrorKind::InvalidArgument, "file: has no host: write file:///path/dir with three slashes"));
-            }
-            let durable = url.take_bool("durable")?.unwrap_or(false);
-            let path = std::mem::take(&mut url.path);
-            let path = crate::home::lock_directory(&path)?;
-            Some(Arc::new(crate::engine::file::File::new(path, durable)))
-        }
-        #[cfg(feature = "zookeeper")]
-        "zk" => {
-            use crate::engine::zookeeper::{ZooKeeper, options::Options};
-            Some(Arc::new(ZooKeeper::new(Options::from_url(url, settings)?)))
-        }
-        _ => None,
-    };
-    Ok(engine)
+/// Every engine that URLs can name.
+pub(crate) fn all() -> Vec<Registration> {
+    TABLE.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-fn unknown(scheme: &str) -> Error {
-    const ALL: [&str; 12] = [
-        "memory",
-        "file",
-        "redis",
-        "rediss",
-        "redis+unix",
-        "redis+sentinel",
-        "redis+cluster",
-        "redlock",
-        "zk",
-        "postgres",
-        "mysql",
-        "etcd",
-    ];
-    let text = if ALL.contains(&scheme) {
-        format!("this build has no engine for {scheme}: build lockkeeper with its feature")
-    } else {
-        format!("{scheme}: is no engine; the schemes are {}", ALL.join(", "))
+/// The engine of a scheme, or what to do without it.
+pub(crate) fn find(scheme: &str) -> Result<Registration> {
+    let all = TABLE.read().unwrap_or_else(PoisonError::into_inner);
+    all.iter().find(|engine| engine.schemes.contains(&scheme)).cloned().ok_or_else(|| {
+        let schemes: Vec<_> = all.iter().flat_map(|engine| engine.schemes).copied().collect();
+        Error::new(ErrorKind::InvalidArgument, missing(scheme, &schemes))
+    })
+}
+
+/// Adds an engine from outside.
+pub(crate) fn register(registration: Registration) -> Result<()> {
+    registration.checked()?;
+    let mut all = TABLE.write().unwrap_or_else(PoisonError::into_inner);
+    let taken = |scheme: &&&str| {
+        let ours = SCHEMES.iter().any(|(schemes, _)| schemes.contains(*scheme));
+        ours || all.iter().any(|engine| engine.schemes.contains(*scheme))
     };
-    Error::new(ErrorKind::InvalidArgument, text)
+    if let Some(scheme) = registration.schemes.iter().find(taken) {
+        let text = format!(
+            "the scheme {scheme} has an engine already: register another one for {}",
+            registration.engine
+        );
+        return Err(Error::new(ErrorKind::InvalidArgument, text));
+    }
+    all.push(registration);
+    Ok(())
+}
+
+/// Why a scheme has no engine here.
+fn missing(scheme: &str, schemes: &[&str]) -> String {
+    if let Some((_, from)) = SCHEMES.iter().find(|(known, _)| known.contains(&scheme)) {
+        return format!("this build has no engine for {scheme}: build lockkeeper with {from}");
+    }
+    let near = crate::text::near(scheme, schemes.iter().copied());
+    let there =
+        near.map_or_else(|| "; the".to_owned(), |near| format!(": did you mean {near}? The"));
+    format!("{scheme}: is not an engine{there} schemes are {}", schemes.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Keep, UrlOption, Value};
+
+    fn none(_: &mut EngineUrl, _: &Common) -> Result<Box<dyn Engine>> {
+        Err(Error::new(ErrorKind::Unsupported, "for tests"))
+    }
+
+    #[test]
+    fn every_engine_of_this_build_has_the_schemes_of_its_line_and_can_be_registered() {
+        let all = built_in();
+        let all: Vec<_> = all
+            .iter()
+            .inspect(|engine| engine.checked().unwrap())
+            .map(|engine| engine.schemes)
+            .collect();
+        let lines = SCHEMES.iter().map(|(schemes, _)| *schemes);
+        assert_eq!(lines.filter(|line| all.contains(line)).collect::<Vec<_>>(), all);
+    }
+
+    #[test]
+    fn an_engine_that_this_build_lacks_names_its_feature_and_one_that_does_not_exist_names_none() {
+        assert_eq!(
+            missing("zk", &["memory"]),
+            "this build has no engine for zk: build lockkeeper with the feature zookeeper"
+        );
+        assert_eq!(
+            missing("redlock", &["memory", "zk"]),
+            "redlock: is not an engine; the schemes are memory, zk"
+        );
+        assert_eq!(
+            missing("memroy", &["memory"]),
+            "memroy: is not an engine: did you mean memory? The schemes are memory"
+        );
+    }
+
+    #[test]
+    fn a_scheme_is_registered_once_and_none_of_ours_is_taken() {
+        let of = |scheme| Registration::new("mine", scheme, Keep::Lease, none);
+        register(of(&["table-test"])).unwrap();
+        for schemes in
+            [&["table-test"] as &[_], &["other", "zk"], &["memory"], &[], &["Upper"], &["a b"]]
+        {
+            let schemes: &'static [&'static str] = schemes;
+            assert_eq!(
+                register(of(schemes)).unwrap_err().kind(),
+                ErrorKind::InvalidArgument,
+                "{schemes:?}"
+            );
+        }
+        assert!(find("other").is_err(), "nothing of what was refused is there");
+        let mut twice = of(&["table-test-2"]);
+        twice.options = vec![UrlOption::new("ttl", Value::Duration, "", "")];
+        assert!(register(twice).unwrap_err().message().contains("ttl twice"));
+    }
 }

@@ -1,4 +1,5 @@
-//! For tests of services that use locks: a memory engine on a clock of the test's own, whose locks can be lost at will.
+//! For tests of services that use locks: a memory engine on a clock of the test's own, whose locks
+//! can be lost at will.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
@@ -21,7 +22,8 @@ use trouble::{Trouble, Troubled};
 
 mod trouble;
 
-/// The machines themselves, for the model checker. Not part of the interface: they change with any release.
+/// The machines themselves, for the model checker. Not part of the interface: they change with any
+/// release.
 #[doc(hidden)]
 pub mod machines {
     #[cfg(all(feature = "file", target_os = "linux"))]
@@ -71,23 +73,27 @@ impl Bench {
         self.engine.clock_moved();
     }
 
-    /// From now on each request takes effect and is answered this long after it was sent, on the bench's clock: move it with
-    /// [`Bench::advance`].
+    /// From now on each request takes effect and is answered this long after it was sent, on the
+    /// bench's clock: move it with [`Bench::advance`].
     pub fn delay(&self, by: Duration) {
         self.engine.set(Trouble::Delayed(by));
     }
 
-    /// From now on the engine refuses each request, as for a wrong password: `Refused`.
+    /// From now on the engine refuses each request, as for a wrong password: `Refused`. What is
+    /// given back meanwhile is `Unknown` and free once the bench has recovered, as after the end of
+    /// its lease.
     pub fn refuse(&self) {
         self.engine.set(Trouble::Refused);
     }
 
-    /// From now on the engine cannot be reached: `Unreachable`. A release arrives, but its answer is lost: it is `Unknown`.
+    /// From now on the engine cannot be reached: `Unreachable`. A release arrives, but its answer
+    /// is lost: it is `Unknown`.
     pub fn unreachable(&self) {
         self.engine.set(Trouble::Unreachable);
     }
 
-    /// Ends what [`Bench::delay`], [`Bench::refuse`] or [`Bench::unreachable`] began. What is delayed already keeps its delay.
+    /// Ends what [`Bench::delay`], [`Bench::refuse`] or [`Bench::unreachable`] began. What is
+    /// delayed already keeps its delay.
     pub fn recover(&self) {
         self.engine.set(Trouble::None);
     }
@@ -100,7 +106,8 @@ impl Bench {
         Ok(self.engine.memory.lose(&Name::new(name)?, Lost::Expired))
     }
 
-    /// Takes a lock away from whoever holds it, as a real engine does in its bad hours; answers whether somebody did.
+    /// Takes a lock away from whoever holds it, as a real engine does in its bad hours; answers
+    /// whether somebody did.
     ///
     /// # Errors
     /// `InvalidName`.
@@ -115,7 +122,8 @@ impl std::fmt::Debug for Bench {
     }
 }
 
-/// An executor that a keeper runs on in place of a thread of its own, so that a simulation decides who goes next.
+/// An executor that a keeper runs on in place of a thread of its own, so that a simulation decides
+/// who goes next.
 pub trait Host: Send + Sync + 'static {
     /// Runs a task to its end.
     fn spawn(&self, task: BoxFuture<()>);
@@ -159,7 +167,8 @@ pub async fn answer<T: Send + 'static>(locks: &Locks, answer: Answer<T>) -> Resu
     locks.keeper.answer(answer).await
 }
 
-/// Lets this thread draw claim ids from a seed until the value is dropped, so that a simulation replays.
+/// Lets this thread draw claim ids from a seed until the value is dropped, so that a simulation
+/// replays.
 #[must_use = "ids are fresh again as soon as it is dropped"]
 #[derive(Debug)]
 pub struct SeededIds(PhantomData<*const ()>);
@@ -211,6 +220,50 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn c29_a_release_that_is_refused_is_unknown_and_leaves_the_name_free() {
+        for drops in [true, false] {
+            let bench = Bench::open().await.unwrap();
+            let stock = bench.locks().mutex("stock");
+            let guard = stock.lock().await.unwrap();
+            bench.refuse();
+            if drops {
+                drop(guard);
+            } else {
+                assert!(matches!(guard.release().await, Released::Unknown(_)));
+            }
+            bench.advance(MINUTE);
+            bench.recover();
+            assert!(stock.try_lock().await.unwrap().is_some());
+        }
+    }
+
+    #[tokio::test]
+    async fn c29_several_locks_at_once_are_asked_for_in_one_request_of_the_bench() {
+        let bench = Bench::open().await.unwrap();
+        let both = || bench.locks().all(["a", "b"].map(|name| bench.locks().mutex(name).lock()));
+        bench.delay(MINUTE);
+        let mut locked = Box::pin(both().into_future());
+        let guards = tokio::select! {
+            biased;
+            _ = &mut locked => panic!("granted before its time"),
+            () = tokio::task::yield_now() => {
+                // One after the other would need another minute.
+                bench.advance(MINUTE);
+                let locked = tokio::time::timeout(Duration::from_secs(20), locked).await;
+                locked.expect("one request").unwrap()
+            }
+        };
+        bench.recover();
+        drop(guards);
+        bench.refuse();
+        assert_eq!(both().await.unwrap_err().kind(), ErrorKind::Refused);
+        bench.unreachable();
+        assert_eq!(both().await.unwrap_err().kind(), ErrorKind::Unreachable);
+        bench.recover();
+        assert!(both().await.is_ok());
+    }
+
+    #[tokio::test]
     async fn c29_a_delayed_request_takes_effect_when_the_clock_gets_there() {
         let bench = Bench::open().await.unwrap();
         bench.delay(MINUTE);
@@ -247,5 +300,28 @@ mod tests {
         };
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         assert!(error.to_string().contains("held by this process for 4m"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn c6_a_holder_of_our_host_and_pid_is_this_process_only_where_this_process_drew_its_id() {
+        let url = "memory:two-containers-of-one-host-name";
+        let (one, two) = (Locks::open(url).await.unwrap(), Locks::open(url).await.unwrap());
+        let refusal = async || {
+            two.mutex("stock").lock().timeout(Duration::ZERO).await.unwrap_err().to_string()
+        };
+        let held = one.mutex("stock").lock().await.unwrap();
+        assert!(refusal().await.contains("held by this process"));
+        assert!(held.release().await.is_clean());
+        // As the claim of another process would be.
+        let drawn_elsewhere = SeededIds::begin(1);
+        let held = one.mutex("stock").lock().await.unwrap();
+        drop(drawn_elsewhere);
+        let told = refusal().await;
+        assert!(
+            told.contains(&format!("(pid {})", std::process::id()))
+                && !told.contains("this process"),
+            "{told}"
+        );
+        assert!(held.release().await.is_clean());
     }
 }

@@ -11,9 +11,10 @@ pub const TICK_EPOCH_UNIX_SECONDS: u64 = 1_767_225_600;
 
 /// A fencing token: below 2⁶³, strictly increasing per name over every exclusive turn (R7).
 ///
-/// Send it with every write, and let the resource refuse a write whose token is smaller than the greatest it has seen.
-/// It is no number to count with: the only things to do with it are to store it, to print it and to compare it.
-/// In JSON it is a decimal string, because half of the world reads numbers as doubles.
+/// Send it with every write, and let the resource refuse a write whose token is smaller than the
+/// greatest it has seen. It is no number to count with: the only things to do with it are to store
+/// it, to print it and to compare it. In JSON it is a decimal string, because half of the world
+/// reads numbers as doubles.
 ///
 /// ```
 /// use lockkeeper::Token;
@@ -37,7 +38,8 @@ impl Token {
         Some(Self(number * TURNS_PER_NUMBER + turn))
     }
 
-    /// A token as another program's counter keeps it: raw, never multiplied. `None` at or above 2⁶³.
+    /// A token as another program's counter keeps it: raw, never multiplied. `None` at or above
+    /// 2⁶³.
     pub fn raw(value: u64) -> Option<Self> {
         (value < 1 << 63).then_some(Self(value))
     }
@@ -47,10 +49,12 @@ impl Token {
         self.0
     }
 
-    /// The value as an `i64`, which is what a `BIGINT` column holds; it always fits. `Token::try_from` reads it back.
+    /// The value as an `i64`, which is what a `BIGINT` column holds; it always fits.
+    /// `Token::try_from` reads it back.
     ///
-    /// One expression serves every SQL client: `.bind(token.as_i64())` in sqlx, `&[&token.as_i64()]` in tokio-postgres,
-    /// `fence.eq(token.as_i64())` in diesel, `[token.as_i64()]` in rusqlite, `(token.as_i64(),)` in mysql_async.
+    /// One expression serves every SQL client: `.bind(token.as_i64())` in sqlx,
+    /// `&[&token.as_i64()]` in tokio-postgres, `fence.eq(token.as_i64())` in diesel,
+    /// `[token.as_i64()]` in rusqlite, `(token.as_i64(),)` in mysql_async.
     ///
     /// ```
     /// # use lockkeeper::Token;
@@ -82,7 +86,10 @@ pub struct BadToken(());
 
 impl fmt::Display for BadToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a fencing token is a decimal number below 9223372036854775808, without sign or leading zero")
+        f.write_str(
+            "a fencing token is a decimal number below 9223372036854775808, without sign or \
+             leading zero",
+        )
     }
 }
 
@@ -110,8 +117,8 @@ impl FromStr for Token {
 
 /// The next number of a name: one more than the last, and not below the engine's clock (R7).
 ///
-/// `clock_unix_us` is the engine's own clock in microseconds; a clock before 2026 counts as tick 0, and then only the
-/// last number moves the result. `None` when the numbers are used up.
+/// `clock_unix_us` is the engine's own clock in microseconds; a clock before 2026 counts as tick 0,
+/// and then only the last number moves the result. `None` when the numbers are used up.
 pub fn next_number(last: u64, clock_unix_us: u64) -> Option<u64> {
     let tick = clock_unix_us.saturating_sub(TICK_EPOCH_UNIX_SECONDS * 1_000_000) / 16;
     let next = last.checked_add(1)?.max(tick);

@@ -1,9 +1,10 @@
-//! Engine URLs (design §7): taken apart here, once, with every option checked by name and value.
+//! Engine URLs: taken apart here, once, with every option checked by name and value.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use crate::engine::{Registration, UrlOption, Value};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Something that must never be printed.
@@ -52,21 +53,43 @@ impl EngineUrl {
     /// Takes a URL apart.
     ///
     /// # Errors
-    /// `InvalidArgument`, naming what is wrong; the URL itself is not repeated, it may hold a password.
+    /// `InvalidArgument`, naming what is wrong; the URL itself is not repeated, it may hold a
+    /// password.
     pub fn parse(url: &str) -> Result<Self> {
-        let colon =
-            url.find(':').ok_or_else(|| bad("an engine's URL begins with a scheme, such as file:///var/lib/locks or redis://host"))?;
+        let colon = url.find(':').ok_or_else(|| {
+            bad("an engine's URL begins with a scheme, such as file:///var/lib/locks or \
+                 redis://host")
+        })?;
         let (scheme, rest) = (url[..colon].to_ascii_lowercase(), &url[colon + 1..]);
-        let known_form = scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b)) && !scheme.is_empty();
+        let known_form = scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
+            && !scheme.is_empty();
         if !known_form {
-            return Err(bad("an engine's URL begins with a scheme, such as file:///var/lib/locks or redis://host"));
+            return Err(bad(
+                "an engine's URL begins with a scheme, such as file:///var/lib/locks or \
+                 redis://host",
+            ));
         }
         if rest.contains('#') {
-            return Err(bad("an engine's URL has no fragment: write # in a password or path as %23"));
+            return Err(bad(
+                "an engine's URL has no fragment: write # in a password or path as %23",
+            ));
         }
         let (rest, query) = rest.split_once('?').map_or((rest, ""), |(r, q)| (r, q));
+        if is_cut_password(&scheme, rest, query) {
+            return Err(bad(
+                "an @ stands behind / or ?: write / and ? and & in a password as %2F and %3F and \
+                 %26, and @ in an option as %40",
+            ));
+        }
         let options = options(query)?;
-        let mut parsed = Self { scheme, user: None, password: None, hosts: Vec::new(), path: String::new(), options };
+        let mut parsed = Self {
+            scheme,
+            user: None,
+            password: None,
+            hosts: Vec::new(),
+            path: String::new(),
+            options,
+        };
         let Some(rest) = rest.strip_prefix("//") else {
             parsed.path = decode(rest)?;
             return Ok(parsed);
@@ -75,7 +98,8 @@ impl EngineUrl {
         parsed.path = decode(path)?;
         let hosts = match authority.rsplit_once('@') {
             Some((who, hosts)) => {
-                let (user, password) = who.split_once(':').map_or((who, None), |(u, p)| (u, Some(p)));
+                let (user, password) =
+                    who.split_once(':').map_or((who, None), |(u, p)| (u, Some(p)));
                 parsed.user = Some(decode(user)?).filter(|u| !u.is_empty());
                 parsed.password = password.map(decode).transpose()?.map(Secret::new);
                 hosts
@@ -99,7 +123,9 @@ impl EngineUrl {
     /// `InvalidArgument`, naming the option.
     pub fn take_duration(&mut self, option: &str) -> Result<Option<Duration>> {
         let read = |text: String| {
-            crate::duration::parse(&text).ok_or_else(|| bad(format!("{option}={text} is no duration: write 500ms, 2.5, 30s, 1h30m")))
+            crate::duration::parse(&text).ok_or_else(|| {
+                bad(format!("{option}={text} is not a duration: write 500ms, 2.5, 30s, 1h30m"))
+            })
         };
         self.take(option).map(read).transpose()
     }
@@ -108,10 +134,20 @@ impl EngineUrl {
     ///
     /// # Errors
     /// `InvalidArgument`, naming the option and its range.
-    pub fn take_number(&mut self, option: &str, range: std::ops::RangeInclusive<u64>) -> Result<Option<u64>> {
+    pub fn take_number(
+        &mut self,
+        option: &str,
+        range: std::ops::RangeInclusive<u64>,
+    ) -> Result<Option<u64>> {
         let read = |text: String| {
             let number = text.parse().ok().filter(|n| range.contains(n));
-            number.ok_or_else(|| bad(format!("{option}={text} is no number from {} to {}", range.start(), range.end())))
+            number.ok_or_else(|| {
+                bad(format!(
+                    "{option}={text} is not a number from {} to {}",
+                    range.start(),
+                    range.end()
+                ))
+            })
         };
         self.take(option).map(read).transpose()
     }
@@ -129,15 +165,79 @@ impl EngineUrl {
         self.take(option).map(read).transpose()
     }
 
+    /// The names of the options that nobody took.
+    pub fn options(&self) -> impl Iterator<Item = &str> {
+        self.options.keys().map(String::as_str)
+    }
+
     /// Fails when an option is left that nobody took.
     ///
     /// # Errors
     /// `InvalidArgument`, naming the option.
     pub fn finish(&self) -> Result<()> {
-        match self.options.keys().next() {
-            Some(option) => Err(bad(format!("{}: does not know {}; see docs/operating.md for the list", self.scheme, named(option)))),
+        match self.options().next() {
+            Some(option) => Err(bad(format!("{}: does not know {}", self.scheme, named(option)))),
             None => Ok(()),
         }
+    }
+
+    /// What tells one store of locks from another, the same for every way to write it: where it
+    /// is, and the options that make a name another lock. Never a user, never a password.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a scheme without an engine, and where the place cannot be right.
+    ///
+    /// ```
+    /// use lockkeeper::url::EngineUrl;
+    ///
+    /// let url = EngineUrl::parse("memory:shop?ttl=5s")?;
+    /// assert_eq!(url.canonical()?, "memory:shop");
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
+    pub fn canonical(&self) -> Result<String> {
+        let engine = Registration::of(&self.scheme)?;
+        let mut place =
+            Self { user: None, password: None, options: BTreeMap::new(), ..self.clone() };
+        for (_, port) in &mut place.hosts {
+            *port = port.or(engine.port);
+        }
+        place.path = match engine.place {
+            Some(place) => place(self)?,
+            None => self.path.trim_end_matches('/').to_owned(),
+        };
+        if engine.root == Some(place.path.as_str()) {
+            place.path.clear();
+        }
+        let mut text = format!("{}:{}", self.scheme, place.shown_place());
+        let mut mark = '?';
+        for option in engine.options.iter().filter(|option| option.identity) {
+            if let Some(value) =
+                self.options.get(option.name).filter(|value| *value != option.default)
+            {
+                text = format!("{text}{mark}{}={value}", option.name);
+                mark = '&';
+            }
+        }
+        Ok(text)
+    }
+
+    /// User, hosts and path.
+    fn shown_place(&self) -> String {
+        let mut text = String::new();
+        if !self.hosts.is_empty() || self.user.is_some() || self.path.starts_with('/') {
+            text.push_str("//");
+        }
+        if let Some(user) = &self.user {
+            text += &format!("{}@", encode(user));
+        }
+        for (at, (host, port)) in self.hosts.iter().enumerate() {
+            text.push_str(if at > 0 { "," } else { "" });
+            text += &if host.contains(':') { format!("[{host}]") } else { encode(host) };
+            if let Some(port) = port {
+                text += &format!(":{port}");
+            }
+        }
+        text + &encode(&self.path)
     }
 
     /// The one host of a URL that can have only one.
@@ -155,28 +255,9 @@ impl EngineUrl {
 
 impl fmt::Display for EngineUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:", self.scheme)?;
-        if self.scheme != "memory" {
-            f.write_str("//")?;
-        }
-        if let Some(user) = &self.user {
-            write!(f, "{}@", encode(user))?;
-        }
-        for (at, (host, port)) in self.hosts.iter().enumerate() {
-            f.write_str(if at > 0 { "," } else { "" })?;
-            if host.contains(':') {
-                write!(f, "[{host}]")?;
-            } else {
-                f.write_str(&encode(host))?;
-            }
-            if let Some(port) = port {
-                write!(f, ":{port}")?;
-            }
-        }
-        f.write_str(&encode(&self.path))?;
+        write!(f, "{}:{}", self.scheme, self.shown_place())?;
         for (at, (key, value)) in self.options.iter().enumerate() {
-            let secret = ["auth", "password", "secret", "token"].contains(&key.as_str());
-            let value = if secret { "***".to_owned() } else { encode(value) };
+            let value = if is_secret(key) { "***".to_owned() } else { encode(value) };
             write!(f, "{}{}={value}", if at > 0 { '&' } else { '?' }, encode(key))?;
         }
         Ok(())
@@ -189,21 +270,78 @@ impl fmt::Debug for EngineUrl {
     }
 }
 
+/// Whether an option's value is never printed: one that an engine registered as a secret, and
+/// words that can mean nothing else.
+///
+/// ```
+/// assert!(lockkeeper::url::is_secret("password") && !lockkeeper::url::is_secret("ttl"));
+/// ```
+pub fn is_secret(option: &str) -> bool {
+    let registered =
+        |known: &UrlOption| known.name == option && matches!(known.value, Value::Secret(_));
+    let words = ["auth", "password", "secret", "token"];
+    words.contains(&option)
+        || Registration::all().iter().any(|engine| engine.options.iter().any(registered))
+}
+
 /// An option's name in an error: what is no name may be the rest of a password.
-fn named(option: &str) -> String {
-    let is_name = !option.is_empty() && option.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b));
+pub(crate) fn named(option: &str) -> String {
+    let is_name = !option.is_empty()
+        && option.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b));
     if is_name {
         format!("the option {option:?}")
     } else {
-        "an option that is no word (write ? and & in a password as %3F and %26)".to_owned()
+        "an option that is not a word (write ? and & in a password as %3F and %26)".to_owned()
     }
+}
+
+/// Options whose text may hold an `@`: in all others it ends a password that was not escaped.
+#[doc(hidden)]
+pub fn may_hold_at(option: &str) -> bool {
+    const TEXTS: [&str; 11] = [
+        "password_file",
+        "password_env",
+        "key",
+        "prefix",
+        "auth",
+        "acl",
+        "tls_ca",
+        "tls_cert",
+        "tls_key",
+        "tls_name",
+        "password",
+    ];
+    TEXTS.contains(&option)
+}
+
+/// Whether what looks like a path or options is the rest of a password: then no part of it may
+/// stand in an error. Only of the schemes that a password can stand in, and whose paths and options
+/// are known.
+fn is_cut_password(scheme: &str, rest: &str, query: &str) -> bool {
+    let is_redis = scheme.starts_with("redis");
+    let Some(rest) = rest.strip_prefix("//").filter(|_| is_redis || scheme == "zk") else {
+        return false;
+    };
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let odd = |pair: &str| {
+        pair.contains('@') && !pair.split_once('=').is_some_and(|(option, _)| may_hold_at(option))
+    };
+    let is_numbered = is_redis && scheme != "redis+unix";
+    authority.contains(':') && (is_numbered && path.contains('@') || query.split('&').any(odd))
 }
 
 fn options(query: &str) -> Result<BTreeMap<String, String>> {
     let mut options = BTreeMap::new();
     for pair in query.split('&').filter(|p| !p.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let key = decode(key)?;
+        // What hides the values of secrets reads the names as they are written.
+        if key.contains('%') {
+            return Err(bad(
+                "the name of a URL's option is written without %: in a password write ? and & as \
+                 %3F and %26",
+            ));
+        }
+        let key = key.to_owned();
         if options.insert(key.clone(), decode(value)?).is_some() {
             return Err(bad(format!("{} is given twice", named(&key))));
         }
@@ -215,7 +353,8 @@ fn host_and_port(text: &str) -> Result<(String, Option<u16>)> {
     let wrong_port = || bad("a port is a number from 1 to 65535");
     let port = |text: &str| text.parse::<u16>().ok().filter(|p| *p > 0).ok_or_else(wrong_port);
     if let Some(rest) = text.strip_prefix('[') {
-        let (host, after) = rest.split_once(']').ok_or_else(|| bad("an IPv6 address needs its closing bracket"))?;
+        let (host, after) =
+            rest.split_once(']').ok_or_else(|| bad("an IPv6 address needs its closing bracket"))?;
         return match after.strip_prefix(':') {
             Some(digits) => Ok((host.to_owned(), Some(port(digits)?))),
             None if after.is_empty() => Ok((host.to_owned(), None)),
@@ -234,7 +373,10 @@ fn host_and_port(text: &str) -> Result<(String, Option<u16>)> {
 
 /// Percent-decoding; the result must be UTF-8.
 fn decode(text: &str) -> Result<String> {
-    let wrong = || bad("a % in a URL is followed by two hexadecimal digits of UTF-8: write a percent sign as %25");
+    let wrong = || {
+        bad("a % in a URL is followed by two hexadecimal digits of UTF-8: write a percent sign as \
+             %25")
+    };
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
@@ -252,7 +394,9 @@ fn decode(text: &str) -> Result<String> {
 /// Percent-encoding, for a path or an option's value.
 pub(crate) fn encode(text: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~/:,{}".contains(&b);
-    text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+    text.bytes()
+        .map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") })
+        .collect()
 }
 
 #[cfg(test)]
@@ -269,11 +413,30 @@ mod tests {
         assert_eq!(parse("memory:shop").path, "shop");
         assert_eq!(parse("file:///var/lib/a%20b").path, "/var/lib/a b");
         let redis = parse("redis://ann:p%40ss@[::1]:6380/3?ttl=10s&layout=plain");
-        assert_eq!((redis.user.as_deref(), redis.password.as_ref().map(Secret::reveal)), (Some("ann"), Some("p@ss")));
-        assert_eq!((redis.hosts.as_slice(), redis.path.as_str()), ([("::1".to_owned(), Some(6380))].as_slice(), "/3"));
+        assert_eq!(
+            (redis.user.as_deref(), redis.password.as_ref().map(Secret::reveal)),
+            (Some("ann"), Some("p@ss"))
+        );
+        assert_eq!(
+            (redis.hosts.as_slice(), redis.path.as_str()),
+            ([("::1".to_owned(), Some(6380))].as_slice(), "/3")
+        );
         let zk = parse("zk://a:2181,b,c:2183/chroot");
-        assert_eq!(zk.hosts, [("a".to_owned(), Some(2181)), ("b".to_owned(), None), ("c".to_owned(), Some(2183))]);
+        assert_eq!(
+            zk.hosts,
+            [("a".to_owned(), Some(2181)), ("b".to_owned(), None), ("c".to_owned(), Some(2183))]
+        );
         assert_eq!(parse("redis+unix:///run/redis.sock").path, "/run/redis.sock");
+    }
+
+    #[test]
+    fn the_name_of_an_option_is_not_escaped_and_the_refusal_repeats_nothing_of_it() {
+        for url in ["zk://h?%61uth=digest:u:secret", "redis://h?ttl=1s&pass%77ord=secret"] {
+            let error = EngineUrl::parse(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{url}");
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
+        assert_eq!(parse("redis://h?key=%7Bname%7D").take("key").as_deref(), Some("{name}"));
     }
 
     #[test]
@@ -281,9 +444,69 @@ mod tests {
         let mut url = parse("file:///x?ttl=1m&durable=true&handoff=65&colour=red");
         assert_eq!(url.take_duration("ttl").unwrap(), Some(Duration::from_secs(60)));
         assert_eq!(url.take_bool("durable").unwrap(), Some(true));
-        assert_eq!(url.take_number("handoff", 0..=64).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        assert_eq!(
+            url.take_number("handoff", 0..=64).unwrap_err().kind(),
+            ErrorKind::InvalidArgument
+        );
         assert!(url.finish().unwrap_err().message().contains("colour"));
         assert!(EngineUrl::parse("file:///x?a=1&a=2").is_err());
+    }
+
+    #[test]
+    fn an_unknown_option_is_told_with_those_that_there_are_and_the_one_that_was_meant() {
+        let check = |url: &str| {
+            Registration::of("memory")
+                .unwrap()
+                .check(&parse(url))
+                .map_err(|e| e.message().to_owned())
+        };
+        let list = "options are ttl, handoff, handoff_time, drift";
+        assert_eq!(
+            check("memory:?handof=3"),
+            Err(format!(
+                "memory: does not know the option \"handof\": did you mean handoff? The {list}"
+            ))
+        );
+        assert_eq!(
+            check("memory:?colour=red"),
+            Err(format!("memory: does not know the option \"colour\": the {list}"))
+        );
+        assert_eq!(check("memory:?ttl=3s"), Ok(()));
+    }
+
+    #[cfg(all(feature = "redis", feature = "zookeeper"))]
+    #[test]
+    fn two_ways_to_write_one_server_are_one_engine_and_no_password_is_in_it() {
+        let of = |url: &str| parse(url).canonical().unwrap();
+        assert_eq!(of("redis://h"), "redis://h:6379");
+        assert_eq!(
+            of("redis://h"),
+            of("redis://ann:secret@h:6379/0?ttl=5s&password_file=x&layout=native")
+        );
+        assert_eq!(
+            of("zk://a,b:2181/shop"),
+            of("zk://a:2181,b/shop/?auth=digest:u:secret&session_timeout=5s")
+        );
+        assert_ne!(of("redis://h"), of("redis://h/1"));
+        assert_ne!(of("zk://h"), of("zk://h/0"));
+        assert_ne!(of("redis://h"), of("redis://h?layout=plain"));
+        assert_eq!(of("redis+unix:///run/r.sock?db=2"), "redis+unix:///run/r.sock?db=2");
+        assert_eq!(of("zk://h?layout=plain"), of("zk://h?layout=plain&prefix="));
+        assert_ne!(of("zk://h?layout=plain"), of("zk://h?layout=plain&prefix=Lock"));
+    }
+
+    #[cfg(all(feature = "file", target_os = "linux"))]
+    #[test]
+    fn two_ways_to_one_directory_are_one_engine() {
+        let home = tempfile::tempdir().unwrap();
+        let (real, link) = (home.path().join("a b"), home.path().join("link"));
+        std::fs::create_dir(&real).unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let of = |path: &std::path::Path| {
+            parse(&format!("{}?durable=true", crate::config::file_url(path))).canonical().unwrap()
+        };
+        assert_eq!(of(&link), crate::config::file_url(&std::fs::canonicalize(&real).unwrap()));
+        assert_eq!(of(&link), of(&real));
     }
 
     #[test]
@@ -294,11 +517,48 @@ mod tests {
         let zk = parse("zk://h?auth=digest:u:sesame");
         assert_eq!(zk.to_string(), "zk://h?auth=***");
         // C16
-        assert_eq!(format!("{zk:?} {:?}", parse("redis://h?token=sesame")), "EngineUrl(zk://h?auth=***) EngineUrl(redis://h?token=***)");
-        let cut = parse("redis://ann:12?sesame@host");
-        assert!(!cut.finish().unwrap_err().to_string().contains("sesame"));
-        for wrong in ["redis://ann:sesame@host:0", "redis://ann:sesame@:6379", "redis://:sesame%zz@host", "sesame"] {
-            assert!(!EngineUrl::parse(wrong).unwrap_err().to_string().contains("sesame"), "{wrong}");
+        assert_eq!(
+            format!("{zk:?} {:?}", parse("redis://h?token=sesame")),
+            "EngineUrl(zk://h?auth=***) EngineUrl(redis://h?token=***)"
+        );
+        for wrong in [
+            "redis://ann:sesame@host:0",
+            "redis://ann:sesame@:6379",
+            "redis://:sesame%zz@host",
+            "sesame",
+        ] {
+            assert!(
+                !EngineUrl::parse(wrong).unwrap_err().to_string().contains("sesame"),
+                "{wrong}"
+            );
+        }
+    }
+
+    #[test]
+    fn no_part_of_a_password_that_was_not_escaped_is_printed() {
+        for wrong in [
+            "redis://ann:12?sesame@host",
+            "redis://ann:12?sesame&zz@host",
+            "redis://ann:12?sesame=1&sesame=2@host",
+            "redis://ann:12?ttl=sesame@host",
+            "redis://ann:12?ttl=sesame&ttl=@host",
+            "REDIS://ann:12/sesame@host",
+            "rediss://ann:p@12?sesame&x@host",
+            "zk://ann:12?sesame&zz@host",
+        ] {
+            let error = EngineUrl::parse(wrong).expect_err(wrong);
+            assert!(
+                !error.to_string().contains("sesame") && error.message().contains("%3F"),
+                "{wrong}: {error}"
+            );
+        }
+        for right in [
+            "redis://h:6379?password_file=/a@b&ttl=5s",
+            "redis+unix://:p@/run/a@b.sock",
+            "zk://h:2181/a@b",
+            "own://h:1/a@b?who=a@b",
+        ] {
+            assert!(EngineUrl::parse(right).is_ok(), "{right}");
         }
     }
 }

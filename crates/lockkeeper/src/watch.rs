@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::claim::Entry;
+use crate::claim::{Ends, Entry};
 use crate::engine::{Answer, Query, WatchId};
 use crate::error::Result;
 use crate::keeper::Keeper;
@@ -36,7 +36,8 @@ impl Watch {
                 let keeper = watch.keeper.clone();
                 Answer::later(async move {
                     let started = started.await;
-                    // Its caller left before it had begun, so that there was nothing to end yet (R5).
+                    // Its caller left before it had begun, so that there was nothing to end yet
+                    // (R5).
                     if !keeper.has_watch(id) {
                         keeper.engine.unwatch(id);
                     }
@@ -83,7 +84,9 @@ fn same(one: &[Entry], other: &[Entry]) -> bool {
     let timeless = |entries: &[Entry]| -> Vec<Entry> {
         let mut entries = entries.to_vec();
         for holder in entries.iter_mut().flat_map(|e| e.holders.iter_mut()) {
-            holder.expires_in = None;
+            if let Some(Ends::Lease(left)) = &mut holder.ends {
+                *left = Duration::ZERO;
+            }
         }
         entries
     };

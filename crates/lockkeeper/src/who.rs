@@ -3,12 +3,26 @@
 use crate::claim::Identity;
 
 impl Identity {
-    /// This process: host, pid, start time, and `argv[0]` without its path. Never the arguments: they hold secrets.
+    /// This process: host, pid, start time, and `argv[0]` without its path. Never the arguments:
+    /// they hold secrets.
     pub fn of_this_process() -> Self {
-        let host = nix::unistd::gethostname().ok().and_then(|h| h.into_string().ok()).unwrap_or_else(|| "localhost".to_owned());
+        let host = nix::unistd::gethostname()
+            .ok()
+            .and_then(|h| h.into_string().ok())
+            .unwrap_or_else(|| "localhost".to_owned());
         let program = std::env::args_os().next().map(std::path::PathBuf::from);
-        let program = program.as_deref().and_then(|p| p.file_name()).map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        Self { host, pid: std::process::id(), started: start_time().unwrap_or(0), program, label: None }
+        let program = program
+            .as_deref()
+            .and_then(|p| p.file_name())
+            .map(|n| n.to_string_lossy().into_owned())
+            .unwrap_or_default();
+        Self {
+            host,
+            pid: std::process::id(),
+            started: start_time().unwrap_or(0),
+            program,
+            label: None,
+        }
     }
 }
 

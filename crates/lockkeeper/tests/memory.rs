@@ -70,14 +70,21 @@ async fn r5_an_offer_that_nobody_polls_moves_on_after_a_second() {
     let held = one.mutex("a").lock().await.unwrap();
     let waiting = two.mutex("a");
     let mut parked = Box::pin(std::future::IntoFuture::into_future(waiting.lock()));
-    assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(parked.as_mut().poll(cx).is_pending())).await);
+    assert!(
+        std::future::poll_fn(|cx| std::task::Poll::Ready(parked.as_mut().poll(cx).is_pending()))
+            .await
+    );
     let three = Locks::open("memory:r5").await.unwrap();
     let third = tokio::spawn(async move { three.mutex("a").lock().await.unwrap().release().await });
     tokio::task::yield_now().await;
     drop(held);
-    let got = tokio::time::timeout(secs(3), third).await.expect("the offer to the parked future moved on").unwrap();
+    let got = tokio::time::timeout(secs(3), third)
+        .await
+        .expect("the offer to the parked future moved on")
+        .unwrap();
     assert!(got.is_clean());
-    let guard = tokio::time::timeout(secs(3), parked).await.expect("the parked future asks anew").unwrap();
+    let guard =
+        tokio::time::timeout(secs(3), parked).await.expect("the parked future asks anew").unwrap();
     assert!(guard.release().await.is_clean());
 }
 
@@ -88,7 +95,10 @@ async fn readers_share_writers_do_not_and_an_upgrade_waits_for_the_readers() {
     let one = lock.read().await.unwrap();
     let mut up = lock.upgradable().await.unwrap();
     assert!(lock.try_write().await.unwrap().is_none());
-    assert_eq!(up.upgrade().timeout(Duration::from_millis(20)).await.unwrap_err().kind(), ErrorKind::TimedOut);
+    assert_eq!(
+        up.upgrade().timeout(Duration::from_millis(20)).await.unwrap_err().kind(),
+        ErrorKind::TimedOut
+    );
     let before = up.token().unwrap();
     drop(one);
     let writing = up.upgrade().timeout(secs(2)).await.unwrap();
@@ -111,7 +121,10 @@ async fn permits_are_weighted_and_the_limit_is_stored() {
     assert_eq!(two.token().unwrap_err().kind(), ErrorKind::NoToken);
     assert!(gpu.try_acquire(2).await.unwrap().is_none());
     assert!(gpu.try_acquire(1).await.unwrap().is_some());
-    assert_eq!(locks.semaphore("gpu", 4).acquire(1).await.unwrap_err().kind(), ErrorKind::LimitMismatch);
+    assert_eq!(
+        locks.semaphore("gpu", 4).acquire(1).await.unwrap_err().kind(),
+        ErrorKind::LimitMismatch
+    );
     assert_eq!(gpu.acquire(4).await.unwrap_err().kind(), ErrorKind::InvalidArgument);
     gpu.resize(4).await.unwrap();
     assert!(gpu.try_acquire(2).await.unwrap().is_some());
@@ -134,7 +147,10 @@ async fn r8_owners_enter_again_and_never_wait_for_themselves() {
     let _guard = stock.lock().owner(&strict).await.unwrap();
     assert_eq!(stock.lock().owner(&strict).await.unwrap_err().kind(), ErrorKind::WouldDeadlock);
     let reader = locks.rwlock("r").read().owner(&me).await.unwrap();
-    assert_eq!(locks.rwlock("r").write().owner(&me).await.unwrap_err().kind(), ErrorKind::WouldDeadlock);
+    assert_eq!(
+        locks.rwlock("r").write().owner(&me).await.unwrap_err().kind(),
+        ErrorKind::WouldDeadlock
+    );
     drop(reader);
 }
 
@@ -148,7 +164,8 @@ async fn all_is_all_or_nothing() {
     assert!(a.try_lock().await.unwrap().is_none());
     drop(both);
     let held = b.lock().await.unwrap();
-    let error = locks.all([a.lock(), b.lock()]).timeout(Duration::from_millis(30)).await.unwrap_err();
+    let error =
+        locks.all([a.lock(), b.lock()]).timeout(Duration::from_millis(30)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     assert!(a.try_lock().await.unwrap().is_some(), "nothing is left of the half that was obtained");
     drop(held);
@@ -255,4 +272,36 @@ async fn r7_tokens_rise_also_within_one_tick_of_the_clock() {
         assert!(last.is_none_or(|last| last < token), "{last:?} then {token:?}");
         last = Some(token);
     }
+}
+
+#[tokio::test]
+async fn only_a_random_word_is_swept() {
+    let locks = Locks::open("memory:").await.unwrap();
+    for wrong in [
+        "",
+        "bench",
+        "bench-*",
+        "0123456789ab",
+        "-0123456789ab",
+        "bench-0123456789/",
+        "bench-0123456789a",
+        "bench-0123456789abc",
+        "bench-0123456789AB",
+        "bench-000000000000",
+        "nightly-backup-of-all",
+        "orders-import",
+        "bench-x-0123456789ab",
+        "*-0123456789ab",
+        "a/b/c/d/e/f/g",
+        "[a-z]-0123456789ab",
+    ] {
+        assert_eq!(
+            locks.sweep(wrong).await.unwrap_err().kind(),
+            ErrorKind::InvalidArgument,
+            "{wrong:?}"
+        );
+    }
+    let word = Locks::sweep_word("bench");
+    assert_ne!(word, Locks::sweep_word("bench"));
+    assert!(!locks.sweep(&word).await.unwrap(), "memory keeps nothing");
 }

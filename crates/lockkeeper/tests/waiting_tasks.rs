@@ -1,6 +1,11 @@
 //! What waiting costs. Alone in its process, whose processor time it reads.
 #![cfg(feature = "file")]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +18,8 @@ use nix::time::{ClockId, clock_gettime};
 async fn a_thousand_waiting_tasks_use_less_than_one_percent_of_a_core() {
     let dir = tempfile::tempdir().unwrap();
     let url = lockkeeper::config::file_url(&dir.path().join("locks"));
-    // Two of them, as two processes would have: the tasks wait in memory for one place, and the place waits in the kernel.
+    // Two of them, as two processes would have: the tasks wait in memory for one place, and the
+    // place waits in the kernel.
     let (holder, locks) = (Locks::open(&url).await.unwrap(), Locks::open(&url).await.unwrap());
     let held = holder.mutex("a").lock().await.unwrap();
     let polled = Arc::new(AtomicUsize::new(0));
@@ -26,7 +32,9 @@ async fn a_thousand_waiting_tasks_use_less_than_one_percent_of_a_core() {
         });
     }
     let patience = Instant::now() + Duration::from_secs(20);
-    while polled.load(Ordering::Relaxed) < 1_000 || holder.status(Kind::Lock, "a").await.unwrap().waiters.is_empty() {
+    while polled.load(Ordering::Relaxed) < 1_000
+        || holder.status(Kind::Lock, "a").await.unwrap().waiters.is_empty()
+    {
         assert!(Instant::now() < patience, "all of them wait, and the place is in line");
         tokio::task::yield_now().await;
     }

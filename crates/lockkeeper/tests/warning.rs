@@ -65,7 +65,10 @@ async fn r8_after_five_seconds_a_warning_names_the_guard_of_this_process_that_is
     .await
     .expect("a warning");
     let said = warnings.0.lock().unwrap().join("\n");
-    assert!(said.contains(&format!("warning.rs:{line}:")) && said.contains("stock/sku-42"), "{said}");
+    assert!(
+        said.contains(&format!("warning.rs:{line}:")) && said.contains("stock/sku-42"),
+        "{said}"
+    );
     assert_eq!(said.lines().count(), 1, "{said}");
     drop(guard);
     drop(waiting.await.unwrap().unwrap());

@@ -9,19 +9,29 @@ use super::{common, values};
 
 /// Hold NAME until stdin closes, a time is over, or a signal comes
 #[derive(clap::Args, Debug)]
-#[command(after_help = "\
-Holds until stdin closes (a pipe or a terminal: /dev/null or a closed stdin does not count), --for is over, or INT, TERM or
-HUP comes. Prints one JSON line when granted and one at the end.")]
 pub struct Args {
-    /// What is locked: any text of up to 1 KiB
+    /// The lock's name: any text of up to 1 KiB
     #[arg(value_name = "NAME", value_parser = value_parser!(OsString))]
     pub name: OsString,
     #[command(flatten)]
     pub lock: common::Lock,
-    /// Let go after so long
-    #[arg(long = "for", value_name = "D", value_parser = values::duration, allow_negative_numbers = true)]
+    /// Release it after this long
+    #[arg(
+        long = "for",
+        help_heading = common::LEASE,
+        value_name = "D",
+        value_parser = values::duration,
+        allow_negative_numbers = true,
+    )]
     pub hold_for: Option<Duration>,
     /// Exit with this code when the lock was lost
-    #[arg(long, value_name = "CODE", value_parser = value_parser!(u8), default_value_t = 79, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        help_heading = common::LEASE,
+        value_name = "CODE",
+        value_parser = value_parser!(u8),
+        default_value_t = 79,
+        allow_negative_numbers = true,
+    )]
     pub lost_exit_code: u8,
 }

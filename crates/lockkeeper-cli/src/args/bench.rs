@@ -11,7 +11,12 @@ pub struct Args {
     #[arg(value_name = "URL")]
     pub urls: Vec<String>,
     /// For how long, everything together
-    #[arg(long, value_name = "N", default_value_t = 40, value_parser = value_parser!(u64).range(1..=86_400))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 40,
+        value_parser = value_parser!(u64).range(1..=86_400),
+    )]
     pub seconds: u64,
     /// One row only: uncontended, turn, many-names, one-name, process-handoff, places, leases, run
     #[arg(long, value_name = "NAME")]

@@ -10,19 +10,34 @@ use super::values;
 
 /// Where the engine comes from, under the help of every command.
 pub const AFTER_HELP: &str = "\
-The engine is the one of --url, else of LOCKKEEPER_URL, else of url = \"…\" in ~/.config/lockkeeper/config.toml, else in
+The engine is the one of --url, else of LOCKKEEPER_URL, else of url = \"…\" in \
+    ~/.config/lockkeeper/config.toml, else in
 /etc/lockkeeper/config.toml, else kernel file locks in LOCKKEEPER_DIR, $XDG_STATE_HOME/lockkeeper or
 ~/.local/state/lockkeeper; without HOME in $STATE_DIRECTORY/lockkeeper, or the home of the password
 database. Paths are absolute. `lockkeeper doctor` says which one it is and what it promises.";
 
+/// The groups of options in the help of commands with many.
+pub const LOCK: &str = "What to lock";
+pub const WAITING: &str = "Waiting";
+pub const LEASE: &str = "Lease";
+pub const OUTPUT: &str = "Engine and output";
+
 /// Options that stand before or after the subcommand.
 #[derive(Args, Debug, Default, Clone)]
+#[command(next_help_heading = OUTPUT)]
 pub struct Global {
-    /// The engine to use, such as redis://host or file:///path/dir; name a password's file with ?password_file=PATH
+    /// The engine to use, such as redis://host or file:///path/dir; name a password's file with
+    /// ?password_file=PATH
     #[arg(long, value_name = "URL", global = true)]
     pub url: Option<String>,
     /// Refuse an engine that cannot promise it: hosts, timed, fenced
-    #[arg(long, value_name = "WHAT", global = true, value_delimiter = ',', value_parser = values::require)]
+    #[arg(
+        long,
+        value_name = "WHAT",
+        global = true,
+        value_delimiter = ',',
+        value_parser = values::require,
+    )]
     pub require: Vec<Require>,
     /// Say nothing but errors
     #[arg(short, long, global = true)]
@@ -37,33 +52,70 @@ pub struct Global {
 
 /// In which way a name is asked for, and for how long.
 #[derive(Args, Debug)]
+#[command(next_help_heading = LOCK)]
 pub struct Lock {
     /// Hold it with other readers
     #[arg(short, long, conflicts_with = "permits", overrides_with = "exclusive")]
     pub shared: bool,
     /// Hold it alone (the default)
-    #[arg(short = 'x', short_alias = 'e', long, conflicts_with = "permits", overrides_with = "shared")]
+    #[arg(
+        short = 'x',
+        visible_short_alias = 'e',
+        long,
+        conflicts_with = "permits",
+        overrides_with = "shared"
+    )]
     pub exclusive: bool,
     /// Hold N permits of a semaphore with the limit MAX
     #[arg(long, value_name = "N/MAX", value_parser = values::permits, allow_hyphen_values = true)]
     pub permits: Option<Mode>,
     /// Do not wait
-    #[arg(short = 'n', long, visible_alias = "nb")]
+    #[arg(help_heading = WAITING, short = 'n', long, visible_alias = "nb")]
     pub nonblock: bool,
     /// Wait at most this long: 2.5 (seconds), 500ms, 2m, 1h30m; 0 is -n
-    #[arg(short, long, visible_alias = "timeout", value_name = "D", value_parser = values::duration, allow_negative_numbers = true)]
+    #[arg(
+        help_heading = WAITING,
+        short,
+        long,
+        visible_alias = "timeout",
+        value_name = "D",
+        value_parser = values::duration,
+        allow_negative_numbers = true,
+    )]
     pub wait: Option<Duration>,
-    /// End the wait in line with 69 once the engine has not answered for this long [default: wait on]
-    #[arg(long, value_name = "D", value_parser = values::duration, allow_negative_numbers = true)]
+    /// End the wait in line with 69 once the engine has not answered for this long [default: wait
+    /// on]
+    #[arg(
+        help_heading = WAITING,
+        long,
+        value_name = "D",
+        value_parser = values::duration,
+        allow_negative_numbers = true,
+    )]
     pub unreachable_after: Option<Duration>,
     /// Exit with this code when it is not obtained
-    #[arg(short = 'E', long, value_name = "CODE", value_parser = value_parser!(u8), default_value_t = 75, allow_negative_numbers = true)]
+    #[arg(
+        help_heading = WAITING,
+        short = 'E',
+        long,
+        value_name = "CODE",
+        value_parser = value_parser!(u8),
+        default_value_t = 75,
+        allow_negative_numbers = true,
+    )]
     pub conflict_exit_code: u8,
-    /// How long the lease lasts without renewal, 200ms to 24h [default: 30s]
-    #[arg(long, value_name = "D", value_parser = values::duration, allow_negative_numbers = true)]
+    /// How long the lease lasts without renewal, 200ms to 24h [default: 30s]; changes nothing on
+    /// file, and on zookeeper, where the URL's session_timeout does
+    #[arg(
+        help_heading = LEASE,
+        long,
+        value_name = "D",
+        value_parser = values::duration,
+        allow_negative_numbers = true,
+    )]
     pub ttl: Option<Duration>,
     /// Do not renew the lease
-    #[arg(long)]
+    #[arg(help_heading = LEASE, long)]
     pub no_renew: bool,
     /// A text that others see beside the holder
     #[arg(long, value_name = "TEXT")]
@@ -89,6 +141,9 @@ impl Lock {
 pub fn name(text: &OsString) -> Result<Name> {
     match text.to_str() {
         Some(text) => Name::new(text),
-        None => Err(lockkeeper::Error::new(ErrorKind::InvalidName, "a lock's name is UTF-8 text, and this one is not: spell it in UTF-8")),
+        None => Err(lockkeeper::Error::new(
+            ErrorKind::InvalidName,
+            "a lock's name is UTF-8 text, and this one is not: spell it in UTF-8",
+        )),
     }
 }

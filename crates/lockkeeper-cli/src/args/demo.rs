@@ -1,6 +1,10 @@
 //! The options of `demo`.
 
+use std::time::Duration;
+
 use clap::{Args as ClapArgs, Subcommand};
+
+use super::values;
 
 /// Show what a lock is for
 #[derive(ClapArgs, Debug)]
@@ -13,12 +17,16 @@ pub struct Args {
 /// The stories.
 #[derive(Subcommand, Debug)]
 pub enum Story {
-    /// Processes sell from one stock record: unguarded, with a lock inside each process, and with lockkeeper
+    /// Processes sell from one stock record: unguarded, with a lock inside each process, and with
+    /// lockkeeper
     Oversell(Oversell),
+    /// Threads or processes want one lock: who waits behind whom, and whose release wakes whom
+    Contenders(Contenders),
 }
 
 /// Sell a stock with many processes, with and without a lock
 #[derive(ClapArgs, Debug)]
+#[command(after_help = super::help::end("demo oversell"))]
 pub struct Oversell {
     /// How many pieces there are
     #[arg(long, value_name = "N", default_value_t = 50)]
@@ -29,4 +37,25 @@ pub struct Oversell {
     /// How many customers order one
     #[arg(long, value_name = "N", default_value_t = 400)]
     pub orders: u32,
+}
+
+/// Show who waits behind whom for one lock, and whose release wakes whom
+#[derive(ClapArgs, Debug)]
+#[command(after_help = super::help::end("demo contenders"))]
+pub struct Contenders {
+    /// How many threads of one process contend
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub threads: u32,
+    /// Processes contend, in place of threads; 10 of them unless N says otherwise
+    #[arg(
+        long,
+        value_name = "N",
+        num_args = 0..=1,
+        default_missing_value = "10",
+        conflicts_with = "threads",
+    )]
+    pub processes: Option<u32>,
+    /// How long each of them holds the lock
+    #[arg(long, value_name = "D", value_parser = values::duration, default_value = "2s")]
+    pub hold: Duration,
 }

@@ -9,33 +9,49 @@ use super::{common, run, values};
 
 /// Run a command while leader of NAME
 #[derive(clap::Args, Debug)]
-#[command(
-    after_help = "Lost: the command is stopped and we stand again. The command ended: we stand down and exit with its code.",
-    override_usage = "lockkeeper elect NAME [OPTIONS] -- CMD ARGS…"
-)]
+#[command(override_usage = "lockkeeper elect NAME [OPTIONS] -- CMD ARGS…")]
 pub struct Args {
-    /// The election: any text of up to 1 KiB
+    /// The election's name: any text of up to 1 KiB
     #[arg(value_name = "NAME", value_parser = value_parser!(OsString))]
     pub name: OsString,
-    /// What others see as the leader [default: the host's name and our process id]
-    #[arg(long, value_name = "ID")]
+    /// What others see as the leader [default: the host's name and this process's id]
+    #[arg(long, help_heading = common::LOCK, value_name = "ID")]
     pub id: Option<String>,
-    /// Stand again when the command ended, and run it again
-    #[arg(long)]
-    pub again: bool,
-    /// How long the lease lasts without renewal, 200ms to 24h [default: 30s]
-    #[arg(long, value_name = "D", value_parser = values::duration, allow_negative_numbers = true)]
-    pub ttl: Option<Duration>,
-    /// End the wait in line with 69 once the engine has not answered for this long [default: wait on]
-    #[arg(long, value_name = "D", value_parser = values::duration, allow_negative_numbers = true)]
-    pub unreachable_after: Option<Duration>,
     /// A text that others see beside the leader
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, help_heading = common::LOCK, value_name = "TEXT")]
     pub label: Option<String>,
+    /// End the wait in line with 69 once the engine has not answered for this long [default: wait
+    /// on]
+    #[arg(
+        long,
+        help_heading = common::WAITING,
+        value_name = "D",
+        value_parser = values::duration,
+        allow_negative_numbers = true,
+    )]
+    pub unreachable_after: Option<Duration>,
+    /// How long the lease lasts without renewal, 200ms to 24h [default: 30s]; changes nothing on
+    /// file, and on zookeeper, where the URL's session_timeout does
+    #[arg(
+        long,
+        help_heading = common::LEASE,
+        value_name = "D",
+        value_parser = values::duration,
+        allow_negative_numbers = true,
+    )]
+    pub ttl: Option<Duration>,
+    /// Stand again when the command ended, and run it again
+    #[arg(long, help_heading = run::COMMAND)]
+    pub again: bool,
     #[command(flatten)]
     pub stop: run::Stop,
     /// The command and its arguments, exactly as given
-    #[arg(last = true, value_name = "CMD", value_parser = value_parser!(OsString))]
+    #[arg(
+        last = true,
+        help_heading = None::<&str>,
+        value_name = "CMD",
+        value_parser = value_parser!(OsString),
+    )]
     pub argv: Vec<OsString>,
 }
 

@@ -4,8 +4,8 @@ use std::ffi::{OsStr, OsString};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+use super::suggest::{self, word as quoted};
 use crate::failure::{Failure, exit};
-use crate::text::quoted;
 
 /// What to do with what clap says.
 pub enum Said {
@@ -20,8 +20,12 @@ pub enum Said {
 /// Turns clap's errors into ours.
 pub fn explain(error: &clap::Error, line: &[OsString]) -> Said {
     match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Said::Asked(error.render().to_string()),
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => Said::Help(error.render().to_string()),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            Said::Asked(error.render().to_string())
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            Said::Help(error.render().to_string())
+        }
         _ => Said::Wrong(Failure::usage(words(error, line)).exit(exit::USAGE)),
     }
 }
@@ -34,56 +38,65 @@ fn words(error: &clap::Error, line: &[OsString]) -> String {
         None => String::new(),
     };
     // `--wait <D>` is how clap shows an option; people know it as --wait.
-    let bare = |text: String| text.split(" <").next().unwrap_or_default().trim_matches(['<', '>']).to_owned();
+    let bare = |text: String| {
+        text.split(" <").next().unwrap_or_default().trim_matches(['<', '>']).to_owned()
+    };
     let option = bare(text(ContextKind::InvalidArg));
     let value = text(ContextKind::InvalidValue);
     let shown = quoted(OsStr::new(&value));
-    let help = format!("lockkeeper {}--help lists what there is", subcommand(line).map(|s| format!("{s} ")).unwrap_or_default());
+    let help = format!(
+        "lockkeeper {}--help lists what there is",
+        subcommand(line).map(|s| format!("{s} ")).unwrap_or_default()
+    );
     match error.kind() {
         ErrorKind::UnknownArgument => {
-            if let Some(right) = with_dashes(&option, line) {
+            if let Some(right) = suggest::with_dashes(&option, line) {
                 return format!("the command stands after --: {right}");
             }
-            let near = text(ContextKind::SuggestedArg);
+            let near = bare(text(ContextKind::SuggestedArg));
             if !option.starts_with('-') {
                 format!("there is no place for {}: {help}", quoted(OsStr::new(&option)))
-            } else if near.is_empty() {
+            } else if near.is_empty() || !suggest::knows(&option, &near, line) {
                 format!("there is no option {option}: {help}")
             } else {
-                format!("there is no option {option}: did you mean {}?", bare(near))
+                format!("there is no option {option}: did you mean {near}?")
             }
         }
         ErrorKind::InvalidSubcommand => {
-            let word = text(ContextKind::InvalidSubcommand);
-            let near = text(ContextKind::SuggestedSubcommand).replace(", ", " or ");
-            if let Some(at) = line.iter().position(|w| w == "--") {
-                let rest = line.get(1..at).unwrap_or_default().iter().map(|w| quoted(w)).collect::<Vec<_>>().join(" ");
-                format!("there is no subcommand {}: lockkeeper run {rest} -- CMD ARGS…", quoted(OsStr::new(&word)))
-            } else if near.is_empty() {
-                format!("there is no subcommand {}: to hold a lock, lockkeeper run NAME -- CMD ARGS…", quoted(OsStr::new(&word)))
-            } else {
-                format!("there is no subcommand {}: did you mean {near}?", quoted(OsStr::new(&word)))
-            }
+            no_subcommand(&text(ContextKind::InvalidSubcommand), error, line)
         }
-        ErrorKind::InvalidValue if value.is_empty() && !text(ContextKind::ValidValue).contains("''") && !given_empty(line) => {
+        ErrorKind::MissingSubcommand => {
+            format!(
+                "the subcommand is missing: to hold a lock, lockkeeper run NAME -- CMD ARGS…; \
+                 {help}"
+            )
+        }
+        ErrorKind::InvalidValue
+            if value.is_empty()
+                && !text(ContextKind::ValidValue).contains("''")
+                && !given_empty(line) =>
+        {
             format!("{option} needs a value: {help}")
         }
-        ErrorKind::InvalidValue => format!("{option} {shown} is not known: choose {}", text(ContextKind::ValidValue).replace(", ", " or ")),
+        ErrorKind::InvalidValue => format!(
+            "{option} {shown} is not known: choose {}",
+            text(ContextKind::ValidValue).replace(", ", " or ")
+        ),
         ErrorKind::ValueValidation => {
-            let why = std::error::Error::source(error).map(ToString::to_string).unwrap_or_else(|| "cannot be right".to_owned());
+            let why = std::error::Error::source(error)
+                .map(ToString::to_string)
+                .unwrap_or_else(|| "cannot be right".to_owned());
             // Our own parsers say a predicate; clap's numbers say a whole sentence.
             match why.split_once(" is not in ") {
-                Some((_, range)) => format!("{option} {shown} is out of range: it is {}", range.replace("..=", " to ")),
-                None if why.contains("digit") => format!("{option} {shown} is no number"),
+                Some((_, range)) => format!(
+                    "{option} {shown} is out of range: it is {}",
+                    range.replace("..=", " to ")
+                ),
+                None if why.contains("digit") => format!("{option} {shown} is not a number"),
                 None => format!("{option} {shown} {why}"),
             }
         }
-        ErrorKind::MissingRequiredArgument => match subcommand(line) {
-            Some("run") => "NAME is missing: lockkeeper run NAME -- CMD ARGS…".to_owned(),
-            Some("elect") => "NAME is missing: lockkeeper elect NAME -- CMD ARGS…".to_owned(),
-            Some(sub) => format!("{option} is missing: lockkeeper {sub} {option}"),
-            None => format!("{option} is missing: {help}"),
-        },
+        ErrorKind::MissingRequiredArgument => missing(error, line),
         ErrorKind::ArgumentConflict => {
             let other = bare(text(ContextKind::PriorArg));
             if other == option {
@@ -92,7 +105,9 @@ fn words(error: &clap::Error, line: &[OsString]) -> String {
                 format!("{option} and {other} exclude each other: leave one out")
             }
         }
-        ErrorKind::TooManyValues => format!("{option} takes no value, and {shown} was given: leave it out"),
+        ErrorKind::TooManyValues => {
+            format!("{option} takes no value, and {shown} was given: leave it out")
+        }
         ErrorKind::InvalidUtf8 => format!("an argument is not UTF-8 text: {help}"),
         _ => {
             let all = error.render().to_string();
@@ -101,20 +116,56 @@ fn words(error: &clap::Error, line: &[OsString]) -> String {
     }
 }
 
-/// The line with `--` before `word`, when the words before it name a subcommand that takes a command and a lock.
-fn with_dashes(word: &str, line: &[OsString]) -> Option<String> {
-    let sub = subcommand(line)?;
-    if !matches!(sub, "run" | "elect") || word.starts_with('-') || line.iter().any(|w| w == "--") {
-        return None;
+/// What is wrong with a word where a subcommand should be.
+fn no_subcommand(word: &str, error: &clap::Error, line: &[OsString]) -> String {
+    let mut near = match error.get(ContextKind::SuggestedSubcommand) {
+        Some(ContextValue::Strings(near)) => near.clone(),
+        Some(ContextValue::String(near)) => vec![near.clone()],
+        _ => Vec::new(),
+    };
+    // Clap's measure also finds words that have little in common.
+    near.retain(|sub| sub.as_bytes().first() == word.as_bytes().first());
+    near.extend(
+        suggest::one_letter_off(word).filter(|sub| !near.contains(sub)).collect::<Vec<_>>(),
+    );
+    let no = format!("there is no subcommand {}", quoted(OsStr::new(word)));
+    // A word behind -- is the command, and what is missing stands before it.
+    if line
+        .iter()
+        .position(|w| w == "--")
+        .is_some_and(|at| !line.iter().take(at).any(|w| w == word))
+    {
+        let missing = ["run", "NAME"].map(str::to_owned);
+        return format!("the subcommand is missing: {}", suggest::with_missing(&missing, line));
     }
-    // The right place is the first one that makes the line right.
-    let at = (2..line.len()).filter(|at| line.get(*at).is_some_and(|w| w == word)).find(|at| {
-        let (before, after) = line.split_at(*at);
-        let right = before.iter().cloned().chain([OsString::from("--")]).chain(after.iter().cloned());
-        super::command().try_get_matches_from(right).is_ok()
-    })?;
-    let words = |part: &[OsString]| part.iter().map(|w| quoted(w)).collect::<Vec<_>>().join(" ");
-    Some(format!("lockkeeper {} -- {}", words(line.get(1..at)?), words(line.get(at..)?)))
+    match suggest::with_near(word, &near, line) {
+        Some(right) => format!("{no}: did you mean {right}?"),
+        None => match suggest::with_run(word, line) {
+            Some(right) => format!("{no}: to hold a lock, {right}"),
+            None if near.is_empty() => {
+                format!("{no}: to hold a lock, lockkeeper run NAME -- CMD ARGS…")
+            }
+            None => format!("{no}: did you mean {}?", near.join(" or ")),
+        },
+    }
+}
+
+/// What is missing, and the line with a word in its place.
+fn missing(error: &clap::Error, line: &[OsString]) -> String {
+    let mut missing = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::Strings(all)) => {
+            all.iter().map(|one| one.trim_matches(['<', '>']).to_owned()).collect()
+        }
+        _ => Vec::new(),
+    };
+    let is_are = if missing.len() == 1 { "is" } else { "are" };
+    let what = missing.join(" and ");
+    if matches!(subcommand(line), Some("run" | "elect"))
+        && !line.iter().any(|w| w == "--" || w == "-c")
+    {
+        missing.extend(["--", "CMD", "ARGS…"].map(str::to_owned));
+    }
+    format!("{what} {is_are} missing: {}", suggest::with_missing(&missing, line))
 }
 
 /// The subcommand, as far as a line that clap refused can be read.

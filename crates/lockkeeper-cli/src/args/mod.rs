@@ -1,4 +1,5 @@
-//! The definition of the command line: parser, help, completions and manual page all come from here.
+//! The definition of the command line: parser, help, completions and manual page all come from
+//! here.
 
 pub mod acquire;
 pub mod bench;
@@ -6,8 +7,10 @@ pub mod common;
 pub mod demo;
 pub mod elect;
 pub mod explain;
+pub mod help;
 pub mod others;
 pub mod run;
+pub mod suggest;
 pub mod torture;
 pub mod values;
 
@@ -17,7 +20,8 @@ use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};
 
 use self::common::Global;
 
-/// Everything that was said on the command line, apart from the options that every subcommand takes.
+/// Everything that was said on the command line, apart from the options that every subcommand
+/// takes.
 pub enum Sub {
     /// Hold a name while a command runs.
     Run(Box<run::Args>),
@@ -45,34 +49,52 @@ pub enum Sub {
     Bench(bench::Args),
     /// Faults under a schedule.
     Torture(Box<torture::Args>),
-    /// The overselling story.
+    /// The overselling story, and contenders for one lock.
     Demo(demo::Args),
     /// A shell's completions.
     Completions(others::Completions),
     /// The manual page.
     Man,
+    /// The help of a subcommand, or of the program.
+    Help(others::Help),
+    /// Which version this is.
+    Version,
 }
 
 /// A subcommand: name, what it does, and what adds its options.
 type Subcommand = (&'static str, &'static str, fn(Command) -> Command);
 
-const SUBCOMMANDS: [Subcommand; 16] = [
+const SUBCOMMANDS: [Subcommand; 18] = [
     ("run", "Hold NAME while a command runs", run::Args::augment_args),
-    ("acquire", "Hold NAME until stdin closes, a time is over, or a signal comes", acquire::Args::augment_args),
+    (
+        "acquire",
+        "Hold NAME until stdin closes, a time is over, or a signal comes",
+        acquire::Args::augment_args,
+    ),
     ("ls", "Show which names are held or waited for", others::Ls::augment_args),
     ("status", "Show who holds NAME and who waits for it", others::Status::augment_args),
     ("watch", "Show what changes, as it changes", others::Watch::augment_args),
-    ("release", "Take NAME away from whoever holds it", others::Release::augment_args),
+    ("release", "Take NAME away from its holder", others::Release::augment_args),
     ("elect", "Run a command while leader of NAME", elect::Args::augment_args),
     ("permits", "Change the limit of the semaphore NAME", others::Permits::augment_args),
     ("doctor", "Reach the engine and say what it promises", others::Doctor::augment_args),
     ("gc", "Remove idle lock files", others::Gc::augment_args),
     ("check", "Judge histories of locks", others::Lab::build),
     ("bench", "Measure engines, each figure beside its floor", bench::Args::augment_args),
-    ("torture", "Break it: real processes under a seeded schedule of faults", torture::Args::augment_args),
-    ("demo", "Show what a lock is for: sell a stock with many processes, with and without one", demo::Args::augment_args),
+    (
+        "torture",
+        "Break it: real processes under a seeded schedule of faults",
+        torture::Args::augment_args,
+    ),
+    (
+        "demo",
+        "Show what a lock is for: a stock that is oversold without one, and ten contenders for one",
+        demo::Args::augment_args,
+    ),
     ("completions", "Print a shell's completions", others::Completions::augment_args),
     ("man", "Print the manual page", |command| command),
+    ("help", "Print the help of a subcommand", others::Help::augment_args),
+    ("version", "Print the version", |command| command),
 ];
 
 /// The whole definition.
@@ -85,18 +107,22 @@ fn command_with(subcommands: &[Subcommand]) -> Command {
     Global::augment_args(Command::new("lockkeeper"))
         .version(env!("CARGO_PKG_VERSION"))
         .about("One distributed lock, every engine: hold a lock while a command runs")
-        .after_help(common::AFTER_HELP)
+        .after_help(help::end("lockkeeper"))
         .subcommand_required(true)
         .arg_required_else_help(true)
         .disable_help_subcommand(true)
         .args_override_self(true)
-        .subcommands(subcommands.iter().map(|(name, about, build)| Command::new(*name).about(*about).defer(*build)))
+        .subcommands(subcommands.iter().map(|(name, about, build)| {
+            // Not deferred: the options that all share would come first in the help.
+            build(Command::new(*name)).about(*about).after_help(help::end(name))
+        }))
 }
 
-/// What clap makes of a line. `run` is to start in no time, so only the subcommand that the line seems to name is built;
-/// when that is not the whole truth the whole definition decides.
+/// What clap makes of a line. `run` is to start in no time, so only the subcommand that the line
+/// seems to name is built; when that is not the whole truth the whole definition decides.
 fn matches(line: &[OsString]) -> Result<ArgMatches, clap::Error> {
-    let named = line.iter().skip(1).find_map(|word| SUBCOMMANDS.iter().find(|(name, ..)| word == name));
+    let named =
+        line.iter().skip(1).find_map(|word| SUBCOMMANDS.iter().find(|(name, ..)| word == name));
     if let Some(Ok(matches)) = named.map(|one| command_with(&[*one]).try_get_matches_from(line)) {
         return Ok(matches);
     }
@@ -111,7 +137,9 @@ pub fn parse(line: &[OsString]) -> Result<(Global, Sub), clap::Error> {
     let mut matches = matches(line)?;
     let global = Global::from_arg_matches(&matches)?;
     let Some((name, mut sub)) = matches.remove_subcommand() else {
-        return Err(command().error(clap::error::ErrorKind::MissingSubcommand, "a command is missing"));
+        return Err(
+            command().error(clap::error::ErrorKind::MissingSubcommand, "a command is missing")
+        );
     };
     let sub = match name.as_str() {
         "run" => Sub::Run(Box::new(run::Args::from_arg_matches_mut(&mut sub)?)),
@@ -129,6 +157,8 @@ pub fn parse(line: &[OsString]) -> Result<(Global, Sub), clap::Error> {
         "torture" => Sub::Torture(Box::new(torture::Args::from_arg_matches_mut(&mut sub)?)),
         "demo" => Sub::Demo(demo::Args::from_arg_matches_mut(&mut sub)?),
         "completions" => Sub::Completions(others::Completions::from_arg_matches_mut(&mut sub)?),
+        "help" => Sub::Help(others::Help::from_arg_matches_mut(&mut sub)?),
+        "version" => Sub::Version,
         _ => Sub::Man,
     };
     Ok((global, sub))

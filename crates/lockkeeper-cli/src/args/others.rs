@@ -32,18 +32,23 @@ pub struct Watch {
     /// Only names that start with it
     #[arg(value_name = "PREFIX", default_value = "")]
     pub prefix: String,
-    /// End after so long
-    #[arg(long = "for", value_name = "D", value_parser = values::duration, allow_negative_numbers = true)]
+    /// End after this long
+    #[arg(
+        long = "for",
+        value_name = "D",
+        value_parser = values::duration,
+        allow_negative_numbers = true,
+    )]
     pub watch_for: Option<Duration>,
 }
 
-/// Take NAME away from whoever holds it
+/// Take NAME away from its holder
 #[derive(Args, Debug)]
 pub struct Release {
     /// The name
     #[arg(value_name = "NAME", value_parser = value_parser!(OsString))]
     pub name: OsString,
-    /// Yes, from a holder that may still be at work
+    /// Confirm it: the holder may still be at work
     #[arg(long)]
     pub force: bool,
 }
@@ -68,6 +73,15 @@ pub struct Doctor {
     /// Only look: do not take and give back a lock of a name of its own
     #[arg(long)]
     pub no_probe: bool,
+    /// Print the options of URLs, of every engine or of the one of SCHEME, and look at none
+    #[arg(
+        long,
+        value_name = "SCHEME",
+        num_args = 0..=1,
+        default_missing_value = "",
+        conflicts_with_all = ["engine", "no_probe"]
+    )]
+    pub options: Option<String>,
 }
 
 /// Remove idle lock files
@@ -78,7 +92,12 @@ pub struct Gc {}
 #[derive(Args, Debug)]
 pub struct Lab {
     /// See --help of the subcommand itself
-    #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true, value_parser = value_parser!(OsString))]
+    #[arg(
+        value_name = "ARGS",
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_parser = value_parser!(OsString),
+    )]
     pub args: Vec<OsString>,
 }
 
@@ -93,6 +112,14 @@ impl Lab {
     pub fn build(command: clap::Command) -> clap::Command {
         Self::augment_args(command).disable_help_flag(true)
     }
+}
+
+/// Print the help of a subcommand
+#[derive(Args, Debug)]
+pub struct Help {
+    /// The subcommand [default: all of them]
+    #[arg(value_name = "COMMAND")]
+    pub command: Vec<String>,
 }
 
 /// Print a shell's completions

@@ -10,14 +10,20 @@ use super::values::duration;
 /// Break it: real processes under a seeded schedule of faults
 #[derive(ClapArgs, Debug)]
 pub struct Args {
-    /// What to torture: file:auto, redis:auto, redis:auto?durable=true, zk:auto or zk:auto?nodes=3, which start their own servers, or
-    /// an engine's URL, which gets only the faults that need no control over its server [default: what the client is
-    /// for; for lockkeeper file:auto, unless the environment or a file chooses an engine: that one must be named]
+    /// What to torture: file:auto, redis:auto, redis:auto?durable=true, zk:auto or zk:auto?nodes=3,
+    /// which start their own servers, or an engine's URL, which gets only the faults that need no
+    /// control over its server [default: what the client is for; for lockkeeper file:auto, unless
+    /// the environment or a file chooses an engine: that one must be named]
     #[arg(value_name = "URL")]
     pub target: Option<String>,
-    /// Whose lock: lockkeeper, broken:NAME, one of those that are known to be wrong, or exec:COMMAND, a program that speaks
-    /// lines (docs/torture.md)
-    #[arg(long, value_name = "CLIENT", default_value = "lockkeeper", value_parser = lockkeeper_lab::torture::Subject::parse)]
+    /// Whose lock: lockkeeper, broken:NAME, one of those that are known to be wrong, or
+    /// exec:COMMAND, a program that speaks lines (docs/torture.md)
+    #[arg(
+        long,
+        value_name = "CLIENT",
+        default_value = "lockkeeper",
+        value_parser = lockkeeper_lab::torture::Subject::parse,
+    )]
     pub client: lockkeeper_lab::torture::Subject,
     /// List the clients that can be tortured, and what is wrong with them
     #[arg(long)]
@@ -34,7 +40,8 @@ pub struct Args {
     /// How many names they contend for [default: 8]
     #[arg(long, value_name = "N")]
     pub names: Option<u32>,
-    /// Which faults, with commas between [default: all, or those that convict a broken client; none: no fault]
+    /// Which faults, with commas between [default: all, or those that convict a broken client;
+    /// none: no fault]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub faults: Vec<String>,
     /// What the schedule of faults is drawn from

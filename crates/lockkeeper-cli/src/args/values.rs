@@ -12,9 +12,12 @@ const PERMITS_MAX: u32 = 65_535;
 /// Reads a duration: seconds such as `2.5`, or parts with units such as `500ms`, `2m`, `1h30m`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     if text.starts_with('-') {
-        return Err("is negative: a duration is zero or more, such as 2.5, 500ms, 2m, 1h30m".to_owned());
+        return Err(
+            "is negative: a duration is zero or more, such as 2.5, 500ms, 2m, 1h30m".to_owned()
+        );
     }
-    let time = lockkeeper::duration::parse(text).ok_or("is no duration: write seconds such as 2.5, or 500ms, 2m, 1h30m")?;
+    let time = lockkeeper::duration::parse(text)
+        .ok_or("is not a duration: write seconds such as 2.5, or 500ms, 2m, 1h30m")?;
     if time > LONGEST {
         return Err("is longer than a hundred years: leave the option out instead".to_owned());
     }
@@ -23,18 +26,26 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 
 /// Reads `N/MAX`, so many permits of a semaphore with that limit.
 pub fn permits(text: &str) -> Result<Mode, String> {
-    let form = || format!("is no share of permits: write how many of how many, such as 2/8, at most {PERMITS_MAX}");
+    let form =
+        || format!("is not a share of permits: write N/MAX, such as 2/8, at most {PERMITS_MAX}");
     let (count, limit) = text.split_once('/').ok_or_else(form)?;
-    let number = |text: &str| if text.bytes().all(|b| b.is_ascii_digit()) { text.parse::<u32>().ok() } else { None };
+    let number = |text: &str| {
+        if text.bytes().all(|b| b.is_ascii_digit()) { text.parse::<u32>().ok() } else { None }
+    };
     let (Some(count), Some(limit)) = (number(count), number(limit)) else { return Err(form()) };
     if limit == 0 || limit > PERMITS_MAX {
-        return Err(format!("has a limit out of range: a semaphore has 1 to {PERMITS_MAX} permits"));
+        return Err(format!(
+            "has a limit out of range: a semaphore has 1 to {PERMITS_MAX} permits"
+        ));
     }
     if count == 0 {
         return Err("asks for no permit: ask for at least one".to_owned());
     }
     if count > limit {
-        return Err(format!("asks for {count} of {limit} permits and could never be granted: ask for {limit} or fewer"));
+        return Err(format!(
+            "asks for {count} of {limit} permits and could never be granted: ask for {limit} or \
+             fewer"
+        ));
     }
     match (u16::try_from(count), u16::try_from(limit)) {
         (Ok(count), Ok(limit)) => Ok(Mode::Permits { count, limit }),
@@ -45,8 +56,10 @@ pub fn permits(text: &str) -> Result<Mode, String> {
 /// Reads a semaphore's new limit.
 pub fn limit(text: &str) -> Result<u16, String> {
     match text.parse::<u32>() {
-        Ok(limit) if (1..=PERMITS_MAX).contains(&limit) => u16::try_from(limit).map_err(|e| e.to_string()),
-        _ => Err(format!("is no limit: a semaphore has 1 to {PERMITS_MAX} permits")),
+        Ok(limit) if (1..=PERMITS_MAX).contains(&limit) => {
+            u16::try_from(limit).map_err(|e| e.to_string())
+        }
+        _ => Err(format!("is not a limit: a semaphore has 1 to {PERMITS_MAX} permits")),
     }
 }
 
@@ -56,7 +69,7 @@ pub fn require(text: &str) -> Result<Require, String> {
         "hosts" => Ok(Require::Hosts),
         "timed" => Ok(Require::Timed),
         "fenced" => Ok(Require::Fenced),
-        _ => Err("is no requirement: choose hosts, timed or fenced".to_owned()),
+        _ => Err("is not a requirement: choose hosts, timed or fenced".to_owned()),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lockkeeper::direct::{self, Begin, Files, Pending};
-use lockkeeper::engine::{Place, Query};
+use lockkeeper::engine::{Place, Query, Registration};
 use lockkeeper::url::EngineUrl;
 use lockkeeper::{Error, ErrorKind, Result, Token, Warning};
 use nix::fcntl::{FcntlArg, fcntl};
@@ -29,6 +29,7 @@ fn said(url: &str) -> Result<Said> {
     if !url.hosts.is_empty() || url.user.is_some() {
         return Err(wrong("file: has no host: write file:///path/dir with three slashes"));
     }
+    Registration::of(&url.scheme)?.check(&url)?;
     // Options that every engine takes, and that change nothing here.
     url.take_duration("ttl")?;
     url.take_number("handoff", 0..=64)?;
@@ -63,12 +64,6 @@ pub fn gc(url: &str) -> Result<usize> {
     Files::open(&said.dir, said.durable).and_then(|files| files.gc()).map_err(|e| e.engine("file"))
 }
 
-/// The directory's real path as a URL: two ways to one directory are one engine.
-pub fn canonical(url: &str) -> String {
-    let dir = said(url).map(|said| std::fs::canonicalize(&said.dir).unwrap_or(said.dir));
-    dir.map_or_else(|_| url.to_owned(), |dir| format!("file://{}", dir.to_string_lossy()))
-}
-
 struct Direct(Files);
 
 impl Taker for Direct {
@@ -77,12 +72,19 @@ impl Taker for Direct {
             meets(&self.0.describe(), asking.require)?;
         }
         let claim = asking.claim;
-        let begun = self.0.begin(claim, asking.line).map_err(|e| e.engine("file").name(&claim.name))?;
+        let begun =
+            self.0.begin(claim, asking.line).map_err(|e| e.engine("file").name(&claim.name))?;
         Ok(match begin_what(begun) {
             Ok(got) => Begun::Now(got),
             Err(pending) => {
                 let (files, query) = (self.0.clone(), Query::One(claim.kind, claim.name.clone()));
-                Begun::Waiting(Box::new(InLine { pending, files, query, pid: claim.who.pid, host: claim.who.host.clone() }))
+                Begun::Waiting(Box::new(InLine {
+                    pending,
+                    files,
+                    query,
+                    pid: claim.who.pid,
+                    host: claim.who.host.clone(),
+                }))
             }
         })
     }
@@ -124,10 +126,14 @@ impl Waiting for InLine {
     }
 
     fn place(&mut self) -> Place {
-        let Some(entry) = self.files.read(&self.query).ok().and_then(|entries| entries.into_iter().next()) else {
+        let Some(entry) =
+            self.files.read(&self.query).ok().and_then(|entries| entries.into_iter().next())
+        else {
             return self.pending.place().clone();
         };
-        let ours = |w: &&lockkeeper::Waiter| w.pid == Some(self.pid) && w.host.as_deref() == Some(&self.host);
+        let ours = |w: &&lockkeeper::Waiter| {
+            w.pid == Some(self.pid) && w.host.as_deref() == Some(&self.host)
+        };
         let ahead = entry.waiters.iter().find(ours).map_or(self.pending.place().ahead, |w| w.ahead);
         Place { ahead, holder: entry.holders.into_iter().next().map(Box::new) }
     }
@@ -166,7 +172,8 @@ impl Holding for Kept {
     fn release(self: Box<Self>, for_all: bool, _waits: &mut dyn FnMut()) -> Release {
         let release = if self.lost().is_some() { Release::AlreadyLost } else { Release::Clean };
         if for_all {
-            // Processes that were left behind have the descriptor open too: closing ours would not free it.
+            // Processes that were left behind have the descriptor open too: closing ours would not
+            // free it.
             let everything = libc::flock {
                 l_type: libc::F_UNLCK as libc::c_short,
                 l_whence: libc::SEEK_SET as libc::c_short,

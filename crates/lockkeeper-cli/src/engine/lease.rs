@@ -17,7 +17,8 @@ use crate::args::run::OnLost;
 use crate::failure::os_words;
 use crate::guardian::{Care, Heard, Line, Order, RELEASE, Sheet, Tell, WHO_HOLDS, WORD, read};
 use crate::start::{Moment, moment};
-use crate::supervise::{Under, Why, group, timeout};
+use crate::supervise::group::{self, Minded};
+use crate::supervise::{Under, Why, timeout};
 use crate::text::millis;
 
 /// How long a guardian may take to say who holds the lock; what was known before is said then.
@@ -44,7 +45,8 @@ struct Leases {
 impl Taker for Leases {
     fn begin(&self, asking: &Asking<'_>) -> Result<Begun> {
         let guardian = Guardian::hire(&self.order(asking.claim, asking)).map_err(|e| {
-            let message = format!("the guardian that keeps the lock cannot be started: {}", os_words(&e));
+            let message =
+                format!("the guardian that keeps the lock cannot be started: {}", os_words(&e));
             Error::new(ErrorKind::Closed, message)
         })?;
         Ok(Begun::Waiting(Box::new(Hired {
@@ -85,6 +87,7 @@ impl Leases {
 /// The guardian's process. Dropping it lets it go: it gives back what it has, and ends.
 struct Guardian {
     child: Child,
+    _minded: Option<Minded>,
     line: Line,
     sheet: Sheet,
     /// Its end of the line is closed: it is gone.
@@ -109,7 +112,8 @@ impl Guardian {
             });
         }
         let child = command.spawn()?;
-        Ok(Self { child, line, sheet, gone: Cell::new(false) })
+        let minded = i32::try_from(child.id()).ok().map(|pid| Minded::new(Pid::from_raw(pid)));
+        Ok(Self { child, _minded: minded, line, sheet, gone: Cell::new(false) })
     }
 
     fn is_stopped(&self) -> bool {
@@ -158,7 +162,8 @@ impl Drop for Guardian {
         while !self.gone.get() && moment() < until {
             self.tells_until(until);
         }
-        // One that is still at it ends by itself; one that somebody has stopped would stay for ever.
+        // One that is still at it ends by itself; one that somebody has stopped would stay for
+        // ever.
         if !self.gone.get() && self.is_stopped() {
             self.end();
         }
@@ -185,11 +190,18 @@ impl Hired {
         match tell {
             Tell::InLine { ahead, holder } => {
                 let holder = holder.map(|h| Box::new(h.into()));
-                self.place = Place { ahead: ahead.or(self.place.ahead), holder: holder.or(self.place.holder.take()) };
-                self.known = !std::mem::replace(&mut self.in_line, true) && self.place.holder.is_some();
+                self.place = Place {
+                    ahead: ahead.or(self.place.ahead),
+                    holder: holder.or(self.place.holder.take()),
+                };
+                self.known =
+                    !std::mem::replace(&mut self.in_line, true) && self.place.holder.is_some();
             }
             Tell::Place { ahead, holder } => {
-                self.place = Place { ahead: ahead.or(self.place.ahead), holder: holder.map(|h| Box::new(h.into())) };
+                self.place = Place {
+                    ahead: ahead.or(self.place.ahead),
+                    holder: holder.map(|h| Box::new(h.into())),
+                };
             }
             Tell::Silence => {}
             Tell::Unreachable { silent_ms, why } => {
@@ -208,7 +220,8 @@ impl Hired {
         }
         while let Some(tell) = self.guardian.tells_until(until) {
             let is_silence = matches!(tell, Tell::Silence);
-            let is_news = matches!(tell, Tell::InLine { .. } | Tell::Unreachable { .. } | Tell::Reachable);
+            let is_news =
+                matches!(tell, Tell::InLine { .. } | Tell::Unreachable { .. } | Tell::Reachable);
             self.heard(tell);
             if !is_news {
                 return !is_silence;
@@ -260,14 +273,25 @@ impl Waiting for Hired {
         }
         match self.answer {
             Some(Tell::Granted { token, hold, kill_after }) => {
-                let (token, hold) = (token.and_then(Token::raw), hold.and_then(|h| ClaimId::parse(&h)));
+                let (token, hold) =
+                    (token.and_then(Token::raw), hold.and_then(|h| ClaimId::parse(&h)));
                 let state = State { times: self.guardian.sheet.read(), ..State::default() };
                 let stops = self.care.command && self.care.on_lost != OnLost::Warn;
-                Ok(Got::Held(Box::new(Kept { guardian: self.guardian, stops, token, hold, kill_after, state: RefCell::new(state) })))
+                Ok(Got::Held(Box::new(Kept {
+                    guardian: self.guardian,
+                    stops,
+                    token,
+                    hold,
+                    kill_after,
+                    state: RefCell::new(state),
+                })))
             }
             Some(Tell::Busy { holder }) => Ok(Got::Busy(holder.map(|h| Box::new(h.into())))),
             Some(Tell::Failed(error)) => Err(error.into()),
-            _ => Err(Error::new(ErrorKind::Closed, "the guardian that was to get the lock ended without an answer")),
+            _ => Err(Error::new(
+                ErrorKind::Closed,
+                "the guardian that was to get the lock ended without an answer",
+            )),
         }
     }
 }
@@ -321,10 +345,15 @@ impl Kept {
         state
     }
 
-    /// The guardian should have acted by now: half way between the TERM and the KILL we do it ourselves.
+    /// The guardian should have acted by now: half way between the TERM and the KILL we do it
+    /// ourselves.
     fn backup(&self, state: &State) -> Option<Moment> {
         let times = state.times?;
-        Some(if self.stops { times.term + times.end.saturating_sub(times.term) / 2 } else { times.end })
+        Some(if self.stops {
+            times.term + times.end.saturating_sub(times.term) / 2
+        } else {
+            times.end
+        })
     }
 }
 
@@ -338,7 +367,8 @@ impl Under for Kept {
         if state.lost.is_none() && self.backup(&state).is_some_and(|at| moment() >= at) {
             state.times = self.guardian.sheet.read();
             if self.backup(&state).is_some_and(|at| moment() >= at) {
-                (state.lost, state.by) = (Some(Why::RunningOut), state.times.map(|times| times.end));
+                (state.lost, state.by) =
+                    (Some(Why::RunningOut), state.times.map(|times| times.end));
             }
         }
         state.lost

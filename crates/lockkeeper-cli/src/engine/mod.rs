@@ -1,4 +1,5 @@
-//! What `run`, `acquire` and `elect` need from an engine: one lock, a wait that is a descriptor, and the end of it.
+//! What `run`, `acquire` and `elect` need from an engine: one lock, a wait that is a descriptor,
+//! and the end of it.
 
 mod file;
 mod lease;
@@ -6,9 +7,11 @@ mod lease;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use lockkeeper::engine::{Line, Place};
+use lockkeeper::engine::{Keep, Line, Place, Registration};
 use lockkeeper::url::EngineUrl;
-use lockkeeper::{Claim, ClaimId, Description, Error, ErrorKind, Holder, Require, Result, Token, Warning};
+use lockkeeper::{
+    Claim, ClaimId, Description, Error, ErrorKind, Holder, Require, Result, Token, Warning,
+};
 
 use crate::choice::Choice;
 use crate::failure::Failure;
@@ -16,6 +19,7 @@ use crate::guardian::Care;
 pub use crate::guardian::Release;
 use crate::kill_after::Lasts;
 use crate::supervise::Under;
+use crate::text::spoken;
 
 /// Takes locks on one engine.
 pub trait Taker {
@@ -25,8 +29,9 @@ pub trait Taker {
     /// What the engine says.
     fn begin(&self, asking: &Asking<'_>) -> Result<Begun>;
 
-    /// Asks for a share beside one that an ancestor of ours holds: whoever waits, waits for that one to end, and it ends
-    /// only after us. `None` when that is not possible; then [`Taker::begin`] asks as usual.
+    /// Asks for a share beside one that an ancestor of ours holds: whoever waits, waits for that
+    /// one to end, and it ends only after us. `None` when that is not possible; then
+    /// [`Taker::begin`] asks as usual.
     ///
     /// # Errors
     /// What the engine says.
@@ -114,13 +119,15 @@ pub trait Holding: Under {
     /// Its fencing token.
     fn token(&self) -> Option<Token>;
 
-    /// Lets programs that are started from now on have the descriptor that keeps it, if there is one.
+    /// Lets programs that are started from now on have the descriptor that keeps it, if there is
+    /// one.
     ///
     /// # Errors
     /// What the system says.
     fn pass_on(&self) -> Result<Option<BorrowedFd<'_>>>;
 
-    /// Where a command's process says that it is there, before it becomes the command, if somebody wants to know.
+    /// Where a command's process says that it is there, before it becomes the command, if somebody
+    /// wants to know.
     fn announce(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -140,27 +147,23 @@ pub trait Holding: Under {
     fn release(self: Box<Self>, for_all: bool, waits: &mut dyn FnMut()) -> Release;
 }
 
-/// Engines whose leases end while a command runs, as far as this build has them: a guardian keeps them.
-const LEASES: &[&str] = &[
-    #[cfg(feature = "redis")]
-    "redis",
-    #[cfg(feature = "redis")]
-    "rediss",
-    #[cfg(feature = "redis")]
-    "redis+unix",
-    #[cfg(feature = "zookeeper")]
-    "zk",
-];
+/// What is known of the chosen engine before it is opened.
+///
+/// # Errors
+/// That there is none, and what there is.
+fn registered(choice: &Choice) -> Result<Registration> {
+    Registration::of(choice.scheme()).map_err(|e| Error::new(ErrorKind::Unsupported, e.message()))
+}
 
-/// Connects to the chosen engine, or prepares to; `care` is for a command that will run under the lock.
+/// Connects to the chosen engine, or prepares to; `care` is for a command that will run under the
+/// lock.
 ///
 /// # Errors
 /// What the engine says.
 pub fn open(choice: &Choice, care: Care) -> Result<Box<dyn Taker>> {
-    match choice.scheme() {
-        "file" => file::open(&choice.url),
-        scheme if LEASES.contains(&scheme) => Ok(lease::open(&choice.url, care)),
-        _ => Err(no_engine(choice)),
+    match registered(choice)?.keep {
+        Keep::Kernel => file::open(&choice.url),
+        _ => Ok(lease::open(&choice.url, care)),
     }
 }
 
@@ -172,40 +175,64 @@ pub fn ttl(choice: &Choice) -> Result<Option<Duration>, Failure> {
     Ok(EngineUrl::parse(&choice.url)?.take_duration("ttl")?)
 }
 
-/// How long what carries a hold lasts without renewal: its lease, or on ZooKeeper its session, as
-/// far as the URL says it.
+/// How long the session lasts that the URL asks for, and the option that says so, where a session
+/// carries the holds.
+///
+/// # Errors
+/// When it is no duration, or the URL is none.
+pub fn session(url: &str) -> Result<Option<(Duration, &'static str)>> {
+    let mut url = EngineUrl::parse(url)?;
+    let Keep::Session { option, default } = Registration::of(&url.scheme)?.keep else {
+        return Ok(None);
+    };
+    Ok(Some((url.take_duration(option)?.unwrap_or(default), option)))
+}
+
+/// What `--ttl` changes nothing about, in words: on engines whose locks do not end by a lease of
+/// their own something else decides how long a dead holder keeps one.
+pub fn idle_ttl(choice: &Choice, ttl: Option<Duration>) -> Option<String> {
+    let ttl = spoken(ttl?);
+    let engine = registered(choice).ok()?;
+    let nothing = format!("--ttl {ttl} changes nothing on {}", engine.engine);
+    match engine.keep {
+        Keep::Kernel => Some(format!(
+            "{nothing}: a lock lasts until the last process that has it open has ended"
+        )),
+        Keep::Session { .. } => {
+            let (session, option) = session(&choice.url).ok()??;
+            let session = spoken(session);
+            Some(format!(
+                "{nothing}: the session is the lease, {session} if the server grants it: give \
+                 {option}={ttl} in the URL"
+            ))
+        }
+        _ => None,
+    }
+}
+
+/// How long what carries a hold lasts without renewal: its lease, or its session, as far as the
+/// URL says it.
 ///
 /// # Errors
 /// When the URL says something that is no duration.
 pub fn lasts(choice: &Choice, ttl: Duration) -> Result<Lasts, Failure> {
-    Ok(match choice.scheme() {
-        "zk" => {
-            let mut url = EngineUrl::parse(&choice.url)?;
-            let session = url.take_duration("session_timeout")?.unwrap_or(SESSION);
-            // One that is no percentage is refused where the library reads it.
-            let percent = url.take("drift").and_then(|text| text.strip_suffix('%')?.parse().ok()).unwrap_or(DRIFT_PERCENT);
-            Lasts::Session(session, percent.min(100) * 10)
-        }
-        _ => Lasts::Lease(ttl),
-    })
+    // A scheme without an engine is refused where it is used.
+    let Some((session, _)) =
+        registered(choice).ok().and_then(|_| session(&choice.url).transpose()).transpose()?
+    else {
+        return Ok(Lasts::Lease(ttl));
+    };
+    let mut url = EngineUrl::parse(&choice.url)?;
+    // One that is no percentage is refused where the library reads it.
+    let percent = url
+        .take("drift")
+        .and_then(|text| text.strip_suffix('%')?.parse().ok())
+        .unwrap_or(DRIFT_PERCENT);
+    Ok(Lasts::Session(session, percent.min(100) * 10))
 }
-
-/// How long a ZooKeeper session lasts unless the URL says otherwise.
-pub const SESSION: Duration = Duration::from_secs(15);
 
 /// The allowance for clock rates unless the URL says otherwise.
 const DRIFT_PERCENT: u32 = 10;
-
-fn no_engine(choice: &Choice) -> Error {
-    let scheme = choice.scheme();
-    const LATER: [&str; 8] = ["redis", "rediss", "redis+unix", "redis+sentinel", "redis+cluster", "redlock", "zk", "etcd"];
-    let message = if LATER.contains(&scheme) || ["postgres", "mysql"].contains(&scheme) {
-        format!("this build has no engine for {scheme}: lockkeeper doctor says which one is used and where that was said")
-    } else {
-        format!("there is no engine {scheme}: lockkeeper doctor --help says where the engine is chosen")
-    };
-    Error::new(ErrorKind::Unsupported, message)
-}
 
 /// Refuses an engine that cannot promise what was asked for.
 ///
@@ -219,7 +246,10 @@ fn meets(about: &Description, require: &[Require]) -> Result<()> {
         Require::Timed => format!("one ordinary fault can give {engine} two holders"),
         _ => format!("{engine} cannot promise tokens that only ever grow"),
     };
-    let message = format!("{} was required, and {why}: choose another engine, or require less", missing.as_str());
+    let message = format!(
+        "{} was required, and {why}: choose another engine, or require less",
+        missing.as_str()
+    );
     Err(Error::new(ErrorKind::NotMet, message).engine(engine))
 }
 
@@ -228,24 +258,29 @@ fn meets(about: &Description, require: &[Require]) -> Result<()> {
 /// # Errors
 /// Which, and why.
 pub fn check(choice: &Choice, option: Option<&str>) -> Result<(), Failure> {
-    match (choice.scheme(), option) {
-        ("memory", _) => Err(Failure::usage(format!(
-            "the engine memory: ({}) is private to this process and nobody else would see the lock: choose another engine",
+    let (scheme, engine) = (choice.scheme(), registered(choice)?);
+    match (engine.keep, option) {
+        (Keep::Process, _) => Err(Failure::usage(format!(
+            "the engine {scheme}: ({}) is private to this process and nobody else would see the \
+             lock: choose another engine",
             choice.source
         ))),
-        (scheme, Some(option)) if scheme != "file" => Err(Failure::usage(format!(
-            "{option} is about a lock file's descriptor, and {scheme}: has none: a lease needs lockkeeper beside the command, to renew it \
-             and to stop the command in time; leave {option} out"
+        (Keep::Kernel, _) => Ok(file::check(&choice.url)?),
+        (_, Some(option)) => Err(Failure::usage(format!(
+            "{option} is about a lock file's descriptor, and {scheme}: has none: a lease needs \
+             lockkeeper beside the command, to renew it and to stop the command in time; \
+             leave {option} out"
         ))),
-        ("file", _) => Ok(file::check(&choice.url)?),
-        (scheme, _) if LEASES.contains(&scheme) => Ok(()),
-        _ => Err(no_engine(choice).into()),
+        (_, None) => Ok(engine.check(&EngineUrl::parse(&choice.url)?)?),
     }
 }
 
-/// What is worth changing about where the engine keeps its locks, as far as that can be seen before it is opened.
+/// What is worth changing about where the engine keeps its locks, as far as that can be seen before
+/// it is opened.
 pub fn warning(url: &str) -> Option<Warning> {
-    url.starts_with("file:").then(|| file::warning(url)).flatten()
+    let scheme = url.split_once(':')?.0;
+    let engine = Registration::of(scheme).ok()?;
+    (engine.keep == Keep::Kernel).then(|| file::warning(url)).flatten()
 }
 
 /// Removes idle lock files; answers how many.
@@ -253,51 +288,22 @@ pub fn warning(url: &str) -> Option<Warning> {
 /// # Errors
 /// What the engine says, and that it has none.
 pub fn gc(choice: &Choice) -> Result<usize, Failure> {
-    match choice.scheme() {
-        "file" => Ok(file::gc(&choice.url)?),
-        scheme => Err(Failure::usage(format!("{scheme}: has no lock files to remove: its records end by themselves"))),
-    }
-}
-
-/// What tells one engine from another: for files the directory's real path, for servers where they are and how they write
-/// locks down; never a password.
-pub fn canonical(choice: &Choice) -> String {
-    match choice.scheme() {
-        "file" => file::canonical(&choice.url),
-        _ => server(&choice.url).unwrap_or_else(|_| choice.redacted()),
-    }
-}
-
-/// A server's URL without user and password, with its port, and with those options only that make it another lock.
-fn server(url: &str) -> Result<String> {
-    let mut url = EngineUrl::parse(url)?;
-    let port = if url.scheme == "zk" { 2181 } else { 6379 };
-    let hosts: Vec<_> = url.hosts.iter().map(|(host, given)| format!("{host}:{}", given.unwrap_or(port))).collect();
-    let path = if url.path == "/0" { "" } else { url.path.trim_end_matches('/') };
-    let mut text = format!("{}://{}{path}", url.scheme, hosts.join(","));
-    let mut mark = '?';
-    for option in ["db", "layout", "lock", "key", "namespace", "prefix"] {
-        // An empty prefix is the default.
-        if let Some(value) = url.take(option).filter(|value| option != "prefix" || !value.is_empty()) {
-            text = format!("{text}{mark}{option}={value}");
-            mark = '&';
+    match registered(choice)?.keep {
+        Keep::Kernel => Ok(file::gc(&choice.url)?),
+        _ => {
+            let text = format!(
+                "{}: has no lock files to remove: its records end by themselves",
+                choice.scheme()
+            );
+            Err(Failure::usage(text))
         }
     }
-    Ok(text)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn two_ways_to_write_one_server_are_one_engine_and_no_password_is_in_it() {
-        let of = |url: &str| server(url).unwrap();
-        assert_eq!(of("redis://h"), of("redis://ann:secret@h:6379/0?ttl=5s&password_file=x"));
-        assert_eq!(of("zk://a,b:2181/shop"), of("zk://a:2181,b/shop/?auth=digest:u:secret&session_timeout=5s"));
-        assert_ne!(of("redis://h"), of("redis://h/1"));
-        assert_ne!(of("redis://h"), of("redis://h?layout=plain"));
-        assert_eq!(of("zk://h?layout=plain"), of("zk://h?layout=plain&prefix="));
-        assert_ne!(of("zk://h?layout=plain"), of("zk://h?layout=plain&prefix=Lock"));
-    }
+/// What tells one engine from another: for files the directory's real path, for servers where they
+/// are and how they write locks down; never a password.
+pub fn canonical(choice: &Choice) -> String {
+    EngineUrl::parse(&choice.url)
+        .and_then(|url| url.canonical())
+        .unwrap_or_else(|_| choice.redacted())
 }

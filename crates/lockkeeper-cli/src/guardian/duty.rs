@@ -11,7 +11,8 @@ use crate::start::Moment;
 use crate::supervise::Why;
 use crate::supervise::stopping::Stopping;
 
-/// How long whoever hired us may be silent after the command ended, before the lock is given back without a word.
+/// How long whoever hired us may be silent after the command ended, before the lock is given back
+/// without a word.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// How long an answer may take that the guardian asks for although TERM is due: one that was not
@@ -52,7 +53,11 @@ impl Margins {
     /// The margins on a lease or session of this whole length: a pushed grant comes with a
     /// shorter one, on which nothing is built.
     pub fn of(whole: Duration, kill_after: Duration, request_timeout: Duration) -> Self {
-        Self { kill_after, ask_before: request_timeout.min(floor(whole, Some(kill_after)).saturating_sub(kill_after)) }
+        Self {
+            kill_after,
+            ask_before: request_timeout
+                .min(floor(whole, Some(kill_after)).saturating_sub(kill_after)),
+        }
     }
 
     /// Whether so much of a lease is a whole one, as a healthy server leaves at any time.
@@ -123,7 +128,19 @@ impl Duty {
     /// The lock was granted.
     pub fn new(care: Care, margins: Margins, granted: Moment) -> Self {
         let (times, asked, stopping, empty_since) = (None, None, Stopping::default(), None);
-        Self { care, margins, granted, times, asked, stopping, runs: false, gone: false, lost: false, told: false, empty_since }
+        Self {
+            care,
+            margins,
+            granted,
+            times,
+            asked,
+            stopping,
+            runs: false,
+            gone: false,
+            lost: false,
+            told: false,
+            empty_since,
+        }
     }
 
     /// One step.
@@ -151,9 +168,15 @@ impl Duty {
 
     /// When the next [`Event::Time`] is due.
     pub fn next(&self) -> Option<Moment> {
-        let lease = self.times.filter(|_| self.minds_the_lease() && !self.stopping.was_killed()).map(|times| self.acts_at(times));
+        let lease = self
+            .times
+            .filter(|_| self.minds_the_lease() && !self.stopping.was_killed())
+            .map(|times| self.acts_at(times));
         let asks = self.times.filter(|_| self.asks()).map(|times| self.asks_at(times));
-        [asks, lease, self.stopping.next().filter(|_| self.runs), self.quiet_at()].into_iter().flatten().min()
+        [asks, lease, self.stopping.next().filter(|_| self.runs), self.quiet_at()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Whether the end of the command is awaited soon.
@@ -172,7 +195,10 @@ impl Duty {
 
     /// Whether a renewal is still to be asked for.
     fn asks(&self) -> bool {
-        self.asked.is_none() && !self.lost && !self.stopping.is_under_way() && (self.runs || !self.care.command)
+        self.asked.is_none()
+            && !self.lost
+            && !self.stopping.is_under_way()
+            && (self.runs || !self.care.command)
     }
 
     fn asks_at(&self, times: Times) -> Moment {
@@ -190,7 +216,8 @@ impl Duty {
         times.term.max(answered).min(times.end)
     }
 
-    /// When the lock is given back although nobody asked: the command is over, and whoever hired us is stopped.
+    /// When the lock is given back although nobody asked: the command is over, and whoever hired us
+    /// is stopped.
     fn quiet_at(&self) -> Option<Moment> {
         let empty = self.empty_since.filter(|_| !self.gone)?;
         Some((empty + QUIET).max(self.granted + self.care.at_least))

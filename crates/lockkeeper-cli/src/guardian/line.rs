@@ -32,7 +32,15 @@ impl Line {
     pub fn pair() -> io::Result<(Self, OwnedFd)> {
         let mut ends = [-1; 2];
         // SAFETY: the call fills two descriptors.
-        if unsafe { libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0, ends.as_mut_ptr()) } == -1 {
+        if unsafe {
+            libc::socketpair(
+                libc::AF_UNIX,
+                libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC,
+                0,
+                ends.as_mut_ptr(),
+            )
+        } == -1
+        {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: both were just made, and nobody else has them.
@@ -43,9 +51,18 @@ impl Line {
     pub fn of_stdin() -> Option<Self> {
         let (mut kind, mut size) = (0i32, libc::socklen_t::try_from(size_of::<i32>()).ok()?);
         // SAFETY: the call fills `kind`, whose size it was told.
-        let answer = unsafe { libc::getsockopt(0, libc::SOL_SOCKET, libc::SO_TYPE, (&raw mut kind).cast(), &raw mut size) };
+        let answer = unsafe {
+            libc::getsockopt(
+                0,
+                libc::SOL_SOCKET,
+                libc::SO_TYPE,
+                (&raw mut kind).cast(),
+                &raw mut size,
+            )
+        };
         // SAFETY: it is open, and from here on it is ours alone.
-        (answer == 0 && kind == libc::SOCK_SEQPACKET).then(|| Self(unsafe { OwnedFd::from_raw_fd(0) }))
+        (answer == 0 && kind == libc::SOCK_SEQPACKET)
+            .then(|| Self(unsafe { OwnedFd::from_raw_fd(0) }))
     }
 
     /// Sends a message, without waiting for room.
@@ -69,7 +86,14 @@ impl Line {
         let mut buffer = vec![0; LONGEST];
         loop {
             // SAFETY: the call fills the buffer, whose size it is told.
-            let size = unsafe { libc::recv(self.0.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT) };
+            let size = unsafe {
+                libc::recv(
+                    self.0.as_raw_fd(),
+                    buffer.as_mut_ptr().cast(),
+                    buffer.len(),
+                    libc::MSG_DONTWAIT,
+                )
+            };
             match usize::try_from(size) {
                 Ok(0) => return Heard::Gone,
                 Ok(size) => {
@@ -78,7 +102,8 @@ impl Line {
                 }
                 Err(_) => match io::Error::last_os_error() {
                     e if e.kind() == io::ErrorKind::WouldBlock => return Heard::Nothing,
-                    // That the other end left something unread is told before what it said; the latter still comes.
+                    // That the other end left something unread is told before what it said; the
+                    // latter still comes.
                     e if matches!(e.raw_os_error(), Some(libc::EINTR | libc::ECONNRESET)) => {}
                     _ => return Heard::Gone,
                 },
@@ -105,7 +130,14 @@ impl AsFd for Line {
 /// As [`Line::send`].
 pub fn send(line: RawFd, message: &[u8]) -> io::Result<()> {
     // SAFETY: the call reads the message, whose size it is told.
-    let sent = unsafe { libc::send(line, message.as_ptr().cast(), message.len(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
+    let sent = unsafe {
+        libc::send(
+            line,
+            message.as_ptr().cast(),
+            message.len(),
+            libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+        )
+    };
     if sent == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

@@ -1,8 +1,10 @@
-//! The guardian: a second small lockkeeper process that takes a lease, keeps it, and ends the command in time.
+//! The guardian: a second small lockkeeper process that takes a lease, keeps it, and ends the
+//! command in time.
 //!
-//! It runs in a session of its own, so that nothing from the keyboard and no stop of the job reaches it, with a [`mod@line`] to
-//! whoever hired it. When that line closes, or the lease is about to end, it stops the command; when nothing of the command
-//! runs any more, it gives the lock back. What it has to do and when is decided in [`duty`].
+//! It runs in a session of its own, so that nothing from the keyboard and no stop of the job
+//! reaches it, with a [`mod@line`] to whoever hired it. When that line closes, or the lease is
+//! about to end, it stops the command; when nothing of the command runs any more, it gives the lock
+//! back. What it has to do and when is decided in [`duty`].
 
 mod duty;
 mod line;
@@ -22,7 +24,10 @@ use std::time::Duration;
 
 use lockkeeper::observe::{Observer, Seen};
 use lockkeeper::url::EngineUrl;
-use lockkeeper::{Acquire, Entry, Error, ErrorKind, Guard, Held, Kind, Locks, Mode, Name, Released, Result, Ticks, TryAcquire};
+use lockkeeper::{
+    Acquire, Entry, Error, ErrorKind, Guard, Held, Kind, Locks, Mode, Name, Released, Result,
+    Ticks, TryAcquire,
+};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -36,7 +41,7 @@ use self::target::Target;
 use self::watch::Watch;
 pub use self::wire::{Care, Order, RELEASE, Release, Tell, WHO_HOLDS, started};
 use self::wire::{ErrorWord, place, read_started};
-use crate::engine::SESSION;
+use crate::engine;
 use crate::failure::exit;
 use crate::kill_after::Lasts;
 use crate::start::moment;
@@ -66,34 +71,62 @@ fn main() -> u8 {
         return exit::USAGE;
     };
     settle_in();
-    let Ok(bell) = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK) else { return exit::INTERNAL };
+    let Ok(bell) = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK) else {
+        return exit::INTERNAL;
+    };
     let bell = Arc::new(Bell(bell));
     // The first message is there before this process is.
     let order = loop {
         match line.hear() {
             Heard::Message(message) => break read::<Order>(&message),
             Heard::Gone => return 0,
-            Heard::Nothing => _ = poll(&mut [PollFd::new(line.as_fd(), PollFlags::POLLIN)], timeout(None)),
+            Heard::Nothing => {
+                _ = poll(&mut [PollFd::new(line.as_fd(), PollFlags::POLLIN)], timeout(None))
+            }
         }
     };
-    let Some((order, name)) = order.and_then(|order| Some((order.clone(), Name::new(&order.name).ok()?))) else { return exit::USAGE };
+    let Some((order, name)) =
+        order.and_then(|order| Some((order.clone(), Name::new(&order.name).ok()?)))
+    else {
+        return exit::USAGE;
+    };
     let url = EngineUrl::parse(&order.url).ok();
-    let option = |name: &str| url.clone().and_then(|mut url| url.take_duration(name).ok().flatten());
+    let option =
+        |name: &str| url.clone().and_then(|mut url| url.take_duration(name).ok().flatten());
     let request_timeout = option("request_timeout").unwrap_or(REQUEST_TIMEOUT);
-    let session_asked = option("session_timeout").unwrap_or(SESSION);
+    let session_asked =
+        engine::session(&order.url).ok().flatten().map_or(Duration::ZERO, |(session, _)| session);
     let noted = Arc::new(Noted { bell: Arc::clone(&bell), state: Mutex::default() });
     let waker = Waker::from(Arc::clone(&bell));
-    Guardian { line, sheet: Sheet::of_stdout(), bell, waker, noted, order, name, request_timeout, session_asked, gone: Cell::new(false) }
-        .serve();
+    Guardian {
+        line,
+        sheet: Sheet::of_stdout(),
+        bell,
+        waker,
+        noted,
+        order,
+        name,
+        request_timeout,
+        session_asked,
+        gone: Cell::new(false),
+    }
+    .serve();
     0
 }
 
-/// What was inherited is not ours to keep, and nothing but a KILL ends us: the command must not outlive its guardian.
+/// What was inherited is not ours to keep, and nothing but a KILL ends us: the command must not
+/// outlive its guardian.
 fn settle_in() {
     // SAFETY: nothing was opened yet that has such a number.
     unsafe { libc::close_range(3, u32::MAX, 0) };
-    use Signal::{SIGALRM, SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
-    for number in [SIGALRM, SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2] {
+    use Signal::{
+        SIGALRM, SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1,
+        SIGUSR2,
+    };
+    for number in [
+        SIGALRM, SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1,
+        SIGUSR2,
+    ] {
         // SAFETY: ignoring a signal runs no code of ours.
         _ = unsafe { signal(number, SigHandler::SigIgn) };
     }
@@ -173,8 +206,12 @@ type Asking = Pin<Box<dyn Future<Output = Result<Entry>>>>;
 
 impl Guardian {
     fn serve(&self) {
-        let builder = Locks::builder().identity(self.order.who()).observer(Arc::clone(&self.noted) as Arc<dyn Observer>);
-        let Some(opened) = self.drive(pin!(builder.open(&self.order.url)), None, true) else { return };
+        let builder = Locks::builder()
+            .identity(self.order.who())
+            .observer(Arc::clone(&self.noted) as Arc<dyn Observer>);
+        let Some(opened) = self.drive(pin!(builder.open(&self.order.url)), None, true) else {
+            return;
+        };
         let locks = match opened {
             Ok(locks) => locks,
             Err(error) => return self.failed(&error),
@@ -193,7 +230,8 @@ impl Guardian {
             Some(Err(error)) => self.failed(&error),
             None => {}
         }
-        // Leaves the line, and repeats what was not answered; what is left then ends with its lease.
+        // Leaves the line, and repeats what was not answered; what is left then ends with its
+        // lease.
         _ = self.drive(pin!(locks.close()), Some(PARTING), false);
     }
 
@@ -238,7 +276,12 @@ impl Guardian {
     }
 
     /// Waits for a future; nothing when the time is over, or when nobody wants it any more.
-    fn drive<F: Future>(&self, mut future: Pin<&mut F>, at_most: Option<Duration>, wanted: bool) -> Option<F::Output> {
+    fn drive<F: Future>(
+        &self,
+        mut future: Pin<&mut F>,
+        at_most: Option<Duration>,
+        wanted: bool,
+    ) -> Option<F::Output> {
         let until = at_most.map(|time| moment() + time);
         loop {
             if let Poll::Ready(value) = self.poll(future.as_mut()) {
@@ -289,7 +332,11 @@ impl Guardian {
         }
     }
 
-    fn acquiring(&self, locks: &Locks, kill_after: Duration) -> Pin<Box<dyn Future<Output = Result<Option<Guard>>>>> {
+    fn acquiring(
+        &self,
+        locks: &Locks,
+        kill_after: Duration,
+    ) -> Pin<Box<dyn Future<Output = Result<Option<Guard>>>>> {
         let (name, ttl) = (&self.name, Duration::from_millis(self.order.ttl_ms));
         // What a command needs to end. One who only holds has the default.
         let margin = self.order.care.command.then_some(kill_after);
@@ -307,7 +354,8 @@ impl Guardian {
                 _ => locks.mutex(name).try_lock(),
             };
             let attempt = margin.into_iter().fold(attempt, TryAcquire::margin);
-            let attempt = if self.order.renew { attempt.ttl(ttl) } else { attempt.ttl(ttl).no_renew() };
+            let attempt =
+                if self.order.renew { attempt.ttl(ttl) } else { attempt.ttl(ttl).no_renew() };
             return Box::pin(attempt.into_future());
         }
         let wait = match mode {
@@ -331,7 +379,7 @@ impl Guardian {
 
     /// How long what carries the hold lasts, as the server gave it.
     fn lasts(&self, locks: &Locks) -> Lasts {
-        match locks.describe().session {
+        match locks.describe().expiry.session() {
             Some(session) => Lasts::Negotiated(session, self.session_asked),
             None => Lasts::Lease(Duration::from_millis(self.order.ttl_ms)),
         }
@@ -339,8 +387,10 @@ impl Guardian {
 
     /// Somebody has it; who, as far as that can be said quickly.
     fn busy(&self, locks: &Locks) {
-        let entry = self.drive(pin!(locks.status(self.order.kind(), &self.name)), Some(PARTING), true);
-        let holder = entry.and_then(Result::ok).and_then(|entry| entry.holders.first().map(Into::into));
+        let entry =
+            self.drive(pin!(locks.status(self.order.kind(), &self.name)), Some(PARTING), true);
+        let holder =
+            entry.and_then(Result::ok).and_then(|entry| entry.holders.first().map(Into::into));
         self.tell(&Tell::Busy { holder });
     }
 
@@ -351,7 +401,11 @@ impl Guardian {
         let granted = moment();
         let mut watch = Watch::new(self, &held, granted, margins);
         watch.reckon();
-        self.tell(&Tell::Granted { token: held.token().ok().map(|t| t.get()), hold: hold.clone(), kill_after });
+        self.tell(&Tell::Granted {
+            token: held.token().ok().map(|t| t.get()),
+            hold: hold.clone(),
+            kill_after,
+        });
         let mut lost = pin!(held.lost());
         let mut is_lost = false;
         while !watch.is_over {
@@ -383,7 +437,12 @@ impl Guardian {
 
     /// The same with a lease that a command can start on. One that never became whole is given
     /// back, and who waits goes on waiting: how long is up to whoever hired us.
-    fn acquired_whole(&self, locks: &Locks, whole: Duration, kill_after: Duration) -> Option<Result<Option<Guard>>> {
+    fn acquired_whole(
+        &self,
+        locks: &Locks,
+        whole: Duration,
+        kill_after: Duration,
+    ) -> Option<Result<Option<Guard>>> {
         loop {
             let guard = match self.acquired(locks, kill_after) {
                 Some(Ok(Some(guard))) => guard,
@@ -398,7 +457,8 @@ impl Guardian {
                 return None;
             }
             if self.order.try_only {
-                let text = "the lock was granted, and its server did not confirm the lease in time: no command was started";
+                let text = "the lock was granted, and its server did not confirm the lease in \
+                            time: no command was started";
                 return Some(Err(Error::new(ErrorKind::Unreachable, text)));
             }
         }

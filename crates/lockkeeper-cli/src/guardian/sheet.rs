@@ -1,4 +1,5 @@
-//! When the command must be stopped, on a sheet that both can read: whoever lives longest keeps to it.
+//! When the command must be stopped, on a sheet that both can read: whoever lives longest keeps to
+//! it.
 
 use std::fs::File;
 use std::io;
@@ -42,7 +43,8 @@ impl Sheet {
     pub fn write(&self, times: Times) {
         let ns = |at: Duration| u64::try_from(at.as_nanos()).unwrap_or(u64::MAX).to_le_bytes();
         let bytes = [times.term, times.end].map(ns).concat();
-        // Memory: it cannot fail but for want of it, and then what stands there counts, which is earlier.
+        // Memory: it cannot fail but for want of it, and then what stands there counts, which is
+        // earlier.
         _ = self.0.write_all_at(&bytes, 0);
     }
 
@@ -50,7 +52,9 @@ impl Sheet {
     pub fn read(&self) -> Option<Times> {
         let mut bytes = [0; 16];
         self.0.read_exact_at(&mut bytes, 0).ok()?;
-        let mut all = bytes.chunks_exact(8).map(|b| Duration::from_nanos(b.try_into().map_or(0, u64::from_le_bytes)));
+        let mut all = bytes
+            .chunks_exact(8)
+            .map(|b| Duration::from_nanos(b.try_into().map_or(0, u64::from_le_bytes)));
         Some(Times { term: all.next()?, end: all.next()? })
     }
 }

@@ -1,4 +1,5 @@
-//! What a guardian looks after: a command's process group, or, where it shares its caller's, the command and its descendants.
+//! What a guardian looks after: a command's process group, or, where it shares its caller's, the
+//! command and its descendants.
 
 use std::os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
@@ -31,7 +32,13 @@ impl Target {
         // SAFETY: it was just made, and nobody else has it.
         let end = end.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
         let shared = if own_group { None } else { getpgid(Some(pid)).ok() };
-        Self { pid, own_group, end, shared, mark: format!("LOCKKEEPER_OWNER={}", hold.unwrap_or_default()) }
+        Self {
+            pid,
+            own_group,
+            end,
+            shared,
+            mark: format!("LOCKKEEPER_OWNER={}", hold.unwrap_or_default()),
+        }
     }
 
     /// What to wait on, until the command itself has ended.
@@ -42,14 +49,19 @@ impl Target {
     /// Whether the command itself has ended.
     pub fn has_ended(&self) -> bool {
         match &self.end {
-            Some(end) => poll(&mut [PollFd::new(end.as_fd(), PollFlags::POLLIN)], 0u8).is_ok_and(|ready| ready > 0),
+            Some(end) => poll(&mut [PollFd::new(end.as_fd(), PollFlags::POLLIN)], 0u8)
+                .is_ok_and(|ready| ready > 0),
             None => !group::runs(self.pid),
         }
     }
 
     /// Whether anything of it still runs.
     pub fn is_alive(&self) -> bool {
-        if self.own_group { group::is_alive(self.pid) } else { !self.has_ended() || !self.left_behind().is_empty() }
+        if self.own_group {
+            group::is_alive(self.pid)
+        } else {
+            !self.has_ended() || !self.left_behind().is_empty()
+        }
     }
 
     /// Sends a signal to everything of it. What is stopped acts on it only when it goes on.
@@ -68,7 +80,8 @@ impl Target {
         }
     }
 
-    /// Members of the shared group that carry our mark: the command's own, also when their parents are gone.
+    /// Members of the shared group that carry our mark: the command's own, also when their parents
+    /// are gone.
     fn left_behind(&self) -> Vec<Pid> {
         self.shared.map(|shared| group::marked(shared, self.mark.as_bytes())).unwrap_or_default()
     }

@@ -12,8 +12,8 @@ use crate::start::{Moment, moment};
 
 /// The longest time between two looks at a group that is ending.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long after a KILL the lock stays, although nothing of the group runs any more: a lockkeeper in it had a guardian of its
-/// own, which ends what that one ran.
+/// How long after a KILL the lock stays, although nothing of the group runs any more: a lockkeeper
+/// in it had a guardian of its own, which ends what that one ran.
 const SETTLE: Duration = Duration::from_millis(100);
 /// The same while nothing presses.
 const LOOK_SELDOM: Duration = Duration::from_millis(500);
@@ -78,7 +78,9 @@ impl<'a> Watch<'a> {
         self.duty.step(moment(), event, &mut out);
         for action in out {
             match action {
-                Action::TellStopping(why, kill_by) => self.guardian.tell(&Tell::Stopping { why, kill_by }),
+                Action::TellStopping(why, kill_by) => {
+                    self.guardian.tell(&Tell::Stopping { why, kill_by })
+                }
                 Action::TellLost(why) => self.guardian.tell(&Tell::Lost { why }),
                 Action::Ask => self.held.renew_now(),
                 Action::Send(signal) => self.target.iter().for_each(|target| target.signal(signal)),
@@ -89,7 +91,10 @@ impl<'a> Watch<'a> {
 
     /// Looks whether anything of the command still runs, after it has ended itself.
     pub fn look(&mut self) {
-        let Some(target) = self.target.as_ref().filter(|target| !self.empty && target.has_ended()) else { return };
+        let Some(target) = self.target.as_ref().filter(|target| !self.empty && target.has_ended())
+        else {
+            return;
+        };
         let now = moment();
         if now < self.looked + self.look {
             return;
@@ -121,6 +126,10 @@ impl<'a> Watch<'a> {
         // Without a descriptor that tells of the end it is looked for.
         let blind = ends.filter(|target| target.end().is_none()).map(|_| now + LOOK_SELDOM);
         let next = [self.duty.next(), look, blind].into_iter().flatten().min();
-        self.guardian.pause(next.map(|at| at.saturating_sub(now)), true, ends.filter(|_| !has_ended));
+        self.guardian.pause(
+            next.map(|at| at.saturating_sub(now)),
+            true,
+            ends.filter(|_| !has_ended),
+        );
     }
 }

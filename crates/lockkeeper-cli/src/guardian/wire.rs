@@ -2,7 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lockkeeper::{ClaimId, Entry, Error, ErrorKind, Holder, Identity, Kind, Mode, Token};
+use lockkeeper::engine::Registration;
+use lockkeeper::{ClaimId, Ends, Entry, Error, ErrorKind, Holder, Identity, Kind, Mode, Token};
 use serde::{Deserialize, Serialize};
 
 use crate::args::run::OnLost;
@@ -11,7 +12,8 @@ use crate::kill_after::KillAfter;
 use crate::supervise::Why;
 use crate::text::millis;
 
-/// The first message: what to take, and how to look after it. Holds the URL with its password; it is never printed.
+/// The first message: what to take, and how to look after it. Holds the URL with its password; it
+/// is never printed.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Order {
     pub url: String,
@@ -95,7 +97,8 @@ impl Order {
 pub const WHO_HOLDS: &[u8] = b"?";
 /// Gives the lock back.
 pub const RELEASE: &[u8] = b"R";
-/// A command's process, just before it becomes the command: this letter, whether it leads a group, its process id.
+/// A command's process, just before it becomes the command: this letter, whether it leads a group,
+/// its process id.
 pub const STARTED: u8 = b'S';
 
 /// The message that a command sends about itself.
@@ -107,7 +110,9 @@ pub fn started(own_group: bool, pid: i32) -> [u8; 6] {
 /// Reads such a message.
 pub fn read_started(message: &[u8]) -> Option<(bool, i32)> {
     match *message {
-        [STARTED, own_group, a, b, c, d] => Some((own_group != 0, i32::from_le_bytes([a, b, c, d]))),
+        [STARTED, own_group, a, b, c, d] => {
+            Some((own_group != 0, i32::from_le_bytes([a, b, c, d])))
+        }
         _ => None,
     }
 }
@@ -131,7 +136,8 @@ pub enum Tell {
     Busy { holder: Option<HolderWord> },
     /// It could not be had.
     Failed(ErrorWord),
-    /// It is being lost; the guardian stops the command, at the latest at this instant of the boot-time clock.
+    /// It is being lost; the guardian stops the command, at the latest at this instant of the
+    /// boot-time clock.
     Stopping { why: Why, kill_by: Duration },
     /// It is lost, and the command is left alone.
     Lost { why: Why },
@@ -172,7 +178,7 @@ pub struct HolderWord {
     label: Option<String>,
     mode: Option<ModeWord>,
     token: Option<u64>,
-    expires_in_ms: Option<u64>,
+    ends: Option<EndsWord>,
     value: Option<String>,
 }
 
@@ -187,7 +193,7 @@ impl From<&Holder> for HolderWord {
             label: h.label.clone(),
             mode: h.mode.map(Into::into),
             token: h.token.map(Token::get),
-            expires_in_ms: h.expires_in.map(millis),
+            ends: h.ends.and_then(EndsWord::of),
             value: h.value.clone(),
         }
     }
@@ -197,19 +203,51 @@ impl From<HolderWord> for Holder {
     fn from(w: HolderWord) -> Self {
         let mut holder = Self::default();
         holder.claim = w.claim.and_then(|c| ClaimId::parse(&c));
-        (holder.host, holder.pid, holder.program, holder.label) = (w.host, w.pid, w.program, w.label);
-        holder.since = w.since_ms.and_then(|ms| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
+        (holder.host, holder.pid, holder.program, holder.label) =
+            (w.host, w.pid, w.program, w.label);
+        holder.since =
+            w.since_ms.and_then(|ms| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
         holder.mode = w.mode.map(|m| m.mode());
         holder.token = w.token.and_then(Token::raw);
-        holder.expires_in = w.expires_in_ms.map(Duration::from_millis);
+        holder.ends = w.ends.map(EndsWord::ends);
         holder.value = w.value;
         holder
     }
 }
 
+/// How a hold ends, in words.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+enum EndsWord {
+    LeaseMs(u64),
+    Session,
+    Never,
+}
+
+impl EndsWord {
+    fn of(ends: Ends) -> Option<Self> {
+        Some(match ends {
+            Ends::Lease(left) => Self::LeaseMs(millis(left)),
+            Ends::Session => Self::Session,
+            Ends::Never => Self::Never,
+            _ => return None,
+        })
+    }
+
+    fn ends(self) -> Ends {
+        match self {
+            Self::LeaseMs(left) => Ends::Lease(Duration::from_millis(left)),
+            Self::Session => Ends::Session,
+            Self::Never => Ends::Never,
+        }
+    }
+}
+
 /// Our own place and the first holder of an entry.
 pub fn place(entry: &Entry, who: &Identity) -> Tell {
-    let ours = entry.waiters.iter().find(|w| w.pid == Some(who.pid) && w.host.as_deref() == Some(&who.host));
+    let ours = entry
+        .waiters
+        .iter()
+        .find(|w| w.pid == Some(who.pid) && w.host.as_deref() == Some(&who.host));
     Tell::Place { ahead: ours.and_then(|w| w.ahead), holder: entry.holders.first().map(Into::into) }
 }
 
@@ -235,13 +273,20 @@ impl From<&Error> for ErrorWord {
     }
 }
 
-const ENGINES: [&str; 4] = ["redis", "zookeeper", "file", "memory"];
-
 impl From<ErrorWord> for Error {
     fn from(w: ErrorWord) -> Self {
-        let kind = ErrorKind::ALL.iter().copied().find(|k| k.as_str() == w.kind).unwrap_or(ErrorKind::Unknown);
-        let error = Self::new(kind, w.message).temporary(w.temporary).held_by(w.holder.map(Into::into));
-        match ENGINES.into_iter().find(|e| Some(*e) == w.engine.as_deref()) {
+        let kind = ErrorKind::ALL
+            .iter()
+            .copied()
+            .find(|k| k.as_str() == w.kind)
+            .unwrap_or(ErrorKind::Unknown);
+        let error =
+            Self::new(kind, w.message).temporary(w.temporary).held_by(w.holder.map(Into::into));
+        match Registration::all()
+            .into_iter()
+            .map(|e| e.engine)
+            .find(|e| Some(*e) == w.engine.as_deref())
+        {
             Some(engine) => error.engine(engine),
             None => error,
         }
@@ -262,10 +307,16 @@ mod tests {
         for &kind in ErrorKind::ALL {
             let error = Error::new(kind, "why").engine("redis").temporary(true);
             let back = Error::from(ErrorWord::from(&error));
-            assert_eq!((back.kind(), back.message(), back.engine_name(), back.is_temporary()), (kind, "why", Some("redis"), true));
+            assert_eq!(
+                (back.kind(), back.message(), back.engine_name(), back.is_temporary()),
+                (kind, "why", Some("redis"), true)
+            );
         }
         let mut holder = Holder::default();
-        (holder.pid, holder.token, holder.expires_in) = (Some(7), Token::raw(640), Some(Duration::from_millis(20)));
-        assert_eq!(Holder::from(HolderWord::from(&holder)), holder);
+        (holder.pid, holder.token) = (Some(7), Token::raw(640));
+        for ends in [Ends::Lease(Duration::from_millis(20)), Ends::Session, Ends::Never] {
+            holder.ends = Some(ends);
+            assert_eq!(Holder::from(HolderWord::from(&holder)), holder);
+        }
     }
 }

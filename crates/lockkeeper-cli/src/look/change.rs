@@ -2,12 +2,13 @@
 
 use std::io::{IsTerminal as _, Write as _, stderr, stdin};
 
-use lockkeeper::{Entry, ErrorKind, Holder, Kind};
+use lockkeeper::{Ability, Entry, ErrorKind, Holder, Kind};
 use serde::Serialize;
 
-use super::{all_read, open};
+use super::{Opened, all_read, open};
 use crate::args::common::{self, Global};
 use crate::args::others::{Gc, Permits, Release};
+use crate::args::suggest;
 use crate::choice::Choice;
 use crate::engine;
 use crate::failure::Failure;
@@ -31,52 +32,109 @@ struct Taken<'a> {
 /// What the engine says; that it cannot be done is an answer and no error.
 pub fn release(global: &Global, args: &Release) -> Result<u8, Failure> {
     let name = common::name(&args.name)?;
-    let quoted = crate::text::quoted(&args.name);
     if !args.force {
-        let message =
-            format!("only its holder releases a lock, and it may still be at work: to take it away, lockkeeper release --force {quoted}");
+        let right = suggest::with_option("release", "--force")
+            .unwrap_or_else(|| "lockkeeper release --force NAME".to_owned());
+        let message = format!(
+            "only its holder releases a lock, and it may still be at work: to take it away, {right}"
+        );
         return Err(Failure::usage(message).name(name.as_str()));
     }
     let opened = open(global)?;
     let (entries, unreadable) = opened.about(&name)?;
-    all_read(unreadable, global)?;
     let held: Vec<Entry> = entries.into_iter().filter(|e| !e.holders.is_empty()).collect();
     if held.is_empty() {
+        all_read(unreadable, global)?;
         return Err(Failure::no("nobody holds it").name(name.as_str()));
     }
     let mut all_taken = true;
-    for entry in held {
-        let whose = entry.holders.iter().map(who).collect::<Vec<_>>().join("; ");
-        if !agreed(&entry, &whose) {
-            all_taken = false;
-            continue;
+    for mut entry in held {
+        let whose = all_of(&entry.holders);
+        let mut is_gone = false;
+        // What cannot be done is refused without a question.
+        if can_take(&opened, entry.kind) && is_asked() {
+            if !agreed(&entry, &whose) {
+                all_taken = false;
+                continue;
+            }
+            // Nobody knows how long the answer took: it is about those who were shown.
+            let now = opened.locks.status(entry.kind, &name)?;
+            if !now.holders.is_empty() && !are_the_same(&entry.holders, &now.holders) {
+                let message = format!(
+                    "nothing was taken: since the question it is held by {}",
+                    all_of(&now.holders)
+                );
+                return Err(Failure::no(message).name(name.as_str()));
+            }
+            is_gone = now.holders.is_empty();
+            if !is_gone {
+                entry = now;
+            }
         }
-        let taken = match opened.locks.force_release(entry.kind, &name) {
+        // Who comes now was not shown either.
+        let force =
+            || if is_gone { Ok(false) } else { opened.locks.force_release(entry.kind, &name) };
+        let taken = match force() {
             Ok(taken) => taken,
             Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Refused) => {
-                return Err(Failure::no(format!("{}; held by {whose}", error.message())).name(name.as_str()));
+                return Err(Failure::no(format!("{}; held by {whose}", error.message()))
+                    .name(name.as_str()));
             }
             Err(error) => return Err(error.into()),
         };
         all_taken &= taken;
         let holders = entry.holders.iter().map(<HolderJson as From<&Holder>>::from).collect();
         if global.json {
-            let object = Taken { name: name.as_str(), kind: entry.kind.as_str(), engine: opened.engine, taken, holders };
+            let object = Taken {
+                name: name.as_str(),
+                kind: entry.kind.as_str(),
+                engine: opened.engine,
+                taken,
+                holders,
+            };
             print(&(line(&object) + "\n"));
         } else if taken {
             print(&format!("{} ({}): taken from {whose}\n", shown(name.as_str()), entry.kind));
         } else {
-            print(&format!("{} ({}): given back meanwhile by {whose}\n", shown(name.as_str()), entry.kind));
+            print(&format!(
+                "{} ({}): given back meanwhile by {whose}\n",
+                shown(name.as_str()),
+                entry.kind
+            ));
         }
     }
+    // What can be read was taken, whatever else stands under the name.
+    all_read(unreadable, global)?;
     Ok(u8::from(!all_taken))
 }
 
-/// Asks on a terminal; without one the option is the answer.
+/// Whether the engine takes locks of this kind away.
+fn can_take(opened: &Opened, kind: Kind) -> bool {
+    let about = opened.locks.describe();
+    about.can.has(Ability::Force) && (about.layout != "redisson" || kind == Kind::Lock)
+}
+
+/// Each of them in words.
+fn all_of(holders: &[Holder]) -> String {
+    holders.iter().map(who).collect::<Vec<_>>().join("; ")
+}
+
+/// Whether these are the holders that were shown, and hold what they held then.
+fn are_the_same(shown: &[Holder], now: &[Holder]) -> bool {
+    let known = |h: &Holder| {
+        let who = (h.host.clone(), h.pid, h.program.clone(), h.label.clone());
+        (h.claim, h.token, h.mode, who)
+    };
+    shown.len() == now.len() && now.iter().all(|h| shown.iter().any(|s| known(s) == known(h)))
+}
+
+/// Whether somebody is there to be asked; without a terminal the option is the answer.
+fn is_asked() -> bool {
+    stdin().is_terminal() && stderr().is_terminal()
+}
+
+/// Asks.
 fn agreed(entry: &Entry, whose: &str) -> bool {
-    if !stdin().is_terminal() || !stderr().is_terminal() {
-        return true;
-    }
     _ = write!(
         stderr(),
         "{} ({}) is held by {whose}. It may still be at work. Take it away? [y/N] ",
@@ -99,7 +157,11 @@ pub fn permits(global: &Global, args: &Permits) -> Result<u8, Failure> {
         let entry = opened.locks.status(Kind::Semaphore, &name)?;
         return Ok(print(&(line(&EntryJson::new(&entry, opened.engine)) + "\n")));
     }
-    Ok(if global.quiet { 0 } else { print(&format!("{}: {} permits\n", shown(name.as_str()), args.limit)) })
+    Ok(if global.quiet {
+        0
+    } else {
+        print(&format!("{}: {} permits\n", shown(name.as_str()), args.limit))
+    })
 }
 
 #[derive(Serialize)]

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use lockkeeper::{Description, Error, ErrorKind, Warning};
+use lockkeeper::engine::{Registration, UrlOption};
+use lockkeeper::url::EngineUrl;
+use lockkeeper::{Ability, Description, Error, ErrorKind, Warning};
 use nix::poll::{PollFd, PollFlags, poll};
 use serde::Serialize;
 
@@ -52,18 +54,59 @@ struct WarningJson<'a> {
 /// # Errors
 /// What the engine says.
 pub fn doctor(global: &Global, args: &Doctor) -> Result<u8, Failure> {
+    if let Some(scheme) = &args.options {
+        return options(scheme, global.json);
+    }
     let mut global = global.clone();
     global.url = args.engine.clone().or(global.url);
     let (opened, found) = reach(Choice::find(&global)?, !args.no_probe)?;
     let mut about = opened.locks.describe();
     about.warnings.extend(found);
-    let new: Vec<_> = opened.choice.warnings.iter().filter(|w| about.warnings.iter().all(|known| known.id != w.id)).cloned().collect();
+    let new: Vec<_> = opened
+        .choice
+        .warnings
+        .iter()
+        .filter(|w| about.warnings.iter().all(|known| known.id != w.id))
+        .cloned()
+        .collect();
     about.warnings.extend(new);
-    let text = if global.json { json(&about, &opened.choice) } else { words(&about, &opened.choice) };
+    let text =
+        if global.json { json(&about, &opened.choice) } else { words(&about, &opened.choice) };
     match print(&text) {
         0 => Ok(u8::from(!about.warnings.is_empty())),
         failed => Ok(failed),
     }
+}
+
+#[derive(Serialize)]
+struct OptionJson<'a> {
+    engine: Option<&'a str>,
+    option: &'a str,
+    value: String,
+    default: &'a str,
+    about: &'a str,
+}
+
+/// Prints the options of URLs: of the engine of a scheme, or of all.
+fn options(scheme: &str, json: bool) -> Result<u8, Failure> {
+    let scheme = scheme.split(':').next().unwrap_or_default();
+    let engines = match scheme {
+        "" => Registration::all(),
+        scheme => vec![Registration::of(scheme)?],
+    };
+    if json {
+        let row = |engine, option: &UrlOption| {
+            let value = option.value.to_string();
+            let UrlOption { name: option, default, about, .. } = *option;
+            line(&OptionJson { engine, option, value, default, about }) + "\n"
+        };
+        let own = engines.iter().flat_map(|e| e.options.iter().map(|o| row(Some(e.engine), o)));
+        let common = UrlOption::COMMON.iter().map(|option| row(None, option));
+        return Ok(print(&own.chain(common).collect::<String>()));
+    }
+    let own: String = engines.iter().map(|engine| engine.reference() + "\n").collect();
+    let common: String = UrlOption::COMMON.iter().map(UrlOption::reference).collect();
+    Ok(print(&format!("{own}every engine:\n{common}")))
 }
 
 /// How far the look is, so that a signal ends it at once as long as there is nothing to give back.
@@ -71,26 +114,38 @@ const LOOKING: u8 = 0;
 const PROBING: u8 = 1;
 const ENDING: u8 = 2;
 
-/// Reaches the engine, and takes and gives back a lock: an engine that answers need not give any. A signal ends the program once
-/// nothing is left. It works in a thread of its own, and every thread leaves the signals to this one.
+/// Reaches the engine, and takes and gives back a lock: an engine that answers need not give any. A
+/// signal ends the program once nothing is left, a second one at once. It works in a thread of its
+/// own, and every thread leaves the signals to this one.
 fn reach(choice: Choice, probes: bool) -> Result<(Opened, Vec<Warning>), Failure> {
-    let failed = |e: std::io::Error| Failure::internal(format!("signals cannot be waited for: {e}"));
+    let failed =
+        |e: std::io::Error| Failure::internal(format!("signals cannot be waited for: {e}"));
     let signals = Signals::take().map_err(failed)?;
     let (over, tell) = std::io::pipe().map_err(failed)?;
     let stage = Arc::new(AtomicU8::new(LOOKING));
     let at = stage.clone();
     let work = move || {
-        let found = look(choice, || probes && at.compare_exchange(LOOKING, PROBING, Ordering::AcqRel, Ordering::Acquire).is_ok());
+        let found = look(choice, || {
+            probes
+                && at
+                    .compare_exchange(LOOKING, PROBING, Ordering::AcqRel, Ordering::Acquire)
+                    .is_ok()
+        });
         // Its closing is what is waited for.
         drop(tell);
         found
     };
-    let looking = std::thread::Builder::new().name("doctor".to_owned()).spawn(work).map_err(failed)?;
+    let looking =
+        std::thread::Builder::new().name("doctor".to_owned()).spawn(work).map_err(failed)?;
     let mut until = None;
     while !looking.is_finished() {
         let came = signals.ending();
+        // Whoever asks twice does not wait for what is left.
         if let Some(came) = came
-            && stage.compare_exchange(LOOKING, ENDING, Ordering::AcqRel, Ordering::Acquire).is_ok()
+            && (until.is_some()
+                || stage
+                    .compare_exchange(LOOKING, ENDING, Ordering::AcqRel, Ordering::Acquire)
+                    .is_ok())
         {
             ended_by(came);
         }
@@ -98,13 +153,18 @@ fn reach(choice: Choice, probes: bool) -> Result<(Opened, Vec<Warning>), Failure
         if let Some((came, _)) = until.filter(|(_, until)| moment() >= *until) {
             ended_by(came);
         }
-        let mut fds = vec![PollFd::new(over.as_fd(), PollFlags::POLLIN)];
-        fds.extend(until.is_none().then(|| PollFd::new(signals.as_fd(), PollFlags::POLLIN)));
+        let mut fds = [
+            PollFd::new(over.as_fd(), PollFlags::POLLIN),
+            PollFd::new(signals.as_fd(), PollFlags::POLLIN),
+        ];
         _ = poll(&mut fds, timeout(until.map(|(_, until)| until.saturating_sub(moment()))));
     }
     if let Some((came, _)) = until {
         ended_by(came);
     }
+    // From here on a signal ends us as it ends every program, also where nobody reads what is
+    // printed.
+    signals.before().restore();
     looking.join().unwrap_or_else(|_| Err(Failure::internal("the look at the engine panicked")))
 }
 
@@ -116,19 +176,45 @@ fn ended_by(came: Came) -> ! {
 
 fn look(choice: Choice, probes: impl FnOnce() -> bool) -> Result<(Opened, Vec<Warning>), Failure> {
     let opened = open_chosen(choice)?;
-    // Being there is not enough: it must answer, too. An engine that cannot list is asked about one name.
-    if opened.locks.describe().can.list {
+    // Being there is not enough: it must answer, too. An engine that cannot list is asked about one
+    // name.
+    if opened.locks.describe().can.has(Ability::List) {
         opened.locks.list("")?;
     } else {
-        opened.locks.status(lockkeeper::Kind::Lock, "lockkeeper/doctor")?;
+        match opened.locks.status(lockkeeper::Kind::Lock, "lockkeeper/doctor") {
+            // It answers. Rights may go by name, and only a probe shows whether a lock can be had.
+            Err(error) if error.kind() == ErrorKind::Refused => {}
+            asked => drop(asked?),
+        }
     }
-    let found = if probes() { opened.locks.probe().map_err(no_lock)? } else { Vec::new() };
+    let found = if probes() {
+        opened.locks.probe().map_err(|error| no_lock(error, opened.locks.describe().layout))?
+    } else {
+        Vec::new()
+    };
     Ok((opened, found))
 }
 
-/// No lock can be had, whatever the reason: the engine is of no use. The probe's own name tells nobody anything.
-fn no_lock(error: Error) -> Failure {
-    Failure { name: None, ..Failure::from(error) }.exit(ErrorKind::Refused.exit_code())
+/// No lock can be had, whatever the reason: the engine is of no use. Where rights go by name, the
+/// probe's own may be what is not allowed.
+fn no_lock(error: Error, layout: &str) -> Failure {
+    let by_name = error.kind() == ErrorKind::Refused
+        && !error.is_temporary()
+        && layout != "native"
+        && error.engine_name() != Some("file");
+    let probe = error.lock_name().filter(|_| by_name).map(|name| shown(name.as_str()));
+    let failure =
+        Failure { name: None, ..Failure::from(error) }.exit(ErrorKind::Refused.exit_code());
+    match probe {
+        Some(name) => {
+            let text = format!(
+                "{}; the probe's own name is {name}, and --no-probe takes none",
+                failure.message
+            );
+            failure.message(text)
+        }
+        None => failure,
+    }
 }
 
 fn json(about: &Description, choice: &Choice) -> String {
@@ -158,6 +244,26 @@ fn whole(time: Duration) -> String {
     format!("{}s", text.trim_end_matches('0'))
 }
 
+/// What the tokens are worth, where there are any.
+fn fencing(about: &Description, choice: &Choice) -> &'static str {
+    if about.fenced {
+        return "tokens only ever grow";
+    }
+    let is_fenced_lock = || {
+        EngineUrl::parse(&choice.url)
+            .is_ok_and(|mut url| url.take("lock").as_deref() == Some("fenced"))
+    };
+    match about.layout {
+        "redisson" if is_fenced_lock() => {
+            "tokens of an RFencedLock can go back or repeat: do not rely on them"
+        }
+        "plain" | "redisson" => {
+            "this layout has no tokens: use layout=native where the resource checks them"
+        }
+        _ => "tokens can go back or repeat: do not rely on them",
+    }
+}
+
 fn words(about: &Description, choice: &Choice) -> String {
     let mut text = format!(
         "engine    {} ({})\nserver    {}\nlayout    {}\nclass     {}\n",
@@ -167,32 +273,42 @@ fn words(about: &Description, choice: &Choice) -> String {
         about.layout,
         about.class
     );
-    let yes = |yes: bool, is: &str, is_not: &str| if yes { is.to_owned() } else { is_not.to_owned() };
-    text += &format!("seen by   {}\n", yes(about.hosts, "every machine that reaches the server", "this machine only"));
-    text += &format!("fencing   {}\n", yes(about.fenced, "tokens only ever grow", "tokens can go back or repeat: do not rely on them"));
-    let recovery = |time: Duration| if time.is_zero() { "at once".to_owned() } else { format!("within {}", whole(time)) };
-    let stopped = about
-        .recovery_stopped
-        .map_or_else(|| "never while a holder stays stopped".to_owned(), |t| format!("{} after one was stopped", recovery(t)));
+    let yes =
+        |yes: bool, is: &str, is_not: &str| if yes { is.to_owned() } else { is_not.to_owned() };
+    text += &format!(
+        "seen by   {}\n",
+        yes(about.hosts, "every machine that reaches the server", "this machine only")
+    );
+    text += &format!("fencing   {}\n", fencing(about, choice));
+    let recovery = |time: Duration| {
+        if time.is_zero() { "at once".to_owned() } else { format!("within {}", whole(time)) }
+    };
+    let stopped = about.recovery_stopped.map_or_else(
+        || "never while a holder stays stopped".to_owned(),
+        |t| format!("{} after one was stopped", recovery(t)),
+    );
     text += &format!("recovery  {} after a holder died, {stopped}\n", recovery(about.recovery));
     text += "limits    names and labels of 1 KiB, 65535 permits, leases from 200ms to 24h\n";
     let can = &about.can;
     let cannot = [
-        (can.shared, "shared mode"),
-        (can.upgrade, "upgrades"),
-        (can.permits, "semaphores"),
-        (can.election, "elections"),
-        (can.latch, "latches"),
-        (can.barrier, "double barriers"),
-        (can.list, "listing"),
-        (can.force, "release --force"),
-        (can.ask, "requests to let go"),
-        (can.delay, "lock delay"),
-        (can.resize, "stored limits of semaphores"),
-        (can.fair, "an order of those who wait in several processes"),
-        (can.writer_turns || !can.shared, "turns for writers while readers keep coming"),
-        (can.identity, "record of who holds and waits"),
-        (about.leases, "leases: --ttl changes nothing"),
+        (can.has(Ability::Shared), "shared mode"),
+        (can.has(Ability::Upgrade), "upgrades"),
+        (can.has(Ability::Permits), "semaphores"),
+        (can.has(Ability::Election), "elections"),
+        (can.has(Ability::Latch), "latches"),
+        (can.has(Ability::Barrier), "double barriers"),
+        (can.has(Ability::List), "listing"),
+        (can.has(Ability::Force), "release --force"),
+        (can.has(Ability::Ask), "requests to let go"),
+        (can.has(Ability::Delay), "lock delay"),
+        (can.has(Ability::Resize), "stored limits of semaphores"),
+        (can.has(Ability::Fair), "an order of those who wait in several processes"),
+        (
+            can.has(Ability::WriterTurns) || !can.has(Ability::Shared),
+            "turns for writers while readers keep coming",
+        ),
+        (can.has(Ability::Identity), "record of who holds and waits"),
+        (about.expiry.is_per_hold(), "leases: --ttl changes nothing"),
     ];
     let cannot: Vec<_> = cannot.into_iter().filter(|(can, _)| !can).map(|(_, what)| what).collect();
     if !cannot.is_empty() {

@@ -1,5 +1,6 @@
 //! `ls` and `status`.
 
+use std::env;
 use std::io::stdout;
 
 use super::{all_read, open, table};
@@ -8,7 +9,7 @@ use crate::args::others::{Ls, Status};
 use crate::failure::Failure;
 use crate::json::{EntryJson, line};
 use crate::out::print;
-use crate::supervise::terminal::width;
+use crate::supervise::terminal;
 
 /// Shows which names are held or waited for.
 ///
@@ -27,12 +28,28 @@ pub fn ls(global: &Global, args: &Ls) -> Result<u8, Failure> {
             eprintln!("lockkeeper: nobody holds or waits for anything here ({})", opened.says());
         }
         // Without an entry nothing is on stdout: `ls | wc -l` says how many there are.
-        if entries.is_empty() { String::new() } else { table::table(&table::rows(&entries), width(stdout())) }
+        if entries.is_empty() {
+            String::new()
+        } else {
+            lines(&table::table(&table::rows(&entries), width()))
+        }
     };
     match print(&text) {
         0 => all_read(unreadable, global).map(|()| 0),
         failed => Ok(failed),
     }
+}
+
+fn lines(lines: &[String]) -> String {
+    lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect()
+}
+
+/// How wide the table may be: without a terminal as wide as it needs. COLUMNS is stronger than what
+/// the terminal says, so that it can ask for a wider table.
+fn width() -> Option<usize> {
+    let terminal = terminal::width(stdout())?;
+    let columns = env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+    Some(columns.filter(|columns| *columns > 0).unwrap_or(terminal))
 }
 
 /// Shows who holds a name and who waits for it.

@@ -1,4 +1,5 @@
-//! The subcommands that look at locks without holding one: everything through the library's public API.
+//! The subcommands that look at locks without holding one: everything through the library's public
+//! API.
 
 pub mod change;
 pub mod doctor;
@@ -7,7 +8,7 @@ pub mod table;
 pub mod watch;
 
 use lockkeeper::blocking::Locks;
-use lockkeeper::{Entry, ErrorKind, Kind, Name};
+use lockkeeper::{Ability, Entry, ErrorKind, Kind, Name};
 
 use crate::args::common::Global;
 use crate::choice::Choice;
@@ -46,7 +47,8 @@ pub fn all_read(mut unreadable: Vec<Failure>, global: &Global) -> Result<(), Fai
 /// # Errors
 /// What the engine says.
 pub fn open_chosen(choice: Choice) -> Result<Opened, Failure> {
-    let locks = Locks::open(&choice.url).map_err(|e| Failure::from(e).engine(Some(choice.engine().to_owned())))?;
+    let locks = Locks::open(&choice.url)
+        .map_err(|e| Failure::from(e).engine(Some(choice.engine().to_owned())))?;
     for require in &choice.require {
         locks.require(*require)?;
     }
@@ -55,17 +57,18 @@ pub fn open_chosen(choice: Choice) -> Result<Opened, Failure> {
 }
 
 impl Opened {
-    /// What there is under a name, in every name space that the engine has; the lock's entry when there is nothing. And what
-    /// keeps a name space from being read: a record there is neither free nor held.
+    /// What there is under a name, in every name space that the engine has; the lock's entry when
+    /// there is nothing. And what keeps a name space from being read: a record there is neither
+    /// free nor held.
     ///
     /// # Errors
     /// What the engine says.
     pub fn about(&self, name: &Name) -> Result<(Vec<Entry>, Vec<Failure>), Failure> {
         let can = self.locks.describe().can;
         let is_there = |kind: &Kind| match kind {
-            Kind::Semaphore => can.permits,
-            Kind::Election => can.election,
-            Kind::Latch => can.latch,
+            Kind::Semaphore => can.has(Ability::Permits),
+            Kind::Election => can.has(Ability::Election),
+            Kind::Latch => can.has(Ability::Latch),
             _ => true,
         };
         let (mut found, mut unreadable) = (Vec::new(), Vec::new());
@@ -73,20 +76,28 @@ impl Opened {
             match self.locks.status(kind, name) {
                 Ok(entry) => found.push(entry),
                 Err(error) if error.kind() == ErrorKind::Unsupported => {}
-                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NewerLayout) => {
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NewerLayout) =>
+                {
                     unreadable.push(Failure::from(error).name(name.as_str()));
                 }
                 Err(error) => return Err(Failure::from(error).name(name.as_str())),
             }
         }
         if self.locks.describe().layout == "redisson" {
-            // All kinds share the name's key: one of them says what is wrong with it, and a counter with permits out is no latch.
+            // All kinds share the name's key: one of them says what is wrong with it, and a counter
+            // with permits out is no latch.
             unreadable.truncate(1);
             if found.iter().any(|e| e.kind == Kind::Semaphore && !e.holders.is_empty()) {
                 found.retain(|e| e.kind != Kind::Latch);
             }
         }
-        let is_used = |e: &Entry| !e.holders.is_empty() || !e.waiters.is_empty() || e.limit.is_some() || e.count.is_some_and(|c| c > 0);
+        let is_used = |e: &Entry| {
+            !e.holders.is_empty()
+                || !e.waiters.is_empty()
+                || e.limit.is_some()
+                || e.count.is_some_and(|c| c > 0)
+        };
         if found.iter().any(is_used) || !unreadable.is_empty() {
             found.retain(is_used);
         } else {

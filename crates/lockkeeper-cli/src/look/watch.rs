@@ -1,72 +1,120 @@
 //! `watch`: a live screen on a terminal, a line for every change elsewhere.
 
-use std::io::{IsTerminal as _, PipeReader, Read as _, Write as _, pipe, stdout};
-use std::os::fd::AsFd as _;
+mod screen;
+
+use std::io::{PipeReader, Read as _, Write as _, pipe};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use lockkeeper::{Entry, Error, Holder, Waiter};
 use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::signal::Signal;
 use serde::Serialize;
 
-use super::{Opened, open, table};
+use self::screen::Screen;
+use super::{Opened, open};
 use crate::args::common::Global;
 use crate::args::others::Watch;
+use crate::args::suggest;
 use crate::failure::Failure;
 use crate::json::{HolderJson, line};
 use crate::out::print;
 use crate::run::words::who;
 use crate::start::moment;
+use crate::supervise::group;
 use crate::supervise::job::Status;
-use crate::supervise::signals::Signals;
-use crate::supervise::terminal::size;
+use crate::supervise::signals::{ENDING, Signals};
 use crate::supervise::timeout;
 use crate::text::{rfc3339, shown};
 
 /// How often the ages on the screen are written anew.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Shows what changes until a signal comes or the time is over.
+/// Shows what changes until a key or a signal ends it, or the time is over.
 ///
 /// # Errors
 /// What the engine says.
 pub fn watch(global: &Global, args: &Watch) -> Result<u8, Failure> {
-    let signals = Signals::take().map_err(|e| Failure::internal(format!("signals cannot be waited for: {e}")))?;
+    let failed = |e| Failure::internal(format!("signals cannot be waited for: {e}"));
+    let mut signals = Signals::take().map_err(failed)?;
+    let on_screen = !global.json && Screen::is_possible();
+    if on_screen {
+        // A stop, too, must find the terminal as it was. Before any thread starts.
+        signals.take_more(true).map_err(failed)?;
+    }
     let opened = open(global)?;
     let until = args.watch_for.map(|d| moment() + d);
     let (latest, told) = follow(&opened, &args.prefix)?;
-    let mut view: Box<dyn View> = if stdout().is_terminal() && !global.json {
-        Box::new(Screen::new(&opened, &args.prefix))
+    let mut view: Box<dyn View> = if on_screen {
+        Box::new(Screen::new(&args.prefix, &opened.says(), listing(global, &args.prefix)))
     } else {
-        Box::new(Lines { before: None, unreadable: Vec::new(), engine: opened.engine, json: global.json })
+        Box::new(Lines {
+            before: None,
+            unreadable: Vec::new(),
+            engine: opened.engine,
+            json: global.json,
+        })
     };
     loop {
         if let Some(state) = latest.lock().unwrap_or_else(PoisonError::into_inner).take() {
             view.show(state?)?;
         }
-        if let Some(came) = signals.ending() {
-            return Ok(Status::Killed(came.signal as i32).code());
+        while let Some(came) = signals.next() {
+            match came.signal {
+                signal if ENDING.contains(&signal) => {
+                    return Ok(Status::Killed(signal as i32).code());
+                }
+                // Of a container's first process everybody is a child whose parent has ended.
+                Signal::SIGCHLD => group::reap_if_first(),
+                signal => view.signal(signal),
+            }
         }
         let left = until.map(|until| until.saturating_sub(moment()));
         if left.is_some_and(|left| left.is_zero()) {
             return Ok(0);
         }
         view.tick()?;
-        let mut fds = [PollFd::new(signals.as_fd(), PollFlags::POLLIN), PollFd::new(told.as_fd(), PollFlags::POLLIN)];
+        let keys = view.keys();
+        let fds = [Some(signals.as_fd()), Some(told.as_fd()), keys];
+        let mut fds: Vec<_> =
+            fds.into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         _ = poll(&mut fds, timeout([left, Some(TICK)].into_iter().flatten().min()));
-        if fds.get(1).and_then(PollFd::any) == Some(true) {
+        let is_ready = |at: usize| fds.get(at).and_then(PollFd::any) == Some(true);
+        let (news, typed) = (is_ready(1), is_ready(2));
+        if news {
             _ = (&told).read(&mut [0; 64]);
+        }
+        if typed && view.is_told_to_end() {
+            return Ok(0);
         }
     }
 }
 
+/// The line that lists what this process watches.
+fn listing(global: &Global, prefix: &str) -> String {
+    let url = global.url.as_deref().map_or(String::new(), |url| format!(" --url {}", word(url)));
+    let prefix = match prefix {
+        "" => String::new(),
+        dashed if dashed.starts_with('-') => format!(" -- {}", word(dashed)),
+        prefix => format!(" {}", word(prefix)),
+    };
+    format!("lockkeeper ls{url}{prefix}")
+}
+
+fn word(word: &str) -> String {
+    suggest::word(word.as_ref())
+}
+
 type Latest = Arc<Mutex<Option<Result<Vec<Entry>, Error>>>>;
 
-/// Follows the engine in a thread of its own. The newest state is kept, and a byte says that there is one.
+/// Follows the engine in a thread of its own. The newest state is kept, and a byte says that there
+/// is one.
 fn follow(opened: &Opened, prefix: &str) -> Result<(Latest, PipeReader), Failure> {
     let mut watch = opened.locks.watch(prefix)?;
     let latest = Latest::default();
-    let failed = |e: std::io::Error| Failure::internal(format!("changes cannot be waited for: {e}"));
+    let failed =
+        |e: std::io::Error| Failure::internal(format!("changes cannot be waited for: {e}"));
     let (told, mut tell) = pipe().map_err(failed)?;
     let into = Arc::clone(&latest);
     let work = move || {
@@ -87,58 +135,32 @@ fn follow(opened: &Opened, prefix: &str) -> Result<(Latest, PipeReader), Failure
 
 /// How it is shown.
 trait View {
+    /// What the engine knows now.
     fn show(&mut self, state: Vec<Entry>) -> Result<(), Failure>;
-    fn tick(&mut self) -> Result<(), Failure>;
+
+    /// Time has passed.
+    fn tick(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// A signal came that does not end us.
+    fn signal(&mut self, _signal: Signal) {}
+
+    /// Where keys come from, if anybody types.
+    fn keys(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Whether the keys that came tell us to end.
+    fn is_told_to_end(&mut self) -> bool {
+        false
+    }
 }
 
 fn write(text: &str) -> Result<(), Failure> {
     match print(text) {
         0 => Ok(()),
         _ => Err(Failure::internal("stdout cannot be written")),
-    }
-}
-
-/// A screen that is always the state now.
-struct Screen {
-    state: Vec<Entry>,
-    title: String,
-}
-
-impl Screen {
-    fn new(opened: &Opened, prefix: &str) -> Self {
-        // The other screen, so that what stood on the terminal comes back; no cursor.
-        _ = write("\x1b[?1049h\x1b[?25l");
-        let what = if prefix.is_empty() { "all names".to_owned() } else { format!("{}*", shown(prefix)) };
-        Self { state: Vec::new(), title: format!("lockkeeper watch: {what}, {}", opened.says()) }
-    }
-}
-
-impl View for Screen {
-    fn show(&mut self, state: Vec<Entry>) -> Result<(), Failure> {
-        self.state = state;
-        Ok(())
-    }
-
-    fn tick(&mut self) -> Result<(), Failure> {
-        let (columns, lines) = size(stdout()).unwrap_or((80, 24));
-        let mut text = table::cut(&self.title, Some(columns)) + "\n\n";
-        let rows = table::rows(&self.state);
-        let room = lines.saturating_sub(4);
-        let hidden = rows.len().saturating_sub(room);
-        text += &table::table(rows.get(..rows.len() - hidden).unwrap_or_default(), Some(columns));
-        if self.state.is_empty() {
-            text += "nobody holds or waits for anything\n";
-        } else if hidden > 0 {
-            text += &format!("and {hidden} more\n");
-        }
-        // Each line is cleared to its end, and the screen below the last one: nothing flickers.
-        write(&format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\r\n")))
-    }
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        _ = write("\x1b[?25h\x1b[?1049l");
     }
 }
 
@@ -172,55 +194,87 @@ struct Change<'a> {
 
 impl View for Lines {
     fn show(&mut self, mut state: Vec<Entry>) -> Result<(), Failure> {
-        let before = self.before.take().unwrap_or_default();
         self.say_unreadable(&state);
-        keep_known(&before, &mut state);
+        keep_known(self.before.as_deref().unwrap_or_default(), &mut state);
         let at = rfc3339(SystemTime::now());
         let mut text = String::new();
-        for change in changes(&before, &state) {
+        for change in changes(self.before.as_deref(), &state) {
             let (name, kind) = (change.entry.name.as_str(), change.entry.kind.as_str());
             if self.json {
                 let who = HolderJson::from(&change.who);
-                text += &line(&Json { event: change.event, at: at.clone(), name, who, kind, engine: self.engine });
+                text += &line(&Json {
+                    event: change.event,
+                    at: at.clone(),
+                    name,
+                    who,
+                    kind,
+                    engine: self.engine,
+                });
                 text.push('\n');
             } else {
                 let token = change.who.token.map(|t| format!(", token {t}")).unwrap_or_default();
-                text += &format!("{at} {} {} by {}{token}\n", shown(name), change.event, who(&change.who));
+                text += &format!(
+                    "{at} {} {} {}{token}\n",
+                    shown(name),
+                    in_words(change.event),
+                    who(&change.who)
+                );
             }
         }
         self.before = Some(state);
         if text.is_empty() { Ok(()) } else { write(&text) }
-    }
-
-    fn tick(&mut self) -> Result<(), Failure> {
-        Ok(())
     }
 }
 
 impl Lines {
     /// Says once which records cannot be read: nothing is known of what happens there.
     fn say_unreadable(&mut self, state: &[Entry]) {
-        let now: Vec<Error> = state.iter().filter_map(|e| e.readable().err()).map(|e| e.engine(self.engine)).collect();
+        let now: Vec<Error> = state
+            .iter()
+            .filter_map(|e| e.readable().err())
+            .map(|e| e.engine(self.engine))
+            .collect();
         let texts: Vec<String> = now.iter().map(ToString::to_string).collect();
-        for (error, _) in now.into_iter().zip(&texts).filter(|(_, text)| !self.unreadable.contains(text)) {
+        for (error, _) in
+            now.into_iter().zip(&texts).filter(|(_, text)| !self.unreadable.contains(text))
+        {
             Failure::from(error).print(self.json);
         }
         self.unreadable = texts;
     }
 }
 
-/// Who was known to hold or wait stays known while the record cannot be read: nobody has seen them go.
+/// An event as it stands before somebody.
+fn in_words(event: &str) -> &str {
+    match event {
+        "held" => "held by",
+        "granted" => "granted to",
+        "released" => "released by",
+        "lost" => "lost by",
+        "waiting" => "waited for by",
+        "left" => "given up by",
+        other => other,
+    }
+}
+
+/// Who was known to hold or wait stays known while the record cannot be read: nobody has seen them
+/// go.
 fn keep_known(before: &[Entry], state: &mut [Entry]) {
     for entry in state.iter_mut().filter(|e| e.unreadable.is_some()) {
-        if let Some(old) = before.iter().find(|old| old.kind == entry.kind && old.name == entry.name) {
+        if let Some(old) =
+            before.iter().find(|old| old.kind == entry.kind && old.name == entry.name)
+        {
             (entry.holders, entry.waiters) = (old.holders.clone(), old.waiters.clone());
         }
     }
 }
 
-/// What happened between two states; the first state is compared with nothing, so that it says what there is.
-fn changes<'a>(before: &'a [Entry], now: &'a [Entry]) -> Vec<Change<'a>> {
-    let find = |all: &'a [Entry], e: &Entry| all.iter().find(|o| o.kind == e.kind && o.name == e.name);
+/// What happened between two states. Who holds in the first one is held: nobody saw when it was
+/// granted. The same where a record could not be read before.
+fn changes<'a>(before: Option<&'a [Entry]>, now: &'a [Entry]) -> Vec<Change<'a>> {
+    let (is_first, before) = (before.is_none(), before.unwrap_or_default());
+    let find =
+        |all: &'a [Entry], e: &Entry| all.iter().find(|o| o.kind == e.kind && o.name == e.name);
     let mut found = Vec::new();
     for old in before {
         let new = find(now, old);
@@ -228,11 +282,16 @@ fn changes<'a>(before: &'a [Entry], now: &'a [Entry]) -> Vec<Change<'a>> {
         let waiters = new.map_or(&[][..], |n| &n.waiters);
         for holder in old.holders.iter().filter(|h| !holders.iter().any(|n| same(h, n))) {
             // A lease that had run out when we last looked was not given back.
-            let event = if holder.expires_in.is_some_and(|left| left.is_zero()) { "lost" } else { "released" };
+            let event = if holder.expires_in().is_some_and(|left| left.is_zero()) {
+                "lost"
+            } else {
+                "released"
+            };
             found.push(Change { event, entry: old, who: holder.clone() });
         }
         let got_it = |w: &Waiter| holders.iter().any(|h| h.host == w.host && h.pid == w.pid);
-        for waiter in old.waiters.iter().filter(|w| !waiters.iter().any(|n| is(w, n)) && !got_it(w)) {
+        for waiter in old.waiters.iter().filter(|w| !waiters.iter().any(|n| is(w, n)) && !got_it(w))
+        {
             found.push(Change { event: "left", entry: old, who: as_holder(waiter) });
         }
     }
@@ -241,7 +300,9 @@ fn changes<'a>(before: &'a [Entry], now: &'a [Entry]) -> Vec<Change<'a>> {
         let holders = old.map_or(&[][..], |o| &o.holders);
         let waiters = old.map_or(&[][..], |o| &o.waiters);
         for holder in new.holders.iter().filter(|h| !holders.iter().any(|o| same(h, o))) {
-            found.push(Change { event: "granted", entry: new, who: holder.clone() });
+            let is_seen = !is_first && old.is_none_or(|o| o.unreadable.is_none());
+            let event = if is_seen { "granted" } else { "held" };
+            found.push(Change { event, entry: new, who: holder.clone() });
         }
         for waiter in new.waiters.iter().filter(|w| !waiters.iter().any(|o| is(w, o))) {
             found.push(Change { event: "waiting", entry: new, who: as_holder(waiter) });
@@ -271,7 +332,7 @@ fn as_holder(waiter: &Waiter) -> Holder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockkeeper::{Kind, Name, Token};
+    use lockkeeper::{ErrorKind, Kind, Name, Token};
 
     fn holder(pid: u32, token: u64) -> Holder {
         let mut holder = Holder::default();
@@ -292,13 +353,19 @@ mod tests {
     }
 
     fn between(before: &[Entry], now: &[Entry]) -> Vec<(&'static str, Option<u32>)> {
-        changes(before, now).into_iter().map(|c| (c.event, c.who.pid)).collect()
+        changes(Some(before), now).into_iter().map(|c| (c.event, c.who.pid)).collect()
     }
 
     #[test]
     fn a_hand_over_is_a_release_and_a_grant_and_who_got_it_did_not_leave() {
-        let (before, now) = (entry(vec![holder(1, 1)], vec![waiter(2), waiter(3)]), entry(vec![holder(2, 2)], vec![waiter(4)]));
-        assert_eq!(between(&before, &now), [("released", Some(1)), ("left", Some(3)), ("granted", Some(2)), ("waiting", Some(4))]);
+        let (before, now) = (
+            entry(vec![holder(1, 1)], vec![waiter(2), waiter(3)]),
+            entry(vec![holder(2, 2)], vec![waiter(4)]),
+        );
+        assert_eq!(
+            between(&before, &now),
+            [("released", Some(1)), ("left", Some(3)), ("granted", Some(2)), ("waiting", Some(4))]
+        );
         assert_eq!(between(&now, &now), []);
         assert_eq!(between(&now, &[]), [("released", Some(2)), ("left", Some(4))]);
     }
@@ -306,7 +373,23 @@ mod tests {
     #[test]
     fn a_lease_that_ran_out_is_lost() {
         let mut dying = holder(1, 1);
-        dying.expires_in = Some(Duration::ZERO);
+        dying.ends = Some(lockkeeper::Ends::Lease(Duration::ZERO));
         assert_eq!(between(&entry(vec![dying], vec![]), &[]), [("lost", Some(1))]);
+    }
+
+    #[test]
+    fn who_held_before_we_looked_holds_and_is_not_granted_now() {
+        let now = entry(vec![holder(1, 1)], vec![waiter(2)]);
+        let first: Vec<_> = changes(None, &now).into_iter().map(|c| (c.event, c.who.pid)).collect();
+        assert_eq!(first, [("held", Some(1)), ("waiting", Some(2))]);
+        assert_eq!(between(&[], &now), [("granted", Some(1)), ("waiting", Some(2))]);
+    }
+
+    #[test]
+    fn who_holds_a_record_that_could_not_be_read_was_not_seen_to_be_granted_it() {
+        let mut before = entry(vec![holder(1, 1)], vec![]);
+        before[0].unreadable = Some(Error::new(ErrorKind::Corrupt, "damaged").into());
+        let now = entry(vec![holder(1, 1), holder(2, 2)], vec![]);
+        assert_eq!(between(&before, &now), [("held", Some(2))]);
     }
 }

@@ -1,4 +1,5 @@
-//! What the command finds in its environment, and what we find in ours about the locks of our ancestors.
+//! What the command finds in its environment, and what we find in ours about the locks of our
+//! ancestors.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -59,9 +60,11 @@ struct Stat {
 fn stat(pid: u32) -> Option<Stat> {
     let mut buffer = [0; 1_024];
     // One read: /proc answers whole lines, and this one is never longer.
-    let read = File::open(format!("/proc/{pid}/stat")).and_then(|mut f| f.read(&mut buffer)).ok()?;
+    let read =
+        File::open(format!("/proc/{pid}/stat")).and_then(|mut f| f.read(&mut buffer)).ok()?;
     let text = String::from_utf8_lossy(buffer.get(..read)?);
-    // The program's name may hold anything, blanks and brackets too; what follows the last bracket may not.
+    // The program's name may hold anything, blanks and brackets too; what follows the last bracket
+    // may not.
     let mut fields = text.get(text.rfind(')')? + 1..)?.split_ascii_whitespace();
     let parent = fields.nth(1)?.parse().ok()?;
     let start = fields.nth(17)?.parse().ok()?;
@@ -72,7 +75,8 @@ fn stat(pid: u32) -> Option<Stat> {
 fn ancestors() -> Vec<Process> {
     let mut line = Vec::new();
     let mut pid = std::process::id();
-    // A parent always started before its child, so the way up cannot turn in a circle; the bound is for a broken /proc.
+    // A parent always started before its child, so the way up cannot turn in a circle; the bound is
+    // for a broken /proc.
     while pid != 0 && line.len() < 10_000 {
         let Some(stat) = stat(pid) else { break };
         line.push(Process { pid, start: stat.start });
@@ -89,12 +93,18 @@ impl Stack {
     /// Reads the environment; entries whose process is no living ancestor are left out.
     pub fn read() -> Self {
         let Some(text) = std::env::var_os(STACK) else { return Self::default() };
-        let entries: Vec<Held> = text.to_str().and_then(|t| serde_json::from_str(t).ok()).unwrap_or_default();
+        let entries: Vec<Held> =
+            text.to_str().and_then(|t| serde_json::from_str(t).ok()).unwrap_or_default();
         if entries.is_empty() {
             return Self::default();
         }
         let living = ancestors();
-        Self(entries.into_iter().filter(|h| living.contains(&Process { pid: h.pid, start: h.start })).collect())
+        Self(
+            entries
+                .into_iter()
+                .filter(|h| living.contains(&Process { pid: h.pid, start: h.start }))
+                .collect(),
+        )
     }
 
     /// Refuses what could never be granted, because an ancestor that waits for us holds it.
@@ -105,20 +115,27 @@ impl Stack {
         let same = |h: &&Held| h.is(engine, kind, name);
         let refuse = |h: &Held| {
             let message = format!(
-                "would deadlock: process {} above us holds it ({}) and waits for us; leave one of the two lockkeeper calls out",
+                "would deadlock: process {} is an ancestor, holds it ({}) and waits; \
+                 leave one of the two lockkeeper calls out",
                 h.pid, h.mode
             );
             Err(Error::new(ErrorKind::WouldDeadlock, message).name(name))
         };
         if let Mode::Permits { count, limit } = mode {
-            let taken: u32 = self.0.iter().filter(same).map(|h| u32::from(h.permits.unwrap_or(1))).sum();
+            let taken: u32 =
+                self.0.iter().filter(same).map(|h| u32::from(h.permits.unwrap_or(1))).sum();
             let last = self.0.iter().rfind(same);
             return match last {
                 Some(held) if taken + u32::from(count) > u32::from(limit) => refuse(held),
                 _ => Ok(()),
             };
         }
-        match self.0.iter().filter(same).find(|h| h.mode().is_none_or(|held| !held.shares_with(mode))) {
+        match self
+            .0
+            .iter()
+            .filter(same)
+            .find(|h| h.mode().is_none_or(|held| !held.shares_with(mode)))
+        {
             Some(held) => refuse(held),
             None => Ok(()),
         }
@@ -161,7 +178,9 @@ impl Held {
     }
 
     fn mode(&self) -> Option<Mode> {
-        [Mode::Exclusive, Mode::Shared, Mode::Upgradable].into_iter().find(|m| m.as_str() == self.mode)
+        [Mode::Exclusive, Mode::Shared, Mode::Upgradable]
+            .into_iter()
+            .find(|m| m.as_str() == self.mode)
     }
 
     fn is(&self, engine: &str, kind: Kind, name: &Name) -> bool {
@@ -188,8 +207,13 @@ pub struct Says<'a> {
     pub url: Option<String>,
 }
 
-/// The command's variables: set last, and removed where this grant has no value, so that an outer lock's never show through.
-pub fn variables(says: &Says<'_>, stack: &Stack, held: Option<Held>) -> Vec<(&'static str, Option<OsString>)> {
+/// The command's variables: set last, and removed where this grant has no value, so that an outer
+/// lock's never show through.
+pub fn variables(
+    says: &Says<'_>,
+    stack: &Stack,
+    held: Option<Held>,
+) -> Vec<(&'static str, Option<OsString>)> {
     let text = |text: String| Some(OsString::from(text));
     let stack = match held {
         Some(held) => text(stack.with(held)),
@@ -215,7 +239,17 @@ mod tests {
 
     fn held(mode: &str, permits: Option<u16>) -> Held {
         let (engine, name) = ("file:///d".to_owned(), "a".to_owned());
-        Held { engine, name, mode: mode.to_owned(), token: None, pid: 1, start: 1, permits, limit: permits.map(|_| 4), kind: None }
+        Held {
+            engine,
+            name,
+            mode: mode.to_owned(),
+            token: None,
+            pid: 1,
+            start: 1,
+            permits,
+            limit: permits.map(|_| 4),
+            kind: None,
+        }
     }
 
     #[test]

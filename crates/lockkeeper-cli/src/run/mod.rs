@@ -23,7 +23,8 @@ use self::task::{Task, note};
 use self::words::{Out, Words, who};
 use crate::args::common::Global;
 use crate::args::run::{Args, OnUnreachable};
-use crate::choice::Choice;
+use crate::args::suggest;
+use crate::choice::{Choice, Source};
 use crate::engine::{self, Holding};
 use crate::failure::{Failure, exit};
 use crate::guardian::Care;
@@ -33,7 +34,7 @@ use crate::start::{Moment, began, moment};
 use crate::supervise::job::Status;
 use crate::supervise::signals::{Came, Signals, die_of};
 use crate::supervise::{Stopped, timeout};
-use crate::text::{millis, shown, spoken};
+use crate::text::{millis, quoted, shown, spoken};
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug)]
@@ -54,15 +55,20 @@ impl Outcome {
     pub fn interrupted(came: Came, report: &mut Report) -> Self {
         report.outcome = "interrupted";
         report.why = Some(came.signal.as_str().to_owned());
-        // Whoever pressed the key ended the script around us too, and it must see that the key ended us.
-        Self { code: Status::Killed(came.signal as i32).code(), die: came.keyboard.then_some((came.signal, false)) }
+        // Whoever pressed the key ended the script around us too, and it must see that the key
+        // ended us.
+        Self {
+            code: Status::Killed(came.signal as i32).code(),
+            die: came.keyboard.then_some((came.signal, false)),
+        }
     }
 }
 
 /// Runs a command under a lock; answers the exit code.
 pub fn run(global: &Global, args: &Args) -> u8 {
     let name = args.name.to_string_lossy().into_owned();
-    let mut words = Words::new(&name, global.quiet, global.verbose, global.json.then_some(Out::Stderr));
+    let mut words =
+        Words::new(&name, global.quiet, global.verbose, global.json.then_some(Out::Stderr));
     let mut report = Report::new(name, Duration::ZERO);
     let running = |report: &mut Report, words: &mut Words| {
         let asked = Asked::check(global, args, report)?;
@@ -83,7 +89,12 @@ pub fn run(global: &Global, args: &Args) -> u8 {
 }
 
 /// Says how it ended.
-pub fn settle(outcome: Result<Outcome, Failure>, report: &mut Report, words: &mut Words, global: &Global) -> Outcome {
+pub fn settle(
+    outcome: Result<Outcome, Failure>,
+    report: &mut Report,
+    words: &mut Words,
+    global: &Global,
+) -> Outcome {
     let outcome = outcome.unwrap_or_else(|failure| fail(failure, report, global));
     report.exit = outcome.code;
     words.done(report);
@@ -95,6 +106,10 @@ pub fn fail(failure: Failure, report: &mut Report, global: &Global) -> Outcome {
     report.exit = failure.exit;
     report.why.get_or_insert_with(|| failure.message.clone());
     let failure = failure.name(&report.name).engine(report.engine.clone());
+    if failure.exit == exit::USAGE {
+        // Nothing was asked for under this name.
+        report.name = failure.name.clone().unwrap_or_default();
+    }
     // That it was not obtained is no error, and -q silences it.
     if !(global.quiet && failure.kind == ErrorKind::TimedOut.as_str()) {
         failure.print(global.json);
@@ -120,7 +135,7 @@ struct Asked {
 impl Asked {
     fn check(global: &Global, args: &Args, report: &mut Report) -> Result<Self, Failure> {
         options::check_no_fork(args)?;
-        let argv = options::argv("run", &args.name, &args.argv, args.command.as_ref())?;
+        let argv = options::argv(&args.argv, args.command.as_ref())?;
         let choice = Choice::make(global)?;
         let wanted = Wanted::check(&args.name, &args.lock, engine::ttl(&choice)?)?;
         let lasts = engine::lasts(&choice, wanted.ttl)?;
@@ -129,12 +144,23 @@ impl Asked {
         report.engine = Some(choice.engine().to_owned());
         engine::check(&choice, args.no_fork.then_some("-F").or(args.close.then_some("-o")))?;
         let stack = Stack::read();
-        let kind = if matches!(wanted.mode, Mode::Permits { .. }) { Kind::Semaphore } else { Kind::Lock };
+        let kind =
+            if matches!(wanted.mode, Mode::Permits { .. }) { Kind::Semaphore } else { Kind::Lock };
         let canonical = engine::canonical(&choice);
         stack.check(&canonical, kind, &wanted.name, wanted.mode)?;
         let claim = claim(&wanted, kind, argv.first(), None);
         let beside = stack.shares(&canonical, kind, &wanted.name, wanted.mode);
-        Ok(Self { wanted, argv, kill_after, stops_within, choice, by_option: global.url.is_some(), stack, beside, claim })
+        Ok(Self {
+            wanted,
+            argv,
+            kill_after,
+            stops_within,
+            choice,
+            by_option: global.url.is_some(),
+            stack,
+            beside,
+            claim,
+        })
     }
 }
 
@@ -151,7 +177,9 @@ impl Running<'_> {
         let choice = &self.asked.choice;
         self.words.engine(choice);
         self.words.detail(|| format!("engine {} ({})", choice.redacted(), choice.source));
-        let mut signals = Signals::take().map_err(|e| Failure::internal(format!("signals cannot be waited for: {e}")))?;
+        self.words.warn(engine::idle_ttl(choice, self.args.lock.ttl));
+        let mut signals = Signals::take()
+            .map_err(|e| Failure::internal(format!("signals cannot be waited for: {e}")))?;
         let care = Care {
             command: true,
             kill_after: self.asked.kill_after,
@@ -184,33 +212,56 @@ impl Running<'_> {
                     self.supervise(Some(holding), &mut signals)
                 }
             }
-            Obtained::Busy(holder) => Err(busy(&self.asked.wanted, holder.as_deref(), waited, self.report)),
+            Obtained::Busy(holder) => {
+                Err(busy(&self.asked.wanted, holder.as_deref(), waited, self.report))
+            }
             Obtained::Interrupted(came) => Ok(Outcome::interrupted(came, self.report)),
-            Obtained::Failed(error) if error.kind() == ErrorKind::Unreachable && self.args.on_unreachable == OnUnreachable::Run => {
-                self.words.note(&format!("{}; running the command without the lock", shown(&error.to_string())));
+            Obtained::Failed(error)
+                if error.kind() == ErrorKind::Unreachable
+                    && self.args.on_unreachable == OnUnreachable::Run =>
+            {
+                self.words.note(&format!(
+                    "{}; running the command without the lock",
+                    shown(&error.to_string())
+                ));
                 self.report.why = Some(error.message().to_owned());
                 self.supervise(None, &mut signals)
             }
-            Obtained::Failed(error) => Err(failed(error, self.report)),
+            Obtained::Failed(error) => {
+                let failure = failed(error, self.report);
+                Err(with_resize(failure, &self.asked.wanted, &self.asked.choice))
+            }
         }
     }
 
-    fn supervise(&mut self, holding: Option<Box<dyn Holding>>, signals: &mut Signals) -> Result<Outcome, Failure> {
+    fn supervise(
+        &mut self,
+        holding: Option<Box<dyn Holding>>,
+        signals: &mut Signals,
+    ) -> Result<Outcome, Failure> {
         let (granted, args) = (moment(), self.args);
         let task = task(args, &self.asked);
-        let ended = task.run(holding.as_deref(), args.hold_at_most.map(|d| granted + d), signals, self.words);
+        let ended = task.run(
+            holding.as_deref(),
+            args.hold_at_most.map(|d| granted + d),
+            signals,
+            self.words,
+        );
         let unlocked = holding.is_none();
         let ended = match ended {
             Ok(ended) => ended,
             Err(failure) => {
-                self.report.release = holding.map(|h| h.release(false, &mut || self.words.release_waits()).as_str());
+                self.report.release =
+                    holding.map(|h| h.release(false, &mut || self.words.release_waits()).as_str());
                 return Err(failure);
             }
         };
         if let Some(least) = args.hold_at_least.filter(|_| !unlocked) {
             stay(signals, granted + least);
         }
-        self.report.release = holding.map(|h| h.release(args.stop.leave_children, &mut || self.words.release_waits()).as_str());
+        self.report.release = holding.map(|h| {
+            h.release(args.stop.leave_children, &mut || self.words.release_waits()).as_str()
+        });
         self.report.held_ms = (!unlocked).then(|| millis(moment().saturating_sub(granted)));
         note(&ended, self.report);
         let (code, outcome) = match ended.stopped {
@@ -240,14 +291,23 @@ fn task<'a>(args: &Args, asked: &'a Asked) -> Task<'a> {
 }
 
 /// It was not obtained, and who has it.
-pub fn busy(wanted: &Wanted, holder: Option<&Holder>, waited: Duration, report: &mut Report) -> Failure {
+pub fn busy(
+    wanted: &Wanted,
+    holder: Option<&Holder>,
+    waited: Duration,
+    report: &mut Report,
+) -> Failure {
     report.outcome = "not-obtained";
     report.holder = holder.map(Into::into);
     report.why = Some("busy".to_owned());
-    let after = if wanted.patience.is_some_and(|p| p.is_zero()) { String::new() } else { format!(" in {}", spoken(waited)) };
+    let after = if wanted.patience.is_some_and(|p| p.is_zero()) {
+        String::new()
+    } else {
+        format!(" in {}", spoken(waited))
+    };
     let message = match holder {
         Some(holder) => format!("not obtained{after}: held by {}", who(holder)),
-        None => format!("not obtained{after}: somebody else holds it or stands in line"),
+        None => format!("not obtained{after}: another caller holds it or stands in line"),
     };
     Failure::from(ErrorKind::TimedOut).exit(wanted.conflict_exit_code).message(message)
 }
@@ -263,6 +323,21 @@ pub fn failed(error: Error, report: &mut Report) -> Failure {
     error.into()
 }
 
+/// Says with which line a semaphore's stored limit is changed.
+pub fn with_resize(failure: Failure, wanted: &Wanted, choice: &Choice) -> Failure {
+    let Mode::Permits { limit, .. } = wanted.mode else { return failure };
+    if !failure.message.ends_with("resize it") {
+        return failure;
+    }
+    let url = match choice.source {
+        Source::Option => format!(" --url {}", suggest::word(choice.url.as_ref())),
+        _ => String::new(),
+    };
+    let name = quoted(wanted.name.as_str().as_ref());
+    let message = format!("{} with lockkeeper permits{url} {name} {limit}", failure.message);
+    failure.message(message)
+}
+
 /// Waits until `until`, or for the signal that it answers.
 pub fn stay(signals: &Signals, until: Moment) -> Option<Came> {
     loop {
@@ -271,12 +346,21 @@ pub fn stay(signals: &Signals, until: Moment) -> Option<Came> {
         if now >= until || ended.is_some() {
             return ended;
         }
-        _ = poll(&mut [PollFd::new(signals.as_fd(), PollFlags::POLLIN)], timeout(Some(until - now)));
+        _ = poll(
+            &mut [PollFd::new(signals.as_fd(), PollFlags::POLLIN)],
+            timeout(Some(until - now)),
+        );
     }
 }
 
-/// The claim for what is wanted; `program` is what is recorded about us, without arguments: they hold secrets.
-pub fn claim(wanted: &Wanted, kind: Kind, program: Option<&OsString>, value: Option<Arc<str>>) -> Claim {
+/// The claim for what is wanted; `program` is what is recorded about us, without arguments: they
+/// hold secrets.
+pub fn claim(
+    wanted: &Wanted,
+    kind: Kind,
+    program: Option<&OsString>,
+    value: Option<Arc<str>>,
+) -> Claim {
     let process = Process::current();
     let who = Identity {
         host: host(),

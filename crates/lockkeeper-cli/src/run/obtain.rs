@@ -16,8 +16,8 @@ use crate::supervise::timeout;
 
 /// How long `run` tries again to reach an engine when no `-w` says it.
 pub const REACH: Duration = Duration::from_secs(10);
-/// How long an engine has at least for its first answer, so that a short `-w` on a busy machine says who holds the lock, and not that
-/// nobody answers.
+/// How long an engine has at least for its first answer, so that a short `-w` on a busy machine
+/// says who holds the lock, and not that nobody answers.
 const ONCE: Duration = Duration::from_secs(1);
 /// How long before the end of its time the last try is made.
 const LAST: Duration = Duration::from_millis(100);
@@ -50,7 +50,8 @@ pub struct Ask<'a> {
     pub since: Moment,
     /// How long the engine may be silent while we stand in line; `None` for ever.
     pub unreachable_after: Option<Duration>,
-    /// How long an engine that cannot be reached is tried again when `patience` does not say it; `None` for ever.
+    /// How long an engine that cannot be reached is tried again when `patience` does not say it;
+    /// `None` for ever.
     pub reach: Option<Duration>,
     /// Whether an ancestor has a share: then a share of ours may pass those who wait.
     pub beside: bool,
@@ -61,7 +62,9 @@ impl Ask<'_> {
     pub fn obtain(&self, signals: &Signals, words: &mut Words) -> Obtained {
         let until = self.patience.map(|p| self.since + p);
         let mut pause = Duration::from_millis(50);
-        let give_up = until.map(|until| until.max(self.since + ONCE)).or(self.reach.map(|reach| self.since + reach));
+        let give_up = until
+            .map(|until| until.max(self.since + ONCE))
+            .or(self.reach.map(|reach| self.since + reach));
         loop {
             let error = match self.once(until, give_up, signals, words) {
                 Ok(obtained) => return obtained,
@@ -83,11 +86,22 @@ impl Ask<'_> {
         }
     }
 
-    fn once(&self, until: Option<Moment>, give_up: Option<Moment>, signals: &Signals, words: &mut Words) -> Result<Obtained, Error> {
+    fn once(
+        &self,
+        until: Option<Moment>,
+        give_up: Option<Moment>,
+        signals: &Signals,
+        words: &mut Words,
+    ) -> Result<Obtained, Error> {
         let taker = (self.open)()?;
         let at_once = self.patience.is_some_and(|p| p.is_zero());
         let line = if at_once { Line::Try } else { Line::Join };
-        let asking = Asking { claim: self.claim, line, unreachable_after: self.unreachable_after, require: self.require };
+        let asking = Asking {
+            claim: self.claim,
+            line,
+            unreachable_after: self.unreachable_after,
+            require: self.require,
+        };
         if self.beside
             && let Some(holding) = taker.begin_beside(&asking)?
         {
@@ -96,8 +110,12 @@ impl Ask<'_> {
         match taker.begin(&asking)? {
             Begun::Now(got) => Ok(got.into()),
             // Who does not wait for the lock still waits for the engine's one answer.
-            Begun::Waiting(waiting) if at_once => wait(waiting, [None, None], false, signals, words),
-            Begun::Waiting(waiting) => wait(waiting, [until, give_up], self.beside && until.is_none(), signals, words),
+            Begun::Waiting(waiting) if at_once => {
+                wait(waiting, [None, None], false, signals, words)
+            }
+            Begun::Waiting(waiting) => {
+                wait(waiting, [until, give_up], self.beside && until.is_none(), signals, words)
+            }
         }
     }
 }
@@ -111,8 +129,9 @@ impl From<Got> for Obtained {
     }
 }
 
-/// Waits for an answer: in line until the first instant, for an engine that says nothing until the second. `in_vain`: whoever
-/// is before us in line waits for an ancestor of ours, and that one waits for us.
+/// Waits for an answer: in line until the first instant, for an engine that says nothing until the
+/// second. `in_vain`: whoever is before us in line waits for an ancestor of ours, and that one
+/// waits for us.
 fn wait(
     mut waiting: Box<dyn Waiting>,
     [until, give_up]: [Option<Moment>; 2],
@@ -126,11 +145,13 @@ fn wait(
         if stage == Stage::Over {
             tell_outages(&mut *waiting, words);
             let got = waiting.finish().map(Into::into).inspect_err(|_| words.wait_ends());
-            // Whoever stood in line has waited for a server that is away; asking anew would wait twice.
+            // Whoever stood in line has waited for a server that is away; asking anew would wait
+            // twice.
             return if in_line { Ok(got.unwrap_or_else(Obtained::Failed)) } else { got };
         }
         if stage == Stage::InLine && in_vain {
-            let message = "would deadlock: somebody who waits for it is before us, waits for a process above us, and that one for us; \
+            let message = "would deadlock: somebody who waits for it is before us, waits for a \
+                           process above us, and that one for us; \
                            leave one of the two lockkeeper calls out";
             return Err(Error::new(ErrorKind::WouldDeadlock, message));
         }
@@ -146,7 +167,10 @@ fn wait(
         if end.is_some_and(|end| now >= end) {
             if !in_line || !waiting.is_reached() {
                 words.wait_ends();
-                return Err(Error::new(ErrorKind::Unreachable, "the engine does not answer: check that it runs and can be reached"));
+                return Err(Error::new(
+                    ErrorKind::Unreachable,
+                    "the engine does not answer: check that it runs and can be reached",
+                ));
             }
             let holder = waiting.place().holder;
             words.wait_ends();

@@ -7,6 +7,7 @@ use lockkeeper::{Mode, Name};
 
 use crate::args::common::{self, Lock};
 use crate::args::run::{Args, Stop};
+use crate::args::suggest;
 use crate::failure::Failure;
 use crate::kill_after::{KillAfter, Lasts};
 use crate::text::spoken;
@@ -33,19 +34,27 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Checks a name and the options about the lock; `ttl` is what the URL says, if it says anything.
+    /// Checks a name and the options about the lock; `ttl` is what the URL says, if it says
+    /// anything.
     ///
     /// # Errors
     /// What cannot be right.
     pub fn check(name: &OsString, lock: &Lock, ttl: Option<Duration>) -> Result<Self, Failure> {
         let name = common::name(name)?;
-        let (said, ttl) = if lock.ttl.is_some() { ("--ttl", lock.ttl) } else { ("the URL's ttl", ttl) };
+        let (said, ttl) =
+            if lock.ttl.is_some() { ("--ttl", lock.ttl) } else { ("the URL's ttl", ttl) };
         let ttl = ttl.unwrap_or(TTL_DEFAULT);
         if !(TTL_MIN..=TTL_MAX).contains(&ttl) {
-            return Err(Failure::usage(format!("{said} {} is out of range: a lease lasts 200ms to 24h", spoken(ttl))));
+            return Err(Failure::usage(format!(
+                "{said} {} is out of range: a lease lasts 200ms to 24h",
+                spoken(ttl)
+            )));
         }
-        if lock.label.as_ref().is_some_and(|label| label.len() > LABEL_MAX || label.contains('\0')) {
-            return Err(Failure::usage(format!("--label is text of at most {LABEL_MAX} bytes: shorten it")));
+        if lock.label.as_ref().is_some_and(|label| label.len() > LABEL_MAX || label.contains('\0'))
+        {
+            return Err(Failure::usage(format!(
+                "--label is text of at most {LABEL_MAX} bytes: shorten it"
+            )));
         }
         Ok(Self {
             mode: lock.mode(),
@@ -64,15 +73,21 @@ impl Wanted {
 ///
 /// # Errors
 /// When there is none, or both.
-pub fn argv(sub: &str, name: &OsString, argv: &[OsString], text: Option<&OsString>) -> Result<Vec<OsString>, Failure> {
-    let right = format!("lockkeeper {sub} {} -- CMD ARGS…", crate::text::quoted(name));
+pub fn argv(argv: &[OsString], text: Option<&OsString>) -> Result<Vec<OsString>, Failure> {
     match (argv, text) {
-        ([], None) => Err(Failure::usage(format!("the command is missing: {right}"))),
+        ([], None) => Err(Failure::usage(format!(
+            "the command is missing: {}",
+            suggest::with_more("-- CMD ARGS…")
+        ))),
         ([], Some(text)) => {
-            let shell = std::env::var_os("SHELL").filter(|s| !s.is_empty()).unwrap_or_else(|| "/bin/sh".into());
+            let shell = std::env::var_os("SHELL")
+                .filter(|s| !s.is_empty())
+                .unwrap_or_else(|| "/bin/sh".into());
             Ok(vec![shell, "-c".into(), text.clone()])
         }
-        (_, Some(_)) => Err(Failure::usage("-c and a command after -- exclude each other: leave one out")),
+        (_, Some(_)) => {
+            Err(Failure::usage("-c and a command after -- exclude each other: leave one out"))
+        }
         (argv, None) => Ok(argv.to_vec()),
     }
 }
@@ -103,7 +118,8 @@ pub fn check_no_fork(args: &Args) -> Result<(), Failure> {
     ];
     match given.into_iter().find(|(_, given)| args.no_fork && *given) {
         Some((option, _)) => Err(Failure::usage(format!(
-            "-F and {option} exclude each other: with -F lockkeeper becomes the command, and the lock lasts as long as a process has its descriptor; leave one out"
+            "-F and {option} exclude each other: with -F lockkeeper becomes the command, and the \
+             lock lasts as long as a process has its descriptor; leave one out"
         ))),
         None => Ok(()),
     }

@@ -20,16 +20,23 @@ use crate::text::quoted;
 /// # Errors
 /// Its directory is missing or not writable.
 pub fn check(file: &Path) -> Result<(), Failure> {
-    let wrong = |why: String| Failure::usage(format!("--report {} cannot be written: {why}", quoted(file.as_os_str())));
+    let wrong = |why: String| {
+        Failure::usage(format!("--report {} cannot be written: {why}", quoted(file.as_os_str())))
+    };
     if let Some(fd) = descriptor(file) {
-        return if is_closed(fd) { Err(wrong(format!("descriptor {fd} is closed"))) } else { Ok(()) };
+        return if is_closed(fd) {
+            Err(wrong(format!("descriptor {fd} is closed")))
+        } else {
+            Ok(())
+        };
     }
     let file = target(file);
     match fs::metadata(&file) {
         Ok(there) if there.is_dir() => Err(wrong("it is a directory: name a file".to_owned())),
         Ok(there) if !there.is_file() => Ok(()),
-        _ => access(&directory(&file), AccessFlags::W_OK | AccessFlags::X_OK)
-            .map_err(|e| wrong(format!("{}: {}", quoted(directory(&file).as_os_str()), e.desc().to_lowercase()))),
+        _ => access(&directory(&file), AccessFlags::W_OK | AccessFlags::X_OK).map_err(|e| {
+            wrong(format!("{}: {}", quoted(directory(&file).as_os_str()), e.desc().to_lowercase()))
+        }),
     }
 }
 
@@ -41,8 +48,8 @@ pub fn write(file: &Path, report: &Report) -> io::Result<()> {
     write_text(file, &(line(report) + "\n"))
 }
 
-/// Writes a file that the user named. A regular file appears whole or not at all, where a link leads to; a pipe, a device, or
-/// a descriptor that our caller opened is written to as it is.
+/// Writes a file that the user named. A regular file appears whole or not at all, where a link
+/// leads to; a pipe, a device, or a descriptor that our caller opened is written to as it is.
 ///
 /// # Errors
 /// What the system says.
@@ -59,7 +66,9 @@ fn write_text(file: &Path, text: &str) -> io::Result<()> {
     }
     let (mut out, beside) = create_beside(&file)?;
     let written = out.write_all(text.as_bytes()).and_then(|()| match &there {
-        Some(old) => out.set_permissions(fs::Permissions::from_mode(old.permissions().mode() & 0o777)),
+        Some(old) => {
+            out.set_permissions(fs::Permissions::from_mode(old.permissions().mode() & 0o777))
+        }
         None => Ok(()),
     });
     let done = written.and_then(|()| fs::rename(&beside, &file));
@@ -80,14 +89,18 @@ fn links(file: &Path) -> impl Iterator<Item = PathBuf> {
     std::iter::successors(Some(file.to_owned()), next).take(LINKS_MAX)
 }
 
-/// The descriptor of ours that a path is about. Opened by its path, a file behind it would be replaced under those who write
-/// to it, and where they are in it would not be known.
+/// The descriptor of ours that a path is about. Opened by its path, a file behind it would be
+/// replaced under those who write to it, and where they are in it would not be known.
 fn descriptor(file: &Path) -> Option<RawFd> {
     links(file).find_map(|path| match path.to_str()? {
         "/dev/stdin" => Some(0),
         "/dev/stdout" => Some(1),
         "/dev/stderr" => Some(2),
-        path => path.strip_prefix("/dev/fd/").or_else(|| path.strip_prefix("/proc/self/fd/"))?.parse().ok(),
+        path => path
+            .strip_prefix("/dev/fd/")
+            .or_else(|| path.strip_prefix("/proc/self/fd/"))?
+            .parse()
+            .ok(),
     })
 }
 
@@ -165,14 +178,23 @@ mod tests {
     fn links_are_followed_where_they_lead_also_to_what_does_not_exist_yet() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("elsewhere")).unwrap();
-        for (link, to) in [("first", "second"), ("second", "elsewhere/report"), ("nowhere", "no/such/dir/report"), ("out", "/dev/stdout")] {
+        for (link, to) in [
+            ("first", "second"),
+            ("second", "elsewhere/report"),
+            ("nowhere", "no/such/dir/report"),
+            ("out", "/dev/stdout"),
+        ] {
             std::os::unix::fs::symlink(to, dir.path().join(link)).unwrap();
         }
         let link = dir.path().join("first");
         for _ in 0..2 {
             check(&link).unwrap();
             write(&link, &Report::new("a".to_owned(), Duration::ZERO)).unwrap();
-            assert!(fs::read_to_string(dir.path().join("elsewhere/report")).unwrap().starts_with("{\"name\":\"a\""));
+            assert!(
+                fs::read_to_string(dir.path().join("elsewhere/report"))
+                    .unwrap()
+                    .starts_with("{\"name\":\"a\"")
+            );
             assert!(link.is_symlink() && dir.path().join("second").is_symlink());
         }
         assert_eq!(check(&dir.path().join("nowhere")).unwrap_err().exit, 64);

@@ -52,17 +52,33 @@ impl Task<'_> {
             Some(holding) => holding.pass_on()?,
             None => None,
         };
-        let start = Start { argv: self.argv, environment: &environment, inherit, announce: holding.and_then(Holding::announce) };
+        let start = Start {
+            argv: self.argv,
+            environment: &environment,
+            inherit,
+            announce: holding.and_then(Holding::announce),
+        };
         let plan = Plan::make(self.foreground);
-        let started = signals.take_more(plan.own_group).and_then(|()| Job::start(&start, plan, signals.before()));
-        let mut job = started.map_err(|error| self.not_started(start.announce.is_some(), &error))?;
+        let started = signals
+            .take_more(plan.own_group)
+            .and_then(|()| Job::start(&start, plan, signals.before()));
+        let mut job =
+            started.map_err(|error| self.not_started(start.announce.is_some(), &error))?;
         let kill_after = holding.and_then(Holding::kill_after).unwrap_or(self.kill_after);
-        let orders = Orders { kill_after, on_lost: self.on_lost, until, leave_children: self.leave_children };
+        let orders = Orders {
+            kill_after,
+            on_lost: self.on_lost,
+            until,
+            leave_children: self.leave_children,
+        };
         let under: &dyn Under = holding.map_or(&Nothing, |h| h as &dyn Under);
-        Ok(look_after(&mut job, signals, under, orders, &mut |news| tell(words, self.on_lost, news)))
+        Ok(look_after(&mut job, signals, under, orders, &mut |news| {
+            tell(words, self.on_lost, news)
+        }))
     }
 
-    /// Becomes the command, which keeps the lock by its descriptor; returns only what kept it from being executed.
+    /// Becomes the command, which keeps the lock by its descriptor; returns only what kept it from
+    /// being executed.
     pub fn become_command(&self, holding: &dyn Holding, signals: &Signals) -> Failure {
         let environment = self.variables(Some(holding));
         let inherit = match holding.pass_on() {
@@ -75,7 +91,9 @@ impl Task<'_> {
 
     fn not_started(&self, announced: bool, error: &std::io::Error) -> Failure {
         if announced && error.kind() == std::io::ErrorKind::BrokenPipe {
-            return Failure::internal("its guardian ended before the command was started; nothing ran");
+            return Failure::internal(
+                "its guardian ended before the command was started; nothing ran",
+            );
         }
         Failure::not_started(&self.program(), error)
     }
@@ -87,7 +105,14 @@ impl Task<'_> {
     fn variables(&self, holding: Option<&dyn Holding>) -> Vec<(&'static str, Option<OsString>)> {
         let token = holding.and_then(Holding::token);
         // Only now: the lock directory may have been made by this very grant.
-        let held = holding.map(|_| Held::new(&engine::canonical(self.choice), self.claim, token, Process::of(&self.claim.who)));
+        let held = holding.map(|_| {
+            Held::new(
+                &engine::canonical(self.choice),
+                self.claim,
+                token,
+                Process::of(&self.claim.who),
+            )
+        });
         let says = Says {
             name: &self.claim.name,
             owner: holding.map(|h| h.hold().unwrap_or(self.claim.id)),
@@ -104,7 +129,10 @@ pub fn note(ended: &Ended, report: &mut Report) {
     match ended.status {
         Status::Exited(code) => report.command_exit = u8::try_from(code & 0xff).ok(),
         Status::Killed(signal) => report.command_signal = Some(signal_name(signal)),
-        Status::Unknown => report.why = Some("how the command ended is not known: somebody else was told".to_owned()),
+        Status::Unknown => {
+            report.why =
+                Some("how the command ended is not known: another process was told".to_owned())
+        }
     }
     if let Some(lost) = ended.lost {
         report.why = Some(lost.as_str().to_owned());
@@ -140,6 +168,7 @@ fn tell(words: &mut Words, on_lost: OnLost, news: News) {
             words.lost(why, then);
         }
         News::TimeOver => words.note("--hold-at-most is over; stopping the command"),
-        News::CannotEnd => words.note("a process of the command's group does not end; the lock is kept until it has"),
+        News::CannotEnd => words
+            .note("a process of the command's group does not end; the lock is kept until it has"),
     }
 }

@@ -27,7 +27,8 @@ const LIVE_EVERY: Duration = Duration::from_secs(1);
 pub enum Out {
     /// stdout is the command's.
     Stderr,
-    /// There is no command; without `all` only the lines that say that it was granted and how it ended.
+    /// There is no command; without `all` only the lines that say that it was granted and how it
+    /// ended.
     Stdout {
         /// Everything that happens.
         all: bool,
@@ -54,7 +55,18 @@ impl Words {
     /// A voice about this name.
     pub fn new(name: &str, quiet: bool, verbose: bool, json: Option<Out>) -> Self {
         let (name, engine, server) = (name.to_owned(), String::new(), String::new());
-        Self { name, engine, server, quiet, verbose, json, live: false, told: false, next: None, on_terminal: false }
+        Self {
+            name,
+            engine,
+            server,
+            quiet,
+            verbose,
+            json,
+            live: false,
+            told: false,
+            next: None,
+            on_terminal: false,
+        }
     }
 
     /// From now on known.
@@ -77,6 +89,13 @@ impl Words {
         }
     }
 
+    /// Says that an option does not do what somebody may expect of it.
+    pub fn warn(&mut self, text: Option<String>) {
+        if let Some(text) = text {
+            self.note(&format!("warning: {text}"));
+        }
+    }
+
     /// A wait begins.
     pub fn wait_begins(&mut self, place: impl FnOnce() -> Place) {
         self.told = false;
@@ -84,14 +103,20 @@ impl Words {
             self.told = true;
             let place = place();
             let holder = place.holder.as_deref().map(Into::into);
-            self.event(&Event::Waiting { name: &self.name, engine: &self.engine, ahead: place.ahead, holder });
+            self.event(&Event::Waiting {
+                name: &self.name,
+                engine: &self.engine,
+                ahead: place.ahead,
+                holder,
+            });
             return;
         }
         if self.quiet {
             return;
         }
         // In the background the line would be written into what the user is typing.
-        self.on_terminal = width(std::io::stderr()).is_some() && Terminal::find().is_some_and(|t| t.is_ours());
+        self.on_terminal =
+            width(std::io::stderr()).is_some() && Terminal::find().is_some_and(|t| t.is_ours());
         let after = if self.verbose && !self.on_terminal {
             Duration::ZERO
         } else if self.on_terminal {
@@ -159,10 +184,17 @@ impl Words {
         self.wipe();
         if self.json.is_some() {
             let (token, waited_ms) = (token.map(|t| t.to_string()), millis(waited));
-            self.event(&Event::Granted { name: &self.name, engine: &self.engine, mode: mode.as_str(), token, waited_ms });
+            self.event(&Event::Granted {
+                name: &self.name,
+                engine: &self.engine,
+                mode: mode.as_str(),
+                token,
+                waited_ms,
+            });
         }
         if !self.tells_all() && !self.quiet && (self.told && !self.on_terminal || self.verbose) {
-            let token = token.filter(|_| self.verbose).map(|t| format!(", token {t}")).unwrap_or_default();
+            let token =
+                token.filter(|_| self.verbose).map(|t| format!(", token {t}")).unwrap_or_default();
             self.say(&format!("{}: granted after {}{token}", shown(&self.name), spoken(waited)));
         }
     }
@@ -195,7 +227,8 @@ impl Words {
     }
 
     fn event(&self, event: &Event<'_>) {
-        // --json -q is for those who want the errors only; the lines on stdout are what `acquire` is for.
+        // --json -q is for those who want the errors only; the lines on stdout are what `acquire`
+        // is for.
         let line = json::line(event);
         match self.json {
             // What could not be written ends `acquire`, which looks for it.
@@ -241,7 +274,11 @@ fn outage_text(name: &str, server: &str, outage: &Outage) -> String {
     let (name, server) = (shown(name), shown(server));
     match outage {
         Outage::Unreachable(silent, why) => {
-            format!("{name}: {server} has not answered for {}; still waiting: {}", spoken(*silent), shown(why))
+            format!(
+                "{name}: {server} has not answered for {}; still waiting: {}",
+                spoken(*silent),
+                shown(why)
+            )
         }
         Outage::Over => format!("{name}: {server} answers again; still waiting"),
     }
@@ -256,7 +293,9 @@ pub fn who(holder: &Holder) -> String {
     if !known.is_empty() {
         text = format!("{text} ({})", known.join(", "));
     }
-    if let Some(for_how_long) = holder.since.and_then(|since| SystemTime::now().duration_since(since).ok()) {
+    if let Some(for_how_long) =
+        holder.since.and_then(|since| SystemTime::now().duration_since(since).ok())
+    {
         text = format!("{text} for {}", spoken(for_how_long));
     }
     text
@@ -268,8 +307,13 @@ mod tests {
 
     #[test]
     fn what_a_server_says_during_an_outage_cannot_act_on_a_terminal() {
-        let outage = Outage::Unreachable(Duration::from_secs(10), "ERR \x1b]0;pwned\x07\r\n".to_owned());
+        let outage =
+            Outage::Unreachable(Duration::from_secs(10), "ERR \x1b]0;pwned\x07\r\n".to_owned());
         let text = outage_text("job", "redis://h:6379", &outage);
-        assert_eq!(text, "job: redis://h:6379 has not answered for 10s; still waiting: ERR \\u{1b}]0;pwned\\u{7}\\u{d}\\u{a}");
+        assert_eq!(
+            text,
+            "job: redis://h:6379 has not answered for 10s; \
+             still waiting: ERR \\u{1b}]0;pwned\\u{7}\\u{d}\\u{a}"
+        );
     }
 }

@@ -12,7 +12,7 @@ use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpid, setpgid};
 
-use super::group;
+use super::group::{self, Minded};
 use super::signals::{Before, stop_by};
 use super::terminal::{Terminal, in_pipeline};
 use crate::failure::exit;
@@ -42,7 +42,8 @@ pub enum Status {
 }
 
 impl Status {
-    /// As an exit code: 128+N for a signal; our own failure where it is not known, and never success.
+    /// As an exit code: 128+N for a signal; our own failure where it is not known, and never
+    /// success.
     pub fn code(self) -> u8 {
         match self {
             Self::Exited(code) => u8::try_from(code & 0xff).unwrap_or(u8::MAX),
@@ -78,10 +79,9 @@ pub struct Job {
     own_group: bool,
     /// Whether its end was told, so that its number may be another's by now.
     ended: bool,
-    /// The children that we had before it, when it is in our group or orphans come to us.
+    /// The children that we had before it, when it is in our group.
     before: Vec<Pid>,
-    /// Whether we are the first process of a PID namespace.
-    is_init: bool,
+    _minded: Minded,
     terminal: Option<Terminal>,
     /// Whether our group was in front when it was started.
     in_front: bool,
@@ -114,12 +114,11 @@ impl Job {
         let mut command = command(start);
         let own_group = plan.own_group;
         if !own_group {
-            // In our group only descent tells who belongs to the command, also after it has ended. Where the system cannot
-            // do that, those whom it left behind are out of reach.
+            // In our group only descent tells who belongs to the command, also after it has ended.
+            // Where the system cannot do that, those whom it left behind are out of reach.
             _ = set_child_subreaper(true);
         }
-        let is_init = getpid().as_raw() == 1;
-        let children = if own_group && !is_init { Vec::new() } else { group::children() };
+        let children = if own_group { Vec::new() } else { group::children() };
         let tty = plan.terminal.as_ref().filter(|_| own_group && plan.in_front).map(Terminal::raw);
         let inherit = start.inherit.map(|fd| std::os::fd::AsRawFd::as_raw_fd(&fd));
         let announce = start.announce.map(|fd| std::os::fd::AsRawFd::as_raw_fd(&fd));
@@ -155,7 +154,15 @@ impl Job {
         };
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
         let terminal = plan.terminal.filter(|_| own_group);
-        Ok(Self { pid, own_group, ended: false, before: children, is_init, terminal, in_front: tty.is_some() })
+        Ok(Self {
+            pid,
+            own_group,
+            ended: false,
+            before: children,
+            _minded: Minded::new(pid),
+            terminal,
+            in_front: tty.is_some(),
+        })
     }
 
     /// Whether it has a group of its own.
@@ -172,9 +179,15 @@ impl Job {
     pub fn change(&mut self) -> Option<Change> {
         let flags = libc::WEXITED | libc::WSTOPPED | libc::WNOHANG;
         let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
-        // SAFETY: the call fills `info`, or leaves the zeroes; the fields that are read are those of a waited-for child.
+        // SAFETY: the call fills `info`, or leaves the zeroes; the fields that are read are those
+        // of a waited-for child.
         let (answer, came, pid, value) = unsafe {
-            let answer = libc::waitid(libc::P_PID, self.pid.as_raw().unsigned_abs(), info.as_mut_ptr(), flags);
+            let answer = libc::waitid(
+                libc::P_PID,
+                self.pid.as_raw().unsigned_abs(),
+                info.as_mut_ptr(),
+                flags,
+            );
             let info = info.assume_init();
             (Errno::result(answer), info.si_code, info.si_pid(), info.si_status())
         };
@@ -182,7 +195,9 @@ impl Job {
             (Err(Errno::ECHILD), _) => Some(Change::Ended(Status::Unknown)),
             (Ok(_), _) if pid == 0 => None,
             (Ok(_), libc::CLD_EXITED) => Some(Change::Ended(Status::Exited(value))),
-            (Ok(_), libc::CLD_KILLED | libc::CLD_DUMPED) => Some(Change::Ended(Status::Killed(value))),
+            (Ok(_), libc::CLD_KILLED | libc::CLD_DUMPED) => {
+                Some(Change::Ended(Status::Killed(value)))
+            }
             (Ok(_), libc::CLD_STOPPED) => Signal::try_from(value).ok().map(Change::Stopped),
             _ => None,
         };
@@ -201,7 +216,8 @@ impl Job {
         _ = group.or(self.command()).map(|target| kill(target, signal));
     }
 
-    /// Sends a signal that is to end it: to its group, or, in our group, to the command and its descendants.
+    /// Sends a signal that is to end it: to its group, or, in our group, to the command and its
+    /// descendants.
     pub fn end(&self, signal: Signal) {
         if self.own_group {
             self.signal(signal);
@@ -214,22 +230,28 @@ impl Job {
         }
     }
 
-    /// Whether a process of its group still runs, after the command itself has ended; in our group, one that it started.
+    /// Whether a process of its group still runs, after the command itself has ended; in our group,
+    /// one that it started.
     pub fn group_is_alive(&self) -> bool {
-        if self.own_group { group::is_alive(self.pid) } else { group::is_anybody_below(&self.before) }
+        if self.own_group {
+            group::is_alive(self.pid)
+        } else {
+            group::is_anybody_below(&self.before)
+        }
     }
 
-    /// Sees to those who came to us when the process above them ended: as the first process of a container everybody does,
-    /// and nobody else could reap them.
+    /// Sees to those who came to us when the process above them ended: as the first process of a
+    /// container everybody does, and nobody else could reap them.
     pub fn reap_orphans(&self) {
-        if self.is_init {
-            group::reap_all(self.pid, &self.before);
+        if group::are_first() {
+            group::reap_if_first();
         } else if !self.own_group {
             group::reap_orphans(self.pid);
         }
     }
 
-    /// The command was stopped: with job control, we and those around us stop too, and it goes on when we do.
+    /// The command was stopped: with job control, we and those around us stop too, and it goes on
+    /// when we do.
     pub fn stopped(&self, by: Signal) {
         let Some(terminal) = &self.terminal else { return };
         let wants_front = matches!(by, Signal::SIGTTIN | Signal::SIGTTOU);
@@ -241,8 +263,9 @@ impl Job {
             return self.resume();
         }
         terminal.take_back(self.pid);
-        // Where nobody could let us go on we do not stop, and nobody would let the command go on. One that reads from a
-        // terminal that is not ours would only be stopped again, over and over.
+        // Where nobody could let us go on we do not stop, and nobody would let the command go on.
+        // One that reads from a terminal that is not ours would only be stopped again, over and
+        // over.
         if stop_by(by) || !wants_front {
             self.resume();
         }
@@ -284,7 +307,8 @@ pub fn become_command(start: &Start<'_>, before: Before) -> io::Error {
 }
 
 fn command(start: &Start<'_>) -> Command {
-    let (program, arguments) = start.argv.split_first().map_or((OsStr::new(""), &[][..]), |(p, a)| (p.as_os_str(), a));
+    let (program, arguments) =
+        start.argv.split_first().map_or((OsStr::new(""), &[][..]), |(p, a)| (p.as_os_str(), a));
     let mut command = Command::new(program);
     command.args(arguments);
     for (key, value) in start.environment {
@@ -325,7 +349,10 @@ mod tests {
     fn signals_have_names_and_codes_realtime_ones_too() {
         assert_eq!((signal_name(15), Status::Killed(15).code()), ("SIGTERM".to_owned(), 143));
         let lowest = libc::SIGRTMIN();
-        assert_eq!((signal_name(lowest), signal_name(lowest + 3)), ("SIGRTMIN".to_owned(), "SIGRTMIN+3".to_owned()));
+        assert_eq!(
+            (signal_name(lowest), signal_name(lowest + 3)),
+            ("SIGRTMIN".to_owned(), "SIGRTMIN+3".to_owned())
+        );
         assert_eq!(Status::Killed(lowest).code(), 128 + u8::try_from(lowest).unwrap());
     }
 }

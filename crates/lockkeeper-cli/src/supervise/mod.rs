@@ -22,7 +22,8 @@ use self::stopping::Stopping;
 use crate::args::run::OnLost;
 use crate::start::{Moment, moment};
 
-/// How long the members of a group have to end by themselves after the command ended, before they are asked to.
+/// How long the members of a group have to end by themselves after the command ended, before they
+/// are asked to.
 const GRACE: Duration = Duration::from_millis(200);
 /// The longest time between two looks at a group that is to become empty.
 const LOOK: Duration = Duration::from_millis(50);
@@ -57,8 +58,10 @@ impl std::fmt::Display for Why {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Lost(lost) => lost.fmt(f),
-            Self::RunningOut => f.write_str("its lease is about to run out, and it could not be renewed"),
-            Self::Alone => f.write_str("the guardian that renewed it is gone"),
+            Self::RunningOut => {
+                f.write_str("its lease is about to run out, and it could not be renewed")
+            }
+            Self::Alone => f.write_str("the guardian that renewed it no longer runs"),
         }
     }
 }
@@ -71,12 +74,23 @@ impl From<Why> for String {
 
 impl From<String> for Why {
     fn from(word: String) -> Self {
-        use Lost::{Closed, Expired, Forked, HeldTooLong, Released, Replaced, SessionEnded, TakenAway};
+        use Lost::{
+            Closed, Expired, Forked, HeldTooLong, Released, Replaced, SessionEnded, TakenAway,
+        };
         match word.as_str() {
             "running-out" => Self::RunningOut,
             "guardian-gone" => Self::Alone,
             word => {
-                let all = [Expired, TakenAway, Replaced, SessionEnded, HeldTooLong, Closed, Released, Forked];
+                let all = [
+                    Expired,
+                    TakenAway,
+                    Replaced,
+                    SessionEnded,
+                    HeldTooLong,
+                    Closed,
+                    Released,
+                    Forked,
+                ];
                 Self::Lost(all.into_iter().find(|lost| lost.as_str() == word).unwrap_or(Expired))
             }
         }
@@ -167,20 +181,39 @@ struct Watch<'a> {
 }
 
 /// Looks after a job until it is over. `tell` hears every piece of news once.
-pub fn look_after(job: &mut Job, signals: &Signals, under: &dyn Under, orders: Orders, tell: &mut dyn FnMut(News)) -> Ended {
+pub fn look_after(
+    job: &mut Job,
+    signals: &Signals,
+    under: &dyn Under,
+    orders: Orders,
+    tell: &mut dyn FnMut(News),
+) -> Ended {
     let (stopping, stopped, lost) = (Stopping::default(), None, None);
-    let mut watch =
-        Watch { job, signals, under, orders, stopping, stopped, lost, looked: moment(), passed_on: Vec::new(), keyboard: Vec::new() };
+    let mut watch = Watch {
+        job,
+        signals,
+        under,
+        orders,
+        stopping,
+        stopped,
+        lost,
+        looked: moment(),
+        passed_on: Vec::new(),
+        keyboard: Vec::new(),
+    };
     let status = watch.until_ended(tell);
     if !orders.leave_children {
         watch.until_empty(tell);
     }
     watch.job.take_terminal_back();
     let keyboard = match status {
-        Status::Killed(number) => Signal::try_from(number).ok().and_then(|signal| watch.keyboards(signal)),
+        Status::Killed(number) => {
+            Signal::try_from(number).ok().and_then(|signal| watch.keyboards(signal))
+        }
         Status::Exited(_) | Status::Unknown => None,
     };
-    let told_to_end = keyboard.is_some() || watch.passed_on.iter().chain(&watch.keyboard).any(|s| ENDING.contains(s));
+    let told_to_end = keyboard.is_some()
+        || watch.passed_on.iter().chain(&watch.keyboard).any(|s| ENDING.contains(s));
     Ended { status, stopped: watch.stopped, lost: watch.lost, keyboard, told_to_end }
 }
 
@@ -196,11 +229,15 @@ impl Watch<'_> {
                     Change::Stopped(by) => self.job.stopped(by),
                 }
             }
-            // Only now: a signal that comes when the command has ended is for us, and must not be lost on a dead group.
+            // Only now: a signal that comes when the command has ended is for us, and must not be
+            // lost on a dead group.
             self.pass_on();
             self.mind_the_lock(tell);
             self.mind_the_time(tell);
-            let next = [self.stopping.next(), self.orders.until.filter(|_| self.stopped.is_none())].into_iter().flatten().min();
+            let next = [self.stopping.next(), self.orders.until.filter(|_| self.stopped.is_none())]
+                .into_iter()
+                .flatten()
+                .min();
             self.pause(next, self.under.every().filter(|_| self.lost.is_none()));
         }
     }
@@ -240,11 +277,17 @@ impl Watch<'_> {
     /// Waits for a signal, a loss, or the time.
     fn pause(&self, until: Option<Moment>, at_most: Option<Duration>) {
         let left = until.map(|at| at.saturating_sub(moment()));
-        let look = self.under.next().filter(|_| self.lost.is_none()).map(|at| at.saturating_sub(moment()));
+        let look =
+            self.under.next().filter(|_| self.lost.is_none()).map(|at| at.saturating_sub(moment()));
         let time = [left, at_most, look].into_iter().flatten().min();
         let mut fds = Vec::with_capacity(2);
         fds.push(PollFd::new(self.signals.as_fd(), PollFlags::POLLIN));
-        fds.extend(self.under.alarm().filter(|_| self.lost.is_none()).map(|alarm| PollFd::new(alarm, PollFlags::POLLIN)));
+        fds.extend(
+            self.under
+                .alarm()
+                .filter(|_| self.lost.is_none())
+                .map(|alarm| PollFd::new(alarm, PollFlags::POLLIN)),
+        );
         _ = poll(&mut fds, timeout(time));
     }
 
@@ -254,8 +297,10 @@ impl Watch<'_> {
                 Signal::SIGCHLD => self.job.reap_orphans(),
                 Signal::SIGCONT => self.job.resume(),
                 signal => {
-                    if came.keyboard { &mut self.keyboard } else { &mut self.passed_on }.push(signal);
-                    // Everybody in our group got it from the keyboard already, and the command too if it is there.
+                    if came.keyboard { &mut self.keyboard } else { &mut self.passed_on }
+                        .push(signal);
+                    // Everybody in our group got it from the keyboard already, and the command too
+                    // if it is there.
                     if self.job.has_own_group() || !came.keyboard {
                         self.job.signal(signal);
                     }
@@ -267,7 +312,8 @@ impl Watch<'_> {
     /// Whether a loss was noticed now.
     fn notice_loss(&mut self, tell: &mut dyn FnMut(News)) -> bool {
         let now = moment();
-        let is_time = self.under.every().is_none_or(|every| now >= self.looked + every) || self.under.alarm().is_some();
+        let is_time = self.under.every().is_none_or(|every| now >= self.looked + every)
+            || self.under.alarm().is_some();
         if self.lost.is_none() && is_time {
             self.looked = now;
             self.lost = self.under.lost();
@@ -322,7 +368,8 @@ impl Watch<'_> {
         }
     }
 
-    /// Whether the keyboard sent the signal that ended the command, and not somebody through us or we ourselves.
+    /// Whether the keyboard sent the signal that ended the command, and not somebody through us or
+    /// we ourselves.
     fn keyboards(&self, signal: Signal) -> Option<(Signal, bool)> {
         let ends = matches!(signal, Signal::SIGINT | Signal::SIGQUIT) && self.stopped.is_none();
         let to_us = self.keyboard.contains(&signal);
@@ -331,7 +378,8 @@ impl Watch<'_> {
     }
 }
 
-/// A time as poll takes it: rounded up, so that it is over afterwards, and bounded, because poll's clock stops in suspend.
+/// A time as poll takes it: rounded up, so that it is over afterwards, and bounded, because poll's
+/// clock stops in suspend.
 pub fn timeout(time: Option<Duration>) -> PollTimeout {
     const BOUND_MS: u128 = 5_000;
     let ms = time.map_or(BOUND_MS, |t| t.as_nanos().div_ceil(1_000_000).min(BOUND_MS));

@@ -7,10 +7,13 @@ use nix::libc;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
+use super::group;
+
 /// What ends a wait, and is passed on to a command.
 pub const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 /// What is only passed on.
-const PASSED_ON: [Signal; 4] = [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGCONT, Signal::SIGWINCH];
+const PASSED_ON: [Signal; 4] =
+    [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGCONT, Signal::SIGWINCH];
 
 /// A signal that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +41,8 @@ pub struct Before {
 }
 
 impl Signals {
-    /// Takes over what ends a wait. To be called before any thread starts, because threads inherit what is blocked.
+    /// Takes over what ends a wait. To be called before any thread starts, because threads inherit
+    /// what is blocked.
     ///
     /// What was ignored when we started stays ignored (nohup; INT in a script's background job).
     ///
@@ -52,14 +56,18 @@ impl Signals {
         let mut taken: SigSet = ENDING.into_iter().filter(|s| !is_ignored(*s)).collect();
         taken.add(Signal::SIGCHLD);
         let mut block = taken;
-        // Our own words and our care for the terminal must not stop us while we are not in the foreground.
+        // Our own words and our care for the terminal must not stop us while we are not in the
+        // foreground.
         block.add(Signal::SIGTTOU);
         let mask = block.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
         let fd = SignalFd::with_flags(&taken, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        // Of those who ended before, no signal comes any more.
+        group::reap_if_first();
         Ok(Self { fd, taken, before: Before { mask, pipe, child } })
     }
 
-    /// Takes over what a running command is to get too; `stop` also the terminal's stop, for a command in a group of its own.
+    /// Takes over what a running command is to get too; `stop` also the terminal's stop, for a
+    /// command in a group of its own.
     ///
     /// # Errors
     /// What the system says; nothing is known to cause it.
@@ -85,11 +93,13 @@ impl Signals {
         }
     }
 
-    /// The signal that came to end us, if one did. While no command runs, the keyboard's stop stops us as it always would.
+    /// The signal that came to end us, if one did. While no command runs, the keyboard's stop stops
+    /// us as it always would, and the first process of a container reaps whoever comes to it.
     pub fn ending(&self) -> Option<Came> {
         while let Some(came) = self.next() {
             match came.signal {
                 Signal::SIGTSTP => _ = stop_by(Signal::SIGTSTP),
+                Signal::SIGCHLD => group::reap_if_first(),
                 signal if ENDING.contains(&signal) => return Some(came),
                 _ => {}
             }
@@ -118,8 +128,8 @@ impl Before {
     }
 }
 
-/// Ends us as `signal` would have ended us without a handler; returns only when it cannot. `everybody`: the rest of our
-/// process group gets it too.
+/// Ends us as `signal` would have ended us without a handler; returns only when it cannot.
+/// `everybody`: the rest of our process group gets it too.
 pub fn die_of(signal: Signal, everybody: bool) {
     // A second core file beside the command's would only be ours.
     _ = nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0);
@@ -133,8 +143,9 @@ pub fn die_of(signal: Signal, everybody: bool) {
     _ = SigSet::from(signal).thread_unblock();
 }
 
-/// Stops our process group as `signal` would have stopped it; returns when it goes on, or at once when nobody is there
-/// who could let it go on (an orphaned group). Answers whether it stopped, which is known while CONT is taken over.
+/// Stops our process group as `signal` would have stopped it; returns when it goes on, or at once
+/// when nobody is there who could let it go on (an orphaned group). Answers whether it stopped,
+/// which is known while CONT is taken over.
 pub fn stop_by(signal: Signal) -> bool {
     let only: SigSet = SigSet::from(signal);
     let was_blocked = SigSet::thread_get_mask().is_ok_and(|mask| mask.contains(signal));
@@ -150,7 +161,10 @@ pub fn stop_by(signal: Signal) -> bool {
 fn is_pending(signal: Signal) -> bool {
     let mut pending = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: the call fills the set, which is large enough.
-    unsafe { libc::sigpending(pending.as_mut_ptr()) == 0 && libc::sigismember(pending.as_ptr(), signal as i32) == 1 }
+    unsafe {
+        libc::sigpending(pending.as_mut_ptr()) == 0
+            && libc::sigismember(pending.as_ptr(), signal as i32) == 1
+    }
 }
 
 fn is_ignored(signal: Signal) -> bool {
@@ -165,6 +179,7 @@ fn is_ignored(signal: Signal) -> bool {
 
 /// Sets a signal to be ignored or to its default; answers what it was.
 fn set_disposition(signal: Signal, to: libc::sighandler_t) -> libc::sighandler_t {
-    // SAFETY: `to` is SIG_IGN or SIG_DFL, or what this very call answered before any handler was installed.
+    // SAFETY: `to` is SIG_IGN or SIG_DFL, or what this very call answered before any handler was
+    // installed.
     unsafe { libc::signal(signal as i32, to) }
 }

@@ -14,7 +14,8 @@ pub struct Stopping {
 }
 
 impl Stopping {
-    /// Asks for the end: TERM now, KILL after `kill_after`. A second demand can only bring the KILL forward.
+    /// Asks for the end: TERM now, KILL after `kill_after`. A second demand can only bring the KILL
+    /// forward.
     pub fn term(&mut self, now: Moment, kill_after: Duration) -> Option<Signal> {
         if kill_after.is_zero() {
             return self.kill(now);
@@ -25,7 +26,8 @@ impl Stopping {
         first.then_some(Signal::SIGTERM)
     }
 
-    /// It is to be gone by then. `ask`: TERM now, unless it was asked before; else somebody else asks.
+    /// It is to be gone by then. `ask`: TERM now, unless it was asked before; else somebody else
+    /// asks.
     pub fn by(&mut self, at: Moment, ask: bool) -> Option<Signal> {
         let first = self.kill_at.is_none();
         self.kill_at = Some(self.kill_at.map_or(at, |earlier| earlier.min(at)));

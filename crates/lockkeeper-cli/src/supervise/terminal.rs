@@ -44,7 +44,8 @@ impl Terminal {
     }
 }
 
-/// Whether we stand in a pipeline: the other members share our process group and the terminal with us.
+/// Whether we stand in a pipeline: the other members share our process group and the terminal with
+/// us.
 pub fn in_pipeline() -> bool {
     let stdio = [libc::STDIN_FILENO, libc::STDOUT_FILENO];
     stdio.into_iter().any(|fd| {

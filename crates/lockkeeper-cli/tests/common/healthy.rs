@@ -19,7 +19,8 @@ pub struct Servers {
 pub struct Setup {
     pub what: String,
     pub url: String,
-    /// The length of a lease where nothing is said, the shortest and the longest that are asked for.
+    /// The length of a lease where nothing is said, the shortest and the longest that are asked
+    /// for.
     pub leases: [Duration; 3],
     pub by: By,
 }
@@ -44,13 +45,26 @@ impl Servers {
     /// Each layout; a layout that is the default is not mentioned in its URL.
     pub fn setups(&self) -> Vec<Setup> {
         let redis = ["native", "plain", "redisson"].map(|layout| {
-            let url = if layout == "native" { self.redis.url() } else { format!("{}?layout={layout}", self.redis.url()) };
-            Setup { what: format!("redis {layout}"), url, leases: [30, 2, 60].map(Duration::from_secs), by: By::Ttl }
+            let url = if layout == "native" {
+                self.redis.url()
+            } else {
+                format!("{}?layout={layout}", self.redis.url())
+            };
+            Setup {
+                what: format!("redis {layout}"),
+                url,
+                leases: [30, 2, 60].map(Duration::from_secs),
+                by: By::Ttl,
+            }
         });
         let ensembles = [("1 server", self.one.address()), ("3 servers", self.three.addresses())];
         let zookeeper = ["curator", "kazoo", "plain"].into_iter().flat_map(|layout| {
             ensembles.each_ref().map(|(what, servers)| {
-                let url = if layout == "curator" { format!("zk://{servers}") } else { format!("zk://{servers}?layout={layout}") };
+                let url = if layout == "curator" {
+                    format!("zk://{servers}")
+                } else {
+                    format!("zk://{servers}?layout={layout}")
+                };
                 let leases = [Duration::from_secs(15), 2 * TICK, 20 * TICK];
                 Setup { what: format!("zookeeper {layout}, {what}"), url, leases, by: By::Session }
             })

@@ -69,7 +69,9 @@ impl Engine {
     /// Starts lockkeeper on it; what it prints is kept.
     pub fn start(&self, place: &Place, args: &[&str]) -> Reaped {
         let mut lk = place.lk(args);
-        lk.env("LOCKKEEPER_URL", self.url()).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        lk.env("LOCKKEEPER_URL", self.url())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped());
         Reaped::spawn(&mut lk)
     }
 }
@@ -77,8 +79,10 @@ impl Engine {
 /// The guardian that a lockkeeper has hired.
 pub fn guardian(front: i32) -> i32 {
     until("there is a guardian", || {
-        let children = std::fs::read_to_string(format!("/proc/{front}/task/{front}/children")).ok()?;
-        let is_guardian = |pid: &i32| arguments(*pid).get(1).is_some_and(|word| word == "__guardian");
+        let children =
+            std::fs::read_to_string(format!("/proc/{front}/task/{front}/children")).ok()?;
+        let is_guardian =
+            |pid: &i32| arguments(*pid).get(1).is_some_and(|word| word == "__guardian");
         children.split_whitespace().filter_map(|pid| pid.parse().ok()).find(is_guardian)
     })
 }
@@ -98,7 +102,10 @@ pub fn until_gone(pid: i32) {
 pub fn writes(file: &Path) -> Vec<u64> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     // The last line may be half written.
-    text.lines().filter(|line| line.ends_with('.')).filter_map(|line| line.trim_end_matches('.').parse().ok()).collect()
+    text.lines()
+        .filter(|line| line.ends_with('.'))
+        .filter_map(|line| line.trim_end_matches('.').parse().ok())
+        .collect()
 }
 
 /// Fails where somebody wrote after the next holder had begun to.
@@ -125,10 +132,13 @@ pub fn writer(engine: &Engine, place: &Place, seconds: u32) -> Reaped {
 
 /// Waits until somebody writes whose token is greater than this one; answers it.
 pub fn next_writer(place: &Place, after: u64) -> u64 {
-    until("the next holder writes", || writes(&place.path("writes")).last().copied().filter(|token| *token > after))
+    until("the next holder writes", || {
+        writes(&place.path("writes")).last().copied().filter(|token| *token > after)
+    })
 }
 
-/// Round after round the holder is struck, and the next one in line must not begin before its last write.
+/// Round after round the holder is struck, and the next one in line must not begin before its last
+/// write.
 pub fn rounds(engine: &Engine, seconds: u32, count: u32, strike: impl Fn(&Reaped, u32)) {
     let place = Place::new();
     let mut holder = writer(engine, &place, seconds);
@@ -136,7 +146,9 @@ pub fn rounds(engine: &Engine, seconds: u32, count: u32, strike: impl Fn(&Reaped
     for round in 0..count {
         let next = writer(engine, &place, seconds);
         until_true("the next one stands in line", || {
-            json(engine.run(&place, &["status", "a", "--json"]).out.trim_end())["waiters"].as_array().is_some_and(|w| !w.is_empty())
+            json(engine.run(&place, &["status", "a", "--json"]).out.trim_end())["waiters"]
+                .as_array()
+                .is_some_and(|w| !w.is_empty())
         });
         strike(&holder, round);
         token = next_writer(&place, token);

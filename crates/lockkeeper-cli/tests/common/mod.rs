@@ -1,4 +1,5 @@
-//! What the tests of the program share: a place of their own, conditions to wait for, and a terminal.
+//! What the tests of the program share: a place of their own, conditions to wait for, and a
+//! terminal.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
 pub mod healthy;
@@ -20,15 +21,18 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// The same for what is a great deal of work, or has limits of its own that add up to more.
 pub const LONG_PATIENCE: Duration = Duration::from_secs(90);
 
-/// Gives the command the signals that a shell's foreground command has: whoever started the tests may ignore some, and
-/// what is ignored at the start stays ignored.
+/// Gives the command the signals that a shell's foreground command has: whoever started the tests
+/// may ignore some, and what is ignored at the start stays ignored.
 fn with_signals(command: &mut Command) {
     use nix::sys::signal::{SigHandler, Signal, signal};
     use std::os::unix::process::CommandExt as _;
-    // SAFETY: between fork and exec only signal(2) is called, which is async-signal-safe; no handler of ours is installed.
+    // SAFETY: between fork and exec only signal(2) is called, which is async-signal-safe; no
+    // handler of ours is installed.
     unsafe {
         command.pre_exec(|| {
-            for number in [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP, Signal::SIGTERM, Signal::SIGPIPE] {
+            for number in
+                [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP, Signal::SIGTERM, Signal::SIGPIPE]
+            {
                 signal(number, SigHandler::SigDfl)?;
             }
             Ok(())
@@ -67,8 +71,15 @@ impl Place {
                 command.env_remove(key);
             }
         }
-        command.env("HOME", self.path("home")).env("LOCKKEEPER_DIR", self.path("locks")).env("LK", PROGRAM);
-        command.env_remove("SHELL").current_dir(self.dir.path()).stdin(Stdio::null());
+        command
+            .env("HOME", self.path("home"))
+            .env("LOCKKEEPER_DIR", self.path("locks"))
+            .env("LK", PROGRAM);
+        command
+            .env_remove("SHELL")
+            .env_remove("COLUMNS")
+            .current_dir(self.dir.path())
+            .stdin(Stdio::null());
         command
     }
 
@@ -94,10 +105,13 @@ impl Place {
     /// What stands in a file, once it is there and not empty.
     pub fn read(&self, name: &str) -> String {
         let path = self.path(name);
-        until(&format!("{name} is written"), || std::fs::read_to_string(&path).ok().filter(|text| !text.is_empty()))
+        until(&format!("{name} is written"), || {
+            std::fs::read_to_string(&path).ok().filter(|text| !text.is_empty())
+        })
     }
 
-    /// A background lockkeeper that holds `name`, running a command that ends when its stdin is closed.
+    /// A background lockkeeper that holds `name`, running a command that ends when its stdin is
+    /// closed.
     pub fn hold(&self, name: &str) -> Holder {
         self.hold_with(name, &[])
     }
@@ -105,7 +119,11 @@ impl Place {
     /// The same with options.
     pub fn hold_with(&self, name: &str, options: &[&str]) -> Holder {
         let mut command = self.lk(["run", name]);
-        command.args(options).args(["--", "sh", "-c", "echo held; cat"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .args(options)
+            .args(["--", "sh", "-c", "echo held; cat"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut child = Reaped(command.spawn().expect("lockkeeper starts"));
         let mut line = String::new();
         let mut out = std::io::BufReader::new(child.0.stdout.take().expect("its stdout"));
@@ -279,8 +297,14 @@ pub fn is_alive(pid: i32) -> bool {
 
 /// The processes that a process has started, whichever of its threads did.
 pub fn children(pid: i32) -> Vec<i32> {
-    let of = |thread: &String| std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/children")).unwrap_or_default();
-    threads(pid).iter().map(of).flat_map(|all| all.split_whitespace().map(number).collect::<Vec<_>>()).collect()
+    let of = |thread: &String| {
+        std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/children")).unwrap_or_default()
+    };
+    threads(pid)
+        .iter()
+        .map(of)
+        .flat_map(|all| all.split_whitespace().map(number).collect::<Vec<_>>())
+        .collect()
 }
 
 /// The numbers of a process's threads.

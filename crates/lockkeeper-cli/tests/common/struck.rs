@@ -1,4 +1,5 @@
-//! `lockkeeper run` under strikes: several on one name, of which the front, the guardian or the command is stopped or killed.
+//! `lockkeeper run` under strikes: several on one name, of which the front, the guardian or the
+//! command is stopped or killed.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -71,10 +72,20 @@ pub struct Line<'a> {
 impl<'a> Line<'a> {
     pub fn new(engine: &'a Engine, recovery: Duration, name: &str, dice: Dice) -> Self {
         let (name, place) = (name.to_owned(), Place::new());
-        Self { engine, recovery, name, place, dice, runs: Vec::new(), deck: Vec::new(), guardians: Vec::new() }
+        Self {
+            engine,
+            recovery,
+            name,
+            place,
+            dice,
+            runs: Vec::new(),
+            deck: Vec::new(),
+            guardians: Vec::new(),
+        }
     }
 
-    /// Strikes one holder after the other until the time is over; answers how often each strike was made.
+    /// Strikes one holder after the other until the time is over; answers how often each strike was
+    /// made.
     pub fn torture(mut self, time: Duration) -> BTreeMap<Strike, u32> {
         let began = Instant::now();
         let mut made = BTreeMap::new();
@@ -102,7 +113,8 @@ impl<'a> Line<'a> {
     fn add(&mut self) {
         let trap = if self.dice.chance(500) { "trap '' TERM" } else { ":" };
         let script = COMMAND.replace("$TRAP", trap);
-        let run = self.engine.start(&self.place, &["run", &self.name, "-q", "--", "sh", "-c", &script]);
+        let run =
+            self.engine.start(&self.place, &["run", &self.name, "-q", "--", "sh", "-c", &script]);
         self.guardians.push(guardian(run.pid()));
         self.runs.push(run);
     }
@@ -113,7 +125,11 @@ impl<'a> Line<'a> {
         let numbers = text.lines().filter_map(|line| {
             let words: Vec<&str> = line.split(' ').collect();
             let [token, front, command] = words[..] else { return None };
-            Some(Entered { token: token.parse().ok()?, front: front.parse().ok()?, command: command.parse().ok()? })
+            Some(Entered {
+                token: token.parse().ok()?,
+                front: front.parse().ok()?,
+                command: command.parse().ok()?,
+            })
         });
         numbers.collect()
     }
@@ -124,7 +140,9 @@ impl<'a> Line<'a> {
             self.add();
         }
         let what = format!("{}: somebody enters after {token}", self.name);
-        let next = until_within(within, &what, || self.entered().last().copied().filter(|entered| entered.token > token));
+        let next = until_within(within, &what, || {
+            self.entered().last().copied().filter(|entered| entered.token > token)
+        });
         let status = ["status", &self.name, "--json"];
         until_within(within, &format!("{}: {WAITERS} stand in line", self.name), || {
             let ran = self.engine.run(&self.place, &status);
@@ -133,7 +151,8 @@ impl<'a> Line<'a> {
         next
     }
 
-    /// What takes nothing from anybody: a look at a stopped process, a signal that is ignored, a waiter that dies.
+    /// What takes nothing from anybody: a look at a stopped process, a signal that is ignored, a
+    /// waiter that dies.
     fn annoy(&mut self, holder: &Entered) {
         match self.dice.below(4) {
             0 => {
@@ -160,10 +179,13 @@ impl<'a> Line<'a> {
     }
 
     fn gone(&self, pid: i32, what: &str, within: Duration) {
-        until_within(within, &format!("{}: {what} is gone", self.name), || (!is_alive(pid)).then_some(()));
+        until_within(within, &format!("{}: {what} is gone", self.name), || {
+            (!is_alive(pid)).then_some(())
+        });
     }
 
-    /// Strikes the holder, and looks that everything of it goes and the next one enters in time; answers that one.
+    /// Strikes the holder, and looks that everything of it goes and the next one enters in time;
+    /// answers that one.
     fn round(&mut self, strike: Strike, holder: &Entered) -> Entered {
         let at = self.runs.iter().position(|run| run.pid() == holder.front).unwrap();
         let mut front = self.runs.swap_remove(at);
@@ -188,7 +210,8 @@ impl<'a> Line<'a> {
                 std::fs::write(self.place.path(&format!("over.{}", holder.command)), "").unwrap();
             }
         }
-        // Whatever was struck, and whether or not anybody waits: nothing of the command runs once its lock may be another's.
+        // Whatever was struck, and whether or not anybody waits: nothing of the command runs once
+        // its lock may be another's.
         let group = holder.command;
         let what = format!("{}: {strike:?}: nothing of the command {holder:?} runs", self.name);
         until_within(self.recovery, &what, || members(group).is_empty().then_some(()));
@@ -196,7 +219,9 @@ impl<'a> Line<'a> {
         let next = self.next_after(holder.token, left);
         nobody_wrote_late(&self.place.path("writes"));
         let expected: &[i32] = match strike {
-            Strike::KillFront | Strike::StopThenKillFront | Strike::StopCommandThenKillFront => &[1_009],
+            Strike::KillFront | Strike::StopThenKillFront | Strike::StopCommandThenKillFront => {
+                &[1_009]
+            }
             Strike::KillGuardian | Strike::StopGuardian => &[79],
             Strike::KillCommand => &[137],
             Strike::EndWhileFrontIsStopped => {
@@ -205,11 +230,20 @@ impl<'a> Line<'a> {
             }
         };
         let code = front.wait();
-        assert!(expected.contains(&code), "{}: {strike:?}: exit {code} instead of {expected:?}", self.name);
+        assert!(
+            expected.contains(&code),
+            "{}: {strike:?}: exit {code} instead of {expected:?}",
+            self.name
+        );
         self.gone(keeper, &format!("{strike:?}: the guardian"), SLACK);
         // Nobody who was not struck ends.
         for run in &mut self.runs {
-            assert_eq!(run.0.try_wait().unwrap(), None, "{}: {strike:?}: somebody else ended", self.name);
+            assert_eq!(
+                run.0.try_wait().unwrap(),
+                None,
+                "{}: {strike:?}: somebody else ended",
+                self.name
+            );
         }
         next
     }
@@ -220,10 +254,19 @@ impl<'a> Line<'a> {
         for keeper in &self.guardians {
             // Its number may be another process's by now.
             let stays = || arguments(*keeper).get(1).is_some_and(|word| word == "__guardian");
-            until_within(self.recovery, &format!("{}: guardian {keeper} is gone at the end", self.name), || (!stays()).then_some(()));
+            until_within(
+                self.recovery,
+                &format!("{}: guardian {keeper} is gone at the end", self.name),
+                || (!stays()).then_some(()),
+            );
         }
         for entered in self.entered() {
-            assert_eq!(members(entered.command), Vec::<i32>::new(), "{}: something of {entered:?} is left", self.name);
+            assert_eq!(
+                members(entered.command),
+                Vec::<i32>::new(),
+                "{}: something of {entered:?} is left",
+                self.name
+            );
         }
         nobody_wrote_late(&self.place.path("writes"));
     }
@@ -243,6 +286,10 @@ impl Drop for Line<'_> {
 fn members(group: i32) -> Vec<i32> {
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter(|pid| is_alive(*pid) && nix::unistd::getpgid(Some(nix::unistd::Pid::from_raw(*pid))).is_ok_and(|g| g.as_raw() == group))
-        .collect()
+    pids.filter(|pid| {
+        is_alive(*pid)
+            && nix::unistd::getpgid(Some(nix::unistd::Pid::from_raw(*pid)))
+                .is_ok_and(|g| g.as_raw() == group)
+    })
+    .collect()
 }

@@ -13,13 +13,20 @@ pub(super) struct Bare(File);
 
 impl Bare {
     pub(super) fn open(path: &Path) -> std::io::Result<Self> {
-        let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+        let file =
+            File::options().read(true).write(true).create(true).truncate(false).open(path)?;
         file.set_len(4096)?;
         Ok(Self(file))
     }
 
     fn range(&self, command: libc::c_int, kind: libc::c_int) -> nix::Result<()> {
-        let range = libc::flock { l_type: kind as libc::c_short, l_whence: 0, l_start: 0, l_len: 3, l_pid: 0 };
+        let range = libc::flock {
+            l_type: kind as libc::c_short,
+            l_whence: 0,
+            l_start: 0,
+            l_len: 3,
+            l_pid: 0,
+        };
         // SAFETY: the descriptor is open, and the range is a value of ours that outlives the call.
         let done = unsafe { libc::fcntl(self.0.as_fd().as_raw_fd(), command, &raw const range) };
         Errno::result(done).map(drop)

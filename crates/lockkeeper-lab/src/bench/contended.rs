@@ -8,7 +8,7 @@ use super::{Subject, text};
 /// One more turn inside a hold, beside a lock of the runtime's own.
 pub(super) fn turn(subject: &Subject) -> Result<Vec<Row>, String> {
     const TASKS: u32 = 8;
-    let mutex = subject.locks.mutex("bench/turn");
+    let mutex = subject.locks.mutex(subject.name("turn"));
     let tokio_mutex = Arc::new(tokio::sync::Mutex::new(()));
     let ours = |batch| subject.runtime.block_on(hammer(&mutex, TASKS, batch));
     let floor = |batch: u32| {
@@ -37,11 +37,13 @@ pub(super) fn turn(subject: &Subject) -> Result<Vec<Row>, String> {
 /// One hot lock: with hand-off, and without.
 pub(super) fn one_name(subject: &Subject) -> Result<Vec<Row>, String> {
     const TASKS: u32 = 64;
-    let (with, without) = (subject.locks.mutex("bench/hot"), subject.strict.mutex("bench/cold"));
+    let (with, without) =
+        (subject.locks.mutex(subject.name("hot")), subject.strict.mutex(subject.name("cold")));
     let passing = |batch| subject.runtime.block_on(hammer(&with, TASKS, batch));
     let strict = |batch| subject.runtime.block_on(hammer(&without, TASKS, batch));
     let both = pairs(subject.time, TASKS * 32, passing, strict)?;
-    let turned = super::measure::Pairs(both.0.iter().map(|(with, without)| (*without, *with)).collect());
+    let turned =
+        super::measure::Pairs(both.0.iter().map(|(with, without)| (*without, *with)).collect());
     let target = match subject.engine {
         "file" => "≥ 2 times the rate",
         "redis" | "zookeeper" => "≥ 20 times the rate",

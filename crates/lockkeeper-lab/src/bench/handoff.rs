@@ -1,7 +1,8 @@
 //! From one process to another: the time from the release here to the turn there, and back.
 //!
-//! Both processes hold in turn: whoever holds waits until the other stands in line, writes down the time, releases; the
-//! other reads the clock as soon as it has its turn. The floor does the same with one blocking lock call.
+//! Both processes hold in turn: whoever holds waits until the other stands in line, writes down the
+//! time, releases; the other reads the clock as soon as it has its turn. The floor does the same
+//! with one blocking lock call.
 
 use std::io::BufRead as _;
 use std::path::{Path, PathBuf};
@@ -15,8 +16,6 @@ use super::measure::{Pairs, Row};
 use super::{HELPER, Subject, text};
 use crate::helper::{Crew, Program, hear, say};
 
-/// The lock that goes to and fro.
-pub(super) const NAME: &str = "bench/handoff";
 /// How long the other process may be silent.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long the other process gets to stand in the kernel's line, where nothing shows it.
@@ -26,16 +25,17 @@ const SETTLE: Duration = Duration::from_micros(300);
 pub(super) fn process_handoff(subject: &Subject) -> Result<Vec<Row>, String> {
     let bare_path = subject.file("bare-handoff");
     let bare = Bare::open(&bare_path).map_err(text)?;
-    let mut peer = Peer::start(&subject.url, &bare_path)?;
+    let mut peer = Peer::start(subject, &bare_path)?;
     let locks = lockkeeper::blocking::Locks::open(&subject.url).map_err(text)?;
-    let mutex = locks.mutex(NAME);
+    let name = name(subject);
+    let mutex = locks.mutex(&name);
     let began = Instant::now();
     let mut all = Vec::new();
     while began.elapsed() < subject.time || all.len() < 8 {
         let guard = mutex.lock().run().map_err(text)?;
         peer.say("ours")?;
         if subject.engine == "file" {
-            until_waiting(&locks)?;
+            until_waiting(&locks, &name)?;
         }
         std::thread::sleep(SETTLE);
         let released = now();
@@ -54,10 +54,15 @@ pub(super) fn process_handoff(subject: &Subject) -> Result<Vec<Row>, String> {
     Ok(vec![row.beside("two processes, one blocking lock call", "≤ 2")])
 }
 
+/// The lock that goes to and fro.
+pub(super) fn name(subject: &Subject) -> String {
+    subject.name("handoff")
+}
+
 /// Waits until the other process stands in line.
-pub(super) fn until_waiting(locks: &lockkeeper::blocking::Locks) -> Result<(), String> {
+pub(super) fn until_waiting(locks: &lockkeeper::blocking::Locks, name: &str) -> Result<(), String> {
     let until = Instant::now() + Duration::from_secs(5);
-    while locks.status(Kind::Lock, NAME).map_err(text)?.waiters.is_empty() {
+    while locks.status(Kind::Lock, name).map_err(text)?.waiters.is_empty() {
         if Instant::now() > until {
             return Err("the other process does not stand in line".to_owned());
         }
@@ -70,15 +75,16 @@ pub(super) fn until_waiting(locks: &lockkeeper::blocking::Locks) -> Result<(), S
 #[derive(Serialize, Deserialize)]
 struct Told {
     url: String,
+    name: String,
     bare: PathBuf,
 }
 
 /// The life of the other process: it takes a turn whenever it is told to, and says when it had it.
 pub(crate) fn serve() -> Result<(), Error> {
-    let Told { url, bare } = hear()?;
+    let Told { url, name, bare } = hear()?;
     let failed = |e| Error::new(ErrorKind::Refused, text(e));
     let locks = lockkeeper::blocking::Locks::open(&url)?;
-    let mutex = locks.mutex(NAME);
+    let mutex = locks.mutex(name);
     let bare = Bare::open(&bare).map_err(failed)?;
     for line in std::io::stdin().lock().lines() {
         let at = if line.map_err(failed)? == "ours" {
@@ -99,16 +105,17 @@ pub(crate) fn serve() -> Result<(), Error> {
 
 /// A clock that all processes of a machine share.
 pub(super) fn now() -> u64 {
-    let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);
+    let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
+        .map_or(Duration::ZERO, Duration::from);
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 pub(super) struct Peer(Crew);
 
 impl Peer {
-    pub(super) fn start(url: &str, bare: &Path) -> Result<Self, String> {
+    pub(super) fn start(subject: &Subject, bare: &Path) -> Result<Self, String> {
         let mut crew = Crew::new();
-        let told = Told { url: url.to_owned(), bare: bare.to_owned() };
+        let told = Told { url: subject.url.clone(), name: name(subject), bare: bare.to_owned() };
         crew.start(&Program::this().map_err(text)?, HELPER, &told).map_err(text)?;
         Ok(Self(crew))
     }

@@ -34,7 +34,9 @@ impl Row {
     pub(super) fn measured(mut self, pairs: &Pairs) -> Self {
         let ours = sorted(pairs.0.iter().map(|(ours, _)| *ours));
         let floor = sorted(pairs.0.iter().map(|(_, floor)| *floor));
-        let ratios = sorted(pairs.0.iter().filter(|(_, floor)| *floor > 0.0).map(|(ours, floor)| ours / floor));
+        let ratios = sorted(
+            pairs.0.iter().filter(|(_, floor)| *floor > 0.0).map(|(ours, floor)| ours / floor),
+        );
         self.p50_us = at(&ours, 0.5);
         self.p99_us = at(&ours, 0.99);
         self.per_second = if self.p50_us > 0.0 { 1e6 / self.p50_us } else { 0.0 };
@@ -54,7 +56,8 @@ impl Row {
 /// Neighbouring measurements in microseconds an operation: ours, and the floor.
 pub(super) struct Pairs(pub(super) Vec<(f64, f64)>);
 
-/// Measures both in turn until the time is over; each call does `batch` operations. The first pair is a warm-up.
+/// Measures both in turn until the time is over; each call does `batch` operations. The first pair
+/// is a warm-up.
 pub(super) fn pairs<E>(
     time: Duration,
     batch: u32,

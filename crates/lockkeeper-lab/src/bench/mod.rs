@@ -1,4 +1,5 @@
-//! `lockkeeper bench`: each figure beside its floor, measured in the same run, alternating, as a median of ratios.
+//! `lockkeeper bench`: each figure beside its floor, measured in the same run, alternating, as a
+//! median of ratios.
 
 mod bare;
 mod contended;
@@ -19,7 +20,8 @@ use std::time::Duration;
 pub(crate) use handoff::serve;
 pub use measure::Row;
 pub(crate) use redis::serve as serve_redis;
-pub(crate) use traces::{HELPER as TRACES_HELPER, clear};
+use traces::Stay;
+pub(crate) use traces::{HELPER as TRACES_HELPER, Traces, clear, own_word};
 
 /// The kind of helper that is the other process of a hand-off.
 pub(crate) const HELPER: &str = "bench";
@@ -27,12 +29,13 @@ pub(crate) const HELPER: &str = "bench";
 /// The same for Redis, where the floor is a raw connection.
 pub(crate) const REDIS_HELPER: &str = "bench-redis";
 
-/// Set for the programs that a row starts: a program that would measure again instead of doing what it was started for
-/// must not start itself without end.
+/// Set for the programs that a row starts: a program that would measure again instead of doing what
+/// it was started for must not start itself without end.
 const INSIDE: &str = "LOCKKEEPER_BENCH_INSIDE";
 
 /// The names of all rows, in the order in which they are measured.
-pub const NAMES: [&str; 8] = ["uncontended", "turn", "many-names", "one-name", "process-handoff", "places", "leases", "run"];
+pub const NAMES: [&str; 8] =
+    ["uncontended", "turn", "many-names", "one-name", "process-handoff", "places", "leases", "run"];
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -51,14 +54,25 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { urls: Vec::new(), time: Duration::from_secs(40), only: None, json: false, progress: false }
+        Self {
+            urls: Vec::new(),
+            time: Duration::from_secs(40),
+            only: None,
+            json: false,
+            progress: false,
+        }
     }
 }
 
-/// Measures, prints, and answers the exit code: 0, 1 when a row could not be measured, 64 for a name that does not exist, 69 for an engine that cannot be used.
+/// Measures, prints, and answers the exit code: 0, 1 when a row could not be measured or what it
+/// left could not be cleared away, 64 for a name that does not exist, 69 for an engine that cannot
+/// be used.
 pub fn run(options: &Options, out: &mut dyn Write) -> u8 {
     if std::env::var_os(INSIDE).is_some() {
-        eprintln!("lockkeeper: bench: it was started by itself; the row \"run\" needs the program lockkeeper");
+        eprintln!(
+            "lockkeeper: bench: it was started by itself; the row \"run\" needs the program \
+             lockkeeper"
+        );
         return 64;
     }
     if let Some(only) = &options.only
@@ -77,13 +91,18 @@ pub fn run(options: &Options, out: &mut dyn Write) -> u8 {
     };
     let mut urls = options.urls.clone();
     if urls.is_empty() {
-        urls = vec![lockkeeper::config::file_url(&scratch.path().join("locks")), "memory:".to_owned()];
+        urls =
+            vec![lockkeeper::config::file_url(&scratch.path().join("locks")), "memory:".to_owned()];
     }
-    let share = options.time / u32::try_from(urls.len() * if options.only.is_some() { 1 } else { NAMES.len() }).unwrap_or(1).max(1);
+    let share = options.time
+        / u32::try_from(urls.len() * if options.only.is_some() { 1 } else { NAMES.len() })
+            .unwrap_or(1)
+            .max(1);
     let mut printer = print::Printer::new(out, options.json);
+    let is_given = !options.urls.is_empty();
     let mut all_measured = true;
     for url in &urls {
-        let subject = match Subject::open(url, scratch.path().to_owned(), share) {
+        let subject = match Subject::open(url, is_given, scratch.path().to_owned(), share) {
             Ok(subject) => subject,
             Err(error) => {
                 eprintln!("lockkeeper: bench: {error}");
@@ -91,7 +110,9 @@ pub fn run(options: &Options, out: &mut dyn Write) -> u8 {
             }
         };
         for name in NAMES {
-            let wanted = options.only.as_deref().is_none_or(|only| only == name || (name == "one-name" && only == "one-name-no-handoff"));
+            let wanted = options.only.as_deref().is_none_or(|only| {
+                only == name || (name == "one-name" && only == "one-name-no-handoff")
+            });
             if !wanted {
                 continue;
             }
@@ -110,6 +131,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> u8 {
                 }
             }
         }
+        all_measured &= subject.close();
     }
     printer.end();
     u8::from(!all_measured)
@@ -119,29 +141,73 @@ pub fn run(options: &Options, out: &mut dyn Write) -> u8 {
 struct Subject {
     url: String,
     engine: &'static str,
+    /// What every name of this measurement begins with: nobody else has it.
+    own: String,
     locks: lockkeeper::Locks,
     strict: lockkeeper::Locks,
     runtime: tokio::runtime::Runtime,
     scratch: PathBuf,
     time: Duration,
     /// Dropped last: by then every connection is closed.
-    _traces: Option<traces::Traces>,
+    traces: Option<Traces>,
+}
+
+/// Where to measure, and who clears that away. Where nobody does, nothing is measured on what
+/// somebody has given; a directory of our own goes with us.
+fn cleared(
+    url: &str,
+    is_given: bool,
+    traces: Result<(String, Option<Traces>), String>,
+) -> lockkeeper::Result<(String, Option<Traces>)> {
+    match traces {
+        Ok(place) => Ok(place),
+        Err(why) if is_given => {
+            let text = format!(
+                "nothing is measured here, because what that leaves could not be cleared away: \
+                 {why}"
+            );
+            Err(lockkeeper::Error::new(lockkeeper::ErrorKind::Refused, text))
+        }
+        Err(_) => Ok((url.to_owned(), None)),
+    }
 }
 
 impl Subject {
-    fn open(url: &str, scratch: PathBuf, time: Duration) -> lockkeeper::Result<Self> {
+    fn open(
+        url: &str,
+        is_given: bool,
+        scratch: PathBuf,
+        time: Duration,
+    ) -> lockkeeper::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|e| lockkeeper::Error::new(lockkeeper::ErrorKind::Refused, format!("no runtime: {e}")))?;
-        // An engine that refuses us is told as itself, and not as a place that cannot be made in it.
+        let runtime = runtime.map_err(|e| {
+            lockkeeper::Error::new(lockkeeper::ErrorKind::Refused, format!("no runtime: {e}"))
+        })?;
+        // An engine that refuses us is told as itself, and not as a place that cannot be made in
+        // it.
         drop(runtime.block_on(lockkeeper::Locks::open(url))?);
-        let (url, traces) = traces::Traces::of(url, &runtime).unwrap_or_else(|why| {
-            eprintln!("lockkeeper: bench: what is measured on this engine is not cleared away: {why}");
-            (url.to_owned(), None)
-        });
+        let own = own_word("bench");
+        let (url, traces) = cleared(url, is_given, Traces::of(url, &own))?;
         let locks = runtime.block_on(lockkeeper::Locks::builder().io_enabled().open(&url))?;
-        let strict = runtime.block_on(lockkeeper::Locks::builder().io_enabled().hand_off(0).open(&url))?;
+        let strict =
+            runtime.block_on(lockkeeper::Locks::builder().io_enabled().hand_off(0).open(&url))?;
         let engine = locks.describe().engine;
-        Ok(Self { url, engine, locks, strict, runtime, scratch, time, _traces: traces })
+        Ok(Self { url, engine, own, locks, strict, runtime, scratch, time, traces })
+    }
+
+    /// Clears away what was measured; answers whether nothing of it stays.
+    fn close(mut self) -> bool {
+        let (traces, own) = (self.traces.take(), std::mem::take(&mut self.own));
+        // Every connection is closed before.
+        drop(self);
+        match traces.map_or(Ok(()), Traces::end) {
+            Ok(()) => true,
+            Err(Stay::Said) => false,
+            Err(Stay::Ended(why)) => {
+                eprintln!("lockkeeper: bench: what begins with {own} may stay: {why}");
+                false
+            }
+        }
     }
 
     fn measure(&self, name: &str) -> Result<Vec<Row>, String> {
@@ -167,6 +233,11 @@ impl Subject {
         Row { bench, engine: self.engine, tasks, ..Row::default() }
     }
 
+    /// A name of this measurement.
+    fn name(&self, last: &str) -> String {
+        format!("{}/{last}", self.own)
+    }
+
     fn file(&self, name: &str) -> PathBuf {
         self.scratch.join(name)
     }
@@ -184,4 +255,19 @@ fn text(error: impl std::fmt::Display) -> String {
 /// Makes a directory unless it is there.
 fn directory(path: &Path) -> Result<(), String> {
     std::fs::create_dir_all(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_nobody_would_clear_away_nothing_is_measured_on_what_somebody_has_given() {
+        let failed = || Err("no more processes".to_owned());
+        let error = cleared("redis://h", true, failed()).err().expect("a refusal");
+        assert_eq!(error.kind(), lockkeeper::ErrorKind::Refused);
+        assert!(error.message().ends_with("cleared away: no more processes"), "{error}");
+        let (url, traces) = cleared("file:///own", false, failed()).expect("our own directory");
+        assert!(url == "file:///own" && traces.is_none());
+    }
 }

@@ -28,10 +28,22 @@ impl<'a> Printer<'a> {
         } else {
             format!(
                 "{:<20} {:<7} {:>5} {:>10} {:>10} {:>11} {:>10} {:>6} {:>13}  {:<8} {}\n",
-                "BENCH", "ENGINE", "TASKS", "P50 µs", "P99 µs", "A SECOND", "FLOOR µs", "RATIO", "SPREAD", "TARGET", "FLOOR"
+                "BENCH",
+                "ENGINE",
+                "TASKS",
+                "P50 µs",
+                "P99 µs",
+                "A SECOND",
+                "FLOOR µs",
+                "RATIO",
+                "SPREAD",
+                "TARGET",
+                "FLOOR"
             )
         };
-        let some = |value: Option<f64>, places: usize| value.map_or(String::new(), |v| format!("{v:.places$}"));
+        let some = |value: Option<f64>, places: usize| {
+            value.map_or(String::new(), |v| format!("{v:.places$}"))
+        };
         let none_if_zero = |value: f64, places: usize| some((value > 0.0).then_some(value), places);
         let spread = row.spread.map_or(String::new(), |(low, high)| format!("{low:.2}–{high:.2}"));
         let ratio_places = if row.ratio.is_some_and(|r| r < 0.1) { 4 } else { 2 };
@@ -53,7 +65,9 @@ impl<'a> Printer<'a> {
 
     pub(super) fn end(&mut self) {
         if self.printed && !self.json {
-            let text = "RATIO: median of neighbouring measurements, ours to the floor (one-name: the rate to that without hand-off; places: share of a processor). SPREAD: 10th to 90th percentile.";
+            let text = "RATIO: median of neighbouring measurements, ours to the floor (one-name: \
+                        the rate to that without hand-off; places: share of a processor). SPREAD: \
+                        10th to 90th percentile.";
             let _ = writeln!(self.out, "{text}");
         }
     }

@@ -28,15 +28,31 @@ pub(super) fn run(subject: &Subject) -> Result<Vec<Row>, String> {
         finish(command)
     };
     let mut rows = Vec::new();
-    for (options, target, floor) in [(&[][..], "≤ 1.5", "flock FILE true"), (&["-F"][..], "≤ 1.2", "flock -F FILE true")] {
+    for (options, target, floor) in
+        [(&[][..], "≤ 1.5", "flock FILE true"), (&["-F"][..], "≤ 1.2", "flock -F FILE true")]
+    {
         let ours = |batch| (0..batch).try_for_each(|_| ours_runs(options));
         let theirs = |batch| (0..batch).try_for_each(|_| flock_runs(options));
-        rows.push(subject.row("run", 1).measured(&pairs(subject.time / 2, 4, ours, theirs)?).beside(floor, target));
+        rows.push(
+            subject
+                .row("run", 1)
+                .measured(&pairs(subject.time / 2, 4, ours, theirs)?)
+                .beside(floor, target),
+        );
     }
     Ok(rows)
 }
 
 fn finish(mut command: Command) -> Result<(), String> {
-    let ended = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().map_err(text)?;
-    if ended.success() { Ok(()) } else { Err(format!("{:?} ended with {ended}", command.get_program())) }
+    let ended = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .map_err(text)?;
+    if ended.success() {
+        Ok(())
+    } else {
+        Err(format!("{:?} ended with {ended}", command.get_program()))
+    }
 }

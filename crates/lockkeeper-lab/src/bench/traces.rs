@@ -1,7 +1,9 @@
-//! What a measurement leaves behind, and who clears it away: a helper process that outlives this one.
+//! What a measurement leaves behind, and who clears it away: a helper process that outlives this
+//! one.
 //!
-//! Ctrl-C, a KILL or a full disk may end a measurement anywhere, with a hundred thousand leases held. So each one has a place of its own in
-//! the engine, and the helper removes that place once its standard input closes.
+//! Ctrl-C, a KILL or a full disk may end a measurement anywhere, with a hundred thousand leases
+//! held. So each one has names of its own in the engine, and the helper removes them once its
+//! standard input closes.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -9,11 +11,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use lockkeeper::url::EngineUrl;
-use lockkeeper::{Error, ErrorKind};
+use lockkeeper::{Error, ErrorKind, Locks};
 use serde::{Deserialize, Serialize};
 
-use super::redis::learn::Words;
-use super::redis::raw::{Raw, command};
 use super::text;
 use crate::helper;
 
@@ -22,41 +22,49 @@ pub(crate) const HELPER: &str = "bench-traces";
 
 /// How long the server may take to do what the ended process had sent.
 const SETTLES: Duration = Duration::from_millis(100);
+/// How often it is looked for more: a server that never is without any is used by somebody else
+/// under our names.
+const LOOKS_MAX: u32 = 1_000;
 
-/// A place of a measurement's own.
+/// What is a measurement's own.
 #[derive(Serialize, Deserialize)]
 enum Place {
     /// A directory of lock files.
     Directory(PathBuf),
-    /// The keys of a namespace, on the server at this address, which is greeted so.
-    Namespace { namespace: String, address: String, hello: Vec<Vec<Vec<u8>>> },
+    /// The names that begin with this word, on the server of this URL.
+    Names { word: String, url: String },
 }
 
 /// The helper; dropping it has the place cleared away, and waits for that.
-pub(super) struct Traces(Child);
+pub(crate) struct Traces(Child);
+
+/// A word that nobody else begins names with.
+pub(crate) fn own_word(begin: &str) -> String {
+    Locks::sweep_word(begin)
+}
 
 impl Traces {
-    /// The URL of a place of its own inside the engine of `url`, and who clears it away. An engine whose locks leave nothing, or that has
-    /// no such place, is measured as it is.
-    pub(super) fn of(url: &str, runtime: &tokio::runtime::Runtime) -> Result<(String, Option<Self>), String> {
-        let mut parsed = EngineUrl::parse(url).map_err(text)?;
-        let own = format!("bench-{}", lockkeeper::ClaimId::fresh().to_string().get(..8).unwrap_or_default());
-        let is_native = parsed.take("layout").is_none_or(|layout| layout == "native");
+    /// The URL to measure on, and who clears away what begins with `own`. Of a directory it is one
+    /// of its own inside of it. An engine whose locks leave nothing is measured as it is.
+    pub(super) fn of(url: &str, own: &str) -> Result<(String, Option<Self>), String> {
+        let parsed = EngineUrl::parse(url).map_err(text)?;
         match parsed.scheme.as_str() {
+            "memory" => Ok((url.to_owned(), None)),
             "file" => {
-                let directory = lockkeeper::direct::directory(&parsed.path).map_err(text)?.join(&own);
-                let query = url.split_once('?').map_or(String::new(), |(_, query)| format!("?{query}"));
+                let directory =
+                    lockkeeper::direct::directory(&parsed.path).map_err(text)?.join(own);
+                let query =
+                    url.split_once('?').map_or(String::new(), |(_, query)| format!("?{query}"));
                 let url = lockkeeper::config::file_url(&directory) + &query;
                 Ok((url, Some(Self::start(&Place::Directory(directory))?)))
             }
-            "redis" if is_native => {
-                let namespace = format!("{}-{own}", parsed.take("namespace").unwrap_or_else(|| "lockkeeper".to_owned()));
-                let url = with_namespace(url, &namespace);
-                let Words { address, hello, .. } = Words::learn(&url, runtime)?;
-                Ok((url, Some(Self::start(&Place::Namespace { namespace, address, hello })?)))
-            }
-            _ => Ok((url.to_owned(), None)),
+            _ => Ok((url.to_owned(), Some(Self::names(url, own)?))),
         }
+    }
+
+    /// Has the names that begin with this word removed from a server.
+    pub(crate) fn names(url: &str, word: &str) -> Result<Self, String> {
+        Self::start(&Place::Names { word: word.to_owned(), url: url.to_owned() })
     }
 
     fn start(place: &Place) -> Result<Self, String> {
@@ -71,6 +79,25 @@ impl Traces {
         std::io::Write::write_all(stdin, told.as_bytes()).map_err(text)?;
         Ok(traces)
     }
+
+    /// Has the place cleared away, and answers whether it was.
+    pub(super) fn end(mut self) -> Result<(), Stay> {
+        drop(self.0.stdin.take());
+        match self.0.wait() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) if status.code().is_some() => Err(Stay::Said),
+            Ok(status) => Err(Stay::Ended(format!("its helper was ended: {status}"))),
+            Err(error) => Err(Stay::Ended(text(error))),
+        }
+    }
+}
+
+/// Why something is not cleared away.
+pub(super) enum Stay {
+    /// The helper has said it.
+    Said,
+    /// The helper ended before it could say anything.
+    Ended(String),
 }
 
 impl Drop for Traces {
@@ -79,14 +106,6 @@ impl Drop for Traces {
         // It says itself what it could not clear away.
         let _ = self.0.wait();
     }
-}
-
-/// The URL with another namespace.
-fn with_namespace(url: &str, namespace: &str) -> String {
-    let (base, query) = url.split_once('?').unwrap_or((url, ""));
-    let kept = query.split('&').filter(|pair| !pair.is_empty() && !pair.starts_with("namespace="));
-    let pairs: Vec<String> = kept.map(str::to_owned).chain([format!("namespace={namespace}")]).collect();
-    format!("{base}?{}", pairs.join("&"))
 }
 
 /// The helper: waits for the end of who started it, and clears its place away.
@@ -99,61 +118,39 @@ pub(crate) fn clear() -> lockkeeper::Result<()> {
     let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
     let cleared = match &place {
         Place::Directory(directory) => match std::fs::remove_dir_all(directory) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(format!("{} stays: {e}", directory.display())),
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                Err(format!("{} stays: {e}", directory.display()))
+            }
             _ => Ok(()),
         },
-        Place::Namespace { namespace, address, hello } => {
-            remove_keys(namespace, address, hello).map_err(|e| format!("keys that begin with {namespace}: stay for up to 7 days: {e}"))
+        Place::Names { word, url } => {
+            sweep(word, url).map_err(|e| format!("what begins with {word} stays: {}", e.message()))
         }
     };
     cleared.map_err(|why| {
-        eprintln!("lockkeeper: bench: {why}");
+        eprintln!("lockkeeper: {why}");
         Error::new(ErrorKind::Refused, why)
     })
 }
 
-/// Removes every key of a namespace. What its process had sent may still be done: only two empty looks in a row are the end.
-fn remove_keys(namespace: &str, address: &str, hello: &[Vec<Vec<u8>>]) -> Result<(), String> {
-    let mut raw = Raw::connect(address, hello)?;
-    let mut empty = 0;
-    while empty < 2 {
-        if empty > 0 {
-            std::thread::sleep(SETTLES);
+/// Removes every name. What its process had sent may still be done: only two empty looks in a row
+/// are the end.
+fn sweep(word: &str, url: &str) -> lockkeeper::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime
+        .map_err(|e| Error::new(ErrorKind::Refused, format!("cannot start a runtime: {e}")))?;
+    runtime.block_on(async {
+        let locks = Locks::open(url).await?;
+        let (mut empty, mut looks) = (0, 0);
+        while empty < 2 && looks < LOOKS_MAX {
+            if empty > 0 {
+                tokio::time::sleep(SETTLES).await;
+            }
+            looks += 1;
+            empty = if locks.sweep(word).await? { 0 } else { empty + 1 };
         }
-        empty = if remove_once(&mut raw, namespace)? { 0 } else { empty + 1 };
-    }
-    Ok(())
-}
-
-/// One look at all keys; answers whether there was one to remove.
-fn remove_once(raw: &mut Raw, namespace: &str) -> Result<bool, String> {
-    let pattern = format!("{namespace}:*");
-    let (mut cursor, mut found) = ("0".to_owned(), false);
-    loop {
-        let mut said = raw.ask(&command(&["SCAN", &cursor, "MATCH", &pattern, "COUNT", "1000"]))?.into_iter();
-        cursor = said.next().ok_or("SCAN was not answered")?;
-        let keys: Vec<String> = said.collect();
-        if !keys.is_empty() {
-            found = true;
-            let words: Vec<&str> = ["DEL"].into_iter().chain(keys.iter().map(String::as_str)).collect();
-            raw.ask(&command(&words))?;
-        }
-        if cursor == "0" {
-            return Ok(found);
-        }
-        if cursor.parse::<u64>().is_err() {
-            return Err(format!("SCAN was answered with {cursor:?}"));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_namespace_of_a_url_is_replaced() {
-        assert_eq!(with_namespace("redis://h", "a"), "redis://h?namespace=a");
-        assert_eq!(with_namespace("redis://h?namespace=x&ttl=5s", "a"), "redis://h?ttl=5s&namespace=a");
-    }
+        // Nothing was locked, so nothing can stay unknown.
+        let _ = locks.close().await;
+        Ok(())
+    })
 }

@@ -9,9 +9,10 @@ const TASKS: u32 = 1_000;
 
 /// One holder, a thousand tasks behind it, for as long as there is time.
 pub(super) fn places(subject: &Subject) -> Result<Vec<Row>, String> {
-    let (locks, time) = (subject.locks.clone(), subject.time.max(Duration::from_secs(1)));
+    let (locks, name, time) =
+        (subject.locks.clone(), subject.name("places"), subject.time.max(Duration::from_secs(1)));
     subject.runtime.block_on(async move {
-        let mutex = locks.mutex("bench/places");
+        let mutex = locks.mutex(name);
         let held = mutex.lock().await.map_err(text)?;
         let tasks: Vec<_> = (0..TASKS)
             .map(|_| {
@@ -28,7 +29,8 @@ pub(super) fn places(subject: &Subject) -> Result<Vec<Row>, String> {
         for task in tasks {
             task.await.map_err(text)?.map_err(text)?;
         }
-        let mut row = subject.row("places", TASKS).beside("share of one processor while all wait", "≤ 0.01");
+        let mut row =
+            subject.row("places", TASKS).beside("share of one processor while all wait", "≤ 0.01");
         row.ratio = Some(share);
         Ok(vec![row])
     })
@@ -36,8 +38,13 @@ pub(super) fn places(subject: &Subject) -> Result<Vec<Row>, String> {
 
 /// What this process has used so far.
 pub(super) fn processor_time() -> Result<Duration, String> {
-    let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF).map_err(text)?;
-    let of =
-        |t: nix::sys::time::TimeVal| Duration::new(u64::try_from(t.tv_sec()).unwrap_or(0), u32::try_from(t.tv_usec() * 1000).unwrap_or(0));
+    let usage =
+        nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF).map_err(text)?;
+    let of = |t: nix::sys::time::TimeVal| {
+        Duration::new(
+            u64::try_from(t.tv_sec()).unwrap_or(0),
+            u32::try_from(t.tv_usec() * 1000).unwrap_or(0),
+        )
+    };
     Ok(of(usage.user_time()) + of(usage.system_time()))
 }

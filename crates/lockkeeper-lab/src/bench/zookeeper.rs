@@ -17,22 +17,29 @@ fn client(subject: &Subject) -> Result<(Client, String), String> {
     let url = EngineUrl::parse(&subject.url).map_err(text)?;
     let (host, port) = url.hosts.first().ok_or("the URL names no server")?;
     let mut client = Client::connect_to((host.as_str(), port.unwrap_or(2181))).map_err(text)?;
-    let dir = format!("{}/bench-floor", url.path.trim_end_matches('/'));
-    // It is there from the second row on.
-    if client.children(&dir).is_err() {
-        client.create(&dir, b"", Kind::Persistent).map_err(text)?;
+    let own = format!("{}/{}", url.path.trim_end_matches('/'), subject.own);
+    let dir = format!("{own}/floor");
+    for directory in [&own, &dir] {
+        // It is there from the second row on, and the first one may be made by our locks.
+        if client.children(directory).is_err() {
+            client.create(directory, b"", Kind::Persistent).map_err(text)?;
+        }
     }
     Ok((client, dir))
 }
 
 /// Acquire, and release without waiting, beside one create, and a delete that nobody waits for.
 pub(super) fn uncontended(subject: &Subject) -> Result<Vec<Row>, String> {
-    let mutex = subject.locks.mutex("bench/uncontended");
+    let mutex = subject.locks.mutex(subject.name("uncontended"));
     let (mut raw, dir) = client(subject)?;
     let ours = |batch| subject.runtime.block_on(cycles(&mutex, batch));
     let mut floor = |batch: u32| -> std::io::Result<()> {
         for deletes in 0..batch {
-            raw.ask_create(&format!("{dir}/_c_00000000-0000-0000-0000-000000000000-lock-"), b"", Kind::EphemeralSequential)?;
+            raw.ask_create(
+                &format!("{dir}/_c_00000000-0000-0000-0000-000000000000-lock-"),
+                b"",
+                Kind::EphemeralSequential,
+            )?;
             if deletes > 0 {
                 raw.answer()?;
             }
@@ -42,25 +49,32 @@ pub(super) fn uncontended(subject: &Subject) -> Result<Vec<Row>, String> {
         raw.answer()
     };
     let both = pairs(subject.time, BATCH, ours, |batch| floor(batch).map_err(text))?;
-    Ok(vec![subject.row("uncontended", 1).measured(&both).beside("one create, and a delete not awaited", "≤ 1.2")])
+    Ok(vec![
+        subject
+            .row("uncontended", 1)
+            .measured(&both)
+            .beside("one create, and a delete not awaited", "≤ 1.2"),
+    ])
 }
 
 /// Release here, turn there, beside a delete here and the event of a data watch there.
 pub(super) fn process_handoff(subject: &Subject) -> Result<Vec<Row>, String> {
     let ((mut holds, dir), (mut waits, _)) = (client(subject)?, client(subject)?);
-    let mut peer = Peer::start(&subject.url, &subject.file("bare-handoff"))?;
+    let mut peer = Peer::start(subject, &subject.file("bare-handoff"))?;
+    let name = handoff::name(subject);
     let locks = lockkeeper::blocking::Locks::open(&subject.url).map_err(text)?;
-    let mutex = locks.mutex(handoff::NAME);
+    let mutex = locks.mutex(&name);
     let began = Instant::now();
     let mut all = Vec::new();
     while began.elapsed() < subject.time || all.len() < 8 {
         let guard = mutex.lock().run().map_err(text)?;
         peer.say("ours")?;
-        handoff::until_waiting(&locks)?;
+        handoff::until_waiting(&locks, &name)?;
         let released = handoff::now();
         drop(guard);
         let ours = peer.turn_at()?.saturating_sub(released);
-        let node = holds.create(&format!("{dir}/lock-"), b"", Kind::EphemeralSequential).map_err(text)?;
+        let node =
+            holds.create(&format!("{dir}/lock-"), b"", Kind::EphemeralSequential).map_err(text)?;
         waits.watch(&node).map_err(text)?;
         let released = handoff::now();
         holds.ask_delete(&node).map_err(text)?;

@@ -3,5 +3,7 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    lockkeeper_lab::conformance::serve(|url| Box::pin(async move { lockkeeper::Locks::open(&url).await }))
+    lockkeeper_lab::conformance::serve(|url| {
+        Box::pin(async move { lockkeeper::Locks::open(&url).await })
+    })
 }

@@ -11,10 +11,11 @@ use crate::history::{HoldMode, LockId};
 pub(super) struct Book {
     pub options: Options,
     pub report: Report,
-    /// By how much the clocks of two files may differ. What was written after a call returned is later by as much, and what a
-    /// resource did by twice as much, when it comes here.
+    /// By how much the clocks of two files may differ. What was written after a call returned is
+    /// later by as much, and what a resource did by twice as much, when it comes here.
     pub apart_ns: u64,
-    /// When the last of those recordings began that may have missed something; `None` when all are there from the start.
+    /// When the last of those recordings began that may have missed something; `None` when all are
+    /// there from the start.
     pub began: Option<u64>,
     names: HashMap<LockId, String>,
     described: HashMap<Class, usize>,
@@ -23,14 +24,27 @@ pub(super) struct Book {
 impl Book {
     pub fn new(options: Options) -> Self {
         let promised = options.recovery.map(|t| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX));
-        let report = Report { allowed: options.allow.clone(), recovery_promised_ns: promised, ..Report::default() };
+        let report = Report {
+            allowed: options.allow.clone(),
+            recovery_promised_ns: promised,
+            ..Report::default()
+        };
         let apart_ns = u64::try_from(options.skew.as_nanos()).unwrap_or(u64::MAX).saturating_mul(2);
-        Self { options, report, apart_ns, began: None, names: HashMap::new(), described: HashMap::new() }
+        Self {
+            options,
+            report,
+            apart_ns,
+            began: None,
+            names: HashMap::new(),
+            described: HashMap::new(),
+        }
     }
 
     /// Whether the records of everybody are there until this moment.
     pub fn sees(&self, at: u64) -> bool {
-        self.report.judged_until.is_none_or(|until| at <= until.saturating_sub(self.apart_ns.saturating_mul(2)))
+        self.report
+            .judged_until
+            .is_none_or(|until| at <= until.saturating_sub(self.apart_ns.saturating_mul(2)))
     }
 
     /// What was found of times of which it turned out later that not everybody's records are there.
@@ -61,7 +75,7 @@ impl Book {
 
     /// What a client is called.
     pub fn client(&self, client: u32) -> &str {
-        self.report.clients.get(client as usize).map_or("somebody", |c: &Client| &c.label)
+        self.report.clients.get(client as usize).map_or("an unknown client", |c: &Client| &c.label)
     }
 
     /// Whether one more of this class would be described.
@@ -71,7 +85,11 @@ impl Book {
 
     /// A moment, counted from the first event.
     pub fn time(&self, at: u64) -> String {
-        let (sign, ns) = if at < self.report.span.0 { ("-", self.report.span.0 - at) } else { ("+", at - self.report.span.0) };
+        let (sign, ns) = if at < self.report.span.0 {
+            ("-", self.report.span.0 - at)
+        } else {
+            ("+", at - self.report.span.0)
+        };
         let us = ns / 1000;
         format!("{sign}{}.{:06} s", us / 1_000_000, us % 1_000_000)
     }
@@ -82,8 +100,16 @@ impl Book {
             HoldMode::Permits => format!("{} of its permits", claim.weight),
             mode => format!("it {}", mode.as_str()),
         };
-        let until = if claim.deadline == u64::MAX { String::new() } else { format!(" (deadline {})", self.time(claim.deadline)) };
-        format!("{} held {how} since {}{until}", self.client(claim.client), self.time(claim.granted.time))
+        let until = if claim.deadline == u64::MAX {
+            String::new()
+        } else {
+            format!(" (deadline {})", self.time(claim.deadline))
+        };
+        format!(
+            "{} held {how} since {}{until}",
+            self.client(claim.client),
+            self.time(claim.granted.time)
+        )
     }
 
     /// Which process a client is, 0 where that is not known.
@@ -107,9 +133,21 @@ impl Book {
             return;
         }
         *self.described.entry(class).or_insert(0) += 1;
-        let records = records.iter().map(|(client, at)| RecordRef { client: *client, record: at.record }).collect();
+        let records = records
+            .iter()
+            .map(|(client, at)| RecordRef { client: *client, record: at.record })
+            .collect();
         let Moment { at, since, late, pair } = moment;
-        let violation = Violation { class, name: self.lock(lock), at, since, late, pair, sentence: sentence(self), records };
+        let violation = Violation {
+            class,
+            name: self.lock(lock),
+            at,
+            since,
+            late,
+            pair,
+            sentence: sentence(self),
+            records,
+        };
         self.report.violations.push(violation);
     }
 }

@@ -1,9 +1,11 @@
-//! Was a "busy" right? A try may be refused only while somebody may have had the lock, or stood in line for it.
+//! Was a "busy" right? A try may be refused only while somebody may have had the lock, or stood in
+//! line for it.
 //!
-//! Each claim may be in the engine from its call to the answer of its release: its outer interval. A busy whose own
-//! window touches no outer interval of another claim that could have been in its way is wrong. What is not known (an
-//! unanswered acquire, a dead client's place) counts as being there. A try that finds that others stand in line may have had
-//! the lock in hand for a moment, and gave it back for their sake: that explains a busy that met it.
+//! Each claim may be in the engine from its call to the answer of its release: its outer interval.
+//! A busy whose own window touches no outer interval of another claim that could have been in its
+//! way is wrong. What is not known (an unanswered acquire, a dead client's place) counts as being
+//! there. A try that finds that others stand in line may have had the lock in hand for a moment,
+//! and gave it back for their sake: that explains a busy that met it.
 
 use super::claims::{At, Claim, ClaimNo, Claims};
 use crate::history::HoldMode;
@@ -25,7 +27,8 @@ pub(super) struct Presence {
     permits: u64,
     /// Acquires that wait.
     waiting: u32,
-    /// Until when somebody who is gone, or an acquire of which nothing is known, may still be there.
+    /// Until when somebody who is gone, or an acquire of which nothing is known, may still be
+    /// there.
     ghost_until: u64,
     /// A holder whose end is not known; the next exclusive grant proves it.
     ghost_holder: bool,
@@ -56,7 +59,9 @@ impl Presence {
             HoldMode::Permits => self.permits + self.trying_permits > limit,
             HoldMode::Shared => self.exclusive > 0,
             HoldMode::Upgradable => self.exclusive + self.upgradable > 0,
-            HoldMode::Exclusive | HoldMode::None => self.exclusive + self.upgradable + self.shared > 0,
+            HoldMode::Exclusive | HoldMode::None => {
+                self.exclusive + self.upgradable + self.shared > 0
+            }
         }
     }
 
@@ -97,7 +102,14 @@ impl Presence {
     }
 
     /// An acquire was answered with a guard.
-    pub fn granted(&mut self, no: ClaimNo, limit: u64, now: u64, claims: &mut Claims, wrong: &mut dyn FnMut(WrongBusy)) {
+    pub fn granted(
+        &mut self,
+        no: ClaimNo,
+        limit: u64,
+        now: u64,
+        claims: &mut Claims,
+        wrong: &mut dyn FnMut(WrongBusy),
+    ) {
         self.answered(no, claims);
         let mode = claims[no].mode;
         if mode == HoldMode::Exclusive {
@@ -132,7 +144,13 @@ impl Presence {
     }
 
     /// A try was answered with busy; answers those busies that are wrong now for certain.
-    pub fn busy(&mut self, no: ClaimNo, at: At, claims: &mut Claims, wrong: &mut dyn FnMut(WrongBusy)) {
+    pub fn busy(
+        &mut self,
+        no: ClaimNo,
+        at: At,
+        claims: &mut Claims,
+        wrong: &mut dyn FnMut(WrongBusy),
+    ) {
         self.answered(no, claims);
         if claims[no].met_line {
             self.explains(no, claims[no].mode);
@@ -151,7 +169,13 @@ impl Presence {
     }
 
     /// An acquire certainly did not happen; it waited until `now`.
-    pub fn failed(&mut self, no: ClaimNo, now: u64, claims: &mut Claims, wrong: &mut dyn FnMut(WrongBusy)) {
+    pub fn failed(
+        &mut self,
+        no: ClaimNo,
+        now: u64,
+        claims: &mut Claims,
+        wrong: &mut dyn FnMut(WrongBusy),
+    ) {
         self.answered(no, claims);
         if !claims[no].trying {
             self.ghost_until = self.ghost_until.max(now);
@@ -182,7 +206,8 @@ impl Presence {
         self.count(no, false, claims);
     }
 
-    /// Nobody knows when a hold goes, or went, from the engine: at `until`, unless an exclusive grant proves it earlier.
+    /// Nobody knows when a hold goes, or went, from the engine: at `until`, unless an exclusive
+    /// grant proves it earlier.
     pub fn vanished(&mut self, no: ClaimNo, now: u64, until: u64, claims: &mut Claims) {
         let was = claims[no].present;
         self.gone(no, now, claims);
@@ -198,7 +223,15 @@ impl Presence {
     }
 
     /// A hold may be in one mode more, or is in one mode less.
-    pub fn also(&mut self, no: ClaimNo, mode: HoldMode, more: bool, limit: u64, now: u64, claims: &mut Claims) {
+    pub fn also(
+        &mut self,
+        no: ClaimNo,
+        mode: HoldMode,
+        more: bool,
+        limit: u64,
+        now: u64,
+        claims: &mut Claims,
+    ) {
         if !claims[no].present {
             return;
         }
@@ -229,7 +262,8 @@ impl Presence {
             claim.present = there;
             let (mode, weight) = (claim.mode, claim.weight);
             self.add(mode, weight, there);
-            let other = if there { claim.converting } else { std::mem::take(&mut claim.converting) };
+            let other =
+                if there { claim.converting } else { std::mem::take(&mut claim.converting) };
             if other != HoldMode::None {
                 self.add(other, weight, there);
             }
@@ -240,7 +274,8 @@ impl Presence {
         let slot = match mode {
             HoldMode::Permits => {
                 let weight = u64::from(weight);
-                self.permits = if more { self.permits + weight } else { self.permits.saturating_sub(weight) };
+                self.permits =
+                    if more { self.permits + weight } else { self.permits.saturating_sub(weight) };
                 return;
             }
             HoldMode::Shared => &mut self.shared,

@@ -1,8 +1,8 @@
 //! The checker: takes the events of all clients in the order of time, and judges.
 //!
-//! No I/O, no clock. The theory is in `docs/history.md`: a hold certainly lasts from the answer of its acquire to the
-//! call of its release, its last acknowledged deadline, its loss, or the death of its process, whichever is first; a
-//! history is right exactly when these inner intervals are.
+//! No I/O, no clock. The theory is in `docs/history.md`: a hold certainly lasts from the answer of
+//! its acquire to the call of its release, its last acknowledged deadline, its loss, or the death
+//! of its process, whichever is first; a history is right exactly when these inner intervals are.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -39,7 +39,8 @@ impl Checker {
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let lease_ns = ns(options.lease);
         let apart_ns = ns(options.skew).saturating_mul(2);
-        let [linger_ns, withdraw_ns] = [options.linger, options.withdraw].map(|time| ns(time).saturating_add(apart_ns));
+        let [linger_ns, withdraw_ns] =
+            [options.linger, options.withdraw].map(|time| ns(time).saturating_add(apart_ns));
         Self {
             claims: Claims::default(),
             locks: Vec::new(),
@@ -64,13 +65,15 @@ impl Checker {
         (self.dead.len() - 1) as u32
     }
 
-    /// What a nemesis will say in its `kill` and `exit` records, told before the first event: who was seen to have ended by itself did so
-    /// at some time after its last record, which nobody knows. Only a kill, which is written down before it is done, proves
-    /// that a process went on until then.
+    /// What a nemesis will say in its `kill` and `exit` records, told before the first event: who
+    /// was seen to have ended by itself did so at some time after its last record, which nobody
+    /// knows. Only a kill, which is written down before it is done, proves that a process went on
+    /// until then.
     pub fn ends(&mut self, ends: impl IntoIterator<Item = Record>) {
         for record in ends {
             let known = self.exits.clone();
-            let client = self.process(&record, |client| known.get(client as usize).is_none_or(Option::is_none));
+            let client = self
+                .process(&record, |client| known.get(client as usize).is_none_or(Option::is_none));
             if let Some(exit) = client.and_then(|client| self.exits.get_mut(client as usize)) {
                 *exit = Some(if record.what == What::Exit { record.at } else { u64::MAX });
             }
@@ -105,15 +108,18 @@ impl Checker {
         }
     }
 
-    /// What a process did before its recording is not known. Who is killed, and whose death is written down, belongs to a test that
-    /// records its processes from their beginning.
+    /// What a process did before its recording is not known. Who is killed, and whose death is
+    /// written down, belongs to a test that records its processes from their beginning.
     fn begins(&mut self) {
         let clients = self.book.report.clients.iter().filter(|client| client.role == Role::Client);
-        let began = clients.map(|client| client.began).max().filter(|began| *began > 0 && !self.watched());
-        self.book.began = began.map(|began| began.saturating_add(self.book.apart_ns.saturating_mul(2)));
+        let began =
+            clients.map(|client| client.began).max().filter(|began| *began > 0 && !self.watched());
+        self.book.began =
+            began.map(|began| began.saturating_add(self.book.apart_ns.saturating_mul(2)));
     }
 
-    /// A client wrote its last record at `at`, and answers that skew delays still come. If its holds end there, they are certain no longer.
+    /// A client wrote its last record at `at`, and answers that skew delays still come. If its
+    /// holds end there, they are certain no longer.
     pub fn wrote_last(&mut self, client: u32, at: u64, state: State) {
         let exit = self.exits.get(client as usize).copied().flatten();
         if self.dead.get(client as usize).copied().unwrap_or(true)
@@ -134,19 +140,29 @@ impl Checker {
         lock.stop(no, now, &mut world);
     }
 
-    /// A client's history holds nothing more after `at`. Whether its holds end there depends on how it ended: a process
-    /// that was killed unseen, or ended by itself, is not known to have held anything later, but where a nemesis records every
-    /// death, one that was killed went on until then, and one without a recorded death goes on.
+    /// A client's history holds nothing more after `at`. Whether its holds end there depends on how
+    /// it ended: a process that was killed unseen, or ended by itself, is not known to have held
+    /// anything later, but where a nemesis records every death, one that was killed went on until
+    /// then, and one without a recorded death goes on.
     pub fn client_ended(&mut self, client: u32, at: u64, state: State) {
         let watched = self.watched();
         let known = self.exits.get(client as usize).is_some_and(Option::is_some);
-        let user = self.book.report.clients.get(client as usize).is_some_and(|client| client.role == Role::Client && client.began > 0);
+        let user = self
+            .book
+            .report
+            .clients
+            .get(client as usize)
+            .is_some_and(|client| client.role == Role::Client && client.began > 0);
         // It may have gone on and taken locks that nobody wrote down.
-        if user && (matches!(state, State::Stopped(_)) || !known && (!watched || state != State::Open)) {
+        if user
+            && (matches!(state, State::Stopped(_)) || !known && (!watched || state != State::Open))
+        {
             self.book.report.judged_until.get_or_insert(at);
         }
         match self.exits.get(client as usize).copied().flatten() {
-            Some(exit) if exit < u64::MAX && state == State::Open => self.die(client, at, Some(exit)),
+            Some(exit) if exit < u64::MAX && state == State::Open => {
+                self.die(client, at, Some(exit))
+            }
             _ if watched && state == State::Open => {}
             _ => self.die(client, at, None),
         }
@@ -169,7 +185,8 @@ impl Checker {
             self.told_by(no, end, self.book.apart_ns.saturating_mul(3));
         }
         for no in 0..self.locks.len() as u32 {
-            let end = At { time: self.book.report.span.1.saturating_sub(self.book.apart_ns), record: 0 };
+            let end =
+                At { time: self.book.report.span.1.saturating_sub(self.book.apart_ns), record: 0 };
             let (lock, mut world) = self.split(no);
             if let Some(waiter) = lock.bench.first() {
                 lock.waited_in_vain(waiter, end, &mut world);
@@ -199,8 +216,12 @@ impl Checker {
         lock.advance(now, &mut world);
     }
 
-    /// One lock, and what its rules work on. Numbers come from [`Checker::lock`] only, so that they are always there.
+    /// One lock, and what its rules work on. Numbers come from [`Checker::lock`] only, so that they
+    /// are always there.
     pub(super) fn split(&mut self, lock: u32) -> (&mut Lock, World<'_>) {
-        (&mut self.locks[lock as usize], World { claims: &mut self.claims, book: &mut self.book, faults: &self.faults })
+        (
+            &mut self.locks[lock as usize],
+            World { claims: &mut self.claims, book: &mut self.book, faults: &self.faults },
+        )
     }
 }

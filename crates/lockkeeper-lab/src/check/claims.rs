@@ -77,13 +77,15 @@ pub(super) struct Claim {
     /// When the first of those releases was called that are not answered, and how many there are.
     pub freeing: At,
     pub releases: u16,
-    /// The other mode that it may be in while it is converted, and whether its own is the weaker, new one already.
+    /// The other mode that it may be in while it is converted, and whether its own is the weaker,
+    /// new one already.
     pub converting: HoldMode,
     pub weakened: bool,
     pub token: u64,
     /// `u64::MAX` for none.
     pub deadline: u64,
-    /// The latest moment of which it is known that the engine did not confirm this hold before it for the last time.
+    /// The latest moment of which it is known that the engine did not confirm this hold before it
+    /// for the last time.
     pub confirmed: u64,
     /// Its place in the list of active holds, and in the list of acquires under way.
     pub seat: u32,
@@ -138,7 +140,8 @@ impl Claim {
         }
     }
 
-    /// The engine confirmed this hold, which lasts until its deadline now: a lease lasts no longer from the request on.
+    /// The engine confirmed this hold, which lasts until its deadline now: a lease lasts no longer
+    /// from the request on.
     pub fn confirm(&mut self, lease_ns: u64) {
         if self.deadline != u64::MAX && lease_ns > 0 {
             self.confirmed = self.confirmed.max(self.deadline.saturating_sub(lease_ns));
@@ -173,7 +176,8 @@ impl Claim {
         if self.releases > 0 { self.freeing } else { std::mem::take(&mut self.freeing) }
     }
 
-    /// When it certainly was over for its holder, and had to know it: lost, or its release answered.
+    /// When it certainly was over for its holder, and had to know it: lost, or its release
+    /// answered.
     pub fn ended(&self) -> At {
         match (self.lost.never(), self.release_done.never()) {
             (false, _) => self.lost,
@@ -266,7 +270,11 @@ impl Claims {
 
     /// The open claims of a client.
     pub fn open_of(&self, client: u32) -> Vec<ClaimNo> {
-        let open = self.rows.iter().zip(0..).filter(|(claim, _)| claim.client == client && claim.phase != Phase::Over);
+        let open = self
+            .rows
+            .iter()
+            .zip(0..)
+            .filter(|(claim, _)| claim.client == client && claim.phase != Phase::Over);
         open.map(|(_, no)| no).collect()
     }
 }
@@ -328,7 +336,11 @@ mod tests {
         let no = claims.add(0, 0, 0, &record(most + 2));
         assert_eq!((no, claims.rows.len() as u64), (0, most + 1), "its row is used again");
         assert_eq!(claims.find(most + 2), Some(no));
-        assert_eq!(claims.find(2).map(|no| claims[no].id), Some(2), "an open claim makes nobody forgotten");
+        assert_eq!(
+            claims.find(2).map(|no| claims[no].id),
+            Some(2),
+            "an open claim makes nobody forgotten"
+        );
     }
 
     #[test]
@@ -341,7 +353,8 @@ mod tests {
         let counted: Vec<u64> = (0..4096).map(|id| of(&|mixed| mixed.write_u64(id))).collect();
         for bits in [0..12, 26..38, 52..64] {
             let mask = (1 << 12) - 1;
-            let places: std::collections::HashSet<_> = counted.iter().map(|hash| hash >> bits.start & mask).collect();
+            let places: std::collections::HashSet<_> =
+                counted.iter().map(|hash| hash >> bits.start & mask).collect();
             // As many as random numbers would hit: 63 of 100.
             assert!(places.len() > 2200, "{bits:?}: {} places of 4096", places.len());
         }
@@ -351,7 +364,9 @@ mod tests {
                 mixed.write_u64(two);
             })
         };
-        assert!(twice(1, 2) != twice(2, 1) && twice(1, 2) != twice(1, 3) && twice(1, 2) != twice(3, 2));
+        assert!(
+            twice(1, 2) != twice(2, 1) && twice(1, 2) != twice(1, 3) && twice(1, 2) != twice(3, 2)
+        );
         let bit = counted[1] & counted[1].wrapping_neg();
         assert_ne!(twice(1, 0), twice(1, bit), "what is there already is not lost");
         assert_ne!(of(&|mixed| mixed.write(b"ab")), of(&|mixed| mixed.write(b"ac")));
@@ -361,8 +376,13 @@ mod tests {
     #[test]
     fn open_claims_are_those_of_the_client_that_are_not_over() {
         let mut claims = Claims::default();
-        let all: Vec<_> = [(1, 7), (2, 7), (3, 8)].map(|(id, client)| claims.add(client, 0, 0, &record(id))).into();
+        let all: Vec<_> = [(1, 7), (2, 7), (3, 8)]
+            .map(|(id, client)| claims.add(client, 0, 0, &record(id)))
+            .into();
         claims.close(all[1]);
-        assert_eq!((claims.open_of(7), claims.open_of(8), claims.open_of(9)), (vec![all[0]], vec![all[2]], vec![]));
+        assert_eq!(
+            (claims.open_of(7), claims.open_of(8), claims.open_of(9)),
+            (vec![all[0]], vec![all[2]], vec![])
+        );
     }
 }

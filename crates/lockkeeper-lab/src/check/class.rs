@@ -61,28 +61,48 @@ macro_rules! classes {
 
 classes! {
     Overlap "overlap" Broken "Two exclusive (or two upgradable) holds of one name at one moment.";
-    ReadersWithWriter "readers-with-writer" Broken "An exclusive hold beside a shared or upgradable one.";
-    PermitsExceeded "permits-exceeded" Broken "More permits of a semaphore held at one moment than its limit.";
+    ReadersWithWriter "readers-with-writer" Broken "An exclusive hold beside a shared or \
+                                                    upgradable one.";
+    PermitsExceeded "permits-exceeded" Broken "More permits of a semaphore held at one moment than \
+                                               its limit.";
     TokenOrder "token-order" Broken "A fencing token smaller than one of an earlier hold.";
-    TokenRepeated "token-repeated" Broken "A fencing token that an earlier hold had already, or one beside it that excludes it.";
-    TokenMissing "token-missing" Broken "A hold without a fencing token, of an engine that gives one to each.";
-    ReentryToken "reentry-token" Broken "A re-entrant acquisition with another token than the hold it entered.";
-    ReentryAfterLoss "reentry-after-loss" Broken "A re-entrant acquisition of a hold that had been lost.";
-    WrongBusy "wrong-busy" Broken "A try was refused while nobody held the lock or waited for it.";
-    ForeignRelease "foreign-release" Broken "The release of a hold that was over took effect while somebody else held the lock.";
+    TokenRepeated "token-repeated" Broken "A fencing token that an earlier hold had already, or \
+                                           one beside it that excludes it.";
+    TokenMissing "token-missing" Broken "A hold without a fencing token, of an engine that gives \
+                                         one to each.";
+    ReentryToken "reentry-token" Broken "A re-entrant acquisition with another token than the hold \
+                                         it entered.";
+    ReentryAfterLoss "reentry-after-loss" Broken "A re-entrant acquisition of a hold that had been \
+                                                  lost.";
+    WrongBusy "wrong-busy" Broken "A try was refused while the lock was free and had no waiter.";
+    ForeignRelease "foreign-release" Broken "The release of an ended hold took effect while \
+                                             another client held the lock.";
     DoubleRelease "double-release" Broken "One hold was released twice with success.";
-    HoldVanished "hold-vanished" Broken "A hold within its deadline was refused at its release: it had been taken away unannounced.";
+    HoldVanished "hold-vanished" Broken "A hold within its deadline was refused at its release: it \
+                                         had been taken away unannounced.";
     HeldAfterDeadline "held-after-deadline" Broken "A guard said that it holds after its deadline.";
-    HeldAfterEnd "held-after-end" Broken "A guard said that it holds after it was lost or released.";
-    RenewedAfterEnd "renewed-after-end" Broken "A hold was renewed after it had been lost or released.";
-    StaleWriteAccepted "stale-write-accepted" Broken "A resource that checks tokens accepted one older than it had seen.";
-    LostUpdateFenced "lost-update-fenced" Broken "A resource that checks tokens accepted a write that was made from a version another write had replaced.";
-    StaleWriteUnfenced "stale-write-unfenced" Late "A resource that checks no tokens accepted an operation of an older holder after one of a newer.";
-    LostUpdate "lost-update" Late "A write was accepted that was made from a version another write had replaced.";
-    LateEffect "late-effect" Late "An operation was accepted from a client whose hold was over, where no token was checked.";
-    FifoInversion "fifo-inversion" Progress "A claim was granted before others that stood in line before it was made.";
-    SlowRecovery "slow-recovery" Progress "After a death or a fault the lock stayed out of reach for longer than promised.";
-    LateLoss "late-loss" Progress "A holder that ran was not told at its deadline that its hold was over.";
+    HeldAfterEnd "held-after-end" Broken "A guard said that it holds after it was lost or \
+                                          released.";
+    RenewedAfterEnd "renewed-after-end" Broken "A hold was renewed after it had been lost or \
+                                                released.";
+    StaleWriteAccepted "stale-write-accepted" Broken "A resource that checks tokens accepted one \
+                                                      older than it had seen.";
+    LostUpdateFenced "lost-update-fenced" Broken "A resource that checks tokens accepted a write \
+                                                  that was made from a version another write had \
+                                                  replaced.";
+    StaleWriteUnfenced "stale-write-unfenced" Late "A resource that checks no tokens accepted an \
+                                                    operation of an older holder after one of a \
+                                                    newer.";
+    LostUpdate "lost-update" Late "A write was accepted that was made from a version another write \
+                                   had replaced.";
+    LateEffect "late-effect" Late "An operation was accepted from a client whose hold had ended, \
+                                   where no token was checked.";
+    FifoInversion "fifo-inversion" Progress "A claim was granted before others that stood in line \
+                                             before it was made.";
+    SlowRecovery "slow-recovery" Progress "After a death or a fault the lock stayed out of reach \
+                                           for longer than promised.";
+    LateLoss "late-loss" Progress "A running holder did not learn at its deadline that its hold \
+                                   had ended.";
 }
 
 impl fmt::Display for Class {

@@ -5,6 +5,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use lockkeeper::text::printable;
+
 use super::class::Class;
 use super::files::check_files;
 use super::print::{print, print_json};
@@ -15,18 +17,30 @@ Judges histories of locks: who held what, when, with which token.
 
 usage: check [options] FILE|DIRECTORY…
 
-All files of one run belong together: one of every process, and those of the nemesis and of the resource.
+All files of one run belong together: one of every process, and those of the nemesis and of the \
+    resource.
 
-  --recovery D    the time within which a lock passes on after its holder died (such as 31s); without it that is only measured
-  --skew D        how far any machine's clock may be from the true time, for histories from several machines
+  --recovery D    the time within which a lock passes on after its holder died (such as 31s); \
+                  without it that is only measured
+  --skew D        how far any machine's clock may be from the true time, for histories from \
+                  several machines
   --linger D      how long a claim that gave up or died may stay in the engine (default 20s)
-  --fenced        every hold but those of permits has a fencing token: one that has none is a violation
-  --allow CLASS   count this class, but call the history clean all the same; may be given several times
+  --fenced        every hold but those of permits has a fencing token: one that has none is a \
+                  violation
+  --allow CLASS   count this class, but call the history clean all the same; \
+                  may be given several times
   --details N     describe at most N violations of each class (default 20)
   --classes       list the classes and end
   --json          one JSON object a line: each violation, then a summary
 
-exit: 0 clean, 1 violations, 64 not a history or wrong usage, 69 a file cannot be read, 125 the report cannot be written
+Examples:
+  lockkeeper check run.lkh
+      Judge one recorded history
+  lockkeeper check --classes
+      What it can find
+
+exit: 0 clean, 1 violations, 64 not a history or wrong usage, 69 a file cannot be read, 125 the \
+    report cannot be written
 ";
 
 /// What was asked for.
@@ -37,21 +51,29 @@ enum Asked {
 }
 
 /// Runs `check` with these arguments (without the program's name) and answers the exit code.
-pub fn main_check(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+pub fn main_check(
+    args: impl IntoIterator<Item = OsString>,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> u8 {
     let done = match parse(args) {
         Ok(Asked::Help) => out.write_all(HELP.as_bytes()).map(|()| 0),
         Ok(Asked::Classes) => classes(out).map(|()| 0),
         Ok(Asked::Check { files, options, json }) => match check_files(&files, options) {
-            Ok(report) => (if json { print_json(&report, out) } else { print(&report, out) }).map(|()| report.exit_code()),
-            Err(error) => writeln!(err, "lockkeeper: check: {error}").map(|()| error.exit_code()),
+            Ok(report) => (if json { print_json(&report, out) } else { print(&report, out) })
+                .map(|()| report.exit_code()),
+            Err(error) => writeln!(err, "lockkeeper: check: {}", printable(error.to_string()))
+                .map(|()| error.exit_code()),
         },
-        Err(wrong) => writeln!(err, "lockkeeper: check: {wrong}").map(|()| 64),
+        Err(wrong) => writeln!(err, "lockkeeper: check: {}", printable(wrong)).map(|()| 64),
     };
     done.and_then(|code| out.flush().map(|()| code)).unwrap_or(125)
 }
 
 fn classes(out: &mut dyn Write) -> std::io::Result<()> {
-    Class::ALL.iter().try_for_each(|class| writeln!(out, "{:<22} {:<9} {}", class.as_str(), class.verdict().as_str(), class.meaning()))
+    Class::ALL.iter().try_for_each(|class| {
+        writeln!(out, "{:<22} {:<9} {}", class.as_str(), class.verdict().as_str(), class.meaning())
+    })
 }
 
 fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, String> {
@@ -59,14 +81,18 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, String> {
     let mut args = args.into_iter();
     let mut only_files = false;
     while let Some(arg) = args.next() {
-        let text = arg.to_str().filter(|text| !only_files && text.starts_with('-') && text.len() > 1);
+        let text =
+            arg.to_str().filter(|text| !only_files && text.starts_with('-') && text.len() > 1);
         let Some(text) = text else {
             files.push(PathBuf::from(arg));
             continue;
         };
-        let (name, inline) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value.to_owned())));
+        let (name, inline) = text
+            .split_once('=')
+            .map_or((text, None), |(name, value)| (name, Some(value.to_owned())));
         let mut value = || {
-            let given = inline.clone().or_else(|| args.next().and_then(|value| value.into_string().ok()));
+            let given =
+                inline.clone().or_else(|| args.next().and_then(|value| value.into_string().ok()));
             given.ok_or_else(|| format!("{name} needs a value"))
         };
         match name {
@@ -78,19 +104,26 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, String> {
             }
             "--allow" => {
                 let word = value()?;
-                let class = Class::from_word(&word).ok_or_else(|| format!("no class is called {word:?}; --classes lists them"))?;
+                let class = Class::from_word(&word).ok_or_else(|| {
+                    format!("no class is called {word:?}: lockkeeper check --classes lists them")
+                })?;
                 options.allow.insert(class);
             }
             "--details" => {
                 let word = value()?;
-                options.details = word.parse().map_err(|_| format!("--details takes a number, not {word:?}"))?;
+                options.details =
+                    word.parse().map_err(|_| format!("--details takes a number, not {word:?}"))?;
             }
             "--fenced" => options.fenced = true,
             "--json" => json = true,
             "--classes" => return Ok(Asked::Classes),
             "-h" | "--help" => return Ok(Asked::Help),
             "--" => only_files = true,
-            _ => return Err(format!("unknown option {name}; --help lists them")),
+            _ => {
+                return Err(format!(
+                    "unknown option {name}: lockkeeper check --help lists what there is"
+                ));
+            }
         }
     }
     Ok(Asked::Check { files, options, json })
@@ -98,7 +131,7 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked, String> {
 
 /// Reads `2.5`, `500ms`, `2m`, `1h30m`: numbers with units, seconds without.
 fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is no duration; write it like 500ms, 2.5s, 2m or 1h30m");
+    let wrong = || format!("{text:?} is not a duration; write it like 500ms, 2.5s, 2m or 1h30m");
     let mut total = Duration::ZERO;
     let mut rest = text;
     while !rest.is_empty() {
@@ -146,7 +179,14 @@ mod tests {
 
     #[test]
     fn wrong_usage_is_one_line_and_64() {
-        for args in [&["--what"][..], &["--recovery"], &["--skew", "soon"], &["--allow", "nothing"], &["--details", "many"], &[]] {
+        for args in [
+            &["--what"][..],
+            &["--recovery"],
+            &["--skew", "soon"],
+            &["--allow", "nothing"],
+            &["--details", "many"],
+            &[],
+        ] {
             let (code, out, err) = run(args);
             assert_eq!((code, out.as_str(), err.lines().count()), (64, "", 1), "{args:?}: {err}");
             assert!(err.starts_with("lockkeeper: check: "), "{err}");
@@ -162,10 +202,17 @@ mod tests {
 
     #[test]
     fn options_reach_the_checker() {
-        let args = "--recovery=31s --skew 5ms --linger 1s --allow overlap --details 3 --fenced --json a - -- --b".split(' ');
-        let Ok(Asked::Check { files, options, json }) = parse(args.map(OsString::from)) else { panic!("a check") };
+        let args = "--recovery=31s --skew 5ms --linger 1s --allow overlap --details 3 --fenced \
+                    --json a - -- --b"
+            .split(' ');
+        let Ok(Asked::Check { files, options, json }) = parse(args.map(OsString::from)) else {
+            panic!("a check")
+        };
         assert_eq!(files, ["a", "-", "--b"].map(PathBuf::from));
-        assert_eq!((options.recovery, options.skew), (Some(Duration::from_secs(31)), Duration::from_millis(5)));
+        assert_eq!(
+            (options.recovery, options.skew),
+            (Some(Duration::from_secs(31)), Duration::from_millis(5))
+        );
         assert_eq!((options.linger, options.details, json), (Duration::from_secs(1), 3, true));
         assert!(options.fenced && !Options::default().fenced);
         assert_eq!(options.allow.into_iter().collect::<Vec<_>>(), [Class::Overlap]);
@@ -174,6 +221,9 @@ mod tests {
     #[test]
     fn a_report_that_cannot_be_written_is_our_own_failure() {
         let mut full = [0u8; 4];
-        assert_eq!(main_check([OsString::from("--help")], &mut &mut full[..], &mut Vec::new()), 125);
+        assert_eq!(
+            main_check([OsString::from("--help")], &mut &mut full[..], &mut Vec::new()),
+            125
+        );
     }
 }

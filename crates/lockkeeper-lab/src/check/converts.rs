@@ -1,4 +1,5 @@
-//! Upgrades and downgrades: a hold that changes its mode ends in the old one and begins in the new one.
+//! Upgrades and downgrades: a hold that changes its mode ends in the old one and begins in the new
+//! one.
 
 use super::checker::Checker;
 use super::claims::{At, ClaimNo, Phase};
@@ -15,7 +16,8 @@ fn strength(mode: HoldMode) -> u8 {
 }
 
 impl Checker {
-    /// From the call on the engine may have the hold in either mode; a weaker one is all that is certain.
+    /// From the call on the engine may have the hold in either mode; a weaker one is all that is
+    /// certain.
     pub(super) fn convert_called(&mut self, no: ClaimNo, at: At, to: HoldMode) {
         if self.claims[no].phase != Phase::Held || self.claims[no].converting != HoldMode::None {
             return self.tangle(no, at);
@@ -27,18 +29,24 @@ impl Checker {
             let from = world.claims[no].mode;
             lock.stop(no, at.time, &mut world);
             let claim = &mut world.claims[no];
-            // What it was until now is what its presence counts; `converting` keeps that for the answer.
+            // What it was until now is what its presence counts; `converting` keeps that for the
+            // answer.
             (claim.mode, claim.converting, claim.weakened) = (to, from, true);
-            // What is found of it from now on, such as a greater token that came beside it, is found now.
+            // What is found of it from now on, such as a greater token that came beside it, is
+            // found now.
             claim.granted = at;
             lock.occupancy.enter(no, at.time, world.claims);
         }
     }
 
-    /// It is called before what came of the call before it is known: so clocks that differ make it look.
+    /// It is called before what came of the call before it is known: so clocks that differ make it
+    /// look.
     fn tangle(&mut self, no: ClaimNo, at: At) {
         let claim = &mut self.claims[no];
-        if self.book.apart_ns == 0 || claim.phase == Phase::Over || std::mem::replace(&mut claim.tangled, true) {
+        if self.book.apart_ns == 0
+            || claim.phase == Phase::Over
+            || std::mem::replace(&mut claim.tangled, true)
+        {
             return;
         }
         self.blur(no, at.time);

@@ -47,7 +47,8 @@ impl Checker {
             self.book.report.counts.strangers += 1;
             return;
         }
-        let (lock_no, linger, lease, apart) = (self.claims[no].lock, self.linger_ns, self.lease_ns, self.book.apart_ns);
+        let (lock_no, linger, lease, apart) =
+            (self.claims[no].lock, self.linger_ns, self.lease_ns, self.book.apart_ns);
         self.advance(lock_no, at.time);
         let (lock, mut world) = self.split(lock_no);
         world.claims.hold(no);
@@ -64,7 +65,8 @@ impl Checker {
         let counts = &mut world.book.report.counts;
         counts.holds += 1;
         counts.handed += u64::from(claim.handed);
-        counts.wait_max_ns = counts.wait_max_ns.max((at.time - claim.asked.time).saturating_sub(apart));
+        counts.wait_max_ns =
+            counts.wait_max_ns.max((at.time - claim.asked.time).saturating_sub(apart));
         if claim.mode == HoldMode::Permits && claim.limit > 0 {
             lock.limit.agreed(u64::from(claim.limit));
         }
@@ -76,10 +78,12 @@ impl Checker {
         Self::in_turn(lock, no, at.time, &mut world);
         lock.judge_token_given(no, &mut world);
         let mut wrong = Vec::new();
-        lock.presence.granted(no, lock.limit.least(), at.time, world.claims, &mut |busy| wrong.push(busy));
+        lock.presence
+            .granted(no, lock.limit.least(), at.time, world.claims, &mut |busy| wrong.push(busy));
         lock.wrong_busy(wrong, &mut world);
         let claim = &world.claims[no];
-        // Not for one whose deadline passed before the answer was taken, or, under skew, whose release was called already.
+        // Not for one whose deadline passed before the answer was taken, or, under skew, whose
+        // release was called already.
         if claim.deadline > at.time && claim.release_called.never() {
             lock.occupancy.enter(no, at.time, world.claims);
         } else if !claim.release_called.never() {
@@ -91,13 +95,23 @@ impl Checker {
     fn in_turn(lock: &mut Lock, no: ClaimNo, at: u64, world: &mut World) {
         let claim = &world.claims[no];
         let (ticket, apart) = (claim.ticket, world.book.apart_ns);
-        while let Some(who) = lock.overtakers.front().copied().filter(|who| who.granted.time.saturating_add(apart) < at) {
+        while let Some(who) = lock
+            .overtakers
+            .front()
+            .copied()
+            .filter(|who| who.granted.time.saturating_add(apart) < at)
+        {
             lock.overtakers.pop_front();
             lock.line.granted(who);
         }
-        let by = if world.book.describes(Class::FifoInversion) { lock.line.overtaker(ticket) } else { None };
+        let by = if world.book.describes(Class::FifoInversion) {
+            lock.line.overtaker(ticket)
+        } else {
+            None
+        };
         let overtaken = lock.line.leave(ticket);
-        let reentrant = claim.owner != 0 && (lock.occupancy.owns(claim.owner) || apart > 0 && world.claims.entered(no));
+        let reentrant = claim.owner != 0
+            && (lock.occupancy.owns(claim.owner) || apart > 0 && world.claims.entered(no));
         if claim.mode != HoldMode::Exclusive || claim.handed || reentrant {
             return;
         }
@@ -124,7 +138,10 @@ impl Checker {
                     book.time(by.granted.time)
                 )
             });
-            format!("{name} got {lock} at {at}, overtaken in line by {overtaken} that were called after its place was confirmed{last}")
+            format!(
+                "{name} got {lock} at {at}, overtaken in line by {overtaken} that were called \
+                 after its place was confirmed{last}"
+            )
         });
     }
 
@@ -137,7 +154,11 @@ impl Checker {
         let lock = self.claims[no].lock;
         self.advance(lock, at.time);
         match record.what {
-            What::Busy | What::TimedOut | What::AcquireUnknown | What::AcquireFailed | What::Cancelled => self.refused(no, at, record.what),
+            What::Busy
+            | What::TimedOut
+            | What::AcquireUnknown
+            | What::AcquireFailed
+            | What::Cancelled => self.refused(no, at, record.what),
             What::InLine => {
                 let (lock, world) = self.split(lock);
                 let claim = &mut world.claims[no];
@@ -146,7 +167,9 @@ impl Checker {
                 }
             }
             What::ReleaseCalled => self.release_called(no, at, record.number > 0),
-            What::Released | What::ReleasedNotOwner | What::ReleaseUnknown | What::ReleasedLost => self.released(no, at, record.what),
+            What::Released | What::ReleasedNotOwner | What::ReleaseUnknown | What::ReleasedLost => {
+                self.released(no, at, record.what)
+            }
             What::RenewCalled => self.claims[no].renewal_called(at),
             What::Renewed => self.renewed(no, at, record.deadline),
             What::RenewLost => {
@@ -168,7 +191,8 @@ impl Checker {
             What::CheckCalled | What::EffectCalled => {
                 // The news of a hold and of what was said of it are compared on one clock.
                 let comparable = self.book.apart_ns == 0 || self.claims[no].client == client;
-                let over = over_at(&self.claims[no], at.time, record.what == What::EffectCalled).filter(|_| comparable);
+                let over = over_at(&self.claims[no], at.time, record.what == What::EffectCalled)
+                    .filter(|_| comparable);
                 self.calls.begin(record.claim, record.number, client, at, over);
             }
             What::Checked | What::EffectDone => self.answered(no, at, record),
@@ -213,7 +237,8 @@ impl Checker {
         let claim = &mut self.claims[no];
         claim.release_called(at, again);
         if claim.phase == Phase::Over || !claim.release_called.never() {
-            // Once more, or of a hold that was over: whatever it frees from now on may be somebody else's.
+            // Once more, or of a hold that was over: whatever it frees from now on may be somebody
+            // else's.
             claim.stale = true;
             return;
         }
@@ -237,7 +262,8 @@ impl Checker {
         }
         // Two that were under way together may both be told of the one effect that they had.
         let called = claim.release_answered();
-        let again = !claim.released.never() && (called.never() || called.time > claim.released.time);
+        let again =
+            !claim.released.never() && (called.never() || called.time > claim.released.time);
         if what == What::Released && claim.released.never() {
             claim.released = at;
         }
@@ -245,32 +271,53 @@ impl Checker {
         let claim = &world.claims[no];
         let id = lock.id;
         let own = [(claim.client, at), (claim.client, called), (claim.client, claim.granted)];
-        let rival = lock.occupancy.rival(no, called.time, world.claims).map(|rival| &world.claims[rival]);
+        let rival =
+            lock.occupancy.rival(no, called.time, world.claims).map(|rival| &world.claims[rival]);
         match what {
-            What::Released if again => world.book.convict(Class::DoubleRelease, id, at.time, &own, |book| {
-                let (name, lock, at) = (book.client(claim.client), book.lock(id), book.time(at.time));
-                format!("{name} released {lock} at {at} with success, and had released the same hold with success before")
-            }),
+            What::Released if again => {
+                world.book.convict(Class::DoubleRelease, id, at.time, &own, |book| {
+                    let (name, lock, at) =
+                        (book.client(claim.client), book.lock(id), book.time(at.time));
+                    format!(
+                        "{name} released {lock} at {at} with success, and had released the \
+                         same hold with success before"
+                    )
+                })
+            }
             What::Released if claim.stale => {
                 if let Some(rival) = rival {
                     let records = [own[0], own[1], own[2], (rival.client, rival.granted)];
                     let when = Moment::at(at.time).since(claim.confirmed).since(rival.confirmed);
                     world.book.convict(Class::ForeignRelease, id, when, &records, |book| {
-                        let (name, lock, at) = (book.client(claim.client), book.lock(id), book.time(at.time));
+                        let (name, lock, at) =
+                            (book.client(claim.client), book.lock(id), book.time(at.time));
                         let over = Self::over_words(claim, called.time, book);
                         format!(
-                            "{name} released {lock} with success at {at} although its hold was over ({over}), while {}",
+                            "{name} released {lock} with success at {at} although its hold \
+                             had ended ({over}), while {}",
                             book.hold(rival)
                         )
                     });
                 }
             }
-            What::ReleasedNotOwner if first && !claim.stale && !called.never() && claim.deadline > at.time => {
-                world.book.convict(Class::HoldVanished, id, Moment::at(at.time).since(claim.confirmed), &own, |book| {
-                    let (name, lock, at) = (book.client(claim.client), book.lock(id), book.time(at.time));
-                    let since = book.time(claim.granted.time);
-                    format!("{name} released {lock} at {at} and was told that it is not its own, though it held it since {since} and had not lost it")
-                });
+            What::ReleasedNotOwner
+                if first && !claim.stale && !called.never() && claim.deadline > at.time =>
+            {
+                world.book.convict(
+                    Class::HoldVanished,
+                    id,
+                    Moment::at(at.time).since(claim.confirmed),
+                    &own,
+                    |book| {
+                        let (name, lock, at) =
+                            (book.client(claim.client), book.lock(id), book.time(at.time));
+                        let since = book.time(claim.granted.time);
+                        format!(
+                            "{name} released {lock} at {at} and was refused as not its \
+                             holder, though it held it since {since} and had not lost it"
+                        )
+                    },
+                );
             }
             _ => {}
         }
@@ -281,7 +328,11 @@ impl Checker {
             match what {
                 What::ReleaseUnknown => {
                     let claim = &world.claims[no];
-                    let until = if claim.deadline == u64::MAX { u64::MAX } else { Self::ghost(claim, at.time, linger) };
+                    let until = if claim.deadline == u64::MAX {
+                        u64::MAX
+                    } else {
+                        Self::ghost(claim, at.time, linger)
+                    };
                     lock.presence.vanished(no, at.time, until, world.claims);
                 }
                 What::ReleasedLost => {
@@ -294,8 +345,8 @@ impl Checker {
         }
     }
 
-    /// Until when an acquire of which nobody knows whether it happened may be in the engine: as that of a dead process, where the time
-    /// for that is known.
+    /// Until when an acquire of which nobody knows whether it happened may be in the engine: as
+    /// that of a dead process, where the time for that is known.
     fn unknown_until(&self, now: u64) -> u64 {
         let promised = self.book.report.recovery_promised_ns.unwrap_or(u64::MAX);
         now.saturating_add(promised).saturating_add(self.linger_ns)
@@ -307,43 +358,64 @@ impl Checker {
         lease_end.saturating_add(linger)
     }
 
-    /// Its holder was told by now, or should have been: at its deadline, whatever became of messages (R2). Who stands still cannot be
-    /// told, and where nobody writes down who did, nobody is judged.
+    /// Its holder was told by now, or should have been: at its deadline, whatever became of
+    /// messages (R2). Who stands still cannot be told, and where nobody writes down who did, nobody
+    /// is judged.
     ///
     /// `later`: by how much the moment may be later than it was, where clocks differ.
     pub(super) fn told_by(&mut self, no: ClaimNo, at: At, later: u64) {
         let at = At { time: at.time.saturating_sub(later), ..at };
         let (claim, apart) = (&self.claims[no], self.book.apart_ns);
-        if claim.phase != Phase::Held || !claim.lost.never() || !claim.release_called.never() || claim.deadline >= at.time {
+        if claim.phase != Phase::Held
+            || !claim.lost.never()
+            || !claim.release_called.never()
+            || claim.deadline >= at.time
+        {
             return;
         }
         // What may have moved its deadline may have been answered.
-        if apart > 0 && (claim.renewals > 0 || claim.converting != HoldMode::None || claim.tangled) {
+        if apart > 0 && (claim.renewals > 0 || claim.converting != HoldMode::None || claim.tangled)
+        {
             return;
         }
         let (client, deadline, granted) = (claim.client, claim.deadline, claim.granted);
         let late = at.time - deadline;
         let process = self.book.process(client);
-        if self.faults.stood_still(process.into(), deadline.saturating_sub(apart), at.time.saturating_add(apart)) {
+        if self.faults.stood_still(
+            process.into(),
+            deadline.saturating_sub(apart),
+            at.time.saturating_add(apart),
+        ) {
             return;
         }
         let counts = &mut self.book.report.counts;
         counts.loss_late_max_ns = counts.loss_late_max_ns.max(late);
         let options = &self.book.options;
-        let slack = u64::try_from(options.recovery_slack.as_nanos()).unwrap_or(u64::MAX).saturating_add(apart);
-        let bound = slack.saturating_add(if late > slack { options.late.ns(deadline, at.time) } else { 0 });
+        let slack = u64::try_from(options.recovery_slack.as_nanos())
+            .unwrap_or(u64::MAX)
+            .saturating_add(apart);
+        let bound =
+            slack.saturating_add(if late > slack { options.late.ns(deadline, at.time) } else { 0 });
         if late <= bound || self.claims[no].told_late || !self.watched() {
             return;
         }
         self.claims[no].told_late = true;
         let (lock, world) = self.split(self.claims[no].lock);
-        world.book.convict(Class::LateLoss, lock.id, at.time, &[(client, at), (client, granted)], |book| {
-            let (name, lock, over) = (book.client(client), book.lock(lock.id), book.time(deadline));
-            format!(
-                "{name} was not told at {over}, its deadline, that its hold of {lock} was over, and {} ms later it still was not",
-                late / 1_000_000
-            )
-        });
+        world.book.convict(
+            Class::LateLoss,
+            lock.id,
+            at.time,
+            &[(client, at), (client, granted)],
+            |book| {
+                let (name, lock, over) =
+                    (book.client(client), book.lock(lock.id), book.time(deadline));
+                format!(
+                    "{name} did not learn at {over}, its deadline, that its hold of {lock} \
+                     had ended, nor {} ms later",
+                    late / 1_000_000
+                )
+            },
+        );
     }
 
     fn renewed(&mut self, no: ClaimNo, at: At, deadline: u64) {
@@ -359,9 +431,14 @@ impl Checker {
             let (claim, id) = (&world.claims[no], lock.id);
             let records = [(claim.client, at), (claim.client, sent), (claim.client, end)];
             world.book.convict(Class::RenewedAfterEnd, id, at.time, &records, |book| {
-                let (name, lock, at) = (book.client(claim.client), book.lock(id), book.time(at.time));
+                let (name, lock, at) =
+                    (book.client(claim.client), book.lock(id), book.time(at.time));
                 let how = if claim.lost.never() { "released" } else { "lost" };
-                format!("{name} renewed its hold of {lock} at {at} with success, though that was {how} at {}", book.time(end.time))
+                format!(
+                    "{name} renewed its hold of {lock} at {at} with success, though that was {how} \
+                     at {}",
+                    book.time(end.time)
+                )
             });
         }
         let claim = &mut world.claims[no];
@@ -376,7 +453,8 @@ impl Checker {
         let (lock, world) = self.split(self.claims[no].lock);
         let claim = &mut world.claims[no];
         if deadline > at.time {
-            // It was over at its deadline, and the server had extended it before: it holds again from here on.
+            // It was over at its deadline, and the server had extended it before: it holds again
+            // from here on.
             claim.deadline = deadline;
             claim.granted = at;
             claim.confirm(lease);
@@ -390,7 +468,8 @@ impl Checker {
         self.told_by(no, at, 0);
         let (lock, mut world) = self.split(self.claims[no].lock);
         let claim = &mut world.claims[no];
-        let known = claim.phase == Phase::Held || claim.phase == Phase::Asked && world.book.apart_ns > 0;
+        let known =
+            claim.phase == Phase::Held || claim.phase == Phase::Asked && world.book.apart_ns > 0;
         if !known || !claim.lost.never() {
             return;
         }
@@ -406,11 +485,13 @@ impl Checker {
     fn answered(&mut self, no: ClaimNo, at: At, record: &Record) {
         let Some(call) = self.calls.end(record.claim, record.number) else { return };
         let Some(over) = call.over.filter(|_| record.flags.has(Flags::YES)) else { return };
-        // Its renewal became known while it was asked: then the deadline that was known before says nothing.
+        // Its renewal became known while it was asked: then the deadline that was known before says
+        // nothing.
         if over == Over::Deadline && self.claims[no].deadline >= call.called.time {
             return;
         }
-        let doubt = Doubt { called: call.called, answered: at, effect: record.what == What::EffectDone };
+        let doubt =
+            Doubt { called: call.called, answered: at, effect: record.what == What::EffectDone };
         // A renewal under way may have been answered already; then its record says so soon.
         if over == Over::Deadline && !self.claims[no].renewing.never() {
             self.claims[no].doubts.push(doubt);
@@ -419,8 +500,8 @@ impl Checker {
         }
     }
 
-    /// A renewal was answered: what was said after the old deadline is right up to the new one, and beyond it if another renewal
-    /// that is still under way is acknowledged.
+    /// A renewal was answered: what was said after the old deadline is right up to the new one, and
+    /// beyond it if another renewal that is still under way is acknowledged.
     fn answer_doubts(&mut self, no: ClaimNo, deadline: u64) {
         let claim = &mut self.claims[no];
         if claim.renewals > 0 {
@@ -442,13 +523,19 @@ impl Checker {
             (false, true) => Class::HeldAfterEnd,
             (false, false) => Class::HeldAfterDeadline,
         };
-        let records = [(claim.client, doubt.answered), (claim.client, doubt.called), (claim.client, claim.granted)];
+        let records = [
+            (claim.client, doubt.answered),
+            (claim.client, doubt.called),
+            (claim.client, claim.granted),
+        ];
         let when = Moment { late: true, ..Moment::at(doubt.answered.time) };
         world.book.convict(class, id, when, &records, |book| {
-            let (name, lock, at) = (book.client(claim.client), book.lock(id), book.time(doubt.called.time));
+            let (name, lock, at) =
+                (book.client(claim.client), book.lock(id), book.time(doubt.called.time));
             let over = Self::over_words(claim, doubt.called.time, book);
-            let did = if doubt.effect { "touched the resource of" } else { "was told that it holds" };
-            format!("{name} {did} {lock} at {at}, when its hold was over ({over})")
+            let did =
+                if doubt.effect { "touched the resource of" } else { "was reported as holder of" };
+            format!("{name} {did} {lock} at {at}, after its hold had ended ({over})")
         });
     }
 

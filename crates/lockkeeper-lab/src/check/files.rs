@@ -13,7 +13,8 @@ use crate::history::{EXTENSION, Item, Merge, ReadError, Reader, Record, Role, St
 pub enum CheckError {
     /// One of them is no history, or cannot be read.
     Read(ReadError),
-    /// They come from several machines, or several boots of one, and nobody said how far their clocks may differ.
+    /// They come from several machines, or several boots of one, and nobody said how far their
+    /// clocks may differ.
     SeveralMachines,
     /// No file was given, or a directory holds none.
     Nothing(Option<PathBuf>),
@@ -39,24 +40,40 @@ impl fmt::Display for CheckError {
             Self::Read(error) => error.fmt(f),
             Self::SeveralMachines => write!(
                 f,
-                "these histories come from several machines or boots, whose clocks differ: say by how much with --skew (such as --skew 5ms)"
+                "these histories come from several machines or boots, whose clocks differ: say by \
+                 how much with --skew (such as --skew 5ms)"
             ),
-            Self::Nothing(None) => write!(f, "no history was given: name one or more files that end in .{EXTENSION}, or their directory"),
+            Self::Nothing(None) => write!(
+                f,
+                "no history was given: name one or more files that end in .{EXTENSION}, or their \
+                 directory"
+            ),
             Self::Empty(path, 1) => write!(
                 f,
-                "{}: the only .{EXTENSION} file in this directory is empty: its process ended before it wrote anything",
+                "{}: the only .{EXTENSION} file in this directory is empty: its process ended \
+                 before it wrote anything",
                 path.display()
             ),
             Self::Empty(path, many) => write!(
                 f,
-                "{}: all {many} .{EXTENSION} files in this directory are empty: their processes ended before they wrote anything",
+                "{}: all {many} .{EXTENSION} files in this directory are empty: their processes \
+                 ended before they wrote anything",
                 path.display()
             ),
-            Self::Twice(one, other) if one == other => write!(f, "{}: this history was given twice: name it once", one.display()),
-            Self::Twice(one, other) => {
-                write!(f, "{} and {} are the same history: name one of them", one.display(), other.display())
+            Self::Twice(one, other) if one == other => {
+                write!(f, "{}: this history was given twice: name it once", one.display())
             }
-            Self::Nothing(Some(path)) => write!(f, "{}: no file in this directory ends in .{EXTENSION}", path.display()),
+            Self::Twice(one, other) => {
+                write!(
+                    f,
+                    "{} and {} are the same history: name one of them",
+                    one.display(),
+                    other.display()
+                )
+            }
+            Self::Nothing(Some(path)) => {
+                write!(f, "{}: no file in this directory ends in .{EXTENSION}", path.display())
+            }
         }
     }
 }
@@ -76,14 +93,17 @@ impl From<ReadError> for CheckError {
     }
 }
 
-/// Judges the histories in these files; a directory stands for the histories in it. All must belong to one run: every
-/// process that used the locks, and the nemesis and the resource if there were any.
+/// Judges the histories in these files; a directory stands for the histories in it. All must belong
+/// to one run: every process that used the locks, and the nemesis and the resource if there were
+/// any.
 ///
 /// # Errors
-/// When one of them is no whole history, cannot be read, or their clocks cannot be compared. Then nothing is judged.
+/// When one of them is no whole history, cannot be read, or their clocks cannot be compared. Then
+/// nothing is judged.
 pub fn check_files<P: AsRef<Path>>(paths: &[P], options: Options) -> Result<Report, CheckError> {
     let paths = expand(paths)?;
-    let mut merge = Merge::open(&paths, u64::try_from(options.skew.as_nanos()).unwrap_or(u64::MAX))?;
+    let mut merge =
+        Merge::open(&paths, u64::try_from(options.skew.as_nanos()).unwrap_or(u64::MAX))?;
     each_once(&merge, &paths)?;
     if merge.several_machines() && options.skew.is_zero() {
         return Err(CheckError::SeveralMachines);
@@ -91,9 +111,19 @@ pub fn check_files<P: AsRef<Path>>(paths: &[P], options: Options) -> Result<Repo
     let mut checker = Checker::new(options);
     for (source, path) in merge.sources().zip(&paths) {
         let header = &source.header;
-        let label = if header.label.is_empty() { format!("pid {}", header.pid) } else { header.label.clone() };
+        let label = if header.label.is_empty() {
+            format!("pid {}", header.pid)
+        } else {
+            header.label.clone()
+        };
         let began = header.clocks[0].saturating_add_signed(source.shift_ns);
-        checker.client(Client { path: path.clone(), label, pid: header.pid, role: header.role, began });
+        checker.client(Client {
+            path: path.clone(),
+            label,
+            pid: header.pid,
+            role: header.role,
+            began,
+        });
     }
     checker.ends(ends(&merge, &paths)?);
     let states: Vec<_> = merge.sources().map(|source| source.header.state).collect();
@@ -104,7 +134,11 @@ pub fn check_files<P: AsRef<Path>>(paths: &[P], options: Options) -> Result<Repo
         }
         match item {
             Item::Event(client, index, record) => checker.event(client, index, &record),
-            Item::Last(client, at) => checker.wrote_last(client, at, states.get(client as usize).copied().unwrap_or(State::Open)),
+            Item::Last(client, at) => checker.wrote_last(
+                client,
+                at,
+                states.get(client as usize).copied().unwrap_or(State::Open),
+            ),
             Item::End(client, at) => {
                 let Some(state) = states.get(client as usize) else { continue };
                 if matches!(state, State::Stopped(_)) {
@@ -124,7 +158,8 @@ pub fn check_files<P: AsRef<Path>>(paths: &[P], options: Options) -> Result<Repo
     Ok(report)
 }
 
-/// Every file has an id of its own: one that comes again is the same history under another name, or a copy.
+/// Every file has an id of its own: one that comes again is the same history under another name, or
+/// a copy.
 fn each_once(merge: &Merge, paths: &[PathBuf]) -> Result<(), CheckError> {
     let mut seen: HashMap<u64, &PathBuf> = HashMap::new();
     for (source, path) in merge.sources().zip(paths) {
@@ -138,11 +173,16 @@ fn each_once(merge: &Merge, paths: &[PathBuf]) -> Result<(), CheckError> {
 /// What the histories of role nemesis say about the ends of processes, on the first file's clock.
 fn ends(merge: &Merge, paths: &[PathBuf]) -> Result<Vec<Record>, ReadError> {
     let mut ends = Vec::new();
-    for (source, path) in merge.sources().zip(paths).filter(|(source, _)| source.header.role == Role::Nemesis) {
+    for (source, path) in
+        merge.sources().zip(paths).filter(|(source, _)| source.header.role == Role::Nemesis)
+    {
         let mut reader = Reader::open(path)?;
         while let Some((_, record)) = reader.next()? {
             if matches!(record.what, What::Kill | What::Exit) {
-                ends.push(Record { at: record.at.saturating_add_signed(source.shift_ns), ..record });
+                ends.push(Record {
+                    at: record.at.saturating_add_signed(source.shift_ns),
+                    ..record
+                });
             }
         }
     }
@@ -164,7 +204,8 @@ pub(crate) fn expand<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<PathBuf>, CheckE
         for entry in fs::read_dir(path).map_err(cannot)? {
             let entry = entry.map_err(cannot)?;
             let file = entry.path();
-            // A process that ended between the making of its file and its first byte has said nothing.
+            // A process that ended between the making of its file and its first byte has said
+            // nothing.
             let begun = entry.metadata().map_or(true, |about| about.len() > 0);
             if file.extension().is_none_or(|extension| extension != EXTENSION) {
                 continue;
@@ -177,7 +218,11 @@ pub(crate) fn expand<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<PathBuf>, CheckE
         }
         if files.len() == before {
             let path = path.to_owned();
-            return Err(if empty > 0 { CheckError::Empty(path, empty) } else { CheckError::Nothing(Some(path)) });
+            return Err(if empty > 0 {
+                CheckError::Empty(path, empty)
+            } else {
+                CheckError::Nothing(Some(path))
+            });
         }
         if let Some(new) = files.get_mut(before..) {
             new.sort();

@@ -1,4 +1,5 @@
-//! What guards say about themselves, and what is done under them: nothing may hold after its deadline or its end (R2).
+//! What guards say about themselves, and what is done under them: nothing may hold after its
+//! deadline or its end (R2).
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;

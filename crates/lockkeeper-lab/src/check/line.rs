@@ -1,8 +1,8 @@
 //! First come, first served: how often claims were overtaken in the engine's line.
 //!
-//! A claim `j` was overtaken by `i` when `j`'s place had been confirmed before `i` was even called, and `i` was granted
-//! first. Each grant adds one to all places confirmed before its call (a prefix), each granted place asks for its sum: a
-//! Fenwick tree makes both O(log n).
+//! A claim `j` was overtaken by `i` when `j`'s place had been confirmed before `i` was even called,
+//! and `i` was granted first. Each grant adds one to all places confirmed before its call (a
+//! prefix), each granted place asks for its sum: a Fenwick tree makes both O(log n).
 
 use super::claims::At;
 
@@ -39,19 +39,27 @@ pub(super) struct Line {
 const SMALL: usize = 64;
 
 impl Line {
-    /// A place was confirmed; answers its ticket, from 1 on. Confirmations come in the order of time.
+    /// A place was confirmed; answers its ticket, from 1 on. Confirmations come in the order of
+    /// time.
     pub fn join(&mut self, confirmed: u64) -> u64 {
         self.tidy();
         self.tickets += 1;
         self.there += 1;
-        self.places.push(Place { ticket: self.tickets, confirmed, before: 0, there: true, by: None });
+        self.places.push(Place {
+            ticket: self.tickets,
+            confirmed,
+            before: 0,
+            there: true,
+            by: None,
+        });
         // The new node of the tree covers some nodes before it, and itself with nothing yet.
         let node = self.places.len();
         self.tree.push(self.sum(node - 1) - self.sum(node & (node - 1)));
         self.tickets
     }
 
-    /// Somebody was granted: everybody whose place was confirmed before that one was called was overtaken.
+    /// Somebody was granted: everybody whose place was confirmed before that one was called was
+    /// overtaken.
     pub fn granted(&mut self, who: Overtaker) {
         let overtaken = self.places.partition_point(|place| place.confirmed < who.asked.time);
         let Some(last) = overtaken.checked_sub(1) else { return };
@@ -65,7 +73,9 @@ impl Line {
 
     /// A place was granted or given up: answers by how many it was overtaken while it stood there.
     pub fn leave(&mut self, ticket: u64) -> u64 {
-        let Ok(index) = self.places.binary_search_by_key(&ticket, |place| place.ticket) else { return 0 };
+        let Ok(index) = self.places.binary_search_by_key(&ticket, |place| place.ticket) else {
+            return 0;
+        };
         if !std::mem::take(&mut self.places[index].there) {
             return 0;
         }
@@ -121,7 +131,11 @@ mod tests {
     use super::*;
 
     fn granted(line: &mut Line, asked: u64, at: u64) {
-        line.granted(Overtaker { client: 0, asked: At { time: asked, record: asked }, granted: At { time: at, record: at } });
+        line.granted(Overtaker {
+            client: 0,
+            asked: At { time: asked, record: asked },
+            granted: At { time: at, record: at },
+        });
     }
 
     #[test]
@@ -133,7 +147,11 @@ mod tests {
         assert_eq!(line.overtaker(early).map(|who| who.granted.time), Some(30));
         assert_eq!(line.overtaker(same), None);
         assert_eq!([line.leave(early), line.leave(same)], [1, 0]);
-        assert_eq!([line.leave(early), line.leave(same), line.leave(77)], [0, 0, 0], "nobody leaves twice");
+        assert_eq!(
+            [line.leave(early), line.leave(same), line.leave(77)],
+            [0, 0, 0],
+            "nobody leaves twice"
+        );
     }
 
     #[test]
@@ -141,18 +159,24 @@ mod tests {
         // A small generator of its own: joins, grants of newcomers, and leaves, in a mixed order.
         let mut seed = 7u64;
         let mut random = |below: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (seed >> 33) % below
         };
         let mut line = Line::default();
-        let mut model: Vec<(u64, u64, u64, u64)> = Vec::new(); // ticket, confirmed, overtaken, last overtaker's time
+        // ticket, confirmed, overtaken, last overtaker's time
+        let mut model: Vec<(u64, u64, u64, u64)> = Vec::new();
         let mut longest = 0;
         for now in 1..20_000u64 {
             match random(if now % 4000 < 2000 { 3 } else { 5 }) {
                 0 => {
                     model.push((line.join(now), now, 0, 0));
                     let (places, there) = (line.places.len(), line.there);
-                    assert!(places <= SMALL.max(2 * there + 1), "{places} places for {there} that are there");
+                    assert!(
+                        places <= SMALL.max(2 * there + 1),
+                        "{places} places for {there} that are there"
+                    );
                 }
                 1 => {
                     let asked = now - random(now.min(200));
@@ -162,8 +186,13 @@ mod tests {
                     }
                 }
                 _ if !model.is_empty() => {
-                    let (ticket, _, overtaken, by) = model.remove(random(model.len() as u64) as usize);
-                    assert_eq!(line.overtaker(ticket).map_or(0, |who| who.granted.time), by, "at {now}");
+                    let (ticket, _, overtaken, by) =
+                        model.remove(random(model.len() as u64) as usize);
+                    assert_eq!(
+                        line.overtaker(ticket).map_or(0, |who| who.granted.time),
+                        by,
+                        "at {now}"
+                    );
                     assert_eq!(line.leave(ticket), overtaken, "at {now}");
                 }
                 _ => {}

@@ -1,9 +1,10 @@
 //! The judge of histories.
 //!
-//! [`Checker`] is pure: it takes the events of all clients in the order of time and answers a [`Report`]. [`check_files`]
-//! feeds it from files, [`print()`] and [`print_json`] show the report, [`main_check`] is the command line. Each rule has a file: who
-//! holds at once (`occupancy`), tokens (`tokens`), refused tries (`busy`), the line (`line`), deadlines (`lease`),
-//! recovery (`recovery`), the resource's log (`resource`); `lock` joins them for one lock.
+//! [`Checker`] is pure: it takes the events of all clients in the order of time and answers a
+//! [`Report`]. [`check_files`] feeds it from files, [`print()`] and [`print_json`] show the report,
+//! [`main_check`] is the command line. Each rule has a file: who holds at once (`occupancy`),
+//! tokens (`tokens`), refused tries (`busy`), the line (`line`), deadlines (`lease`), recovery
+//! (`recovery`), the resource's log (`resource`); `lock` joins them for one lock.
 
 mod book;
 mod busy;

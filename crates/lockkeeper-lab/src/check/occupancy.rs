@@ -1,7 +1,7 @@
 //! Who holds one lock now: the inner intervals that cover this moment.
 //!
-//! Holds are judged between two moments and never at one, so that a hold that ends in the nanosecond in which another
-//! begins is no overlap.
+//! Holds are judged between two moments and never at one, so that a hold that ends in the
+//! nanosecond in which another begins is no overlap.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -45,7 +45,8 @@ pub(super) struct Occupancy {
 }
 
 impl Occupancy {
-    /// Counts a hold from `now` on; it is judged when time moves on. One of which nothing is certain is not counted.
+    /// Counts a hold from `now` on; it is judged when time moves on. One of which nothing is
+    /// certain is not counted.
     pub fn enter(&mut self, no: ClaimNo, now: u64, claims: &mut Claims) {
         let claim = &mut claims[no];
         if claim.blurred {
@@ -109,23 +110,31 @@ impl Occupancy {
         self.deadlines.first().copied().filter(|(at, _)| *at <= by)
     }
 
-    /// An active hold that was granted before a moment, and must not be there together with this one; of several the one that the engine
-    /// confirmed last, which is the hardest to explain.
+    /// An active hold that was granted before a moment, and must not be there together with this
+    /// one; of several the one that the engine confirmed last, which is the hardest to explain.
     pub fn rival(&self, no: ClaimNo, before: u64, claims: &Claims) -> Option<ClaimNo> {
         let claim = &claims[no];
         // Most often there is nobody but its own.
         let others = excluded_by(claim.mode).iter().filter(|list| {
             let mine = match self.members(claim.owner) {
-                Some(members) => members.iter().filter(|member| list_of(claims[**member].mode) == **list).count(),
+                Some(members) => {
+                    members.iter().filter(|member| list_of(claims[**member].mode) == **list).count()
+                }
                 None => usize::from(claim.active && list_of(claim.mode) == **list),
             };
             self.lists[**list].len() > mine
         });
         let is_rival = |other: &ClaimNo| {
             let theirs = &claims[*other];
-            *other != no && (claim.owner == 0 || theirs.owner != claim.owner) && theirs.granted.time < before
+            *other != no
+                && (claim.owner == 0 || theirs.owner != claim.owner)
+                && theirs.granted.time < before
         };
-        others.flat_map(|list| &self.lists[*list]).copied().filter(is_rival).max_by_key(|other| claims[*other].confirmed)
+        others
+            .flat_map(|list| &self.lists[*list])
+            .copied()
+            .filter(is_rival)
+            .max_by_key(|other| claims[*other].confirmed)
     }
 
     /// An active hold that must not be there together with this one, and has the same token.
@@ -133,7 +142,9 @@ impl Occupancy {
         let claim = &claims[no];
         let is_twin = |other: &&ClaimNo| {
             let other_claim = &claims[**other];
-            **other != no && other_claim.token == claim.token && (claim.owner == 0 || other_claim.owner != claim.owner)
+            **other != no
+                && other_claim.token == claim.token
+                && (claim.owner == 0 || other_claim.owner != claim.owner)
         };
         let mut rivals = excluded_by(claim.mode).iter().flat_map(|list| &self.lists[*list]);
         rivals.find(is_twin).copied().filter(|_| claim.token != 0)
@@ -149,9 +160,13 @@ impl Occupancy {
         self.lists[3].iter().copied().filter(|other| *other != no).take(most).collect()
     }
 
-    /// Of the fewest holds of permits that are more than the limit, those that the engine confirmed last: when it confirmed the first of them.
+    /// Of the fewest holds of permits that are more than the limit, those that the engine confirmed
+    /// last: when it confirmed the first of them.
     pub fn confirmed_beyond(&self, limit: u64, claims: &Claims) -> Option<u64> {
-        let mut holds: Vec<_> = self.lists[3].iter().map(|no| (claims[*no].confirmed, u64::from(claims[*no].weight))).collect();
+        let mut holds: Vec<_> = self.lists[3]
+            .iter()
+            .map(|no| (claims[*no].confirmed, u64::from(claims[*no].weight)))
+            .collect();
         holds.sort_unstable_by(|one, other| other.cmp(one));
         let mut sum = 0;
         let mut counted = holds.into_iter().skip_while(|(_, weight)| {
@@ -164,7 +179,10 @@ impl Occupancy {
     /// Another active hold of the same owner in the same mode.
     pub fn fellow(&self, no: ClaimNo, claims: &Claims) -> Option<ClaimNo> {
         let claim = &claims[no];
-        self.members(claim.owner)?.iter().copied().find(|other| *other != no && claims[*other].mode == claim.mode)
+        self.members(claim.owner)?
+            .iter()
+            .copied()
+            .find(|other| *other != no && claims[*other].mode == claim.mode)
     }
 
     /// Whether this owner holds it already.

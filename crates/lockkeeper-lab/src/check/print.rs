@@ -3,12 +3,14 @@
 use std::io::{self, Write};
 use std::path::Path;
 
+use lockkeeper::text::{json_line, printable};
 use serde_json::{Map, Value, json};
 
 use super::class::Class;
 use super::report::{Report, Violation};
 
-/// Writes the report for people: what was read, a table of classes, each described violation with its records.
+/// Writes the report for people: what was read, a table of classes, each described violation with
+/// its records.
 ///
 /// # Errors
 /// When `out` cannot be written.
@@ -34,32 +36,63 @@ pub fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         millis(counts.wait_max_ns)
     )?;
     if report.recovery.count() > 0 || report.recovery_promised_ns.is_some() {
-        let promised =
-            report.recovery_promised_ns.map_or_else(|| "nothing promised".to_owned(), |t| format!("promised {:.1} ms", millis(t)));
+        let promised = report.recovery_promised_ns.map_or_else(
+            || "nothing promised".to_owned(),
+            |t| format!("promised {:.1} ms", millis(t)),
+        );
         let (p50, max) = (report.recovery.p50().unwrap_or(0), report.recovery.max().unwrap_or(0));
         let faults = many(counts.faults, "fault", "faults");
         let cases = report.recovery.count();
-        writeln!(out, "{faults}; recovered {cases} times, median {:.1} ms, longest {:.1} ms ({promised})", millis(p50), millis(max))?;
+        writeln!(
+            out,
+            "{faults}; recovered {cases} times, median {:.1} ms, longest {:.1} ms ({promised})",
+            millis(p50),
+            millis(max)
+        )?;
     }
     let stale = [counts.stale_rejected, counts.stale_accepted, counts.stale_accepted_unfenced];
     if stale != [0; 3] {
-        writeln!(out, "stale operations: {} refused, {} accepted, {} accepted where no token is checked", stale[0], stale[1], stale[2])?;
+        writeln!(
+            out,
+            "stale operations: {} refused, {} accepted, {} accepted where no token is checked",
+            stale[0], stale[1], stale[2]
+        )?;
     }
     if counts.torn > 0 {
-        writeln!(out, "{} with a record that was being written", many(counts.torn, "history ends", "histories end"))?;
+        writeln!(
+            out,
+            "{} with a record that was being written",
+            many(counts.torn, "history ends", "histories end")
+        )?;
     }
     if counts.may_be_cut > 0 {
-        writeln!(out, "{} of an older release may have been cut short", many(counts.may_be_cut, "open history", "open histories"))?;
+        writeln!(
+            out,
+            "{} of an older release may have been cut short",
+            many(counts.may_be_cut, "open history", "open histories")
+        )?;
     }
     if counts.stopped > 0 {
         let ended = many(counts.stopped, "recording", "recordings");
-        writeln!(out, "{ended} ended early: refusals and recovery after that are not judged, nor is what its process did")?;
+        writeln!(
+            out,
+            "{ended} ended early: refusals and recovery after that are not judged, nor is what its \
+             process did"
+        )?;
     }
     if counts.foreign > 0 {
-        writeln!(out, "{} of kinds this release does not know were passed over", many(counts.foreign, "record", "records"))?;
+        writeln!(
+            out,
+            "{} of kinds this release does not know were passed over",
+            many(counts.foreign, "record", "records")
+        )?;
     }
     if counts.strangers > 0 {
-        writeln!(out, "{} about claims that began before the recording", many(counts.strangers, "record", "records"))?;
+        writeln!(
+            out,
+            "{} about claims that began before the recording",
+            many(counts.strangers, "record", "records")
+        )?;
     }
     print_violations(report, out)
 }
@@ -74,11 +107,19 @@ fn print_violations(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{count:>9}  {:<22} {}{allowed}", class.as_str(), class.meaning())?;
     }
     for violation in &report.violations {
-        writeln!(out, "\n{}: {}", violation.class, violation.sentence)?;
-        let records: Vec<_> = violation.records.iter().map(|r| format!("{} record {}", file(report, r.client), r.record)).collect();
+        writeln!(out, "\n{}: {}", violation.class, printable(violation.sentence.as_str()))?;
+        let records: Vec<_> = violation
+            .records
+            .iter()
+            .map(|r| format!("{} record {}", printable(file(report, r.client)), r.record))
+            .collect();
         writeln!(out, "    at {}: {}", rfc3339(report.unix_ns, violation.at), records.join(", "))?;
     }
-    if report.is_clean() { writeln!(out, "\n{}: only what is allowed was found", clean(report)) } else { writeln!(out, "\nnot clean") }
+    if report.is_clean() {
+        writeln!(out, "\n{}: only allowed violations were found", clean(report))
+    } else {
+        writeln!(out, "\nnot clean")
+    }
 }
 
 fn clean(report: &Report) -> &'static str {
@@ -91,9 +132,9 @@ fn clean(report: &Report) -> &'static str {
 /// When `out` cannot be written.
 pub fn print_json(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     for violation in &report.violations {
-        writeln!(out, "{}", violation_json(report, violation))?;
+        writeln!(out, "{}", json_line(violation_json(report, violation).to_string()))?;
     }
-    writeln!(out, "{}", summary_json(report))
+    writeln!(out, "{}", json_line(summary_json(report).to_string()))
 }
 
 /// One violation as JSON.
@@ -101,7 +142,9 @@ pub fn violation_json(report: &Report, violation: &Violation) -> Value {
     let records: Vec<_> = violation
         .records
         .iter()
-        .map(|r| json!({"file": file(report, r.client), "client": client(report, r.client), "record": r.record}))
+        .map(|r| json!(
+            {"file": file(report, r.client), "client": client(report, r.client), "record": r.record}
+        ))
         .collect();
     json!({
         "event": "violation",
@@ -119,7 +162,11 @@ pub fn violation_json(report: &Report, violation: &Violation) -> Value {
 /// The counts as JSON.
 pub fn summary_json(report: &Report) -> Value {
     let counts = &report.counts;
-    let found: Map<_, _> = Class::ALL.iter().filter(|c| report.count(**c) > 0).map(|c| (c.to_string(), json!(report.count(*c)))).collect();
+    let found: Map<_, _> = Class::ALL
+        .iter()
+        .filter(|c| report.count(**c) > 0)
+        .map(|c| (c.to_string(), json!(report.count(*c))))
+        .collect();
     let ms = |ns: Option<u64>| ns.map(|ns| ns / 1_000_000);
     json!({
         "event": "summary",
@@ -140,7 +187,12 @@ pub fn summary_json(report: &Report) -> Value {
         "faults": counts.faults,
         "wait_max_ms": counts.wait_max_ns / 1_000_000,
         "loss_late_max_ms": counts.loss_late_max_ns / 1_000_000,
-        "recovery_ms": {"cases": report.recovery.count(), "p50": ms(report.recovery.p50()), "max": ms(report.recovery.max()), "promised": ms(report.recovery_promised_ns)},
+        "recovery_ms": {
+            "cases": report.recovery.count(),
+            "p50": ms(report.recovery.p50()),
+            "max": ms(report.recovery.max()),
+            "promised": ms(report.recovery_promised_ns),
+        },
         "stale_writes_rejected": counts.stale_rejected,
         "stale_writes_accepted": counts.stale_accepted,
         "stale_writes_accepted_unfenced": counts.stale_accepted_unfenced,
@@ -185,13 +237,22 @@ fn rfc3339(unix_ns: i64, at: u64) -> String {
     let (days, us) = (us.div_euclid(86_400_000_000), us.rem_euclid(86_400_000_000));
     let z = days + 719_468;
     let (era, day_of_era) = (z.div_euclid(146_097), z.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted = (5 * day_of_year + 2) / 153;
-    let (day, month) = (day_of_year - (153 * shifted + 2) / 5 + 1, if shifted < 10 { shifted + 3 } else { shifted - 9 });
+    let (day, month) = (
+        day_of_year - (153 * shifted + 2) / 5 + 1,
+        if shifted < 10 { shifted + 3 } else { shifted - 9 },
+    );
     let year = year_of_era + era * 400 + i64::from(month <= 2);
     let (s, us) = (us / 1_000_000, us % 1_000_000);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{us:06}Z", s / 3600, s / 60 % 60, s % 60)
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{us:06}Z",
+        s / 3600,
+        s / 60 % 60,
+        s % 60
+    )
 }
 
 #[cfg(test)]
@@ -215,16 +276,24 @@ mod tests {
     fn records_that_were_passed_over_are_told_when_there_are_some() {
         let told = |foreign| {
             let mut out = Vec::new();
-            let report = Report { counts: Counts { foreign, ..Counts::default() }, ..Report::default() };
+            let report =
+                Report { counts: Counts { foreign, ..Counts::default() }, ..Report::default() };
             print(&report, &mut out).unwrap();
             String::from_utf8(out).unwrap()
         };
-        assert!(told(2).contains("\n2 records of kinds this release does not know were passed over\n"), "{}", told(2));
+        assert!(
+            told(2).contains("\n2 records of kinds this release does not know were passed over\n"),
+            "{}",
+            told(2)
+        );
         assert!(!told(0).contains("kinds"), "{}", told(0));
     }
 
     #[test]
     fn one_is_one_and_more_are_more() {
-        assert_eq!([many(0, "a", "b"), many(1, "a", "b"), many(2, "a", "b")], ["0 b", "1 a", "2 b"]);
+        assert_eq!(
+            [many(0, "a", "b"), many(1, "a", "b"), many(2, "a", "b")],
+            ["0 b", "1 a", "2 b"]
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Liveness: when a holder dies, or a fault ends, somebody who waits gets the lock within the time promised.
+//! Liveness: when a holder dies, or a fault ends, somebody who waits gets the lock within the time
+//! promised.
 
 use super::claims::{At, ClaimNo, Claims};
 use crate::history::LockId;
@@ -26,7 +27,12 @@ pub(super) struct Faults {
 
 impl Default for Faults {
     fn default() -> Self {
-        Self { open: Vec::new(), last_end: 0, stop: LockId::text(STANDS_STILL).0, stops: Vec::new() }
+        Self {
+            open: Vec::new(),
+            last_end: 0,
+            stop: LockId::text(STANDS_STILL).0,
+            stops: Vec::new(),
+        }
     }
 }
 
@@ -41,15 +47,23 @@ impl Faults {
 
     /// Whether a process stood still at some time between two moments.
     pub fn stood_still(&self, process: u64, from: u64, to: u64) -> bool {
-        self.stops.iter().any(|(target, begin, end)| *target == process && *begin <= to && *end >= from)
+        self.stops
+            .iter()
+            .any(|(target, begin, end)| *target == process && *begin <= to && *end >= from)
     }
 
     /// It is over; false when it never began.
     pub fn end(&mut self, name: u64, target: u64, now: u64) -> bool {
-        let Some(found) = self.open.iter().position(|fault| *fault == (name, target)) else { return false };
+        let Some(found) = self.open.iter().position(|fault| *fault == (name, target)) else {
+            return false;
+        };
         self.open.swap_remove(found);
         self.last_end = now;
-        let stop = self.stops.iter_mut().rev().find(|(of, _, end)| name == self.stop && *of == target && *end == u64::MAX);
+        let stop = self
+            .stops
+            .iter_mut()
+            .rev()
+            .find(|(of, _, end)| name == self.stop && *of == target && *end == u64::MAX);
         if let Some((.., end)) = stop {
             *end = now;
         }

@@ -12,32 +12,36 @@ use crate::history::Role;
 /// What is promised, and what is to be reported.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The time T within which somebody who waits gets the lock after its holder died; without it recovery is measured
-    /// and not judged.
+    /// The time T within which somebody who waits gets the lock after its holder died; without it
+    /// recovery is measured and not judged.
     pub recovery: Option<Duration>,
     /// How much longer than T is let pass.
     pub recovery_slack: Duration,
     /// What is let pass beside that, because the machine was late itself.
     pub late: Late,
-    /// How long the place of a claim whose process died may stay in the engine: a try refused meanwhile was refused rightly.
+    /// How long the place of a claim whose process died may stay in the engine: a try refused
+    /// meanwhile was refused rightly.
     pub linger: Duration,
     /// The same for one that gave up while its process lived on, and withdraws it.
     pub withdraw: Duration,
-    /// How far the clock of any machine may be from the true time, when the files come from several.
+    /// How far the clock of any machine may be from the true time, when the files come from
+    /// several.
     pub skew: Duration,
     /// Classes that are counted and shown, but do not make a history unclean.
     pub allow: BTreeSet<Class>,
-    /// How long a lease lasts at most, from the request that got or renewed it; zero where none is known. It says since when the engine
-    /// may have forgotten a hold ([`Moment::since`]).
+    /// How long a lease lasts at most, from the request that got or renewed it; zero where none is
+    /// known. It says since when the engine may have forgotten a hold ([`Moment::since`]).
     pub lease: Duration,
-    /// Whether the engine gives every hold but those of permits a fencing token: then one that has none is a violation.
+    /// Whether the engine gives every hold but those of permits a fencing token: then one that has
+    /// none is a violation.
     pub fenced: bool,
     /// How many violations of each class are described; all are counted.
     pub details: usize,
 }
 
 impl Default for Options {
-    /// Nothing promised, no tokens either, nothing allowed; 100 ms of slack, 20 s of lingering and withdrawing, no skew, 20 descriptions a class.
+    /// Nothing promised, no tokens either, nothing allowed; 100 ms of slack, 20 s of lingering and
+    /// withdrawing, no skew, 20 descriptions a class.
     fn default() -> Self {
         Self {
             recovery: None,
@@ -91,8 +95,8 @@ pub struct Client {
     pub pid: u32,
     /// What kind of process it is.
     pub role: Role,
-    /// When its recording began, on the clock of the first file; 0 when it is known that nothing was
-    /// before its first record, and nothing comes after its last.
+    /// When its recording began, on the clock of the first file; 0 when it is known that nothing
+    /// was before its first record, and nothing comes after its last.
     pub began: u64,
 }
 
@@ -110,8 +114,9 @@ pub struct RecordRef {
 pub struct Moment {
     /// When it showed.
     pub at: u64,
-    /// Since when it may have been in the making. Of two holds, or a hold and its end: when the engine had confirmed the older one last, as
-    /// far as is known; of who waits, since when that counts; else the same as `at`. Whatever ended before has nothing to do with it.
+    /// Since when it may have been in the making. Of two holds, or a hold and its end: when the
+    /// engine had confirmed the older one last, as far as is known; of who waits, since when that
+    /// counts; else the same as `at`. Whatever ended before has nothing to do with it.
     pub since: u64,
     /// Whether one who acted on a hold that was over is all that it takes.
     pub late: bool,
@@ -254,7 +259,8 @@ pub struct Report {
     pub moments: BTreeMap<Class, Vec<Moment>>,
     /// Since when the record of somebody is missing.
     pub blind_from: Option<u64>,
-    /// Until when refusals and progress were judged: the first end of a recording whose process may have gone on. `None` to the end.
+    /// Until when refusals and progress were judged: the first end of a recording whose process may
+    /// have gone on. `None` to the end.
     pub judged_until: Option<u64>,
     /// The classes that do not count.
     pub allowed: BTreeSet<Class>,
@@ -309,7 +315,10 @@ mod tests {
         let mut report = Report::default();
         assert!(report.is_clean());
         report.found.insert(Class::FifoInversion, 3);
-        assert_eq!((report.is_clean(), report.exit_code(), report.count(Class::FifoInversion)), (false, 1, 3));
+        assert_eq!(
+            (report.is_clean(), report.exit_code(), report.count(Class::FifoInversion)),
+            (false, 1, 3)
+        );
         report.allowed.insert(Class::FifoInversion);
         assert_eq!((report.is_clean(), report.exit_code()), (true, 0));
         report.found.insert(Class::Overlap, 1);

@@ -1,4 +1,5 @@
-//! What the guarded resource saw: its own log decides whether a stale operation got through (design, section 5).
+//! What the guarded resource saw: its own log decides whether a stale operation got through
+//! (design, section 5).
 
 use super::claims::At;
 
@@ -31,7 +32,8 @@ pub(super) struct Seen {
 }
 
 impl Register {
-    /// Whether an operation with this token comes too late. An exclusive holder's read seals as a write does.
+    /// Whether an operation with this token comes too late. An exclusive holder's read seals as a
+    /// write does.
     pub fn is_stale(&self, token: u64, shared_read: bool) -> bool {
         token != 0 && token < if shared_read { self.exclusive } else { self.any }
     }
@@ -63,7 +65,11 @@ mod tests {
     #[test]
     fn a_write_is_stale_below_any_token_and_a_shared_read_below_exclusive_ones() {
         let register = with(&[(5, false), (7, true)]);
-        assert!(register.is_stale(6, false) && !register.is_stale(7, false) && !register.is_stale(8, false));
+        assert!(
+            register.is_stale(6, false)
+                && !register.is_stale(7, false)
+                && !register.is_stale(8, false)
+        );
         assert!(register.is_stale(4, true) && !register.is_stale(5, true));
         assert!(!register.is_stale(0, false), "without a token nothing can be said");
         assert_eq!(register.seen.token, 7);

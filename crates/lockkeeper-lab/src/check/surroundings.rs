@@ -32,27 +32,35 @@ impl Checker {
     /// The youngest living client with the process id of a `kill` or `exit`.
     pub(super) fn process(&self, record: &Record, living: impl Fn(u32) -> bool) -> Option<u32> {
         let began_by = |at: u64| {
-            self.book
-                .report
-                .clients
-                .iter()
-                .zip(0u32..)
-                .filter(move |(client, _)| client.role == Role::Client && u64::from(client.pid) == record.number && client.began <= at)
+            self.book.report.clients.iter().zip(0u32..).filter(move |(client, _)| {
+                client.role == Role::Client
+                    && u64::from(client.pid) == record.number
+                    && client.began <= at
+            })
         };
         let apart = self.book.apart_ns;
-        let certainly = began_by(record.at.saturating_sub(apart)).filter(|(_, no)| living(*no)).max_by_key(|(client, _)| client.began);
+        let certainly = began_by(record.at.saturating_sub(apart))
+            .filter(|(_, no)| living(*no))
+            .max_by_key(|(client, _)| client.began);
         // Where clocks differ: of those that may have been there, the one that was there longest.
-        let perhaps = || began_by(record.at.saturating_add(apart)).filter(|(_, no)| living(*no)).min_by_key(|(client, _)| client.began);
+        let perhaps = || {
+            began_by(record.at.saturating_add(apart))
+                .filter(|(_, no)| living(*no))
+                .min_by_key(|(client, _)| client.began)
+        };
         certainly.or_else(perhaps).map(|(_, no)| no)
     }
 
-    /// Where clocks differ, what a process did before its death may come after it. What it asked for then may be in the engine.
+    /// Where clocks differ, what a process did before its death may come after it. What it asked
+    /// for then may be in the engine.
     pub(super) fn after_death(&mut self, client: u32, at: At, record: &Record) {
         if self.book.apart_ns == 0 || record.what != What::AcquireCalled {
             return;
         }
         self.asked(client, at, record);
-        if let Some(no) = self.claims.find(record.claim).filter(|no| self.claims[*no].phase == Phase::Asked) {
+        if let Some(no) =
+            self.claims.find(record.claim).filter(|no| self.claims[*no].phase == Phase::Asked)
+        {
             self.leaves_line(no, at.time, Some(at.time));
             self.claims.close(no);
         }
@@ -66,7 +74,8 @@ impl Checker {
         }
     }
 
-    /// Nothing that a client does counts after `now`. `gone`: when it was gone for certain, where somebody saw it.
+    /// Nothing that a client does counts after `now`. `gone`: when it was gone for certain, where
+    /// somebody saw it.
     pub(super) fn die(&mut self, client: u32, now: u64, gone: Option<u64>) {
         if std::mem::replace(&mut self.dead[client as usize], true) {
             return;
@@ -74,7 +83,11 @@ impl Checker {
         self.calls.forget(client);
         for no in self.claims.open_of(client) {
             self.advance(self.claims[no].lock, now);
-            self.told_by(no, At { time: now, record: self.claims[no].granted.record }, self.book.apart_ns);
+            self.told_by(
+                no,
+                At { time: now, record: self.claims[no].granted.record },
+                self.book.apart_ns,
+            );
             match self.claims[no].phase {
                 Phase::Asked => self.leaves_line(no, now, gone),
                 Phase::Held => self.leaves_hold(no, now, gone),
@@ -91,7 +104,11 @@ impl Checker {
         if !world.claims[no].trying {
             lock.bench.rise(no, world.claims);
             if gone.is_none() {
-                lock.waited_in_vain(no, At { time: now, record: world.claims[no].asked.record }, &mut world);
+                lock.waited_in_vain(
+                    no,
+                    At { time: now, record: world.claims[no].asked.record },
+                    &mut world,
+                );
             }
         }
         lock.presence.left(no, until, world.claims);
@@ -137,11 +154,14 @@ impl Checker {
         let register = &mut lock.registers[usize::from(fenced)];
         let newest = register.seen;
         // Two logs have two clocks.
-        let before = newest.client == client || apart == 0 || newest.at.time.saturating_add(apart) < at.time;
+        let before =
+            newest.client == client || apart == 0 || newest.at.time.saturating_add(apart) < at.time;
         let stale = before && register.is_stale(record.token, shared_read);
         let claim = found.map(|no| &world.claims[no]);
         // It comes twice as late as clocks differ, and is compared with another clock.
-        let over = |claim: &Claim| over_at(claim, at.time.saturating_sub(apart.saturating_mul(3)), true).is_some();
+        let over = |claim: &Claim| {
+            over_at(claim, at.time.saturating_sub(apart.saturating_mul(3)), true).is_some()
+        };
         // Of a claim that is not known any more the hold was over long ago.
         let late = claim.is_none_or(over);
         let confirmed = claim.map_or(0, |claim| claim.confirmed);
@@ -163,7 +183,11 @@ impl Checker {
         let when = Moment { late, ..Moment::at(at.time).since(confirmed) };
         let mut records = vec![(client, at)];
         records.extend(claim.map(|claim| (claim.client, claim.granted)));
-        let who = |book: &super::book::Book| claim.map_or("somebody".to_owned(), |claim| book.client(claim.client).to_owned());
+        let who = |book: &super::book::Book| {
+            claim.map_or("an unknown client".to_owned(), |claim| {
+                book.client(claim.client).to_owned()
+            })
+        };
         let what = if write { "write" } else { "read" };
         if stale {
             records.push((newest.client, newest.at));
@@ -171,7 +195,8 @@ impl Checker {
             world.book.convict(class, id, when.since(newest.confirmed), &records, |book| {
                 let (who, name, when) = (who(book), book.lock(id), book.time(at.time));
                 format!(
-                    "the resource of {name} accepted a {what} of {who} with token {} at {when}, after one with token {} at {}",
+                    "the resource of {name} accepted a {what} of {who} with token {} at {when}, \
+                     after one with token {} at {}",
                     record.token,
                     newest.token,
                     book.time(newest.at.time)
@@ -180,18 +205,26 @@ impl Checker {
         } else if !fenced && claim.is_some_and(|claim| claim.renewing.never() && over(claim)) {
             world.book.convict(Class::LateEffect, id, when, &records, |book| {
                 let (who, name, when) = (who(book), book.lock(id), book.time(at.time));
-                format!("the resource of {name} accepted a {what} of {who} at {when}, when its hold was over")
+                format!(
+                    "the resource of {name} accepted a {what} of {who} at {when}, after its hold \
+                     had ended"
+                )
             });
         }
         if write && record.deadline != record.number {
             // Who shows no token shows nothing that could be checked.
-            let class = if fenced && record.token != 0 { Class::LostUpdateFenced } else { Class::LostUpdate };
+            let class = if fenced && record.token != 0 {
+                Class::LostUpdateFenced
+            } else {
+                Class::LostUpdate
+            };
             // Who is late may be this one, or the one that wrote before it, from under its hold.
             let when = Moment { late: late || before.late, ..when.since(before.confirmed) };
             world.book.convict(class, id, when, &records, |book| {
                 let (who, name, when) = (who(book), book.lock(id), book.time(at.time));
                 format!(
-                    "the resource of {name} accepted a write of {who} at {when} that was made from version {}, and replaced version {}",
+                    "the resource of {name} accepted a write of {who} at {when} that was made from \
+                     version {}, and replaced version {}",
                     record.deadline, record.number
                 )
             });

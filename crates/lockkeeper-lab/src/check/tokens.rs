@@ -26,7 +26,8 @@ pub(super) enum BadToken {
 
 /// Whether a hold has none, in a mode in which every hold has one where tokens are given (R7).
 pub(super) fn is_missing(claim: &Claim) -> bool {
-    claim.token == 0 && matches!(claim.mode, HoldMode::Exclusive | HoldMode::Shared | HoldMode::Upgradable)
+    claim.token == 0
+        && matches!(claim.mode, HoldMode::Exclusive | HoldMode::Shared | HoldMode::Upgradable)
 }
 
 /// The tokens of one lock.
@@ -37,7 +38,8 @@ pub(super) struct Tokens {
 }
 
 impl Tokens {
-    /// A hold ended at `at`, so that holds beginning now come after it. One of zero length has no certain order.
+    /// A hold ended at `at`, so that holds beginning now come after it. One of zero length has no
+    /// certain order.
     pub fn ended(&mut self, claim: &Claim, at: u64) {
         if claim.mode == HoldMode::Permits || claim.granted.time >= at {
             return;
@@ -63,7 +65,8 @@ impl Tokens {
         }
     }
 
-    /// Judges the token of a hold that begins: exclusive ones come after all, others after every exclusive one.
+    /// Judges the token of a hold that begins: exclusive ones come after all, others after every
+    /// exclusive one.
     pub fn judge(&self, claim: &Claim) -> Option<BadToken> {
         let before = if claim.mode == HoldMode::Exclusive { self.any? } else { self.exclusive? };
         if claim.token == 0 || claim.mode == HoldMode::Permits || claim.token > before.token {
@@ -72,11 +75,16 @@ impl Tokens {
         if claim.token < before.token {
             return Some(BadToken::Smaller(before));
         }
-        // The same hold again after its deadline had passed, or a re-entrant call that was under way when its hold ended.
+        // The same hold again after its deadline had passed, or a re-entrant call that was under
+        // way when its hold ended.
         let same_owner = claim.owner != 0 && claim.owner == before.owner;
         if before.claim == claim.id || same_owner && claim.asked.time <= before.ended {
             return None;
         }
-        Some(if same_owner && before.lost { BadToken::Lost(before) } else { BadToken::Repeated(before) })
+        Some(if same_owner && before.lost {
+            BadToken::Lost(before)
+        } else {
+            BadToken::Repeated(before)
+        })
     }
 }

@@ -5,7 +5,9 @@ use std::ops::Deref;
 use std::pin::Pin;
 use std::time::Duration;
 
-use lockkeeper::{Acquire, Guard, GuardKind, Kind, Locks, Released, Result, TryAcquire, WriteGuard};
+use lockkeeper::{
+    Acquire, Guard, GuardKind, Kind, Locks, Released, Result, TryAcquire, WriteGuard,
+};
 
 use super::trial::Trial;
 
@@ -53,8 +55,17 @@ impl Way {
         self.lock_with(locks, name, None)
     }
 
-    pub(super) fn lock_with(self, locks: &Locks, name: &str, timeout: Option<Duration>) -> Taking<Grip> {
-        fn take<G: GuardKind + Send + 'static>(acquire: Acquire<G>, timeout: Option<Duration>, grip: fn(G) -> Grip) -> Taking<Grip> {
+    pub(super) fn lock_with(
+        self,
+        locks: &Locks,
+        name: &str,
+        timeout: Option<Duration>,
+    ) -> Taking<Grip> {
+        fn take<G: GuardKind + Send + 'static>(
+            acquire: Acquire<G>,
+            timeout: Option<Duration>,
+            grip: fn(G) -> Grip,
+        ) -> Taking<Grip> {
             let acquire = match timeout {
                 Some(time) => acquire.timeout(time),
                 None => acquire,
@@ -71,7 +82,10 @@ impl Way {
     }
 
     pub(super) fn try_lock(self, locks: &Locks, name: &str) -> Taking<Option<Grip>> {
-        fn take<G: GuardKind + Send + 'static>(acquire: TryAcquire<G>, grip: fn(G) -> Grip) -> Taking<Option<Grip>> {
+        fn take<G: GuardKind + Send + 'static>(
+            acquire: TryAcquire<G>,
+            grip: fn(G) -> Grip,
+        ) -> Taking<Option<Grip>> {
             let acquired = acquire.into_future();
             Box::pin(async move { acquired.await.map(|got| got.map(grip)) })
         }

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockkeeper::observe::{Observer, Seen};
-use lockkeeper::{Acquire, ClaimId, Description, ErrorKind, Guard, Kind, Locks, Name, Require, Ticks};
+use lockkeeper::{
+    Ability, Acquire, ClaimId, Description, ErrorKind, Guard, Kind, Locks, Name, Require, Ticks,
+};
 
 use super::grip::Way;
 use super::subject::Subject;
@@ -89,22 +91,22 @@ impl Need {
     pub(super) fn is_met(self, about: &Description, subject: &Subject, shows: bool) -> bool {
         let can = &about.can;
         match self {
-            Self::Shared => can.shared,
-            Self::Upgrade => can.upgrade,
-            Self::Permits => can.permits,
-            Self::Election => can.election,
-            Self::Latch => can.latch,
-            Self::List => can.list,
+            Self::Shared => can.has(Ability::Shared),
+            Self::Upgrade => can.has(Ability::Upgrade),
+            Self::Permits => can.has(Ability::Permits),
+            Self::Election => can.has(Ability::Election),
+            Self::Latch => can.has(Ability::Latch),
+            Self::List => can.has(Ability::List),
             Self::Status => shows,
-            Self::Force => can.force,
-            Self::Delay => can.delay,
-            Self::Resize => can.resize,
-            Self::Fair => can.fair,
-            Self::FairPermits => can.fair_permits,
-            Self::WriterTurns => can.writer_turns,
+            Self::Force => can.has(Ability::Force),
+            Self::Delay => can.has(Ability::Delay),
+            Self::Resize => can.has(Ability::Resize),
+            Self::Fair => can.has(Ability::Fair),
+            Self::FairPermits => can.has(Ability::FairPermits),
+            Self::WriterTurns => can.has(Ability::WriterTurns),
             Self::Tokens => about.fenced,
             Self::HandOff => about.hand_off,
-            Self::Leases => about.leases,
+            Self::Leases => about.expiry.is_per_hold(),
             Self::Processes => subject.url.is_some() && subject.helper.is_some(),
             Self::Wipe => subject.wipe.is_some(),
             Self::Restart => subject.restart.is_some(),
@@ -112,8 +114,8 @@ impl Need {
         }
     }
 
-    /// An engine that lacks something says so: `Unsupported`, or `NotMet` for a promise that it does not make; and it shows nothing
-    /// of the kind.
+    /// An engine that lacks something says so: `Unsupported`, or `NotMet` for a promise that it
+    /// does not make; and it shows nothing of the kind.
     pub(super) async fn assert_refused(self, trial: &Trial, locks: &Locks) {
         let name = &trial.name("refused");
         let refused = match self {
@@ -128,7 +130,11 @@ impl Need {
             Self::Force => locks.force_release(Kind::Lock, name).await.err(),
             Self::Delay => locks.mutex(name).lock().lock_delay(Duration::from_secs(1)).await.err(),
             Self::Tokens => {
-                assert_eq!(locks.require(Require::Fenced).err().map(|e| e.kind()), Some(ErrorKind::NotMet), "it promises no tokens");
+                assert_eq!(
+                    locks.require(Require::Fenced).err().map(|e| e.kind()),
+                    Some(ErrorKind::NotMet),
+                    "it promises no tokens"
+                );
                 return;
             }
             Self::Fair => return no_line(trial, locks, Kind::Lock, name).await,
@@ -138,7 +144,7 @@ impl Need {
             Self::Leases => {
                 let guard = locks.mutex(name).lock().await.expect("it is free");
                 if let Some(entry) = trial.shown(locks, Kind::Lock, name).await {
-                    let shown = entry.holders.first().map(|holder| holder.expires_in);
+                    let shown = entry.holders.first().map(|holder| holder.expires_in());
                     assert_eq!(shown, Some(None), "no lease is shown");
                 }
                 drop(guard);
@@ -148,14 +154,20 @@ impl Need {
             Self::Processes | Self::Wipe | Self::Restart | Self::Cut => return,
         };
         let kind = refused.map(|e| e.kind());
-        assert_eq!(kind, Some(ErrorKind::Unsupported), "an engine without {} must say so", self.as_str());
+        assert_eq!(
+            kind,
+            Some(ErrorKind::Unsupported),
+            "an engine without {} must say so",
+            self.as_str()
+        );
     }
 }
 
-/// Who waits gets its turn, but no order is claimed: a place, where one is shown, only says how many came before.
+/// Who waits gets its turn, but no order is claimed: a place, where one is shown, only says how
+/// many came before.
 async fn no_line(trial: &Trial, locks: &Locks, kind: Kind, name: &str) {
     let way = if kind == Kind::Semaphore { Way::OnlyPermit } else { Way::Mutex };
-    if kind == Kind::Semaphore && !trial.about.can.permits {
+    if kind == Kind::Semaphore && !trial.about.can.has(Ability::Permits) {
         return;
     }
     let held = way.lock(locks, name).await.expect("it is free");
@@ -163,27 +175,43 @@ async fn no_line(trial: &Trial, locks: &Locks, kind: Kind, name: &str) {
     let waiting = tokio::spawn(way.lock(&other, name));
     trial.until_waiting(locks, kind, name, 1).await;
     if let Some(entry) = trial.shown(locks, kind, name).await {
-        assert!(entry.waiters.iter().all(|waiter| waiter.ahead.is_none_or(|ahead| ahead == 0)), "nobody else came: {entry:?}");
+        assert!(
+            entry.waiters.iter().all(|waiter| waiter.ahead.is_none_or(|ahead| ahead == 0)),
+            "nobody else came: {entry:?}"
+        );
     }
     assert!(!waiting.is_finished());
     drop(held);
-    let next = within(Duration::from_secs(10), "who waits gets its turn", waiting).await.expect("no panic").expect("it is free");
+    let next = within(Duration::from_secs(10), "who waits gets its turn", waiting)
+        .await
+        .expect("no panic")
+        .expect("it is free");
     drop(next);
     drop(other.close().await);
 }
 
 /// A reader comes in while a writer waits, and the writer gets in once nobody reads.
 async fn writers_may_wait(trial: &Trial, locks: &Locks, name: &str) {
-    if !trial.about.can.shared {
+    if !trial.about.can.has(Ability::Shared) {
         return;
     }
     let (writer, reader) = (trial.open().await, trial.open().await);
     let first = locks.rwlock(name).read().await.expect("it is free");
     let waiting = tokio::spawn(writer.rwlock(name).write().into_future());
     trial.until_waiting(locks, Kind::Lock, name, 1).await;
-    let second = reader.rwlock(name).try_read().await.expect("it can be tried").expect("readers come in before a writer that waits");
+    let second = reader
+        .rwlock(name)
+        .try_read()
+        .await
+        .expect("it can be tried")
+        .expect("readers come in before a writer that waits");
     drop((first, second));
-    drop(within(Duration::from_secs(10), "nobody reads", waiting).await.expect("no panic").expect("it is free"));
+    drop(
+        within(Duration::from_secs(10), "nobody reads", waiting)
+            .await
+            .expect("no panic")
+            .expect("it is free"),
+    );
     drop((writer.close().await, reader.close().await));
 }
 
@@ -201,7 +229,9 @@ async fn no_hand_off(trial: &Trial, locks: &Locks, name: &str) {
     let holds = Arc::new(Holds::default());
     let queued = trial.open_with(|builder| builder.observer(holds.clone())).await;
     let held = locks.mutex(name).lock().await.expect("it is free");
-    let turn = |claim: Acquire<Guard>| async move { drop(claim.await.expect("every claim is granted at last")) };
+    let turn = |claim: Acquire<Guard>| async move {
+        drop(claim.await.expect("every claim is granted at last"))
+    };
     let tasks: Vec<_> = (0..3).map(|_| tokio::spawn(turn(queued.mutex(name).lock()))).collect();
     drop(held);
     for task in tasks {

@@ -38,10 +38,20 @@ impl Occupancy {
     /// # Errors
     /// Those of the file system.
     pub fn open(file: &Path) -> std::io::Result<Self> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(file)?;
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(file)?;
         file.set_len(SIZE.get() as u64)?;
         // SAFETY: a fresh mapping of a file that is as long as the mapping; nobody shortens it.
-        let page = unsafe { mmap(None, SIZE, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, &file, 0) }?;
+        let page = unsafe {
+            mmap(
+                None,
+                SIZE,
+                ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
+                MapFlags::MAP_SHARED,
+                &file,
+                0,
+            )
+        }?;
         Ok(Self { page: page.cast() })
     }
 
@@ -53,8 +63,11 @@ impl Occupancy {
     /// One turn alone: counts what breaks the rules, with `inside` run in the middle.
     pub async fn alone<T>(&self, token: Option<Token>, inside: impl Future<Output = T>) -> T {
         let page = self.page();
-        let others = page.writers.fetch_add(1, Ordering::SeqCst) + page.readers.load(Ordering::SeqCst);
-        let behind = token.is_some_and(|token| page.last_token.swap(token.get(), Ordering::SeqCst) >= token.get());
+        let others =
+            page.writers.fetch_add(1, Ordering::SeqCst) + page.readers.load(Ordering::SeqCst);
+        let behind = token.is_some_and(|token| {
+            page.last_token.swap(token.get(), Ordering::SeqCst) >= token.get()
+        });
         if others > 0 || behind {
             page.violations.fetch_add(1, Ordering::SeqCst);
         }

@@ -62,8 +62,10 @@ pub(super) async fn until_threads_as_before(before: &Counted) {
 /// The names of this process's threads, sorted.
 fn threads() -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    let mut names: Vec<String> =
-        tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok()).map(|n| n.trim_end().to_owned()).collect();
+    let mut names: Vec<String> = tasks
+        .filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok())
+        .map(|n| n.trim_end().to_owned())
+        .collect();
     names.sort();
     names
 }
@@ -71,8 +73,10 @@ fn threads() -> Vec<String> {
 /// What this process's descriptors point at, sorted.
 fn descriptors() -> Vec<String> {
     let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
-    let mut targets: Vec<String> =
-        open.filter_map(|fd| std::fs::read_link(fd.path()).ok()).map(|target| target.display().to_string()).collect();
+    let mut targets: Vec<String> = open
+        .filter_map(|fd| std::fs::read_link(fd.path()).ok())
+        .map(|target| target.display().to_string())
+        .collect();
     targets.sort();
     targets
 }

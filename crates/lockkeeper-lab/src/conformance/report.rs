@@ -17,15 +17,18 @@ pub struct Report {
 /// Runs every case, each on a fresh subject.
 pub fn run_all(subject: fn() -> Subject) -> Report {
     let name = subject().name().to_owned();
-    Report { subject: name, outcomes: cases().iter().map(|case| (case, run(case, subject))).collect() }
+    Report {
+        subject: name,
+        outcomes: cases().iter().map(|case| (case, run(case, subject))).collect(),
+    }
 }
 
 impl Report {
     /// The cases whose rule is broken.
     pub fn broken(&self) -> impl Iterator<Item = (&'static Case, &str)> + '_ {
-        self.outcomes
-            .iter()
-            .filter_map(|(case, outcome)| if let Outcome::Broken(why) = outcome { Some((*case, why.as_str())) } else { None })
+        self.outcomes.iter().filter_map(|(case, outcome)| {
+            if let Outcome::Broken(why) = outcome { Some((*case, why.as_str())) } else { None }
+        })
     }
 
     /// How many rules hold.
@@ -39,7 +42,9 @@ impl fmt::Display for Report {
         for (case, outcome) in &self.outcomes {
             match outcome {
                 Outcome::Holds => writeln!(f, "holds        {}", case.name)?,
-                Outcome::NotCapable(need) => writeln!(f, "not capable  {} ({})", case.name, need.as_str())?,
+                Outcome::NotCapable(need) => {
+                    writeln!(f, "not capable  {} ({})", case.name, need.as_str())?
+                }
                 Outcome::Broken(why) => writeln!(f, "BROKEN       {}: {why}", case.name)?,
             }
         }

@@ -34,13 +34,18 @@ pub struct Subject {
     kept: Vec<Box<dyn Any + Send + Sync>>,
 }
 
-fn deed<F: Future<Output = ()> + Send + 'static>(deed: impl Fn() -> F + Send + Sync + 'static) -> Deed {
+fn deed<F: Future<Output = ()> + Send + 'static>(
+    deed: impl Fn() -> F + Send + Sync + 'static,
+) -> Deed {
     Arc::new(move || Box::pin(deed()))
 }
 
 impl Subject {
     /// A store that `open` opens a fresh client of, each time it is called.
-    pub fn of(name: impl Into<String>, open: impl Fn(Builder) -> Opening + Send + Sync + 'static) -> Self {
+    pub fn of(
+        name: impl Into<String>,
+        open: impl Fn(Builder) -> Opening + Send + Sync + 'static,
+    ) -> Self {
         Self {
             name: name.into(),
             open: Arc::new(open),
@@ -72,21 +77,24 @@ impl Subject {
         Self::of("memory", opening(name))
     }
 
-    /// The program that takes locks in another process: a binary whose `main` calls [`serve`](super::serve).
+    /// The program that takes locks in another process: a binary whose `main` calls
+    /// [`serve`](super::serve).
     #[must_use]
     pub fn helper(mut self, program: impl AsRef<Path>) -> Self {
         self.helper = Some(program.as_ref().to_owned());
         self
     }
 
-    /// How much is done where a case repeats something, in percent of what a fast engine takes; 100 unless said.
+    /// How much is done where a case repeats something, in percent of what a fast engine takes; 100
+    /// unless said.
     #[must_use]
     pub fn effort(mut self, percent: u32) -> Self {
         self.effort = percent;
         self
     }
 
-    /// A layout that is shared with other programs: names that it cannot say may be refused, with the reason (R12).
+    /// A layout that is shared with other programs: names that it cannot say may be refused, with
+    /// the reason (R12).
     #[must_use]
     pub fn foreign(mut self) -> Self {
         self.foreign = true;
@@ -100,7 +108,8 @@ impl Subject {
         self
     }
 
-    /// A layout whose elections are locks: the two share their names, as the library that it is shared with has it.
+    /// A layout whose elections are locks: the two share their names, as the library that it is
+    /// shared with has it.
     #[must_use]
     pub fn electing_by_lock(mut self) -> Self {
         self.elects_by_lock = true;
@@ -109,21 +118,31 @@ impl Subject {
 
     /// How everything that is stored is deleted, while nobody has it open.
     #[must_use]
-    pub fn wiped_by<F: Future<Output = ()> + Send + 'static>(mut self, wipe: impl Fn() -> F + Send + Sync + 'static) -> Self {
+    pub fn wiped_by<F: Future<Output = ()> + Send + 'static>(
+        mut self,
+        wipe: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Self {
         self.wipe = Some(deed(wipe));
         self
     }
 
     /// How the store's server is restarted, with what it keeps.
     #[must_use]
-    pub fn restarted_by<F: Future<Output = ()> + Send + 'static>(mut self, restart: impl Fn() -> F + Send + Sync + 'static) -> Self {
+    pub fn restarted_by<F: Future<Output = ()> + Send + 'static>(
+        mut self,
+        restart: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Self {
         self.restart = Some(deed(restart));
         self
     }
 
     /// How the store is put out of reach, so that every call hangs, and within reach again.
     #[must_use]
-    pub fn cut_by<C, M>(mut self, cut: impl Fn() -> C + Send + Sync + 'static, mend: impl Fn() -> M + Send + Sync + 'static) -> Self
+    pub fn cut_by<C, M>(
+        mut self,
+        cut: impl Fn() -> C + Send + Sync + 'static,
+        mend: impl Fn() -> M + Send + Sync + 'static,
+    ) -> Self
     where
         C: Future<Output = ()> + Send + 'static,
         M: Future<Output = ()> + Send + 'static,
@@ -154,6 +173,9 @@ fn opening(url: String) -> impl Fn(Builder) -> Opening + Send + Sync + 'static {
 
 impl std::fmt::Debug for Subject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Subject").field("name", &self.name).field("kept", &self.kept.len()).finish_non_exhaustive()
+        f.debug_struct("Subject")
+            .field("name", &self.name)
+            .field("kept", &self.kept.len())
+            .finish_non_exhaustive()
     }
 }

@@ -18,7 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(15);
 pub struct Trial {
     pub(super) subject: Subject,
     pub(super) about: Description,
-    /// Whether the engine shows who holds a lock. One without a list may answer `Unsupported` there.
+    /// Whether the engine shows who holds a lock. One without a list may answer `Unsupported`
+    /// there.
     shows: bool,
     id: String,
 }
@@ -93,9 +94,18 @@ impl Trial {
     }
 
     /// Whether the engine shows so many holders and waiters. One that shows nothing is not asked.
-    pub async fn shows(&self, locks: &Locks, kind: Kind, name: &str, holders: usize, waiters: usize) -> bool {
+    pub async fn shows(
+        &self,
+        locks: &Locks,
+        kind: Kind,
+        name: &str,
+        holders: usize,
+        waiters: usize,
+    ) -> bool {
         let entry = self.shown(locks, kind, name).await;
-        let so = entry.as_ref().is_none_or(|entry| (entry.holders.len(), entry.waiters.len()) == (holders, waiters));
+        let so = entry
+            .as_ref()
+            .is_none_or(|entry| (entry.holders.len(), entry.waiters.len()) == (holders, waiters));
         if !so {
             note(format!("{entry:?}"));
         }
@@ -103,13 +113,20 @@ impl Trial {
     }
 
     /// Waits for the same.
-    pub async fn until_shows(&self, locks: &Locks, kind: Kind, name: &str, holders: usize, waiters: usize) {
+    pub async fn until_shows(
+        &self,
+        locks: &Locks,
+        kind: Kind,
+        name: &str,
+        holders: usize,
+        waiters: usize,
+    ) {
         let what = format!("the engine shows {holders} holders and {waiters} waiters");
         until(&what, || self.shows(locks, kind, name, holders, waiters)).await;
     }
 
-    /// Waits until nobody but so many holders has the name, and nobody waits for it. An engine that shows
-    /// nothing proves it for a lock by granting it to one who tries.
+    /// Waits until nobody but so many holders has the name, and nobody waits for it. An engine that
+    /// shows nothing proves it for a lock by granting it to one who tries.
     pub async fn until_free(&self, locks: &Locks, kind: Kind, name: &str, beside: usize) {
         if self.shows || kind != Kind::Lock {
             return self.until_shows(locks, kind, name, beside, 0).await;
@@ -123,8 +140,8 @@ impl Trial {
         .await;
     }
 
-    /// Waits until the engine's line of this name has so many places; where the engine keeps no line, or does
-    /// not show it, waits a little.
+    /// Waits until the engine's line of this name has so many places; where the engine keeps no
+    /// line, or does not show it, waits a little.
     pub async fn until_waiting(&self, locks: &Locks, kind: Kind, name: &str, places: usize) {
         if !self.about.can.is_fair(kind) || !self.shows {
             tokio::time::sleep(Duration::from_millis(150)).await;
@@ -137,12 +154,22 @@ impl Trial {
         .await;
     }
 
-    /// Waits until nobody holds the name, nobody waits for it, and this client keeps no claim, lease or task for it.
-    pub async fn until_nothing_is_left(&self, locks: &Locks, other: &Locks, kind: Kind, name: &str, before: Residue) {
+    /// Waits until nobody holds the name, nobody waits for it, and this client keeps no claim,
+    /// lease or task for it.
+    pub async fn until_nothing_is_left(
+        &self,
+        locks: &Locks,
+        other: &Locks,
+        kind: Kind,
+        name: &str,
+        before: Residue,
+    ) {
         until("nothing is left of it", || async {
             let free = self.shows(other, kind, name, 0, 0).await;
             let kept = residue(locks);
-            let settled = kept.claims <= before.claims && kept.leases <= before.leases && kept.tasks <= before.tasks;
+            let settled = kept.claims <= before.claims
+                && kept.leases <= before.leases
+                && kept.tasks <= before.tasks;
             if !settled {
                 note(format!("{kept:?}, before it {before:?}"));
             }

@@ -1,4 +1,5 @@
-//! One run of acts 1 to 3: workers that start at the same moment and sell until every order is answered.
+//! One run of acts 1 to 3: workers that start at the same moment and sell until every order is
+//! answered.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -15,7 +16,8 @@ use crate::helper::{Crew, Program};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How many orders a process works on at the same time, at most.
 const TASKS_MAX: u32 = 4;
-/// For how long all first sales together wait for each other where the lock lets only one of them in.
+/// For how long all first sales together wait for each other where the lock lets only one of them
+/// in.
 const MEET: Duration = Duration::from_millis(2_000);
 
 /// What one run is about.
@@ -34,7 +36,11 @@ impl Act<'_> {
     ///
     /// # Errors
     /// What the engine or the system says; `Closed` when the user ended it.
-    pub(super) fn play(&self, record: &Record<'_>, progress: &mut Progress<impl Write>) -> Result<Outcome> {
+    pub(super) fn play(
+        &self,
+        record: &Record<'_>,
+        progress: &mut Progress<impl Write>,
+    ) -> Result<Outcome> {
         record.fill(self.options.stock)?;
         let mut crew = Crew::new();
         for number in 0..self.processes {
@@ -87,14 +93,26 @@ impl Act<'_> {
     }
 
     fn told(&self, record: &Record<'_>, number: u32) -> Told {
-        let (share, rest) = (self.options.orders / self.processes, self.options.orders % self.processes);
+        let (share, rest) =
+            (self.options.orders / self.processes, self.options.orders % self.processes);
         let orders = share + u32::from(number < rest);
-        // Without a common lock all of them come, however slow the machine is; under it they never do.
+        // Without a common lock all of them come, however slow the machine is; under it they never
+        // do.
         let meet = match self.guarding {
             Guarding::Nothing | Guarding::Process => PATIENCE,
             Guarding::Lockkeeper | Guarding::Token => MEET / self.busy().max(1),
         };
-        let part = Part::Seller { orders, tasks: orders.min(TASKS_MAX), meet_ms: u64::try_from(meet.as_millis()).unwrap_or(0) };
-        Told { url: self.options.url.clone(), name: self.name.to_owned(), place: record.place().clone(), guarding: self.guarding, part }
+        let part = Part::Seller {
+            orders,
+            tasks: orders.min(TASKS_MAX),
+            meet_ms: u64::try_from(meet.as_millis()).unwrap_or(0),
+        };
+        Told {
+            url: self.options.url.clone(),
+            name: self.name.to_owned(),
+            place: record.place().clone(),
+            guarding: self.guarding,
+            part,
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! Act 4: a holder is stopped for longer than its lease lasts, somebody else sells the last piece, and the first one writes.
+//! Act 4: a holder is stopped for longer than its lease lasts, somebody else sells the last piece,
+//! and the first one writes.
 
 use std::time::{Duration, Instant};
 
@@ -53,8 +54,21 @@ impl Late<'_> {
                 _ => {}
             }
         }
-        let (engine, left, seconds) = (self.about.engine, record.left()?, began.elapsed().as_secs_f64());
-        Ok(Outcome { act: 4, guarding: self.guarding, engine, processes: 2, orders: 2, stock: 1, sold, left, accepted, rejected, seconds })
+        let (engine, left, seconds) =
+            (self.about.engine, record.left()?, began.elapsed().as_secs_f64());
+        Ok(Outcome {
+            act: 4,
+            guarding: self.guarding,
+            engine,
+            processes: 2,
+            orders: 2,
+            stock: 1,
+            sold,
+            left,
+            accepted,
+            rejected,
+            seconds,
+        })
     }
 
     fn expect(&self, crew: &mut Crew, helper: usize, word: &str, patience: Duration) -> Result<()> {
@@ -66,11 +80,20 @@ impl Late<'_> {
             if said.line == word {
                 return Ok(());
             }
-            return Err(Error::new(ErrorKind::Unknown, format!("a worker said {:?} where {word:?} was due", said.line)));
+            return Err(Error::new(
+                ErrorKind::Unknown,
+                format!("a worker said {:?} where {word:?} was due", said.line),
+            ));
         }
     }
 
     fn told(&self, record: &Record<'_>, part: Part) -> Told {
-        Told { url: self.options.url.clone(), name: self.name.to_owned(), place: record.place().clone(), guarding: self.guarding, part }
+        Told {
+            url: self.options.url.clone(),
+            name: self.name.to_owned(),
+            place: record.place().clone(),
+            guarding: self.guarding,
+            part,
+        }
     }
 }

@@ -1,9 +1,11 @@
-//! `lockkeeper demo oversell`: the overselling story, with real processes.
+//! `lockkeeper demo oversell`: the overselling story, with real processes. `contenders` is the
+//! other demo.
 //!
-//! `mod` tells the story, `act` plays acts 1 to 3 and `late` act 4, `worker` is what each process does, `stock` is the record
-//! that they sell from, `show` is what people and programs see of it.
+//! `mod` tells the story, `act` plays acts 1 to 3 and `late` act 4, `worker` is what each process
+//! does, `stock` is the record that they sell from, `show` is what people and programs see of it.
 
 mod act;
+pub mod contenders;
 mod late;
 mod progress;
 mod show;
@@ -67,7 +69,8 @@ impl Options {
             return wrong(format!("--orders {orders} is not between 1 and {ORDERS_MAX}"));
         }
         if EngineUrl::parse(&self.url)?.scheme == "memory" {
-            let text = "the engine memory: is private to one process, and this story is about several: choose another engine";
+            let text = "the engine memory: is private to one process, and this story is about \
+                        several: choose another engine";
             return wrong(text.to_owned());
         }
         Ok(())
@@ -111,7 +114,8 @@ impl Outcome {
 
     /// Every piece went to one customer, and the record knows.
     fn is_exact(&self) -> bool {
-        self.sold == self.stock.min(u64::from(self.orders)) && self.left == self.stock.saturating_sub(self.sold)
+        self.sold == self.stock.min(u64::from(self.orders))
+            && self.left == self.stock.saturating_sub(self.sold)
     }
 
     /// Whether lockkeeper kept what it promises; the other guards promise nothing.
@@ -124,15 +128,22 @@ impl Outcome {
     }
 }
 
-/// Plays the story and answers the exit code: 0 when lockkeeper sold exactly what there was, and, on an engine with leases,
-/// the stock rejected the late write that carried a token; else 1, and 128 + N after signal N.
+/// Plays the story and answers the exit code: 0 when lockkeeper sold exactly what there was, and,
+/// on an engine with leases, the stock rejected the late write that carried a token; else 1, and
+/// 128 + N after signal N.
 ///
 /// # Errors
-/// `InvalidArgument` for numbers out of range and for engines that only one process sees; what the engine says.
+/// `InvalidArgument` for numbers out of range and for engines that only one process sees; what the
+/// engine says.
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<u8> {
     options.check()?;
+    interruptible(|| play(options, out))
+}
+
+/// Plays with signals noted; 1 when a promise was not kept.
+fn interruptible(play: impl FnOnce() -> Result<bool>) -> Result<u8> {
     let watch = interrupt::Watch::new();
-    let played = play(options, out);
+    let played = play();
     let caught = interrupt::caught();
     drop(watch);
     match caught {
@@ -160,20 +171,32 @@ fn play(options: &Options, out: &mut dyn Write) -> Result<bool> {
         (2, Guarding::Process, options.workers),
         (3, Guarding::Lockkeeper, options.workers),
     ] {
-        let act = Act { number, guarding, processes, options, program: &program, engine: about.engine, name: &name };
+        let act = Act {
+            number,
+            guarding,
+            processes,
+            options,
+            program: &program,
+            engine: about.engine,
+            name: &name,
+        };
         let outcome = act.play(&record, &mut progress)?;
         promised &= outcome.is_as_promised();
         shown.outcome(&outcome)?;
     }
-    if about.leases || about.recovery_stopped.is_some() {
+    if about.expiry.is_timed() {
         for guarding in [Guarding::Lockkeeper, Guarding::Token] {
             progress.say("act 4: a holder is stopped for longer than its lease lasts");
-            let outcome = Late { guarding, options, program: &program, about: &about, name: &name }.play(&record);
+            let outcome = Late { guarding, options, program: &program, about: &about, name: &name }
+                .play(&record);
             progress.clear();
             match outcome {
                 Err(error) if error.kind() == ErrorKind::NoToken => {
                     promised = false;
-                    shown.note("This layout has no fencing token, so the stock could not tell the late write from a good one.\n")?;
+                    shown.note(
+                        "This layout has no fencing token, so the stock could not tell the late \
+                         write from a good one.\n",
+                    )?;
                 }
                 outcome => {
                     let outcome = outcome?;
@@ -187,7 +210,8 @@ fn play(options: &Options, out: &mut dyn Write) -> Result<bool> {
     Ok(promised)
 }
 
-/// Where the lease is a session and the URL does not say how long, it is a short one: act 4 waits for its end.
+/// Where the lease is a session and the URL does not say how long, it is a short one: act 4 waits
+/// for its end.
 fn short_lived(url: &str) -> Result<String> {
     let mut parsed = EngineUrl::parse(url)?;
     if parsed.scheme != "zk" || parsed.take("session_timeout").is_some() {

@@ -23,10 +23,20 @@ impl Progress<std::io::Stderr> {
 
 impl<W: Write> Progress<W> {
     /// Shows how far an act is; not more often than people read.
-    pub(super) fn show(&mut self, act: u8, guarding: Guarding, answered: u64, orders: u32, sold: u64) {
+    pub(super) fn show(
+        &mut self,
+        act: u8,
+        guarding: Guarding,
+        answered: u64,
+        orders: u32,
+        sold: u64,
+    ) {
         if self.out.is_some() && self.last.is_none_or(|last| last.elapsed() >= EVERY) {
             self.last = Some(Instant::now());
-            self.say(&format!("act {act}: {}: {answered} of {orders} orders, {sold} sold", guarding.words()));
+            self.say(&format!(
+                "act {act}: {}: {answered} of {orders} orders, {sold} sold",
+                guarding.words()
+            ));
         }
     }
 

@@ -43,7 +43,7 @@ pub(super) struct Shown<'a> {
     out: &'a mut dyn Write,
 }
 
-fn unwritable(error: &std::io::Error) -> Error {
+pub(super) fn unwritable(error: &std::io::Error) -> Error {
     if error.kind() == std::io::ErrorKind::BrokenPipe {
         interrupt::reader_is_gone();
     }
@@ -51,12 +51,19 @@ fn unwritable(error: &std::io::Error) -> Error {
 }
 
 impl<'a> Shown<'a> {
-    pub(super) fn new(options: &'a Options, about: &'a Description, out: &'a mut dyn Write) -> Self {
+    pub(super) fn new(
+        options: &'a Options,
+        about: &'a Description,
+        out: &'a mut dyn Write,
+    ) -> Self {
         Self { options, about, out }
     }
 
     fn print(&mut self, text: &str) -> Result<()> {
-        self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()).map_err(|e| unwritable(&e))
+        self.out
+            .write_all(text.as_bytes())
+            .and_then(|()| self.out.flush())
+            .map_err(|e| unwritable(&e))
     }
 
     /// What is played, and the head of the table.
@@ -72,7 +79,15 @@ impl<'a> Shown<'a> {
             count(*stock, "piece"),
             count(u64::from(*orders), "order"),
             count(u64::from(*workers), "process"),
-            row(["act", "what guards the sale", "processes", "sold", "oversold", "seconds", "outcome"]),
+            row([
+                "act",
+                "what guards the sale",
+                "processes",
+                "sold",
+                "oversold",
+                "seconds",
+                "outcome"
+            ]),
         );
         self.print(&text)
     }
@@ -94,8 +109,9 @@ impl<'a> Shown<'a> {
             return Ok(());
         }
         let mut text = String::from("\n");
-        if !self.about.leases && self.about.recovery_stopped.is_none() {
-            text += "Act 4, the holder that is paused beyond its lease, needs an engine with leases; this one has none to outlive.\n";
+        if !self.about.expiry.is_timed() {
+            text += "Act 4, the holder that is paused beyond its lease, needs an engine with \
+                     leases; this one has none to outlive.\n";
         }
         text += if promised {
             "lockkeeper kept its promise: every piece was sold once.\n"
@@ -117,11 +133,19 @@ fn count(number: u64, what: &str) -> String {
 
 fn row(cells: [&str; 7]) -> String {
     let [act, guard, processes, sold, oversold, seconds, outcome] = cells;
-    format!("{act:>3}  {guard:<38}  {processes:>9}  {sold:>6}  {oversold:>8}  {seconds:>7}  {outcome}")
+    format!(
+        "{act:>3}  {guard:<38}  {processes:>9}  {sold:>6}  {oversold:>8}  {seconds:>7}  {outcome}"
+    )
 }
 
 fn words(o: &Outcome) -> String {
-    let numbers = [o.act.to_string(), o.processes.to_string(), o.sold.to_string(), o.oversold().to_string(), format!("{:.1}", o.seconds)];
+    let numbers = [
+        o.act.to_string(),
+        o.processes.to_string(),
+        o.sold.to_string(),
+        o.oversold().to_string(),
+        format!("{:.1}", o.seconds),
+    ];
     let [act, processes, sold, oversold, seconds] = &numbers;
     row([act, o.guarding.words(), processes, sold, oversold, seconds, verdict(o)])
 }
@@ -130,9 +154,13 @@ fn verdict(o: &Outcome) -> &'static str {
     match (o.act, o.guarding) {
         (4, _) if o.accepted > 0 => "a late write was accepted: one piece, two customers",
         (4, _) if o.rejected > 0 => "the late write was rejected",
-        (2, _) if o.oversold() > 0 && o.processes > 1 => "oversold: every process has a lock of its own",
+        (2, _) if o.oversold() > 0 && o.processes > 1 => {
+            "oversold: every process has a lock of its own"
+        }
         _ if o.oversold() > 0 => "oversold",
-        (2, _) if o.is_exact() && o.processes == 1 => "exactly the stock, so nobody noticed",
+        (2, _) if o.is_exact() && o.processes == 1 => {
+            "exactly the stock, so the flaw went unnoticed"
+        }
         (3, _) if o.is_exact() => "exactly the stock, never one more",
         _ if u64::from(o.orders) <= o.stock && o.is_exact() => "as many as were ordered",
         _ if u64::from(o.orders) <= o.stock => "the record is wrong: sales overwrote each other",
@@ -165,15 +193,35 @@ mod tests {
     fn outcome(act: u8, guarding: Guarding, processes: u32, sold: u64) -> Outcome {
         let left = 50u64.saturating_sub(sold);
         let (engine, accepted, rejected, seconds) = ("file", 0, 0, 1.9);
-        Outcome { act, guarding, engine, processes, orders: 400, stock: 50, sold, left, accepted, rejected, seconds }
+        Outcome {
+            act,
+            guarding,
+            engine,
+            processes,
+            orders: 400,
+            stock: 50,
+            sold,
+            left,
+            accepted,
+            rejected,
+            seconds,
+        }
     }
 
     #[test]
     fn the_object_has_the_keys_of_the_contract_in_their_order() {
         let text = json(&outcome(2, Guarding::Process, 8, 73)).unwrap();
-        let expected = r#"{"act":2,"guard":"process","engine":"file","processes":8,"orders":400,"stock":50,"sold":73,"oversold":23,"late_writes_accepted":0,"late_writes_rejected":0,"seconds":1.9}"#;
+        let expected = concat!(
+            r#"{"act":2,"guard":"process","engine":"file","processes":8,"orders":400,"stock":50,"#,
+            r#""sold":73,"oversold":23,"late_writes_accepted":0,"late_writes_rejected":0,"#,
+            r#""seconds":1.9}"#
+        );
         assert_eq!(text, expected);
-        for (guarding, word) in [(Guarding::Nothing, "none"), (Guarding::Lockkeeper, "lockkeeper"), (Guarding::Token, "lockkeeper+token")] {
+        for (guarding, word) in [
+            (Guarding::Nothing, "none"),
+            (Guarding::Lockkeeper, "lockkeeper"),
+            (Guarding::Token, "lockkeeper+token"),
+        ] {
             let text = json(&outcome(1, guarding, 8, 73)).unwrap();
             assert!(text.contains(&format!("\"guard\":\"{word}\"")), "{text}");
         }
@@ -182,13 +230,25 @@ mod tests {
     #[test]
     fn a_row_says_what_happened_and_not_what_was_hoped_for() {
         assert_eq!(verdict(&outcome(1, Guarding::Nothing, 8, 400)), "oversold");
-        assert_eq!(verdict(&outcome(2, Guarding::Process, 1, 50)), "exactly the stock, so nobody noticed");
-        assert_eq!(verdict(&outcome(2, Guarding::Process, 8, 90)), "oversold: every process has a lock of its own");
-        assert_eq!(verdict(&outcome(3, Guarding::Lockkeeper, 8, 50)), "exactly the stock, never one more");
+        assert_eq!(
+            verdict(&outcome(2, Guarding::Process, 1, 50)),
+            "exactly the stock, so the flaw went unnoticed"
+        );
+        assert_eq!(
+            verdict(&outcome(2, Guarding::Process, 8, 90)),
+            "oversold: every process has a lock of its own"
+        );
+        assert_eq!(
+            verdict(&outcome(3, Guarding::Lockkeeper, 8, 50)),
+            "exactly the stock, never one more"
+        );
         let broken = outcome(3, Guarding::Lockkeeper, 8, 51);
         assert_eq!((verdict(&broken), broken.is_as_promised()), ("oversold", false));
         let lost_update = Outcome { left: 3, ..outcome(3, Guarding::Lockkeeper, 8, 50) };
-        assert_eq!((verdict(&lost_update), lost_update.is_as_promised()), ("the record is wrong", false));
+        assert_eq!(
+            (verdict(&lost_update), lost_update.is_as_promised()),
+            ("the record is wrong", false)
+        );
     }
 
     #[test]

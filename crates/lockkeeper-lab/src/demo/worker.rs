@@ -32,8 +32,9 @@ pub(super) struct Told {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Part {
-    /// Sells to `orders` customers with so many `tasks`. The first customer of every process is the slow one: the sale
-    /// takes until every other process has one, too, or until `meet_ms` are over.
+    /// Sells to `orders` customers with so many `tasks`. The first customer of every process is the
+    /// slow one: the sale takes until every other process has one, too, or until `meet_ms` are
+    /// over.
     Seller { orders: u32, tasks: u32, meet_ms: u64 },
     /// Act 4: is stopped between reading and writing, and does not know it.
     Late { ttl_ms: u64 },
@@ -45,7 +46,8 @@ pub(super) enum Part {
 pub(crate) fn main() -> Result<()> {
     let told: Told = hear()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|e| Error::new(ErrorKind::Refused, format!("cannot start a runtime: {e}")))?;
+    let runtime = runtime
+        .map_err(|e| Error::new(ErrorKind::Refused, format!("cannot start a runtime: {e}")))?;
     runtime.block_on(async {
         let mut parent = orders();
         let locks = match told.guarding {
@@ -59,11 +61,16 @@ pub(crate) fn main() -> Result<()> {
                 let till = Till::new(&told, locks.clone(), orders, Duration::from_millis(meet_ms));
                 serve(till, tasks, parent).await?;
             }
-            Part::Late { ttl_ms } => sell_late(&told, locks.as_ref(), Duration::from_millis(ttl_ms), &mut parent).await?,
-            Part::Next { ttl_ms } => sell_next(&told, locks.as_ref(), Duration::from_millis(ttl_ms)).await?,
+            Part::Late { ttl_ms } => {
+                sell_late(&told, locks.as_ref(), Duration::from_millis(ttl_ms), &mut parent).await?
+            }
+            Part::Next { ttl_ms } => {
+                sell_next(&told, locks.as_ref(), Duration::from_millis(ttl_ms)).await?
+            }
         }
         if let Some(locks) = locks {
-            // What stayed unknown ends with its lease; the parent counts what was sold and not how it was locked.
+            // What stayed unknown ends with its lease; the parent counts what was sold and not how
+            // it was locked.
             let _ = locks.close().await;
         }
         say("done");
@@ -105,7 +112,9 @@ impl Till {
     }
 
     fn next_order(&self) -> bool {
-        self.left_to_serve.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+        self.left_to_serve
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+            .is_ok()
     }
 
     /// The first customer of this process came to an empty shelf: whoever waits for it need not.
@@ -148,7 +157,9 @@ async fn serve(till: Till, tasks: u32, mut parent: UnboundedReceiver<String>) ->
         });
     }
     while let Some(sold) = selling.join_next().await {
-        sold.map_err(|e| Error::new(ErrorKind::Refused, format!("a task of the demo ended early: {e}")))??;
+        sold.map_err(|e| {
+            Error::new(ErrorKind::Refused, format!("a task of the demo ended early: {e}"))
+        })??;
     }
     Ok(())
 }
@@ -160,7 +171,9 @@ async fn sell(till: &Till, stock: &mut Stock) -> Result<bool> {
             let _turn = till.here.lock().await;
             read_pause_write(till, stock).await
         }
-        (Guarding::Lockkeeper | Guarding::Token, Some(lock)) => lock.with(|_held| read_pause_write(till, stock)).await,
+        (Guarding::Lockkeeper | Guarding::Token, Some(lock)) => {
+            lock.with(|_held| read_pause_write(till, stock)).await
+        }
         _ => read_pause_write(till, stock).await,
     }
 }
@@ -183,15 +196,21 @@ fn the_lock(told: &Told, locks: Option<&Locks>) -> Result<lockkeeper::Mutex> {
 }
 
 /// Reads under the lock, is stopped for longer than the lease lasts, and writes.
-async fn sell_late(told: &Told, locks: Option<&Locks>, ttl: Duration, parent: &mut UnboundedReceiver<String>) -> Result<()> {
+async fn sell_late(
+    told: &Told,
+    locks: Option<&Locks>,
+    ttl: Duration,
+    parent: &mut UnboundedReceiver<String>,
+) -> Result<()> {
     let guard = the_lock(told, locks)?.lock().ttl(ttl).await?;
     let token = guard.token()?;
     let mut stock = told.place.open(&told.url).await?;
     let left = stock.read().await?;
     say("read");
     wait_for(parent, "on").await;
-    // A program that asks here is told that its lock is gone, and one whose work runs under `with` is not polled any
-    // more. But between any check and the write that follows it a process can be stopped, and this is that moment.
+    // A program that asks here is told that its lock is gone, and one whose work runs under `with`
+    // is not polled any more. But between any check and the write that follows it a process can be
+    // stopped, and this is that moment.
     let written = match told.guarding {
         Guarding::Token => stock.write_fenced(left.saturating_sub(1), token).await?,
         _ => stock.write(left.saturating_sub(1)).await.map(|()| true)?,

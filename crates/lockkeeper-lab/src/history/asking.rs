@@ -1,4 +1,5 @@
-//! Which claim an acquire asked for, so that checks and effects can be written down under its number.
+//! Which claim an acquire asked for, so that checks and effects can be written down under its
+//! number.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -14,11 +15,13 @@ thread_local! {
     static ASKING: Cell<Asking> = const { Cell::new(Asking { owner: 0, claim: 0 }) };
 }
 
-/// Awaits an acquire of a recorded [`Locks`](lockkeeper::Locks), and answers beside what it came to the number under which the
-/// [`Recorder`](super::Recorder) writes its claim down: checks and effects of the turn carry it, too. It is 0 for one that asked for
-/// nothing, such as a re-entrant one.
+/// Awaits an acquire of a recorded [`Locks`](lockkeeper::Locks), and answers beside what it came to
+/// the number under which the [`Recorder`](super::Recorder) writes its claim down: checks and
+/// effects of the turn carry it, too. It is 0 for one that asked for nothing, such as a re-entrant
+/// one.
 ///
-/// `owner` is written down as its explicit owner; 0 for none. Claims of the same owner do not exclude each other.
+/// `owner` is written down as its explicit owner; 0 for none. Claims of the same owner do not
+/// exclude each other.
 ///
 /// # Cancel safety
 /// As cancel-safe as `acquire` itself.

@@ -48,7 +48,8 @@ pub struct Header {
     pub clocks: [u64; 3],
     /// Which boot of which machine: times of different ones cannot be compared directly.
     pub boot: u128,
-    /// By how many bytes the file grows at a time, so that one that is open ends after whole steps; 0 when nobody said.
+    /// By how many bytes the file grows at a time, so that one that is open ends after whole steps;
+    /// 0 when nobody said.
     pub step: u64,
     /// Host name.
     pub host: String,
@@ -76,7 +77,11 @@ impl fmt::Display for BadHeader {
         match self {
             Self::Foreign => write!(f, "its first bytes are not those of a lockkeeper history"),
             Self::Newer(version) => {
-                write!(f, "it has layout {version} and this release reads layout {LAYOUT}: check it with the release that wrote it")
+                write!(
+                    f,
+                    "it has layout {version} and this release reads layout {LAYOUT}: check it with \
+                     the release that wrote it"
+                )
             }
             Self::Damaged => write!(f, "its header is damaged"),
         }
@@ -112,7 +117,8 @@ impl Header {
         page.bytes
     }
 
-    /// Where in the file the state stands, and its bytes; the only part that changes, and outside the check.
+    /// Where in the file the state stands, and its bytes; the only part that changes, and outside
+    /// the check.
     pub fn encode_state(state: State) -> (u64, [u8; 16]) {
         let (word, count) = match state {
             State::Open => (0u64, 0),
@@ -120,7 +126,9 @@ impl Header {
             State::Stopped(count) => (2, count),
         };
         let mut bytes = [0; 16];
-        for (to, from) in bytes.iter_mut().zip(word.to_le_bytes().into_iter().chain(count.to_le_bytes())) {
+        for (to, from) in
+            bytes.iter_mut().zip(word.to_le_bytes().into_iter().chain(count.to_le_bytes()))
+        {
             *to = from;
         }
         (STATE_AT, bytes)
@@ -141,7 +149,10 @@ impl Header {
         }
         let sizes = (u16::from_le_bytes(page.take()), u32::from_le_bytes(page.take()));
         let written = u64::from_le_bytes(Page { bytes: *bytes, at: HEADER_SIZE - 8 }.take());
-        if version == 0 || sizes != (64, 4096) || written != sum(bytes.get(..STATE_AT as usize).unwrap_or_default()) {
+        if version == 0
+            || sizes != (64, 4096)
+            || written != sum(bytes.get(..STATE_AT as usize).unwrap_or_default())
+        {
             return Err(BadHeader::Damaged);
         }
         let file = u64::from_le_bytes(page.take());
@@ -216,7 +227,9 @@ impl Page {
 
 /// FNV-1a.
 fn sum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3))
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| {
+        (h ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }
 
 #[cfg(test)]

@@ -15,7 +15,8 @@ use super::record::{Record, What};
 pub struct Source {
     /// Whose it is.
     pub header: Header,
-    /// What was added to its times so that they compare with the first file's: zero on one boot of one machine.
+    /// What was added to its times so that they compare with the first file's: zero on one boot of
+    /// one machine.
     pub shift_ns: i64,
 }
 
@@ -24,7 +25,8 @@ pub struct Source {
 pub enum Item {
     /// An event of a source, with its number in that file.
     Event(u32, u64, Record),
-    /// That source wrote nothing after this time; what still comes of it are answers that skew delays.
+    /// That source wrote nothing after this time; what still comes of it are answers that skew
+    /// delays.
     Last(u32, u64),
     /// That source holds nothing more; its last event was at this time.
     End(u32, u64),
@@ -32,10 +34,11 @@ pub enum Item {
 
 /// Merges histories by time; names are taken out and kept in [`Merge::names`].
 ///
-/// At equal times what ends a hold comes before what begins one, so that a hand-over within one tick of the clock is none
-/// too early. `skew_ns` says how far the clock of any machine may be from the true time: every answer is taken twice as
-/// much later, which makes each call's window wider and each hold's certain part smaller, never the other way; and what a resource
-/// did four times as much, so that all that was before it is known by then.
+/// At equal times what ends a hold comes before what begins one, so that a hand-over within one
+/// tick of the clock is none too early. `skew_ns` says how far the clock of any machine may be from
+/// the true time: every answer is taken twice as much later, which makes each call's window wider
+/// and each hold's certain part smaller, never the other way; and what a resource did four times as
+/// much, so that all that was before it is known by then.
 pub struct Merge {
     streams: Vec<Stream>,
     heads: BinaryHeap<Reverse<(u64, u8, u32)>>,
@@ -75,14 +78,30 @@ impl Merge {
         let streams = readers.into_iter().map(|reader| {
             let header = reader.header().clone();
             let shift_ns = match &first {
-                Some(first) if first.boot != header.boot => header.to_unix_ns().saturating_sub(first.to_unix_ns()),
+                Some(first) if first.boot != header.boot => {
+                    header.to_unix_ns().saturating_sub(first.to_unix_ns())
+                }
                 _ => 0,
             };
             let (delayed, source) = (VecDeque::new(), Source { header, shift_ns });
-            Stream { reader, source, delayed, ahead: None, head: None, last_at: 0, wrote_at: 0, ended: false }
+            Stream {
+                reader,
+                source,
+                delayed,
+                ahead: None,
+                head: None,
+                last_at: 0,
+                wrote_at: 0,
+                ended: false,
+            }
         });
         let delay_ns = skew_ns.saturating_mul(2);
-        let mut merge = Self { streams: streams.collect(), heads: BinaryHeap::new(), names: NameTable::default(), delay_ns };
+        let mut merge = Self {
+            streams: streams.collect(),
+            heads: BinaryHeap::new(),
+            names: NameTable::default(),
+            delay_ns,
+        };
         for (stream, number) in merge.streams.iter_mut().zip(0..) {
             merge.heads.push(Reverse(stream.advance(number, delay_ns, &mut merge.names)?));
         }
@@ -94,9 +113,14 @@ impl Merge {
         self.streams.iter().map(|s| &s.source)
     }
 
-    /// Whether the files come from more than one boot of one machine, so that only a given skew makes them comparable.
+    /// Whether the files come from more than one boot of one machine, so that only a given skew
+    /// makes them comparable.
     pub fn several_machines(&self) -> bool {
-        self.streams.iter().any(|s| self.streams.first().is_some_and(|first| first.source.header.boot != s.source.header.boot))
+        self.streams.iter().any(|s| {
+            self.streams
+                .first()
+                .is_some_and(|first| first.source.header.boot != s.source.header.boot)
+        })
     }
 
     /// The names seen so far.
@@ -104,18 +128,21 @@ impl Merge {
         &self.names
     }
 
-    /// The names that were completed since this was last asked; each comes before the first event that needs it.
+    /// The names that were completed since this was last asked; each comes before the first event
+    /// that needs it.
     pub fn new_names(&mut self) -> Vec<(LockId, Label)> {
         self.names.take_fresh()
     }
 
-    /// How many files end with a record that a kill cut off, and how many records of unknown kinds were passed over; so far.
+    /// How many files end with a record that a kill cut off, and how many records of unknown kinds
+    /// were passed over; so far.
     pub fn damage(&self) -> (u64, u64) {
         let torn = self.streams.iter().filter(|s| s.reader.torn()).count();
         (torn as u64, self.streams.iter().map(|s| s.reader.foreign()).sum())
     }
 
-    /// How many open files of releases that did not say how long they are may have been cut short; so far.
+    /// How many open files of releases that did not say how long they are may have been cut short;
+    /// so far.
     pub fn may_be_cut(&self) -> u64 {
         self.streams.iter().filter(|s| s.reader.may_be_cut()).count() as u64
     }
@@ -135,7 +162,8 @@ impl Merge {
         };
         let last = (record.what == What::Name).then_some(record.at);
         stream.last_at = record.at;
-        // The stream's next event takes the place of this one, which is cheaper than taking out and putting in.
+        // The stream's next event takes the place of this one, which is cheaper than taking out and
+        // putting in.
         *top = Reverse(stream.advance(number, self.delay_ns, &mut self.names)?);
         Ok(Some(last.map_or(Item::Event(number, index, record), |at| Item::Last(number, at))))
     }
@@ -143,7 +171,12 @@ impl Merge {
 
 impl Stream {
     /// Reads up to the next event; answers when it is this stream's turn. Its end is a turn too.
-    fn advance(&mut self, number: u32, delay_ns: u64, names: &mut NameTable) -> Result<(u64, u8, u32), ReadError> {
+    fn advance(
+        &mut self,
+        number: u32,
+        delay_ns: u64,
+        names: &mut NameTable,
+    ) -> Result<(u64, u8, u32), ReadError> {
         self.head = self.next(delay_ns, |record| names.take(number, record))?;
         Ok(match self.head {
             Some((_, record)) => (record.at, rank(record.what), number),
@@ -152,14 +185,22 @@ impl Stream {
     }
 
     /// The next event, in the order that skew allows.
-    fn next(&mut self, delay_ns: u64, mut name: impl FnMut(&Record) -> Result<(), NameTaken>) -> Result<Option<(u64, Record)>, ReadError> {
+    fn next(
+        &mut self,
+        delay_ns: u64,
+        mut name: impl FnMut(&Record) -> Result<(), NameTaken>,
+    ) -> Result<Option<(u64, Record)>, ReadError> {
         loop {
             if self.ahead.is_none() {
                 self.ahead = self.read(&mut name)?;
             }
             // Names are not yielded; this one says that nothing was written after it.
-            if self.ahead.is_none() && !self.delayed.is_empty() && !std::mem::replace(&mut self.ended, true) {
-                self.ahead = Some((u64::MAX, Record { at: self.wrote_at, ..Record::new(What::Name) }));
+            if self.ahead.is_none()
+                && !self.delayed.is_empty()
+                && !std::mem::replace(&mut self.ended, true)
+            {
+                self.ahead =
+                    Some((u64::MAX, Record { at: self.wrote_at, ..Record::new(What::Name) }));
             }
             let due = match (self.delayed.front(), &self.ahead) {
                 (Some((_, answer)), Some((_, ahead))) => answer.at < ahead.at,
@@ -172,7 +213,11 @@ impl Stream {
             match self.ahead.take() {
                 Some((index, mut record)) if delay_ns > 0 && self.comes_later(record.what) => {
                     let resource = self.source.header.role == Role::Resource;
-                    record.at = record.at.saturating_add(if resource { delay_ns.saturating_mul(2) } else { delay_ns });
+                    record.at = record.at.saturating_add(if resource {
+                        delay_ns.saturating_mul(2)
+                    } else {
+                        delay_ns
+                    });
                     self.delayed.push_back((index, record));
                 }
                 next => return Ok(next),
@@ -180,16 +225,22 @@ impl Stream {
         }
     }
 
-    /// Whether skew delays this: an answer, unless it says that a hold is over, which is certain from then on.
+    /// Whether skew delays this: an answer, unless it says that a hold is over, which is certain
+    /// from then on.
     fn comes_later(&self, what: What) -> bool {
-        self.source.header.role == Role::Resource && what != What::Name || what.is_answer() && what != What::RenewLost
+        self.source.header.role == Role::Resource && what != What::Name
+            || what.is_answer() && what != What::RenewLost
     }
 
     /// The next record that is no name, on the first file's clock.
-    fn read(&mut self, name: &mut impl FnMut(&Record) -> Result<(), NameTaken>) -> Result<Option<(u64, Record)>, ReadError> {
+    fn read(
+        &mut self,
+        name: &mut impl FnMut(&Record) -> Result<(), NameTaken>,
+    ) -> Result<Option<(u64, Record)>, ReadError> {
         while let Some((index, mut record)) = self.reader.next()? {
             if record.what == What::Name {
-                name(&record).map_err(|e| ReadError::NameTaken(self.reader.path().to_owned(), e))?;
+                name(&record)
+                    .map_err(|e| ReadError::NameTaken(self.reader.path().to_owned(), e))?;
                 continue;
             }
             let shift = self.source.shift_ns;

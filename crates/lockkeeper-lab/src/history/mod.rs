@@ -1,9 +1,10 @@
-//! Histories: what a process did with its locks, one record of 64 bytes an event, in a memory-mapped file a process.
+//! Histories: what a process did with its locks, one record of 64 bytes an event, in a
+//! memory-mapped file a process.
 //!
-//! The pages belong to the kernel from the moment a record is written, so that a killed or stopped process loses
-//! nothing. Read in this order: [`record`](Record) (the 64 bytes), `header` (the first page), `name` (how names are
-//! written down), `map` (the growing file), [`Writer`], [`Reader`], [`Merge`]. The layout is described in
-//! `docs/history.md`.
+//! The pages belong to the kernel from the moment a record is written, so that a killed or stopped
+//! process loses nothing. Read in this order: [`record`](Record) (the 64 bytes), `header` (the
+//! first page), `name` (how names are written down), `map` (the growing file), [`Writer`],
+//! [`Reader`], [`Merge`]. The layout is described in `docs/history.md`.
 
 mod asking;
 mod header;

@@ -1,4 +1,5 @@
-//! How names are written down: a record has room for 64 bits, and the name itself stands once in the file, before.
+//! How names are written down: a record has room for 64 bits, and the name itself stands once in
+//! the file, before.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,7 +8,8 @@ use lockkeeper::Kind;
 
 use super::record::{Record, What};
 
-/// A lock's name in 64 bits: a hash of its kind and its name, the same in every process and release.
+/// A lock's name in 64 bits: a hash of its kind and its name, the same in every process and
+/// release.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LockId(pub u64);
 
@@ -64,8 +66,8 @@ impl LockId {
         Self::hash(kind_number(None), text)
     }
 
-    /// The kind's number and the length, then the name in words of eight bytes, little-endian and padded with zeros:
-    /// turn left by 29, xor, multiply; finished as MurmurHash3 does. Never zero.
+    /// The kind's number and the length, then the name in words of eight bytes, little-endian and
+    /// padded with zeros: turn left by 29, xor, multiply; finished as MurmurHash3 does. Never zero.
     fn hash(kind: u8, name: &str) -> Self {
         const K: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut h = (u64::from(kind) << 32 ^ name.len() as u64).wrapping_mul(K);
@@ -102,7 +104,15 @@ pub(super) fn introduce(kind: Option<Kind>, name: &str) -> impl Iterator<Item = 
         }
         let [claim, owner, token, deadline] = words;
         let number = number | u64::from(kind_number(kind)) << 56;
-        Record { claim, owner, token, deadline, number, weight: length, ..Record::about(What::Name, lock, 0) }
+        Record {
+            claim,
+            owner,
+            token,
+            deadline,
+            number,
+            weight: length,
+            ..Record::about(What::Name, lock, 0)
+        }
     })
 }
 
@@ -143,7 +153,10 @@ impl NameTable {
 
     /// The names that were completed since this was last asked.
     pub fn take_fresh(&mut self) -> Vec<(LockId, Label)> {
-        std::mem::take(&mut self.fresh).into_iter().filter_map(|lock| Some((lock, self.known.get(&lock)?.clone()))).collect()
+        std::mem::take(&mut self.fresh)
+            .into_iter()
+            .filter_map(|lock| Some((lock, self.known.get(&lock)?.clone())))
+            .collect()
     }
 
     /// How many names there are.
@@ -156,7 +169,8 @@ impl NameTable {
         self.known.is_empty()
     }
 
-    /// Takes one `name` record of a source; the parts of one name come in order, other records may stand between.
+    /// Takes one `name` record of a source; the parts of one name come in order, other records may
+    /// stand between.
     ///
     /// # Errors
     /// When another name has the same id.
@@ -175,9 +189,14 @@ impl NameTable {
         }
         let mut bytes = self.parts.remove(&(source, record.lock)).unwrap_or_default();
         bytes.truncate(length);
-        let label = Label { kind: kind_of_number(kind), name: String::from_utf8_lossy(&bytes).into_owned() };
+        let label = Label {
+            kind: kind_of_number(kind),
+            name: String::from_utf8_lossy(&bytes).into_owned(),
+        };
         match self.known.get(&record.lock) {
-            Some(first) if *first != label => Err(NameTaken { lock: record.lock, first: first.clone(), second: label.name }),
+            Some(first) if *first != label => {
+                Err(NameTaken { lock: record.lock, first: first.clone(), second: label.name })
+            }
             Some(_) => Ok(()),
             None => {
                 self.known.insert(record.lock, label);
@@ -195,7 +214,13 @@ mod tests {
     #[test]
     fn names_of_every_length_come_back() {
         for length in [1usize, 8, 31, 32, 33, 64, 1000, 1024] {
-            for kind in [Some(Kind::Lock), Some(Kind::Semaphore), Some(Kind::Election), Some(Kind::Latch), None] {
+            for kind in [
+                Some(Kind::Lock),
+                Some(Kind::Semaphore),
+                Some(Kind::Election),
+                Some(Kind::Latch),
+                None,
+            ] {
                 let name: String = (0..length).map(|i| char::from(b'a' + (i % 26) as u8)).collect();
                 let mut table = NameTable::default();
                 let records: Vec<_> = introduce(kind, &name).collect();
@@ -223,7 +248,10 @@ mod tests {
         for record in introduce(Some(Kind::Lock), &a) {
             table.take(0, &record).unwrap();
         }
-        assert_eq!(table.get(LockId::of(Kind::Lock, &a)).map(|l| l.name.as_str()), Some(a.as_str()));
+        assert_eq!(
+            table.get(LockId::of(Kind::Lock, &a)).map(|l| l.name.as_str()),
+            Some(a.as_str())
+        );
         assert_eq!(table.len(), 2);
     }
 
@@ -253,7 +281,12 @@ mod tests {
     #[test]
     fn ids_are_stable_and_tell_kinds_apart() {
         assert_eq!(LockId::of(Kind::Lock, "stock/1"), LockId(14_041_359_431_304_302_758));
-        let ids = [LockId::of(Kind::Lock, "a"), LockId::of(Kind::Semaphore, "a"), LockId::text("a"), LockId::of(Kind::Lock, "b")];
+        let ids = [
+            LockId::of(Kind::Lock, "a"),
+            LockId::of(Kind::Semaphore, "a"),
+            LockId::text("a"),
+            LockId::of(Kind::Lock, "b"),
+        ];
         for (i, id) in ids.iter().enumerate() {
             assert!(ids.iter().skip(i + 1).all(|other| other != id) && id.0 != 0);
         }
@@ -261,6 +294,9 @@ mod tests {
     #[test]
     fn labels_name_the_kind_unless_it_is_a_lock() {
         let label = |kind| Label { kind, name: "n".into() }.to_string();
-        assert_eq!([label(None), label(Some(Kind::Lock)), label(Some(Kind::Semaphore))], ["n", "n", "semaphore n"]);
+        assert_eq!(
+            [label(None), label(Some(Kind::Lock)), label(Some(Kind::Semaphore))],
+            ["n", "n", "semaphore n"]
+        );
     }
 }

@@ -29,7 +29,8 @@ pub enum ReadError {
         /// How many are there.
         found: u64,
     },
-    /// It is open, as a kill leaves it, and ends inside of a step that is full to there: records that came after are missing.
+    /// It is open, as a kill leaves it, and ends inside of a step that is full to there: records
+    /// that came after are missing.
     CutOpen {
         /// Which file.
         path: PathBuf,
@@ -60,7 +61,14 @@ impl ReadError {
     /// 64 when the file is no (whole) history or is not there, 69 when it could not be read.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Io(_, source) if !matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::IsADirectory) => 69,
+            Self::Io(_, source)
+                if !matches!(
+                    source.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::IsADirectory
+                ) =>
+            {
+                69
+            }
             _ => 64,
         }
     }
@@ -72,23 +80,38 @@ impl fmt::Display for ReadError {
             Self::Io(path, source) => write!(f, "{}: cannot be read: {source}", path.display()),
             Self::Header(path, why) => write!(f, "{}: not a history: {why}", path.display()),
             Self::TooShort(path, 0) => write!(f, "{}: not a history: it is empty", path.display()),
-            Self::TooShort(path, bytes) => write!(f, "{}: not a history: it has {bytes} bytes, fewer than a header", path.display()),
+            Self::TooShort(path, bytes) => write!(
+                f,
+                "{}: not a history: it has {bytes} bytes, fewer than a header",
+                path.display()
+            ),
             Self::CutShort { path, whole, found } => {
-                write!(f, "{}: not a whole history: it was finished with {whole} records and {found} are here", path.display())
+                write!(
+                    f,
+                    "{}: not a whole history: it was finished with {whole} records and {found} are \
+                     here",
+                    path.display()
+                )
             }
             Self::CutOpen { path, found } => {
                 write!(
                     f,
-                    "{}: not a whole history: its process was killed or runs, and what came after record {found} is cut off",
+                    "{}: not a whole history: its process was killed or runs, and what came after \
+                     record {found} is cut off",
                     path.display()
                 )
             }
             Self::Damaged { path, first } => {
-                write!(f, "{}: not a whole history: record {first} cannot be read and others follow it", path.display())
+                write!(
+                    f,
+                    "{}: not a whole history: record {first} cannot be read and others follow it",
+                    path.display()
+                )
             }
             Self::ClockBack { path, index, by_ns } => write!(
                 f,
-                "{}: not a history that can be judged: its clock goes back by {} µs at record {index}",
+                "{}: not a history that can be judged: its clock goes back by {} µs at record \
+                 {index}",
                 path.display(),
                 by_ns.div_ceil(1000)
             ),
@@ -106,8 +129,8 @@ impl std::error::Error for ReadError {
     }
 }
 
-/// Reads one history from its first record to its last, in blocks, without mapping it: a file that shrinks meanwhile is
-/// an error and not a signal.
+/// Reads one history from its first record to its last, in blocks, without mapping it: a file that
+/// shrinks meanwhile is an error and not a signal.
 pub struct Reader {
     path: PathBuf,
     file: File,
@@ -181,12 +204,17 @@ impl Reader {
         self.unreadable.is_some()
     }
 
-    /// Whether it is open and its last place is written to, and nobody said how long it should be; known at the end.
+    /// Whether it is open and its last place is written to, and nobody said how long it should be;
+    /// known at the end.
     pub fn may_be_cut(&self) -> bool {
-        self.header.state == State::Open && self.header.step == 0 && !self.unwritten && self.index > 0
+        self.header.state == State::Open
+            && self.header.step == 0
+            && !self.unwritten
+            && self.index > 0
     }
 
-    /// Whether an open file ends where no step ends, and is full to there. What was never written to has no record behind it.
+    /// Whether an open file ends where no step ends, and is full to there. What was never written
+    /// to has no record behind it.
     fn ends_in_a_step(&self) -> bool {
         let bytes = self.index * RECORD_SIZE as u64 + self.filled.saturating_sub(self.taken) as u64;
         self.header.step > 0 && !self.unwritten && !bytes.is_multiple_of(self.header.step)
@@ -221,7 +249,11 @@ impl Reader {
                 return Err(ReadError::Damaged { path: self.path.clone(), first });
             }
             if record.at < self.last_at {
-                return Err(ReadError::ClockBack { path: self.path.clone(), index, by_ns: self.last_at - record.at });
+                return Err(ReadError::ClockBack {
+                    path: self.path.clone(),
+                    index,
+                    by_ns: self.last_at - record.at,
+                });
             }
             self.last_at = record.at;
             return Ok(Some((index, record)));
@@ -240,7 +272,9 @@ impl Reader {
                 State::Finished(whole) | State::Stopped(whole) => {
                     Err(ReadError::CutShort { path: self.path.clone(), whole, found: self.index })
                 }
-                State::Open if self.ends_in_a_step() => Err(ReadError::CutOpen { path: self.path.clone(), found: self.index }),
+                State::Open if self.ends_in_a_step() => {
+                    Err(ReadError::CutOpen { path: self.path.clone(), found: self.index })
+                }
                 State::Open => Ok(None),
             };
         }
@@ -252,10 +286,12 @@ impl Reader {
         Ok(Some(Record::decode(&bytes, self.header.file, self.index)))
     }
 
-    /// Reads the next block; false at the end of the file. Less than a record at the end counts as nothing.
+    /// Reads the next block; false at the end of the file. Less than a record at the end counts as
+    /// nothing.
     fn refill(&mut self) -> Result<bool, ReadError> {
         if !self.at_end {
-            self.filled = fill(&mut self.file, &mut self.block).map_err(|e| ReadError::Io(self.path.clone(), e))?;
+            self.filled = fill(&mut self.file, &mut self.block)
+                .map_err(|e| ReadError::Io(self.path.clone(), e))?;
             self.at_end = self.filled < self.block.len();
             self.taken = 0;
             return Ok(self.filled >= RECORD_SIZE);

@@ -38,44 +38,54 @@ macro_rules! kinds {
 }
 
 kinds! {
-    1 Name "name" "A part of a lock's name, or of a text; written before the first record that needs it.";
-    2 AcquireCalled "acq_inv" "An acquire is about to be called. `mode`, `weight`, `owner`; `number` is a semaphore's limit; `TRY`.";
-    3 Acquired "acq_ok" "An acquire returned a guard. `token`, `deadline`; `HANDED` when the turn was passed on locally.";
-    4 Busy "acq_busy" "A try was answered: somebody holds it or stands in line.";
+    1 Name "name" "A part of a lock's name, or of a text; written before the first record that \
+                   needs it.";
+    2 AcquireCalled "acq_inv" "An acquire is about to be called. `mode`, `weight`, `owner`; \
+                               `number` is a semaphore's limit; `TRY`.";
+    3 Acquired "acq_ok" "An acquire returned a guard. `token`, `deadline`; \
+                         `HANDED` when the turn was passed on locally.";
+    4 Busy "acq_busy" "A try was refused: another claim holds the lock or stands in line.";
     5 TimedOut "acq_timeout" "An acquire gave up at its time limit.";
-    6 AcquireUnknown "acq_unknown" "An acquire ended and it is not known whether it took effect.";
+    6 AcquireUnknown "acq_unknown" "An acquire ended, and whether it took effect is unknown.";
     7 AcquireFailed "acq_failed" "An acquire certainly did not happen.";
     8 Cancelled "acq_cancelled" "The caller dropped its acquire.";
     9 InLine "enq_ok" "The engine confirmed a place in its line. `number` is how many stand ahead.";
     10 ReleaseCalled "rel_inv" "A release is about to be called, or a guard is being dropped.";
-    11 Released "rel_ok" "The release was answered: it was ours until now.";
-    12 ReleasedNotOwner "rel_not_owner" "The release was answered: it was not ours, nothing was touched.";
-    13 ReleaseUnknown "rel_unknown" "It is not known what became of the release.";
+    11 Released "rel_ok" "The release was answered: the claim held until now.";
+    12 ReleasedNotOwner "rel_not_owner" "The release was answered: the claim did not hold, nothing \
+                                         was touched.";
+    13 ReleaseUnknown "rel_unknown" "The outcome of the release is unknown.";
     14 ReleasedLost "rel_lost" "The guard had been lost before it was released.";
     15 RenewCalled "renew_inv" "A renewal is about to be sent.";
     16 Renewed "renew_ok" "A renewal was acknowledged. `deadline` is the new one.";
-    17 RenewLost "renew_lost" "A renewal was answered: the hold is gone.";
+    17 RenewLost "renew_lost" "A renewal was answered: the hold no longer exists.";
     18 RenewUnknown "renew_unknown" "A renewal was not answered.";
-    19 Lost "lost_event" "The guard was told that its hold is lost. `number` is the reason.";
-    20 CheckCalled "check_inv" "A guard is about to be asked whether it still holds. `number` pairs it with its answer.";
+    19 Lost "lost_event" "The guard was notified that its hold is lost. `number` is the reason.";
+    20 CheckCalled "check_inv" "A guard is about to be asked whether it still holds. `number` \
+                                pairs it with its answer.";
     21 Checked "check_ret" "The guard answered; `YES` when it said that it holds.";
     22 ConvertCalled "convert_inv" "A hold is about to change to `mode`.";
     23 Converted "convert_ok" "The hold has `mode` now, with a new `token` and `deadline`.";
     24 ConvertFailed "convert_no" "The hold kept its mode.";
-    25 EffectCalled "eff_inv" "The holder is about to touch the resource. `number` pairs it with its answer.";
+    25 EffectCalled "eff_inv" "The holder is about to touch the resource. `number` pairs it with \
+                               its answer.";
     26 EffectDone "eff_ret" "The resource answered; `YES` when it accepted.";
     27 ResizeCalled "resize_inv" "A semaphore's limit is about to change to `number`.";
     28 Resized "resize_ok" "The limit is `number` now.";
-    29 FaultBegin "fault_begin" "A fault begins. `lock` names it, `number` is the process it hits, 0 for none.";
-    30 FaultEnd "fault_end" "That fault is over.";
+    29 FaultBegin "fault_begin" "A fault begins. `lock` names it, `number` is the process it hits, \
+                                 0 for none.";
+    30 FaultEnd "fault_end" "That fault has ended.";
     31 Kill "kill" "Process `number` is about to be killed.";
     32 Exit "exit" "Process `number` was seen to have ended.";
-    33 ResourceRead "res_read" "The resource answered a read. `token`; `YES` accepted; `FENCED` when it checks tokens.";
-    34 ResourceWrite "res_write" "The same for a write. `number` is the version before it, `deadline` the version its writer had read.";
+    33 ResourceRead "res_read" "The resource answered a read. `token`; `YES` accepted; \
+                                `FENCED` when it checks tokens.";
+    34 ResourceWrite "res_write" "The same for a write. `number` is the version before it, \
+                                  `deadline` the version its writer had read.";
 }
 
 impl What {
-    /// Whether the record was written after a call returned; only these are moved by clock skew between machines.
+    /// Whether the record was written after a call returned; only these are moved by clock skew
+    /// between machines.
     pub fn is_answer(self) -> bool {
         matches!(
             self,
@@ -152,7 +162,8 @@ impl Flags {
     pub const FENCED: Self = Self(0x10);
     /// On `check_ret`, `eff_ret`, `res_*`: valid, accepted.
     pub const YES: Self = Self(0x20);
-    /// On `acq_ok`: the turn, or the place for it, came from another task of the same process, past the engine's line.
+    /// On `acq_ok`: the turn, or the place for it, came from another task of the same process, past
+    /// the engine's line.
     pub const HANDED: Self = Self(0x40);
     /// On `acq_inv`: leave at once when it is taken.
     pub const TRY: Self = Self(0x80);
@@ -273,8 +284,11 @@ impl Record {
 
     /// The 64 bytes, sealed for this place in this file.
     pub fn encode(&self, file: u64, index: u64) -> [u8; RECORD_SIZE] {
-        let tail = u32::from(self.what as u8) | u32::from(self.mode as u8 | self.flags.0 & 0xf0) << 8 | u32::from(self.weight) << 16;
-        let words = [self.at, self.lock.0, self.claim, self.owner, self.token, self.deadline, self.number];
+        let tail = u32::from(self.what as u8)
+            | u32::from(self.mode as u8 | self.flags.0 & 0xf0) << 8
+            | u32::from(self.weight) << 16;
+        let words =
+            [self.at, self.lock.0, self.claim, self.owner, self.token, self.deadline, self.number];
         let sum = seal(file, index, words, tail);
         let mut bytes = [0; RECORD_SIZE];
         let last = u64::from(tail) | u64::from(sum) << 32;
@@ -297,7 +311,9 @@ impl Record {
             return Decoded::Empty;
         }
         let tail = last as u32;
-        if seal(file, index, [at, lock, claim, owner, token, deadline, number], tail) != (last >> 32) as u32 {
+        if seal(file, index, [at, lock, claim, owner, token, deadline, number], tail)
+            != (last >> 32) as u32
+        {
             return Decoded::Torn;
         }
         let Some(what) = What::from_number(tail as u8) else { return Decoded::Foreign(tail as u8) };
@@ -331,8 +347,8 @@ pub enum Decoded {
     Foreign(u8),
 }
 
-/// The check over a record's other 60 bytes, bound to its place and its file. Each step is a bijection of the state, so
-/// no single changed word can cancel out.
+/// The check over a record's other 60 bytes, bound to its place and its file. Each step is a
+/// bijection of the state, so no single changed word can cancel out.
 fn seal(file: u64, index: u64, words: [u64; 7], tail: u32) -> u32 {
     const K: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut h = (file ^ index.wrapping_mul(K)).wrapping_mul(K);
@@ -342,7 +358,8 @@ fn seal(file: u64, index: u64, words: [u64; 7], tail: u32) -> u32 {
     (h >> 32) as u32
 }
 
-/// A 128-bit id in 64 bits; claims are random, so that equal folds of different claims do not happen.
+/// A 128-bit id in 64 bits; claims are random, so that equal folds of different claims do not
+/// happen.
 pub fn fold(id: u128) -> u64 {
     ((id >> 64) as u64) ^ (id as u64)
 }
@@ -370,7 +387,13 @@ mod tests {
     #[test]
     fn a_record_reads_back_as_it_was_written() {
         for what in What::ALL {
-            for mode in [HoldMode::None, HoldMode::Exclusive, HoldMode::Shared, HoldMode::Upgradable, HoldMode::Permits] {
+            for mode in [
+                HoldMode::None,
+                HoldMode::Exclusive,
+                HoldMode::Shared,
+                HoldMode::Upgradable,
+                HoldMode::Permits,
+            ] {
                 let record = Record { what: *what, mode, ..full() };
                 assert_eq!(Record::decode(&record.encode(9, 8), 9, 8), Decoded::Whole(record));
             }
@@ -412,7 +435,8 @@ mod tests {
 
     #[test]
     fn answers_are_the_kinds_that_end_a_call() {
-        let answers: Vec<_> = What::ALL.iter().filter(|w| w.is_answer()).map(|w| w.as_str()).collect();
+        let answers: Vec<_> =
+            What::ALL.iter().filter(|w| w.is_answer()).map(|w| w.as_str()).collect();
         assert_eq!(
             answers,
             [

@@ -11,11 +11,13 @@ use super::record::{Flags, Record, What, fold};
 use super::writer::Writer;
 
 /// Writes down what one [`Locks`](lockkeeper::Locks) does; hand it to
-/// [`Builder::observer`](lockkeeper::Builder::observer). Each `Locks` gets a recorder of its own; they may share a writer.
+/// [`Builder::observer`](lockkeeper::Builder::observer). Each `Locks` gets a recorder of its own;
+/// they may share a writer.
 ///
-/// A place in the engine's line (`enq_ok`) is written down where the engine serves those first who came first, and for the claim that
-/// asked for it: another that takes it over is handed its turn. Not seen here, because the library does not tell: checks and effects, which
-/// whoever makes them writes down with [`Writer::write_for`], under the number that [`asked`](super::asked) answers.
+/// A place in the engine's line (`enq_ok`) is written down where the engine serves those first who
+/// came first, and for the claim that asked for it: another that takes it over is handed its turn.
+/// Not seen here, because the library does not tell: checks and effects, which whoever makes them
+/// writes down with [`Writer::write_for`], under the number that [`asked`](super::asked) answers.
 pub struct Recorder {
     writer: Writer,
     state: Mutex<State>,
@@ -23,14 +25,16 @@ pub struct Recorder {
 
 #[derive(Default)]
 struct State {
-    /// The library numbers claims by name, and anew when a name was forgotten; here every one is unique.
+    /// The library numbers claims by name, and anew when a name was forgotten; here every one is
+    /// unique.
     ids: HashMap<(LockId, u64), Known>,
     /// Which claim asked for a place, until the engine said that it has it.
     places: HashMap<u64, u64>,
     holds: HashMap<u64, Hold>,
     /// Those that ended, the oldest first: what is told of them later is written down, too.
     ended: VecDeque<u64>,
-    /// What to add to the keeper's clock to get the history's. That clock starts with it and may run ahead, never behind.
+    /// What to add to the keeper's clock to get the history's. That clock starts with it and may
+    /// run ahead, never behind.
     offset_ns: i64,
 }
 
@@ -64,7 +68,10 @@ impl Hold {
 
     /// Under which claims something is written down that concerns the hold.
     fn concerned(&self) -> &[u64] {
-        [&self.now, &self.leaving, &self.gone].into_iter().find(|claims| !claims.is_empty()).map_or(&[], Vec::as_slice)
+        [&self.now, &self.leaving, &self.gone]
+            .into_iter()
+            .find(|claims| !claims.is_empty())
+            .map_or(&[], Vec::as_slice)
     }
 }
 
@@ -108,7 +115,9 @@ impl State {
 
     fn deadline(&mut self, at: Ticks, deadline: Ticks) -> u64 {
         let now = Writer::now();
-        let seen = i64::try_from(now).unwrap_or(i64::MAX).saturating_sub(i64::try_from(at.0).unwrap_or(i64::MAX));
+        let seen = i64::try_from(now)
+            .unwrap_or(i64::MAX)
+            .saturating_sub(i64::try_from(at.0).unwrap_or(i64::MAX));
         self.offset_ns = self.offset_ns.min(seen);
         deadline.0.saturating_add_signed(self.offset_ns).max(1)
     }
@@ -125,22 +134,30 @@ impl Observer for Recorder {
                 let (id, place) = (self.writer.unique(), fold(place.0));
                 state.ids.insert((lock, *claim), Known { id, place, hold: 0 });
                 state.places.insert(place, id);
-                let called = Record { owner: super::asking::note(id), ..about(What::AcquireCalled, id) };
+                let called =
+                    Record { owner: super::asking::note(id), ..about(What::AcquireCalled, id) };
                 write(called.mode(*mode).flag(if *trying { Flags::TRY } else { Flags::NONE }));
             }
             Seen::InLine { place, fair, ahead, .. } => {
                 // The engine says so again and again.
-                let Some(id) = state.places.remove(&fold(place.0)).filter(|_| *fair) else { return };
+                let Some(id) = state.places.remove(&fold(place.0)).filter(|_| *fair) else {
+                    return;
+                };
                 write(about(What::InLine, id).number(ahead.map_or(0, u64::from)));
             }
             Seen::Got { claim, hold, mode, token, deadline } => {
                 let hold = fold(hold.0);
                 // Asked for together with other names, it is told of here for the first time.
-                let known = state.forget(lock, *claim).unwrap_or_else(|| Known { id: self.writer.unique(), place: hold, hold });
+                let known = state.forget(lock, *claim).unwrap_or_else(|| Known {
+                    id: self.writer.unique(),
+                    place: hold,
+                    hold,
+                });
                 let Known { id, place, .. } = known;
                 state.ids.insert((lock, *claim), Known { hold, ..known });
                 let entry = state.holds.entry(hold).or_default();
-                // In a hold that it did not ask for itself, or at a place that another of this process left to it.
+                // In a hold that it did not ask for itself, or at a place that another of this
+                // process left to it.
                 let handed = place != hold;
                 entry.now.push(id);
                 entry.gone.clear();
@@ -150,7 +167,10 @@ impl Observer for Recorder {
                     write(about(What::Released, left));
                 }
                 let deadline = deadline.map_or(0, |deadline| state.deadline(at, deadline));
-                let record = about(What::Acquired, id).mode(*mode).token(token.map_or(0, |t| t.get())).deadline(deadline);
+                let record = about(What::Acquired, id)
+                    .mode(*mode)
+                    .token(token.map_or(0, |t| t.get()))
+                    .deadline(deadline);
                 write(record.flag(if handed { Flags::HANDED } else { Flags::NONE }));
             }
             Seen::NotObtained { claim, why } => {
@@ -179,7 +199,9 @@ impl Observer for Recorder {
                     write(about(What::Renewed, *id).deadline(deadline));
                 }
             }
-            Seen::Renewing { hold } => state.concerned(*hold).iter().for_each(|id| write(about(What::RenewCalled, *id))),
+            Seen::Renewing { hold } => {
+                state.concerned(*hold).iter().for_each(|id| write(about(What::RenewCalled, *id)))
+            }
             Seen::NotRenewed { hold, gone } => {
                 let answer = if *gone { What::RenewLost } else { What::RenewUnknown };
                 state.concerned(*hold).iter().for_each(|id| write(about(answer, *id)));
@@ -192,16 +214,25 @@ impl Observer for Recorder {
                 write(about(What::ReleaseCalled, id));
             }
             Seen::GivingBack { hold, again } => {
-                let Some(entry) = state.holds.get_mut(&fold(hold.0)).filter(|hold| hold.now.is_empty()) else { return };
-                // The call of the last guard is written down already; what is repeated, or given back after it was lost, is not.
+                let Some(entry) =
+                    state.holds.get_mut(&fold(hold.0)).filter(|hold| hold.now.is_empty())
+                else {
+                    return;
+                };
+                // The call of the last guard is written down already; what is repeated, or given
+                // back after it was lost, is not.
                 if std::mem::replace(&mut entry.asked, true) || entry.leaving.is_empty() {
-                    let call = |id: &u64| write(about(What::ReleaseCalled, *id).number(u64::from(*again)));
+                    let call =
+                        |id: &u64| write(about(What::ReleaseCalled, *id).number(u64::from(*again)));
                     entry.concerned().iter().for_each(call);
                 }
             }
             Seen::Released { hold, end } => {
                 let hold = fold(hold.0);
-                let Some(entry) = state.holds.get_mut(&hold).filter(|hold| hold.now.is_empty()) else { return };
+                let Some(entry) = state.holds.get_mut(&hold).filter(|hold| hold.now.is_empty())
+                else {
+                    return;
+                };
                 let answer = match *end {
                     "freed" => What::Released,
                     "not-ours" => What::ReleasedNotOwner,

@@ -1,7 +1,8 @@
 //! The writing side: one file a process, many threads, one short critical section an event.
 //!
-//! The clock is read inside the section, so that the file's order is the order of time: a reader needs no window, a
-//! clock that goes back is seen at once, and a killed process leaves at most its last record unfinished.
+//! The clock is read inside the section, so that the file's order is the order of time: a reader
+//! needs no window, a clock that goes back is seen at once, and a killed process leaves at most its
+//! last record unfinished.
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
@@ -32,15 +33,23 @@ pub struct WriterOptions {
     pub step_bytes: usize,
     /// The size at which the recording stops.
     pub max_bytes: u64,
-    /// Told once when the recording ends early; in whichever thread wrote last, without any lock held.
+    /// Told once when the recording ends early; in whichever thread wrote last, without any lock
+    /// held.
     pub on_stop: fn(&Stopped),
 }
 
 impl Default for WriterOptions {
-    /// A client without a label; steps of 1 MiB, at most 16 GiB (268 million events), a line on stderr when it ends early.
+    /// A client without a label; steps of 1 MiB, at most 16 GiB (268 million events), a line on
+    /// stderr when it ends early.
     fn default() -> Self {
         let on_stop = |stopped: &Stopped| eprintln!("lockkeeper: {stopped}");
-        Self { role: Role::Client, label: String::new(), step_bytes: 1 << 20, max_bytes: 16 << 30, on_stop }
+        Self {
+            role: Role::Client,
+            label: String::new(),
+            step_bytes: 1 << 20,
+            max_bytes: 16 << 30,
+            on_stop,
+        }
     }
 }
 
@@ -70,14 +79,31 @@ pub enum StopReason {
 
 impl fmt::Display for Stopped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "history {}: recording stopped after {} records: ", self.path.display(), self.records)?;
+        write!(
+            f,
+            "history {}: recording stopped after {} records: ",
+            self.path.display(),
+            self.records
+        )?;
         match self.reason {
-            StopReason::CannotGrow(Errno::ENOSPC) => write!(f, "no space left on its disk; make room and start a new one"),
-            StopReason::CannotGrow(Errno::EDQUOT) => write!(f, "the disk quota is used up; make room and start a new one"),
-            StopReason::CannotGrow(Errno::EFBIG) => write!(f, "the file size limit of this process is reached (ulimit -f)"),
+            StopReason::CannotGrow(Errno::ENOSPC) => {
+                write!(f, "no space left on its disk; make room and start a new one")
+            }
+            StopReason::CannotGrow(Errno::EDQUOT) => {
+                write!(f, "the disk quota is used up; make room and start a new one")
+            }
+            StopReason::CannotGrow(Errno::EFBIG) => {
+                write!(f, "the file size limit of this process is reached (ulimit -f)")
+            }
             StopReason::CannotGrow(errno) => write!(f, "it cannot grow: {}", errno.desc()),
-            StopReason::Full => write!(f, "it reached its largest size; raise max_bytes or record for a shorter time"),
-            StopReason::Forked => write!(f, "this process is a fork of the recording one and needs a history of its own"),
+            StopReason::Full => write!(
+                f,
+                "it reached its largest size; raise max_bytes or record for a shorter time"
+            ),
+            StopReason::Forked => write!(
+                f,
+                "this process is a fork of the recording one and needs a history of its own"
+            ),
             StopReason::Finished => write!(f, "it was finished"),
         }
     }
@@ -109,8 +135,9 @@ pub struct Summary {
     pub records: u64,
 }
 
-/// Writes one history; clones write the same one. Any thread may write at any time; nothing here fails or blocks on I/O
-/// except when the file grows. The last clone to be dropped finishes the file.
+/// Writes one history; clones write the same one. Any thread may write at any time; nothing here
+/// fails or blocks on I/O except when the file grows. The last clone to be dropped finishes the
+/// file.
 #[derive(Clone)]
 pub struct Writer(Arc<Shared>);
 
@@ -137,7 +164,8 @@ struct Inner {
     grown: u64,
     records: u64,
     names: HashSet<LockId, BuildHasherDefault<Identity>>,
-    /// The lock that was written about last: its name is known, and often it is the next one's, too.
+    /// The lock that was written about last: its name is known, and often it is the next one's,
+    /// too.
     last: LockId,
     stopped: Option<StopReason>,
 }
@@ -151,9 +179,15 @@ impl Writer {
         let path = path.as_ref();
         let failed = |source: io::Error| WriteError { path: path.to_owned(), source };
         check_size_limit(HEADER_SIZE as u64).map_err(|e| failed(e.into()))?;
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(failed)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(path)
+            .map_err(failed)?;
         let step_bytes = options.step_bytes.max(4096).next_multiple_of(RECORD_SIZE);
-        let header = describe_self(options.role, options.label, step_bytes as u64).map_err(failed)?;
+        let header =
+            describe_self(options.role, options.label, step_bytes as u64).map_err(failed)?;
         let mut inner = Inner {
             step: None,
             at: 0,
@@ -195,8 +229,10 @@ impl Writer {
 
     /// A number for a claim that no other claim has, in this history or another.
     pub fn unique(&self) -> u64 {
-        // A bijection of a count, so that it never repeats within the file; the file's id is random.
-        (self.0.claims.fetch_add(1, Ordering::Relaxed) ^ self.0.id).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        // A bijection of a count, so that it never repeats within the file; the file's id is
+        // random.
+        (self.0.claims.fetch_add(1, Ordering::Relaxed) ^ self.0.id)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     /// Writes an event about a lock; its name is written down when it comes for the first time.
@@ -217,12 +253,17 @@ impl Writer {
     /// Why nothing is recorded any more, or `None` while it is.
     pub fn stopped(&self) -> Option<Stopped> {
         if self.0.forked() {
-            return Some(Stopped { path: self.0.path.clone(), records: 0, reason: StopReason::Forked });
+            return Some(Stopped {
+                path: self.0.path.clone(),
+                records: 0,
+                reason: StopReason::Forked,
+            });
         }
         self.0.why_stopped(&self.0.lock())
     }
 
-    /// Ends the recording: the file is cut to what it holds and marked whole. Events after it are dropped.
+    /// Ends the recording: the file is cut to what it holds and marked whole. Events after it are
+    /// dropped.
     ///
     /// # Errors
     /// When the file's end cannot be written; its records are there all the same.
@@ -269,7 +310,11 @@ impl Shared {
     }
 
     fn why_stopped(&self, inner: &Inner) -> Option<Stopped> {
-        inner.stopped.map(|reason| Stopped { path: self.path.clone(), records: inner.records, reason })
+        inner.stopped.map(|reason| Stopped {
+            path: self.path.clone(),
+            records: inner.records,
+            reason,
+        })
     }
 
     fn append(&self, inner: &mut Inner, record: Record) {
@@ -317,7 +362,8 @@ impl Shared {
             self.running.store(false, Ordering::Relaxed);
             inner.stopped = Some(StopReason::Finished);
             inner.step = None;
-            // In this order: an open file ends after whole steps, also when we are killed between the two.
+            // In this order: an open file ends after whole steps, also when we are killed between
+            // the two.
             let (at, bytes) = Header::encode_state(State::Finished(inner.records));
             self.file.write_all_at(&bytes, at)?;
             self.file.set_len(HEADER_SIZE as u64 + inner.records * RECORD_SIZE as u64)?;
@@ -333,7 +379,12 @@ impl Drop for Shared {
 }
 
 /// Gives the next step of the file to the writer.
-fn grow(inner: &mut Inner, file: &File, step_bytes: usize, max_bytes: u64) -> Result<(), StopReason> {
+fn grow(
+    inner: &mut Inner,
+    file: &File,
+    step_bytes: usize,
+    max_bytes: u64,
+) -> Result<(), StopReason> {
     if inner.grown.saturating_add(step_bytes as u64) > max_bytes {
         return Err(StopReason::Full);
     }
@@ -346,16 +397,19 @@ fn grow(inner: &mut Inner, file: &File, step_bytes: usize, max_bytes: u64) -> Re
 fn describe_self(role: Role, label: String, step: u64) -> io::Result<Header> {
     let mut id = [0; 8];
     getrandom::fill(&mut id).map_err(io::Error::other)?;
-    let host = nix::unistd::gethostname().map(|h| h.to_string_lossy().into_owned()).unwrap_or_default();
+    let host =
+        nix::unistd::gethostname().map(|h| h.to_string_lossy().into_owned()).unwrap_or_default();
     let program = std::env::args_os().next().unwrap_or_default();
-    let program = Path::new(&program).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let program =
+        Path::new(&program).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let boot = u128::from_str_radix(&boot.trim().replace('-', ""), 16).unwrap_or(0);
     Ok(Header {
         file: u64::from_le_bytes(id),
         pid: std::process::id(),
         role,
-        clocks: [ClockId::CLOCK_BOOTTIME, ClockId::CLOCK_MONOTONIC, ClockId::CLOCK_REALTIME].map(clock),
+        clocks: [ClockId::CLOCK_BOOTTIME, ClockId::CLOCK_MONOTONIC, ClockId::CLOCK_REALTIME]
+            .map(clock),
         boot,
         step,
         host,
@@ -367,15 +421,18 @@ fn describe_self(role: Role, label: String, step: u64) -> io::Result<Header> {
 
 fn clock(id: ClockId) -> u64 {
     clock_gettime(id).map_or(0, |t| {
-        u64::try_from(t.tv_sec()).unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(u64::try_from(t.tv_nsec()).unwrap_or(0))
+        u64::try_from(t.tv_sec())
+            .unwrap_or(0)
+            .saturating_mul(1_000_000_000)
+            .saturating_add(u64::try_from(t.tv_nsec()).unwrap_or(0))
     })
 }
 
 static WATCH_FORKS: Once = Once::new();
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// How often this process was forked from the one that loaded the program; asking the kernel for the pid each time
-/// would cost more than the record.
+/// How often this process was forked from the one that loaded the program; asking the kernel for
+/// the pid each time would cost more than the record.
 fn fork_generation() -> u32 {
     extern "C" fn in_child() {
         FORKS.fetch_add(1, Ordering::Relaxed);

@@ -1,10 +1,12 @@
 /*
  * A preloaded library that lies about the time of day, and about the steady clocks if asked.
  *
- * What it adds stands in the file that LOCKKEEPER_CLOCK_SHIM names, mapped and read at every call, so that a test moves the clock
- * of a running process. Without the file the clocks are true. Only calls of the C library are changed: a program that is linked
- * statically, or calls the kernel itself, sees the true time. Sleeps and timers of the kernel are true, too: a wait until some time
- * by a clock of ours is one until that time by the true clock. Waiting threads of a JVM are made of such waits.
+ * What it adds stands in the file that LOCKKEEPER_CLOCK_SHIM names, mapped and read at every call,
+ * so that a test moves the clock of a running process. Without the file the clocks are true. Only
+ * calls of the C library are changed: a program that is linked statically, or calls the kernel
+ * itself, sees the true time. Sleeps and timers of the kernel are true, too: a wait until some time
+ * by a clock of ours is one until that time by the true clock. Waiting threads of a JVM are made of
+ * such waits.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -67,7 +69,8 @@ static struct lie told(int steady) {
 /* Nanoseconds of a clock, as we tell them. */
 static int64_t reading(clockid_t clock, int *failed) {
     int64_t at = truth(clock, failed);
-    int steady = clock == CLOCK_MONOTONIC || clock == CLOCK_MONOTONIC_RAW || clock == CLOCK_MONOTONIC_COARSE || clock == CLOCK_BOOTTIME;
+    int steady = clock == CLOCK_MONOTONIC || clock == CLOCK_MONOTONIC_RAW
+        || clock == CLOCK_MONOTONIC_COARSE || clock == CLOCK_BOOTTIME;
     int wall = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE || clock == CLOCK_TAI;
     if (*failed || !(steady || wall)) return at;
     struct lie lie = told(steady);
@@ -106,7 +109,9 @@ time_t time(time_t *at) {
 
 typedef int (*timed_wait)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *);
 
-/* The C library's own. Without its version the linker may find one for programs of another century. */
+/*
+ * The C library's own. Without its version the linker may find one for programs of another century.
+ */
 static timed_wait waits(void) {
     static timed_wait found;
     if (!found) {
@@ -120,7 +125,8 @@ static timed_wait waits(void) {
 
 static int64_t apart(int64_t a, int64_t b) { return a < b ? b - a : a - b; }
 
-int pthread_cond_timedwait(pthread_cond_t *restrict cond, pthread_mutex_t *restrict mutex, const struct timespec *restrict until) {
+int pthread_cond_timedwait(pthread_cond_t *restrict cond, pthread_mutex_t *restrict mutex,
+        const struct timespec *restrict until) {
     int failed;
     int64_t end = (int64_t)until->tv_sec * 1000000000 + until->tv_nsec;
     int64_t steady = reading(CLOCK_MONOTONIC, &failed), wall = reading(CLOCK_REALTIME, &failed);
@@ -128,7 +134,8 @@ int pthread_cond_timedwait(pthread_cond_t *restrict cond, pthread_mutex_t *restr
     clockid_t clock = apart(end, steady) < apart(end, wall) ? CLOCK_MONOTONIC : CLOCK_REALTIME;
     int64_t is = truth(clock, &failed), says = clock == CLOCK_MONOTONIC ? steady : wall;
     int64_t lie = says - is;
-    if (until->tv_sec < 0 || until->tv_sec > INT64_MAX / 1000000000 - 1 || apart(lie, 0) < 1000000) return waits()(cond, mutex, until);
+    if (until->tv_sec < 0 || until->tv_sec > INT64_MAX / 1000000000 - 1
+        || apart(lie, 0) < 1000000) return waits()(cond, mutex, until);
     end -= lie;
     if (end < 0) end = 0;
     struct timespec true_end = {end / 1000000000, end % 1000000000};

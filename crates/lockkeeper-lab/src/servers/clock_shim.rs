@@ -1,7 +1,9 @@
-//! A clock that a test moves: a preloaded library, compiled with cc when it is wanted, that lies to one process about the time.
+//! A clock that a test moves: a preloaded library, compiled with cc when it is wanted, that lies to
+//! one process about the time.
 //!
-//! The process is started with [`ClockShim::environment`]; [`ClockShim::step`] and [`ClockShim::run_at`] change its clocks while it runs.
-//! Everybody started with the same shim sees the same lies. Programs that are linked statically see the true time.
+//! The process is started with [`ClockShim::environment`]; [`ClockShim::step`] and
+//! [`ClockShim::run_at`] change its clocks while it runs. Everybody started with the same shim sees
+//! the same lies. Programs that are linked statically see the true time.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -22,11 +24,13 @@ const SECOND: i128 = 1_000_000_000;
 pub enum Clocks {
     /// The time of day: CLOCK_REALTIME, gettimeofday, time. Redis' leases live by it.
     Wall,
-    /// Those that never step: CLOCK_MONOTONIC, CLOCK_MONOTONIC_RAW, CLOCK_BOOTTIME. ZooKeeper's sessions live by them.
+    /// Those that never step: CLOCK_MONOTONIC, CLOCK_MONOTONIC_RAW, CLOCK_BOOTTIME. ZooKeeper's
+    /// sessions live by them.
     Steady,
 }
 
-/// A lie about the clocks of the processes that are started with it; true until it is told otherwise.
+/// A lie about the clocks of the processes that are started with it; true until it is told
+/// otherwise.
 pub struct ClockShim {
     dir: TempDir,
     control: File,
@@ -58,9 +62,17 @@ impl ClockShim {
         let source = dir.path().join("clock_shim.c");
         std::fs::write(&source, SOURCE)?;
         let library = dir.path().join("clock_shim.so");
-        let made = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-Wall", "-o"]).arg(&library).arg(&source).arg("-ldl").output()?;
+        let made = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-Wall", "-o"])
+            .arg(&library)
+            .arg(&source)
+            .arg("-ldl")
+            .output()?;
         if !made.status.success() {
-            return Err(std::io::Error::other(format!("cc refuses: {}", String::from_utf8_lossy(&made.stderr))));
+            return Err(std::io::Error::other(format!(
+                "cc refuses: {}",
+                String::from_utf8_lossy(&made.stderr)
+            )));
         }
         let control = File::create(dir.path().join("control"))?;
         let shim = Self { dir, control, told: Mutex::default() };
@@ -70,7 +82,10 @@ impl ClockShim {
 
     /// The variables with which a process has to be started.
     pub fn environment(&self) -> [(&'static str, PathBuf); 2] {
-        [("LD_PRELOAD", self.dir.path().join("clock_shim.so")), ("LOCKKEEPER_CLOCK_SHIM", self.dir.path().join("control"))]
+        [
+            ("LD_PRELOAD", self.dir.path().join("clock_shim.so")),
+            ("LOCKKEEPER_CLOCK_SHIM", self.dir.path().join("control")),
+        ]
     }
 
     /// Moves clocks forward.
@@ -91,7 +106,8 @@ impl ClockShim {
         self.shift(clocks, -i64::try_from(by.as_nanos()).unwrap_or(i64::MAX))
     }
 
-    /// Lets clocks run wrong from now on: 100 000 gains a tenth, −100 000 loses one, 0 runs right again from where they are.
+    /// Lets clocks run wrong from now on: 100 000 gains a tenth, −100 000 loses one, 0 runs right
+    /// again from where they are.
     ///
     /// # Errors
     ///
@@ -123,13 +139,16 @@ impl ClockShim {
 
     fn change(&self, change: impl FnOnce(&mut Told, i64)) -> std::io::Result<()> {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC_RAW).map_err(std::io::Error::from)?);
+        let now = Duration::from(
+            clock_gettime(ClockId::CLOCK_MONOTONIC_RAW).map_err(std::io::Error::from)?,
+        );
         change(&mut told, i64::try_from(now.as_nanos()).unwrap_or(i64::MAX));
         // Odd while it is being written, as the C side expects.
         told.turn += 1;
         self.control.write_all_at(&told.turn.to_ne_bytes(), 0)?;
         let lies = [told.wall, told.steady].map(|lie| [lie.offset_ns, lie.since_ns, lie.rate_ppb]);
-        let bytes: Vec<u8> = lies.iter().flatten().flat_map(|number| number.to_ne_bytes()).collect();
+        let bytes: Vec<u8> =
+            lies.iter().flatten().flat_map(|number| number.to_ne_bytes()).collect();
         self.control.write_all_at(&bytes, 8)?;
         told.turn += 1;
         self.control.write_all_at(&told.turn.to_ne_bytes(), 0)
@@ -148,7 +167,8 @@ impl Told {
 impl Lie {
     /// What the rate has added so far becomes part of the offset.
     fn settle(&mut self, now_ns: i64) {
-        let gained = i128::from(now_ns.saturating_sub(self.since_ns)) * i128::from(self.rate_ppb) / SECOND;
+        let gained =
+            i128::from(now_ns.saturating_sub(self.since_ns)) * i128::from(self.rate_ppb) / SECOND;
         self.offset_ns = self.offset_ns.saturating_add(i64::try_from(gained).unwrap_or(0));
         self.since_ns = now_ns;
     }

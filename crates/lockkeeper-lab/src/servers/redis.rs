@@ -49,7 +49,8 @@ impl RedisServer {
         server
     }
 
-    /// The same, for a program that says to its user why it cannot go on; the server ends with the thread that calls this.
+    /// The same, for a program that says to its user why it cannot go on; the server ends with the
+    /// thread that calls this.
     ///
     /// # Errors
     /// When redis-server is not installed, or does not start.
@@ -68,7 +69,10 @@ impl RedisServer {
             dir: dir.map_err(|e| format!("no directory for redis-server: {e}"))?,
             port: a_port()?,
             arguments: arguments.iter().map(|a| (*a).to_owned()).collect(),
-            environment: environment.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+            environment: environment
+                .iter()
+                .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+                .collect(),
             ends_with_us: false,
         })
     }
@@ -79,26 +83,57 @@ impl RedisServer {
         let config = server.dir().join("sentinel.conf");
         std::fs::write(
             &config,
-            format!("port {}\nbind 127.0.0.1\nunixsocket {}\ndir {}\n", server.port, server.socket().display(), server.dir().display()),
+            format!(
+                "port {}\nbind 127.0.0.1\nunixsocket {}\ndir {}\n",
+                server.port,
+                server.socket().display(),
+                server.dir().display()
+            ),
         )
         .expect("the temporary directory can be written");
         let mut command = Command::new("redis-server");
-        command.arg(&config).arg("--sentinel").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        server.child = Some(command.spawn().expect("redis-server can be started: install Debian's package redis-server"));
+        command
+            .arg(&config)
+            .arg("--sentinel")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        server.child = Some(
+            command
+                .spawn()
+                .expect("redis-server can be started: install Debian's package redis-server"),
+        );
         assert!(server.answers(), "the sentinel does not start");
         server
     }
 
     fn run(&mut self, anywhere: bool) -> Result<(), String> {
-        // A free port can be taken between the look and the start; the next one is tried then. A restart is on its old one.
+        // A free port can be taken between the look and the start; the next one is tried then. A
+        // restart is on its old one.
         for _ in 0..5 {
             let mut command = Command::new("redis-server");
             if self.ends_with_us {
                 end_with_us(&mut command);
             }
             let child = command
-                .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
-                .args(["--unixsocket", &self.socket().to_string_lossy(), "--dir", &self.dir().to_string_lossy(), "--daemonize", "no"])
+                .args([
+                    "--port",
+                    &self.port.to_string(),
+                    "--bind",
+                    "127.0.0.1",
+                    "--save",
+                    "",
+                    "--appendonly",
+                    "no",
+                ])
+                .args([
+                    "--unixsocket",
+                    &self.socket().to_string_lossy(),
+                    "--dir",
+                    &self.dir().to_string_lossy(),
+                    "--daemonize",
+                    "no",
+                ])
                 .args(["--logfile", &self.dir().join("log").to_string_lossy()])
                 .args(&self.arguments)
                 .envs(self.environment.iter().map(|(k, v)| (k.as_str(), v.as_str())))
@@ -106,7 +141,11 @@ impl RedisServer {
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn()
-                .map_err(|e| format!("redis-server cannot be started: {e}; install Debian's package redis-server"))?;
+                .map_err(|e| {
+                    format!(
+                        "redis-server cannot be started: {e}; install Debian's package redis-server"
+                    )
+                })?;
             self.child = Some(child);
             if self.answers() {
                 return Ok(());
@@ -125,7 +164,8 @@ impl RedisServer {
             if self.child.as_mut().is_some_and(|c| c.try_wait().ok().flatten().is_some()) {
                 return false;
             }
-            // By its socket, which is in its own directory: at its port somebody else may have been faster.
+            // By its socket, which is in its own directory: at its port somebody else may have been
+            // faster.
             if let Ok(mut stream) = UnixStream::connect(self.socket()) {
                 let mut answer = [0u8; 16];
                 if stream.write_all(b"PING\r\n").is_ok()
@@ -321,17 +361,20 @@ impl RedisClient {
     }
 }
 
-/// A server that ends with whoever starts it, whatever ends that, and that hears no Ctrl-C: whoever started it does. The
-/// kernel looks at the thread that starts it, so that must be one that stays.
+/// A server that ends with whoever starts it, whatever ends that, and that hears no Ctrl-C: whoever
+/// started it does. The kernel looks at the thread that starts it, so that must be one that stays.
 pub fn end_with_us(command: &mut Command) {
     command.process_group(0);
     // SAFETY: between fork and exec one system call is made, and nothing is allocated.
     unsafe {
-        command.pre_exec(|| nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).map_err(Into::into));
+        command.pre_exec(|| {
+            nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).map_err(Into::into)
+        });
     }
 }
 
-/// Signals a server's process, and nobody where there is none: what a fault did not hit did not happen.
+/// Signals a server's process, and nobody where there is none: what a fault did not hit did not
+/// happen.
 ///
 /// # Errors
 /// When it does not run, or the signal cannot be sent.
@@ -372,7 +415,8 @@ mod tests {
         server.try_go_on().unwrap();
         until("it runs", || state(pid) != 'T');
         server.try_kill().unwrap();
-        // Its process number is nobody's now; 0 would be everybody of our own process group, and this test with it.
+        // Its process number is nobody's now; 0 would be everybody of our own process group, and
+        // this test with it.
         assert_eq!(server.pid(), 0);
         for done in [server.try_stop(), server.try_go_on(), server.try_kill()] {
             assert!(done.unwrap_err().contains("does not run"));
@@ -383,7 +427,8 @@ mod tests {
     fn a_server_that_ended_by_itself_is_nobody_to_signal() {
         let server = RedisServer::start();
         server.client().send(&["SHUTDOWN", "NOSAVE"]);
-        // A process has not ended as long as any of its threads has not, whatever is said of the first.
+        // A process has not ended as long as any of its threads has not, whatever is said of the
+        // first.
         let threads = || std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap().count();
         until("it has ended", || state(server.pid()) == 'Z' && threads() == 1);
         assert!(server.try_stop().unwrap_err().contains("does not run"));
@@ -401,7 +446,8 @@ mod tests {
     #[test]
     fn a_server_works_in_a_directory_of_its_own_that_nobody_else_can_enter_or_foresee() {
         // Where somebody else may have been first.
-        let foreseen = std::env::temp_dir().join(format!("lockkeeper-redis-{}-0", std::process::id()));
+        let foreseen =
+            std::env::temp_dir().join(format!("lockkeeper-redis-{}-0", std::process::id()));
         let server = RedisServer::start();
         assert_ne!(server.dir(), foreseen);
         assert_eq!(std::fs::metadata(server.dir()).unwrap().permissions().mode() & 0o077, 0);

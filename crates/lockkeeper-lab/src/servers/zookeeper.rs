@@ -37,6 +37,10 @@ const NEEDED: [&str; 15] = [
 /// How long a server may take to begin to serve.
 const START_WITHIN: Duration = Duration::from_secs(60);
 
+/// How long it is waited for an answer of a server that begins: it takes connections before it
+/// answers, and forgets a question that came too early.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+
 /// How a server is configured.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -92,7 +96,8 @@ impl Server {
         Ok(server)
     }
 
-    /// Starts a member of an ensemble whose other members do not run, so that it serves read-only at most.
+    /// Starts a member of an ensemble whose other members do not run, so that it serves read-only
+    /// at most.
     ///
     /// # Errors
     /// As [`Server::start`].
@@ -129,12 +134,22 @@ impl Server {
     fn run(&mut self) -> io::Result<()> {
         let missing = NEEDED.iter().find(|jar| !Path::new(JARS).join(jar).exists());
         if let Some(jar) = missing {
-            return Err(io::Error::new(io::ErrorKind::NotFound, format!("{JARS}/{jar} is missing: install Debian's package zookeeper")));
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                format!("{JARS}/{jar} is missing: install Debian's package zookeeper"),
+            ));
         }
         let classes: Vec<String> = NEEDED.iter().map(|jar| format!("{JARS}/{jar}")).collect();
-        let log = fs::OpenOptions::new().create(true).append(true).open(self.dir.path().join("log"))?;
+        let log =
+            fs::OpenOptions::new().create(true).append(true).open(self.dir.path().join("log"))?;
         let mut java = Command::new("java");
-        java.args(["-Xms32m", "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]);
+        java.args([
+            "-Xms32m",
+            "-Xmx192m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-Xshare:auto",
+        ]);
         java.args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dzookeeper.skipACL=no"]);
         if !self.settings.durable {
             java.arg("-Dzookeeper.forceSync=no");
@@ -157,7 +172,9 @@ impl Server {
             if ended.is_some() || begun.elapsed() > START_WITHIN {
                 let log = self.log();
                 let begins: String = log.chars().take(4_000).collect();
-                return Err(io::Error::other(format!("the ZooKeeper server did not start:\n{begins}")));
+                return Err(io::Error::other(format!(
+                    "the ZooKeeper server did not start:\n{begins}"
+                )));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -165,7 +182,7 @@ impl Server {
     }
 
     fn serves(&self) -> bool {
-        self.ask("srvr").is_ok_and(|text| text.contains("Mode:"))
+        self.ask_within("srvr", ANSWERS_WITHIN).is_ok_and(|text| text.contains("Mode:"))
     }
 
     /// What the server printed.
@@ -193,8 +210,15 @@ impl Server {
     /// # Errors
     /// When the server does not answer.
     pub fn ask(&self, question: &str) -> io::Result<String> {
-        let mut stream = TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, self.port).into(), Duration::from_secs(2))?;
-        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        self.ask_within(question, Duration::from_secs(10))
+    }
+
+    fn ask_within(&self, question: &str, limit: Duration) -> io::Result<String> {
+        let mut stream = TcpStream::connect_timeout(
+            &(Ipv4Addr::LOCALHOST, self.port).into(),
+            Duration::from_secs(2),
+        )?;
+        stream.set_read_timeout(Some(limit))?;
         stream.write_all(question.as_bytes())?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
@@ -208,7 +232,9 @@ impl Server {
     pub fn numbers(&self) -> io::Result<BTreeMap<String, f64>> {
         let text = self.ask("mntr")?;
         let pairs = text.lines().filter_map(|line| line.split_once('\t'));
-        Ok(pairs.filter_map(|(key, value)| Some((key.to_owned(), value.trim().parse().ok()?))).collect())
+        Ok(pairs
+            .filter_map(|(key, value)| Some((key.to_owned(), value.trim().parse().ok()?)))
+            .collect())
     }
 
     /// The last transaction that the server knows: rises by one with every quorum write.
@@ -334,7 +360,8 @@ impl Ensemble {
         Ok(Self { servers })
     }
 
-    /// Starts an ensemble in which each server reaches another over proxies of its own, so that one can be cut off.
+    /// Starts an ensemble in which each server reaches another over proxies of its own, so that one
+    /// can be cut off.
     ///
     /// # Errors
     /// As [`Server::start`].
@@ -374,15 +401,25 @@ impl Ensemble {
     }
 }
 
-/// How the servers of an ensemble reach each other: for each of them the ways to every other, one to follow it and one for elections.
+/// How the servers of an ensemble reach each other: for each of them the ways to every other, one
+/// to follow it and one for elections.
 pub struct Links(BTreeMap<(usize, usize), [Proxy; 2]>);
 
 impl Links {
     fn between(ports: &[[u16; 2]]) -> Self {
-        let pairs = || (0..ports.len()).flat_map(|own| (0..ports.len()).map(move |other| (own, other))).filter(|(own, other)| own != other);
-        let links = Self(pairs().filter_map(|(own, other)| Some(((own, other), ports.get(other)?.map(Proxy::to)))).collect());
+        let pairs = || {
+            (0..ports.len())
+                .flat_map(|own| (0..ports.len()).map(move |other| (own, other)))
+                .filter(|(own, other)| own != other)
+        };
+        let links = Self(
+            pairs()
+                .filter_map(|(own, other)| Some(((own, other), ports.get(other)?.map(Proxy::to))))
+                .collect(),
+        );
         for (own, other) in pairs() {
-            // Who is called by a lower number calls back, at the address that the caller says it has.
+            // Who is called by a lower number calls back, at the address that the caller says it
+            // has.
             if let (Some([_, calls]), Some([_, back]), Some([_, direct])) =
                 (links.0.get(&(own, other)), links.way(other, own), ports.get(own))
             {
@@ -402,11 +439,14 @@ impl Links {
         self.cut(server, true, true);
     }
 
-    /// Keeps what a server says to the others, what they say to it, or both, whoever of them leads, until [`Links::heal`].
+    /// Keeps what a server says to the others, what they say to it, or both, whoever of them leads,
+    /// until [`Links::heal`].
     pub fn cut(&self, server: usize, says: bool, hears: bool) {
         for (link, calls) in self.of(server) {
-            let (says_by, hears_by) = if calls { (Way::Up, Way::Down) } else { (Way::Down, Way::Up) };
-            for (_, way) in [(says, says_by), (hears, hears_by)].into_iter().filter(|(cut, _)| *cut) {
+            let (says_by, hears_by) =
+                if calls { (Way::Up, Way::Down) } else { (Way::Down, Way::Up) };
+            for (_, way) in [(says, says_by), (hears, hears_by)].into_iter().filter(|(cut, _)| *cut)
+            {
                 link.hold(way);
             }
         }

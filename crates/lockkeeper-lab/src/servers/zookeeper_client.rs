@@ -1,4 +1,5 @@
-//! A plain, blocking ZooKeeper client: for what tests and measurements do to a server beside the library.
+//! A plain, blocking ZooKeeper client: for what tests and measurements do to a server beside the
+//! library.
 
 use std::io;
 use std::net::{Ipv4Addr, ToSocketAddrs};
@@ -42,7 +43,10 @@ impl Client {
     /// # Errors
     /// As [`Client::connect`].
     pub fn connect_to(address: impl ToSocketAddrs) -> io::Result<Self> {
-        let address = address.to_socket_addrs()?.next().ok_or_else(|| io::Error::other("the host has no address"))?;
+        let address = address
+            .to_socket_addrs()?
+            .next()
+            .ok_or_else(|| io::Error::other("the host has no address"))?;
         Connection::open(address, SESSION, PATIENCE).map(Self)
     }
 
@@ -91,13 +95,16 @@ impl Client {
             other => other,
         };
         match self.children(path) {
-            Ok(names) => names.iter().try_for_each(|name| self.delete_all(&format!("{path}/{name}")))?,
+            Ok(names) => {
+                names.iter().try_for_each(|name| self.delete_all(&format!("{path}/{name}")))?
+            }
             Err(error) => fine(Err(error))?,
         }
         fine(self.delete(path))
     }
 
-    /// The time of day of the server, of several of the one that leads: when it wrote a node of ours, in milliseconds since 1970.
+    /// The time of day of the server, of several of the one that leads: when it wrote a node of
+    /// ours, in milliseconds since 1970.
     ///
     /// # Errors
     /// As [`Client::create`].
@@ -128,7 +135,11 @@ impl Client {
     /// # Errors
     /// When nothing comes, or something else does.
     pub fn event(&mut self) -> io::Result<()> {
-        if self.0.answer()?.xid()? == xid::EVENT { Ok(()) } else { Err(io::Error::other("no event")) }
+        if self.0.answer()?.xid()? == xid::EVENT {
+            Ok(())
+        } else {
+            Err(io::Error::other("no event"))
+        }
     }
 
     /// Sends a create without waiting for its answer; [`Client::answer`] reads it.
@@ -161,7 +172,8 @@ impl Client {
     /// # Errors
     /// When the server is not there, or knows no such session.
     pub fn end_session(port: u16, greeting: &[u8], patience: Duration) -> io::Result<()> {
-        let session = Session::greeted(greeting).ok_or_else(|| io::Error::other("there is no session"))?;
+        let session =
+            Session::greeted(greeting).ok_or_else(|| io::Error::other("there is no session"))?;
         Connection::end((Ipv4Addr::LOCALHOST, port).into(), session, patience)
     }
 

@@ -1,5 +1,5 @@
-//! A proxy in front of one ZooKeeper server that understands frames: it counts requests by operation, and it breaks,
-//! holds and cuts connections at chosen requests.
+//! A proxy in front of one ZooKeeper server that understands frames: it counts requests by
+//! operation, and it breaks, holds and cuts connections at chosen requests.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -56,7 +56,8 @@ struct Shared {
     /// Nothing passes to the client, to the server.
     hold_replies: bool,
     hold_requests: bool,
-    /// The connection is cut as soon as the server has answered a request of this kind; the answer is lost.
+    /// The connection is cut as soon as the server has answered a request of this kind; the answer
+    /// is lost.
     lose_reply_to: Option<i32>,
     /// The connection is cut instead of passing on a request of this kind.
     cut_before: Option<i32>,
@@ -97,7 +98,12 @@ impl Proxy {
                 let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else { continue };
                 _ = client.set_nodelay(true);
                 _ = server.set_nodelay(true);
-                let (Ok(a), Ok(b), Ok(c), Ok(d)) = (client.try_clone(), server.try_clone(), client.try_clone(), server.try_clone()) else {
+                let (Ok(a), Ok(b), Ok(c), Ok(d)) = (
+                    client.try_clone(),
+                    server.try_clone(),
+                    client.try_clone(),
+                    server.try_clone(),
+                ) else {
                     continue;
                 };
                 let id = state.connects;
@@ -152,7 +158,8 @@ impl Proxy {
         cut(&mut state);
     }
 
-    /// Cuts the clients off, and leaves the server's ends open: what is held back can still reach it.
+    /// Cuts the clients off, and leaves the server's ends open: what is held back can still reach
+    /// it.
     pub fn cut_clients(&self) {
         for (client, _) in lock(&self.shared).connections.values() {
             _ = client.shutdown(Shutdown::Both);
@@ -176,7 +183,8 @@ impl Proxy {
         self.shared.1.notify_all();
     }
 
-    /// The server answers the next request of this kind, and the connection is cut before the client hears of it.
+    /// The server answers the next request of this kind, and the connection is cut before the
+    /// client hears of it.
     pub fn lose_reply_to(&self, operation: i32) {
         lock(&self.shared).lose_reply_to = Some(operation);
     }
@@ -245,11 +253,19 @@ fn number(frame: &[u8], at: usize) -> i32 {
 fn wait(shared: &Arc<(Mutex<Shared>, Condvar)>, held: impl Fn(&Shared) -> bool) {
     let mut state = lock(shared);
     while held(&state) && !state.stopped {
-        state = shared.1.wait_timeout(state, Duration::from_millis(100)).map_or_else(|e| e.into_inner().0, |(s, _)| s);
+        state = shared
+            .1
+            .wait_timeout(state, Duration::from_millis(100))
+            .map_or_else(|e| e.into_inner().0, |(s, _)| s);
     }
 }
 
-fn requests(shared: &Arc<(Mutex<Shared>, Condvar)>, mut from: TcpStream, mut to: TcpStream, awaited: &Mutex<Option<i32>>) {
+fn requests(
+    shared: &Arc<(Mutex<Shared>, Condvar)>,
+    mut from: TcpStream,
+    mut to: TcpStream,
+    awaited: &Mutex<Option<i32>>,
+) {
     let mut first = true;
     while let Ok(mut frame) = frame(&mut from) {
         wait(shared, |s| s.hold_requests);
@@ -281,8 +297,9 @@ fn requests(shared: &Arc<(Mutex<Shared>, Condvar)>, mut from: TcpStream, mut to:
 
 /// Changes the last letter of every mention of a path.
 fn deny(frame: &mut [u8], path: &str) {
-    let mentions: Vec<usize> =
-        (0..frame.len()).filter(|at| frame.get(*at..).is_some_and(|rest| rest.starts_with(path.as_bytes()))).collect();
+    let mentions: Vec<usize> = (0..frame.len())
+        .filter(|at| frame.get(*at..).is_some_and(|rest| rest.starts_with(path.as_bytes())))
+        .collect();
     for at in mentions {
         if let Some(last) = frame.get_mut(at + path.len() - 1) {
             *last = b'~';
@@ -290,7 +307,12 @@ fn deny(frame: &mut [u8], path: &str) {
     }
 }
 
-fn replies(shared: &Arc<(Mutex<Shared>, Condvar)>, mut from: TcpStream, mut to: TcpStream, awaited: &Mutex<Option<i32>>) {
+fn replies(
+    shared: &Arc<(Mutex<Shared>, Condvar)>,
+    mut from: TcpStream,
+    mut to: TcpStream,
+    awaited: &Mutex<Option<i32>>,
+) {
     let mut first = true;
     while let Ok(mut frame) = frame(&mut from) {
         wait(shared, |s| s.hold_replies);
@@ -302,7 +324,9 @@ fn replies(shared: &Arc<(Mutex<Shared>, Condvar)>, mut from: TcpStream, mut to: 
             if xid == -1 {
                 lock(shared).events += 1;
             }
-            if let Some(code) = frame.get_mut(16..20).filter(|_| xid == -4 && lock(shared).refuse_identity) {
+            if let Some(code) =
+                frame.get_mut(16..20).filter(|_| xid == -4 && lock(shared).refuse_identity)
+            {
                 code.copy_from_slice(&(-115_i32).to_be_bytes());
             }
         }

@@ -6,7 +6,7 @@ use lockkeeper::engine::*;
 use lockkeeper::{Builder, Locks};
 
 use super::network::World;
-use super::server::{Asked, Reply};
+use super::server::{Asked, CLAIM_LEASE, Reply};
 
 /// One client; hand it to [`Builder::with_engine`].
 #[derive(Debug)]
@@ -52,7 +52,11 @@ impl Client {
     /// What opening gives.
     pub async fn open(self, builder: Builder) -> Result<Locks> {
         let stage = self.world.stage().clone();
-        builder.clock(stage.clock().clone()).host(std::sync::Arc::new(stage)).with_engine(self).await
+        builder
+            .clock(stage.clock().clone())
+            .host(std::sync::Arc::new(stage))
+            .with_engine(self)
+            .await
     }
 
     fn asked(&self, claim: &Claim) -> Asked {
@@ -76,19 +80,26 @@ impl Engine for Client {
     fn describe(&self) -> Description {
         let mut about = Description::new("sim", "sim", Class::Timed);
         about.server = "a simulated server".to_owned();
-        about.leases = true;
+        about.expiry = Expiry::PerHold { claim_lease: Some(CLAIM_LEASE) };
         about.recovery = Duration::from_secs(30);
         about.recovery_stopped = Some(about.recovery);
-        let can = &mut about.can;
-        (can.upgrade, can.permits, can.election, can.latch, can.list, can.force, can.delay) =
-            (false, false, false, false, false, false, false);
+        about.can = about.can.without(&[
+            Ability::Upgrade,
+            Ability::Permits,
+            Ability::Election,
+            Ability::Latch,
+            Ability::List,
+            Ability::Force,
+            Ability::Delay,
+        ]);
         about.breaks.push("a simulated server that loses its data".to_owned());
         about
     }
 
     fn attempt(&self, claim: &Claim, line: Line) -> Answer<Attempt> {
         let (asked, id) = (self.asked(claim), claim.id);
-        let call = self.world.clone().call(self.id, move |server, now| server.attempt(now, &asked, line));
+        let call =
+            self.world.clone().call(self.id, move |server, now| server.attempt(now, &asked, line));
         Answer::later(async move {
             match call.await {
                 // Refused on arrival: it may still be asked again, with a fresh time.
@@ -98,14 +109,20 @@ impl Engine for Client {
         })
     }
 
-    fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Attempt>> {
+    fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Standing>> {
         let claims = claims.to_vec();
         let asked = claims.clone();
-        let call = self.world.clone().call(self.id, move |server, now| asked.iter().map(|id| server.look(now, *id)).collect::<Vec<_>>());
+        let call = self.world.clone().call(self.id, move |server, now| {
+            asked.iter().map(|id| server.look(now, *id)).collect::<Vec<_>>()
+        });
         Answer::later(async move {
             match call.await {
-                Some(replies) => claims.into_iter().zip(replies).map(|(id, reply)| attempt(id, reply)).collect(),
-                None => claims.iter().map(|_| Attempt::Unknown(unknown())).collect(),
+                Some(replies) => claims
+                    .into_iter()
+                    .zip(replies)
+                    .map(|(id, reply)| attempt(id, reply).into())
+                    .collect(),
+                None => claims.iter().map(|_| Standing::Unknown(unknown())).collect(),
             }
         })
     }
@@ -116,18 +133,28 @@ impl Engine for Client {
     }
 
     fn convert(&self, _: HoldId, _: &Claim) -> Answer<Attempt> {
-        Answer::Now(Attempt::Failed(Error::new(ErrorKind::Unsupported, "this engine converts nothing")))
+        Answer::Now(Attempt::Failed(Error::new(
+            ErrorKind::Unsupported,
+            "this engine converts nothing",
+        )))
     }
 
     fn renew(&self, leases: &[LeaseId]) -> Answer<Vec<Renewal>> {
         let leases = leases.to_vec();
         let asked = leases.clone();
-        let call = self.world.clone().call(self.id, move |server, now| asked.iter().map(|id| server.renew(now, id.0)).collect::<Vec<_>>());
+        let call = self.world.clone().call(self.id, move |server, now| {
+            asked.iter().map(|id| server.renew(now, id.0)).collect::<Vec<_>>()
+        });
         Answer::later(async move {
             match call.await {
                 Some(renewed) => renewed
                     .into_iter()
-                    .map(|ttl| ttl.map_or(Renewal::Gone(Lost::TakenAway), |ttl| Renewal::Extended { ttl, since: None }))
+                    .map(|ttl| {
+                        ttl.map_or(Renewal::Gone(Lost::TakenAway), |ttl| Renewal::Extended {
+                            ttl,
+                            since: None,
+                        })
+                    })
                     .collect(),
                 None => leases.iter().map(|_| Renewal::Unknown(unknown())).collect(),
             }

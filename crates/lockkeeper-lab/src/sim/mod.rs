@@ -1,8 +1,9 @@
-//! A fake engine with leases, a clock of its own and a bad network, under time that a test moves: what happens to a lock
-//! when requests and replies are lost, doubled and late, links go down and servers lose their data.
+//! A fake engine with leases, a clock of its own and a bad network, under time that a test moves:
+//! what happens to a lock when requests and replies are lost, doubled and late, links go down and
+//! servers lose their data.
 //!
-//! Everything runs on one [`Stage`]: an executor that rolls who goes next from a seed, with virtual time. A schedule takes no
-//! wall time, and its seed replays it.
+//! Everything runs on one [`Stage`]: an executor that rolls who goes next from a seed, with virtual
+//! time. A schedule takes no wall time, and its seed replays it.
 
 mod client;
 mod network;

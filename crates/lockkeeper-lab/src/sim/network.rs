@@ -150,7 +150,10 @@ impl World {
     /// Until when a request that is sent now is taken by the server, by the server's clock.
     pub(super) fn not_after(&self, client: u64, give_up: Option<Ticks>) -> Ticks {
         let now = self.stage.now();
-        let Some((server, before)) = self.inner().clients.get(&client).and_then(|seat| seat.anchor) else { return Ticks(u64::MAX) };
+        let Some((server, before)) = self.inner().clients.get(&client).and_then(|seat| seat.anchor)
+        else {
+            return Ticks(u64::MAX);
+        };
         let patience = give_up.map_or(REQUEST_TIMEOUT, |at| at.since(now).min(REQUEST_TIMEOUT));
         server.plus(now.since(before)).plus(patience)
     }
@@ -166,7 +169,8 @@ impl World {
 
     fn goes_wrong(&self, which: impl Fn(&Faults) -> u64, client: u64) -> bool {
         let mut inner = self.inner();
-        let (cut, per_mille) = (inner.clients.get(&client).is_none_or(|seat| seat.cut), which(&inner.faults));
+        let (cut, per_mille) =
+            (inner.clients.get(&client).is_none_or(|seat| seat.cut), which(&inner.faults));
         inner.dice.chance(per_mille) || cut
     }
 
@@ -204,13 +208,20 @@ impl World {
                 world.stage.sleep(way).await;
                 let (context, since) = {
                     let inner = world.inner();
-                    let Some(seat) = inner.clients.get(&push.client).filter(|seat| !seat.cut) else { return };
-                    // A push that is older than the anchor was made that much before the anchor's request.
-                    let later = |(server, before): (Ticks, Ticks)| before.plus(push.at.since(server) * 9 / 10).minus(server.since(push.at));
+                    let Some(seat) = inner.clients.get(&push.client).filter(|seat| !seat.cut)
+                    else {
+                        return;
+                    };
+                    // A push that is older than the anchor was made that much before the anchor's
+                    // request.
+                    let later = |(server, before): (Ticks, Ticks)| {
+                        before.plus(push.at.since(server) * 9 / 10).minus(server.since(push.at))
+                    };
                     let since = seat.anchor.filter(|_| !inner.faults.no_anchor).map(later);
                     (seat.context.clone(), since.map(|at| at.min(world.stage.now())))
                 };
-                let lease = Lease { id: LeaseId(push.claim.0), ttl: push.ttl, since, confirm: true };
+                let lease =
+                    Lease { id: LeaseId(push.claim.0), ttl: push.ttl, since, confirm: true };
                 let grant = Grant { number: Number::Ours(push.number), lease: Some(lease) };
                 if let Some(context) = context {
                     context.events.send(Event::Granted { claim: push.claim, grant });

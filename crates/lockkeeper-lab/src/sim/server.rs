@@ -6,12 +6,13 @@ use std::time::Duration;
 use lockkeeper::engine::{ClaimId, Line, next_number};
 use lockkeeper::{Mode, Name, Ticks};
 
-/// For how long a claim that ended is remembered, so that a late copy of its request takes nothing (R3).
+/// For how long a claim that ended is remembered, so that a late copy of its request takes nothing
+/// (R3).
 const REMEMBER: Duration = Duration::from_secs(10);
 /// How long a place lives without a sign of life (R11).
 const PLACE_LIVES: Duration = Duration::from_secs(15);
 /// How long a pushed grant waits for its confirmation (R11).
-const CLAIM_LEASE: Duration = Duration::from_secs(2);
+pub(super) const CLAIM_LEASE: Duration = Duration::from_secs(2);
 
 /// What the server is asked for.
 #[derive(Clone, Debug)]
@@ -101,7 +102,9 @@ impl Server {
 
     /// How many holds and places there are.
     pub fn standing(&self) -> (usize, usize) {
-        self.names.values().fold((0, 0), |(h, p), record| (h + record.holds.len(), p + record.line.len()))
+        self.names
+            .values()
+            .fold((0, 0), |(h, p), record| (h + record.holds.len(), p + record.line.len()))
     }
 
     /// Forgets everything, as a server does that restarts without its data.
@@ -114,23 +117,39 @@ impl Server {
 
     /// When something ends next.
     pub(super) fn next_end(&self) -> Option<Ticks> {
-        let ends = |r: &Record| r.holds.iter().map(|h| h.until).chain(r.line.iter().map(|p| p.until)).min();
+        let ends = |r: &Record| {
+            r.holds.iter().map(|h| h.until).chain(r.line.iter().map(|p| p.until)).min()
+        };
         self.names.values().filter_map(ends).min()
     }
 
     fn grant(&mut self, now: Ticks, asked: Asked, pushed: bool) -> u64 {
-        // The engine's clock is the only thing that survives a lost record (R7): its start is the server's.
-        let number = next_number(self.last, lockkeeper_epoch_us() + now.0 / 1000).unwrap_or(u64::MAX);
+        // The engine's clock is the only thing that survives a lost record (R7): its start is the
+        // server's.
+        let number =
+            next_number(self.last, lockkeeper_epoch_us() + now.0 / 1000).unwrap_or(u64::MAX);
         self.last = number;
-        self.history.push(History { hold: asked.id, name: asked.name.clone(), mode: asked.mode, from: now, to: None });
+        self.history.push(History {
+            hold: asked.id,
+            name: asked.name.clone(),
+            mode: asked.mode,
+            from: now,
+            to: None,
+        });
         let lease = if pushed { CLAIM_LEASE.min(asked.ttl / 3) } else { asked.ttl };
         let name = asked.name.clone();
-        self.names.entry(name).or_default().holds.push(Hold { asked, number, until: now.plus(lease), confirmed: !pushed });
+        self.names.entry(name).or_default().holds.push(Hold {
+            asked,
+            number,
+            until: now.plus(lease),
+            confirmed: !pushed,
+        });
         number
     }
 
     fn end(&mut self, now: Ticks, id: ClaimId) {
-        if let Some(entry) = self.history.iter_mut().rev().find(|h| h.hold == id && h.to.is_none()) {
+        if let Some(entry) = self.history.iter_mut().rev().find(|h| h.hold == id && h.to.is_none())
+        {
             entry.to = Some(now);
         }
     }
@@ -141,7 +160,8 @@ impl Server {
         let names: Vec<Name> = self.names.keys().cloned().collect();
         for name in names {
             let Some(record) = self.names.get_mut(&name) else { continue };
-            let over: Vec<ClaimId> = record.holds.iter().filter(|h| h.until <= now).map(|h| h.asked.id).collect();
+            let over: Vec<ClaimId> =
+                record.holds.iter().filter(|h| h.until <= now).map(|h| h.asked.id).collect();
             record.holds.retain(|h| h.until > now);
             record.line.retain(|p| p.until > now);
             for id in over {
@@ -163,10 +183,16 @@ impl Server {
     pub(super) fn look(&mut self, now: Ticks, id: ClaimId) -> Reply {
         for record in self.names.values_mut() {
             if let Some(hold) = record.holds.iter().find(|h| h.asked.id == id) {
-                return Reply::Granted { number: hold.number, left: hold.until.since(now), confirm: !hold.confirmed };
+                return Reply::Granted {
+                    number: hold.number,
+                    left: hold.until.since(now),
+                    confirm: !hold.confirmed,
+                };
             }
             let ahead = record.holds.len();
-            if let Some((at, place)) = record.line.iter_mut().enumerate().find(|(_, p)| p.asked.id == id) {
+            if let Some((at, place)) =
+                record.line.iter_mut().enumerate().find(|(_, p)| p.asked.id == id)
+            {
                 place.until = now.plus(PLACE_LIVES);
                 return Reply::InLine(u32::try_from(at + ahead).unwrap_or(u32::MAX));
             }
@@ -211,7 +237,11 @@ impl Server {
 
     /// Extends a lease; answers for how long.
     pub(super) fn renew(&mut self, now: Ticks, id: u128) -> Option<Duration> {
-        let hold = self.names.values_mut().flat_map(|r| r.holds.iter_mut()).find(|h| h.asked.id.0 == id)?;
+        let hold = self
+            .names
+            .values_mut()
+            .flat_map(|r| r.holds.iter_mut())
+            .find(|h| h.asked.id.0 == id)?;
         (hold.until, hold.confirmed) = (now.plus(hold.asked.ttl), true);
         Some(hold.asked.ttl)
     }

@@ -50,8 +50,17 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Stage {
     /// An empty stage whose order of events follows from the seed.
     pub fn new(seed: u64) -> Self {
-        let state = State { tasks: BTreeMap::new(), timers: BTreeMap::new(), next: 0, dice: Dice::new(seed) };
-        Self { clock: Clock::virtual_at(Duration::from_secs(1000)), state: Arc::new(Mutex::new(state)), ready: Arc::default() }
+        let state = State {
+            tasks: BTreeMap::new(),
+            timers: BTreeMap::new(),
+            next: 0,
+            dice: Dice::new(seed),
+        };
+        Self {
+            clock: Clock::virtual_at(Duration::from_secs(1000)),
+            state: Arc::new(Mutex::new(state)),
+            ready: Arc::default(),
+        }
     }
 
     /// The clock of everybody on it.
@@ -137,8 +146,13 @@ impl Stage {
         true
     }
 
-    /// Runs until the future is done; `None` when it is not after `most` of virtual time, or nobody can go on.
-    pub fn run<T: Send + 'static>(&self, most: Duration, future: impl Future<Output = T> + Send + 'static) -> Option<T> {
+    /// Runs until the future is done; `None` when it is not after `most` of virtual time, or nobody
+    /// can go on.
+    pub fn run<T: Send + 'static>(
+        &self,
+        most: Duration,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
         let end = self.now().plus(most);
         let slot = Arc::new(Mutex::new(None));
         let done = slot.clone();
@@ -170,6 +184,9 @@ impl Host for Stage {
 
 impl std::fmt::Debug for Stage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Stage").field("now", &self.now()).field("tasks", &self.tasks()).finish_non_exhaustive()
+        f.debug_struct("Stage")
+            .field("now", &self.now())
+            .field("tasks", &self.tasks())
+            .finish_non_exhaustive()
     }
 }

@@ -1,4 +1,5 @@
-//! What a run could have convicted of: a judge who never had the occasion has said nothing. Counted from the histories.
+//! What a run could have convicted of: a judge who never had the occasion has said nothing. Counted
+//! from the histories.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -8,11 +9,12 @@ use super::liveness::SLACK;
 use super::ns;
 use crate::history::{LockId, Record, What};
 
-/// A run has to last so many times as long as one judgement takes before one of them is expected. Every fourth breath of the schedule
-/// is long enough, which is once in 4 s on Redis and once in 7 s on ZooKeeper: five times in the shortest run that this is asked of.
+/// A run has to last so many times as long as one judgement takes before one of them is expected.
+/// Every fourth breath of the schedule is long enough, which is once in 4 s on Redis and once in 7
+/// s on ZooKeeper: five times in the shortest run that this is asked of.
 const EXPECTED_AFTER: u32 = 20;
-/// So many stops of a client that no lease survives end one under a holder. The tasks of a client hold something six times in seven: four
-/// stops without one are seen once in two thousand runs.
+/// So many stops of a client that no lease survives end one under a holder. The tasks of a client
+/// hold something six times in seven: four stops without one are seen once in two thousand runs.
 const STOPS_ENOUGH: u64 = 4;
 /// Why a hold was lost: its lease ran out, or its session.
 const RAN_OUT: [u64; 2] = [1, 4];
@@ -36,11 +38,16 @@ impl Chances {
         let bound = recovery + SLACK;
         if self.judged == 0 && time >= bound * EXPECTED_AFTER {
             let bound = bound.as_secs_f64();
-            return Some(format!("there never were {bound:.2} s without a fault, so nobody could be convicted of waiting for too long"));
+            return Some(format!(
+                "no span without a fault lasted {bound:.2} s, so no lock could be convicted of too \
+                 long a wait"
+            ));
         }
         let stops = self.stops;
         let none = self.ended == 0 && stops >= STOPS_ENOUGH;
-        none.then(|| format!("{stops} stops of a client lasted longer than its leases, and none ended under a holder"))
+        none.then(|| format!(
+            "{stops} stops of a client lasted longer than its leases, and none ended under a holder"
+        ))
     }
 }
 
@@ -64,7 +71,17 @@ impl Tally {
     pub(super) fn new(recovery: Duration, windows: Vec<(u64, u64)>) -> Self {
         let lease_ns = ns(recovery);
         let (faults, stopped) = (HashSet::new(), HashMap::new());
-        Self { lease_ns, windows, next: 0, faults, stopped, calm: None, spans: Vec::new(), last: 0, found: Chances::default() }
+        Self {
+            lease_ns,
+            windows,
+            next: 0,
+            faults,
+            stopped,
+            calm: None,
+            spans: Vec::new(),
+            last: 0,
+            found: Chances::default(),
+        }
     }
 
     /// Takes the events of everybody, in the order of time.
@@ -83,18 +100,25 @@ impl Tally {
             }
             What::FaultEnd => {
                 self.faults.remove(&(record.lock, record.number));
-                let since = self.stopped.remove(&record.number).filter(|_| record.lock == LockId::text(STOP));
-                self.found.stops += u64::from(since.is_some_and(|since| record.at - since > self.lease_ns));
+                let since = self
+                    .stopped
+                    .remove(&record.number)
+                    .filter(|_| record.lock == LockId::text(STOP));
+                self.found.stops +=
+                    u64::from(since.is_some_and(|since| record.at - since > self.lease_ns));
             }
             What::AcquireCalled => self.calm = self.calm.map(|(since, _)| (since, true)),
-            What::Acquired | What::Converted => self.found.outside += u64::from(self.is_outside(record.at)),
+            What::Acquired | What::Converted => {
+                self.found.outside += u64::from(self.is_outside(record.at))
+            }
             What::Lost => self.found.ended += u64::from(RAN_OUT.contains(&record.number)),
             _ => {}
         }
     }
 
     fn calm_ends(&mut self, at: u64) {
-        self.spans.extend(self.calm.take().filter(|(_, asked)| *asked).map(|(since, _)| (since, at)));
+        self.spans
+            .extend(self.calm.take().filter(|(_, asked)| *asked).map(|(since, _)| (since, at)));
     }
 
     fn is_outside(&mut self, at: u64) -> bool {
@@ -104,10 +128,14 @@ impl Tally {
         self.windows.get(self.next).is_none_or(|(from, _)| at < *from)
     }
 
-    /// Nothing more happens. `judges` says of a span without a fault whether who waited through it would have been convicted.
+    /// Nothing more happens. `judges` says of a span without a fault whether who waited through it
+    /// would have been convicted.
     pub(super) fn finish(mut self, judges: impl Fn(u64, u64) -> bool) -> Chances {
         self.calm_ends(self.last);
-        Chances { judged: self.spans.iter().filter(|(from, to)| judges(*from, *to)).count() as u64, ..self.found }
+        Chances {
+            judged: self.spans.iter().filter(|(from, to)| judges(*from, *to)).count() as u64,
+            ..self.found
+        }
     }
 }
 
@@ -117,8 +145,14 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn told(events: &[(u64, What, &str, u64)], windows: &[(u64, u64)]) -> (Vec<(u64, u64)>, Chances) {
-        let mut tally = Tally::new(Duration::from_secs(2), windows.iter().map(|(from, to)| (from * SECOND, to * SECOND)).collect());
+    fn told(
+        events: &[(u64, What, &str, u64)],
+        windows: &[(u64, u64)],
+    ) -> (Vec<(u64, u64)>, Chances) {
+        let mut tally = Tally::new(
+            Duration::from_secs(2),
+            windows.iter().map(|(from, to)| (from * SECOND, to * SECOND)).collect(),
+        );
         for (at, what, text, number) in events {
             let record = Record { at: at * SECOND, lock: LockId::text(text), ..Record::new(*what) };
             tally.event(&record.number(*number));
@@ -154,7 +188,11 @@ mod tests {
         ];
         let (spans, found) = told(&events, &[]);
         assert_eq!(spans, [(1, 5), (10, 12), (20, 29)]);
-        assert_eq!((found.judged, found.stops), (2, 1), "from 14 to 19 nobody asked; a stop of 3 s outlasts a lease of 2 s");
+        assert_eq!(
+            (found.judged, found.stops),
+            (2, 1),
+            "from 14 to 19 nobody asked; a stop of 3 s outlasts a lease of 2 s"
+        );
     }
 
     #[test]
@@ -170,15 +208,23 @@ mod tests {
         ];
         let closed = [(10, Lost, "a", 6), (12, Acquired, "a", 0)];
         let (_, found) = told(&[&events[..], &closed].concat(), &[(2, 4), (7, 8), (11, 20)]);
-        assert_eq!((found.ended, found.outside), (2, 2), "one that ends because its locks are closed is no lease that ended");
+        assert_eq!(
+            (found.ended, found.outside),
+            (2, 2),
+            "one that ends because its locks are closed is no lease that ended"
+        );
     }
 
     #[test]
     fn a_run_that_could_convict_nobody_is_too_weak_where_it_was_long_enough_to_expect_otherwise() {
-        let (t, all) = (Duration::from_millis(750), Chances { judged: 1, ended: 1, outside: 0, stops: 9 });
-        let missing = |of: Chances, seconds| of.missing(Duration::from_secs(seconds), t).unwrap_or_default();
+        let (t, all) =
+            (Duration::from_millis(750), Chances { judged: 1, ended: 1, outside: 0, stops: 9 });
+        let missing =
+            |of: Chances, seconds| of.missing(Duration::from_secs(seconds), t).unwrap_or_default();
         assert_eq!(missing(all, 60), "");
-        assert!(missing(Chances { judged: 0, ..all }, 20).contains("1.00 s without a fault"));
+        assert!(
+            missing(Chances { judged: 0, ..all }, 20).contains("without a fault lasted 1.00 s")
+        );
         assert_eq!(missing(Chances { judged: 0, ..all }, 19), "", "too short to expect it");
         assert!(missing(Chances { ended: 0, ..all }, 60).contains("9 stops"));
         assert_eq!(missing(Chances { ended: 0, stops: 3, ..all }, 60), "", "too few to expect it");

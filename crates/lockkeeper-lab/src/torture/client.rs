@@ -3,7 +3,8 @@
 use super::orders::hear;
 use super::{Subject, broken, exec, raw, shipped};
 
-/// The exit code of a client that the laboratory had no room for: no history, or no resource. That is nothing about its lock.
+/// The exit code of a client that the laboratory had no room for: no history, or no resource. That
+/// is nothing about its lock.
 pub(super) const NO_ROOM: u8 = 73;
 
 /// Why a client could not do its work.
@@ -37,9 +38,13 @@ pub fn client_main(_: &[std::ffi::OsString]) -> u8 {
     let label = orders.label.clone();
     let done = match &orders.subject {
         Subject::Shipped => shipped::run(orders, ended),
-        Subject::Exec(command) => raw::run(&orders, &ended, exec::STYLE, &|_| Ok(Box::new(exec::Exec::of(&orders, command)))),
+        Subject::Exec(command) => raw::run(&orders, &ended, exec::STYLE, &|_| {
+            Ok(Box::new(exec::Exec::of(&orders, command)))
+        }),
         Subject::Broken(name) => match broken::find(name) {
-            Some(broken) => raw::run(&orders, &ended, broken.style, &|task| (broken.make)(&orders, task)),
+            Some(broken) => {
+                raw::run(&orders, &ended, broken.style, &|task| (broken.make)(&orders, task))
+            }
             None => Err(Failure::Other(format!("there is no broken client {name:?}"))),
         },
     };

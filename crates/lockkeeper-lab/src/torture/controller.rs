@@ -28,9 +28,11 @@ use crate::check;
 use crate::history::{Role, Writer, WriterOptions};
 use crate::interrupt;
 
-/// How many descriptions of a class are kept, so that each can be held against the faults of its moment.
+/// How many descriptions of a class are kept, so that each can be held against the faults of its
+/// moment.
 const DETAILS: usize = 5_000;
-/// How long one who gave up may take to withdraw its place, a request that goes unanswered included, where no fault is in its way.
+/// How long one who gave up may take to withdraw its place, a request that goes unanswered
+/// included, where no fault is in its way.
 const WITHDRAW: Duration = Duration::from_secs(3);
 /// How often a broken client's histories are looked at while it runs.
 const LOOK_EVERY: Duration = Duration::from_millis(700);
@@ -39,11 +41,12 @@ const CLEARED_WITHIN: Duration = Duration::from_secs(2);
 /// How often clients are looked after.
 const LOOK_AFTER_CLIENTS: Duration = Duration::from_millis(20);
 
-/// Runs it. Answers the exit code: 0 clean, 1 violations beyond the printed class, 2 too weak to say, 128 and the signal's
-/// number after a signal.
+/// Runs it. Answers the exit code: 0 clean, 1 violations beyond the printed class, 2 too weak to
+/// say, 128 and the signal's number after a signal.
 ///
 /// # Errors
-/// An exit code and why: 64 wrong use, 69 an engine or a directory that cannot be used, 125 our own failure.
+/// An exit code and why: 64 wrong use, 69 an engine or a directory that cannot be used, 125 our own
+/// failure.
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<u8, (u8, String)> {
     let _watch = interrupt::Watch::new();
     let insisted = Insisted::watch().map_err(|text| (125, text))?;
@@ -56,7 +59,8 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<u8, (u8, String)> {
     }
     let verdict = run.judge().map_err(|text| (125, text))?;
     // Whoever reads may have gone; the exit code says it all the same.
-    let _ = if options.json { writeln!(out, "{}", verdict.json()) } else { verdict.print(out) }.and_then(|()| out.flush());
+    let _ = if options.json { writeln!(out, "{}", verdict.json()) } else { verdict.print(out) }
+        .and_then(|()| out.flush());
     // A picture that cannot be drawn takes nothing of the verdict away.
     if let Err(text) = run.draw(&verdict) {
         say(&text);
@@ -69,8 +73,8 @@ fn signal_code() -> Option<u8> {
     interrupt::caught().map(|signal| u8::try_from(128 + signal).unwrap_or(130))
 }
 
-/// A thread that ends the process when a second signal came and we are busy with something that takes long: a server that starts, a
-/// judgement. What we started ends with us.
+/// A thread that ends the process when a second signal came and we are busy with something that
+/// takes long: a server that starts, a judgement. What we started ends with us.
 struct Insisted {
     dir: Arc<OnceLock<PathBuf>>,
     _watch: Storm,
@@ -81,8 +85,11 @@ impl Insisted {
         let (dir, mut since) = (Arc::<OnceLock<PathBuf>>::default(), None);
         let ours = dir.clone();
         let look = move || {
-            if interrupt::insists() && since.get_or_insert_with(Instant::now).elapsed() > CLEARED_WITHIN {
-                // Histories that nobody will judge; a directory that stays is in the place for temporary ones.
+            if interrupt::insists()
+                && since.get_or_insert_with(Instant::now).elapsed() > CLEARED_WITHIN
+            {
+                // Histories that nobody will judge; a directory that stays is in the place for
+                // temporary ones.
                 let _ = ours.get().map(std::fs::remove_dir_all);
                 std::process::exit(i32::from(signal_code().unwrap_or(130)));
             }
@@ -105,7 +112,11 @@ impl Size {
             client => client.broken().map_or([4, 8, 8], |b| [b.clients, b.tasks, b.names]),
         };
         let [clients, tasks, names] = usual;
-        Self { clients: options.clients.unwrap_or(clients), tasks: options.tasks.unwrap_or(tasks), names: options.names.unwrap_or(names) }
+        Self {
+            clients: options.clients.unwrap_or(clients),
+            tasks: options.tasks.unwrap_or(tasks),
+            names: options.names.unwrap_or(names),
+        }
     }
 }
 
@@ -150,15 +161,25 @@ impl Run {
         crew::raise_descriptors();
         let scratch = tempfile::Builder::new().prefix("lockkeeper-torture-").tempdir();
         let scratch = scratch.map_err(|e| (69, format!("no directory for the histories: {e}")))?;
-        let time = options.time.unwrap_or(Duration::from_secs(if broken.is_some() { 60 } else { 30 }));
+        let time =
+            options.time.unwrap_or(Duration::from_secs(if broken.is_some() { 60 } else { 30 }));
         let mut arena = arena::open(&options.url, scratch.path())?;
         let faults: Vec<Fault> = ANYWHERE.into_iter().chain(arena.faults()).collect();
         let chosen = choose(&options.faults, &faults, &arena.left_out()).map_err(wrong)?;
         let plan = match broken.filter(|_| options.faults.is_empty()) {
             Some(broken) => nemesis::rounds(options.seed, time, broken, size.clients, &faults),
-            None => nemesis::plan(options.seed, time, size.clients, &chosen, Pace::of(arena.about().recovery)),
+            None => nemesis::plan(
+                options.seed,
+                time,
+                size.clients,
+                &chosen,
+                Pace::of(arena.about().recovery),
+            ),
         };
-        arena.is_to_suffer(&plan.iter().map(|planned| planned.fault.name).collect::<Vec<_>>(), options.seed);
+        arena.is_to_suffer(
+            &plan.iter().map(|planned| planned.fault.name).collect::<Vec<_>>(),
+            options.seed,
+        );
         if let Some(broken) = broken
             && arena.home(0).map_err(own)?.is_none()
         {
@@ -167,22 +188,33 @@ impl Run {
         }
         let history = |name: &str, role| {
             let path = scratch.path().join(format!("{name}.lkh"));
-            Writer::create(path, WriterOptions { role, label: name.to_owned(), ..WriterOptions::default() }).map_err(|e| own(e.to_string()))
+            Writer::create(
+                path,
+                WriterOptions { role, label: name.to_owned(), ..WriterOptions::default() },
+            )
+            .map_err(|e| own(e.to_string()))
         };
-        let (nemesis, log) = (history("nemesis", Role::Nemesis)?, history("resource", Role::Resource)?);
+        let (nemesis, log) =
+            (history("nemesis", Role::Nemesis)?, history("resource", Role::Resource)?);
         let background = Background::start().map_err(|e| own(e.to_string()))?;
         let socket = scratch.path().join("resource");
-        background.block_on(resource::serve(&socket, log.clone())).map_err(|e| own(format!("{}: {e}", socket.display())))?;
+        background
+            .block_on(resource::serve(&socket, log.clone()))
+            .map_err(|e| own(format!("{}: {e}", socket.display())))?;
         let pulse = Pulse::start(scratch.path()).map_err(own)?;
         let about = arena.about();
         // What is no lock of ours was promised by nobody to be safe with late writes, or not to be.
         // Where no fault is, nobody is late.
-        let tries_stand = about.engine == "zookeeper" || options.client != Subject::Shipped;
-        let late = about.leases && options.client == Subject::Shipped && !plan.is_empty();
-        let excuses = Excuses::new(late, about.recovery, pulse.late()).tries_stand(tries_stand).in_order(about.fair);
-        let excuses = excuses.confirming(about.engine == "redis");
+        let tries_stand = about.expiry.session().is_some() || options.client != Subject::Shipped;
+        let late =
+            about.expiry.is_timed() && options.client == Subject::Shipped && !plan.is_empty();
+        let excuses = Excuses::new(late, about.recovery, pulse.late())
+            .tries_stand(tries_stand)
+            .in_order(about.fair);
+        let excuses = excuses.confirming(about.expiry.claim_lease().is_some());
         let excuses = if plan.is_empty() { excuses.undisturbed() } else { excuses };
-        let excuses = if options.client == Subject::Shipped { excuses } else { excuses.of_others() };
+        let excuses =
+            if options.client == Subject::Shipped { excuses } else { excuses.of_others() };
         let dir = scratch.path().to_owned();
         Ok(Self {
             options: options.clone(),
@@ -191,7 +223,14 @@ impl Run {
             broken,
             plan,
             left_out: 0,
-            stage: Stage::new(options.client.clone(), options.seed, size, dir, arena, nemesis.clone()),
+            stage: Stage::new(
+                options.client.clone(),
+                options.seed,
+                size,
+                dir,
+                arena,
+                nemesis.clone(),
+            ),
             harm: Harm::new(nemesis.clone(), excuses),
             nemesis,
             resource: log,
@@ -251,27 +290,36 @@ impl Run {
             }
             if self.options.progress && std::io::stderr().is_terminal() {
                 let faults: u64 = self.harm.happened().values().sum();
-                eprint!("\r\x1b[K{:>5.1} s of {:.0} s, {faults} faults", began.elapsed().as_secs_f64(), self.time.as_secs_f64());
+                eprint!(
+                    "\r\x1b[K{:>5.1} s of {:.0} s, {faults} faults",
+                    began.elapsed().as_secs_f64(),
+                    self.time.as_secs_f64()
+                );
             }
             std::thread::sleep(left.min(LOOK_AFTER_CLIENTS));
         }
     }
 
-    /// Whether a broken client has shown already what is wrong with it; then there is no more to wait for.
+    /// Whether a broken client has shown already what is wrong with it; then there is no more to
+    /// wait for.
     fn is_convicted(&mut self) -> bool {
         self.looked = Instant::now();
         let Some(broken) = self.broken else { return false };
-        // The files are read one after the other: what happened meanwhile is in one of them and not yet in another.
+        // The files are read one after the other: what happened meanwhile is in one of them and not
+        // yet in another.
         let begun = Writer::now();
         // Histories that cannot be read now are read at the end, where it is an error.
         let Ok(Findings { report, waited, .. }) = self.findings() else { return false };
         let checked = report.violations.iter().filter(|v| v.at < begun).map(|v| v.class.as_str());
-        checked.chain(waited.convictions.iter().map(|c| c.class)).any(|class| broken.convicted_by.contains(&class))
+        checked
+            .chain(waited.convictions.iter().map(|c| c.class))
+            .any(|class| broken.convicted_by.contains(&class))
     }
 
     /// What the histories say, as far as they are written.
     fn findings(&self) -> Result<Findings, check::CheckError> {
-        let (recovery, ours) = (self.stage.arena.about().recovery, self.options.client == Subject::Shipped);
+        let (recovery, ours) =
+            (self.stage.arena.about().recovery, self.options.client == Subject::Shipped);
         let longest = self.harm.longest();
         let options = check::Options {
             recovery: Some(recovery),
@@ -295,9 +343,11 @@ impl Run {
         let cost = if alone { self.stage.spans().judge(ours, dir)? } else { None };
         waited.convictions.extend(cost.and_then(|cost| cost.conviction()));
         waited.convictions.extend_from_slice(self.stage.crashes());
-        // What a busy machine is forgiven is not asked here: it makes a run no weaker than the schedule was.
+        // What a busy machine is forgiven is not asked here: it makes a run no weaker than the
+        // schedule was.
         let chances = tally.finish(|since, until| {
-            Duration::from_nanos(until.saturating_sub(since)) > recovery + SLACK && self.harm.excuses().judges_wait(until)
+            Duration::from_nanos(until.saturating_sub(since)) > recovery + SLACK
+                && self.harm.excuses().judges_wait(until)
         });
         Ok(Findings { report, waited, chances, cost })
     }
@@ -322,7 +372,12 @@ impl Run {
 
     fn judge(&mut self) -> Result<Verdict, String> {
         let about = self.stage.arena.about();
-        let Findings { report, waited: Waited { mut convictions, passed_most, judged }, chances, cost } = self.findings().map_err(|e| {
+        let Findings {
+            report,
+            waited: Waited { mut convictions, passed_most, judged },
+            chances,
+            cost,
+        } = self.findings().map_err(|e| {
             self.scratch.disable_cleanup(true);
             format!("{e}; histories kept in {}", self.scratch.path().display())
         })?;
@@ -330,14 +385,20 @@ impl Run {
         let stuck = self.harm.stuck().map(|(at, _)| at);
         if let Some(at) = report.blind_from.into_iter().chain(gone).chain(stuck).min() {
             self.harm.blind_from(at);
-            // Who was owed the lock from just before on was not owed it for long enough. A crash is nobody else's doing.
+            // Who was owed the lock from just before on was not owed it for long enough. A crash is
+            // nobody else's doing.
             let bound = ns(about.recovery + SLACK);
-            convictions.retain(|c| c.class == CRASH || c.at.saturating_add(if c.class == LIVENESS { bound } else { 0 }) < at);
+            convictions.retain(|c| {
+                c.class == CRASH
+                    || c.at.saturating_add(if c.class == LIVENESS { bound } else { 0 }) < at
+            });
         }
         let outcome = Outcome {
             about,
             seed: self.options.seed,
-            replay: self.options.replay(self.time, [self.size.clients, self.size.tasks, self.size.names]),
+            replay: self
+                .options
+                .replay(self.time, [self.size.clients, self.size.tasks, self.size.names]),
             client: self.options.client.clone(),
             broken: self.broken,
             weak: self.weakness(&report, &chances, &judged, cost.as_ref()),
@@ -359,14 +420,22 @@ impl Run {
     }
 
     fn left_out(&self) -> Vec<String> {
-        let late = || format!("{} faults at the end of the schedule: what came before took longer than planned", self.left_out);
+        let late = || {
+            format!(
+                "{} faults at the end of the schedule: what came before took longer than planned",
+                self.left_out
+            )
+        };
         self.stage.arena.left_out().into_iter().chain((self.left_out > 0).then(late)).collect()
     }
 
     fn draw(&self, verdict: &Verdict) -> Result<(), String> {
         let (histories, told) = ([self.scratch.path()], verdict.told(self.harm.excuses()));
         if let Some(path) = &self.options.report {
-            (self.options.write)(path, &picture::page(&histories, &told).map_err(|e| e.to_string())?)?;
+            (self.options.write)(
+                path,
+                &picture::page(&histories, &told).map_err(|e| e.to_string())?,
+            )?;
         }
         if self.options.ascii {
             eprint!("{}", picture::ascii(&histories, &told, 100).map_err(|e| e.to_string())?);
@@ -375,9 +444,18 @@ impl Run {
     }
 
     /// Why nothing could be learnt, if so.
-    fn weakness(&self, report: &check::Report, chances: &Chances, waits: &Judged, cost: Option<&Cost>) -> Option<String> {
+    fn weakness(
+        &self,
+        report: &check::Report,
+        chances: &Chances,
+        waits: &Judged,
+        cost: Option<&Cost>,
+    ) -> Option<String> {
         if report.blind_from.is_some() {
-            return Some("a history ended early, for want of room; what came after that is not judged".to_owned());
+            return Some(
+                "a history ended early, for want of room; what came after that is not judged"
+                    .to_owned(),
+            );
         }
         let stuck = self.harm.stuck().map(|(_, why)| why);
         if let Some(why) = self.stage.gone().map(|(_, why)| why.to_owned()).or(stuck) {
@@ -389,23 +467,30 @@ impl Run {
         }
         if let Some(broken) = self.broken {
             // It is known to be wrong: that nothing was seen says nothing about anybody.
-            return Some(format!("what is wrong with broken:{} was not seen", broken.name));
+            return Some(format!("the flaw of broken:{} was not seen", broken.name));
         }
         if wanted && self.harm.happened().is_empty() {
             return Some("no fault happened".to_owned());
         }
         if self.options.faults == [CROWD] && self.stage.spans().were_measured() && cost.is_none() {
-            let why = "too few asked, or stood in line without the crowd, to say what that costs the server; --names 1 makes one line";
+            let why = "too few clients asked, or stood in line without the crowd, to measure the \
+                       cost; --names 1 makes one line";
             return Some(why.to_owned());
         }
         let never = |name: &&String| wanted && !self.harm.happened().contains_key(name.as_str());
         if let Some(name) = self.options.faults.iter().find(never) {
-            return Some(format!("{name} was asked for and never happened"));
+            return Some(format!("{name} was requested and never happened"));
         }
         let (about, shipped) = (self.stage.arena.about(), self.options.client == Subject::Shipped);
         // Only our recorder writes down that a lease ended.
-        let chances = Chances { stops: if about.leases && shipped { chances.stops } else { 0 }, ..*chances };
-        if let Some(why) = chances.missing(Duration::from_nanos(report.span.1.saturating_sub(report.span.0)), about.recovery) {
+        let chances = Chances {
+            stops: if about.expiry.is_timed() && shipped { chances.stops } else { 0 },
+            ..*chances
+        };
+        if let Some(why) = chances.missing(
+            Duration::from_nanos(report.span.1.saturating_sub(report.span.0)),
+            about.recovery,
+        ) {
             return Some(why);
         }
         if let Some(why) = waits.missing() {
@@ -413,22 +498,29 @@ impl Run {
         }
         // Others' locks have no class of ours to show.
         let class = about.class;
-        if self.options.client == Subject::Shipped { self.harm.excuses().not_shown(class, &report.moments) } else { None }
+        if self.options.client == Subject::Shipped {
+            self.harm.excuses().not_shown(class, &report.moments)
+        } else {
+            None
+        }
     }
 }
 
-/// The faults that the user wants: without a choice all that are not for somebody in particular. Lines of `left_out` are names, a colon, and
-/// why these cannot be had.
+/// The faults that the user wants: without a choice all that are not for somebody in particular.
+/// Lines of `left_out` are names, a colon, and why these cannot be had.
 fn choose(wanted: &[String], known: &[Fault], left_out: &[String]) -> Result<Vec<Fault>, String> {
     let mut chosen = Vec::new();
     for name in wanted.iter().filter(|f| *f != "none") {
         let Some(fault) = known.iter().find(|k| k.name == name) else {
             let mut why = left_out.iter().filter_map(|line| line.split_once(": "));
             if let Some((_, why)) = why.find(|(names, _)| names.split(", ").any(|of| of == name)) {
-                return Err(format!("{name} cannot be had here: {why}"));
+                return Err(format!("{name} is not available here: {why}"));
             }
             let names: Vec<&str> = known.iter().map(|k| k.name).collect();
-            return Err(format!("{name:?} is no fault here; there are: none, {}", names.join(", ")));
+            return Err(format!(
+                "{name:?} is not a fault of this engine; its faults: none, {}",
+                names.join(", ")
+            ));
         };
         chosen.push(*fault);
     }

@@ -1,8 +1,10 @@
-//! What everybody who asks for a lock costs the server, and whether that grows with those who wait: measured without a crowd, and while
-//! it is there. Those who come away with nothing cost something, too, and are more in a long line: they are counted beside hand-offs.
+//! What everybody who asks for a lock costs the server, and whether that grows with those who wait:
+//! measured without a crowd, and while it is there. Those who come away with nothing cost
+//! something, too, and are more in a long line: they are counted beside hand-offs.
 //!
-//! Who waits is read from the histories, in places: a process of this library has one for each name, however many of its tasks wait (R9),
-//! and what they hand on among themselves costs nothing. Of locks that are not ours everybody who waits has one.
+//! Who waits is read from the histories, in places: a process of this library has one for each
+//! name, however many of its tasks wait (R9), and what they hand on among themselves costs nothing.
+//! Of locks that are not ours everybody who waits has one.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -15,14 +17,17 @@ use crate::history::{Flags, Item, LockId, Merge, Record, What};
 
 /// The word for it.
 pub(super) const COST: &str = "cost";
-/// How many requests it may cost more for each one who waits more. A wake-up that everybody hears costs at least one.
+/// How many requests it may cost more for each one who waits more. A wake-up that everybody hears
+/// costs at least one.
 const SLOPE_MAX: f64 = 0.5;
-/// And how many times as much in all: a crowd makes the line three or four times as long, and what is asked of everybody in it grows
-/// with that. Where processors are short grants are not confirmed in time and pass on, which costs something, too, and less.
+/// And how many times as much in all: a crowd makes the line three or four times as long, and what
+/// is asked of everybody in it grows with that. Where processors are short grants are not confirmed
+/// in time and pass on, which costs something, too, and less.
 const TIMES_MAX: f64 = 2.0;
 /// With fewer who asked than this nothing is said.
 const ASKED_MIN: u64 = 30;
-/// Nor where fewer wait without the crowd, for who finds no line asks for less, or so few more with it.
+/// Nor where fewer wait without the crowd, for who finds no line asks for less, or so few more with
+/// it.
 const WAITING_MIN: f64 = 0.5;
 const MORE_MIN: f64 = 1.0;
 
@@ -61,7 +66,12 @@ impl Spans {
     pub(super) fn end(&mut self, to: Option<Sample>) {
         let (Some((crowded, from)), Some(to)) = (self.open.take(), to) else { return };
         // A server that counts anew was started again.
-        self.all.extend((to.calls >= from.calls).then_some(Span { group: self.groups, crowded, from, to }));
+        self.all.extend((to.calls >= from.calls).then_some(Span {
+            group: self.groups,
+            crowded,
+            from,
+            to,
+        }));
     }
 
     /// Until here, and on from here. A server that did not answer just now answers the next time.
@@ -76,7 +86,8 @@ impl Spans {
         !self.all.is_empty()
     }
 
-    /// What they say; nothing when they are too short. `ours` is this library, whose processes stand in line as one.
+    /// What they say; nothing when they are too short. `ours` is this library, whose processes
+    /// stand in line as one.
     pub(super) fn judge(&self, ours: bool, dir: &Path) -> Result<Option<Cost>, CheckError> {
         let Some(first) = self.all.iter().find(|span| span.crowded) else { return Ok(None) };
         let mut line = Line { ours, ..Line::default() };
@@ -96,17 +107,26 @@ impl Spans {
             {
                 ready.insert(span.group, record.at);
             }
-            if let (Some(others), Some(_), Some(seen)) = (line.event(file, &record), span, seen.get_mut(at)) {
+            if let (Some(others), Some(_), Some(seen)) =
+                (line.event(file, &record), span, seen.get_mut(at))
+            {
                 seen.asked += 1;
                 seen.waiting += others;
             }
         }
         let level = |crowded| {
             let all = self.all.iter().zip(&seen);
-            Level::of(all.filter(|(span, _)| span.crowded == crowded && ready.get(&span.group).is_none_or(|ready| span.from.at >= *ready)))
+            Level::of(all.filter(|(span, _)| {
+                span.crowded == crowded
+                    && ready.get(&span.group).is_none_or(|ready| span.from.at >= *ready)
+            }))
         };
         let (Some(quiet), Some(crowd)) = (level(false), level(true)) else { return Ok(None) };
-        let until = self.all.iter().rfind(|span| span.group == first.group).map_or(first.to.at, |last| last.to.at);
+        let until = self
+            .all
+            .iter()
+            .rfind(|span| span.group == first.group)
+            .map_or(first.to.at, |last| last.to.at);
         let grown = quiet.waiting >= WAITING_MIN && crowd.waiting - quiet.waiting >= MORE_MIN;
         Ok(grown.then_some(Cost { quiet, crowd, since: (first.from.at, until) }))
     }
@@ -139,7 +159,12 @@ impl Line {
                 *self.places.entry(record.lock).or_default().entry(place).or_default() += 1;
                 None
             }
-            What::Acquired | What::Busy | What::TimedOut | What::AcquireFailed | What::AcquireUnknown | What::Cancelled => {
+            What::Acquired
+            | What::Busy
+            | What::TimedOut
+            | What::AcquireFailed
+            | What::AcquireUnknown
+            | What::Cancelled => {
                 let all = self.places.entry(record.lock).or_default();
                 if self.asked.remove(&(file, record.claim))
                     && let Some(count) = all.get_mut(&place)
@@ -193,17 +218,25 @@ impl Cost {
     pub(super) fn sentence(&self) -> String {
         let Self { quiet, crowd, .. } = self;
         format!(
-            "with {:.1} others in line each that asked cost the server {:.1} requests, and with {:.1} it cost {:.1}",
+            "with {:.1} others in line each caller cost the server {:.1} requests, and with {:.1} \
+             others {:.1}",
             quiet.waiting, quiet.requests, crowd.waiting, crowd.requests
         )
     }
 
     /// Convicts, if it grows with those who wait.
     pub(super) fn conviction(&self) -> Option<Conviction> {
-        let slope = (self.crowd.requests - self.quiet.requests) / (self.crowd.waiting - self.quiet.waiting);
+        let slope =
+            (self.crowd.requests - self.quiet.requests) / (self.crowd.waiting - self.quiet.waiting);
         let (at, until) = self.since;
         let grown = slope > SLOPE_MAX && self.crowd.requests > self.quiet.requests * TIMES_MAX;
-        grown.then(|| Conviction { class: COST, name: String::new(), at, until, sentence: self.sentence() })
+        grown.then(|| Conviction {
+            class: COST,
+            name: String::new(),
+            at,
+            until,
+            sentence: self.sentence(),
+        })
     }
 }
 
@@ -216,28 +249,49 @@ mod tests {
 
     #[test]
     fn a_cost_that_grows_with_the_line_is_convicted_and_one_that_does_not_is_not() {
-        let cost =
-            |requests| Cost { quiet: Level { waiting: 2.0, requests: 3.0 }, crowd: Level { waiting: 10.0, requests }, since: (20, 30) };
+        let cost = |requests| Cost {
+            quiet: Level { waiting: 2.0, requests: 3.0 },
+            crowd: Level { waiting: 10.0, requests },
+            since: (20, 30),
+        };
         let grown = cost(15.0).conviction();
         assert_eq!(grown.as_ref().map(|c| (c.class, c.at, c.until)), Some((COST, 20, 30)));
         assert!(grown.is_some_and(|c| c.sentence.contains("3.0") && c.sentence.contains("15.0")));
-        assert_eq!(cost(6.9).conviction(), None, "less than half a request for each who waits more");
+        assert_eq!(
+            cost(6.9).conviction(),
+            None,
+            "less than half a request for each who waits more"
+        );
         assert!(cost(7.1).conviction().is_some());
         let dear = Level { waiting: 2.0, requests: 19.0 };
-        assert_eq!(Cost { quiet: dear, ..cost(27.0) }.conviction(), None, "less than twice as much");
+        assert_eq!(
+            Cost { quiet: dear, ..cost(27.0) }.conviction(),
+            None,
+            "less than twice as much"
+        );
     }
 
-    /// Writes of one lock who gets it and who tries, while others wait all the time, and so many requests for each; then the same with a crowd.
+    /// Writes of one lock who gets it and who tries, while others wait all the time, and so many
+    /// requests for each; then the same with a crowd.
     fn measured(ours: bool, turns: u64, [few, many]: [u64; 2], requests: [u64; 2]) -> Option<Cost> {
         let dir = tempfile::tempdir().unwrap();
-        let client = |number: u64| Writer::create(dir.path().join(format!("{number}.lkh")), WriterOptions::default()).unwrap();
+        let client = |number: u64| {
+            Writer::create(dir.path().join(format!("{number}.lkh")), WriterOptions::default())
+                .unwrap()
+        };
         let tell = |writer: &Writer, what, claim, flags| {
-            writer.write_for(Kind::Lock, "a", Record::about(what, LockId::NONE, claim).mode(Mode::Exclusive).flag(flags));
+            writer.write_for(
+                Kind::Lock,
+                "a",
+                Record::about(what, LockId::NONE, claim).mode(Mode::Exclusive).flag(flags),
+            );
         };
         let (mut spans, mut calls, worker) = (Spans::default(), 0, client(0));
         let waiters: Vec<Writer> = (1..=many).map(client).collect();
         tell(&worker, What::AcquireCalled, 5_000, Flags::TRY);
-        for (crowded, from, to, each) in [(false, 0, few, requests[0]), (true, few, many, requests[1])] {
+        for (crowded, from, to, each) in
+            [(false, 0, few, requests[0]), (true, few, many, requests[1])]
+        {
             spans.begin(crowded, Some(Sample { at: Writer::now(), calls }));
             for number in from..to {
                 let writer = &waiters[usize::try_from(number).unwrap()];
@@ -270,12 +324,19 @@ mod tests {
 
     #[test]
     fn a_process_of_ours_is_one_place_in_line_and_others_have_one_for_each_that_waits() {
-        let levels = |cost: Option<Cost>| cost.map(|c| [c.quiet, c.crowd].map(|l| (l.waiting, l.requests)));
+        let levels =
+            |cost: Option<Cost>| cost.map(|c| [c.quiet, c.crowd].map(|l| (l.waiting, l.requests)));
         let ours = measured(true, 100, [2, 6], [3, 4]);
-        assert_eq!(levels(ours), Some([(2.0, 3.0), (6.0, 4.0)]), "two tasks of each wait, and what is handed on costs nothing");
+        assert_eq!(
+            levels(ours),
+            Some([(2.0, 3.0), (6.0, 4.0)]),
+            "two tasks of each wait, and what is handed on costs nothing"
+        );
         assert_eq!(levels(measured(false, 100, [2, 6], [3, 4])), Some([(4.0, 3.0), (12.0, 4.0)]));
         assert!(ours.is_some_and(|cost| cost.conviction().is_none()));
-        assert!(measured(true, 100, [2, 6], [3, 8]).is_some_and(|cost| cost.conviction().is_some()));
+        assert!(
+            measured(true, 100, [2, 6], [3, 8]).is_some_and(|cost| cost.conviction().is_some())
+        );
     }
 
     #[test]
@@ -292,7 +353,8 @@ mod tests {
     }
 
     #[test]
-    fn too_few_that_ask_no_line_or_no_longer_one_say_nothing_and_neither_does_a_server_that_counts_anew() {
+    fn too_few_that_ask_no_line_or_no_longer_one_say_nothing_and_neither_does_a_server_that_counts_anew()
+     {
         assert_eq!(measured(true, ASKED_MIN / 2 - 1, [2, 6], [3, 9]), None);
         assert_eq!(measured(true, 100, [2, 2], [3, 9]), None);
         assert_eq!(measured(true, 100, [0, 6], [3, 9]), None);

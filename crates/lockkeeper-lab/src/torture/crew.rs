@@ -29,7 +29,8 @@ struct Member {
 }
 
 impl Member {
-    /// A client is a process group of its own: what it started is stopped and killed with it, and Ctrl-C is for us.
+    /// A client is a process group of its own: what it started is stopped and killed with it, and
+    /// Ctrl-C is for us.
     fn signal(&self, signal: Signal) -> Result<(), String> {
         let group = i32::try_from(self.child.id()).map_err(|e| e.to_string())?;
         killpg(Pid::from_raw(group), signal).map_err(|e| e.to_string())
@@ -42,7 +43,8 @@ impl Member {
         pid.is_ok_and(|pid| matches!(waitid(Id::Pid(pid), look), Ok(WaitStatus::StillAlive)))
     }
 
-    /// How it ended, once it has; what it started and left behind ends now. To be asked no more after that.
+    /// How it ended, once it has; what it started and left behind ends now. To be asked no more
+    /// after that.
     fn over(&mut self) -> Option<ExitStatus> {
         if self.runs() {
             return None;
@@ -53,8 +55,8 @@ impl Member {
     }
 }
 
-/// Lets this process and those that it starts open as many files as it may: the resource has one for every task, the links have
-/// several for every connection.
+/// Lets this process and those that it starts open as many files as it may: the resource has one
+/// for every task, the links have several for every connection.
 pub(super) fn raise_descriptors() {
     if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
         // What cannot be raised is enough for most; what is not says so when it is reached.
@@ -72,7 +74,12 @@ pub(super) struct Crew {
 
 impl Crew {
     /// Starts a client, where it has to live.
-    pub(super) fn start(&mut self, number: u32, orders: &Orders, home: Option<&Namespace>) -> Result<(), String> {
+    pub(super) fn start(
+        &mut self,
+        number: u32,
+        orders: &Orders,
+        home: Option<&Namespace>,
+    ) -> Result<(), String> {
         let told = serde_json::to_string(orders).map_err(|e| e.to_string())?;
         let program = std::env::current_exe().map_err(|e| e.to_string())?;
         let mut command = Command::new(program);
@@ -94,8 +101,12 @@ impl Crew {
 
     /// Its process, if it runs.
     pub(super) fn running(&mut self, number: u32) -> Result<u64, String> {
-        let member = self.members.get(&number).ok_or("the client is gone")?;
-        if member.runs() { Ok(u64::from(member.child.id())) } else { Err("the client has ended".to_owned()) }
+        let member = self.members.get(&number).ok_or("the client no longer exists")?;
+        if member.runs() {
+            Ok(u64::from(member.child.id()))
+        } else {
+            Err("the client has ended".to_owned())
+        }
     }
 
     /// Who is there.
@@ -109,7 +120,7 @@ impl Crew {
 
     /// Stops it as it stands, or lets it go on.
     pub(super) fn stop(&mut self, number: u32, stop: bool) -> Result<(), String> {
-        let member = self.members.get_mut(&number).ok_or("the client is gone")?;
+        let member = self.members.get_mut(&number).ok_or("the client no longer exists")?;
         member.signal(if stop { Signal::SIGSTOP } else { Signal::SIGCONT })?;
         member.stopped = stop;
         Ok(())
@@ -117,7 +128,7 @@ impl Crew {
 
     /// Kills it, and everything that it started.
     pub(super) fn kill(&mut self, number: u32) -> Result<(), String> {
-        let mut member = self.members.remove(&number).ok_or("the client is gone")?;
+        let mut member = self.members.remove(&number).ok_or("the client no longer exists")?;
         member.signal(Signal::SIGKILL)?;
         let status = member.child.wait().map_err(|e| e.to_string())?;
         if status.signal() == Some(Signal::SIGKILL as i32) {
@@ -132,7 +143,9 @@ impl Crew {
         let mut ended = std::mem::take(&mut self.dead);
         self.members.retain(|number, member| {
             let status = member.over();
-            ended.extend(status.map(|status| (*number, u64::from(member.child.id()), by_itself(status))));
+            ended.extend(
+                status.map(|status| (*number, u64::from(member.child.id()), by_itself(status))),
+            );
             status.is_none()
         });
         ended
@@ -148,8 +161,13 @@ impl Crew {
         drop(member.orders.take());
     }
 
-    /// Waits until all that were told have ended; answers who ended how. `before_kill` hears of those that have to be killed.
-    pub(super) fn wait(&mut self, numbers: &[u32], before_kill: &mut dyn FnMut(u64)) -> Vec<(u32, u64, Result<(), Fate>)> {
+    /// Waits until all that were told have ended; answers who ended how. `before_kill` hears of
+    /// those that have to be killed.
+    pub(super) fn wait(
+        &mut self,
+        numbers: &[u32],
+        before_kill: &mut dyn FnMut(u64),
+    ) -> Vec<(u32, u64, Result<(), Fate>)> {
         let until = Instant::now() + PATIENCE;
         let mut ended = Vec::new();
         for number in numbers {
@@ -163,7 +181,10 @@ impl Crew {
                 None => {
                     before_kill(u64::from(member.child.id()));
                     end(&mut member);
-                    let how = format!("was told to end, does not within {} s, and is killed", PATIENCE.as_secs());
+                    let how = format!(
+                        "did not end within {} s of the request, and is killed",
+                        PATIENCE.as_secs()
+                    );
                     Err(Fate { how, no_room: false })
                 }
             };
@@ -184,7 +205,11 @@ pub(super) struct Fate {
 impl Fate {
     fn of(what: &str, status: ExitStatus) -> Self {
         let no_room = status.code() == Some(NO_ROOM.into());
-        let how = if no_room { "had no room for its history, or no resource".to_owned() } else { format!("{what} with {status}") };
+        let how = if no_room {
+            "had no room for its history, or no resource".to_owned()
+        } else {
+            format!("{what} with {status}")
+        };
         Self { how, no_room }
     }
 }

@@ -1,8 +1,10 @@
-//! Which violations are the documented consequence of a fault. Everything else is beyond what the engine's class allows.
+//! Which violations are the documented consequence of a fault. Everything else is beyond what the
+//! engine's class allows.
 //!
-//! It is the pair that is judged, and not the moment: of two holders, the engine can have forgotten only one that it confirmed for the
-//! last time before the fault was over, and it can have let the other in only after the fault began. Two that were both confirmed after it
-//! are nobody's fault but the lock's, however soon after it they meet.
+//! It is the pair that is judged, and not the moment: of two holders, the engine can have forgotten
+//! only one that it confirmed for the last time before the fault was over, and it can have let the
+//! other in only after the fault began. Two that were both confirmed after it are nobody's fault
+//! but the lock's, however soon after it they meet.
 
 mod waits;
 
@@ -16,9 +18,10 @@ use crate::check::{Class, Late, Moment, Violation};
 
 /// How long after a lease its end may be told of.
 const TOLD: Duration = Duration::from_secs(1);
-/// After so many faults of a kind that makes the engine forget, one that showed no second holder in all of them is one run in a hundred. In
-/// eight runs of Redis for 30 s a flush showed one 16 times in 22; an eviction, which need not hit what somebody holds, 4 times in 27; a
-/// server that came back without its data, when most leases had ended meanwhile, once in 20.
+/// After so many faults of a kind that makes the engine forget, one that showed no second holder in
+/// all of them is one run in a hundred. In eight runs of Redis for 30 s a flush showed one 16 times
+/// in 22; an eviction, which need not hit what somebody holds, 4 times in 27; a server that came
+/// back without its data, when most leases had ended meanwhile, once in 20.
 fn shows_after(fault: &str) -> f64 {
     match fault {
         "flush" => 4.0,
@@ -78,8 +81,9 @@ fn ns(time: Duration) -> u64 {
 }
 
 impl Excuses {
-    /// What is expected whatever the faults: an engine with leases lets late writes reach a resource without tokens. No lease outlasts
-    /// `recovery`, and waits may be longer where the machine was late.
+    /// What is expected whatever the faults: an engine with leases lets late writes reach a
+    /// resource without tokens. No lease outlasts `recovery`, and waits may be longer where the
+    /// machine was late.
     pub(super) fn new(leases: bool, recovery: Duration, machine: Late) -> Self {
         let mut always = BTreeSet::from([Class::FifoInversion]);
         if leases {
@@ -99,7 +103,8 @@ impl Excuses {
         }
     }
 
-    /// Where a line keeps the order nobody is overtaken in it; the checker judges no wait in which a fault was under way.
+    /// Where a line keeps the order nobody is overtaken in it; the checker judges no wait in which
+    /// a fault was under way.
     pub(super) fn in_order(mut self, fair: bool) -> Self {
         if fair {
             self.always.remove(&Class::FifoInversion);
@@ -119,25 +124,28 @@ impl Excuses {
         self
     }
 
-    /// Whether processors were short for as long as a grant waits to be confirmed, a third of a lease at most, before this moment: who was
-    /// kept from running may lose its lease, and its grant passes on when it is not confirmed in time (R11).
+    /// Whether processors were short for as long as a grant waits to be confirmed, a third of a
+    /// lease at most, before this moment: who was kept from running may lose its lease, and its
+    /// grant passes on when it is not confirmed in time (R11).
     fn is_short(&self, class: Class, moment: Moment) -> bool {
         // Two that both held it are nobody's lateness.
-        let of_time = class == Class::FifoInversion || self.undisturbed && moment.late && LATE.contains(&class);
+        let of_time = class == Class::FifoInversion
+            || self.undisturbed && moment.late && LATE.contains(&class);
         let at = moment.at;
         let (third, before) = (ns(self.lease / 3), ns(2 * (self.lease + TOLD)));
         of_time && third > 0 && self.machine.ns(at.saturating_sub(before), at) > third
     }
 
-    /// What nobody promised for a lock that is not ours: that it tells its holder anything. Nor does it come back as late as ours may.
+    /// What nobody promised for a lock that is not ours: that it tells its holder anything. Nor
+    /// does it come back as late as ours may.
     pub(super) fn of_others(mut self) -> Self {
         self.always.insert(Class::LateLoss);
         self.ours = false;
         self
     }
 
-    /// Tries stand in line like everybody, for as long as it takes: one that meets another may be refused, though that one comes
-    /// away with nothing.
+    /// Tries stand in line like everybody, for as long as it takes: one that meets another may be
+    /// refused, though that one comes away with nothing.
     pub(super) fn tries_stand(mut self, stand: bool) -> Self {
         if stand {
             self.always.insert(Class::WrongBusy);
@@ -190,10 +198,15 @@ impl Excuses {
         }
     }
 
-    /// When something of a hold that began may be excused, in the order of time and apart from each other.
+    /// When something of a hold that began may be excused, in the order of time and apart from each
+    /// other.
     pub(super) fn of_holds(&self) -> Vec<(u64, u64)> {
-        let mut all: Vec<(u64, u64)> =
-            self.windows.iter().filter(|w| w.fault.excuses.contains(&Class::Overlap)).map(|w| (w.from, w.after(self.lease))).collect();
+        let mut all: Vec<(u64, u64)> = self
+            .windows
+            .iter()
+            .filter(|w| w.fault.excuses.contains(&Class::Overlap))
+            .map(|w| (w.from, w.after(self.lease)))
+            .collect();
         all.sort_unstable();
         let mut apart: Vec<(u64, u64)> = Vec::new();
         for (from, to) in all {
@@ -215,49 +228,79 @@ impl Excuses {
         if self.blind_from.is_some_and(|from| moment.at >= from) {
             return true;
         }
-        // Who is late where no token is checked is all that it takes; else there were two holders, and that has to have a reason.
+        // Who is late where no token is checked is all that it takes; else there were two holders,
+        // and that has to have a reason.
         let of_itself = self.always.contains(&class) && (moment.late || !LATE.contains(&class));
         if class == Class::SlowRecovery && self.explains_wait(moment) {
             return true;
         }
-        of_itself || self.is_short(class, moment) || self.windows.iter().any(|window| self.explains(window, class, moment))
+        of_itself
+            || self.is_short(class, moment)
+            || self.windows.iter().any(|window| self.explains(window, class, moment))
     }
 
     /// Whether it is a documented consequence of this fault.
     fn explains(&self, window: &Window, class: Class, moment: Moment) -> bool {
-        if class == Class::SlowRecovery || !window.fault.excuses.contains(&class) || moment.at < window.from {
+        if class == Class::SlowRecovery
+            || !window.fault.excuses.contains(&class)
+            || moment.at < window.from
+        {
             return false;
         }
-        // A record that stays keeps its number, whatever the clock does; where it was lost, numbers that follow the clock stay behind
-        // for as long as that has to catch up.
-        let numbers = matches!(class, Class::TokenOrder | Class::TokenRepeated | Class::StaleWriteUnfenced);
-        let forgot = |w: &Window| w.fault.forgets() && w.from <= moment.at && w.after(self.lease) >= window.from;
+        // A record that stays keeps its number, whatever the clock does; where it was lost, numbers
+        // that follow the clock stay behind for as long as that has to catch up.
+        let numbers =
+            matches!(class, Class::TokenOrder | Class::TokenRepeated | Class::StaleWriteUnfenced);
+        let forgot = |w: &Window| {
+            w.fault.forgets() && w.from <= moment.at && w.after(self.lease) >= window.from
+        };
         let behind = numbers && window.fault.sets_back() && self.windows.iter().any(forgot);
         let believed = self.believed(window, moment.pair);
-        let until = believed.saturating_add(ns(self.lease + TOLD + if behind { STEP } else { Duration::ZERO }));
-        // Who stood still meanwhile reads only later what was granted to it by the wrong clock, and counts from when the clock was right.
-        let made = if window.fault.sets_back() { believed.saturating_add(ns(self.lease)) } else { window.to };
+        let until = believed
+            .saturating_add(ns(self.lease + TOLD + if behind { STEP } else { Duration::ZERO }));
+        // Who stood still meanwhile reads only later what was granted to it by the wrong clock, and
+        // counts from when the clock was right.
+        let made = if window.fault.sets_back() {
+            believed.saturating_add(ns(self.lease))
+        } else {
+            window.to
+        };
         moment.since <= made && moment.at <= until
     }
 
-    /// Until when somebody may believe in what a wrong clock told: whoever is kept from the server hears the right time only after that. Of
-    /// two holders it is one of them.
+    /// Until when somebody may believe in what a wrong clock told: whoever is kept from the server
+    /// hears the right time only after that. Of two holders it is one of them.
     fn believed(&self, window: &Window, pair: Option<[u32; 2]>) -> u64 {
-        let one = |away: &Window| pair.is_none_or(|pair| pair.iter().any(|process| away.hit(u64::from(*process))));
-        let while_wrong = |away: &Window| away.from <= window.after(self.lease) && away.to >= window.to;
-        let away = self.away.iter().filter(|away| window.fault.sets_back() && while_wrong(away) && one(away));
+        let one = |away: &Window| {
+            pair.is_none_or(|pair| pair.iter().any(|process| away.hit(u64::from(*process))))
+        };
+        let while_wrong =
+            |away: &Window| away.from <= window.after(self.lease) && away.to >= window.to;
+        let away = self
+            .away
+            .iter()
+            .filter(|away| window.fault.sets_back() && while_wrong(away) && one(away));
         away.map(|away| away.to).max().unwrap_or(window.to)
     }
 
-    /// An engine of class EFFICIENCY has to show what faults can do to it, each kind that makes it forget in a window of its own: why it was
-    /// too weak a try, if it did not though there were so many that it is to be expected.
-    pub(super) fn not_shown(&self, promise: Promise, found: &BTreeMap<Class, Vec<Moment>>) -> Option<String> {
+    /// An engine of class EFFICIENCY has to show what faults can do to it, each kind that makes it
+    /// forget in a window of its own: why it was too weak a try, if it did not though there were so
+    /// many that it is to be expected.
+    pub(super) fn not_shown(
+        &self,
+        promise: Promise,
+        found: &BTreeMap<Class, Vec<Moment>>,
+    ) -> Option<String> {
         let two = [Class::Overlap, Class::ReadersWithWriter, Class::PermitsExceeded];
         let holders = || {
-            two.iter().filter_map(|class| Some((*class, found.get(class)?))).flat_map(|(class, all)| all.iter().map(move |m| (class, *m)))
+            two.iter()
+                .filter_map(|class| Some((*class, found.get(class)?)))
+                .flat_map(|(class, all)| all.iter().map(move |m| (class, *m)))
         };
         let mut kinds: BTreeMap<&str, (u32, bool)> = BTreeMap::new();
-        for window in self.windows.iter().filter(|w| promise == Promise::Efficiency && w.fault.forgets()) {
+        for window in
+            self.windows.iter().filter(|w| promise == Promise::Efficiency && w.fault.forgets())
+        {
             let (times, shown) = kinds.entry(window.fault.name).or_default();
             *times += 1;
             *shown |= holders().any(|(class, moment)| self.explains(window, class, moment));
@@ -266,8 +309,13 @@ impl Excuses {
         let expected = |name: &str, times: u32| f64::from(times) / shows_after(name);
         let all: f64 = kinds.iter().map(|(name, (times, _))| expected(name, *times)).sum();
         let none = all >= 1.0 && kinds.values().all(|(_, shown)| !shown);
-        let (name, (times, _)) = kinds.into_iter().find(|(name, (times, shown))| !shown && (none || expected(name, *times) >= 1.0))?;
-        Some(format!("{name} happened {times} × and no second holder was seen, though the engine is of class EFFICIENCY"))
+        let (name, (times, _)) = kinds
+            .into_iter()
+            .find(|(name, (times, shown))| !shown && (none || expected(name, *times) >= 1.0))?;
+        Some(format!(
+            "{name} happened {times} × and no second holder was seen, though the engine is of \
+             class EFFICIENCY"
+        ))
     }
 }
 

@@ -1,4 +1,5 @@
-//! Somebody else's lock, behind a program that speaks lines; docs/torture.md describes them. One process a thread.
+//! Somebody else's lock, behind a program that speaks lines; docs/torture.md describes them. One
+//! process a thread.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -18,7 +19,8 @@ pub(super) const STYLE: Style = Style { write_ms: (0, 5), ..Style::PLAIN };
 const SLICE_MS: u32 = 1_000;
 /// How long a program that failed is left alone.
 const BREATH: Duration = Duration::from_millis(100);
-/// Within which time every answer has to come; that to `acquire` may take as much longer as it may wait.
+/// Within which time every answer has to come; that to `acquire` may take as much longer as it may
+/// wait.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 /// Within which time a program that was started has to read its first line.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
@@ -42,7 +44,8 @@ pub(super) struct Exec {
     asked: bool,
     /// It was told that it holds.
     holding: bool,
-    /// What holds did not answer, or ended. It is ended once it is written down that its hold is over, and nobody else is asked to release.
+    /// What holds did not answer, or ended. It is ended once it is written down that its hold is
+    /// over, and nobody else is asked to release.
     failed: bool,
 }
 
@@ -103,7 +106,8 @@ impl Running {
 }
 
 impl Drop for Running {
-    /// Ends it, and all that it started: it stays in the group of its client, which is stopped and killed as one.
+    /// Ends it, and all that it started: it stays in the group of its client, which is stopped and
+    /// killed as one.
     fn drop(&mut self) {
         let all = descendants(self.child.id());
         // It may have ended by itself.
@@ -125,8 +129,11 @@ fn descendants(pid: u32) -> Vec<u32> {
     let mut all = vec![pid];
     let mut next = 0;
     while let Some(parent) = all.get(next).copied() {
-        for task in std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten() {
-            let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        for task in
+            std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten()
+        {
+            let children =
+                std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
             all.extend(children.split_whitespace().filter_map(|word| word.parse::<u32>().ok()));
         }
         next += 1;
@@ -156,11 +163,14 @@ impl Exec {
     fn start(&self) -> io::Result<Running> {
         let mut command = Command::new("sh");
         command.args(["-c", &self.command]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        command.env("LOCKKEEPER_TORTURE_URL", &self.url).env("LOCKKEEPER_TORTURE_TTL_MS", &self.lease_ms);
+        command
+            .env("LOCKKEEPER_TORTURE_URL", &self.url)
+            .env("LOCKKEEPER_TORTURE_TTL_MS", &self.lease_ms);
         // SAFETY: between fork and exec one system call is made, and nothing is allocated.
         unsafe {
             use std::os::unix::process::CommandExt as _;
-            command.pre_exec(|| nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).map_err(Into::into));
+            command
+                .pre_exec(|| nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).map_err(Into::into));
         }
         let mut child = command.spawn()?;
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
@@ -169,8 +179,8 @@ impl Exec {
         Ok(Running { child, stdin, stdout, rest: Vec::new() })
     }
 
-    /// Says a line and hears one, within a time. A program that ended is started again with the next line; one that does not answer
-    /// is ended.
+    /// Says a line and hears one, within a time. A program that ended is started again with the
+    /// next line; one that does not answer is ended.
     fn ask(&mut self, line: &str, within: Duration) -> io::Result<String> {
         if self.running.is_none() {
             self.running = Some(self.start()?);
@@ -179,7 +189,12 @@ impl Exec {
         let asked = if std::mem::take(&mut self.asked) { Ok(()) } else { running.say(line) };
         let heard = asked.and_then(|()| running.hear(within));
         let verb = line.split(' ').next().unwrap_or_default();
-        heard.inspect_err(|error| self.is_over(error, &format!("did not answer {verb:?} within {} s", within.as_secs_f32())))
+        heard.inspect_err(|error| {
+            self.is_over(
+                error,
+                &format!("did not answer {verb:?} within {} s", within.as_secs_f32()),
+            )
+        })
     }
 
     /// The program has ended, or does not do in time what it has to.
@@ -197,11 +212,13 @@ impl Exec {
 }
 
 impl Exec {
-    /// It holds. One that says so and does not know until when, or with which token, is ended: it may hold, and must not be asked
-    /// for another lock on top.
+    /// It holds. One that says so and does not know until when, or with which token, is ended: it
+    /// may hold, and must not be asked for another lock on top.
     fn held(&mut self, deadline: &str) -> io::Result<Grant> {
         let within = self.answers_within;
-        let grant = number(deadline).and_then(|deadline| Ok(Grant { token: number(&self.ask("token", within)?)?, deadline }));
+        let grant = number(deadline).and_then(|deadline| {
+            Ok(Grant { token: number(&self.ask("token", within)?)?, deadline })
+        });
         self.holding = grant.is_ok();
         if grant.is_err() {
             self.running = None;
@@ -220,7 +237,9 @@ fn number(word: &str) -> io::Result<u64> {
     if word == "-" {
         return Ok(0);
     }
-    word.parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidData, format!("{word:?} is neither a number nor -")))
+    word.parse().map_err(|_| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("{word:?} is neither a number nor -"))
+    })
 }
 
 impl RawLock for Exec {
@@ -230,7 +249,8 @@ impl RawLock for Exec {
             return Ok(());
         }
         let mut running = self.start()?;
-        let reads = running.say(&acquire(name)).and_then(|()| running.reads(self.starts_within, give_up));
+        let reads =
+            running.say(&acquire(name)).and_then(|()| running.reads(self.starts_within, give_up));
         self.asked = reads.is_ok();
         self.running = Some(running);
         if give_up.is_now() {
@@ -238,7 +258,12 @@ impl RawLock for Exec {
             self.running = self.running.take().filter(|_| self.asked);
             return reads;
         }
-        reads.inspect_err(|error| self.is_over(error, &format!("read nothing within {} s of its start", self.starts_within.as_secs_f32())))
+        reads.inspect_err(|error| {
+            self.is_over(
+                error,
+                &format!("read nothing within {} s of its start", self.starts_within.as_secs_f32()),
+            )
+        })
     }
 
     fn acquire(&mut self, name: &str, give_up: &GiveUp) -> io::Result<Option<Grant>> {
@@ -290,10 +315,15 @@ mod tests {
 
     /// Answers everything but one word, and has a child of its own.
     fn silent_on(word: &str, dir: &std::path::Path) -> Exec {
-        let answers =
-            format!("case $line in {word}*) ;; acquire*) echo held -;; token) echo -;; check) echo yes;; *) echo released;; esac");
+        let answers = format!(
+            "case $line in {word}*) ;; acquire*) echo held -;; token) echo -;; check) echo yes;; \
+             *) echo released;; esac"
+        );
         let note = "echo $$ >> pids; sleep 1000 & echo $! >> pids";
-        exec(format!("cd '{}' && {{ {note}; while read -r line; do {answers}; done; }}", dir.display()))
+        exec(format!(
+            "cd '{}' && {{ {note}; while read -r line; do {answers}; done; }}",
+            dir.display()
+        ))
     }
 
     fn pids(dir: &std::path::Path) -> Vec<String> {
@@ -302,11 +332,15 @@ mod tests {
 
     fn lives(pid: &str) -> bool {
         let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        state.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim_start().starts_with('Z'))
+        state
+            .rsplit(')')
+            .next()
+            .is_some_and(|rest| !rest.is_empty() && !rest.trim_start().starts_with('Z'))
     }
 
     #[test]
-    fn a_command_that_does_not_answer_is_ended_with_all_that_it_started_and_one_that_holds_only_after_its_hold_is_over() {
+    fn a_command_that_does_not_answer_is_ended_with_all_that_it_started_and_one_that_holds_only_after_its_hold_is_over()
+     {
         let give_up = || GiveUp::within(Duration::from_secs(60));
         for word in ["acquire", "token", "check", "release"] {
             let dir = tempfile::tempdir().unwrap();
@@ -317,9 +351,19 @@ mod tests {
             } else {
                 assert_eq!(got.unwrap(), Some(Grant::default()));
                 assert_eq!(exec.holds(), word != "check");
-                assert!(pids(dir.path()).iter().all(|pid| lives(pid)), "{word}: it may hold until that is written down");
+                assert!(
+                    pids(dir.path()).iter().all(|pid| lives(pid)),
+                    "{word}: it may hold until that is written down"
+                );
                 let released = exec.release();
-                assert!(if word == "check" { released.unwrap() == Ending::Unknown } else { released.is_err() }, "{word}");
+                assert!(
+                    if word == "check" {
+                        released.unwrap() == Ending::Unknown
+                    } else {
+                        released.is_err()
+                    },
+                    "{word}"
+                );
             }
             let pids = pids(dir.path());
             assert_eq!(pids.len(), 2, "{word}: nobody is started to release what another holds");
@@ -332,12 +376,14 @@ mod tests {
     }
 
     #[test]
-    fn c17_a_program_is_ready_once_it_has_read_its_first_line_and_what_it_answered_is_not_asked_again() {
+    fn c17_a_program_is_ready_once_it_has_read_its_first_line_and_what_it_answered_is_not_asked_again()
+     {
         let dir = tempfile::tempdir().unwrap();
         let go = dir.path().join("go");
         nix::unistd::mkfifo(&go, nix::sys::stat::Mode::S_IRWXU).unwrap();
         let answers = "while read -r line; do echo \"$line\" >> asked; echo held 7; done";
-        let mut exec = exec(format!("cd '{}' && read -r _ < go && {answers}", dir.path().display()));
+        let mut exec =
+            exec(format!("cd '{}' && read -r _ < go && {answers}", dir.path().display()));
         // Until somebody writes into it the program starts.
         let give_up = GiveUp::within(Duration::from_millis(300));
         let begun = Instant::now();
@@ -359,7 +405,8 @@ mod tests {
         let mut ends = exec("exit 3".to_owned());
         // What it was told may have been read by nobody, or lie in a pipe that nobody has.
         assert!(ends.ready("a", &give_up).and_then(|()| ends.acquire("a", &give_up)).is_err());
-        let mut never = Exec { starts_within: Duration::from_millis(50), ..exec("exec sleep 1000".to_owned()) };
+        let mut never =
+            Exec { starts_within: Duration::from_millis(50), ..exec("exec sleep 1000".to_owned()) };
         assert_eq!(never.ready("a", &give_up).unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert!(never.running.is_none(), "it is ended");
     }
@@ -368,14 +415,25 @@ mod tests {
     fn the_time_in_which_a_client_stood_still_with_its_command_counts_for_no_more_than_one_look() {
         assert_eq!(counted(Duration::from_secs(30)), COUNTS);
         assert_eq!(counted(COUNTS / 2), COUNTS / 2);
-        assert!(!counted(Duration::ZERO).is_zero(), "a command that sends and sends comes to its end");
+        assert!(
+            !counted(Duration::ZERO).is_zero(),
+            "a command that sends and sends comes to its end"
+        );
     }
 
     #[test]
     fn a_command_is_what_a_shell_understands_and_is_ended_after_an_answer_that_is_none() {
-        for (held, token, grant) in [("7", "3", Some((7, 3))), ("-", "-", Some((0, 0))), ("soon", "3", None), ("7", "high", None)] {
+        for (held, token, grant) in [
+            ("7", "3", Some((7, 3))),
+            ("-", "-", Some((0, 0))),
+            ("soon", "3", None),
+            ("7", "high", None),
+        ] {
             let mut exec = saying(held, token);
-            assert_eq!(exec.ask("acquire a 1", Duration::from_secs(20)).unwrap(), format!("held {held}"));
+            assert_eq!(
+                exec.ask("acquire a 1", Duration::from_secs(20)).unwrap(),
+                format!("held {held}")
+            );
             exec.answers_within = Duration::from_secs(20);
             assert_eq!(exec.held(held).ok().map(|grant| (grant.deadline, grant.token)), grant);
             assert_eq!(exec.running.is_some(), grant.is_some(), "{held} {token}");

@@ -35,8 +35,8 @@ pub(super) const CROWD: &str = "crowd";
 pub(super) const SPOIL_COUNTER: &str = "spoil-counter";
 pub(super) const EXPIRE: &str = "expire-session";
 
-/// Faults that are not drawn unless they are asked for by name: they are there for what only some locks do, or excuse what nothing else
-/// excuses of an engine.
+/// Faults that are not drawn unless they are asked for by name: they are there for what only some
+/// locks do, or excuse what nothing else excuses of an engine.
 pub(super) const ON_REQUEST: [&str; 3] = [CROWD, SPOIL_COUNTER, EXPIRE];
 
 impl Fault {
@@ -45,9 +45,13 @@ impl Fault {
         self.excuses.contains(&Class::TokenRepeated)
     }
 
-    /// Whether those whom it hits are away from their servers, or it from them, for as long as it lasts.
+    /// Whether those whom it hits are away from their servers, or it from them, for as long as it
+    /// lasts.
     pub(super) fn keeps_away(&self) -> bool {
-        self.hits == Hits::Link || self.name == STOP || self.name.starts_with("stop-") || self.name.starts_with("cut-")
+        self.hits == Hits::Link
+            || self.name == STOP
+            || self.name.starts_with("stop-")
+            || self.name.starts_with("cut-")
     }
 
     /// Whether who waits gets its lock later, for a time after it.
@@ -63,15 +67,31 @@ impl Fault {
 
 /// What can be done everywhere, without control over a server.
 pub(super) const ANYWHERE: [Fault; 4] = [
-    Fault { name: STOP, hits: Hits::Client, excuses: &[], what: "a client is stopped as it stands, and goes on later" },
-    Fault { name: KILL, hits: Hits::Client, excuses: &[], what: "a client is killed, and another started in its place" },
+    Fault {
+        name: STOP,
+        hits: Hits::Client,
+        excuses: &[],
+        what: "a client is stopped as it stands, and goes on later",
+    },
+    Fault {
+        name: KILL,
+        hits: Hits::Client,
+        excuses: &[],
+        what: "a client is killed, and another started in its place",
+    },
     // What it takes of the promises of time is measured, and forgiven, where these are judged.
     Fault { name: STARVE, hits: Hits::Machine, excuses: &[], what: "two busy threads a processor" },
-    Fault { name: CROWD, hits: Hits::Machine, excuses: &[Class::SlowRecovery], what: "eight more clients stand in line" },
+    Fault {
+        name: CROWD,
+        hits: Hits::Machine,
+        excuses: &[Class::SlowRecovery],
+        what: "eight more clients stand in line",
+    },
 ];
 
-/// A server that forgot: whoever held before goes on believing it, until its next renewal at the latest, passes it on inside its
-/// process with tokens that are smaller than the second holder's, and writes beside that.
+/// A server that forgot: whoever held before goes on believing it, until its next renewal at the
+/// latest, passes it on inside its process with tokens that are smaller than the second holder's,
+/// and writes beside that.
 pub(super) const FORGOTTEN: &[Class] = &[
     Class::Overlap,
     Class::ReadersWithWriter,
@@ -86,7 +106,8 @@ pub(super) const FORGOTTEN: &[Class] = &[
 /// The longest pause of a client that lost its connection before it tries again.
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// A server that was away: clients that lost their connection try again after pauses that double, up to [`PAUSE_MAX`].
+/// A server that was away: clients that lost their connection try again after pauses that double,
+/// up to [`PAUSE_MAX`].
 pub(super) const AWAY: &[Class] = &[Class::SlowRecovery];
 
 /// One that was away, and forgot.
@@ -105,8 +126,8 @@ pub(super) const AWAY_AND_FORGOTTEN: &[Class] = &[
 /// How far a clock steps: over every lease of a torture.
 pub(super) const STEP: Duration = Duration::from_secs(2);
 
-/// A clock that steps makes leases shorter or longer; and where data is lost as well, numbers that follow the clock go back with
-/// it, until it is past where they were.
+/// A clock that steps makes leases shorter or longer; and where data is lost as well, numbers that
+/// follow the clock go back with it, until it is past where they were.
 pub(super) const SET_BACK: &[Class] = &[
     Class::Overlap,
     Class::ReadersWithWriter,
@@ -121,4 +142,5 @@ pub(super) const SET_BACK: &[Class] = &[
 ];
 
 /// Writes that come late, where nobody checks tokens: what leases cannot prevent and tokens can.
-pub(super) const LATE: [Class; 3] = [Class::LateEffect, Class::StaleWriteUnfenced, Class::LostUpdate];
+pub(super) const LATE: [Class; 3] =
+    [Class::LateEffect, Class::StaleWriteUnfenced, Class::LostUpdate];

@@ -1,7 +1,9 @@
-//! The harm that is done: which faults are under way, what is written down about them, how often each hit somebody, and what they excuse.
+//! The harm that is done: which faults are under way, what is written down about them, how often
+//! each hit somebody, and what they excuse.
 //!
-//! A fault that could not begin is not ended. One that could not be ended is tried again until it is, and is under way, and
-//! excuses what it does, for as long; if it never is, what came after it is not judged.
+//! A fault that could not begin is not ended. One that could not be ended is tried again until it
+//! is, and is under way, and excuses what it does, for as long; if it never is, what came after it
+//! is not judged.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -21,7 +23,8 @@ const STUCK_MAX: Duration = Duration::from_secs(10);
 
 /// Who does it and ends it.
 pub(super) trait World {
-    /// Which process it would hit, 0 for none in particular; or why there is nobody that it could hit.
+    /// Which process it would hit, 0 for none in particular; or why there is nobody that it could
+    /// hit.
     fn target(&mut self, planned: &Planned) -> Result<u64, String>;
     /// Begins it.
     fn strike(&mut self, planned: &Planned) -> Result<(), Failed>;
@@ -61,24 +64,40 @@ struct Stuck {
 
 impl Harm {
     pub(super) fn new(log: Writer, excuses: Excuses) -> Self {
-        Self { log, excuses, under_way: Vec::new(), happened: BTreeMap::new(), longest: Duration::ZERO, tried: Instant::now() }
+        Self {
+            log,
+            excuses,
+            under_way: Vec::new(),
+            happened: BTreeMap::new(),
+            longest: Duration::ZERO,
+            tried: Instant::now(),
+        }
     }
 
     /// Begins a fault of the schedule, if there is somebody that it can hit.
     pub(super) fn begin(&mut self, planned: Planned, world: &mut dyn World) {
         let fault = planned.fault;
-        if let Some(before) = self.under_way.iter().find(|other| other.stuck.is_some() && other.planned.is_where(&planned)) {
-            return say(&format!("{} is not begun: {} could not be ended yet", fault.name, before.planned.fault.name));
+        if let Some(before) = self
+            .under_way
+            .iter()
+            .find(|other| other.stuck.is_some() && other.planned.is_where(&planned))
+        {
+            return say(&format!(
+                "{} is not begun: {} could not be ended yet",
+                fault.name, before.planned.fault.name
+            ));
         }
         let target = match world.target(&planned) {
             Ok(target) => target,
             Err(why) => return say(&format!("{} is not counted: {why}", fault.name)),
         };
-        // Written before it does anything: a killed holder's interval ends here at the latest, and nobody was late before.
+        // Written before it does anything: a killed holder's interval ends here at the latest, and
+        // nobody was late before.
         let what = if fault.name == KILL { What::Kill } else { What::FaultBegin };
         self.log.write_text(fault.name, Record::new(what).number(target));
         self.excuses.begin(fault, target, Writer::now());
-        let begun = |counted| UnderWay { planned, target, since: Instant::now(), counted, stuck: None };
+        let begun =
+            |counted| UnderWay { planned, target, since: Instant::now(), counted, stuck: None };
         match world.strike(&planned) {
             Ok(()) => {
                 *self.happened.entry(fault.name).or_default() += 1;
@@ -99,7 +118,9 @@ impl Harm {
 
     /// Ends it, if it began.
     pub(super) fn end(&mut self, planned: &Planned, world: &mut dyn World) {
-        if let Some(at) = self.under_way.iter().position(|u| u.planned == *planned && u.stuck.is_none()) {
+        if let Some(at) =
+            self.under_way.iter().position(|u| u.planned == *planned && u.stuck.is_none())
+        {
             self.end_at(at, world);
         }
     }
@@ -175,12 +196,16 @@ impl Harm {
 
     /// Whether one can be ended no more.
     pub(super) fn is_for_good(&self) -> bool {
-        self.under_way.iter().filter_map(|u| u.stuck.as_ref()).any(|stuck| stuck.since.elapsed() > STUCK_MAX)
+        self.under_way
+            .iter()
+            .filter_map(|u| u.stuck.as_ref())
+            .any(|stuck| stuck.since.elapsed() > STUCK_MAX)
     }
 
     /// Since when one could not be ended that still is not, and which, and why.
     pub(super) fn stuck(&self) -> Option<(u64, String)> {
-        let all = self.under_way.iter().filter_map(|u| Some((u.stuck.as_ref()?, u.planned.fault.name)));
+        let all =
+            self.under_way.iter().filter_map(|u| Some((u.stuck.as_ref()?, u.planned.fault.name)));
         let (stuck, name) = all.min_by_key(|(stuck, _)| stuck.at)?;
         Some((stuck.at, format!("{name} could not be ended: {}", stuck.why)))
     }

@@ -1,9 +1,10 @@
-//! The links between clients and servers, and the faults of networks: a proxy for each pair, and where it is allowed a network of the
-//! run's own, in which packets are lost.
+//! The links between clients and servers, and the faults of networks: a proxy for each pair, and
+//! where it is allowed a network of the run's own, in which packets are lost.
 //!
-//! Behind the proxy what TCP cannot do is not done: bytes are late, or the connection is gone, but none is missing from its middle. Its kernel
-//! answers for what it took, so a client whose bytes it holds back believes them sent. On a cut link nobody answers: the client's
-//! kernel sends them again until somebody does.
+//! Behind the proxy what TCP cannot do is not done: bytes are late, or the connection is gone, but
+//! none is missing from its middle. Its kernel answers for what it took, so a client whose bytes it
+//! holds back believes them sent. On a cut link nobody answers: the client's kernel sends them
+//! again until somebody does.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -19,7 +20,10 @@ use crate::proxy::{Fault as Bytes, Proxy, Way};
 
 /// What every arena with links has.
 pub(super) const FAULTS: [Fault; 6] = [
-    link("partition", "nothing passes between a client and its servers; then the connections are cut"),
+    link(
+        "partition",
+        "nothing passes between a client and its servers; then the connections are cut",
+    ),
     link("partition-up", "nothing passes from a client to its servers; the other way is free"),
     link("partition-down", "nothing passes from the servers to a client; what it asks is done"),
     link("hold-replies", "what servers answer to a client comes late, all at once"),
@@ -29,10 +33,17 @@ pub(super) const FAULTS: [Fault; 6] = [
 
 /// What those have whose clients live in network namespaces.
 pub(super) const LOSSES: [Fault; 4] = [
-    link(CUT, "every packet between a client and its servers is lost, and nobody is told"),
+    link(
+        CUT,
+        "every packet between a client and its servers is lost, and neither side is notified",
+    ),
     link(CUT_UP, "every packet from a client to its servers is lost; the other way is free"),
     link(CUT_DOWN, "every packet from the servers to a client is lost; what it asks is done"),
-    link(LOSSY, "a third of the time every packet between a client and its servers is lost, 30 ms or a few at a time"),
+    link(
+        LOSSY,
+        "a third of the time every packet between a client and its servers is lost, 30 ms or a few \
+         at a time",
+    ),
 ];
 const CUT: &str = "cut-link";
 const CUT_UP: &str = "cut-link-up";
@@ -108,8 +119,9 @@ impl Links {
         self.refused.as_ref().map(|why| format!("{names}: {why}"))
     }
 
-    /// Nothing but these faults will be asked of them; what is random in them hangs on the seed. Where there are none clients go to their
-    /// servers without a proxy between them, which would cost more than the locks.
+    /// Nothing but these faults will be asked of them; what is random in them hangs on the seed.
+    /// Where there are none clients go to their servers without a proxy between them, which would
+    /// cost more than the locks.
     pub(super) fn are_to_suffer(&mut self, faults: &[&'static str], seed: u64) {
         self.direct = faults.is_empty();
         self.seed = seed;
@@ -134,7 +146,8 @@ impl Links {
             for port in &self.servers {
                 let listener = match &mut self.network {
                     Some(network) => network.listen(client)?,
-                    None => TcpListener::bind(here(0)).map_err(|e| format!("no port for a proxy: {e}"))?,
+                    None => TcpListener::bind(here(0))
+                        .map_err(|e| format!("no port for a proxy: {e}"))?,
                 };
                 made.push(Proxy::at(listener, *port));
             }
@@ -153,7 +166,11 @@ impl Links {
         }
         let (connections, made) = self.connections(client);
         if fault == "reset" {
-            return Some(if connections > 0 { self.reset(client) } else { Err(UNCONNECTED.to_owned().into()) });
+            return Some(if connections > 0 {
+                self.reset(client)
+            } else {
+                Err(UNCONNECTED.to_owned().into())
+            });
         }
         if connections == 0 {
             self.unconnected.insert(client, made);
@@ -181,14 +198,16 @@ impl Links {
     }
 
     fn reset(&mut self, client: u32) -> Result<(), Failed> {
-        let scissors: Vec<_> = self.proxies.get(&client).into_iter().flatten().map(Proxy::scissors).collect();
+        let scissors: Vec<_> =
+            self.proxies.get(&client).into_iter().flatten().map(Proxy::scissors).collect();
         let storm = Storm::begin(RESET_EVERY, move || scissors.iter().for_each(|cut| cut()))?;
         self.resets.insert(client, storm);
         Ok(())
     }
 
     fn lose(&mut self, fault: &str, client: u32) -> Result<(), Failed> {
-        let line = self.network.as_mut().ok_or("this run has no network of its own")?.line(client)?;
+        let line =
+            self.network.as_mut().ok_or("this run has no network of its own")?.line(client)?;
         let ways: &[Way] = match fault {
             CUT_UP => &[Way::Up],
             CUT_DOWN => &[Way::Down],
@@ -213,7 +232,9 @@ impl Links {
             if mended.is_ok() {
                 self.losses.remove(&client);
             }
-            return Some(mended.map(|lost| if lost > 0 { Mended::Ended } else { Mended::HitNobody("no packet was lost") }));
+            return Some(mended.map(|lost| {
+                if lost > 0 { Mended::Ended } else { Mended::HitNobody("no packet was lost") }
+            }));
         }
         // What happens to servers leaves clients' links as they are.
         if !FAULTS.iter().any(|f| f.name == fault) {
@@ -223,7 +244,8 @@ impl Links {
         let made = self.connections(client).1;
         for proxy in self.proxies.get(&client).into_iter().flatten() {
             if fault.starts_with("partition") {
-                // What was on its way is gone, as when a partition lasts longer than TCP has patience.
+                // What was on its way is gone, as when a partition lasts longer than TCP has
+                // patience.
                 proxy.cut();
             }
             proxy.heal();

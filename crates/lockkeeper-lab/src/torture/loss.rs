@@ -50,7 +50,8 @@ impl State {
         Ok(())
     }
 
-    /// Every way that can be; those that cannot are cut still, and the next time they are tried again.
+    /// Every way that can be; those that cannot are cut still, and the next time they are tried
+    /// again.
     fn mend(&mut self) -> Result<(), String> {
         let mut failed = Ok(());
         for (way, cut) in self.ways.iter_mut().filter(|(_, cut)| *cut) {
@@ -70,7 +71,10 @@ impl Loss {
     /// Of nothing yet, on these ways.
     pub(super) fn on(line: impl Cuts, ways: &[Way]) -> Self {
         let ways = ways.iter().map(|way| (*way, false)).collect();
-        Self { storm: None, state: Arc::new(Mutex::new(State { line: Box::new(line), ways, lost: 0 })) }
+        Self {
+            storm: None,
+            state: Arc::new(Mutex::new(State { line: Box::new(line), ways, lost: 0 })),
+        }
     }
 
     /// From now on everything is lost. After an error some of it may be.
@@ -84,14 +88,16 @@ impl Loss {
         let state = self.state.clone();
         let act = move || {
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-            // What could not be done is tried again the next time, and at the end, where it is an error.
+            // What could not be done is tried again the next time, and at the end, where it is an
+            // error.
             let _ = if random.below(3) == 0 { state.cut() } else { state.mend() };
         };
         self.storm = Some(Storm::begin(SPELL, act)?);
         Ok(())
     }
 
-    /// Nothing is lost any more. Answers how many packets were. After an error some still are, and it may be tried again.
+    /// Nothing is lost any more. Answers how many packets were. After an error some still are, and
+    /// it may be tried again.
     pub(super) fn mend(&mut self) -> Result<u32, String> {
         self.storm = None;
         let mut state = self.state();
@@ -134,7 +140,11 @@ mod tests {
                 *fails -= 1;
                 return Err(format!("{way:?} cannot be set"));
             }
-            assert_ne!(std::mem::replace(&mut wire.cut[way as usize], cut), cut, "a way is set to what it is");
+            assert_ne!(
+                std::mem::replace(&mut wire.cut[way as usize], cut),
+                cut,
+                "a way is set to what it is"
+            );
             Ok(5)
         }
     }

@@ -1,9 +1,11 @@
 //! Torture: real processes, real servers, a seeded schedule of faults, a judgement and a picture.
 //!
-//! The controller ([`run`]) starts what is tortured (`arena`), a resource with a fenced and an unfenced register a lock
-//! (`resource`), client processes (`stage`, `crew`, and inside of them `client`) that run the shipped library (`shipped`), and a nemesis
-//! that draws faults from a seed (`nemesis`, `fault`, `links`, `network`), which are begun and ended (`harm`). Everybody records a history; [`crate::check`] judges it; what a
-//! fault is documented to do is expected (`excuse`), all else is not (`verdict`); `picture` draws it.
+//! The controller ([`run`]) starts what is tortured (`arena`), a resource with a fenced and an
+//! unfenced register a lock (`resource`), client processes (`stage`, `crew`, and inside of them
+//! `client`) that run the shipped library (`shipped`), and a nemesis that draws faults from a seed
+//! (`nemesis`, `fault`, `links`, `network`), which are begun and ended (`harm`). Everybody records
+//! a history; [`crate::check`] judges it; what a fault is documented to do is expected (`excuse`),
+//! all else is not (`verdict`); `picture` draws it.
 
 mod arena;
 mod background;
@@ -71,10 +73,19 @@ impl Subject {
     pub fn parse(word: &str) -> Result<Self, String> {
         match word.split_once(':') {
             None if word == "lockkeeper" => Ok(Self::Shipped),
-            Some(("broken", name)) if broken::find(name).is_some() => Ok(Self::Broken(name.to_owned())),
-            Some(("broken", name)) => Err(format!("there is no broken client {name:?}; --list-clients lists them")),
-            Some(("exec", command)) if !command.trim().is_empty() => Ok(Self::Exec(command.to_owned())),
-            _ => Err(format!("{word:?} is no client: lockkeeper, broken:NAME (--list-clients lists them), or exec:COMMAND")),
+            Some(("broken", name)) if broken::find(name).is_some() => {
+                Ok(Self::Broken(name.to_owned()))
+            }
+            Some(("broken", name)) => Err(format!(
+                "there is no broken client {name:?}: lockkeeper torture --list-clients lists them"
+            )),
+            Some(("exec", command)) if !command.trim().is_empty() => {
+                Ok(Self::Exec(command.to_owned()))
+            }
+            _ => Err(format!(
+                "{word:?} is not a client: lockkeeper, broken:NAME (lockkeeper torture \
+                 --list-clients lists them), or exec:COMMAND"
+            )),
         }
     }
 
@@ -122,16 +133,21 @@ fn say(text: &str) {
 /// When `out` cannot be written.
 pub fn list_clients(out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{:<32} this library", "lockkeeper")?;
-    writeln!(out, "{:<32} somebody else's lock, behind a program that speaks lines (docs/torture.md)", "exec:COMMAND")?;
+    writeln!(
+        out,
+        "{:<32} another lock, behind a program that speaks lines (docs/torture.md)",
+        "exec:COMMAND"
+    )?;
     for broken in broken::all() {
         writeln!(out, "{:<32} {}", format!("broken:{}", broken.name), broken.what)?;
     }
     Ok(())
 }
 
-/// What the checker of histories does not judge: `liveness`, a lock that nobody gets, `starvation`, a lock that one who waits never
-/// gets, `groundless-loss`, a hold that is lost though nothing happened to it, `cost`, requests for it that cost the server the more, the more
-/// wait, and `crash`, a client that ended by itself, or did not end when it was told to.
+/// What the checker of histories does not judge: `liveness`, a lock that nobody gets, `starvation`,
+/// a lock that one who waits never gets, `groundless-loss`, a hold that is lost though nothing
+/// happened to it, `cost`, requests for it that cost the server the more, the more wait, and
+/// `crash`, a client that ended by itself, or did not end when it was told to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conviction {
     /// One of the five words.
@@ -149,13 +165,15 @@ pub struct Conviction {
 /// What to do for how long.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What is tortured: `file:auto`, `redis:auto`, or a URL, which gets only the faults that need no server control.
+    /// What is tortured: `file:auto`, `redis:auto`, or a URL, which gets only the faults that need
+    /// no server control.
     pub url: String,
     /// Whose client.
     pub client: Subject,
     /// For how long; 30 s, or until a broken client is convicted, for at most 60 s.
     pub time: Option<Duration>,
-    /// How many client processes; 4 unless the client has a number of its own, and so with the next two.
+    /// How many client processes; 4 unless the client has a number of its own, and so with the next
+    /// two.
     pub clients: Option<u32>,
     /// How many tasks in each; 8.
     pub tasks: Option<u32>,
@@ -180,7 +198,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// The command that plays the same schedule again. A URL or a command that was given may hold a secret, and is not repeated.
+    /// The command that plays the same schedule again. A URL or a command that was given may hold a
+    /// secret, and is not repeated.
     fn replay(&self, time: Duration, [clients, tasks, names]: [u32; 3]) -> String {
         let mut words = vec!["lockkeeper".to_owned(), "torture".to_owned()];
         let ours = self.url.split('?').next().is_some_and(|start| start.ends_with(":auto"));
@@ -189,7 +208,9 @@ impl Options {
             words.extend(["--client".to_owned(), client]);
         }
         let seconds = time.as_secs_f64();
-        words.push(format!("--seconds {seconds} --clients {clients} --tasks {tasks} --names {names}"));
+        words.push(format!(
+            "--seconds {seconds} --clients {clients} --tasks {tasks} --names {names}"
+        ));
         if !self.faults.is_empty() {
             words.extend(["--faults".to_owned(), (self.quote)(&self.faults.join(","))]);
         }
@@ -210,7 +231,9 @@ impl Default for Options {
             faults: Vec::new(),
             seed: 1,
             report: None,
-            write: |file, text| std::fs::write(file, text).map_err(|e| format!("{}: {e}", file.display())),
+            write: |file, text| {
+                std::fs::write(file, text).map_err(|e| format!("{}: {e}", file.display()))
+            },
             quote: str::to_owned,
             json: false,
             ascii: false,
@@ -225,19 +248,36 @@ mod tests {
 
     #[test]
     fn the_command_that_replays_a_run_has_everything_that_the_schedule_hangs_on_and_no_secret() {
-        let quote = |word: &str| if word.contains(['?', ' ']) { format!("'{word}'") } else { word.to_owned() };
+        let quote = |word: &str| {
+            if word.contains(['?', ' ']) { format!("'{word}'") } else { word.to_owned() }
+        };
         let run = |url: &str, client: &str, faults: &[&str]| {
             let faults = faults.iter().map(|f| (*f).to_owned()).collect();
-            let options =
-                Options { url: url.to_owned(), client: Subject::parse(client).unwrap(), faults, seed: 7, quote, ..Options::default() };
+            let options = Options {
+                url: url.to_owned(),
+                client: Subject::parse(client).unwrap(),
+                faults,
+                seed: 7,
+                quote,
+                ..Options::default()
+            };
             options.replay(Duration::from_millis(2_500), [3, 1, 2])
         };
         let same = "--seconds 2.5 --clients 3 --tasks 1 --names 2";
-        assert_eq!(run("redis:auto", "lockkeeper", &[]), format!("lockkeeper torture redis:auto {same} --replay 7"));
+        assert_eq!(
+            run("redis:auto", "lockkeeper", &[]),
+            format!("lockkeeper torture redis:auto {same} --replay 7")
+        );
         assert_eq!(
             run("redis:auto?durable=true", "exec:PASS=secret ./lock", &["flush", "stop-client"]),
-            format!("lockkeeper torture 'redis:auto?durable=true' --client exec:COMMAND {same} --faults flush,stop-client --replay 7")
+            format!(
+                "lockkeeper torture 'redis:auto?durable=true' --client exec:COMMAND {same} \
+                 --faults flush,stop-client --replay 7"
+            )
         );
-        assert_eq!(run("redis://:secret@h", "lockkeeper", &["none"]), format!("lockkeeper torture URL {same} --faults none --replay 7"));
+        assert_eq!(
+            run("redis://:secret@h", "lockkeeper", &["none"]),
+            format!("lockkeeper torture URL {same} --faults none --replay 7")
+        );
     }
 }

@@ -19,7 +19,8 @@ pub(super) struct Planned {
 }
 
 impl Planned {
-    /// Whether the two cannot happen at one time: a server has one fault at a time, and so have a client and its link.
+    /// Whether the two cannot happen at one time: a server has one fault at a time, and so have a
+    /// client and its link.
     fn excludes(&self, other: &Self) -> bool {
         self.from <= other.to && other.from <= self.to && self.is_where(other)
     }
@@ -54,8 +55,8 @@ impl Pace {
         random.between(self.lease * 6 / 5, self.lease * 2)
     }
 
-    /// A breath in which everybody who waits is owed a lock for long enough to be judged: clients that lost their server come back late,
-    /// also from a fault that ended before the last one did.
+    /// A breath in which everybody who waits is owed a lock for long enough to be judged: clients
+    /// that lost their server come back late, also from a fault that ended before the last one did.
     fn calm(self, random: &mut Random, from: Duration, after: &[Planned]) -> Duration {
         let delays = after.iter().any(|p| p.fault.delays() && p.to + PAUSE_MAX > from);
         let late = if delays { PAUSE_MAX } else { Duration::ZERO };
@@ -74,10 +75,17 @@ fn breath(random: &mut Random) -> Duration {
     random.between(Duration::from_millis(50), Duration::from_millis(400))
 }
 
-/// Draws the schedule: one to three faults at a time, then a breath, until a second before the end. A third of the faults that keep
-/// clients from their servers outlast a lease, and the next rounds go on beside them; every fourth breath is long enough for those who
-/// judge how long somebody waited, and so is the one after a crowd. A run that is too short for either has none.
-pub(super) fn plan(seed: u64, time: Duration, clients: u32, faults: &[Fault], pace: Pace) -> Vec<Planned> {
+/// Draws the schedule: one to three faults at a time, then a breath, until a second before the end.
+/// A third of the faults that keep clients from their servers outlast a lease, and the next rounds
+/// go on beside them; every fourth breath is long enough for those who judge how long somebody
+/// waited, and so is the one after a crowd. A run that is too short for either has none.
+pub(super) fn plan(
+    seed: u64,
+    time: Duration,
+    clients: u32,
+    faults: &[Fault],
+    pace: Pace,
+) -> Vec<Planned> {
     let mut random = Random::new(seed, 0xfa17);
     let ms = Duration::from_millis;
     let mut planned: Vec<Planned> = Vec::new();
@@ -104,7 +112,12 @@ pub(super) fn plan(seed: u64, time: Duration, clients: u32, faults: &[Fault], pa
             }
             let outlasting = fault.keeps_away() && random.below(OUTLASTS) == 0;
             // What is lost without a word has to be gone for longer than a request may take.
-            let over = from + if links::loses(fault.name) { random.between(ms(2_400), ms(4_000)) } else { pace.over_a_lease(&mut random) };
+            let over = from
+                + if links::loses(fault.name) {
+                    random.between(ms(2_400), ms(4_000))
+                } else {
+                    pace.over_a_lease(&mut random)
+                };
             if outlasting && over < end {
                 to = to.max(over);
             }
@@ -129,8 +142,15 @@ pub(super) fn plan(seed: u64, time: Duration, clients: u32, faults: &[Fault], pa
     planned
 }
 
-/// The schedule of a broken client: its own faults, round after round, each time for another client.
-pub(super) fn rounds(seed: u64, time: Duration, broken: &Broken, clients: u32, faults: &[Fault]) -> Vec<Planned> {
+/// The schedule of a broken client: its own faults, round after round, each time for another
+/// client.
+pub(super) fn rounds(
+    seed: u64,
+    time: Duration,
+    broken: &Broken,
+    clients: u32,
+    faults: &[Fault],
+) -> Vec<Planned> {
     let mut random = Random::new(seed, 0xb20c);
     let ms = Duration::from_millis;
     let mut planned = Vec::new();
@@ -140,8 +160,17 @@ pub(super) fn rounds(seed: u64, time: Duration, broken: &Broken, clients: u32, f
         for strike in broken.trigger {
             let Some(&fault) = faults.iter().find(|f| f.name == strike.fault) else { continue };
             let from = round + random.between(ms(strike.at_ms.0), ms(strike.at_ms.1));
-            let hit = if strike.all && fault.hits != Hits::Server { 0..clients } else { client..client + 1 };
-            planned.extend(hit.map(|client| Planned { fault, client, from, to: from + ms(strike.for_ms) }));
+            let hit = if strike.all && fault.hits != Hits::Server {
+                0..clients
+            } else {
+                client..client + 1
+            };
+            planned.extend(hit.map(|client| Planned {
+                fault,
+                client,
+                from,
+                to: from + ms(strike.for_ms),
+            }));
         }
         round += ms(broken.round_ms);
     }
@@ -166,14 +195,18 @@ mod tests {
             let pace = Pace::of(Duration::from_millis(600));
             let plan = plan(seed, Duration::from_secs(30), 4, &[crowd], pace);
             let two_seconds = Duration::from_secs(2);
-            assert!(plan.len() >= 3 && plan.iter().all(|p| p.to - p.from >= two_seconds), "{plan:?}");
+            assert!(
+                plan.len() >= 3 && plan.iter().all(|p| p.to - p.from >= two_seconds),
+                "{plan:?}"
+            );
             assert!(plan.windows(2).all(|two| two[1].from - two[0].to >= two_seconds), "{plan:?}");
         }
     }
 
     #[test]
     fn the_same_seed_draws_the_same_schedule_and_another_seed_another() {
-        let draw = |seed| plan(seed, Duration::from_secs(30), 4, &three(), Pace::of(Duration::ZERO));
+        let draw =
+            |seed| plan(seed, Duration::from_secs(30), 4, &three(), Pace::of(Duration::ZERO));
         assert_eq!(draw(7), draw(7));
         assert_ne!(draw(7), draw(8));
         let faults = draw(7);
@@ -183,18 +216,28 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_is_cut_for_long_is_cut_for_longer_than_a_request_may_take_and_never_for_longer_than_the_run() {
+    fn a_link_that_is_cut_for_long_is_cut_for_longer_than_a_request_may_take_and_never_for_longer_than_the_run()
+     {
         let (seconds, pace) = (Duration::from_secs, Pace::of(Duration::from_millis(600)));
-        let drawn: Vec<Planned> = (0..50).flat_map(|seed| plan(seed, seconds(30), 4, &links::LOSSES, pace)).collect();
-        let long: Vec<Duration> = drawn.iter().map(|p| p.to - p.from).filter(|lasts| *lasts > Duration::from_millis(1_200)).collect();
-        assert!(long.len() > 50 && long.iter().all(|lasts| *lasts > seconds(2) && *lasts <= seconds(4)), "{long:?}");
+        let drawn: Vec<Planned> =
+            (0..50).flat_map(|seed| plan(seed, seconds(30), 4, &links::LOSSES, pace)).collect();
+        let long: Vec<Duration> = drawn
+            .iter()
+            .map(|p| p.to - p.from)
+            .filter(|lasts| *lasts > Duration::from_millis(1_200))
+            .collect();
+        assert!(
+            long.len() > 50 && long.iter().all(|lasts| *lasts > seconds(2) && *lasts <= seconds(4)),
+            "{long:?}"
+        );
         assert!(drawn.iter().all(|p| p.to < seconds(30)));
     }
 
     #[test]
     fn no_client_link_or_server_is_hit_twice_at_a_time_and_different_ones_are() {
         let server = |name| Fault { name, hits: Hits::Server, excuses: &[], what: "" };
-        let all: Vec<Fault> = three().into_iter().chain(links::FAULTS).chain([server("a"), server("b")]).collect();
+        let all: Vec<Fault> =
+            three().into_iter().chain(links::FAULTS).chain([server("a"), server("b")]).collect();
         let faults = plan(3, Duration::from_secs(300), 2, &all, Pace::of(Duration::from_secs(1)));
         let mut composed = 0;
         for (at, one) in faults.iter().enumerate() {
@@ -202,7 +245,8 @@ mod tests {
             assert!(beside <= TOGETHER_MAX, "{beside} beside {one:?}");
             for other in faults.iter().skip(at + 1).filter(|o| o.from < one.to) {
                 composed += 1;
-                let same_place = one.fault.hits == other.fault.hits && (one.fault.hits == Hits::Server || one.client == other.client);
+                let same_place = one.fault.hits == other.fault.hits
+                    && (one.fault.hits == Hits::Server || one.client == other.client);
                 assert!(!same_place, "{one:?} {other:?}");
             }
         }
@@ -212,8 +256,14 @@ mod tests {
     /// All that Redis has, about.
     fn many() -> Vec<Fault> {
         let server = |name, excuses| Fault { name, hits: Hits::Server, excuses, what: "" };
-        let servers = ["stop-server", "flush", "script-flush", "evict", "out-of-memory"].map(|name| server(name, &[]));
-        three().into_iter().chain(links::FAULTS).chain(servers).chain([server("kill-server", AWAY)]).collect()
+        let servers = ["stop-server", "flush", "script-flush", "evict", "out-of-memory"]
+            .map(|name| server(name, &[]));
+        three()
+            .into_iter()
+            .chain(links::FAULTS)
+            .chain(servers)
+            .chain([server("kill-server", AWAY)])
+            .collect()
     }
 
     /// When nothing is wrong, from one fault to the next.
@@ -230,7 +280,8 @@ mod tests {
     }
 
     #[test]
-    fn a_third_of_what_keeps_clients_away_outlasts_a_lease_and_everybody_is_owed_a_lock_for_long_enough_again_and_again() {
+    fn a_third_of_what_keeps_clients_away_outlasts_a_lease_and_everybody_is_owed_a_lock_for_long_enough_again_and_again()
+     {
         for (recovery_ms, long_min, calm_min, faults_min) in
             [(0, 0, 200, 700), (600, 200, 90, 600), (1_800, 70, 60, 400), (5_000, 30, 25, 190)]
         {
@@ -240,12 +291,23 @@ mod tests {
                 let faults = plan(seed, Duration::from_secs(150), 4, &many(), Pace::of(recovery));
                 all += faults.len();
                 let away = faults.iter().filter(|p| p.fault.keeps_away());
-                let (over, under): (Vec<&Planned>, Vec<&Planned>) = away.partition(|p| p.to - p.from > recovery * 6 / 5);
-                assert!(over.iter().all(|p| p.to - p.from <= (recovery * 2).max(Duration::from_millis(1_200))));
+                let (over, under): (Vec<&Planned>, Vec<&Planned>) =
+                    away.partition(|p| p.to - p.from > recovery * 6 / 5);
+                assert!(
+                    over.iter()
+                        .all(|p| p.to - p.from <= (recovery * 2).max(Duration::from_millis(1_200)))
+                );
                 (long, short) = (long + over.len(), short + under.len());
-                judged += calm(&faults).iter().filter(|(from, to)| *to - *from > recovery + SLACK).count();
+                judged += calm(&faults)
+                    .iter()
+                    .filter(|(from, to)| *to - *from > recovery + SLACK)
+                    .count();
             }
-            println!("T {recovery_ms} ms: {all} faults in 10 min, {long} of {} outlast a lease, {judged} calm spans", long + short);
+            println!(
+                "T {recovery_ms} ms: {all} faults in 10 min, {long} of {} outlast a lease, \
+                 {judged} calm spans",
+                long + short
+            );
             assert!(long >= long_min && judged >= calm_min && all >= faults_min);
         }
     }
@@ -253,28 +315,42 @@ mod tests {
     #[test]
     fn after_a_server_was_away_the_long_breath_is_longer_by_the_longest_pause_of_its_clients() {
         let away = [Fault { name: "kill-server", hits: Hits::Server, excuses: AWAY, what: "" }];
-        let faults = plan(1, Duration::from_secs(60), 4, &away, Pace::of(Duration::from_millis(600)));
-        let long = calm(&faults).iter().filter(|(from, to)| *to - *from > PAUSE_MAX + Duration::from_millis(600) + SLACK).count();
+        let faults =
+            plan(1, Duration::from_secs(60), 4, &away, Pace::of(Duration::from_millis(600)));
+        let long = calm(&faults)
+            .iter()
+            .filter(|(from, to)| *to - *from > PAUSE_MAX + Duration::from_millis(600) + SLACK)
+            .count();
         assert!(long >= 4, "{long}");
     }
 
     #[test]
-    fn what_delays_clients_is_over_before_the_judged_part_of_a_long_breath_also_from_an_earlier_round() {
+    fn what_delays_clients_is_over_before_the_judged_part_of_a_long_breath_also_from_an_earlier_round()
+     {
         let server = |name, excuses| Fault { name, hits: Hits::Server, excuses, what: "" };
         let away = [server("kill-server", AWAY), server("flush", &[]), three()[0]];
         let pace = Pace::of(Duration::from_millis(600));
         for seed in 0..20 {
             let faults = plan(seed, Duration::from_secs(150), 4, &away, pace);
-            for (from, to) in calm(&faults).into_iter().filter(|(from, to)| *to - *from > pace.calm) {
-                let back = faults.iter().filter(|p| p.fault.delays() && p.to <= from).map(|p| p.to + PAUSE_MAX).max();
-                assert!(to - back.unwrap_or(from).max(from) > pace.calm, "seed {seed}: from {from:?} to {to:?}, back at {back:?}");
+            for (from, to) in calm(&faults).into_iter().filter(|(from, to)| *to - *from > pace.calm)
+            {
+                let back = faults
+                    .iter()
+                    .filter(|p| p.fault.delays() && p.to <= from)
+                    .map(|p| p.to + PAUSE_MAX)
+                    .max();
+                assert!(
+                    to - back.unwrap_or(from).max(from) > pace.calm,
+                    "seed {seed}: from {from:?} to {to:?}, back at {back:?}"
+                );
             }
         }
     }
 
     #[test]
     fn where_no_lease_can_end_before_the_run_does_faults_are_short_and_come_all_the_time() {
-        let faults = plan(1, Duration::from_secs(30), 4, &many(), Pace::of(Duration::from_secs(30)));
+        let faults =
+            plan(1, Duration::from_secs(30), 4, &many(), Pace::of(Duration::from_secs(30)));
         assert!(faults.len() >= 25, "{}", faults.len());
         assert!(faults.iter().all(|p| p.to - p.from <= Duration::from_millis(1_200)));
     }

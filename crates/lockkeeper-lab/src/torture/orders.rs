@@ -1,5 +1,5 @@
-//! What a client process is told by its controller: one line of JSON on its standard input, so that no URL stands in an
-//! argument list. The end of that input is the end of its work.
+//! What a client process is told by its controller: one line of JSON on its standard input, so that
+//! no URL stands in an argument list. The end of that input is the end of its work.
 
 use std::io::{BufRead, Read};
 use std::path::PathBuf;
@@ -37,13 +37,15 @@ impl Ended {
     }
 }
 
-/// Reads the orders, and hears their end in a thread of its own. A parent that is killed takes us with it.
+/// Reads the orders, and hears their end in a thread of its own. A parent that is killed takes us
+/// with it.
 pub(super) fn hear() -> Result<(Orders, Ended), String> {
     // Without it a parent that is killed would leave a stopped client stopped for ever.
     let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
     // A program that somebody else's lock is behind may end while we write to it.
     // SAFETY: ignoring a signal runs no code of ours.
-    let _ = unsafe { nix::sys::signal::signal(Signal::SIGPIPE, nix::sys::signal::SigHandler::SigIgn) };
+    let _ =
+        unsafe { nix::sys::signal::signal(Signal::SIGPIPE, nix::sys::signal::SigHandler::SigIgn) };
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);
     let not_ours = "this subcommand is for `lockkeeper torture` itself";

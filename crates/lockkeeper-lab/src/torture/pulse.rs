@@ -1,4 +1,5 @@
-//! How late this machine runs a thread that is due: what a bound on time has to forgive, and no more.
+//! How late this machine runs a thread that is due: what a bound on time has to forgive, and no
+//! more.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,12 +13,14 @@ use crate::history::Writer;
 
 /// How often it beats.
 const EVERY: Duration = Duration::from_millis(10);
-/// A hand-off goes through this many threads at most, one after the other, that each may have to wait for a processor: the one that
-/// releases, the one that hears of it, and the one that takes the lock.
+/// A hand-off goes through this many threads at most, one after the other, that each may have to
+/// wait for a processor: the one that releases, the one that hears of it, and the one that takes
+/// the lock.
 const HOPS: u64 = 3;
 /// What every machine takes to wake a thread.
 const USUAL_NS: u64 = 1_000_000;
-/// Histories lie in mapped files: while the disk is behind, whoever writes into a page that is clean waits for it, all clients at once.
+/// Histories lie in mapped files: while the disk is behind, whoever writes into a page that is
+/// clean waits for it, all clients at once.
 const PAGES: u64 = 256;
 const PAGE: u64 = 4096;
 
@@ -33,7 +36,8 @@ struct Late(Vec<(u64, u64)>);
 
 impl Late {
     fn beat(&mut self, last: u64, now: u64) {
-        let late = now.saturating_sub(last).saturating_sub(u64::try_from(EVERY.as_nanos()).unwrap_or(0));
+        let late =
+            now.saturating_sub(last).saturating_sub(u64::try_from(EVERY.as_nanos()).unwrap_or(0));
         if late > USUAL_NS {
             self.0.push((now, late));
         }
@@ -42,8 +46,15 @@ impl Late {
     /// How much of a time went by without it.
     fn within(&self, from: u64, to: u64) -> u64 {
         let first = self.0.partition_point(|(at, _)| *at <= from);
-        let missed = |(at, late): &(u64, u64)| (*at).min(to).saturating_sub(at.saturating_sub(*late).max(from));
-        self.0.iter().skip(first).take_while(|(at, late)| at.saturating_sub(*late) < to).map(missed).sum()
+        let missed = |(at, late): &(u64, u64)| {
+            (*at).min(to).saturating_sub(at.saturating_sub(*late).max(from))
+        };
+        self.0
+            .iter()
+            .skip(first)
+            .take_while(|(at, late)| at.saturating_sub(*late) < to)
+            .map(missed)
+            .sum()
     }
 }
 
@@ -77,9 +88,12 @@ impl Pulse {
         Self { late: Arc::new(Mutex::new(Late(vec![(at, late)]))), _beat: None }
     }
 
-    /// How much a hand-off between these moments may be late because threads that were due did not run.
+    /// How much a hand-off between these moments may be late because threads that were due did not
+    /// run.
     pub(super) fn forgiven_ns(&self, from: u64, to: u64) -> u64 {
-        HOPS.saturating_mul(self.late.lock().unwrap_or_else(PoisonError::into_inner).within(from, to))
+        HOPS.saturating_mul(
+            self.late.lock().unwrap_or_else(PoisonError::into_inner).within(from, to),
+        )
     }
 
     /// The same for the checker.

@@ -1,5 +1,5 @@
-//! A client that is not this library's: threads that acquire, touch the resource, check and release, and write down
-//! everything, around whatever keeps [`RawLock`].
+//! A client that is not this library's: threads that acquire, touch the resource, check and
+//! release, and write down everything, around whatever keeps [`RawLock`].
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -20,7 +20,8 @@ const TEND_EVERY: Duration = Duration::from_millis(40);
 pub(super) struct Grant {
     /// 0 for none.
     pub(super) token: u64,
-    /// Until when its holder believes in it, on the clock of histories; 0 when it believes until it releases.
+    /// Until when its holder believes in it, on the clock of histories; 0 when it believes until it
+    /// releases.
     pub(super) deadline: u64,
 }
 
@@ -62,7 +63,11 @@ impl GiveUp {
     }
 
     /// Tries again and again.
-    pub(super) fn poll<T>(&self, every: Duration, mut attempt: impl FnMut() -> io::Result<Option<T>>) -> io::Result<Option<T>> {
+    pub(super) fn poll<T>(
+        &self,
+        every: Duration,
+        mut attempt: impl FnMut() -> io::Result<Option<T>>,
+    ) -> io::Result<Option<T>> {
         loop {
             if let Some(got) = attempt()? {
                 return Ok(Some(got));
@@ -77,18 +82,20 @@ impl GiveUp {
 
 /// A lock as others write it. One value a thread; it has one hold at a time.
 pub(super) trait RawLock: Send {
-    /// Gets ready to acquire a name. The time that this takes is no wait for the lock: C17, a program
-    /// that needs a second to start has not asked for anything yet.
+    /// Gets ready to acquire a name. The time that this takes is no wait for the lock: C17, a
+    /// program that needs a second to start has not asked for anything yet.
     fn ready(&mut self, _name: &str, _give_up: &GiveUp) -> io::Result<()> {
         Ok(())
     }
     /// Waits for the lock; `None` when it gave up. An error says that nobody knows.
     fn acquire(&mut self, name: &str, give_up: &GiveUp) -> io::Result<Option<Grant>>;
-    /// Whether its holder still believes in it, beyond what its deadline says. Called before each write.
+    /// Whether its holder still believes in it, beyond what its deadline says. Called before each
+    /// write.
     fn holds(&mut self) -> bool {
         true
     }
-    /// Called every few milliseconds, for signs of life; false when its holder has learnt that it holds nothing any more.
+    /// Called every few milliseconds, for signs of life; false when its holder has learnt that it
+    /// holds nothing any more.
     fn tend(&mut self) -> bool {
         true
     }
@@ -126,8 +133,14 @@ pub(super) enum Long {
 }
 
 impl Style {
-    pub(super) const PLAIN: Self =
-        Self { hold_ms: (5, 30), long_one_in: 0, long: Long::Ms(0), write_ms: (0, 0), rest_ms: (0, 10), shared: false };
+    pub(super) const PLAIN: Self = Self {
+        hold_ms: (5, 30),
+        long_one_in: 0,
+        long: Long::Ms(0),
+        write_ms: (0, 0),
+        rest_ms: (0, 10),
+        shared: false,
+    };
 }
 
 /// Runs threads until they are told to end; `make` gives each its lock.
@@ -144,13 +157,15 @@ pub(super) fn run(
         let worker = Worker {
             lock: make(number).map_err(Failure::Other)?,
             writer: writer.clone(),
-            access: BlockingAccess::open(&orders.socket).map_err(|e| Failure::no_room(format!("the resource: {e}")))?,
+            access: BlockingAccess::open(&orders.socket)
+                .map_err(|e| Failure::no_room(format!("the resource: {e}")))?,
             random: Random::new(orders.seed, u64::from(number) + 1),
             names: orders.names,
             ended: ended.clone(),
             style,
         };
-        threads.push(std::thread::Builder::new().spawn(move || worker.run()).map_err(Failure::other)?);
+        threads
+            .push(std::thread::Builder::new().spawn(move || worker.run()).map_err(Failure::other)?);
     }
     for thread in threads {
         thread.join().map_err(|_| Failure::other("a thread panicked"))?;
@@ -184,7 +199,8 @@ impl Worker {
 
     /// Sleeps for a random time.
     fn pause(&mut self, (from, to): (u64, u64)) {
-        let time = self.random.between(Duration::from_millis(from), Duration::from_millis(to.max(from)));
+        let time =
+            self.random.between(Duration::from_millis(from), Duration::from_millis(to.max(from)));
         self.sleep(time);
     }
 
@@ -200,14 +216,19 @@ impl Worker {
     }
 
     fn note(&self, turn: &Turn, what: What, change: impl FnOnce(Record) -> Record) {
-        self.writer.write_for(Kind::Lock, &turn.name, change(Record::about(what, LockId::NONE, turn.claim)));
+        self.writer.write_for(
+            Kind::Lock,
+            &turn.name,
+            change(Record::about(what, LockId::NONE, turn.claim)),
+        );
     }
 
     fn one(&mut self) {
         let name = format!("torture/{}", self.random.below(u64::from(self.names)));
         let mut turn = Turn { name, claim: fresh_claim(), grant: Grant::default() };
         let mode = if self.style.shared { Mode::Shared } else { Mode::Exclusive };
-        let give_up = GiveUp { until: Instant::now() + Duration::from_secs(60), ended: self.ended.clone() };
+        let give_up =
+            GiveUp { until: Instant::now() + Duration::from_secs(60), ended: self.ended.clone() };
         let ready = self.lock.ready(&turn.name, &give_up);
         self.note(&turn, What::AcquireCalled, |r| r.mode(mode));
         match ready.and_then(|()| self.lock.acquire(&turn.name, &give_up)) {
@@ -218,7 +239,9 @@ impl Worker {
                 return self.sleep(Duration::from_millis(20));
             }
         }
-        self.note(&turn, What::Acquired, |r| r.mode(mode).token(turn.grant.token).deadline(turn.grant.deadline));
+        self.note(&turn, What::Acquired, |r| {
+            r.mode(mode).token(turn.grant.token).deadline(turn.grant.deadline)
+        });
         self.hold(&turn);
         self.note(&turn, What::ReleaseCalled, |r| r);
         let what = match self.lock.release() {
@@ -236,7 +259,9 @@ impl Worker {
         if self.style.long_one_in > 0 && self.random.below(self.style.long_one_in) == 0 {
             let time = match self.style.long {
                 Long::Ms(ms) => Duration::from_millis(ms),
-                Long::ToDeadline => Duration::from_nanos(turn.grant.deadline.saturating_sub(Writer::now() + 4_000_000)),
+                Long::ToDeadline => Duration::from_nanos(
+                    turn.grant.deadline.saturating_sub(Writer::now() + 4_000_000),
+                ),
             };
             self.sleep(time);
         } else {
@@ -255,12 +280,18 @@ impl Worker {
         }
     }
 
-    fn effect(&mut self, turn: &Turn, exclusive: bool, write: Option<Versions>) -> Option<Versions> {
+    fn effect(
+        &mut self,
+        turn: &Turn,
+        exclusive: bool,
+        write: Option<Versions>,
+    ) -> Option<Versions> {
         let (number, token) = (fresh_claim(), turn.grant.token);
         self.note(turn, What::EffectCalled, |r| r.token(token).number(number));
         let ask = Ask { name: &turn.name, claim: turn.claim, exclusive, token };
         let answer = self.access.ask(ask, write).ok()?;
-        let answered = if answer.0.is_some() { Flags::YES.and(Flags::FENCED) } else { Flags::FENCED };
+        let answered =
+            if answer.0.is_some() { Flags::YES.and(Flags::FENCED) } else { Flags::FENCED };
         self.note(turn, What::EffectDone, |r| r.token(token).number(number).flag(answered));
         Some(answer)
     }
@@ -270,7 +301,9 @@ impl Worker {
         self.note(turn, What::CheckCalled, |r| r.number(number));
         let deadline = turn.grant.deadline;
         let holds = (deadline == 0 || Writer::now() < deadline) && self.lock.holds();
-        self.note(turn, What::Checked, |r| if holds { r.number(number).flag(Flags::YES) } else { r.number(number) });
+        self.note(turn, What::Checked, |r| {
+            if holds { r.number(number).flag(Flags::YES) } else { r.number(number) }
+        });
         holds
     }
 }

@@ -1,8 +1,10 @@
-//! The resource that the locks guard: two registers a lock, one that checks tokens and one that does not, and a log.
+//! The resource that the locks guard: two registers a lock, one that checks tokens and one that
+//! does not, and a log.
 //!
-//! It listens on a unix socket and answers lines: `NAME CLAIM MODE TOKEN` reads, `NAME CLAIM MODE TOKEN FENCED UNFENCED`
-//! writes from the versions read before; with `-` for the second it writes the first register alone. It answers `FENCED UNFENCED` with
-//! versions, or `-` where the token was refused.
+//! It listens on a unix socket and answers lines: `NAME CLAIM MODE TOKEN` reads,
+//! `NAME CLAIM MODE TOKEN FENCED UNFENCED` writes from the versions read before; with `-` for the
+//! second it writes the first register alone. It answers `FENCED UNFENCED` with versions, or `-`
+//! where the token was refused.
 
 use std::collections::HashMap;
 use std::io;
@@ -28,7 +30,8 @@ struct Registers {
 }
 
 impl Registers {
-    /// The rule of the design: an exclusive holder's every access is checked against all, a reader's against writers.
+    /// The rule of the design: an exclusive holder's every access is checked against all, a
+    /// reader's against writers.
     fn admits(&mut self, exclusive: bool, token: u64) -> bool {
         let yes = if exclusive { token >= self.any } else { token >= self.exclusive };
         if yes {
@@ -63,8 +66,8 @@ pub(super) async fn serve(socket: &Path, log: Writer) -> io::Result<()> {
     Ok(())
 }
 
-/// The next connection. One that was given up meanwhile, and descriptors that are all in use, end nothing: others come, and those
-/// are closed.
+/// The next connection. One that was given up meanwhile, and descriptors that are all in use, end
+/// nothing: others come, and those are closed.
 async fn next<T, F: Future<Output = io::Result<T>>>(mut accept: impl FnMut() -> F) -> T {
     loop {
         match accept().await {
@@ -93,7 +96,10 @@ impl Resource {
         let (fenced, unfenced) = (words.next(), words.next());
         let late = unfenced == Some("-");
         let writes = match (fenced, unfenced) {
-            (Some(fenced), Some(unfenced)) => Some((fenced.parse::<u64>().ok()?, if late { 0 } else { unfenced.parse::<u64>().ok()? })),
+            (Some(fenced), Some(unfenced)) => Some((
+                fenced.parse::<u64>().ok()?,
+                if late { 0 } else { unfenced.parse::<u64>().ok()? },
+            )),
             _ => None,
         };
         let exclusive = mode == "x";
@@ -101,9 +107,11 @@ impl Resource {
         let registers = all.entry(name.to_owned()).or_default();
         let admitted = registers.admits(exclusive, token);
         let what = if writes.is_some() { What::ResourceWrite } else { What::ResourceRead };
-        let mut record =
-            Record { mode: if exclusive { HoldMode::Exclusive } else { HoldMode::Shared }, ..Record::about(what, LockId::NONE, claim) }
-                .token(token);
+        let mut record = Record {
+            mode: if exclusive { HoldMode::Exclusive } else { HoldMode::Shared },
+            ..Record::about(what, LockId::NONE, claim)
+        }
+        .token(token);
         if let Some((_, unfenced)) = writes {
             record = record.number(registers.unfenced).deadline(unfenced);
         }
@@ -113,8 +121,8 @@ impl Resource {
         if let Some((fenced, _)) = writes {
             record = record.number(registers.fenced).deadline(fenced);
         }
-        // Without a token the register that checks tokens has nothing to check: what happens to it happened
-        // to the other one, and is told once (C21).
+        // Without a token the register that checks tokens has nothing to check: what happens to it
+        // happened to the other one, and is told once (C21).
         if token != 0 || late {
             let answer = if admitted { Flags::YES.and(Flags::FENCED) } else { Flags::FENCED };
             self.log.write_for(Kind::Lock, name, record.flag(answer));
@@ -147,7 +155,9 @@ impl Ask<'_> {
         let Self { name, claim, exclusive, token } = self;
         let mode = if exclusive { 'x' } else { 's' };
         match write {
-            Some((fenced, unfenced)) => format!("{name} {claim} {mode} {token} {} {unfenced}\n", fenced.unwrap_or(0)),
+            Some((fenced, unfenced)) => {
+                format!("{name} {claim} {mode} {token} {} {unfenced}\n", fenced.unwrap_or(0))
+            }
             None => format!("{name} {claim} {mode} {token}\n"),
         }
     }
@@ -162,7 +172,8 @@ impl Ask<'_> {
 
 fn answered(line: &str) -> io::Result<Versions> {
     let mut words = line.trim_end().split(' ');
-    let wrong = || io::Error::new(io::ErrorKind::InvalidData, "the resource answered something else");
+    let wrong =
+        || io::Error::new(io::ErrorKind::InvalidData, "the resource answered something else");
     let fenced = words.next().ok_or_else(wrong)?.parse().ok();
     let unfenced = words.next().and_then(|w| w.parse().ok()).ok_or_else(wrong)?;
     Ok((fenced, unfenced))
@@ -195,7 +206,8 @@ pub(super) struct Access {
     line: String,
 }
 
-/// What the resource answered: the fenced register's version, unless the token was refused, and the unfenced one's.
+/// What the resource answered: the fenced register's version, unless the token was refused, and the
+/// unfenced one's.
 pub(super) type Versions = (Option<u64>, u64);
 
 impl Access {
@@ -205,12 +217,16 @@ impl Access {
     }
 
     /// One access: a read, or a write from versions read before.
-    pub(super) async fn ask(&mut self, ask: Ask<'_>, write: Option<Versions>) -> io::Result<Versions> {
+    pub(super) async fn ask(
+        &mut self,
+        ask: Ask<'_>,
+        write: Option<Versions>,
+    ) -> io::Result<Versions> {
         self.send(&ask.line(write)).await
     }
 
-    /// A write from a version read before by one who may have lost its lock since: to the register that checks tokens alone, for at the other
-    /// it would be the writer's own fault.
+    /// A write from a version read before by one who may have lost its lock since: to the register
+    /// that checks tokens alone, for at the other it would be the writer's own fault.
     pub(super) async fn write_late(&mut self, ask: Ask<'_>, fenced: u64) -> io::Result<Versions> {
         self.send(&ask.late_line(fenced)).await
     }
@@ -233,7 +249,8 @@ mod tests {
     use crate::check::{self, Class};
     use crate::history::{Role, WriterOptions};
 
-    /// What the checker finds in the log of a resource that was told these lines; `-` for one that forgot its tokens in between.
+    /// What the checker finds in the log of a resource that was told these lines; `-` for one that
+    /// forgot its tokens in between.
     fn judged(lines: &[&str]) -> (Vec<String>, check::Report) {
         let dir = tempfile::tempdir().unwrap();
         let options = WriterOptions { role: Role::Resource, ..WriterOptions::default() };
@@ -254,10 +271,19 @@ mod tests {
     }
 
     #[test]
-    fn a_late_write_goes_to_the_register_that_checks_tokens_alone_and_is_refused_once_a_greater_one_was_seen() {
-        let (answers, report) = judged(&["a 1 x 5", "a 1 x 5 0 -", "a 2 x 7", "a 1 x 5 1 -", "a 2 x 7 1 0"]);
+    fn a_late_write_goes_to_the_register_that_checks_tokens_alone_and_is_refused_once_a_greater_one_was_seen()
+     {
+        let (answers, report) =
+            judged(&["a 1 x 5", "a 1 x 5 0 -", "a 2 x 7", "a 1 x 5 1 -", "a 2 x 7 1 0"]);
         assert_eq!(answers, ["0 0", "1 0", "1 0", "- 0", "2 1"]);
-        assert_eq!((report.counts.stale_rejected, report.counts.stale_accepted, report.counts.stale_accepted_unfenced), (1, 0, 0));
+        assert_eq!(
+            (
+                report.counts.stale_rejected,
+                report.counts.stale_accepted,
+                report.counts.stale_accepted_unfenced
+            ),
+            (1, 0, 0)
+        );
         assert!(report.is_clean(), "{:?}", report.violations);
     }
 
@@ -272,14 +298,22 @@ mod tests {
     fn c21_a_lost_update_of_a_lock_without_tokens_is_one_violation() {
         let (answers, report) = judged(&["a 1 x 0", "a 2 x 0", "a 1 x 0 0 0", "a 2 x 0 0 0"]);
         assert_eq!(answers, ["0 0", "0 0", "1 1", "1 1"]);
-        assert_eq!((report.count(Class::LostUpdate), report.violations.len()), (1, 1), "{:?}", report.violations);
+        assert_eq!(
+            (report.count(Class::LostUpdate), report.violations.len()),
+            (1, 1),
+            "{:?}",
+            report.violations
+        );
     }
 
     #[tokio::test]
     async fn who_cannot_be_taken_in_now_ends_nothing_for_those_who_come_later() {
         let mut answers = [Err(Errno::EMFILE), Err(Errno::ECONNABORTED), Ok(7)].into_iter();
         let began = std::time::Instant::now();
-        assert_eq!(next(|| std::future::ready(answers.next().unwrap().map_err(io::Error::from))).await, 7);
+        assert_eq!(
+            next(|| std::future::ready(answers.next().unwrap().map_err(io::Error::from))).await,
+            7
+        );
         assert!(began.elapsed() >= 2 * BREATH, "and it does not spin meanwhile");
     }
 }

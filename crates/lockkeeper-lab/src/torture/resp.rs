@@ -1,4 +1,5 @@
-//! Just enough of Redis' protocol, blocking: for the nemesis, and for clients that were written after an article.
+//! Just enough of Redis' protocol, blocking: for the nemesis, and for clients that were written
+//! after an article.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -39,7 +40,8 @@ impl Resp {
     fn stream(&mut self) -> io::Result<&mut BufReader<TcpStream>> {
         if self.stream.is_none() {
             let address = (Ipv4Addr::LOCALHOST, self.port).into();
-            let stream = TcpStream::connect_timeout(&address, self.patience.max(Duration::from_millis(1)))?;
+            let stream =
+                TcpStream::connect_timeout(&address, self.patience.max(Duration::from_millis(1)))?;
             stream.set_nodelay(true)?;
             stream.set_read_timeout(Some(self.patience))?;
             self.stream = Some(BufReader::new(stream));
@@ -79,13 +81,22 @@ impl Resp {
                 Ok([]) => break Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(_) => break Ok(true),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted && Instant::now() < until => {}
-                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => break Ok(false),
+                Err(e)
+                    if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) =>
+                {
+                    break Ok(false);
+                }
                 Err(e) => break Err(e),
             }
         };
         let patience = self.patience;
         let heard = match ready {
-            Ok(true) => self.stream()?.get_ref().set_read_timeout(Some(patience)).and_then(|()| self.read()).map(Some),
+            Ok(true) => self
+                .stream()?
+                .get_ref()
+                .set_read_timeout(Some(patience))
+                .and_then(|()| self.read())
+                .map(Some),
             Ok(false) => Ok(None),
             Err(e) => Err(e),
         };
@@ -118,7 +129,9 @@ impl Resp {
             },
             "*" => match usize::try_from(rest.parse::<i64>().map_err(|_| wrong())?) {
                 Err(_) => Reply::Nil,
-                Ok(length) => Reply::List((0..length).map(|_| self.read()).collect::<io::Result<_>>()?),
+                Ok(length) => {
+                    Reply::List((0..length).map(|_| self.read()).collect::<io::Result<_>>()?)
+                }
             },
             _ => return Err(wrong()),
         })

@@ -1,11 +1,14 @@
-//! A client of the shipped library: tasks that acquire, touch the resource, check, release, abandon, and write down everything.
+//! A client of the shipped library: tasks that acquire, touch the resource, check, release,
+//! abandon, and write down everything.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use lockkeeper::{ErrorKind, Guard, Kind, Locks, Mode, Owner, Released, UpgradableGuard, WriteGuard};
+use lockkeeper::{
+    Ability, ErrorKind, Guard, Kind, Locks, Mode, Owner, Released, UpgradableGuard, WriteGuard,
+};
 
 use super::Random;
 use super::client::Failure;
@@ -23,8 +26,8 @@ const AFTER_THE_END: Duration = Duration::from_secs(3);
 const HANGS: u64 = 50;
 const HANGS_FOR: Duration = Duration::from_millis(50);
 
-/// A task stays for longer than a lease once in so many T, on the average. By the clock and not by turns: soon everybody waits for it, and a
-/// fast engine would stand still for most of the time.
+/// A task stays for longer than a lease once in so many T, on the average. By the clock and not by
+/// turns: soon everybody waits for it, and a fast engine would stand still for most of the time.
 const STAYS_EVERY: u32 = 150;
 /// Of each client one does within so many T, so that leases are renewed in brief runs, too.
 const FIRST_STAYS: u32 = 8;
@@ -34,24 +37,31 @@ const LATE_MAX: Duration = Duration::from_secs(5);
 
 /// Runs until it is told to end.
 pub(super) fn run(orders: Orders, ended: Ended) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::other)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::other)?;
     runtime.block_on(work(orders, ended))
 }
 
 async fn work(orders: Orders, ended: Ended) -> Result<(), Failure> {
     let options = WriterOptions { label: orders.label.clone(), ..WriterOptions::default() };
     let writer = Writer::create(&orders.history, options).map_err(Failure::no_room)?;
-    let Some(locks) = open(&orders.url, &writer, &ended).await.map_err(Failure::other)? else { return Ok(()) };
+    let Some(locks) = open(&orders.url, &writer, &ended).await.map_err(Failure::other)? else {
+        return Ok(());
+    };
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..orders.tasks {
-        let access = Access::open(&orders.socket).await.map_err(|e| Failure::no_room(format!("the resource: {e}")))?;
+        let access = Access::open(&orders.socket)
+            .await
+            .map_err(|e| Failure::no_room(format!("the resource: {e}")))?;
         let mut worker = Worker {
             locks: locks.clone(),
             writer: writer.clone(),
             access,
             random: Random::new(orders.seed, u64::from(number) + 1),
             names: orders.names,
-            upgrades: locks.describe().can.upgrade,
+            upgrades: locks.describe().can.has(Ability::Upgrade),
             recovery: orders.recovery,
             stays: Instant::now(),
             me: Owner::new(),
@@ -73,18 +83,22 @@ async fn work(orders: Orders, ended: Ended) -> Result<(), Failure> {
     writer.finish().map_err(Failure::no_room).map(|_| ())
 }
 
-/// A server may be down at the very moment when a client is started, and stay down until it is to end.
+/// A server may be down at the very moment when a client is started, and stay down until it is to
+/// end.
 async fn open(url: &str, writer: &Writer, ended: &Ended) -> lockkeeper::Result<Option<Locks>> {
     while !ended.is_set() {
         match Locks::builder().observer(Arc::new(Recorder::new(writer.clone()))).open(url).await {
-            Err(error) if error.is_temporary() => tokio::time::sleep(Duration::from_millis(100)).await,
+            Err(error) if error.is_temporary() => {
+                tokio::time::sleep(Duration::from_millis(100)).await
+            }
             opened => return opened.map(Some),
         }
     }
     Ok(None)
 }
 
-/// When a lease ends, 0 for never. A pause between the clocks would make it later than it is, or too early: then it is read again.
+/// When a lease ends, 0 for never. A pause between the clocks would make it later than it is, or
+/// too early: then it is read again.
 fn deadline(remaining: impl Fn() -> Option<Duration>) -> u64 {
     loop {
         let now = Writer::now();
@@ -112,8 +126,8 @@ struct Worker {
     ended: Ended,
     /// Where the resource listens.
     socket: PathBuf,
-    // Of the turn under way: the token and the version with which the writer was admitted last, whether it was told that its hold is lost,
-    // and whether its write is still on its way.
+    // Of the turn under way: the token and the version with which the writer was admitted last,
+    // whether it was told that its hold is lost, and whether its write is still on its way.
     last: Option<(u64, u64)>,
     lost: bool,
     hangs: bool,
@@ -172,7 +186,11 @@ impl Worker {
 
     /// The recorder writes down what the library does; this is for what only its user sees.
     fn note(&self, turn: &Turn, what: What, change: impl FnOnce(Record) -> Record) {
-        self.writer.write_for(Kind::Lock, &turn.name, change(Record::about(what, LockId::NONE, turn.claim)));
+        self.writer.write_for(
+            Kind::Lock,
+            &turn.name,
+            change(Record::about(what, LockId::NONE, turn.claim)),
+        );
     }
 
     fn way(&mut self) -> Way {
@@ -189,15 +207,21 @@ impl Worker {
     async fn one(&mut self) {
         let number = self.random.below(u64::from(self.names));
         let way = self.way();
-        let mut turn = Turn { name: format!("torture/{number}"), way, claim: 0, until: AtomicU64::new(0) };
+        let mut turn =
+            Turn { name: format!("torture/{number}"), way, claim: 0, until: AtomicU64::new(0) };
         let tries = self.random.below(8) == 0;
-        // Nobody knows how long the place of one who gave up stays. On every other name all are patient, so that a refusal can be judged.
+        // Nobody knows how long the place of one who gave up stays. On every other name all are
+        // patient, so that a refusal can be judged.
         let gives_up = self.random.below(10) == 0 && (number % 2 == 1 || self.names == 1);
         let short = self.random.between(Duration::ZERO, Duration::from_millis(20));
         let leaves = gives_up && self.random.below(2) == 0;
         let patience = if gives_up && !leaves { short } else { Duration::from_secs(60) };
         let acquiring = self.acquire(&turn, tries, patience);
-        let acquired = if leaves { tokio::time::timeout(short, acquiring).await } else { until_the_end(&self.ended, acquiring).await };
+        let acquired = if leaves {
+            tokio::time::timeout(short, acquiring).await
+        } else {
+            until_the_end(&self.ended, acquiring).await
+        };
         match acquired {
             Ok((Ok(Some(grip)), claim)) => {
                 turn.claim = claim;
@@ -206,7 +230,9 @@ impl Worker {
                 self.write_late(turn);
             }
             Ok((Ok(None), _)) => tokio::time::sleep(Duration::from_millis(1)).await,
-            Ok((Err(error), _)) if error.kind() != ErrorKind::TimedOut => tokio::time::sleep(Duration::from_millis(20)).await,
+            Ok((Err(error), _)) if error.kind() != ErrorKind::TimedOut => {
+                tokio::time::sleep(Duration::from_millis(20)).await
+            }
             // It gave up, or left.
             Ok((Err(_), _)) | Err(_) => {}
         }
@@ -218,14 +244,27 @@ impl Worker {
         match turn.way {
             Way::Alone if tries => tried(mutex.try_lock(), Grip::Plain).await,
             Way::Alone => waited(0, mutex.lock().timeout(patience), Grip::Plain).await,
-            Way::Again => waited(self.me_number, mutex.lock().owner(&self.me).timeout(patience), Grip::Plain).await,
+            Way::Again => {
+                waited(self.me_number, mutex.lock().owner(&self.me).timeout(patience), Grip::Plain)
+                    .await
+            }
             Way::Down if tries => tried(lock.try_write(), Grip::Writer).await,
             Way::Down => waited(0, lock.write().timeout(patience), Grip::Writer).await,
             Way::Read if tries => tried(lock.try_read(), Grip::Plain).await,
             Way::Read => waited(0, lock.read().timeout(patience), Grip::Plain).await,
             Way::Up => waited(0, lock.upgradable().timeout(patience), Grip::Upgradable).await,
-            Way::Permits(count) if tries => tried(self.locks.semaphore(&turn.name, PERMITS).try_acquire(count), Grip::Plain).await,
-            Way::Permits(count) => waited(0, self.locks.semaphore(&turn.name, PERMITS).acquire(count).timeout(patience), Grip::Plain).await,
+            Way::Permits(count) if tries => {
+                tried(self.locks.semaphore(&turn.name, PERMITS).try_acquire(count), Grip::Plain)
+                    .await
+            }
+            Way::Permits(count) => {
+                waited(
+                    0,
+                    self.locks.semaphore(&turn.name, PERMITS).acquire(count).timeout(patience),
+                    Grip::Plain,
+                )
+                .await
+            }
         }
     }
 
@@ -240,9 +279,12 @@ impl Worker {
         self.stay(turn, &grip).await;
         match (turn.way, grip) {
             (Way::Up, Grip::Upgradable(mut guard)) => {
-                if let (Ok(writing), Some(read)) = (guard.upgrade().timeout(Duration::from_secs(5)).await, read) {
+                if let (Ok(writing), Some(read)) =
+                    (guard.upgrade().timeout(Duration::from_secs(5)).await, read)
+                {
                     let token = token(&writing);
-                    // The reader's token may have been refused, so that nothing was read; the writer's is a newer one.
+                    // The reader's token may have been refused, so that nothing was read; the
+                    // writer's is a newer one.
                     if read.0.is_some() && self.check(turn, &writing) {
                         self.effect(turn, true, token, Some(read)).await;
                     }
@@ -279,25 +321,35 @@ impl Worker {
             // Whoever learns that it is over goes, as a user would.
             let _ = tokio::time::timeout(time, guard.lost()).await;
         } else if self.random.below(150) == 0 {
-            tokio::time::sleep(self.random.between(Duration::ZERO, Duration::from_millis(30))).await;
+            tokio::time::sleep(self.random.between(Duration::ZERO, Duration::from_millis(30)))
+                .await;
         }
         self.check(turn, guard);
     }
 
-    /// The same owner once more, inside of its own turn. The library tells nobody of it: it costs a count.
+    /// The same owner once more, inside of its own turn. The library tells nobody of it: it costs a
+    /// count.
     async fn enter_again(&self, turn: &Turn) {
-        let inner = Turn { name: turn.name.clone(), way: turn.way, claim: self.writer.unique(), until: AtomicU64::new(0) };
+        let inner = Turn {
+            name: turn.name.clone(),
+            way: turn.way,
+            claim: self.writer.unique(),
+            until: AtomicU64::new(0),
+        };
         let owned = |r: Record| Record { owner: self.me_number, ..r }.mode(Mode::Exclusive);
         self.note(&inner, What::AcquireCalled, owned);
         let guard = match self.locks.mutex(&turn.name).lock().owner(&self.me).await {
             Ok(guard) => guard,
-            // What is lost is not entered again, and the next turn under this owner is none inside of this one.
+            // What is lost is not entered again, and the next turn under this owner is none inside
+            // of this one.
             Err(_) => return self.note(&inner, What::AcquireFailed, |r| r),
         };
         let token = match guard.token() {
             Ok(token) => token.get(),
             // It was lost since: nobody knows which token it had.
-            Err(error) if error.kind() == ErrorKind::Lost => return self.note(&inner, What::Cancelled, |r| r),
+            Err(error) if error.kind() == ErrorKind::Lost => {
+                return self.note(&inner, What::Cancelled, |r| r);
+            }
             Err(_) => 0,
         };
         let until = deadline(|| guard.remaining());
@@ -343,18 +395,33 @@ impl Worker {
         }
         // What was checked is true until now; the write may be on its way for longer.
         if self.random.below(200) == 0 {
-            tokio::time::sleep(self.random.between(Duration::ZERO, Duration::from_millis(20))).await;
+            tokio::time::sleep(self.random.between(Duration::ZERO, Duration::from_millis(20)))
+                .await;
         }
         self.effect(turn, exclusive, token, Some(read)).await
     }
 
-    async fn effect(&mut self, turn: &Turn, exclusive: bool, token: u64, write: Option<Versions>) -> Option<Versions> {
+    async fn effect(
+        &mut self,
+        turn: &Turn,
+        exclusive: bool,
+        token: u64,
+        write: Option<Versions>,
+    ) -> Option<Versions> {
         let number = fresh_claim();
         self.note(turn, What::EffectCalled, |r| r.token(token).number(number));
-        let answer = self.access.ask(Ask { name: &turn.name, claim: turn.claim, exclusive, token }, write).await.ok()?;
+        let answer = self
+            .access
+            .ask(Ask { name: &turn.name, claim: turn.claim, exclusive, token }, write)
+            .await
+            .ok()?;
         self.note(turn, What::EffectDone, |r| {
             let r = r.token(token).number(number);
-            if answer.0.is_some() { r.flag(Flags::YES.and(Flags::FENCED)) } else { r.flag(Flags::FENCED) }
+            if answer.0.is_some() {
+                r.flag(Flags::YES.and(Flags::FENCED))
+            } else {
+                r.flag(Flags::FENCED)
+            }
         });
         if let (true, Some(version)) = (exclusive, answer.0) {
             self.last = Some((token, version));
@@ -362,12 +429,14 @@ impl Worker {
         Some(answer)
     }
 
-    /// A write that comes when its turn is over: of every second writer that was told that its lock is lost, and of those whose write was on
-    /// its way until now. Often enough somebody else has the lock by then.
+    /// A write that comes when its turn is over: of every second writer that was told that its lock
+    /// is lost, and of those whose write was on its way until now. Often enough somebody else has
+    /// the lock by then.
     fn write_late(&mut self, turn: Turn) {
         let insists = self.lost && self.random.below(2) == 0;
         let Some((token, version)) = self.last.filter(|_| self.hangs || insists) else { return };
-        // Whoever knows of its loss knows it before anybody else gets the lock: that may take a lease.
+        // Whoever knows of its loss knows it before anybody else gets the lock: that may take a
+        // lease.
         let longest = if self.lost { (self.recovery * 2).min(LATE_MAX) } else { HANGS_FOR };
         let (time, socket) = (self.random.between(Duration::ZERO, longest), self.socket.clone());
         tokio::spawn(async move {
@@ -384,23 +453,34 @@ impl Worker {
         let number = fresh_claim();
         let kind = if matches!(turn.way, Way::Permits(_)) { Kind::Semaphore } else { Kind::Lock };
         let note = |what, change: &dyn Fn(Record) -> Record| {
-            self.writer.write_for(kind, &turn.name, change(Record::about(what, LockId::NONE, turn.claim)));
+            self.writer.write_for(
+                kind,
+                &turn.name,
+                change(Record::about(what, LockId::NONE, turn.claim)),
+            );
         };
         note(What::CheckCalled, &|r| r.number(number));
         let holds = !guard.is_lost();
         // A renewal that was answered just now may be known to the guard, and not written down yet.
         let until = deadline(|| guard.remaining());
-        if !guard.is_lost() && until > turn.until.swap(until, Ordering::Relaxed).saturating_add(1_000_000) {
+        if !guard.is_lost()
+            && until > turn.until.swap(until, Ordering::Relaxed).saturating_add(1_000_000)
+        {
             note(What::Renewed, &|r| r.deadline(until));
         }
-        note(What::Checked, &|r| if holds { r.number(number).flag(Flags::YES) } else { r.number(number) });
+        note(What::Checked, &|r| {
+            if holds { r.number(number).flag(Flags::YES) } else { r.number(number) }
+        });
         self.lost |= !holds;
         holds
     }
 }
 
 /// Nobody waits for long once the work is to end: what would grant it may have gone for good.
-async fn until_the_end<T>(ended: &Ended, work: impl Future<Output = T>) -> Result<T, tokio::time::error::Elapsed> {
+async fn until_the_end<T>(
+    ended: &Ended,
+    work: impl Future<Output = T>,
+) -> Result<T, tokio::time::error::Elapsed> {
     let end = async {
         while !ended.is_set() {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -417,12 +497,19 @@ async fn until_the_end<T>(ended: &Ended, work: impl Future<Output = T>) -> Resul
 /// What an acquire came to, and the number of its claim.
 type Acquired = (lockkeeper::Result<Option<Grip>>, u64);
 
-async fn waited<G>(owner: u64, acquire: impl IntoFuture<Output = lockkeeper::Result<G>>, grip: fn(G) -> Grip) -> Acquired {
+async fn waited<G>(
+    owner: u64,
+    acquire: impl IntoFuture<Output = lockkeeper::Result<G>>,
+    grip: fn(G) -> Grip,
+) -> Acquired {
     let (acquired, claim) = asked(owner, acquire).await;
     (acquired.map(|guard| Some(grip(guard))), claim)
 }
 
-async fn tried<G>(acquire: impl IntoFuture<Output = lockkeeper::Result<Option<G>>>, grip: fn(G) -> Grip) -> Acquired {
+async fn tried<G>(
+    acquire: impl IntoFuture<Output = lockkeeper::Result<Option<G>>>,
+    grip: fn(G) -> Grip,
+) -> Acquired {
     let (acquired, claim) = asked(0, acquire).await;
     (acquired.map(|guard| guard.map(grip)), claim)
 }

@@ -1,4 +1,5 @@
-//! Who is there: what is tortured, the clients on it, and how they came to their ends. Faults are begun and ended here (`harm` says when).
+//! Who is there: what is tortured, the clients on it, and how they came to their ends. Faults are
+//! begun and ended here (`harm` says when).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -56,8 +57,16 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// With nobody on it yet; `dir` is for the clients' histories, and `nemesis` is told of their ends.
-    pub(super) fn new(subject: Subject, seed: u64, size: Size, dir: PathBuf, arena: Box<dyn Arena>, nemesis: Writer) -> Self {
+    /// With nobody on it yet; `dir` is for the clients' histories, and `nemesis` is told of their
+    /// ends.
+    pub(super) fn new(
+        subject: Subject,
+        seed: u64,
+        size: Size,
+        dir: PathBuf,
+        arena: Box<dyn Arena>,
+        nemesis: Writer,
+    ) -> Self {
         Self {
             subject,
             seed,
@@ -136,7 +145,8 @@ impl Stage {
         self.gone.is_some()
     }
 
-    /// Whether there is nobody left who could learn anything; `returns` when one is about to come back.
+    /// Whether there is nobody left who could learn anything; `returns` when one is about to come
+    /// back.
     pub(super) fn is_deserted(&mut self, returns: bool) -> bool {
         if !self.crew.is_empty() || returns {
             return false;
@@ -172,7 +182,8 @@ impl Stage {
         &self.spans
     }
 
-    /// Convicts clients that ended by themselves. Whether their locks went with them is for the checker, which hears of it now.
+    /// Convicts clients that ended by themselves. Whether their locks went with them is for the
+    /// checker, which hears of it now.
     pub(super) fn notice_ends(&mut self) {
         for (number, pid, how) in self.crew.ended() {
             self.convict(number, pid, &how);
@@ -188,7 +199,13 @@ impl Stage {
             return;
         }
         let at = Writer::now();
-        self.crashes.push(Conviction { class: CRASH, name: String::new(), at, until: at, sentence });
+        self.crashes.push(Conviction {
+            class: CRASH,
+            name: String::new(),
+            at,
+            until: at,
+            sentence,
+        });
     }
 
     /// Lets clients finish, and makes those finish who do not.
@@ -224,7 +241,11 @@ impl Stage {
 
 impl World for Stage {
     fn target(&mut self, planned: &Planned) -> Result<u64, String> {
-        if matches!(planned.fault.hits, Hits::Client | Hits::Link) { self.crew.running(planned.client) } else { Ok(0) }
+        if matches!(planned.fault.hits, Hits::Client | Hits::Link) {
+            self.crew.running(planned.client)
+        } else {
+            Ok(0)
+        }
     }
 
     fn strike(&mut self, planned: &Planned) -> Result<(), Failed> {
@@ -287,5 +308,9 @@ fn starve(on: &Arc<AtomicBool>) -> Result<(), String> {
 
 /// What a client is called.
 fn label(number: u32) -> String {
-    if number < CROWD_FROM { format!("client {number}") } else { format!("crowd {}", number - CROWD_FROM) }
+    if number < CROWD_FROM {
+        format!("client {number}")
+    } else {
+        format!("crowd {}", number - CROWD_FROM)
+    }
 }

@@ -1,10 +1,13 @@
-//! Everybody gets it: a waiter is not passed over for ever by those who asked after it. Counted in grants, which needs no clock; what
-//! time goes by is looked at only to forgive a machine that did not let the waiter run, and told so that a run in which nobody waited while it
-//! was counted is seen to have said nothing.
+//! Everybody gets it: a waiter is not passed over for ever by those who asked after it. Counted in
+//! grants, which needs no clock; what time goes by is looked at only to forgive a machine that did
+//! not let the waiter run, and told so that a run in which nobody waited while it was counted is
+//! seen to have said nothing.
 //!
-//! How many may pass it follows from what is promised. A process has one place in the engine's line, which is first come, first served
-//! (R9, R11). Before a waiter, tasks of its own process that came earlier may each need a place of their own, at the end of that line; at
-//! each of these places every process may have one hold, and a hold passes inside of its process 64 times at most.
+//! How many may pass it follows from what is promised. A process has one place in the engine's
+//! line, which is first come, first served (R9, R11). Before a waiter, tasks of its own process
+//! that came earlier may each need a place of their own, at the end of that line; at each of these
+//! places every process may have one hold, and a hold passes inside of its process 64 times at
+//! most.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,10 +21,11 @@ use crate::history::{Flags, HoldMode, LockId, Record, What};
 pub(super) const STARVATION: &str = "starvation";
 /// How many turns a hold has at most (R9).
 const TURNS_MAX: u64 = 64;
-/// After a fault a client comes back after pauses of up to so long, and stands at the end of the line.
+/// After a fault a client comes back after pauses of up to so long, and stands at the end of the
+/// line.
 const COMES_BACK: Duration = Duration::from_secs(2);
-/// Who was passed is convicted after [`SLACK`] at the earliest. Where all together waited for so many times that, and were judged for less than
-/// once, the faults were too many.
+/// Who was passed is convicted after [`SLACK`] at the earliest. Where all together waited for so
+/// many times that, and were judged for less than once, the faults were too many.
 const WAITED_ENOUGH: u32 = 20;
 
 /// Whose order is kept by a line, and how many may pass there.
@@ -36,10 +40,21 @@ pub(super) struct Fair {
 }
 
 impl Fair {
-    /// Among so many clients with so many tasks each; `tells` when they say which turns were handed on.
-    pub(super) fn among(clients: u32, tasks: u32, tells: bool, [locks, permits]: [bool; 2]) -> Self {
+    /// Among so many clients with so many tasks each; `tells` when they say which turns were handed
+    /// on.
+    pub(super) fn among(
+        clients: u32,
+        tasks: u32,
+        tells: bool,
+        [locks, permits]: [bool; 2],
+    ) -> Self {
         let holds = u64::from(clients).saturating_mul(u64::from(tasks));
-        Self { locks, permits, holds: tells.then_some(holds), turns: holds.saturating_mul(TURNS_MAX) }
+        Self {
+            locks,
+            permits,
+            holds: tells.then_some(holds),
+            turns: holds.saturating_mul(TURNS_MAX),
+        }
     }
 
     /// Whether an order is promised to who waits.
@@ -53,7 +68,8 @@ impl Fair {
     }
 }
 
-/// For how long somebody waited who was promised an order, all together, and for how much of that those who passed it were counted.
+/// For how long somebody waited who was promised an order, all together, and for how much of that
+/// those who passed it were counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Judged {
     pub(super) waited: Duration,
@@ -68,7 +84,8 @@ impl Judged {
         let missing = self.waited >= SLACK * WAITED_ENOUGH && *judged < SLACK;
         missing.then(|| {
             format!(
-                "of {waited:.1} s in which somebody waited {ms} ms were not disturbed by faults: nobody could be convicted of being passed"
+                "of {waited:.1} s with a waiter, faults left {ms} ms undisturbed: no lock could be \
+                 convicted of overtaking"
             )
         })
     }
@@ -90,8 +107,13 @@ impl Passed {
     /// In words, when it is more than may be.
     fn too_many(self, fair: &Fair) -> Option<String> {
         match fair.holds {
-            Some(may) if self.holds > may => Some(format!("{} holds went to others that asked later; at most {may} may", self.holds)),
-            _ if self.turns > fair.turns => Some(format!("{} that asked later got it before; at most {} may", self.turns, fair.turns)),
+            Some(may) if self.holds > may => {
+                Some(format!("{} holds went to later callers; at most {may} may", self.holds))
+            }
+            _ if self.turns > fair.turns => Some(format!(
+                "{} later callers got it first; at most {} may",
+                self.turns, fair.turns
+            )),
             _ => None,
         }
     }
@@ -160,19 +182,32 @@ impl<'a> Starvation<'a> {
     /// Nothing happens after `at`: for how long who waited was judged.
     pub(super) fn judged(&mut self, at: u64) -> Judged {
         self.tell_all(at);
-        Judged { waited: Duration::from_nanos(self.waited_ns), judged: Duration::from_nanos(self.judged_ns) }
+        Judged {
+            waited: Duration::from_nanos(self.waited_ns),
+            judged: Duration::from_nanos(self.judged_ns),
+        }
     }
 
-    /// What was found, told with the names of locks and clients; and by how many somebody was passed at most.
-    pub(super) fn finish(self, name: impl Fn(LockId) -> String, client: impl Fn(u32) -> String) -> (Vec<Conviction>, u64) {
+    /// What was found, told with the names of locks and clients; and by how many somebody was
+    /// passed at most.
+    pub(super) fn finish(
+        self,
+        name: impl Fn(LockId) -> String,
+        client: impl Fn(u32) -> String,
+    ) -> (Vec<Conviction>, u64) {
         let told = self.found.into_iter().map(|(lock, file, found)| {
             let (name, sentence) = (name(lock), &found.sentence);
-            Conviction { sentence: format!("{} waited for {name} {sentence}", client(file)), name, ..found }
+            Conviction {
+                sentence: format!("{} waited for {name} {sentence}", client(file)),
+                name,
+                ..found
+            }
         });
         (told.collect(), self.most)
     }
 
-    /// A fault begins or ends; `hit` are the files of the process that it hits, empty for one that hits everybody.
+    /// A fault begins or ends; `hit` are the files of the process that it hits, empty for one that
+    /// hits everybody.
     pub(super) fn fault(&mut self, begins: bool, hit: &[u32], at: u64) {
         self.trouble(begins, hit, at.saturating_add(ns(self.recovery + COMES_BACK)), at);
     }
@@ -194,7 +229,8 @@ impl<'a> Starvation<'a> {
         hit.iter().for_each(|file| change(self.of.entry(*file).or_default()));
         // It may have lost its place, and stand at the end again.
         let all = self.lines.values_mut().flat_map(|line| line.asked.values_mut());
-        all.filter(|asked| hit.is_empty() || hit.contains(&asked.file)).for_each(|asked| asked.passed = Passed::default());
+        all.filter(|asked| hit.is_empty() || hit.contains(&asked.file))
+            .for_each(|asked| asked.passed = Passed::default());
     }
 
     /// Since when who waits in this process is judged; `None` while a fault is under way.
@@ -218,7 +254,8 @@ impl<'a> Starvation<'a> {
             return;
         }
         self.waited_ns += at.saturating_sub(from);
-        self.judged_ns += self.felt_until(asked.file).map_or(0, |calm| at.saturating_sub(from.max(calm)));
+        self.judged_ns +=
+            self.felt_until(asked.file).map_or(0, |calm| at.saturating_sub(from.max(calm)));
     }
 
     /// It waits no longer.
@@ -252,10 +289,16 @@ impl<'a> Starvation<'a> {
                 line.asked.insert(record.claim, asked);
             }
             What::Acquired => self.granted(record),
-            What::Busy | What::TimedOut | What::AcquireFailed | What::AcquireUnknown | What::Cancelled => {
-                _ = self.answered(record.lock, record.claim, record.at)
-            }
-            What::Released | What::ReleasedLost | What::ReleasedNotOwner | What::ReleaseUnknown | What::Lost => {
+            What::Busy
+            | What::TimedOut
+            | What::AcquireFailed
+            | What::AcquireUnknown
+            | What::Cancelled => _ = self.answered(record.lock, record.claim, record.at),
+            What::Released
+            | What::ReleasedLost
+            | What::ReleasedNotOwner
+            | What::ReleaseUnknown
+            | What::Lost => {
                 line.owners.remove(&record.claim);
             }
             _ => {}
@@ -277,7 +320,8 @@ impl<'a> Starvation<'a> {
         if felt(&self.everybody) {
             return;
         }
-        for waiter in line.asked.values_mut().filter(|waiter| !waiter.trying && waiter.at < got.at) {
+        for waiter in line.asked.values_mut().filter(|waiter| !waiter.trying && waiter.at < got.at)
+        {
             if self.of.get(&waiter.file).is_some_and(felt) {
                 continue;
             }
@@ -288,16 +332,28 @@ impl<'a> Starvation<'a> {
             waiter.passed.holds += u64::from(!record.flags.has(Flags::HANDED));
             self.most = self.most.max(waiter.passed.shown(&self.fair));
             let promised = self.fair.promises(waiter.permits);
-            let Some(too_many) = waiter.passed.too_many(&self.fair).filter(|_| promised && !waiter.convicted) else { continue };
+            let Some(too_many) =
+                waiter.passed.too_many(&self.fair).filter(|_| promised && !waiter.convicted)
+            else {
+                continue;
+            };
             let took = record.at.saturating_sub(waiter.since);
             let slack = ns(SLACK);
-            if took <= slack || took <= slack.saturating_add(self.pulse.forgiven_ns(waiter.since, record.at)) {
+            if took <= slack
+                || took <= slack.saturating_add(self.pulse.forgiven_ns(waiter.since, record.at))
+            {
                 continue;
             }
             waiter.convicted = true;
             let ms = record.at.saturating_sub(waiter.at) / 1_000_000;
             let sentence = format!("for {ms} ms, and {too_many}");
-            let found = Conviction { class: STARVATION, name: String::new(), at: record.at, until: record.at, sentence };
+            let found = Conviction {
+                class: STARVATION,
+                name: String::new(),
+                at: record.at,
+                until: record.at,
+                sentence,
+            };
             self.found.push((record.lock, waiter.file, found));
         }
     }

@@ -12,7 +12,10 @@ pub(super) struct Storm {
 }
 
 impl Storm {
-    pub(super) fn begin(every: Duration, mut act: impl FnMut() + Send + 'static) -> Result<Self, String> {
+    pub(super) fn begin(
+        every: Duration,
+        mut act: impl FnMut() + Send + 'static,
+    ) -> Result<Self, String> {
         let over = Arc::new(AtomicBool::new(false));
         let told = over.clone();
         let work = move || {
@@ -21,7 +24,10 @@ impl Storm {
                 std::thread::park_timeout(every);
             }
         };
-        let thread = std::thread::Builder::new().name("storm".to_owned()).spawn(work).map_err(|e| e.to_string())?;
+        let thread = std::thread::Builder::new()
+            .name("storm".to_owned())
+            .spawn(work)
+            .map_err(|e| e.to_string())?;
         Ok(Self { over, thread: Some(thread) })
     }
 }

@@ -1,5 +1,6 @@
-//! The schedule as it is carried out: who starts a server late makes everything after it later by as much, and nothing shorter; nor does
-//! a step that takes long make a breath shorter in which those who wait are judged.
+//! The schedule as it is carried out: who starts a server late makes everything after it later by
+//! as much, and nothing shorter; nor does a step that takes long make a breath shorter in which
+//! those who wait are judged.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -39,7 +40,16 @@ impl Timetable {
             steps.push((planned.to, Step::End(planned)));
         }
         steps.sort_by_key(|(at, _)| *at);
-        Self { steps: steps.into(), end, breath, last: Duration::ZERO, began: false, open: 0, late: Duration::ZERO, left_out: 0 }
+        Self {
+            steps: steps.into(),
+            end,
+            breath,
+            last: Duration::ZERO,
+            began: false,
+            open: 0,
+            late: Duration::ZERO,
+            left_out: 0,
+        }
     }
 
     /// When the next step is due.
@@ -48,7 +58,9 @@ impl Timetable {
             && planned.to + self.late > self.end
         {
             // It would not last its time, or the run would not end at its own.
-            self.steps.retain(|(_, step)| !matches!(step, Step::Begin(p) | Step::End(p) if *p == planned));
+            self.steps.retain(
+                |(_, step)| !matches!(step, Step::Begin(p) | Step::End(p) if *p == planned),
+            );
             self.left_out += 1;
         }
         self.steps.front().map(|(at, _)| *at + self.late)
@@ -67,7 +79,8 @@ impl Timetable {
         Some(step)
     }
 
-    /// The step that was taken last took so long: a breath begins when it is over, and so does a fault that is alone and lasts as long.
+    /// The step that was taken last took so long: a breath begins when it is over, and so does a
+    /// fault that is alone and lasts as long.
     pub(super) fn took(&mut self, time: Duration) {
         let alone = self.open == u32::from(self.began);
         if alone && self.steps.front().is_some_and(|(next, _)| *next - self.last >= self.breath) {
@@ -113,7 +126,12 @@ mod tests {
 
     #[test]
     fn a_restart_that_takes_long_moves_what_comes_after_it_and_makes_no_fault_shorter() {
-        let plan = vec![planned(0, 100, 500), planned(1, 400, 900), planned(2, 1_000, 1_100), planned(3, 1_200, 1_900)];
+        let plan = vec![
+            planned(0, 100, 500),
+            planned(1, 400, 900),
+            planned(2, 1_000, 1_100),
+            planned(3, 1_200, 1_900),
+        ];
         let (in_time, left_out) = carried_out(plan.clone(), ms(5));
         assert_eq!(left_out, 0);
         for (step, at) in &in_time {
@@ -121,10 +139,17 @@ mod tests {
             assert_eq!(*at, if matches!(step, Step::Begin(_)) { p.from } else { p.to });
         }
         let (late, left_out) = carried_out(plan.clone(), ms(1_000));
-        let order = |done: &[(Step, Duration)]| done.iter().map(|(step, _)| *step).collect::<Vec<_>>();
-        assert_eq!((order(&late), left_out), (order(&in_time), 0), "the same faults, composed in the same way");
+        let order =
+            |done: &[(Step, Duration)]| done.iter().map(|(step, _)| *step).collect::<Vec<_>>();
+        assert_eq!(
+            (order(&late), left_out),
+            (order(&in_time), 0),
+            "the same faults, composed in the same way"
+        );
         for one in &plan {
-            let at = |wanted: Step| late.iter().find(|(step, _)| *step == wanted).map(|(_, at)| *at).unwrap_or_default();
+            let at = |wanted: Step| {
+                late.iter().find(|(step, _)| *step == wanted).map(|(_, at)| *at).unwrap_or_default()
+            };
             let lasted = at(Step::End(*one)) - at(Step::Begin(*one));
             assert!(lasted >= one.to - one.from, "{one:?} lasted {lasted:?}");
         }

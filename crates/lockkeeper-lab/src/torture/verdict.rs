@@ -120,10 +120,14 @@ impl Verdict {
         }
         for class in [LIVENESS, STARVATION, GROUNDLESS, COST, CRASH] {
             for (all, fine) in [(&mut expected, true), (&mut violations, false)] {
-                let found = of.convictions.iter().filter(|c| c.class == class && excuses.expects_conviction(c) == fine);
+                let found = of
+                    .convictions
+                    .iter()
+                    .filter(|c| c.class == class && excuses.expects_conviction(c) == fine);
                 let count = found.clone().count() as u64;
                 all.extend(found.min_by_key(|c| c.at).map(|c| {
-                    let (first, at_s) = (Some(c.sentence.clone()), Some(seconds(of.report.span.0, c.at)));
+                    let (first, at_s) =
+                        (Some(c.sentence.clone()), Some(seconds(of.report.span.0, c.at)));
                     Found { class, count, first, at_s }
                 }));
             }
@@ -149,17 +153,21 @@ impl Verdict {
         }
     }
 
-    /// The first violation of the class that convicts this client: when, after the first event, and in which words.
+    /// The first violation of the class that convicts this client: when, after the first event, and
+    /// in which words.
     fn conviction(&self) -> Option<(&'static str, f64, &str)> {
         let classes = self.of.broken?.convicted_by;
-        let checked = self.of.report.violations.iter().map(|v| (v.class.as_str(), v.at, v.sentence.as_str()));
+        let checked =
+            self.of.report.violations.iter().map(|v| (v.class.as_str(), v.at, v.sentence.as_str()));
         let others = self.of.convictions.iter().map(|c| (c.class, c.at, c.sentence.as_str()));
         let own = checked.chain(others).filter(|(class, ..)| classes.contains(class));
-        let (class, at, sentence) = own.min_by_key(|(class, at, _)| (classes.iter().position(|c| c == class), *at))?;
+        let (class, at, sentence) =
+            own.min_by_key(|(class, at, _)| (classes.iter().position(|c| c == class), *at))?;
         Some((class, seconds(self.of.report.span.0, at), sentence))
     }
 
-    /// For how long who waited in an order that is promised was judged, all together; nothing where none is.
+    /// For how long who waited in an order that is promised was judged, all together; nothing where
+    /// none is.
     fn waits_judged(&self) -> Option<Duration> {
         let about = &self.of.about;
         (about.fair || about.fair_permits).then_some(self.of.waits.judged)
@@ -208,11 +216,17 @@ impl Verdict {
             expected_violations: &self.expected,
             stale_writes_rejected: self.of.report.counts.stale_rejected,
             stale_writes_accepted: self.of.report.counts.stale_accepted,
-            recovery_ms: Recovery { p50: ms(recovery.p50()), max: ms(recovery.max()), promised: ms(self.of.report.recovery_promised_ns) },
+            recovery_ms: Recovery {
+                p50: ms(recovery.p50()),
+                max: ms(recovery.max()),
+                promised: ms(self.of.report.recovery_promised_ns),
+            },
             seed: self.of.seed,
             replay: &self.of.replay,
             passed_over: Passed { max: self.of.passed.0, promised: self.of.passed.1 },
-            waits_judged_ms: self.waits_judged().map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+            waits_judged_ms: self
+                .waits_judged()
+                .map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
             fully_judged: self.of.chances.outside,
             judged_spans: self.of.chances.judged,
             leases_ended: self.of.chances.ended,
@@ -235,19 +249,26 @@ impl Verdict {
         if !ours {
             write!(out, "{} on ", self.of.client.shown())?;
         }
-        writeln!(out, "{engine}, class {class}: {} holds checked under {faults} faults, seed {}", counts.holds, self.of.seed)?;
+        writeln!(
+            out,
+            "{engine}, class {class}: {} holds checked under {faults} faults, seed {}",
+            counts.holds, self.of.seed
+        )?;
         for (fault, times) in &self.of.faults {
             writeln!(out, "  {fault:<20} {times:>6} ×")?;
         }
         let Counts { handed, converted, renewed, busy, timed_out, cancelled, lost, .. } = counts;
         writeln!(
             out,
-            "  {handed} handed on, {converted} converted, {renewed} renewals, {lost} lost; refused {busy}, timed out {timed_out}, left {cancelled}"
+            "  {handed} handed on, {converted} converted, {renewed} renewals, {lost} lost; \
+             refused {busy}, timed out {timed_out}, left {cancelled}"
         )?;
         for left in &self.of.left_out {
             writeln!(out, "  left out: {left}")?;
         }
-        let ms = |ns: Option<u64>| ns.map_or("none measured".to_owned(), |ns| format!("{:.1} ms", ns as f64 / 1e6));
+        let ms = |ns: Option<u64>| {
+            ns.map_or("none measured".to_owned(), |ns| format!("{:.1} ms", ns as f64 / 1e6))
+        };
         writeln!(
             out,
             "  recovery after a death: median {}, at most {}",
@@ -257,20 +278,36 @@ impl Verdict {
         let Chances { judged, ended, outside, .. } = self.of.chances;
         writeln!(
             out,
-            "  {outside} holds began when no fault excused anything of theirs; {judged} spans without a fault were longer than T{}",
-            if self.of.about.leases { format!("; {ended} leases ended under their holders") } else { String::new() }
+            "  {outside} holds began when no fault could excuse a violation; \
+             {judged} spans without a fault were longer than T{}",
+            if self.of.about.expiry.is_timed() {
+                format!("; {ended} leases ended under their holders")
+            } else {
+                String::new()
+            }
         )?;
         let (passed, may) = self.of.passed;
-        let may = may.map_or("no order is promised".to_owned(), |may| format!("{may} may"));
+        let may = may.map_or("no order is promised".to_owned(), |may| format!("at most {may} may"));
         let judged = self.waits_judged().map_or(String::new(), |time| {
-            format!("; judged for {:.1} of the {:.1} s that all waited", time.as_secs_f64(), self.of.waits.waited.as_secs_f64())
+            format!(
+                "; judged for {:.1} of {:.1} s of waiting",
+                time.as_secs_f64(),
+                self.of.waits.waited.as_secs_f64()
+            )
         });
-        writeln!(out, "  passed while it waited: nobody by more than {passed} that asked later ({may}){judged}")?;
+        writeln!(
+            out,
+            "  overtaking: no waiter by more than {passed} later callers ({may}){judged}"
+        )?;
         if let Some(cost) = &self.of.cost {
             writeln!(out, "  {}", cost.sentence())?;
         }
-        if self.of.about.leases {
-            writeln!(out, "  a loss that was told late: at most {:.1} ms after its deadline", counts.loss_late_max_ns as f64 / 1e6)?;
+        if self.of.about.expiry.is_timed() {
+            writeln!(
+                out,
+                "  news of a loss: at most {:.1} ms after its deadline",
+                counts.loss_late_max_ns as f64 / 1e6
+            )?;
             writeln!(
                 out,
                 "  stale writes: {} rejected, {} accepted where tokens are checked",
@@ -280,7 +317,11 @@ impl Verdict {
         for (found, how) in [(&self.expected, "expected"), (&self.violations, "NOT expected")] {
             for Found { class, count, first, at_s } in found {
                 let at = at_s.map_or(String::new(), |at| format!(" at +{at:.3} s"));
-                writeln!(out, "  {how}: {class} × {count}{at}: {}", first.as_deref().unwrap_or("not described"))?;
+                writeln!(
+                    out,
+                    "  {how}: {class} × {count}{at}: {}",
+                    first.as_deref().unwrap_or("not described")
+                )?;
             }
         }
         writeln!(out, "  the same schedule: {}", self.of.replay)?;
@@ -300,19 +341,31 @@ impl Verdict {
     }
 }
 
-/// Those of one class that were expected, and those that were not; also those that are not described any more.
-fn divide(class: Class, count: u64, report: &Report, excuses: &Excuses) -> (Option<Found>, Option<Found>) {
+/// Those of one class that were expected, and those that were not; also those that are not
+/// described any more.
+fn divide(
+    class: Class,
+    count: u64,
+    report: &Report,
+    excuses: &Excuses,
+) -> (Option<Found>, Option<Found>) {
     let described = || report.violations.iter().filter(|v| v.class == class);
     let moments = |expected: bool| {
         let all = report.moments.get(&class).into_iter().flatten();
-        all.filter(move |moment| excuses.expects_at(class, **moment) == expected).map(|moment| moment.at)
+        all.filter(move |moment| excuses.expects_at(class, **moment) == expected)
+            .map(|moment| moment.at)
     };
     let bad = moments(false).count() as u64;
     let found = |count: u64, expected: bool| {
         let first = described().filter(|v| excuses.expects(v) == expected).min_by_key(|v| v.at);
         let at = first.map(|v| v.at).or_else(|| moments(expected).min());
         let at_s = at.map(|at| seconds(report.span.0, at));
-        (count > 0).then(|| Found { class: class.as_str(), count, first: first.map(|v| v.sentence.clone()), at_s })
+        (count > 0).then(|| Found {
+            class: class.as_str(),
+            count,
+            first: first.map(|v| v.sentence.clone()),
+            at_s,
+        })
     };
     (found(count - bad, true), found(bad, false))
 }
@@ -324,7 +377,10 @@ mod tests {
 
     #[test]
     fn a_violation_beyond_those_that_are_described_is_judged_by_its_moment_too() {
-        let report = Report { moments: BTreeMap::from([(Class::Overlap, [5, 6, 30].map(Moment::at).to_vec())]), ..Report::default() };
+        let report = Report {
+            moments: BTreeMap::from([(Class::Overlap, [5, 6, 30].map(Moment::at).to_vec())]),
+            ..Report::default()
+        };
         let mut excuses = Excuses::new(false, Duration::ZERO, Late::never());
         excuses.blind_from(30);
         let (expected, bad) = divide(Class::Overlap, 3, &report, &excuses);
@@ -333,10 +389,17 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_has_engine_verdict_holds_faults_violations_stale_writes_recovery_seed_client_weak_left_out_and_kept() {
-        let found =
-            Conviction { class: CRASH, name: String::new(), at: 3_250_000_000, until: 4_000_000_000, sentence: "it ended".to_owned() };
-        let line = |verdict: &Verdict| serde_json::from_str::<serde_json::Value>(&verdict.json()).unwrap();
+    fn the_last_line_has_engine_verdict_holds_faults_violations_stale_writes_recovery_seed_client_weak_left_out_and_kept()
+     {
+        let found = Conviction {
+            class: CRASH,
+            name: String::new(),
+            at: 3_250_000_000,
+            until: 4_000_000_000,
+            sentence: "it ended".to_owned(),
+        };
+        let line =
+            |verdict: &Verdict| serde_json::from_str::<serde_json::Value>(&verdict.json()).unwrap();
         let recovery = serde_json::json!({"p50": null, "max": null, "promised": null});
         let mut told = of(vec![found]);
         told.client = Subject::Exec("PASSWORD=secret ./lock".to_owned());
@@ -344,7 +407,8 @@ mod tests {
         told.report.span = (1_000_000_000, 9_000_000_000);
         told.left_out = vec!["clock-slow: no compiler".to_owned()];
         let convicted = judged(told).kept_in(PathBuf::from("/somewhere"));
-        let violations = serde_json::json!([{"class": "crash", "count": 1, "first": "it ended", "at_s": 2.25}]);
+        let violations =
+            serde_json::json!([{"class": "crash", "count": 1, "first": "it ended", "at_s": 2.25}]);
         for (key, value) in [
             ("engine", serde_json::json!("file")),
             ("verdict", serde_json::json!("violations")),
@@ -366,12 +430,23 @@ mod tests {
             assert_eq!(line(&convicted).get(key), Some(&value), "{key}");
         }
         let weak = line(&verdict(Vec::new()));
-        assert_eq!([&weak["verdict"], &weak["weak"], &weak["client"]], ["too-weak", "nothing was held", "lockkeeper"]);
-        assert_eq!([&weak["kept"], &weak["left_out"]], [&serde_json::json!(null), &serde_json::json!([])]);
+        assert_eq!(
+            [&weak["verdict"], &weak["weak"], &weak["client"]],
+            ["too-weak", "nothing was held", "lockkeeper"]
+        );
+        assert_eq!(
+            [&weak["kept"], &weak["left_out"]],
+            [&serde_json::json!(null), &serde_json::json!([])]
+        );
         let mut text = Vec::new();
         convicted.print(&mut text).unwrap();
         let text = String::from_utf8(text).unwrap() + &convicted.json();
-        assert!(text.contains("exec on file") && text.contains("crash × 1 at +2.250 s: it ended") && !text.contains("secret"), "{text}");
+        assert!(
+            text.contains("exec on file")
+                && text.contains("crash × 1 at +2.250 s: it ended")
+                && !text.contains("secret"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -382,7 +457,7 @@ mod tests {
             let (told, mut text) = (judged(told), Vec::new());
             told.print(&mut text).unwrap();
             let (text, promised) = (String::from_utf8(text).unwrap(), fair || fair_permits);
-            assert_eq!(text.contains("; judged for 1.2 of the 2.5 s that all waited\n"), promised, "{text}");
+            assert_eq!(text.contains("; judged for 1.2 of 2.5 s of waiting\n"), promised, "{text}");
             let line: serde_json::Value = serde_json::from_str(&told.json()).unwrap();
             assert_eq!(line["waits_judged_ms"].as_u64(), promised.then_some(1_250));
         }
@@ -400,7 +475,7 @@ mod tests {
         let about = About {
             engine: "file",
             class: lockkeeper::Class::Fenced,
-            leases: false,
+            expiry: lockkeeper::Expiry::WithProcess,
             recovery: Duration::ZERO,
             fair: false,
             fair_permits: false,
@@ -417,7 +492,10 @@ mod tests {
             report: Report::default(),
             convictions,
             passed: (0, None),
-            waits: Judged { waited: Duration::from_millis(2_500), judged: Duration::from_millis(1_250) },
+            waits: Judged {
+                waited: Duration::from_millis(2_500),
+                judged: Duration::from_millis(1_250),
+            },
             chances: Chances::default(),
             cost: None,
             weak: Some("nothing was held".to_owned()),
@@ -427,13 +505,23 @@ mod tests {
     #[test]
     fn a_conviction_counts_also_where_nothing_was_ever_held() {
         for class in [LIVENESS, STARVATION, GROUNDLESS, COST, CRASH] {
-            let found = Conviction { class, name: String::new(), at: 1, until: 1, sentence: "it is wrong".to_owned() };
+            let found = Conviction {
+                class,
+                name: String::new(),
+                at: 1,
+                until: 1,
+                sentence: "it is wrong".to_owned(),
+            };
             let convicted = verdict(vec![found]);
             let mut text = Vec::new();
             convicted.print(&mut text).unwrap();
             let text = String::from_utf8(text).unwrap();
             assert_eq!((convicted.word(), convicted.exit_code()), ("violations", 1));
-            assert!(text.contains(&format!("NOT expected: {class} × 1 at +0.000 s: it is wrong")) && text.contains("VIOLATIONS"), "{text}");
+            assert!(
+                text.contains(&format!("NOT expected: {class} × 1 at +0.000 s: it is wrong"))
+                    && text.contains("VIOLATIONS"),
+                "{text}"
+            );
         }
         assert_eq!((verdict(Vec::new()).word(), verdict(Vec::new()).exit_code()), ("too-weak", 2));
     }

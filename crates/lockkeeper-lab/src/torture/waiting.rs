@@ -1,5 +1,5 @@
-//! Those who wait and those who hold, judged from the histories of a run in one reading: that somebody gets the lock, that everybody does, and
-//! that nobody loses it for nothing.
+//! Those who wait and those who hold, judged from the histories of a run in one reading: that
+//! somebody gets the lock, that everybody does, and that nobody loses it for nothing.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -31,18 +31,30 @@ const STEP_MIN_NS: i128 = 50_000_000;
 /// Whether the time of day went wrong since the first history was begun.
 fn stepped(merge: &Merge) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-    let begun = merge.sources().map(|source| source.header.clocks).map(|[clock, _, wall]| (clock, wall));
+    let begun =
+        merge.sources().map(|source| source.header.clocks).map(|[clock, _, wall]| (clock, wall));
     part(begun.chain([(Writer::now(), u64::try_from(now).unwrap_or(u64::MAX))]))
 }
 
 /// Whether two clocks part, read together again and again.
 fn part(read: impl Iterator<Item = (u64, u64)>) -> bool {
     let apart: Vec<i128> = read.map(|(one, other)| i128::from(other) - i128::from(one)).collect();
-    apart.iter().max().zip(apart.iter().min()).is_some_and(|(most, least)| most - least > STEP_MIN_NS)
+    apart
+        .iter()
+        .max()
+        .zip(apart.iter().min())
+        .is_some_and(|(most, least)| most - least > STEP_MIN_NS)
 }
 
-/// Judges the histories in a directory; `recovery` is T, `pulse` knows when processors were short. `tally` counts beside.
-pub(super) fn judge(recovery: Duration, fair: Fair, pulse: &Pulse, dir: &Path, tally: &mut Tally) -> Result<Waited, CheckError> {
+/// Judges the histories in a directory; `recovery` is T, `pulse` knows when processors were short.
+/// `tally` counts beside.
+pub(super) fn judge(
+    recovery: Duration,
+    fair: Fair,
+    pulse: &Pulse,
+    dir: &Path,
+    tally: &mut Tally,
+) -> Result<Waited, CheckError> {
     let files = check::expand(&[dir])?;
     let mut merge = Merge::open(&files, 0)?;
     let mut of_pid: HashMap<u64, Vec<u32>> = HashMap::new();
@@ -53,8 +65,10 @@ pub(super) fn judge(recovery: Duration, fair: Fair, pulse: &Pulse, dir: &Path, t
             clients.insert(file, source.header.label.clone());
         }
     }
-    let running = merge.sources().any(|s| s.header.role == Role::Nemesis && s.header.state == State::Open);
-    let (mut somebody, mut everybody) = (Liveness::new(recovery, pulse), Starvation::new(recovery, fair, pulse));
+    let running =
+        merge.sources().any(|s| s.header.role == Role::Nemesis && s.header.state == State::Open);
+    let (mut somebody, mut everybody) =
+        (Liveness::new(recovery, pulse), Starvation::new(recovery, fair, pulse));
     let mut holders = Groundless::new(recovery, pulse, stepped(&merge));
     let mut names: HashMap<LockId, String> = HashMap::new();
     let mut last = 0;
@@ -86,7 +100,8 @@ pub(super) fn judge(recovery: Duration, fair: Fair, pulse: &Pulse, dir: &Path, t
         holders.event(file, &record);
         last = record.at;
     }
-    // Where nobody writes any more nobody gets it either: histories that are still being written end now.
+    // Where nobody writes any more nobody gets it either: histories that are still being written
+    // end now.
     let mut convictions = somebody.finish(if running { last.max(Writer::now()) } else { last });
     let name = |lock| names.get(&lock).cloned().unwrap_or_default();
     let client = |file| clients.get(&file).cloned().unwrap_or_default();
@@ -108,20 +123,35 @@ mod tests {
 
     #[test]
     fn two_clocks_part_when_one_is_set_and_not_when_it_is_kept_in_time() {
-        let read = |walls: [u64; 3]| part([10 * MS, 20 * MS, 30 * MS].into_iter().zip(walls.map(|wall| wall * MS)));
-        assert!(!read([1_010, 1_020, 1_030]) && !read([1_010, 1_020, 1_080]) && !read([1_060, 1_020, 1_030]));
-        assert!(read([1_010, 1_020, 1_081]) && read([1_061, 1_020, 1_030]) && read([1_010, 900, 1_030]));
+        let read = |walls: [u64; 3]| {
+            part([10 * MS, 20 * MS, 30 * MS].into_iter().zip(walls.map(|wall| wall * MS)))
+        };
+        assert!(
+            !read([1_010, 1_020, 1_030])
+                && !read([1_010, 1_020, 1_080])
+                && !read([1_060, 1_020, 1_030])
+        );
+        assert!(
+            read([1_010, 1_020, 1_081]) && read([1_061, 1_020, 1_030]) && read([1_010, 900, 1_030])
+        );
     }
 
     /// One gets it, and is told at once that its hold is lost; or it was killed before that.
     fn told(client: &Writer, nemesis: &Writer, killed: bool) {
         let tell = |what, change: &dyn Fn(Record) -> Record| {
-            client.write_for(Kind::Lock, "a", change(Record::about(what, LockId::NONE, 1).mode(Mode::Exclusive)));
+            client.write_for(
+                Kind::Lock,
+                "a",
+                change(Record::about(what, LockId::NONE, 1).mode(Mode::Exclusive)),
+            );
         };
         tell(What::AcquireCalled, &|r| r);
         tell(What::Acquired, &|r| r.deadline(Writer::now() + 60_000 * MS));
         if killed {
-            nemesis.write_text("kill-client", Record::new(What::Kill).number(u64::from(std::process::id())));
+            nemesis.write_text(
+                "kill-client",
+                Record::new(What::Kill).number(u64::from(std::process::id())),
+            );
         }
         tell(What::Lost, &|r| r.number(2));
     }
@@ -131,21 +161,35 @@ mod tests {
         for (killed, classes) in [(false, &["groundless-loss"][..]), (true, &[])] {
             let dir = tempfile::tempdir().unwrap();
             let history = |name: &str, role| {
-                let options = WriterOptions { role, label: name.to_owned(), ..WriterOptions::default() };
+                let options =
+                    WriterOptions { role, label: name.to_owned(), ..WriterOptions::default() };
                 Writer::create(dir.path().join(format!("{name}.lkh")), options).unwrap()
             };
-            let (client, nemesis) = (history("client-0", Role::Client), history("nemesis", Role::Nemesis));
+            let (client, nemesis) =
+                (history("client-0", Role::Client), history("nemesis", Role::Nemesis));
             told(&client, &nemesis, killed);
             client.finish().unwrap();
             nemesis.finish().unwrap();
             let (lease, pulse) = (Duration::from_secs(60), Pulse::steady());
             let fair = Fair::among(1, 1, true, [true; 2]);
-            let found = judge(lease, fair, &pulse, dir.path(), &mut Tally::new(lease, Vec::new())).unwrap();
-            assert_eq!(found.convictions.iter().map(|c| c.class).collect::<Vec<_>>(), classes, "{:?}", found.convictions);
-            assert!(
-                found.convictions.iter().all(|c| c.name == "a" && c.sentence.starts_with("client-0 was told that its hold of a is lost"))
+            let found =
+                judge(lease, fair, &pulse, dir.path(), &mut Tally::new(lease, Vec::new())).unwrap();
+            assert_eq!(
+                found.convictions.iter().map(|c| c.class).collect::<Vec<_>>(),
+                classes,
+                "{:?}",
+                found.convictions
             );
-            assert!(!found.judged.waited.is_zero() && found.judged.waited == found.judged.judged, "{:?}", found.judged);
+            assert!(
+                found.convictions.iter().all(
+                    |c| c.name == "a" && c.sentence.starts_with("client-0 lost its hold of a ")
+                )
+            );
+            assert!(
+                !found.judged.waited.is_zero() && found.judged.waited == found.judged.judged,
+                "{:?}",
+                found.judged
+            );
         }
     }
 }

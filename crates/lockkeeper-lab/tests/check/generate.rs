@@ -9,7 +9,8 @@ pub struct Random(pub u64);
 
 impl Random {
     pub fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % limit
     }
     pub fn between(&mut self, from: u64, to: u64) -> u64 {
@@ -81,7 +82,12 @@ impl History {
 
 impl Turn {
     pub fn about(&self, what: What) -> Record {
-        Record { owner: self.owner, mode: self.mode, weight: self.weight, ..Record::about(what, self.lock, self.claim) }
+        Record {
+            owner: self.owner,
+            mode: self.mode,
+            weight: self.weight,
+            ..Record::about(what, self.lock, self.claim)
+        }
     }
 
     pub fn events(&self) -> Vec<Event> {
@@ -89,7 +95,11 @@ impl Turn {
         let mut all = vec![
             History::event(self.client, self.asked, self.about(What::AcquireCalled).number(limit)),
             History::event(self.client, self.in_line, self.about(What::InLine)),
-            History::event(self.client, self.granted, self.about(What::Acquired).token(self.token).deadline(self.deadline)),
+            History::event(
+                self.client,
+                self.granted,
+                self.about(What::Acquired).token(self.token).deadline(self.deadline),
+            ),
             History::event(self.client, self.release_called, self.about(What::ReleaseCalled)),
             History::event(self.client, self.released, self.about(What::Released)),
         ];
@@ -102,13 +112,16 @@ impl Turn {
 pub fn clean(seed: u64, turns: u64) -> History {
     let mut random = Random(seed);
     let mut history = History::default();
-    for (usage, lock) in [Use::Mutex, Use::Leased, Use::ReadWrite, Use::Semaphore].into_iter().zip(1..) {
+    for (usage, lock) in
+        [Use::Mutex, Use::Leased, Use::ReadWrite, Use::Semaphore].into_iter().zip(1..)
+    {
         serve(usage, LockId(lock), turns, &mut random, &mut history);
     }
     history
 }
 
-/// Serves one lock first come first served: whoever is next waits until the server has let go of whom it excludes.
+/// Serves one lock first come first served: whoever is next waits until the server has let go of
+/// whom it excludes.
 fn serve(usage: Use, lock: LockId, turns: u64, random: &mut Random, history: &mut History) {
     let first = history.turns.len();
     let mut arrival = 1_000 + random.below(1_000);
@@ -134,7 +147,8 @@ fn serve(usage: Use, lock: LockId, turns: u64, random: &mut Random, history: &mu
                 _ => granted.iter().all(|g| {
                     matches!(
                         (g.0, mode),
-                        (HoldMode::Shared, HoldMode::Shared | HoldMode::Upgradable) | (HoldMode::Upgradable, HoldMode::Shared)
+                        (HoldMode::Shared, HoldMode::Shared | HoldMode::Upgradable)
+                            | (HoldMode::Upgradable, HoldMode::Shared)
                     )
                 }),
             };
@@ -159,7 +173,11 @@ fn serve(usage: Use, lock: LockId, turns: u64, random: &mut Random, history: &mu
             mode,
             weight: weight as u16,
             token: if usage == Use::Semaphore { 0 } else { token },
-            deadline: if usage == Use::Leased { release_called + random.between(5, 500) } else { 0 },
+            deadline: if usage == Use::Leased {
+                release_called + random.between(5, 500)
+            } else {
+                0
+            },
             asked,
             in_line: (arrival + random.below(3)).min(granted_at - 1),
             granted: granted_at,
@@ -188,7 +206,9 @@ fn decorate(turn: &mut Turn, random: &mut Random, history: &mut History) {
         };
         more.extend(nested.events().into_iter().filter(|e| e.record.what != What::InLine));
     }
-    let about = |what, part, change: &dyn Fn(Record) -> Record| History::event(turn.client, inside(part), change(turn.about(what)));
+    let about = |what, part, change: &dyn Fn(Record) -> Record| {
+        History::event(turn.client, inside(part), change(turn.about(what)))
+    };
     if turn.usage == Use::Leased && random.one_in(2) {
         more.push(about(What::RenewCalled, 2, &|r| r));
         more.push(about(What::Renewed, 4, &|r| r.deadline(turn.deadline + 50)));
@@ -197,7 +217,9 @@ fn decorate(turn: &mut Turn, random: &mut Random, history: &mut History) {
     more.push(about(What::Checked, 7, &|r| r.number(1).flag(Flags::YES)));
     if turn.token != 0 && turn.mode != HoldMode::Shared {
         more.push(about(What::EffectCalled, 7, &|r| r.number(2)));
-        let log = about(What::ResourceWrite, 8, &|r| r.token(turn.token).flag(Flags::YES.and(Flags::FENCED)));
+        let log = about(What::ResourceWrite, 8, &|r| {
+            r.token(turn.token).flag(Flags::YES.and(Flags::FENCED))
+        });
         more.push(Event { client: 50, ..log });
         more.push(about(What::EffectDone, 9, &|r| r.number(2).flag(Flags::YES)));
     }
@@ -214,9 +236,14 @@ fn refuse(usage: Use, lock: LockId, first: usize, random: &mut Random, history: 
         }
         let at = random.between(turn.asked, turn.release_called);
         let claim = history.claim();
-        let record = |what| Record { mode: HoldMode::Exclusive, ..Record::about(what, lock, claim) };
+        let record =
+            |what| Record { mode: HoldMode::Exclusive, ..Record::about(what, lock, claim) };
         let client = random.below(8) as u32;
-        history.others.push(History::event(client, at.saturating_sub(random.below(30)), record(What::AcquireCalled).flag(Flags::TRY)));
+        history.others.push(History::event(
+            client,
+            at.saturating_sub(random.below(30)),
+            record(What::AcquireCalled).flag(Flags::TRY),
+        ));
         history.others.push(History::event(client, at + random.between(1, 30), record(What::Busy)));
     }
 }

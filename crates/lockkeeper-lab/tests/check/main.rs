@@ -1,6 +1,12 @@
-//! The checker: what it must convict, what it must let pass, and that it agrees with exhaustive search.
+//! The checker: what it must convict, what it must let pass, and that it agrees with exhaustive
+//! search.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on panics")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on panics"
+)]
 
 mod faults;
 mod files;

@@ -8,8 +8,14 @@ use super::generate::{History, Random, Turn, Use, clean};
 use super::story::Story;
 
 /// Somewhere in the history: the numbers of a turn that fits, and of the next one of the same lock.
-fn pick(history: &History, random: &mut Random, fits: impl Fn(&Turn, &Turn) -> bool) -> Option<(usize, usize)> {
-    let next = |i: usize| (i + 1..history.turns.len()).find(|j| history.turns[*j].lock == history.turns[i].lock);
+fn pick(
+    history: &History,
+    random: &mut Random,
+    fits: impl Fn(&Turn, &Turn) -> bool,
+) -> Option<(usize, usize)> {
+    let next = |i: usize| {
+        (i + 1..history.turns.len()).find(|j| history.turns[*j].lock == history.turns[i].lock)
+    };
     let all: Vec<_> = (0..history.turns.len())
         .filter_map(|i| Some((i, next(i)?)))
         .filter(|(i, j)| fits(&history.turns[*i], &history.turns[*j]))
@@ -33,7 +39,13 @@ fn drag_on(history: &mut History, i: usize, j: usize) {
     }
 }
 
-fn more(history: &mut History, i: usize, time: u64, what: What, change: impl FnOnce(Record) -> Record) {
+fn more(
+    history: &mut History,
+    i: usize,
+    time: u64,
+    what: What,
+    change: impl FnOnce(Record) -> Record,
+) {
     let record = change(history.turns[i].about(what));
     let event = History::event(history.turns[i].client, time, record);
     history.turns[i].more.push(event);
@@ -52,18 +64,28 @@ fn planted(class: Class, history: &mut History, random: &mut Random) -> Option<(
             drag_on(history, i, j);
         }
         Class::ReadersWithWriter => {
-            let (i, j) = pick(history, random, |a, b| exclusive(a) != exclusive(b) && a.usage == Use::ReadWrite)?;
+            let (i, j) = pick(history, random, |a, b| {
+                exclusive(a) != exclusive(b) && a.usage == Use::ReadWrite
+            })?;
             drag_on(history, i, j);
         }
         Class::PermitsExceeded => {
             let (i, _) = pick(history, random, |a, _| a.usage == Use::Semaphore)?;
             let (claim, turn) = (history.claim(), history.turns[i].clone());
             let (granted, until) = (turn.granted + 1, turn.release_called);
-            history.turns.push(Turn { claim, weight: 4, granted, release_called: until, more: Vec::new(), ..turn });
+            history.turns.push(Turn {
+                claim,
+                weight: 4,
+                granted,
+                release_called: until,
+                more: Vec::new(),
+                ..turn
+            });
         }
         Class::TokenOrder => {
             let (i, j) = pick(history, random, |a, b| exclusive(a) && exclusive(b))?;
-            (history.turns[i].token, history.turns[j].token) = (history.turns[j].token, history.turns[i].token);
+            (history.turns[i].token, history.turns[j].token) =
+                (history.turns[j].token, history.turns[i].token);
             retoken(&mut history.turns[i]);
             retoken(&mut history.turns[j]);
         }
@@ -79,14 +101,20 @@ fn planted(class: Class, history: &mut History, random: &mut Random) -> Option<(
         Class::ReentryToken => {
             let (i, _) = pick(history, random, |a, _| a.owner != 0)?;
             let claim = history.turns[i].claim;
-            let nested = history.turns[i].more.iter_mut().find(|e| e.record.what == What::Acquired && e.record.claim != claim)?;
+            let nested = history.turns[i]
+                .more
+                .iter_mut()
+                .find(|e| e.record.what == What::Acquired && e.record.claim != claim)?;
             nested.record.token += 1;
         }
         Class::ReentryAfterLoss => {
             let (i, _) = pick(history, random, |a, _| a.owner != 0)?;
-            let (lost, again) = (history.turns[i].release_called - 1, history.turns[i].released + 5);
+            let (lost, again) =
+                (history.turns[i].release_called - 1, history.turns[i].released + 5);
             more(history, i, lost, What::Lost, |r| r);
-            history.turns[i].more.retain(|e| !matches!(e.record.what, What::EffectDone | What::Checked));
+            history.turns[i]
+                .more
+                .retain(|e| !matches!(e.record.what, What::EffectDone | What::Checked));
             let (claim, turn) = (history.claim(), history.turns[i].clone());
             let until = again + 30;
             history.turns.push(Turn {
@@ -104,13 +132,19 @@ fn planted(class: Class, history: &mut History, random: &mut Random) -> Option<(
             let end = history.turns.iter().map(|t| t.released).max()? + 1_000;
             let lock = history.turns[0].lock;
             let claim = history.claim();
-            let record = |what| Record { mode: HoldMode::Exclusive, ..Record::about(what, lock, claim) };
-            history.others.push(History::event(3, end, record(What::AcquireCalled).flag(Flags::TRY)));
+            let record =
+                |what| Record { mode: HoldMode::Exclusive, ..Record::about(what, lock, claim) };
+            history.others.push(History::event(
+                3,
+                end,
+                record(What::AcquireCalled).flag(Flags::TRY),
+            ));
             history.others.push(History::event(3, end + 20, record(What::Busy)));
         }
         Class::ForeignRelease => {
             let (i, j) = pick(history, random, |a, b| exclusive(a) && exclusive(b))?;
-            let (lost, later) = (history.turns[i].release_called - 1, history.turns[j].granted + 10);
+            let (lost, later) =
+                (history.turns[i].release_called - 1, history.turns[j].granted + 10);
             more(history, i, lost, What::Lost, |r| r);
             (history.turns[i].release_called, history.turns[i].released) = (later, later + 10);
         }
@@ -148,10 +182,21 @@ fn planted(class: Class, history: &mut History, random: &mut Random) -> Option<(
         }
         Class::StaleWriteAccepted | Class::StaleWriteUnfenced => {
             let (i, j) = pick(history, random, |a, b| exclusive(a) && exclusive(b))?;
-            let flags = if class == Class::StaleWriteAccepted { Flags::YES.and(Flags::FENCED) } else { Flags::YES };
-            let (old, new, at) = (history.turns[i].token, history.turns[j].token, history.turns[j].release_called);
+            let flags = if class == Class::StaleWriteAccepted {
+                Flags::YES.and(Flags::FENCED)
+            } else {
+                Flags::YES
+            };
+            let (old, new, at) =
+                (history.turns[i].token, history.turns[j].token, history.turns[j].release_called);
             let log = |time, token| {
-                History::event(50, time, Record { claim: 0, ..history.turns[j].about(What::ResourceWrite) }.token(token).flag(flags))
+                History::event(
+                    50,
+                    time,
+                    Record { claim: 0, ..history.turns[j].about(What::ResourceWrite) }
+                        .token(token)
+                        .flag(flags),
+                )
             };
             let both = [log(at, new), log(at + 1, old)];
             history.others.extend(both);
@@ -159,8 +204,17 @@ fn planted(class: Class, history: &mut History, random: &mut Random) -> Option<(
         Class::LostUpdate | Class::LostUpdateFenced => {
             let (i, _) = pick(history, random, any)?;
             let at = history.turns[i].release_called - 1;
-            let (flags, token) = if class == Class::LostUpdate { (Flags::YES, 0) } else { (Flags::YES.and(Flags::FENCED), 5) };
-            let log = history.turns[i].about(What::ResourceWrite).flag(flags).token(token).number(7).deadline(6);
+            let (flags, token) = if class == Class::LostUpdate {
+                (Flags::YES, 0)
+            } else {
+                (Flags::YES.and(Flags::FENCED), 5)
+            };
+            let log = history.turns[i]
+                .about(What::ResourceWrite)
+                .flag(flags)
+                .token(token)
+                .number(7)
+                .deadline(6);
             let log = History::event(50, at, log);
             history.others.push(log);
         }
@@ -171,9 +225,14 @@ fn planted(class: Class, history: &mut History, random: &mut Random) -> Option<(
             more(history, i, end + 2, What::EffectDone, |r| r.number(9).flag(Flags::YES));
         }
         Class::FifoInversion => {
-            let (i, j) =
-                pick(history, random, |a, b| exclusive(a) && exclusive(b) && b.in_line > a.in_line + 20 && a.granted > a.asked + 20)?;
-            // The later one was called when the earlier one's place was confirmed, and is granted in its stead.
+            let (i, j) = pick(history, random, |a, b| {
+                exclusive(a)
+                    && exclusive(b)
+                    && b.in_line > a.in_line + 20
+                    && a.granted > a.asked + 20
+            })?;
+            // The later one was called when the earlier one's place was confirmed, and is granted
+            // in its stead.
             let (first, second) = (history.turns[i].clone(), history.turns[j].clone());
             history.turns[i] = Turn {
                 client: second.client,
@@ -183,25 +242,40 @@ fn planted(class: Class, history: &mut History, random: &mut Random) -> Option<(
                 in_line: first.in_line + 2,
                 ..first.clone()
             };
-            history.turns[j] =
-                Turn { client: first.client, claim: first.claim, owner: first.owner, asked: first.asked, in_line: first.in_line, ..second };
+            history.turns[j] = Turn {
+                client: first.client,
+                claim: first.claim,
+                owner: first.owner,
+                asked: first.asked,
+                in_line: first.in_line,
+                ..second
+            };
             for k in [i, j] {
-                let (claim, client, owner) = (history.turns[k].claim, history.turns[k].client, history.turns[k].owner);
-                history.turns[k].more.retain(|e| matches!(e.record.what, What::CheckCalled | What::Checked));
+                let (claim, client, owner) =
+                    (history.turns[k].claim, history.turns[k].client, history.turns[k].owner);
+                history.turns[k]
+                    .more
+                    .retain(|e| matches!(e.record.what, What::CheckCalled | What::Checked));
                 for e in &mut history.turns[k].more {
                     (e.client, e.record.claim, e.record.owner) = (client, claim, owner);
                 }
             }
         }
         Class::LateLoss => {
-            let (i, _) = pick(history, random, |a, _| a.usage == Use::Leased && a.release_called > a.granted + 10)?;
+            let (i, _) = pick(history, random, |a, _| {
+                a.usage == Use::Leased && a.release_called > a.granted + 10
+            })?;
             let (granted, end) = (history.turns[i].granted, history.turns[i].release_called);
             history.turns[i].deadline = granted + 1;
-            history.turns[i].more.retain(|e| !matches!(e.record.what, What::RenewCalled | What::Renewed));
+            history.turns[i]
+                .more
+                .retain(|e| !matches!(e.record.what, What::RenewCalled | What::Renewed));
             more(history, i, end - 1, What::Lost, |r| r);
         }
         Class::SlowRecovery => {
-            let (i, j) = pick(history, random, |a, b| a.usage == Use::Mutex && b.asked + 5 < a.release_called)?;
+            let (i, j) = pick(history, random, |a, b| {
+                a.usage == Use::Mutex && b.asked + 5 < a.release_called
+            })?;
             // Its holder is killed; the next one waits for much longer than promised.
             let killed = history.turns[i].release_called - 1;
             let doomed = history.turns[i].client;
@@ -219,7 +293,11 @@ fn planted(class: Class, history: &mut History, random: &mut Random) -> Option<(
                 e.client = doomed;
             }
             history.others.clear();
-            history.others.push(History::event(Story::NEMESIS, killed, Record::new(What::Kill).number(u64::from(doomed))));
+            history.others.push(History::event(
+                Story::NEMESIS,
+                killed,
+                Record::new(What::Kill).number(u64::from(doomed)),
+            ));
         }
     }
     Some(())
@@ -241,26 +319,36 @@ fn judged(history: &History, class: Class) -> lockkeeper_lab::check::Report {
     story.options.recovery = Some(std::time::Duration::from_nanos(1_000));
     story.options.recovery_slack = std::time::Duration::ZERO;
     story.options.fenced = true;
-    (story.options.linger, story.options.withdraw) = (std::time::Duration::ZERO, std::time::Duration::ZERO);
+    (story.options.linger, story.options.withdraw) =
+        (std::time::Duration::ZERO, std::time::Duration::ZERO);
     story.judge()
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 60,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn a_clean_history_is_clean(seed in any::<u64>()) {
         let history = clean(seed, 30);
         let report = judged(&history, Class::Overlap);
         prop_assert!(report.is_clean(), "{:#?}", report.violations);
-        prop_assert!(report.counts.holds >= 120 && report.counts.busy > 0 && report.counts.renewed > 0);
+        prop_assert!(
+            report.counts.holds >= 120 && report.counts.busy > 0 && report.counts.renewed > 0
+        );
     }
 
     #[test]
     fn every_planted_violation_is_found(seed in any::<u64>()) {
         for class in Class::ALL {
             let mut history = clean(seed, 30);
-            prop_assert!(plant(*class, &mut history, &mut Random(seed ^ 77)), "a place for {class}");
+            prop_assert!(
+                plant(*class, &mut history, &mut Random(seed ^ 77)),
+                "a place for {class}"
+            );
             let report = judged(&history, *class);
             prop_assert!(report.count(*class) > 0, "{class} was planted, found {:?}", report.found);
         }

@@ -24,7 +24,9 @@ fn an_exclusive_grant_proves_that_whose_release_was_called_is_gone() {
 #[test]
 fn a_hold_whose_release_was_called_before_its_grant_was_told_goes_with_the_next_exclusive_grant() {
     let writer = hold(3, [25, 30, 35, 36]);
-    story(&[hold(1, [10, 20, 20, 100]), writer]).and(&refused(9, 50, 60, X)).convicts(Class::WrongBusy);
+    story(&[hold(1, [10, 20, 20, 100]), writer])
+        .and(&refused(9, 50, 60, X))
+        .convicts(Class::WrongBusy);
 }
 
 #[test]
@@ -40,16 +42,29 @@ fn an_acquire_that_failed_was_in_line_until_its_answer() {
 #[test]
 fn a_try_that_met_a_line_may_have_had_the_lock_in_hand_and_excuses_who_met_it() {
     let busy = |claim, from, to| refused(claim, from, to, X);
-    let gave_up = |from, to| [hold(5, [from, 0, 0, 0]).events()[0], event(to, 5, What::AcquireFailed)];
+    let gave_up =
+        |from, to| [hold(5, [from, 0, 0, 0]).events()[0], event(to, 5, What::AcquireFailed)];
     // Both come away with nothing, and nobody was there.
-    assert_eq!(story(&[]).and(&busy(8, 10, 50)).and(&busy(9, 20, 30)).found(), [(Class::WrongBusy, 2)]);
-    // The longer one found somebody in line, who came after the other was gone, or had left before that came.
+    assert_eq!(
+        story(&[]).and(&busy(8, 10, 50)).and(&busy(9, 20, 30)).found(),
+        [(Class::WrongBusy, 2)]
+    );
+    // The longer one found somebody in line, who came after the other was gone, or had left before
+    // that came.
     story(&[]).and(&busy(8, 10, 50)).and(&busy(9, 20, 30)).and(&gave_up(35, 60)).is_clean();
     story(&[]).and(&busy(8, 10, 50)).and(&busy(9, 20, 30)).and(&gave_up(5, 15)).is_clean();
     // One that it did not meet is refused for nothing, and so is one whose mode was not in its way.
-    story(&[]).and(&busy(8, 10, 50)).and(&busy(9, 2, 8)).and(&gave_up(35, 60)).convicts(Class::WrongBusy);
+    story(&[])
+        .and(&busy(8, 10, 50))
+        .and(&busy(9, 2, 8))
+        .and(&gave_up(35, 60))
+        .convicts(Class::WrongBusy);
     let reader = refused(9, 20, 30, HoldMode::Shared);
-    story(&[]).and(&refused(8, 10, 50, HoldMode::Shared)).and(&reader).and(&gave_up(35, 60)).convicts(Class::WrongBusy);
+    story(&[])
+        .and(&refused(8, 10, 50, HoldMode::Shared))
+        .and(&reader)
+        .and(&gave_up(35, 60))
+        .convicts(Class::WrongBusy);
 }
 
 #[test]

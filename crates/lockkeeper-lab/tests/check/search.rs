@@ -1,4 +1,5 @@
-//! An exhaustive search for a legal order, after Wing and Gong: the slow truth that the sweep is compared with.
+//! An exhaustive search for a legal order, after Wing and Gong: the slow truth that the sweep is
+//! compared with.
 
 use std::collections::HashSet;
 
@@ -52,7 +53,11 @@ impl Search<'_> {
                 continue;
             }
             let left = || self.ops.iter().enumerate().filter(|(i, _)| state.0 & 1 << i == 0);
-            let Some(horizon) = left().filter(|(_, op)| !op.optional).map(|(_, op)| op.answered).min() else { return true };
+            let Some(horizon) =
+                left().filter(|(_, op)| !op.optional).map(|(_, op)| op.answered).min()
+            else {
+                return true;
+            };
             for (index, op) in left().filter(|(_, op)| op.called <= horizon) {
                 if let Some((held, token)) = self.step(state, op.does) {
                     stack.push((state.0 | 1 << index, held, token));
@@ -76,7 +81,13 @@ impl Search<'_> {
 
     fn fits(&self, held: u32, new: usize) -> bool {
         let new = self.shapes[new];
-        let others = || self.shapes.iter().enumerate().filter(|(i, _)| held & 1 << i != 0).map(|(_, shape)| shape);
+        let others = || {
+            self.shapes
+                .iter()
+                .enumerate()
+                .filter(|(i, _)| held & 1 << i != 0)
+                .map(|(_, shape)| shape)
+        };
         if new.mode == HoldMode::Permits {
             return others().map(|shape| shape.weight).sum::<u64>() + new.weight <= self.limit;
         }

@@ -21,8 +21,24 @@ struct Draft {
 }
 
 fn draft(modes: u8, owners: u64, weights: u16, outcomes: u8) -> impl Strategy<Value = Draft> {
-    (0..30u64, [1..5u64, 1..9u64, 1..5u64], 0..modes, 0..=owners, 1..=weights, 1..12u64, 0..=outcomes)
-        .prop_map(|(start, lengths, mode, owner, weight, token, outcome)| Draft { start, lengths, mode, owner, weight, token, outcome })
+    (
+        0..30u64,
+        [1..5u64, 1..9u64, 1..5u64],
+        0..modes,
+        0..=owners,
+        1..=weights,
+        1..12u64,
+        0..=outcomes,
+    )
+        .prop_map(|(start, lengths, mode, owner, weight, token, outcome)| Draft {
+            start,
+            lengths,
+            mode,
+            owner,
+            weight,
+            token,
+            outcome,
+        })
 }
 
 struct Small {
@@ -31,7 +47,8 @@ struct Small {
     story: Story,
 }
 
-/// Builds the same history for both judges. All times are distinct: at one moment the order would be open.
+/// Builds the same history for both judges. All times are distinct: at one moment the order would
+/// be open.
 fn build(drafts: &[Draft], limit: u64, tokens: bool) -> Small {
     let mode_of = |d: &Draft| match (limit, d.mode) {
         (0, 0) => HoldMode::Exclusive,
@@ -40,7 +57,11 @@ fn build(drafts: &[Draft], limit: u64, tokens: bool) -> Small {
         _ => HoldMode::Permits,
     };
     let mut small = Small { shapes: Vec::new(), ops: Vec::new(), story: Story::default() };
-    small.story.options = Options { linger: std::time::Duration::ZERO, withdraw: std::time::Duration::ZERO, ..Options::default() };
+    small.story.options = Options {
+        linger: std::time::Duration::ZERO,
+        withdraw: std::time::Duration::ZERO,
+        ..Options::default()
+    };
     for (index, d) in drafts.iter().enumerate() {
         let mut time = d.start;
         let mut next = |by: u64| {
@@ -50,14 +71,29 @@ fn build(drafts: &[Draft], limit: u64, tokens: bool) -> Small {
         let times = [next(0), next(d.lengths[0]), next(d.lengths[1]), next(d.lengths[2])];
         // What was never answered has no token that anybody knows.
         let token = if tokens && d.outcome % 3 == 0 { d.token } else { 0 };
-        small.shapes.push(Shape { mode: mode_of(d), owner: d.owner, weight: u64::from(d.weight), token });
+        small.shapes.push(Shape {
+            mode: mode_of(d),
+            owner: d.owner,
+            weight: u64::from(d.weight),
+            token,
+        });
         let claim = index as u64 + 1;
-        let made = Hold { weight: d.weight, limit, ..hold(claim, times).mode(mode_of(d)).owner(d.owner).token(token).tried() };
-        let mut op = |does, called, answered, optional| small.ops.push(Op { does, called, answered, optional });
+        let made = Hold {
+            weight: d.weight,
+            limit,
+            ..hold(claim, times).mode(mode_of(d)).owner(d.owner).token(token).tried()
+        };
+        let mut op = |does, called, answered, optional| {
+            small.ops.push(Op { does, called, answered, optional })
+        };
         let events: Vec<Event> = match d.outcome {
             1 => {
                 op(Does::Refused(index), times[0], times[1], false);
-                Hold { times: [times[0], 0, 0, 0], ..made }.events().into_iter().chain([event(times[1], claim, What::Busy)]).collect()
+                Hold { times: [times[0], 0, 0, 0], ..made }
+                    .events()
+                    .into_iter()
+                    .chain([event(times[1], claim, What::Busy)])
+                    .collect()
             }
             2 => {
                 op(Does::Acquire(index), times[0], u64::MAX, true);
@@ -72,7 +108,10 @@ fn build(drafts: &[Draft], limit: u64, tokens: bool) -> Small {
                 op(Does::Acquire(index), times[0], times[1], false);
                 op(Does::Release(index), times[2], u64::MAX, true);
                 let held = Hold { times: [times[0], times[1], times[2], 0], ..made };
-                held.events().into_iter().chain([event(times[3], claim, What::ReleaseUnknown)]).collect()
+                held.events()
+                    .into_iter()
+                    .chain([event(times[3], claim, What::ReleaseUnknown)])
+                    .collect()
             }
             _ => {
                 op(Does::Acquire(index), times[0], times[1], false);
@@ -94,7 +133,12 @@ impl Small {
 fn agree(drafts: &[Draft], limit: u64, tokens: bool) -> Result<(), TestCaseError> {
     let small = build(drafts, limit, tokens);
     let report = small.story.judge();
-    prop_assert_eq!(report.is_clean(), small.legal(limit), "sweep (left) and search (right): {:#?}", report.violations);
+    prop_assert_eq!(
+        report.is_clean(),
+        small.legal(limit),
+        "sweep (left) and search (right): {:#?}",
+        report.violations
+    );
     Ok(())
 }
 
@@ -106,11 +150,13 @@ fn no_false_alarm(drafts: &[Draft], limit: u64, tokens: bool) -> Result<(), Test
     Ok(())
 }
 
-/// Whether a hold was asked for before a refusal, and confirmed only after another that was asked for later still. It came after that one, so
-/// it cannot be why somebody was refused. The sweep does not conclude that: where a server lost its data it may have come first.
+/// Whether a hold was asked for before a refusal, and confirmed only after another that was asked
+/// for later still. It came after that one, so it cannot be why somebody was refused. The sweep
+/// does not conclude that: where a server lost its data it may have come first.
 fn one_came_too_late(ops: &[Op]) -> bool {
     let holds = || ops.iter().filter(|op| matches!(op.does, Does::Acquire(_)));
-    let refusals = ops.iter().filter(|op| matches!(op.does, Does::Refused(_))).map(|op| op.answered);
+    let refusals =
+        ops.iter().filter(|op| matches!(op.does, Does::Refused(_))).map(|op| op.answered);
     refusals.into_iter().any(|refused| {
         let later = holds().filter(|op| op.called > refused).map(|op| op.answered).min();
         later.is_some_and(|later| holds().any(|op| op.called < refused && op.answered > later))
@@ -146,21 +192,29 @@ proptest! {
         }
     }
 
-    /// An unknown acquire excuses every later busy, though it can have been there only once: choosing when is not worth it.
+    /// An unknown acquire excuses every later busy, though it can have been there only once:
+    /// choosing when is not worth it.
     #[test]
-    fn mutex_with_unknown_acquires_raises_no_false_alarm(drafts in drafts(1, 0, 1, 3)) { no_false_alarm(&drafts, 0, true)?; }
+    fn mutex_with_unknown_acquires_raises_no_false_alarm(drafts in drafts(1, 0, 1, 3)) {
+        no_false_alarm(&drafts, 0, true)?;
+    }
 
     #[test]
     fn read_write(drafts in drafts(3, 0, 1, 0)) { agree(&drafts, 0, false)?; }
 
     #[test]
-    fn read_write_with_unknown_answers_raises_no_false_alarm(drafts in drafts(3, 0, 1, 3)) { no_false_alarm(&drafts, 0, false)?; }
+    fn read_write_with_unknown_answers_raises_no_false_alarm(drafts in drafts(3, 0, 1, 3)) {
+        no_false_alarm(&drafts, 0, false)?;
+    }
 
     #[test]
     fn semaphore(drafts in drafts(1, 0, 3, 0), limit in 3..6u64) { agree(&drafts, limit, false)?; }
 
     #[test]
-    fn semaphore_with_busy_and_unknown_answers_raises_no_false_alarm(drafts in drafts(1, 0, 3, 3), limit in 3..6u64) {
+    fn semaphore_with_busy_and_unknown_answers_raises_no_false_alarm(
+        drafts in drafts(1, 0, 3, 3),
+        limit in 3..6u64,
+    ) {
         no_false_alarm(&drafts, limit, false)?;
     }
 
@@ -173,11 +227,17 @@ proptest! {
 fn the_small_histories_are_of_both_sorts() {
     use proptest::strategy::ValueTree;
     let mut runner = proptest::test_runner::TestRunner::deterministic();
-    for (strategy, limit, tokens) in
-        [(drafts(1, 0, 1, 3).boxed(), 0, true), (drafts(3, 2, 1, 0).boxed(), 0, false), (drafts(1, 0, 3, 0).boxed(), 4, false)]
-    {
+    for (strategy, limit, tokens) in [
+        (drafts(1, 0, 1, 3).boxed(), 0, true),
+        (drafts(3, 2, 1, 0).boxed(), 0, false),
+        (drafts(1, 0, 3, 0).boxed(), 4, false),
+    ] {
         let of = |small: Small| small.ops.len() > 2 && small.legal(limit);
-        let legal = (0..1_000).filter(|_| of(build(&strategy.new_tree(&mut runner).unwrap().current(), limit, tokens))).count();
+        let legal = (0..1_000)
+            .filter(|_| {
+                of(build(&strategy.new_tree(&mut runner).unwrap().current(), limit, tokens))
+            })
+            .count();
         assert!((50..950).contains(&legal), "{legal} of 1000 are legal");
     }
 }

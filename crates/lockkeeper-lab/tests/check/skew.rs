@@ -1,4 +1,5 @@
-//! Clocks that differ: what is right stays right however the files' clocks are shifted, and what is wrong by more than that is found.
+//! Clocks that differ: what is right stays right however the files' clocks are shifted, and what is
+//! wrong by more than that is found.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -87,7 +88,12 @@ impl Tale {
                 RESOURCE => Role::Resource,
                 _ => Role::Client,
             };
-            put(dir.path(), &format!("{client:04}.lkh"), &Header { role, ..header(client) }, &records);
+            put(
+                dir.path(),
+                &format!("{client:04}.lkh"),
+                &Header { role, ..header(client) },
+                &records,
+            );
         }
         let linger = Duration::from_millis(LINGER_MS);
         let options = Options {
@@ -116,7 +122,9 @@ fn right(seed: u64, watched: bool) -> Tale {
         match random.below(6) {
             0 | 1 if turn.owner == 0 => loses(&mut tale, turn, &mut random),
             2 if turn.owner == 0 => ends(&mut tale, turn, &mut random),
-            3 if turn.usage == Use::ReadWrite && turn.mode == HoldMode::Exclusive => converts(&mut tale, &turn, &mut random),
+            3 if turn.usage == Use::ReadWrite && turn.mode == HoldMode::Exclusive => {
+                converts(&mut tale, &turn, &mut random)
+            }
             _ => plain(&mut tale, &turn),
         }
     }
@@ -133,26 +141,48 @@ fn plain(tale: &mut Tale, turn: &Turn) {
     tale.events.extend(turn.events());
     // A resource that checks no tokens, in the last moment.
     if turn.mode == HoldMode::Exclusive {
-        tale.tell(RESOURCE, turn.release_called - 1, turn.about(What::ResourceWrite).flag(Flags::YES).token(turn.token));
+        tale.tell(
+            RESOURCE,
+            turn.release_called - 1,
+            turn.about(What::ResourceWrite).flag(Flags::YES).token(turn.token),
+        );
     }
 }
 
 /// What the turn's client says of it until its end, or its loss.
 fn until(tale: &mut Tale, turn: &Turn, end: u64) {
-    let before = |event: &Event| event.record.at < end && !matches!(event.record.what, What::ReleaseCalled | What::Released);
+    let before = |event: &Event| {
+        event.record.at < end && !matches!(event.record.what, What::ReleaseCalled | What::Released)
+    };
     tale.events.extend(turn.events().into_iter().filter(before));
 }
 
-/// It loses its hold when it would have released it, by what its engine says or at its deadline, and says so later.
+/// It loses its hold when it would have released it, by what its engine says or at its deadline,
+/// and says so later.
 fn loses(tale: &mut Tale, turn: Turn, random: &mut Random) {
     let deadline = random.one_in(2);
     // Where faults are written down the lock would be owed to others until its server let go.
-    let lost = if !tale.watched && random.one_in(3) { turn.granted + 2 } else { turn.release_called };
-    let mut turn = Turn { deadline: if deadline && turn.mode == HoldMode::Exclusive { lost } else { 60_000 }, ..turn };
-    turn.more.retain(|event| event.record.at < lost && !matches!(event.record.what, What::RenewCalled | What::Renewed));
-    let calls: Vec<_> = turn.more.iter().filter(|event| event.record.what == What::EffectCalled).map(|event| event.record.number).collect();
-    let answered: Vec<_> =
-        turn.more.iter().filter(|event| event.record.what == What::EffectDone).map(|event| event.record.number).collect();
+    let lost =
+        if !tale.watched && random.one_in(3) { turn.granted + 2 } else { turn.release_called };
+    let mut turn = Turn {
+        deadline: if deadline && turn.mode == HoldMode::Exclusive { lost } else { 60_000 },
+        ..turn
+    };
+    turn.more.retain(|event| {
+        event.record.at < lost && !matches!(event.record.what, What::RenewCalled | What::Renewed)
+    });
+    let calls: Vec<_> = turn
+        .more
+        .iter()
+        .filter(|event| event.record.what == What::EffectCalled)
+        .map(|event| event.record.number)
+        .collect();
+    let answered: Vec<_> = turn
+        .more
+        .iter()
+        .filter(|event| event.record.what == What::EffectDone)
+        .map(|event| event.record.number)
+        .collect();
     turn.more.retain(|event| event.record.what != What::EffectCalled || calls == answered);
     until(tale, &turn, lost);
     let (client, mut told) = (turn.client, lost);
@@ -182,7 +212,10 @@ fn ends(tale: &mut Tale, turn: Turn, random: &mut Random) {
     let end = turn.release_called;
     let mut events = turn.events();
     events.retain(|event| {
-        let cut = matches!(event.record.what, What::ReleaseCalled | What::Released | What::Renewed | What::RenewCalled);
+        let cut = matches!(
+            event.record.what,
+            What::ReleaseCalled | What::Released | What::Renewed | What::RenewCalled
+        );
         event.record.at < end && !cut && event.client != RESOURCE
     });
     for event in &mut events {
@@ -196,7 +229,11 @@ fn ends(tale: &mut Tale, turn: Turn, random: &mut Random) {
     let what = if random.one_in(2) { What::Kill } else { What::Exit };
     // Who is killed asked for something else at last; it may be there for a while.
     let (claim, lock) = (tale.claim(), tale.lock());
-    tale.tell(client, end, Record { mode: HoldMode::Exclusive, ..Record::about(What::AcquireCalled, lock, claim) });
+    tale.tell(
+        client,
+        end,
+        Record { mode: HoldMode::Exclusive, ..Record::about(What::AcquireCalled, lock, claim) },
+    );
     tale.nemesis(end + 1, Record::new(what).number(client.into()));
     refused(tale, lock, end + LINGER_MS - 12, end + LINGER_MS - 1);
 }
@@ -217,7 +254,8 @@ fn converts(tale: &mut Tale, turn: &Turn, random: &mut Random) {
     }
     to(HoldMode::Shared, inside(5), inside(7), 2);
     let (client, claim) = (tale.client(), tale.claim());
-    let reader = Turn { mode: HoldMode::Shared, client, claim, token: turn.token + 3, ..turn.clone() };
+    let reader =
+        Turn { mode: HoldMode::Shared, client, claim, token: turn.token + 3, ..turn.clone() };
     let times = [
         (inside(6), What::AcquireCalled),
         (inside(7) + 1, What::Acquired),
@@ -225,7 +263,11 @@ fn converts(tale: &mut Tale, turn: &Turn, random: &mut Random) {
         (inside(13), What::Released),
     ];
     for (at, what) in times {
-        tale.tell(client, at, reader.about(what).token(if what == What::Acquired { reader.token } else { 0 }));
+        tale.tell(
+            client,
+            at,
+            reader.about(what).token(if what == What::Acquired { reader.token } else { 0 }),
+        );
     }
     let (client, claim) = (tale.client(), tale.claim());
     let other = Turn { mode: HoldMode::Shared, client, claim, ..turn.clone() };
@@ -245,11 +287,19 @@ fn resizes(tale: &mut Tale, random: &mut Random) {
         let end = now + random.between(20, 500);
         for holder in clients.iter().take(limit as usize) {
             let claim = tale.claim();
-            let held = super::story::Hold { client: *holder, lock, ..hold(claim, [now + 1, now + 3, end, end + 2]) };
+            let held = super::story::Hold {
+                client: *holder,
+                lock,
+                ..hold(claim, [now + 1, now + 3, end, end + 2])
+            };
             tale.events.extend(held.permits(1, limit).events());
         }
         let claim = tale.claim();
-        let record = |what| Record { mode: HoldMode::Permits, weight: 1, ..Record::about(what, lock, claim) };
+        let record = |what| Record {
+            mode: HoldMode::Permits,
+            weight: 1,
+            ..Record::about(what, lock, claim)
+        };
         let tried = now + random.between(4, 15);
         tale.tell(who, tried, record(What::AcquireCalled).flag(Flags::TRY).number(limit));
         tale.tell(who, tried + 1, record(What::Busy));
@@ -286,7 +336,10 @@ fn what_is_right_stays_right_however_clocks_differ() {
         for skew_ms in [random.between(1, 40), random.between(40, 400)] {
             let report = tale.judge(skew_ms, &mut random);
             for violation in &report.violations {
-                let entry = found.entry(violation.class).or_insert((0, format!("seed {seed}, skew {skew_ms} ms: {}", violation.sentence)));
+                let entry = found.entry(violation.class).or_insert((
+                    0,
+                    format!("seed {seed}, skew {skew_ms} ms: {}", violation.sentence),
+                ));
                 entry.0 += 1;
             }
             assert!(report.counts.holds > 40, "{} holds", report.counts.holds);
@@ -295,16 +348,24 @@ fn what_is_right_stays_right_however_clocks_differ() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// Something wrong, by more than clocks can explain that differ by up to `apart` from the true time.
+/// Something wrong, by more than clocks can explain that differ by up to `apart` from the true
+/// time.
 fn wrong(class: Class, apart: u64) -> Tale {
     let mut tale = Tale::new(matches!(class, Class::SlowRecovery | Class::LateLoss));
     let far = 8 * apart + 1_000;
     let (lock, [a, b, c]) = (tale.lock(), [1, 2, 3]);
     let held = |tale: &mut Tale, client: u32, times: [u64; 4], token: u64, deadline: u64| {
-        let made = super::story::Hold { client, lock, ..hold(client.into(), times).token(token).deadline(deadline) };
+        let made = super::story::Hold {
+            client,
+            lock,
+            ..hold(client.into(), times).token(token).deadline(deadline)
+        };
         tale.events.extend(made.events());
     };
-    let about = |client: u32, what| Record { mode: HoldMode::Exclusive, ..Record::about(what, lock, client.into()) };
+    let about = |client: u32, what| Record {
+        mode: HoldMode::Exclusive,
+        ..Record::about(what, lock, client.into())
+    };
     match class {
         Class::Overlap => {
             held(&mut tale, a, [1, 2, 2 + 2 * far, 3 + 2 * far], 0, 0);
@@ -321,7 +382,11 @@ fn wrong(class: Class, apart: u64) -> Tale {
         Class::LateEffect => {
             held(&mut tale, a, [1, 2, 3 * far, 1 + 3 * far], 5, 2 + far);
             tale.tell(a, 3 * far - 1, about(a, What::Lost));
-            tale.tell(RESOURCE, 2 + 2 * far, about(a, What::ResourceWrite).flag(Flags::YES).token(5));
+            tale.tell(
+                RESOURCE,
+                2 + 2 * far,
+                about(a, What::ResourceWrite).flag(Flags::YES).token(5),
+            );
         }
         Class::HeldAfterDeadline => {
             held(&mut tale, a, [1, 2, 3 * far, 1 + 3 * far], 0, 2 + far);
@@ -353,7 +418,11 @@ fn wrong(class: Class, apart: u64) -> Tale {
             held(&mut tale, a, [1, 2, 2 + far, 3 + far], 5, 0);
             for token in [6, 5] {
                 let flags = Flags::YES.and(Flags::FENCED);
-                tale.tell(RESOURCE, 9 - token, about(a, What::ResourceWrite).flag(flags).token(token));
+                tale.tell(
+                    RESOURCE,
+                    9 - token,
+                    about(a, What::ResourceWrite).flag(flags).token(token),
+                );
             }
         }
         _ => unreachable!("nothing wrong is told of {class}"),
@@ -378,7 +447,12 @@ fn what_is_wrong_by_more_than_clocks_differ_is_found() {
     for class in classes {
         for (skew_ms, seed) in [0, 1, 20, 400].into_iter().cycle().take(40).zip(1..) {
             let report = wrong(class, skew_ms).judge(skew_ms, &mut Random(seed));
-            assert_eq!(report.found.keys().copied().collect::<Vec<_>>(), [class], "skew {skew_ms} ms: {:#?}", report.violations);
+            assert_eq!(
+                report.found.keys().copied().collect::<Vec<_>>(),
+                [class],
+                "skew {skew_ms} ms: {:#?}",
+                report.violations
+            );
         }
     }
 }

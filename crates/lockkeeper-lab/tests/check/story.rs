@@ -70,14 +70,28 @@ impl Hold {
     }
 
     pub fn events(&self) -> Vec<Event> {
-        let record =
-            |what| Record { mode: self.mode, weight: self.weight, owner: self.owner, ..Record::about(what, self.lock, self.claim) };
-        let called = Record { flags: Flags(self.flags.0 & Flags::TRY.0), ..record(What::AcquireCalled).number(self.limit) };
-        let granted =
-            Record { flags: Flags(self.flags.0 & Flags::HANDED.0), ..record(What::Acquired).token(self.token).deadline(self.deadline) };
+        let record = |what| Record {
+            mode: self.mode,
+            weight: self.weight,
+            owner: self.owner,
+            ..Record::about(what, self.lock, self.claim)
+        };
+        let called = Record {
+            flags: Flags(self.flags.0 & Flags::TRY.0),
+            ..record(What::AcquireCalled).number(self.limit)
+        };
+        let granted = Record {
+            flags: Flags(self.flags.0 & Flags::HANDED.0),
+            ..record(What::Acquired).token(self.token).deadline(self.deadline)
+        };
         let all = [called, granted, record(What::ReleaseCalled), record(What::Released)];
         let timed = all.into_iter().zip(self.times).filter(|(_, time)| *time != 0);
-        timed.map(|(record, time)| Event { client: self.client, record: Record { at: time, ..record } }).collect()
+        timed
+            .map(|(record, time)| Event {
+                client: self.client,
+                record: Record { at: time, ..record },
+            })
+            .collect()
     }
 }
 
@@ -129,19 +143,27 @@ impl Story {
     /// The number of the nemesis: one more than that of any client that can be named.
     pub const NEMESIS: u32 = 99;
 
-    /// The judgement. Clients 0 to 98 have their number as pid; each ends after its last event, as if killed unseen.
+    /// The judgement. Clients 0 to 98 have their number as pid; each ends after its last event, as
+    /// if killed unseen.
     pub fn judge(&self) -> Report {
         let mut events = self.events.clone();
         events.sort_by_key(|e| (e.record.at, rank(e.record.what)));
         let mut checker = Checker::new(self.options.clone());
         for number in 0..=Self::NEMESIS {
-            let role = if number == Self::NEMESIS && self.watched { Role::Nemesis } else { Role::Client };
+            let role =
+                if number == Self::NEMESIS && self.watched { Role::Nemesis } else { Role::Client };
             let label = format!("client {number}");
-            assert_eq!(checker.client(Client { label, pid: number, role, ..Client::default() }), number);
+            assert_eq!(
+                checker.client(Client { label, pid: number, role, ..Client::default() }),
+                number
+            );
         }
         checker.name(L, "stock/1".into());
         if self.watched {
-            let ends = events.iter().map(|e| e.record).filter(|r| matches!(r.what, What::Kill | What::Exit));
+            let ends = events
+                .iter()
+                .map(|e| e.record)
+                .filter(|r| matches!(r.what, What::Kill | What::Exit));
             checker.ends(ends.collect::<Vec<_>>());
         }
         let mut index = vec![0; Self::NEMESIS as usize + 1];
@@ -175,13 +197,22 @@ impl Story {
         assert!(report.is_clean() && report.violations.is_empty(), "{:#?}", report.violations);
     }
 
-    /// Asserts that exactly this was found, once, and answers its sentence and its records as (client, number).
+    /// Asserts that exactly this was found, once, and answers its sentence and its records as
+    /// (client, number).
     pub fn convicts(&self, class: Class) -> (String, Vec<(u32, u64)>) {
         let report = self.judge();
-        assert_eq!(report.found.into_iter().collect::<Vec<_>>(), [(class, 1)], "{:#?}", report.violations);
+        assert_eq!(
+            report.found.into_iter().collect::<Vec<_>>(),
+            [(class, 1)],
+            "{:#?}",
+            report.violations
+        );
         let violation = &report.violations[0];
         assert_eq!(violation.class, class);
-        (violation.sentence.clone(), violation.records.iter().map(|r| (r.client, r.record)).collect())
+        (
+            violation.sentence.clone(),
+            violation.records.iter().map(|r| (r.client, r.record)).collect(),
+        )
     }
 }
 

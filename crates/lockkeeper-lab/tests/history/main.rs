@@ -1,6 +1,11 @@
 //! The writing and reading of history files, with real files and real processes.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on panics")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on panics"
+)]
 
 mod merging;
 
@@ -10,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use lockkeeper::{Kind, Mode};
 use lockkeeper_lab::history::{
-    HEADER_SIZE, Header, LockId, RECORD_SIZE, ReadError, Reader, Record, Role, State, StopReason, What, Writer, WriterOptions,
+    HEADER_SIZE, Header, LockId, RECORD_SIZE, ReadError, Reader, Record, Role, State, StopReason,
+    What, Writer, WriterOptions,
 };
 
 fn header(label: &str) -> Header {
@@ -61,11 +67,23 @@ fn read_all(path: &Path) -> Result<Vec<Record>, ReadError> {
 fn what_is_written_is_read_with_its_name_once_and_in_the_order_of_time() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.lkh");
-    let options = WriterOptions { label: "client 1".into(), role: Role::Resource, ..WriterOptions::default() };
+    let options = WriterOptions {
+        label: "client 1".into(),
+        role: Role::Resource,
+        ..WriterOptions::default()
+    };
     let writer = Writer::create(&path, options).unwrap();
     let before = Writer::now();
-    writer.write_for(Kind::Lock, "stock/1", Record::about(What::AcquireCalled, LockId::NONE, 5).mode(Mode::Shared).owner(9));
-    writer.write_for(Kind::Lock, "stock/1", Record::about(What::Acquired, LockId::NONE, 5).token(64).deadline(77));
+    writer.write_for(
+        Kind::Lock,
+        "stock/1",
+        Record::about(What::AcquireCalled, LockId::NONE, 5).mode(Mode::Shared).owner(9),
+    );
+    writer.write_for(
+        Kind::Lock,
+        "stock/1",
+        Record::about(What::Acquired, LockId::NONE, 5).token(64).deadline(77),
+    );
     writer.write(Record::new(What::Kill).number(123));
     writer.write_text("partition", Record::new(What::FaultBegin));
     assert_eq!(writer.stopped(), None);
@@ -78,14 +96,24 @@ fn what_is_written_is_read_with_its_name_once_and_in_the_order_of_time() {
 
     let reader = Reader::open(&path).unwrap();
     let header = reader.header();
-    assert_eq!((header.label.as_str(), header.role, header.pid), ("client 1", Role::Resource, std::process::id()));
+    assert_eq!(
+        (header.label.as_str(), header.role, header.pid),
+        ("client 1", Role::Resource, std::process::id())
+    );
     assert_eq!(header.state, State::Finished(6));
-    assert!(header.boot != 0 && !header.host.is_empty() && header.program.starts_with("history"), "{header:?}");
+    assert!(
+        header.boot != 0 && !header.host.is_empty() && header.program.starts_with("history"),
+        "{header:?}"
+    );
     assert!(header.clocks[0] <= before && before - header.clocks[0] < 60_000_000_000);
     let all = read_all(&path).unwrap();
     let kinds: Vec<_> = all.iter().map(|r| r.what.as_str()).collect();
     assert_eq!(kinds, ["name", "acq_inv", "acq_ok", "kill", "name", "fault_begin"]);
-    assert!(all.windows(2).all(|two| two[0].at <= two[1].at) && all[0].at >= before && all[5].at <= Writer::now());
+    assert!(
+        all.windows(2).all(|two| two[0].at <= two[1].at)
+            && all[0].at >= before
+            && all[5].at <= Writer::now()
+    );
     assert_eq!(all[1].lock, LockId::of(Kind::Lock, "stock/1"));
     assert_eq!((all[1].owner, all[2].token, all[2].deadline, all[3].number), (9, 64, 77, 123));
     assert_eq!(all[5].lock, LockId::text("partition"));
@@ -95,7 +123,9 @@ fn what_is_written_is_read_with_its_name_once_and_in_the_order_of_time() {
 fn many_threads_write_one_history_and_every_event_is_there_once() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.lkh");
-    let writer = Writer::create(&path, WriterOptions { step_bytes: 4096, ..WriterOptions::default() }).unwrap();
+    let writer =
+        Writer::create(&path, WriterOptions { step_bytes: 4096, ..WriterOptions::default() })
+            .unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
             let writer = writer.clone();
@@ -120,7 +150,11 @@ fn many_threads_write_one_history_and_every_event_is_there_once() {
         last[thread] = Some(number);
     }
     assert_eq!(last, [Some(4_999); 4]);
-    assert_eq!(Reader::open(&path).unwrap().header().state, State::Finished(20_050), "the last clone finishes the file");
+    assert_eq!(
+        Reader::open(&path).unwrap().header().state,
+        State::Finished(20_050),
+        "the last clone finishes the file"
+    );
 }
 
 #[test]
@@ -130,7 +164,10 @@ fn an_existing_file_is_never_overwritten_and_a_missing_directory_is_named() {
     let error = Writer::create(&path, WriterOptions::default()).err().unwrap().to_string();
     assert!(error.contains("mine") && error.contains("exists"), "{error}");
     assert_eq!(std::fs::read(&path).unwrap(), b"precious");
-    let error = Writer::create(dir.path().join("no/such"), WriterOptions::default()).err().unwrap().to_string();
+    let error = Writer::create(dir.path().join("no/such"), WriterOptions::default())
+        .err()
+        .unwrap()
+        .to_string();
     assert!(error.contains("no/such") && error.contains("No such file"), "{error}");
 }
 
@@ -140,16 +177,27 @@ fn at_its_largest_size_a_recording_stops_once_and_its_program_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.lkh");
     let max_bytes = (HEADER_SIZE + 2 * 4096) as u64;
-    let on_stop = |stopped: &lockkeeper_lab::history::Stopped| TOLD.lock().unwrap().push(stopped.to_string());
-    let writer = Writer::create(&path, WriterOptions { step_bytes: 4096, max_bytes, on_stop, ..WriterOptions::default() }).unwrap();
+    let on_stop =
+        |stopped: &lockkeeper_lab::history::Stopped| TOLD.lock().unwrap().push(stopped.to_string());
+    let writer = Writer::create(
+        &path,
+        WriterOptions { step_bytes: 4096, max_bytes, on_stop, ..WriterOptions::default() },
+    )
+    .unwrap();
     for number in 0..200 {
         writer.write(Record::new(What::Kill).number(number));
     }
     let stopped = writer.stopped().unwrap();
-    assert_eq!((stopped.records, stopped.reason, stopped.path.as_path()), (128, StopReason::Full, path.as_path()));
+    assert_eq!(
+        (stopped.records, stopped.reason, stopped.path.as_path()),
+        (128, StopReason::Full, path.as_path())
+    );
     let told = TOLD.lock().unwrap().clone();
     assert_eq!(told.len(), 1);
-    assert!(told[0].contains("stopped after 128 records") && told[0].contains("max_bytes"), "{told:?}");
+    assert!(
+        told[0].contains("stopped after 128 records") && told[0].contains("max_bytes"),
+        "{told:?}"
+    );
     drop(writer);
     assert_eq!(read_all(&path).unwrap().len(), 128);
     assert_eq!(Reader::open(&path).unwrap().header().state, State::Stopped(128));
@@ -158,7 +206,9 @@ fn at_its_largest_size_a_recording_stops_once_and_its_program_goes_on() {
 #[test]
 fn the_reasons_for_stopping_say_what_to_do() {
     use nix::errno::Errno;
-    let text = |reason| lockkeeper_lab::history::Stopped { path: "h.lkh".into(), records: 3, reason }.to_string();
+    let text = |reason| {
+        lockkeeper_lab::history::Stopped { path: "h.lkh".into(), records: 3, reason }.to_string()
+    };
     for (reason, word) in [
         (StopReason::CannotGrow(Errno::ENOSPC), "no space left"),
         (StopReason::CannotGrow(Errno::EDQUOT), "quota"),
@@ -169,11 +219,16 @@ fn the_reasons_for_stopping_say_what_to_do() {
         (StopReason::Finished, "finished"),
     ] {
         let text = text(reason);
-        assert!(text.starts_with("history h.lkh: recording stopped after 3 records: ") && text.contains(word), "{text}");
+        assert!(
+            text.starts_with("history h.lkh: recording stopped after 3 records: ")
+                && text.contains(word),
+            "{text}"
+        );
     }
 }
 
-/// Runs one of the `as_child_…` functions in a process of its own: this test binary again, told by the environment.
+/// Runs one of the `as_child_…` functions in a process of its own: this test binary again, told by
+/// the environment.
 fn child(test: &str, path: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture"]).env("LAB_HISTORY_CHILD", path);
@@ -187,14 +242,19 @@ fn child_path() -> Option<PathBuf> {
 #[test]
 fn a_killed_process_loses_nothing() {
     if let Some(path) = child_path() {
-        let writer = Writer::create(path, WriterOptions { step_bytes: 8192, ..WriterOptions::default() }).unwrap();
+        let writer =
+            Writer::create(path, WriterOptions { step_bytes: 8192, ..WriterOptions::default() })
+                .unwrap();
         for number in 0.. {
             writer.write_for(Kind::Lock, "n", Record::new(What::InLine).number(number));
         }
     }
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.lkh");
-    let mut child = child("a_killed_process_loses_nothing", &path).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut child = child("a_killed_process_loses_nothing", &path)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
     let patience = Instant::now() + Duration::from_secs(30);
     let written = || std::fs::metadata(&path).map_or(0, |m| m.len());
     while written() < 100_000 && Instant::now() < patience {
@@ -216,22 +276,41 @@ fn at_the_file_size_limit_a_recording_stops_and_no_signal_ends_the_program() {
     if let Some(path) = child_path() {
         let (_, hard) = getrlimit(Resource::RLIMIT_FSIZE).unwrap();
         setrlimit(Resource::RLIMIT_FSIZE, 40_000, hard).unwrap();
-        let writer = Writer::create(path, WriterOptions { step_bytes: 16_384, ..WriterOptions::default() }).unwrap();
+        let writer =
+            Writer::create(path, WriterOptions { step_bytes: 16_384, ..WriterOptions::default() })
+                .unwrap();
         for _ in 0..1_000 {
             writer.write(Record::new(What::Kill));
         }
         println!("went on after: {}", writer.stopped().unwrap());
         setrlimit(Resource::RLIMIT_FSIZE, 100, hard).unwrap();
-        println!("and: {}", Writer::create(std::env::temp_dir().join("never"), WriterOptions::default()).err().unwrap());
+        println!(
+            "and: {}",
+            Writer::create(std::env::temp_dir().join("never"), WriterOptions::default())
+                .err()
+                .unwrap()
+        );
         return;
     }
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.lkh");
-    let output = child("at_the_file_size_limit_a_recording_stops_and_no_signal_ends_the_program", &path).output().unwrap();
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let output =
+        child("at_the_file_size_limit_a_recording_stops_and_no_signal_ends_the_program", &path)
+            .output()
+            .unwrap();
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}{err}");
-    assert!(out.contains("went on after: history") && out.contains("ulimit -f") && out.contains("and: cannot start history"), "{out}");
-    assert!(err.contains("lockkeeper: history") && err.matches("recording stopped").count() == 1, "{err}");
+    assert!(
+        out.contains("went on after: history")
+            && out.contains("ulimit -f")
+            && out.contains("and: cannot start history"),
+        "{out}"
+    );
+    assert!(
+        err.contains("lockkeeper: history") && err.matches("recording stopped").count() == 1,
+        "{err}"
+    );
     assert_eq!(read_all(&path).unwrap().len(), 512);
     assert!(!std::env::temp_dir().join("never").exists());
 }
@@ -241,7 +320,8 @@ fn r15_a_fork_writes_nothing_into_its_parents_history() {
     if let Some(path) = child_path() {
         let writer = Writer::create(&path, WriterOptions::default()).unwrap();
         writer.write(Record::new(What::Kill).number(1));
-        // SAFETY: the child only writes to the history, which takes no lock in a fork, and leaves without unwinding.
+        // SAFETY: the child only writes to the history, which takes no lock in a fork, and leaves
+        // without unwinding.
         match unsafe { nix::unistd::fork() }.unwrap() {
             nix::unistd::ForkResult::Child => {
                 writer.write(Record::new(What::Kill).number(2));
@@ -262,7 +342,8 @@ fn r15_a_fork_writes_nothing_into_its_parents_history() {
     }
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.lkh");
-    let status = child("r15_a_fork_writes_nothing_into_its_parents_history", &path).status().unwrap();
+    let status =
+        child("r15_a_fork_writes_nothing_into_its_parents_history", &path).status().unwrap();
     assert!(status.success());
     assert_eq!(read_all(&path).unwrap().iter().map(|r| r.number).collect::<Vec<_>>(), [1, 3]);
 }
@@ -285,7 +366,10 @@ fn what_is_no_history_is_told_in_one_line_and_64() {
         let path = put(dir.path(), name, content);
         let error = Reader::open(&path).err().unwrap();
         let text = error.to_string();
-        assert!(text.contains(name) && text.contains("not a history") && text.contains(words), "{text}");
+        assert!(
+            text.contains(name) && text.contains("not a history") && text.contains(words),
+            "{text}"
+        );
         assert_eq!((error.exit_code(), text.lines().count()), (64, 1));
     }
     let missing = Reader::open(dir.path().join("missing")).err().unwrap();
@@ -297,7 +381,8 @@ fn what_is_no_history_is_told_in_one_line_and_64() {
 
 #[test]
 fn a_file_that_may_not_be_read_is_69() {
-    let error = ReadError::Io("h.lkh".into(), std::io::Error::from(std::io::ErrorKind::PermissionDenied));
+    let error =
+        ReadError::Io("h.lkh".into(), std::io::Error::from(std::io::ErrorKind::PermissionDenied));
     assert_eq!(error.exit_code(), 69);
     assert!(error.to_string().starts_with("h.lkh: cannot be read: "), "{error}");
     assert!(std::error::Error::source(&error).is_some());
@@ -322,11 +407,18 @@ fn a_record_cut_off_at_the_end_is_passed_over_and_one_in_the_middle_is_not() {
 
     let mut with_room = good.clone();
     with_room.extend([0; 8 * RECORD_SIZE]);
-    assert_eq!(read_all(&put(dir.path(), "room", &with_room)).unwrap(), records, "what was never written is no record");
+    assert_eq!(
+        read_all(&put(dir.path(), "room", &with_room)).unwrap(),
+        records,
+        "what was never written is no record"
+    );
     assert_eq!(read_all(&put(dir.path(), "half", &good[..good.len() - 10])).unwrap(), records[..4]);
 
     let error = read_all(&put(dir.path(), "middle", &torn_at(2))).unwrap_err();
-    assert!(error.to_string().contains("record 2 cannot be read") && error.exit_code() == 64, "{error}");
+    assert!(
+        error.to_string().contains("record 2 cannot be read") && error.exit_code() == 64,
+        "{error}"
+    );
     let mut hole = good.clone();
     hole[HEADER_SIZE + RECORD_SIZE..HEADER_SIZE + 2 * RECORD_SIZE].fill(0);
     let error = read_all(&put(dir.path(), "hole", &hole)).unwrap_err();
@@ -337,7 +429,9 @@ fn a_record_cut_off_at_the_end_is_passed_over_and_one_in_the_middle_is_not() {
 fn an_open_history_that_was_cut_off_is_told_by_its_length() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.lkh");
-    let writer = Writer::create(&path, WriterOptions { step_bytes: 4096, ..WriterOptions::default() }).unwrap();
+    let writer =
+        Writer::create(&path, WriterOptions { step_bytes: 4096, ..WriterOptions::default() })
+            .unwrap();
     let records = 4096 / RECORD_SIZE + 10;
     (0..records as u64).for_each(|_| writer.write(at(0)));
     // As a kill leaves it.
@@ -348,13 +442,25 @@ fn an_open_history_that_was_cut_off_is_told_by_its_length() {
     for fine in [0, RECORD_SIZE, unwritten - RECORD_SIZE] {
         assert_eq!(cut(fine).unwrap().len(), records, "what was never written is not missed");
     }
-    for (bytes, left) in [(unwritten, records), (unwritten + 1, records - 1), (unwritten + RECORD_SIZE, records - 1), (4095, records - 10)]
-    {
+    for (bytes, left) in [
+        (unwritten, records),
+        (unwritten + 1, records - 1),
+        (unwritten + RECORD_SIZE, records - 1),
+        (4095, records - 10),
+    ] {
         let error = cut(bytes).unwrap_err();
-        assert!(matches!(error, ReadError::CutOpen { found, .. } if found == left as u64) && error.exit_code() == 64, "{bytes}: {error}");
+        assert!(
+            matches!(error, ReadError::CutOpen { found, .. } if found == left as u64)
+                && error.exit_code() == 64,
+            "{bytes}: {error}"
+        );
         assert!(error.to_string().contains("cut off"), "{error}");
     }
-    assert_eq!(cut(4096).unwrap().len(), records - 10, "a whole step less cannot be told from one that was never there");
+    assert_eq!(
+        cut(4096).unwrap().len(),
+        records - 10,
+        "a whole step less cannot be told from one that was never there"
+    );
     // A release that did not say how long it is.
     let old = bytes(&header("old"), &[at(1)]);
     let of = |content: &[u8]| {
@@ -375,10 +481,17 @@ fn a_finished_history_must_be_whole() {
         let good = bytes(&Header { state, ..header("x") }, &records);
         assert_eq!(read_all(&put(dir.path(), "good", &good)).unwrap(), records);
         let mut longer = good.clone();
-        longer.extend(b"rubbish behind the end is not looked at, however much of it there may be: it was given up");
+        longer.extend(
+            b"rubbish behind the end is not looked at, however much of it there may be: it was \
+              given up",
+        );
         assert_eq!(read_all(&put(dir.path(), "longer", &longer)).unwrap(), records);
         let error = read_all(&put(dir.path(), "cut", &good[..good.len() - 64])).unwrap_err();
-        assert!(error.to_string().contains("finished with 5 records and 4 are here") && error.exit_code() == 64, "{error}");
+        assert!(
+            error.to_string().contains("finished with 5 records and 4 are here")
+                && error.exit_code() == 64,
+            "{error}"
+        );
         let mut torn = good.clone();
         let last = torn.len() - 1;
         torn[last] ^= 1;
@@ -390,9 +503,16 @@ fn a_finished_history_must_be_whole() {
 #[test]
 fn a_clock_that_goes_back_is_named_with_its_record() {
     let dir = tempfile::tempdir().unwrap();
-    let path = put(dir.path(), "back", &bytes(&header("x"), &[at(5_000), at(9_000), at(9_000), at(7_500)]));
+    let path = put(
+        dir.path(),
+        "back",
+        &bytes(&header("x"), &[at(5_000), at(9_000), at(9_000), at(7_500)]),
+    );
     let error = read_all(&path).unwrap_err();
-    assert!(error.to_string().contains("goes back by 2 µs at record 3") && error.exit_code() == 64, "{error}");
+    assert!(
+        error.to_string().contains("goes back by 2 µs at record 3") && error.exit_code() == 64,
+        "{error}"
+    );
 }
 
 #[test]
@@ -409,8 +529,10 @@ fn long_histories_are_read_across_blocks() {
 fn records_of_later_kinds_are_passed_over_and_counted() {
     let dir = tempfile::tempdir().unwrap();
     let mut content = bytes(&header("x"), &[at(1)]);
-    let later: [u8; RECORD_SIZE] =
-        hex("0200000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000c8000000");
+    let later: [u8; RECORD_SIZE] = hex(
+        "020000000000000000000000000000000000000000000000000000000000000000000000000000000000000000\
+         0000000000000000000000c8000000",
+    );
     content.extend(later);
     content.extend(at(3).encode(42, 2));
     let path = put(dir.path(), "later", &content);
@@ -422,7 +544,8 @@ fn records_of_later_kinds_are_passed_over_and_counted() {
     assert_eq!((times, reader.foreign()), (vec![(0, 1), (2, 3)], 1));
 }
 
-/// The given words with the seal that layout 1 prescribes for place 1 of file 42, written out anew from docs/history.md.
+/// The given words with the seal that layout 1 prescribes for place 1 of file 42, written out anew
+/// from docs/history.md.
 fn hex(text: &str) -> [u8; RECORD_SIZE] {
     let mut bytes = [0; RECORD_SIZE];
     for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
@@ -431,7 +554,8 @@ fn hex(text: &str) -> [u8; RECORD_SIZE] {
     const K: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut h = (42 ^ K).wrapping_mul(K);
     for word in bytes.chunks(8).take(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())) {
-        h = (h.rotate_left(29) ^ word & if word == 200 { 0xffff_ffff } else { u64::MAX }).wrapping_mul(K);
+        h = (h.rotate_left(29) ^ word & if word == 200 { 0xffff_ffff } else { u64::MAX })
+            .wrapping_mul(K);
     }
     bytes[60..].copy_from_slice(&((h >> 32) as u32).to_le_bytes());
     bytes

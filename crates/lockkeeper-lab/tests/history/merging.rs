@@ -24,9 +24,30 @@ fn merged(paths: &[PathBuf], skew: u64) -> Vec<(u32, u64, &'static str)> {
 fn histories_merge_by_time_and_ends_come_before_beginnings() {
     let dir = tempfile::tempdir().unwrap();
     let record = |what, time| Record { at: time, ..Record::about(what, LockId(1), time) };
-    let a = put(dir.path(), "a", &bytes(&header("a"), &[record(What::AcquireCalled, 1), record(What::Acquired, 5), record(What::Busy, 5)]));
-    let b = put(dir.path(), "b", &bytes(&header("b"), &[record(What::Acquired, 2), record(What::Busy, 5), record(What::ReleaseCalled, 5)]));
-    let expected = [(0, 1, "acq_inv"), (1, 2, "acq_ok"), (1, 5, "acq_busy"), (1, 5, "rel_inv"), (0, 5, "acq_ok"), (0, 5, "acq_busy")];
+    let a = put(
+        dir.path(),
+        "a",
+        &bytes(
+            &header("a"),
+            &[record(What::AcquireCalled, 1), record(What::Acquired, 5), record(What::Busy, 5)],
+        ),
+    );
+    let b = put(
+        dir.path(),
+        "b",
+        &bytes(
+            &header("b"),
+            &[record(What::Acquired, 2), record(What::Busy, 5), record(What::ReleaseCalled, 5)],
+        ),
+    );
+    let expected = [
+        (0, 1, "acq_inv"),
+        (1, 2, "acq_ok"),
+        (1, 5, "acq_busy"),
+        (1, 5, "rel_inv"),
+        (0, 5, "acq_ok"),
+        (0, 5, "acq_busy"),
+    ];
     let all = merged(&[a, b], 0);
     assert_eq!(all[..6], expected);
     assert_eq!(all[6..], [(0, 5, "end"), (1, 5, "end")]);
@@ -36,10 +57,24 @@ fn histories_merge_by_time_and_ends_come_before_beginnings() {
 fn skew_delays_answers_and_keeps_each_order() {
     let dir = tempfile::tempdir().unwrap();
     let record = |what, time| Record { at: time, ..Record::about(what, LockId(1), time) };
-    let events = [(What::AcquireCalled, 1), (What::Acquired, 2), (What::ReleaseCalled, 5), (What::Released, 7), (What::AcquireCalled, 22)];
-    let a = put(dir.path(), "a", &bytes(&header("a"), &events.map(|(what, time)| record(what, time))));
-    let expected =
-        [(0, 1, "acq_inv"), (0, 5, "rel_inv"), (0, 22, "acq_ok"), (0, 22, "acq_inv"), (0, 27, "rel_ok"), (0, 27, "end"), (0, 22, "last")];
+    let events = [
+        (What::AcquireCalled, 1),
+        (What::Acquired, 2),
+        (What::ReleaseCalled, 5),
+        (What::Released, 7),
+        (What::AcquireCalled, 22),
+    ];
+    let a =
+        put(dir.path(), "a", &bytes(&header("a"), &events.map(|(what, time)| record(what, time))));
+    let expected = [
+        (0, 1, "acq_inv"),
+        (0, 5, "rel_inv"),
+        (0, 22, "acq_ok"),
+        (0, 22, "acq_inv"),
+        (0, 27, "rel_ok"),
+        (0, 27, "end"),
+        (0, 22, "last"),
+    ];
     let all = merged(std::slice::from_ref(&a), 10);
     let mut sorted = all.clone();
     sorted.sort_by_key(|item| item.1);
@@ -56,7 +91,8 @@ fn times_of_another_boot_are_moved_by_the_wall_clock() {
     let a = put(dir.path(), "a", &bytes(&header("a"), &[at(2_000)]));
     let other = Header { boot: 2, clocks: [10_000, 0, 15_000], ..header("b") };
     let record = Record { at: 11_000, deadline: 11_500, ..at(1) };
-    let unshifted = Record { at: 11_000, ..Record::about(What::ResourceWrite, LockId(1), 1).deadline(3) };
+    let unshifted =
+        Record { at: 11_000, ..Record::about(What::ResourceWrite, LockId(1), 1).deadline(3) };
     let b = put(dir.path(), "b", &bytes(&other, &[record, unshifted]));
     let mut merge = Merge::open(&[&a, &b], 0).unwrap();
     assert!(merge.several_machines());

@@ -30,8 +30,17 @@ where
     M::Action: Clone + Debug + PartialEq + Send + Sync,
 {
     let start = Instant::now();
-    let checker = model.checker().threads(threads()).finish_when(HasDiscoveries::AnyFailures).target_state_count(MOST).spawn_bfs().join();
-    assert!(checker.state_count() < MOST, "more than {MOST} steps: the model has grown too large to be searched");
+    let checker = model
+        .checker()
+        .threads(threads())
+        .finish_when(HasDiscoveries::AnyFailures)
+        .target_state_count(MOST)
+        .spawn_bfs()
+        .join();
+    assert!(
+        checker.state_count() < MOST,
+        "more than {MOST} steps: the model has grown too large to be searched"
+    );
     let discoveries = checker.discoveries();
     let properties = checker.model().properties();
     let mut broken = None;
@@ -39,18 +48,29 @@ where
     for property in &properties {
         match (property.expectation.discovery_is_failure(), discoveries.get(property.name)) {
             (true, Some(path)) if broken.is_none() => {
-                let steps = path.clone().into_actions().iter().map(|action| format!("{action:?}")).collect();
+                let steps = path
+                    .clone()
+                    .into_actions()
+                    .iter()
+                    .map(|action| format!("{action:?}"))
+                    .collect();
                 broken = Some((property.name, steps));
             }
             (false, None) => never.push(property.name),
             _ => {}
         }
     }
-    Found { broken, never, states: checker.unique_state_count(), depth: checker.max_depth(), took: start.elapsed() }
+    Found {
+        broken,
+        never,
+        states: checker.unique_state_count(),
+        depth: checker.max_depth(),
+        took: start.elapsed(),
+    }
 }
 
-/// States from which everybody is known to come to an end. The way there from a state is always the same, so a way that meets one of them
-/// is followed no further, and mostly is one step long.
+/// States from which everybody is known to come to an end. The way there from a state is always the
+/// same, so a way that meets one of them is followed no further, and mostly is one step long.
 #[derive(Default)]
 pub struct Ends(Mutex<HashSet<u64>>);
 
@@ -71,7 +91,8 @@ impl Ends {
 }
 
 impl Way<'_> {
-    /// Comes to a state, of which this is all that the way from there depends on; answers whether the rest is known.
+    /// Comes to a state, of which this is all that the way from there depends on; answers whether
+    /// the rest is known.
     pub fn meets(&mut self, state: &impl Hash) -> bool {
         let mut hasher = DefaultHasher::new();
         state.hash(&mut hasher);
@@ -92,7 +113,10 @@ fn threads() -> usize {
 
 fn row(model: &str, variant: &str, found: &Found, verdict: &str) {
     let seconds = found.took.as_secs_f64();
-    println!("model {model:<10} {variant:<46} {verdict:<44} {:>8} states, depth {:>3}, {seconds:>5.1} s", found.states, found.depth);
+    println!(
+        "model {model:<10} {variant:<46} {verdict:<44} {:>8} states, depth {:>3}, {seconds:>5.1} s",
+        found.states, found.depth
+    );
 }
 
 /// Every rule holds in every state, and the search was complete.
@@ -104,10 +128,18 @@ where
 {
     let found = search(subject);
     if let Some((rule, steps)) = &found.broken {
-        panic!("{model}, {variant}: \"{rule}\" is broken after {} steps:\n  {}", steps.len(), steps.join("\n  "));
+        panic!(
+            "{model}, {variant}: \"{rule}\" is broken after {} steps:\n  {}",
+            steps.len(),
+            steps.join("\n  ")
+        );
     }
     row(model, variant, &found, "holds");
-    assert!(found.never.is_empty(), "{model}, {variant}: too weak, this never happens: {:?}", found.never);
+    assert!(
+        found.never.is_empty(),
+        "{model}, {variant}: too weak, this never happens: {:?}",
+        found.never
+    );
 }
 
 /// A variant with a flaw breaks this rule; the way there is printed.
@@ -118,7 +150,9 @@ where
     M::Action: Clone + Debug + PartialEq + Send + Sync,
 {
     let found = search(subject);
-    let Some((broken, steps)) = &found.broken else { panic!("{model}, {variant}: the flaw is not found in {} states", found.states) };
+    let Some((broken, steps)) = &found.broken else {
+        panic!("{model}, {variant}: the flaw is not found in {} states", found.states)
+    };
     row(model, variant, &found, &format!("\"{broken}\" broken in {} steps", steps.len()));
     for (at, step) in steps.iter().enumerate() {
         println!("    {:>2}. {step}", at + 1);

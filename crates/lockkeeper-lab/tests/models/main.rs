@@ -1,7 +1,13 @@
-//! The machines of the library, searched exhaustively against models of what they talk to; docs/models.md says what is in them
-//! and what is not. Each rule holds in every state that can be reached, and each known flaw is found, with the way there.
+//! The machines of the library, searched exhaustively against models of what they talk to;
+//! docs/models.md says what is in them and what is not. Each rule holds in every state that can be
+//! reached, and each known flaw is found, with the way there.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test panics when it fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test panics when it fails"
+)]
 
 mod explore;
 mod file;

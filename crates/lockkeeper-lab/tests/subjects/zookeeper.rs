@@ -32,7 +32,9 @@ impl<T> Pool<T> {
 /// Servers start slowly, so that every test has a directory of its own and not a server.
 pub fn single() -> Arc<Ensemble> {
     static POOL: Pool<Ensemble> = Pool::new();
-    let single = || Ensemble { servers: vec![Server::start(Settings::default()).expect("Debian's package zookeeper")] };
+    let single = || Ensemble {
+        servers: vec![Server::start(Settings::default()).expect("Debian's package zookeeper")],
+    };
     POOL.get(single)
 }
 
@@ -45,10 +47,13 @@ pub fn zookeeper(ensemble: Arc<Ensemble>, options: &str) -> Subject {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let chroot = format!("/t{}", COUNT.fetch_add(1, Ordering::Relaxed));
     let ports: Vec<u16> = ensemble.servers.iter().map(Server::port).collect();
-    let client = move || Client::connect(*ports.first().expect("a server")).expect("the server serves");
+    let client =
+        move || Client::connect(*ports.first().expect("a server")).expect("the server serves");
     client().create(&chroot, b"", Kind::Persistent).expect("a fresh directory");
-    let proxies: Vec<Proxy> = ensemble.servers.iter().map(|s| Proxy::start(s.port()).expect("a free port")).collect();
-    let addresses: Vec<String> = proxies.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port())).collect();
+    let proxies: Vec<Proxy> =
+        ensemble.servers.iter().map(|s| Proxy::start(s.port()).expect("a free port")).collect();
+    let addresses: Vec<String> =
+        proxies.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port())).collect();
     let url = format!("zk://{}{chroot}?session_timeout=4s&{options}", addresses.join(","));
     let proxies = Arc::new(proxies);
     let hold = move |hold: bool| {

@@ -1,4 +1,5 @@
-//! The byte stream below a connection: TCP, a unix socket, or TLS over TCP; and how it is lent to callers that read.
+//! The byte stream below a connection: TCP, a unix socket, or TLS over TCP; and how it is lent to
+//! callers that read.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -33,7 +34,8 @@ impl Stream {
         socket.try_clone_to_owned().ok().map(Arc::new)
     }
 
-    /// The reading half, the driver's writing half, and the half that any thread may try to write to.
+    /// The reading half, the driver's writing half, and the half that any thread may try to write
+    /// to.
     pub(crate) fn split(self) -> (Reader, Writer, Option<Writer>) {
         match self {
             Self::Tcp(stream) => {
@@ -44,7 +46,11 @@ impl Stream {
             Self::Unix(stream) => {
                 let (reader, writer) = stream.into_split();
                 let writer = Arc::new(writer);
-                (Reader::Unix(reader), Writer::Unix(Arc::clone(&writer)), Some(Writer::Unix(writer)))
+                (
+                    Reader::Unix(reader),
+                    Writer::Unix(Arc::clone(&writer)),
+                    Some(Writer::Unix(writer)),
+                )
             }
             Self::Tls(stream) => {
                 // Only the driver touches it; the lock is never waited for.
@@ -63,7 +69,11 @@ pub(crate) enum Reader {
 
 impl Reader {
     /// Reads what is there; 0 is the end of the stream.
-    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        into: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
         let mut buffer = ReadBuf::new(into);
         // This way a short read is known to be the last for now, without asking the kernel again.
         ready!(match self {
@@ -92,12 +102,18 @@ impl Writer {
     }
 
     /// Writes, or wakes the driver once there is room.
-    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         loop {
             match self {
                 Self::Tcp(stream) => ready!((**stream).as_ref().poll_write_ready(cx))?,
                 Self::Unix(stream) => ready!((**stream).as_ref().poll_write_ready(cx))?,
-                Self::Tls(stream) => return with_tls(stream, |stream| stream.poll_write(cx, bytes)),
+                Self::Tls(stream) => {
+                    return with_tls(stream, |stream| stream.poll_write(cx, bytes));
+                }
             }
             match self.try_write(bytes) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -142,12 +158,15 @@ impl Lent {
     }
 }
 
-/// The reader's place, for a caller; `None`: somebody else reads, and the caller is not patient enough to wait for that.
+/// The reader's place, for a caller; `None`: somebody else reads, and the caller is not patient
+/// enough to wait for that.
 pub(crate) fn input_for_caller<T>(input: &Mutex<T>, patient: bool) -> Option<MutexGuard<'_, T>> {
     match input.try_lock() {
         Ok(input) => Some(input),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) if patient => Some(input.lock().unwrap_or_else(PoisonError::into_inner)),
+        Err(TryLockError::WouldBlock) if patient => {
+            Some(input.lock().unwrap_or_else(PoisonError::into_inner))
+        }
         Err(TryLockError::WouldBlock) => None,
     }
 }

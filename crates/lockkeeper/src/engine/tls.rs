@@ -1,4 +1,5 @@
-//! TLS by rustls with ring: the system's certificates or one's own, and a certificate to show where the server wants one.
+//! TLS by rustls with ring: the system's certificates or one's own, and a certificate to show where
+//! the server wants one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
+use crate::engine::{UrlOption, Value};
 use crate::error::{Error, ErrorKind, Result};
 use crate::url::EngineUrl;
 
@@ -26,7 +28,31 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// Takes the options `tls_ca`, `tls_cert`, `tls_key` and `tls_name`; `on` says whether there is TLS, `hint` how to have it.
+    /// What [`Tls::take`] reads.
+    pub(crate) const OPTIONS: [UrlOption; 4] = [
+        UrlOption::new(
+            "tls_ca",
+            Value::Text("FILE"),
+            "",
+            "the certificates to trust, PEM; the system's without it",
+        ),
+        UrlOption::new(
+            "tls_cert",
+            Value::Text("FILE"),
+            "",
+            "the client's certificate, PEM; goes with tls_key",
+        ),
+        UrlOption::new("tls_key", Value::Text("FILE"), "", "its key, PEM; goes with tls_cert"),
+        UrlOption::new(
+            "tls_name",
+            Value::Text("NAME"),
+            "",
+            "the name in the server's certificate, where it is not the host's",
+        ),
+    ];
+
+    /// Takes the options `tls_ca`, `tls_cert`, `tls_key` and `tls_name`; `on` says whether there is
+    /// TLS, `hint` how to have it.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`].
@@ -52,29 +78,48 @@ fn wrong(message: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, message)
 }
 
-/// Makes TLS of a TCP connection to the server that messages call `at`; `hint` says what to do where it speaks none.
+/// Makes TLS of a TCP connection to the server that messages call `at`; `hint` says what to do
+/// where it speaks none.
 ///
 /// # Errors
 /// A file that cannot be read, or a server that cannot be trusted or speaks no TLS.
-pub(crate) async fn shake_hands(tls: &Tls, host: &str, at: &str, hint: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>> {
+pub(crate) async fn shake_hands(
+    tls: &Tls,
+    host: &str,
+    at: &str,
+    hint: &str,
+    stream: TcpStream,
+) -> Result<TlsStream<TcpStream>> {
     let config = config(tls)?;
     let name = tls.server_name.as_deref().unwrap_or(host);
-    let name = ServerName::try_from(name.to_owned()).map_err(|_| wrong(format!("{name} is no name that a certificate can carry")))?;
+    let name = ServerName::try_from(name.to_owned())
+        .map_err(|_| wrong(format!("{name} is not a name that a certificate can carry")))?;
     TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(|error| {
         let text = error.to_string();
-        if text.contains("InvalidContentType") || error.kind() == std::io::ErrorKind::UnexpectedEof {
+        if text.contains("InvalidContentType") || error.kind() == std::io::ErrorKind::UnexpectedEof
+        {
             let text = format!("the server at {at} does not speak TLS on this port: {hint}");
             return Error::new(ErrorKind::Unreachable, text).temporary(false);
         }
-        if tls.certificate.is_none() && text.contains("fatal alert") && text.contains("Certificate") {
-            let text = format!("the server at {at} wants a certificate from us: name it with tls_cert=FILE and tls_key=FILE");
+        if tls.certificate.is_none() && text.contains("fatal alert") && text.contains("Certificate")
+        {
+            let text = format!(
+                "the server at {at} wants a client certificate: name it with tls_cert=FILE and \
+                 tls_key=FILE"
+            );
             return Error::new(ErrorKind::Refused, text);
         }
         if text.contains("certificate") {
-            let text = format!("the certificate of the server at {at} is not accepted: {text}; name its authority with tls_ca=FILE, or its name with tls_name=");
+            let text = format!(
+                "the certificate of the server at {at} is not accepted: {text}; \
+                 name its authority with tls_ca=FILE, or its name with tls_name="
+            );
             return Error::new(ErrorKind::Refused, text);
         }
-        Error::new(ErrorKind::Unreachable, format!("the server at {at} cannot be reached: TLS: {text}"))
+        Error::new(
+            ErrorKind::Unreachable,
+            format!("the server at {at} cannot be reached: TLS: {text}"),
+        )
     })
 }
 
@@ -83,10 +128,15 @@ fn config(tls: &Tls) -> Result<ClientConfig> {
         .with_safe_default_protocol_versions()
         .map_err(|e| wrong(format!("TLS cannot be set up: {e}")))?
         .with_root_certificates(roots(tls)?);
-    let Some((certificate, key)) = &tls.certificate else { return Ok(builder.with_no_client_auth()) };
+    let Some((certificate, key)) = &tls.certificate else {
+        return Ok(builder.with_no_client_auth());
+    };
     let chain = certificates(certificate)?;
-    let key = PrivateKeyDer::from_pem_file(key).map_err(|e| wrong(format!("tls_key={}: {e}", key.display())))?;
-    builder.with_client_auth_cert(chain, key).map_err(|e| wrong(format!("tls_cert={}: {e}", certificate.display())))
+    let key = PrivateKeyDer::from_pem_file(key)
+        .map_err(|e| wrong(format!("tls_key={}: {e}", key.display())))?;
+    builder
+        .with_client_auth_cert(chain, key)
+        .map_err(|e| wrong(format!("tls_cert={}: {e}", certificate.display())))
 }
 
 fn roots(tls: &Tls) -> Result<RootCertStore> {
@@ -94,19 +144,26 @@ fn roots(tls: &Tls) -> Result<RootCertStore> {
     match &tls.ca {
         Some(file) => {
             for certificate in certificates(file)? {
-                roots.add(certificate).map_err(|e| wrong(format!("tls_ca={}: {e}", file.display())))?;
+                roots
+                    .add(certificate)
+                    .map_err(|e| wrong(format!("tls_ca={}: {e}", file.display())))?;
             }
         }
         // Single certificates that cannot be read must not keep the others from being trusted.
         None => _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
     }
     if roots.is_empty() {
-        return Err(wrong("there is no certificate to trust: install ca-certificates, or name one with tls_ca=FILE".into()));
+        return Err(wrong(
+            "there is no certificate to trust: install ca-certificates, or name one with \
+             tls_ca=FILE"
+                .into(),
+        ));
     }
     Ok(roots)
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>);
+    let read = CertificateDer::pem_file_iter(file)
+        .and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>);
     read.map_err(|e| wrong(format!("{}: {e}", file.display())))
 }

@@ -45,10 +45,16 @@ impl Entry {
             Action::Attempt(ask) => self.attempt(locked, now, &ask),
             Action::Withdraw(claim) => {
                 // An answer from before it was granted: its place is left behind the release.
-                if locked.state.as_deref_mut()?.comes_behind_release(claim) { None } else { self.withdraw(locked, now, claim) }
+                if locked.state.as_deref_mut()?.comes_behind_release(claim) {
+                    None
+                } else {
+                    self.withdraw(locked, now, claim)
+                }
             }
             Action::Release { hold, again, over } => self.release(locked, now, hold, again, over),
-            Action::Convert { hold, id, to, give_up, shape } => self.convert(locked, now, hold, id, to, give_up, shape),
+            Action::Convert { hold, id, to, give_up, shape } => {
+                self.convert(locked, now, hold, id, to, give_up, shape)
+            }
             Action::Offer { seq, hold, token } => {
                 let state = locked.state.as_deref_mut()?;
                 let waker = state.waiting.get_mut(seq).and_then(|waiting| {
@@ -68,7 +74,11 @@ impl Entry {
             Action::Refuse { seq, why } => {
                 let state = locked.state.as_deref_mut()?;
                 let outcome = self.outcome_of(state, why);
-                let word = if matches!((&outcome, why), (Outcome::Refused(_), Refusal::Answer)) { "failed" } else { why_word(why) };
+                let word = if matches!((&outcome, why), (Outcome::Refused(_), Refusal::Answer)) {
+                    "failed"
+                } else {
+                    why_word(why)
+                };
                 self.keeper.observe(self, Seen::NotObtained { claim: seq, why: word });
                 let waker = state.waiting.get_mut(seq).and_then(|waiting| {
                     waiting.outcome = Some(outcome);
@@ -93,7 +103,8 @@ impl Entry {
             }
             Action::Lost { seq, why } => {
                 let state = locked.state.as_deref_mut()?;
-                // The record stays until its guards are gone: the same owner must not enter a lost hold again (R2).
+                // The record stays until its guards are gone: the same owner must not enter a lost
+                // hold again (R2).
                 if let Some(record) = state.turns.get(seq) {
                     record.cell.lose(why);
                     self.keeper.lost(&record.cell);
@@ -104,18 +115,35 @@ impl Entry {
             }
             Action::Warn { seq } => {
                 let state = locked.state.as_deref_mut()?;
-                let taken_at = state.turns.values().find(|t| t.cell.lost().is_none()).map(|t| t.taken_at.to_string());
-                tracing::warn!(engine = self.keeper.facts.engine, name = %self.name, claim = seq, taken_at, "waiting for a guard of this process");
+                let taken_at = state
+                    .turns
+                    .values()
+                    .find(|t| t.cell.lost().is_none())
+                    .map(|t| t.taken_at.to_string());
+                tracing::warn!(
+                    engine = self.keeper.facts.engine,
+                    name = %self.name,
+                    claim = seq,
+                    taken_at,
+                    "waiting for a guard of this process"
+                );
                 None
             }
         }
     }
 
-    pub(super) fn tell_conversion(self: &Arc<Self>, locked: &mut Locked<'_>, seq: u64, outcome: Result<(), Refusal>) {
-        let waker = locked.state.as_deref_mut().and_then(|s| s.converting.get_mut(&seq)).and_then(|converting| {
-            converting.outcome = Some(outcome);
-            converting.waker.take()
-        });
+    pub(super) fn tell_conversion(
+        self: &Arc<Self>,
+        locked: &mut Locked<'_>,
+        seq: u64,
+        outcome: Result<(), Refusal>,
+    ) {
+        let waker = locked.state.as_deref_mut().and_then(|s| s.converting.get_mut(&seq)).and_then(
+            |converting| {
+                converting.outcome = Some(outcome);
+                converting.waker.take()
+            },
+        );
         if let Some(state) = locked.state.as_deref_mut()
             && state.converting.get(&seq).is_some_and(|c| c.forgotten)
         {
@@ -168,13 +196,20 @@ impl Entry {
             Answer::Later(answer) => {
                 self.keeper.await_event(id, self, ttl);
                 let entry = self.clone();
-                self.keeper.follow(answer, move |attempt| async move { answered(&entry, id, sent, attempt) });
+                self.keeper.follow(answer, move |attempt| async move {
+                    answered(&entry, id, sent, attempt)
+                });
                 None
             }
         }
     }
 
-    fn withdraw(self: &Arc<Self>, locked: &mut Locked<'_>, sent: Ticks, claim: ClaimId) -> Option<Event> {
+    fn withdraw(
+        self: &Arc<Self>,
+        locked: &mut Locked<'_>,
+        sent: Ticks,
+        claim: ClaimId,
+    ) -> Option<Event> {
         if locked.state.as_deref()?.line.stands_as(claim) {
             self.keeper.leave_claim(claim);
         } else {
@@ -196,12 +231,19 @@ impl Entry {
     }
 
     /// What the engine said to a withdrawal.
-    fn withdrawn(self: &Arc<Self>, locked: &mut Locked<'_>, sent: Ticks, claim: ClaimId, end: End) -> Event {
+    fn withdrawn(
+        self: &Arc<Self>,
+        locked: &mut Locked<'_>,
+        sent: Ticks,
+        claim: ClaimId,
+        end: End,
+    ) -> Event {
         let End::Unknown(error) = end else {
             self.keeper.answered_about(self, claim);
             return Event::Withdrawn { claim, known: true };
         };
-        if let Some(state) = locked.state.as_deref_mut().filter(|state| state.line.stands_as(claim)) {
+        if let Some(state) = locked.state.as_deref_mut().filter(|state| state.line.stands_as(claim))
+        {
             let error = error.name(&self.name).engine(self.keeper.facts.engine);
             self.keeper.still_there(self, claim, sent, &error);
             state.last_error = Some(error);
@@ -220,7 +262,15 @@ impl Entry {
         give_up: Option<Ticks>,
         shape: Shape,
     ) -> Option<Event> {
-        let ask = Ask { seq: 0, id, shape: Shape { mode: to, ..shape }, try_only: false, sent_elsewhere: false, give_up, patient: false };
+        let ask = Ask {
+            seq: 0,
+            id,
+            shape: Shape { mode: to, ..shape },
+            try_only: false,
+            sent_elsewhere: false,
+            give_up,
+            patient: false,
+        };
         let claim = self.claim(locked, &ask);
         let answer = self.keeper.engine.convert(hold, &claim);
         self.answer(locked, now, (id, claim.ttl), answer, Self::converted)

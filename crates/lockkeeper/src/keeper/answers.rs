@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::entry::{Entry, Locked, Outcome, State};
-use crate::claim::{Holder, Mode};
+use crate::claim::{Ends, Holder, Mode};
 use crate::clock::Ticks;
 use crate::duration::spoken;
 use crate::engine::{Attempt, Grant, Lease};
@@ -15,7 +15,21 @@ use crate::protocol::line::{Answered, Event, Refusal};
 
 impl Entry {
     /// Turns an engine's answer into what the line understands, and keeps what it does not need.
-    pub(super) fn understand(self: &Arc<Self>, locked: &mut Locked<'_>, claim: ClaimId, sent: Ticks, answer: Attempt) -> Event {
+    pub(super) fn understand(
+        self: &Arc<Self>,
+        locked: &mut Locked<'_>,
+        claim: ClaimId,
+        sent: Ticks,
+        answer: Attempt,
+    ) -> Event {
+        if let Attempt::InLine(place) = &answer
+            && let Some(event) = self.waits_in_vain(locked, claim)
+        {
+            if let (Some(state), Some(holder)) = (locked.state.as_deref_mut(), &place.holder) {
+                state.last_holder = Some(holder.clone());
+            }
+            return event;
+        }
         let Some(state) = locked.state.as_deref_mut() else { return Event::Timer };
         if !state.line.asks(claim) && !matches!(answer, Attempt::Granted(_)) {
             // It was granted or left meanwhile: this says nothing about those who wait now.
@@ -28,35 +42,44 @@ impl Entry {
             return Event::Answered { claim, answer };
         }
         let answer = match answer {
-            // Read so late that its lease is over: whether it is still ours is not known, so it is asked again (R1, R4).
+            // Read so late that its lease is over: whether it is still ours is not known, so it is
+            // asked again (R1, R4).
             Attempt::Granted(Grant { lease: Some(Lease { since, ttl, .. }), .. })
                 if !state.leases.contains(claim)
                     && state.line.hold_for(claim) == Some(claim)
-                    && deadline(since.unwrap_or(sent), ttl, self.keeper.settings.drift) <= self.keeper.clock.now() =>
+                    && deadline(since.unwrap_or(sent), ttl, self.keeper.settings.drift)
+                        <= self.keeper.clock.now() =>
             {
                 Answered::Unknown
             }
             Attempt::Granted(grant) => {
                 state.answered = self.keeper.clock.now();
+                state.last_error = None;
                 self.keeper.answered_about(self, claim);
                 self.keeper.forget_claim(claim);
-                // Nobody renews what nobody here wants: it ends with its lease, if the withdrawal does not reach the engine (R5).
+                // Nobody renews what nobody here wants: it ends with its lease, if the withdrawal
+                // does not reach the engine (R5).
                 if let Some(lease) = grant.lease
                     && let Some(hold) = state.line.hold_for(claim)
                 {
-                    let cell = self.keeper.add_lease(self, hold, &lease, sent, state.line.shape_of(claim));
+                    let cell =
+                        self.keeper.add_lease(self, hold, &lease, sent, state.line.shape_of(claim));
                     state.leases.insert(hold, cell);
                 }
                 Answered::Granted(grant.number)
             }
             Attempt::InLine(place) => {
                 state.answered = self.keeper.clock.now();
+                state.last_error = None;
                 self.keeper.answered_about(self, claim);
                 state.last_ahead = place.ahead;
                 if self.keeper.settings.observer.is_some() {
                     let fair = self.keeper.facts.can.is_fair(self.kind);
                     let (ahead, holder) = (place.ahead, place.holder.clone());
-                    self.keeper.observe(self, crate::observe::Seen::InLine { place: claim, fair, ahead, holder });
+                    self.keeper.observe(
+                        self,
+                        crate::observe::Seen::InLine { place: claim, fair, ahead, holder },
+                    );
                 }
                 if place.holder.is_some() {
                     state.last_holder = place.holder;
@@ -69,7 +92,9 @@ impl Entry {
                 state.last_holder = holder;
                 Answered::Busy
             }
-            Attempt::Failed(error) if error.kind() == ErrorKind::Unreachable && state.line.waits_on(claim) => {
+            Attempt::Failed(error)
+                if error.kind() == ErrorKind::Unreachable && state.line.waits_on(claim) =>
+            {
                 let error = error.name(&self.name).engine(self.keeper.facts.engine);
                 state.unanswered(&self.keeper, claim, sent, &error);
                 state.last_error = Some(error);
@@ -95,7 +120,9 @@ impl Entry {
     pub(super) fn outcome_of(self: &Arc<Self>, state: &State, why: Refusal) -> Outcome {
         match why {
             Refusal::BusyHere => Outcome::Busy(self.local_holder(state)),
-            Refusal::Answer if state.last_error.is_none() => Outcome::Busy(state.last_holder.clone()),
+            Refusal::Answer if state.last_error.is_none() => {
+                Outcome::Busy(state.last_holder.clone())
+            }
             _ => Outcome::Refused(self.refusal(state, why)),
         }
     }
@@ -106,14 +133,17 @@ impl Entry {
             Refusal::Lost(why) => self.error(ErrorKind::Lost, format!("the hold is lost: {why}")),
             Refusal::TooMany => {
                 let most = self.keeper.settings.rules.waiting_max;
-                self.error(ErrorKind::Refused, format!("{most} tasks of this process wait for it already, which is the limit"))
+                self.error(
+                    ErrorKind::Refused,
+                    format!("{most} tasks of this process wait for it already, which is the limit"),
+                )
             }
-            Refusal::Unanswered => unanswered(
-                state.last_error.clone().unwrap_or_else(|| self.error(ErrorKind::Unreachable, "the engine did not answer in time")),
-            ),
-            Refusal::Unknown | Refusal::Answer => {
-                state.last_error.clone().unwrap_or_else(|| self.error(ErrorKind::Unknown, "the engine did not say whether it was granted"))
-            }
+            Refusal::Unanswered => unanswered(state.last_error.clone().unwrap_or_else(|| {
+                self.error(ErrorKind::Unreachable, "the engine did not answer in time")
+            })),
+            Refusal::Unknown | Refusal::Answer => state.last_error.clone().unwrap_or_else(|| {
+                self.error(ErrorKind::Unknown, "the engine did not say whether it was granted")
+            }),
             Refusal::TimedOut | Refusal::BusyHere => {
                 let holder = self.local_holder(state).or_else(|| state.last_holder.clone());
                 self.timed_out(holder)
@@ -123,10 +153,13 @@ impl Entry {
 
     /// The lock was not obtained in time, and who has it.
     pub(crate) fn timed_out(&self, holder: Option<Box<Holder>>) -> Error {
-        let who = &self.keeper.who;
-        let here = |holder: &Holder| holder.pid == Some(who.pid) && holder.host.as_deref() == Some(&who.host);
-        let who = holder.as_deref().map_or(String::new(), |holder| describe_holder(holder, here(holder)));
-        self.error(ErrorKind::TimedOut, format!("not obtained in time{who}")).held_by(holder.map(|h| *h))
+        // Two containers of one host name can both have the pid 1: the id of the claim alone tells
+        // who it is.
+        let here = |holder: &Holder| holder.claim.is_some_and(ClaimId::is_ours);
+        let who =
+            holder.as_deref().map_or(String::new(), |holder| describe_holder(holder, here(holder)));
+        self.error(ErrorKind::TimedOut, format!("not obtained in time{who}"))
+            .held_by(holder.map(|h| *h))
     }
 
     /// Who of this process holds it.
@@ -152,7 +185,9 @@ impl Entry {
 /// it refuses us with.
 pub(super) fn unanswered(error: Error) -> Error {
     match error.kind() {
-        ErrorKind::Unknown | ErrorKind::TimedOut | ErrorKind::Lost => error.with_kind(ErrorKind::Unreachable),
+        ErrorKind::Unknown | ErrorKind::TimedOut | ErrorKind::Lost => {
+            error.with_kind(ErrorKind::Unreachable)
+        }
         _ => error,
     }
 }
@@ -171,6 +206,6 @@ fn describe_holder(holder: &Holder, here: bool) -> String {
     };
     let held_for = holder.since.and_then(|since| since.elapsed().ok());
     let time = held_for.map_or_else(String::new, |time| format!(" for {}", spoken(time)));
-    let forever = holder.host.is_none() && holder.mode == Some(Mode::Exclusive) && holder.expires_in.is_none();
+    let forever = holder.ends == Some(Ends::Never);
     format!(": held by {who}{time}{}", if forever { ", without a time to live" } else { "" })
 }

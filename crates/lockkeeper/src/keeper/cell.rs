@@ -25,7 +25,11 @@ pub(crate) struct LeaseCell {
 
 impl LeaseCell {
     pub(crate) fn new(deadline: Ticks, ttl: Duration) -> Self {
-        let cell = Self { deadline: AtomicU64::new(0), ttl_ns: AtomicU64::new(0), answered: AtomicBool::new(true) };
+        let cell = Self {
+            deadline: AtomicU64::new(0),
+            ttl_ns: AtomicU64::new(0),
+            answered: AtomicBool::new(true),
+        };
         cell.extend(deadline, ttl);
         cell
     }
@@ -48,7 +52,8 @@ impl LeaseCell {
         Duration::from_nanos(self.ttl_ns.load(Ordering::Relaxed))
     }
 
-    /// The last renewal was answered and more than half of the lease is left: the hold may pass on (R9).
+    /// The last renewal was answered and more than half of the lease is left: the hold may pass on
+    /// (R9).
     pub(crate) fn is_fresh(&self, now: Ticks) -> bool {
         self.answered.load(Ordering::Relaxed) && self.deadline().since(now) > self.ttl() / 2
     }
@@ -123,7 +128,8 @@ impl TurnCell {
         Token::raw(self.token.load(Ordering::Acquire))
     }
 
-    /// An upgrade or downgrade gave another mode and another token. Whoever sees the mode sees its token.
+    /// An upgrade or downgrade gave another mode and another token. Whoever sees the mode sees its
+    /// token.
     pub(crate) fn convert(&self, mode: Mode, token: Option<Token>) {
         self.token.store(token.map_or(NO_TOKEN, Token::get), Ordering::Release);
         self.mode.store(mode_number(mode), Ordering::Release);
@@ -142,7 +148,8 @@ impl TurnCell {
         self.mode.load(Ordering::Acquire) == mode_number(mode)
     }
 
-    /// Why the turn is over, if it is. Reads the clocks first (R15): the deadline counts even when nobody announced it yet.
+    /// Why the turn is over, if it is. Reads the clocks first (R15): the deadline counts even when
+    /// nobody announced it yet.
     pub(crate) fn lost(&self) -> Option<Lost> {
         if self.is_forked() {
             return Some(Lost::Forked);
@@ -211,6 +218,10 @@ impl TurnCell {
 impl fmt::Debug for TurnCell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Turn");
-        shown.field("name", &self.entry.name).field("mode", &self.mode()).field("token", &self.token()).finish_non_exhaustive()
+        shown
+            .field("name", &self.entry.name)
+            .field("mode", &self.mode())
+            .field("token", &self.token())
+            .finish_non_exhaustive()
     }
 }

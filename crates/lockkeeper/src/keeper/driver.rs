@@ -1,7 +1,9 @@
-//! The keeper's own thread: timers, answers that come later, engine tasks. Started by the first thing that needs it.
+//! The keeper's own thread: timers, answers that come later, engine tasks. Started by the first
+//! thing that needs it.
 //!
-//! It has a current-thread runtime of its own, so that deadlines, renewals and releases go on when the user's runtime is
-//! starved, blocked or gone. Its timer is a `timerfd` on CLOCK_BOOTTIME: it also fires after a suspend (R1).
+//! It has a current-thread runtime of its own, so that deadlines, renewals and releases go on when
+//! the user's runtime is starved, blocked or gone. Its timer is a `timerfd` on CLOCK_BOOTTIME: it
+//! also fires after a suspend (R1).
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -99,7 +101,11 @@ impl Driver {
     pub(crate) fn load(&self) -> (usize, usize) {
         let tasks = match &self.hosted {
             Some(hosted) => hosted.alive(),
-            None => self.running.get().and_then(|r| r.as_ref().ok()).map_or(0, |handle| handle.metrics().num_alive_tasks()),
+            None => self
+                .running
+                .get()
+                .and_then(|r| r.as_ref().ok())
+                .map_or(0, |handle| handle.metrics().num_alive_tasks()),
         };
         (tasks, self.timers.lock().unwrap_or_else(PoisonError::into_inner).queue.len())
     }
@@ -109,7 +115,10 @@ impl Driver {
         let start = || self.start(Arc::downgrade(keeper)).map_err(|e| e.to_string());
         self.running.get_or_init(start).as_ref().map_err(|why| {
             let help = "raise the limit on threads or descriptors";
-            Error::new(ErrorKind::Refused, format!("cannot start the keeper's thread: {why}; {help}"))
+            Error::new(
+                ErrorKind::Refused,
+                format!("cannot start the keeper's thread: {why}; {help}"),
+            )
         })
     }
 
@@ -118,12 +127,18 @@ impl Driver {
         let handle = runtime.handle().clone();
         let (clock, timers) = (self.clock.clone(), self.timers.clone());
         let (kick, stop) = (self.kick.clone(), self.stop.clone());
-        let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC)?;
+        let timer = TimerFd::new(
+            ClockId::CLOCK_BOOTTIME,
+            TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC,
+        )?;
         let body = move || {
             runtime.block_on(drive(clock, timers, keeper, timer, kick, stop));
             // The runtime goes here, and every task that is left goes with it.
         };
-        std::thread::Builder::new().name("lockkeeper".to_owned()).stack_size(1024 * 1024).spawn(body)?;
+        std::thread::Builder::new()
+            .name("lockkeeper".to_owned())
+            .stack_size(1024 * 1024)
+            .spawn(body)?;
         Ok(handle)
     }
 
@@ -142,7 +157,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Does something in the caller as if on the thread's runtime; `None` on somebody else's executor.
+    /// Does something in the caller as if on the thread's runtime; `None` on somebody else's
+    /// executor.
     pub(crate) fn within<T>(&self, keeper: &Arc<Keeper>, act: &mut dyn FnMut() -> T) -> Option<T> {
         #[cfg(feature = "test-util")]
         if self.hosted.is_some() {
@@ -182,8 +198,13 @@ impl Driver {
 
     /// What the thread does, with the host's timers.
     #[cfg(feature = "test-util")]
-    fn drive_hosted(&self, keeper: &Arc<Keeper>, host: Arc<dyn crate::test_util::Host>) -> BoxFuture<()> {
-        let (clock, timers, keeper, kick) = (self.clock.clone(), self.timers.clone(), Arc::downgrade(keeper), self.kick.clone());
+    fn drive_hosted(
+        &self,
+        keeper: &Arc<Keeper>,
+        host: Arc<dyn crate::test_util::Host>,
+    ) -> BoxFuture<()> {
+        let (clock, timers, keeper, kick) =
+            (self.clock.clone(), self.timers.clone(), Arc::downgrade(keeper), self.kick.clone());
         Box::pin(async move {
             loop {
                 let next = fire_due(&clock, &timers, &keeper);
@@ -242,7 +263,14 @@ impl Drop for Driver {
     }
 }
 
-async fn drive(clock: Clock, timers: Arc<Mutex<Timers>>, keeper: Weak<Keeper>, timer: TimerFd, kick: Arc<Notify>, stop: Arc<Notify>) {
+async fn drive(
+    clock: Clock,
+    timers: Arc<Mutex<Timers>>,
+    keeper: Weak<Keeper>,
+    timer: TimerFd,
+    kick: Arc<Notify>,
+    stop: Arc<Notify>,
+) {
     let Ok(Ok(ready)) = timer.as_fd().try_clone_to_owned().map(readable) else { return };
     let step = StepWatch::new();
     let mut stopped = std::pin::pin!(stop.notified());
@@ -277,7 +305,8 @@ async fn drive(clock: Clock, timers: Arc<Mutex<Timers>>, keeper: Weak<Keeper>, t
     }
 }
 
-/// Hears when somebody sets the wall clock: a forward step ends leases at once, and must not wait for the next timer (R1).
+/// Hears when somebody sets the wall clock: a forward step ends leases at once, and must not wait
+/// for the next timer (R1).
 struct StepWatch {
     timer: TimerFd,
     ready: AsyncFd<OwnedFd>,
@@ -285,7 +314,11 @@ struct StepWatch {
 
 impl StepWatch {
     fn new() -> Option<Self> {
-        let timer = TimerFd::new(ClockId::CLOCK_REALTIME, TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC).ok()?;
+        let timer = TimerFd::new(
+            ClockId::CLOCK_REALTIME,
+            TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC,
+        )
+        .ok()?;
         let ready = readable(timer.as_fd().try_clone_to_owned().ok()?).ok()?;
         let watch = Self { timer, ready };
         watch.arm();
@@ -295,8 +328,10 @@ impl StepWatch {
     /// Far in the future; the only thing that ends it is a step of the clock.
     fn arm(&self) {
         let year_2200 = TimeSpec::new(7_258_118_400, 0);
-        let flags = TimerSetTimeFlags::TFD_TIMER_ABSTIME | TimerSetTimeFlags::TFD_TIMER_CANCEL_ON_SET;
-        // Without it a step is noticed at the next reading of the clocks, which every guard method makes.
+        let flags =
+            TimerSetTimeFlags::TFD_TIMER_ABSTIME | TimerSetTimeFlags::TFD_TIMER_CANCEL_ON_SET;
+        // Without it a step is noticed at the next reading of the clocks, which every guard method
+        // makes.
         let _ = self.timer.set(Expiration::OneShot(year_2200), flags);
     }
 
@@ -314,8 +349,10 @@ impl StepWatch {
 }
 
 fn readable(timer: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: the descriptor is owned by the value that is registered, so it stays open for as long as it is.
-    unsafe { AsyncFd::register_with_interest(timer, tokio::io::Interest::READABLE) }.map_err(Into::into)
+    // SAFETY: the descriptor is owned by the value that is registered, so it stays open for as long
+    // as it is.
+    unsafe { AsyncFd::register_with_interest(timer, tokio::io::Interest::READABLE) }
+        .map_err(Into::into)
 }
 
 /// Runs everything that is due, and answers when the next is.

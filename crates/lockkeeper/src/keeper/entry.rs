@@ -1,7 +1,7 @@
 //! One name of one kind in this process: its line, who waits for it and who has a turn.
 //!
-//! Every step is made under the entry's lock, by whatever thread has something to say: the caller, the engine's waiter,
-//! the keeper. Wakers are woken after the lock is given back.
+//! Every step is made under the entry's lock, by whatever thread has something to say: the caller,
+//! the engine's waiter, the keeper. Wakers are woken after the lock is given back.
 
 use std::sync::{Arc, PoisonError};
 use std::task::{Poll, Waker};
@@ -14,12 +14,12 @@ use super::cell::{LeaseCell, NewTurn, TurnCell};
 use super::convert::Converting;
 use super::driver::{Due, TimerId};
 use super::few::Few;
-use super::release::{ReleaseStep, UnderWay};
+use super::release::{ReleaseStep, Told, UnderWay};
 use super::request::Request;
 use super::turns::{Guards, TurnRecord};
 use crate::claim::{Holder, Identity, Mode};
 use crate::clock::Ticks;
-use crate::engine::{Attempt, End};
+use crate::engine::Attempt;
 use crate::error::{Error, Result};
 use crate::id::{ById, ClaimId, HoldId};
 use crate::lost::Lost;
@@ -44,7 +44,7 @@ pub(super) struct State {
     /// Leases of the holds that have one.
     pub(super) leases: Few<HoldId, Arc<LeaseCell>>,
     /// Who waits to hear how a release ended.
-    pub(super) tell: Few<HoldId, oneshot::Sender<End>>,
+    pub(super) tell: Few<HoldId, oneshot::Sender<Told>>,
     pub(super) releasing: Few<HoldId, UnderWay>,
     /// What the engine said last about who holds it.
     pub(super) last_holder: Option<Box<Holder>>,
@@ -67,7 +67,8 @@ struct Alarm {
 }
 
 impl State {
-    /// Whether the last renewal of a hold was answered and more than half of its lease is left (R9).
+    /// Whether the last renewal of a hold was answered and more than half of its lease is left
+    /// (R9).
     pub(super) fn is_fresh(&self, hold: HoldId, now: Ticks) -> bool {
         self.leases.get(hold).is_none_or(|lease| lease.is_fresh(now))
     }
@@ -120,9 +121,9 @@ pub(crate) enum Over {
     /// The hold goes on: passed to the next, or guards of the same owner are left.
     Passed,
     /// The engine answered.
-    Ended(End),
+    Ended(Told),
     /// The engine will answer.
-    Soon(oneshot::Receiver<End>),
+    Soon(oneshot::Receiver<Told>),
 }
 
 /// The lock of an entry; on its way out it arms the timer and wakes the wakers.
@@ -141,11 +142,18 @@ impl Locked<'_> {
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         if let Some(mut state) = self.state.take() {
-            // A place that must still be left keeps its entry alive; everything else has a future or a guard that does.
+            // A place that must still be left keeps its entry alive; everything else has a future
+            // or a guard that does.
             let keeps = state.line.is_leaving();
-            let wrong = |armed: Option<Alarm>, at: Ticks| armed.is_none_or(|armed| at < armed.timer.at || keeps != armed.keeps);
+            let wrong = |armed: Option<Alarm>, at: Ticks| {
+                armed.is_none_or(|armed| at < armed.timer.at || keeps != armed.keeps)
+            };
             if let Some(at) = state.line.next_timer().filter(|at| wrong(state.armed, *at)) {
-                let due = if keeps { Due::Leaving(self.entry.clone()) } else { Due::Entry(Arc::downgrade(self.entry)) };
+                let due = if keeps {
+                    Due::Leaving(self.entry.clone())
+                } else {
+                    Due::Entry(Arc::downgrade(self.entry))
+                };
                 let driver = &self.entry.keeper.driver;
                 let timer = driver.arm(&self.entry.keeper, at, due);
                 if let Some(old) = state.armed.replace(Alarm { timer, keeps }) {
@@ -186,14 +194,24 @@ impl Entry {
         Locked { entry: self, state: Some(state), wakers: Vec::new() }
     }
 
-    /// Asks for a turn. `Waiting` is followed by [`Entry::poll_turn`], and by [`Entry::abandon`] when the caller leaves.
-    pub(crate) fn begin(self: &Arc<Self>, request: &Request, give_up: Option<Ticks>, waker: &Waker) -> Result<Begun> {
+    /// Asks for a turn. `Waiting` is followed by [`Entry::poll_turn`], and by [`Entry::abandon`]
+    /// when the caller leaves.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        request: &Request,
+        give_up: Option<Ticks>,
+        waker: &Waker,
+    ) -> Result<Begun> {
         self.keeper.check_open()?;
         let now = self.keeper.now();
         let mut locked = self.lock();
         let Some(state) = locked.state.as_deref_mut() else { return Err(self.closed()) };
         if let Some(turn) = self.again(state, request)? {
             return Ok(Begun::Got(turn));
+        }
+        if state.line.is_idle() {
+            // What one before came to says nothing about this one.
+            state.last_error = None;
         }
         let seq = state.line.draw_seq();
         let place = ClaimId::fresh();
@@ -207,7 +225,15 @@ impl Entry {
             patient: request.is_patient(),
         };
         state.waiting.insert(seq, Waiting::of(request, now));
-        self.keeper.observe(self, crate::observe::Seen::Asked { claim: seq, place, mode: request.mode, trying: request.try_only });
+        self.keeper.observe(
+            self,
+            crate::observe::Seen::Asked {
+                claim: seq,
+                place,
+                mode: request.mode,
+                trying: request.try_only,
+            },
+        );
         self.step(&mut locked, now, Event::Ask(ask));
         match self.fetch(&mut locked, now, seq, request) {
             Some(outcome) => outcome,
@@ -230,13 +256,19 @@ impl Entry {
     }
 
     /// Looks whether a claim that waits has come to something.
-    pub(crate) fn poll_turn(self: &Arc<Self>, seq: Seq, request: &Request, waker: &Waker) -> Poll<Result<Begun>> {
+    pub(crate) fn poll_turn(
+        self: &Arc<Self>,
+        seq: Seq,
+        request: &Request,
+        waker: &Waker,
+    ) -> Poll<Result<Begun>> {
         let mut locked = self.lock();
         let now = self.keeper.now();
         match self.fetch(&mut locked, now, seq, request) {
             Some(outcome) => Poll::Ready(outcome),
             None => {
-                if let Some(waiting) = locked.state.as_deref_mut().and_then(|s| s.waiting.get_mut(seq))
+                if let Some(waiting) =
+                    locked.state.as_deref_mut().and_then(|s| s.waiting.get_mut(seq))
                     && waiting.waker.as_ref().is_none_or(|w| !w.will_wake(waker))
                 {
                     waiting.waker = Some(waker.clone());
@@ -247,7 +279,13 @@ impl Entry {
     }
 
     /// Takes what the claim came to; `None` while it waits.
-    fn fetch(self: &Arc<Self>, locked: &mut Locked<'_>, now: Ticks, seq: Seq, request: &Request) -> Option<Result<Begun>> {
+    fn fetch(
+        self: &Arc<Self>,
+        locked: &mut Locked<'_>,
+        now: Ticks,
+        seq: Seq,
+        request: &Request,
+    ) -> Option<Result<Begun>> {
         let state = locked.state.as_deref_mut()?;
         state.waiting.get(seq)?.outcome.as_ref()?;
         let waiting = state.waiting.remove(seq)?;
@@ -281,14 +319,41 @@ impl Entry {
         request: &Request,
     ) -> Arc<TurnCell> {
         let lease = state.leases.get(hold).cloned();
-        let span = tracing::debug_span!("hold", engine = self.keeper.facts.engine, name = %self.name, token = token.map(Token::get));
-        let turn = NewTurn { entry: self.clone(), seq, hold, lease, granted: now, token, mode: request.mode, span };
+        let span = tracing::debug_span!(
+            "hold",
+            engine = self.keeper.facts.engine,
+            name = %self.name,
+            token = token.map(Token::get)
+        );
+        let turn = NewTurn {
+            entry: self.clone(),
+            seq,
+            hold,
+            lease,
+            granted: now,
+            token,
+            mode: request.mode,
+            span,
+        };
         let cell = Arc::new(TurnCell::new(turn));
         let (owner, thread) = (request.owner.clone(), request.thread);
-        let too_long =
-            request.hold_at_most.map(|time| self.keeper.driver.arm(&self.keeper, now.plus(time), Due::TooLong(Arc::downgrade(&cell))));
+        let too_long = request.hold_at_most.map(|time| {
+            self.keeper.driver.arm(
+                &self.keeper,
+                now.plus(time),
+                Due::TooLong(Arc::downgrade(&cell)),
+            )
+        });
         let guards = Guards::one(request.mode);
-        let record = TurnRecord { cell: cell.clone(), owner, thread, guards, owes_back: false, too_long, taken_at: request.taken_at };
+        let record = TurnRecord {
+            cell: cell.clone(),
+            owner,
+            thread,
+            guards,
+            owes_back: false,
+            too_long,
+            taken_at: request.taken_at,
+        };
         state.turns.insert(seq, record);
         self.keeper.took(&cell);
         cell
@@ -306,13 +371,21 @@ impl Entry {
             Some(Outcome::Offered { hold, .. }) => Some(hold),
             _ => None,
         });
-        let fresh = offered.is_none_or(|hold| locked.state.as_deref().is_some_and(|state| state.is_fresh(hold, now)));
+        let fresh = offered.is_none_or(|hold| {
+            locked.state.as_deref().is_some_and(|state| state.is_fresh(hold, now))
+        });
         self.step(&mut locked, now, Event::Cancel { seq, fresh });
         self.keeper.observe(self, crate::observe::Seen::Left { claim: seq });
     }
 
-    /// A guard that was given `mode` was released or dropped. With `tell`, the answer can be waited for.
-    pub(crate) fn turn_over(self: &Arc<Self>, cell: &Arc<TurnCell>, mode: Mode, tell: bool) -> Over {
+    /// A guard that was given `mode` was released or dropped. With `tell`, the answer can be waited
+    /// for.
+    pub(crate) fn turn_over(
+        self: &Arc<Self>,
+        cell: &Arc<TurnCell>,
+        mode: Mode,
+        tell: bool,
+    ) -> Over {
         let now = self.keeper.now();
         let mut locked = self.lock();
         let Some(state) = locked.state.as_deref_mut() else { return Over::Passed };
@@ -383,8 +456,12 @@ impl Entry {
         self.step(&mut locked, now, Event::TurnOver { seq: cell.seq, fresh: false });
     }
 
-    /// Reserves the process's place for a claim that is sent together with others; `None` when it is not free here.
-    pub(crate) fn reserve(self: &Arc<Self>, request: &Request) -> Option<(Seq, crate::claim::Claim)> {
+    /// Reserves the process's place for a claim that is sent together with others; `None` when it
+    /// is not free here.
+    pub(crate) fn reserve(
+        self: &Arc<Self>,
+        request: &Request,
+    ) -> Option<(Seq, crate::claim::Claim)> {
         let now = self.keeper.now();
         let mut locked = self.lock();
         let state = locked.state.as_deref_mut()?;
@@ -392,8 +469,15 @@ impl Entry {
             return None;
         }
         let seq = state.line.draw_seq();
-        let ask =
-            Ask { seq, id: ClaimId::fresh(), shape: request.shape(), try_only: true, sent_elsewhere: true, give_up: None, patient: false };
+        let ask = Ask {
+            seq,
+            id: ClaimId::fresh(),
+            shape: request.shape(),
+            try_only: true,
+            sent_elsewhere: true,
+            give_up: None,
+            patient: false,
+        };
         state.waiting.insert(seq, Waiting::of(request, now));
         let claim = self.claim(&locked, &ask);
         self.step(&mut locked, now, Event::Ask(ask));
@@ -431,7 +515,9 @@ impl Entry {
     pub(crate) fn ended(self: &Arc<Self>, hold: HoldId, why: Lost, ours: bool) {
         let now = self.keeper.now();
         let mut locked = self.lock();
-        if !ours && locked.state.as_deref_mut().is_some_and(|state| state.leases.remove(hold).is_some()) {
+        if !ours
+            && locked.state.as_deref_mut().is_some_and(|state| state.leases.remove(hold).is_some())
+        {
             // It is not given back, which would end its lease here.
             self.keeper.drop_lease(hold);
         }
@@ -439,7 +525,7 @@ impl Entry {
     }
 
     /// The `Locks` is closed; answers how the release of each hold can be heard of.
-    pub(crate) fn close(self: &Arc<Self>) -> Vec<(HoldId, oneshot::Receiver<End>)> {
+    pub(crate) fn close(self: &Arc<Self>) -> Vec<(HoldId, oneshot::Receiver<Told>)> {
         let now = self.keeper.now();
         let mut locked = self.lock();
         let Some(state) = locked.state.as_deref_mut() else { return Vec::new() };
@@ -461,7 +547,8 @@ impl Entry {
         }
     }
 
-    /// Whether the process stands in the engine's line with this claim, or a conversion waits with it.
+    /// Whether the process stands in the engine's line with this claim, or a conversion waits with
+    /// it.
     pub(crate) fn stands(&self, claim: ClaimId) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.line.place() == Some(claim) || state.line.conversions().any(|id| id == claim)
@@ -469,7 +556,12 @@ impl Entry {
 
     /// Whether this claim is a conversion of a hold.
     pub(crate) fn is_converting(&self, claim: ClaimId) -> bool {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).line.conversions().any(|id| id == claim)
+        self.state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .line
+            .conversions()
+            .any(|id| id == claim)
     }
 
     /// Whether the process stands in the engine's line with this claim.
@@ -479,8 +571,15 @@ impl Entry {
 
     fn note_waiting(&self, state: &mut State, seq: Seq) {
         let behind = state.last_holder.as_deref().map(|h| (h.host.clone(), h.pid));
-        tracing::debug!(engine = self.keeper.facts.engine, name = %self.name, ahead = state.last_ahead, ?behind, "waiting");
-        self.keeper.observe(self, crate::observe::Seen::Waiting { claim: seq, ahead: state.last_ahead });
+        tracing::debug!(
+            engine = self.keeper.facts.engine,
+            name = %self.name,
+            ahead = state.last_ahead,
+            ?behind,
+            "waiting"
+        );
+        self.keeper
+            .observe(self, crate::observe::Seen::Waiting { claim: seq, ahead: state.last_ahead });
     }
 
     /// Every hold of this name, for ends that concern all.

@@ -9,29 +9,28 @@ use super::driver::Due;
 use super::entry::Entry;
 use super::outages::Outages;
 use crate::clock::Ticks;
-use crate::engine::{Answer, Attempt, Event, Number, Which};
+use crate::engine::{Answer, Attempt, Event, Standing, Which};
 use crate::error::ErrorKind;
+use crate::guarantee::Expiry;
 use crate::id::{ById, ClaimId};
-use crate::name::Kind;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// How often all places are re-checked in one message, at least.
 const NET_EVERY: Duration = Duration::from_secs(5);
-/// For how long a pushed grant is its claim's before it was confirmed, at most (R11).
-const CLAIM_LEASE: Duration = Duration::from_secs(2);
 
 /// Events for claims that nobody has registered yet, at most.
 const EARLY_MAX: usize = 1024;
-/// For how long such an event is kept. The answer that it was faster than is under way; a claim that was left has none.
+/// For how long such an event is kept. The answer that it was faster than is under way; a claim
+/// that was left has none.
 const EARLY_FOR: Duration = Duration::from_secs(1);
 
 /// Which entry waits for events of which claim.
 #[derive(Default)]
 pub(super) struct Claims {
     maps: Mutex<Maps>,
-    /// How many claims the maps know. Whoever put one there sees it counted, so zero means that ours is not there: a
-    /// lock that is had at once never touches the maps.
+    /// How many claims the maps know. Whoever put one there sees it counted, so zero means that
+    /// ours is not there: a lock that is had at once never touches the maps.
     known: AtomicUsize,
     /// How many of them the engine is silent about.
     silent: AtomicUsize,
@@ -43,7 +42,8 @@ pub(super) struct Maps {
     pub(super) waiting: ById<ClaimId, (Weak<Entry>, Duration)>,
     /// An engine's thread may be faster than the answer that says "in line".
     early: ById<ClaimId, Event>,
-    /// The same in order of arrival: some belong to claims that are over and never ask, and give way to newer ones and to time.
+    /// The same in order of arrival: some belong to claims that are over and never ask, and give
+    /// way to newer ones and to time.
     early_order: VecDeque<(ClaimId, Ticks)>,
     net_at: Option<Ticks>,
     pub(super) outages: Outages,
@@ -64,7 +64,8 @@ impl Maps {
         (self.early.len() == 1, gone)
     }
 
-    /// Forgets those that nobody asked for in time; answers them, and when the next will be forgotten.
+    /// Forgets those that nobody asked for in time; answers them, and when the next will be
+    /// forgotten.
     fn forget_early(&mut self, now: Ticks) -> (Vec<Event>, Option<Ticks>) {
         let mut gone = Vec::new();
         while let Some(&(claim, came)) = self.early_order.front() {
@@ -89,7 +90,8 @@ impl Claims {
     pub(super) fn with<T>(&self, work: impl FnOnce(&mut Maps) -> T) -> T {
         let mut maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = work(&mut maps);
-        self.known.store(maps.waiting.len() + maps.early.len() + maps.outages.len(), Ordering::Release);
+        self.known
+            .store(maps.waiting.len() + maps.early.len() + maps.outages.len(), Ordering::Release);
         self.silent.store(maps.outages.len(), Ordering::Release);
         answer
     }
@@ -102,12 +104,16 @@ impl Claims {
     /// How many claims are waited for, or have news that nobody fetched.
     #[cfg(feature = "test-util")]
     pub(super) fn len(&self) -> usize {
-        self.with(|maps| maps.waiting.values().filter(|(entry, _)| entry.strong_count() > 0).count() + maps.early.len())
+        self.with(|maps| {
+            maps.waiting.values().filter(|(entry, _)| entry.strong_count() > 0).count()
+                + maps.early.len()
+        })
     }
 }
 
 impl Keeper {
-    /// This entry waits for events of this claim. An event that was faster follows at once, from the keeper's thread.
+    /// This entry waits for events of this claim. An event that was faster follows at once, from
+    /// the keeper's thread.
     pub(super) fn await_event(self: &Arc<Self>, claim: ClaimId, entry: &Arc<Entry>, ttl: Duration) {
         let every = self.net_every(ttl);
         let at = self.clock.now().plus(every);
@@ -129,9 +135,16 @@ impl Keeper {
         }
     }
 
-    /// Two claim leases, if that is shorter: for so long a grant whose push was lost may keep others out (R10).
+    /// Two claim leases, if that is shorter: for so long a grant whose push was lost may keep
+    /// others out (R10).
     fn net_every(&self, ttl: Duration) -> Duration {
-        if self.facts.leases { NET_EVERY.min(2 * CLAIM_LEASE.min(ttl / 3)) } else { NET_EVERY }
+        match self.facts.expiry {
+            Expiry::PerHold { claim_lease } => {
+                let grant = claim_lease.map_or(ttl / 3, |lease| lease.min(ttl / 3));
+                NET_EVERY.min(2 * grant)
+            }
+            _ => NET_EVERY,
+        }
     }
 
     pub(super) fn forget_claim(&self, claim: ClaimId) {
@@ -180,7 +193,8 @@ impl Keeper {
         self.give_back_early(gone);
     }
 
-    /// A grant that nobody here asks for any more must not stay: its withdrawal may have come before it (R5).
+    /// A grant that nobody here asks for any more must not stay: its withdrawal may have come
+    /// before it (R5).
     fn give_back_early(self: &Arc<Self>, gone: impl IntoIterator<Item = Event>) {
         for event in gone {
             let Event::Granted { claim, .. } = event else { continue };
@@ -205,9 +219,14 @@ impl Keeper {
                 self.note_woken(&entry, "a grant");
                 match grant.lease {
                     // A push without a time is no grant before its renewal was answered (R1).
-                    Some(lease) if lease.since.is_none() => self.confirm(entry, *claim, grant.clone(), lease),
-                    // Read after a long pause: it may have passed on, so it is no grant (R1). Ask with the same claim.
-                    Some(lease) if self.is_over(&lease) && entry.is_in_line(*claim) => entry.wake(*claim),
+                    Some(lease) if lease.since.is_none() => {
+                        self.confirm(entry, *claim, grant.clone(), lease)
+                    }
+                    // Read after a long pause: it may have passed on, so it is no grant (R1). Ask
+                    // with the same claim.
+                    Some(lease) if self.is_over(&lease) && entry.is_in_line(*claim) => {
+                        entry.wake(*claim)
+                    }
                     _ => entry.answered(*claim, self.clock.now(), Attempt::Granted(grant.clone())),
                 }
             }
@@ -284,25 +303,33 @@ impl Keeper {
 
     /// Asks about every place in one message.
     pub(super) fn recheck_all(self: &Arc<Self>) {
-        let places: Vec<(ClaimId, Arc<Entry>)> =
-            self.claims.with(|maps| maps.waiting.iter().filter_map(|(id, (entry, _))| Some((*id, entry.upgrade()?))).collect());
-        let mut places: Vec<_> = places.into_iter().filter(|(id, entry)| entry.stands(*id)).collect();
+        let places: Vec<(ClaimId, Arc<Entry>)> = self.claims.with(|maps| {
+            maps.waiting
+                .iter()
+                .filter_map(|(id, (entry, _))| Some((*id, entry.upgrade()?)))
+                .collect()
+        });
+        let mut places: Vec<_> =
+            places.into_iter().filter(|(id, entry)| entry.stands(*id)).collect();
         places.sort_unstable_by_key(|(id, _)| *id);
         if places.is_empty() {
             return;
         }
         let ids: Vec<ClaimId> = places.iter().map(|(id, _)| *id).collect();
-        let (sent, fenced) = (self.clock.now(), self.facts.fenced);
-        let tell = move |answers: Vec<Attempt>| {
+        let sent = self.clock.now();
+        let tell = move |answers: Vec<Standing>| {
             for ((id, entry), answer) in places.into_iter().zip(answers) {
                 match answer {
                     // Unknown changes nothing for a place: the next net asks again.
-                    Attempt::Unknown(error) => entry.unanswered(id, sent, &error),
-                    // It was granted while it was asked about: that is told by itself, and with its number (R7).
-                    Attempt::Granted(grant) if fenced && entry.kind != Kind::Semaphore && grant.number == Number::None => {}
-                    // The place is gone, with the server's data or for want of a sign of life: stand again.
-                    Attempt::Failed(error) if error.kind() == ErrorKind::Lost && entry.is_in_line(id) => entry.wake(id),
-                    answer => entry.answered(id, sent, answer),
+                    Standing::Unknown(error) => entry.unanswered(id, sent, &error),
+                    // The place is gone, with the server's data or for want of a sign of life:
+                    // stand again.
+                    Standing::Gone(error)
+                        if error.kind() == ErrorKind::Lost && entry.is_in_line(id) =>
+                    {
+                        entry.wake(id);
+                    }
+                    standing => entry.answered(id, sent, standing.into()),
                 }
             }
         };

@@ -1,4 +1,5 @@
-//! A map for what is mostly one: the single claim or turn of an uncontended name stands beside the table.
+//! A map for what is mostly one: the single claim or turn of an uncontended name stands beside the
+//! table.
 
 use std::hash::Hash;
 
@@ -56,15 +57,24 @@ impl<K: Copy + Eq + Hash, T> Few<K, T> {
     }
 
     pub(super) fn keys(&self) -> impl Iterator<Item = K> {
-        self.one.iter().map(|(key, _)| *key).chain(self.more.iter().flat_map(|more| more.keys().copied()))
+        self.one
+            .iter()
+            .map(|(key, _)| *key)
+            .chain(self.more.iter().flat_map(|more| more.keys().copied()))
     }
 
     pub(super) fn values(&self) -> impl Iterator<Item = &T> {
-        self.one.iter().map(|(_, value)| value).chain(self.more.iter().flat_map(|more| more.values()))
+        self.one
+            .iter()
+            .map(|(_, value)| value)
+            .chain(self.more.iter().flat_map(|more| more.values()))
     }
 
     pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.one.iter_mut().map(|(_, value)| value).chain(self.more.iter_mut().flat_map(|more| more.values_mut()))
+        self.one
+            .iter_mut()
+            .map(|(_, value)| value)
+            .chain(self.more.iter_mut().flat_map(|more| more.values_mut()))
     }
 }
 
@@ -78,7 +88,10 @@ mod tests {
         for number in 0..3 {
             assert_eq!(few.insert(number, number * 10), None);
         }
-        assert_eq!((few.insert(2, 2), few.insert(2, 20), few.keys().count()), (Some(20), Some(2), 3));
+        assert_eq!(
+            (few.insert(2, 2), few.insert(2, 20), few.keys().count()),
+            (Some(20), Some(2), 3)
+        );
         assert_eq!(few.remove(0), Some(0));
         assert_eq!((few.get(0), few.get(1), few.contains(2)), (None, Some(&10), true));
         assert_eq!((few.insert(2, 2), few.insert(2, 20)), (Some(20), Some(2)));
@@ -88,6 +101,9 @@ mod tests {
         let mut all: Vec<_> = few.values().copied().collect();
         all.sort_unstable();
         assert_eq!(all, [11, 22, 31]);
-        assert_eq!([1, 2, 3, 4].map(|number| few.remove(number)), [Some(11), Some(22), Some(31), None]);
+        assert_eq!(
+            [1, 2, 3, 4].map(|number| few.remove(number)),
+            [Some(11), Some(22), Some(31), None]
+        );
     }
 }

@@ -29,8 +29,8 @@ thread_local! {
     static HERE: RefCell<Option<Vec<Arc<Parked>>>> = const { RefCell::new(None) };
 }
 
-/// Does something, and then goes on in this thread with what waited for an answer that it brought. `None` inside another of these.
-/// The caller holds no lock of an entry.
+/// Does something, and then goes on in this thread with what waited for an answer that it brought.
+/// `None` inside another of these. The caller holds no lock of an entry.
 pub(super) fn going_on_here<T>(act: impl FnOnce() -> T) -> Option<T> {
     struct Here;
     impl Drop for Here {
@@ -41,7 +41,8 @@ pub(super) fn going_on_here<T>(act: impl FnOnce() -> T) -> Option<T> {
         }
     }
     // Nor in a thread that is ending.
-    let first = HERE.try_with(|here| here.borrow().is_none() && here.replace(Some(Vec::new())).is_none());
+    let first =
+        HERE.try_with(|here| here.borrow().is_none() && here.replace(Some(Vec::new())).is_none());
     if first != Ok(true) {
         return None;
     }
@@ -56,7 +57,8 @@ impl Parked {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes out what is parked, and leaves this in its place. While it is polled, whoever polls it hears of the wake.
+    /// Takes out what is parked, and leaves this in its place. While it is polled, whoever polls it
+    /// hears of the wake.
     fn take(&self, meanwhile: State) -> Option<BoxFuture<()>> {
         let mut state = self.lock();
         match std::mem::replace(&mut *state, meanwhile) {
@@ -88,7 +90,9 @@ impl Parked {
         let Some(keeper) = self.keeper.upgrade() else { return };
         let Some(mut task) = self.take(State::Polling) else { return };
         let waker = Waker::from(self.clone());
-        let polled = keeper.driver.within(&keeper, &mut || task.as_mut().poll(&mut Context::from_waker(&waker)));
+        let polled = keeper
+            .driver
+            .within(&keeper, &mut || task.as_mut().poll(&mut Context::from_waker(&waker)));
         if let Some(Poll::Pending) = polled {
             return self.park(&keeper, task);
         }
@@ -101,7 +105,8 @@ impl Parked {
 
 impl Wake for Parked {
     fn wake(self: Arc<Self>) {
-        let later = HERE.try_with(|here| here.borrow_mut().as_mut().map(|here| here.push(self.clone())));
+        let later =
+            HERE.try_with(|here| here.borrow_mut().as_mut().map(|here| here.push(self.clone())));
         if matches!(later, Ok(Some(()))) {
             return;
         }
@@ -115,17 +120,22 @@ impl Wake for Parked {
 impl Keeper {
     /// Waits for an answer and does what follows from it on the keeper's thread.
     ///
-    /// Where the engine allows it the first look is taken here: its request has left already, and waking the thread only to
-    /// find that there is no answer yet would cost as much as the answer itself.
-    pub(crate) fn follow<T, F>(self: &Arc<Self>, mut answer: BoxFuture<T>, then: impl FnOnce(T) -> F + Send + 'static)
-    where
+    /// Where the engine allows it the first look is taken here: its request has left already, and
+    /// waking the thread only to find that there is no answer yet would cost as much as the answer
+    /// itself.
+    pub(crate) fn follow<T, F>(
+        self: &Arc<Self>,
+        mut answer: BoxFuture<T>,
+        then: impl FnOnce(T) -> F + Send + 'static,
+    ) where
         T: Send + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
         if !self.facts.early {
             return self.run(async move { then(answer.await).await });
         }
-        let parked = Arc::new(Parked { keeper: Arc::downgrade(self), state: Mutex::new(State::Polling) });
+        let parked =
+            Arc::new(Parked { keeper: Arc::downgrade(self), state: Mutex::new(State::Polling) });
         let waker = Waker::from(parked.clone());
         let mut first = || answer.as_mut().poll(&mut Context::from_waker(&waker));
         let Some(polled) = self.driver.within(self, &mut first) else {

@@ -1,4 +1,5 @@
-//! The keeper's work on an executor of the caller's, for simulation: no thread, no timer of the kernel's.
+//! The keeper's work on an executor of the caller's, for simulation: no thread, no timer of the
+//! kernel's.
 
 use std::future::Future;
 use std::sync::Arc;

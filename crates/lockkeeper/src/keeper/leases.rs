@@ -1,4 +1,5 @@
-//! The leases of one keeper: renewed in batches, over at their local deadline, gone when the engine says so.
+//! The leases of one keeper: renewed in batches, over at their local deadline, gone when the engine
+//! says so.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError, Weak};
@@ -9,7 +10,7 @@ use super::cell::LeaseCell;
 use super::driver::Due;
 use super::entry::Entry;
 use crate::clock::Ticks;
-use crate::engine::{Answer, Attempt, Grant, Lease, Renewal};
+use crate::engine::{Answer, Attempt, Grant, Lease, Renewal, Standing};
 use crate::id::{ById, ClaimId, HoldId, LeaseId};
 use crate::lost::Lost;
 use crate::observe::Seen;
@@ -56,7 +57,9 @@ impl Holds {
         match self {
             Self::Many(many) if many.is_empty() => *self = Self::One([(hold, entry)]),
             Self::Many(many) => many.push((hold, entry)),
-            Self::One([(first, of)]) => *self = Self::Many(vec![(*first, of.clone()), (hold, entry)]),
+            Self::One([(first, of)]) => {
+                *self = Self::Many(vec![(*first, of.clone()), (hold, entry)])
+            }
         }
     }
 
@@ -78,7 +81,14 @@ impl Holds {
 
 impl Book {
     pub(super) fn new(drift: Drift) -> Self {
-        Self { drift, machine: Leases::new(drift), kept: ById::default(), elsewhere: ById::default(), armed: None, over: VecDeque::new() }
+        Self {
+            drift,
+            machine: Leases::new(drift),
+            kept: ById::default(),
+            elsewhere: ById::default(),
+            armed: None,
+            over: VecDeque::new(),
+        }
     }
 
     /// How many leases are kept.
@@ -90,7 +100,8 @@ impl Book {
     /// The holds of a lease that is over; nothing of it is kept.
     fn take_out(&mut self, lease: LeaseId) -> Vec<(HoldId, Weak<Entry>)> {
         self.machine.forget(lease);
-        let holds = self.kept.remove(&lease).map(|k| k.holds.as_slice().to_vec()).unwrap_or_default();
+        let holds =
+            self.kept.remove(&lease).map(|k| k.holds.as_slice().to_vec()).unwrap_or_default();
         for (hold, _) in &holds {
             self.elsewhere.remove(hold);
         }
@@ -130,16 +141,17 @@ impl Keeper {
             let before = book.lease_of(hold);
             let known = before == Some(lease.id);
             let until = if known {
-                // A repeated answer about the same hold: no second hold on the lease, and never a shorter deadline.
+                // A repeated answer about the same hold: no second hold on the lease, and never a
+                // shorter deadline.
                 let until = deadline(since, lease.ttl, book.drift);
                 book.kept.get(&lease.id).map_or(until, |k| k.cell.deadline().max(until))
             } else {
                 book.machine.add(lease.id, since, lease.ttl, terms)
             };
-            let kept = book
-                .kept
-                .entry(lease.id)
-                .or_insert_with(|| Kept { cell: Arc::new(LeaseCell::new(until, lease.ttl)), holds: Holds::Many(Vec::new()) });
+            let kept = book.kept.entry(lease.id).or_insert_with(|| Kept {
+                cell: Arc::new(LeaseCell::new(until, lease.ttl)),
+                holds: Holds::Many(Vec::new()),
+            });
             if !known {
                 kept.cell.extend(until, lease.ttl);
                 kept.holds.push(hold, Arc::downgrade(entry));
@@ -291,7 +303,9 @@ impl Keeper {
             let mut book = self.book();
             for (at, lease) in batch.iter().enumerate() {
                 match renewals.get(at) {
-                    Some(Renewal::Extended { ttl, since }) => book.machine.renewed(*lease, since.unwrap_or(sent), *ttl, &mut changes),
+                    Some(Renewal::Extended { ttl, since }) => {
+                        book.machine.renewed(*lease, since.unwrap_or(sent), *ttl, &mut changes)
+                    }
                     Some(Renewal::Gone(why)) => gone.push((*lease, *why)),
                     none => {
                         if let Some(Renewal::Unknown(error)) = none {
@@ -341,7 +355,9 @@ impl Keeper {
         let ttl = book.machine.ttl(lease).unwrap_or_else(|| kept.cell.ttl());
         kept.cell.extend(until, ttl);
         if self.settings.observer.is_some() {
-            told.extend(kept.holds.as_slice().iter().map(|(hold, entry)| (*hold, entry.clone(), until)));
+            told.extend(
+                kept.holds.as_slice().iter().map(|(hold, entry)| (*hold, entry.clone(), until)),
+            );
         }
     }
 
@@ -359,7 +375,12 @@ impl Keeper {
             return Vec::new();
         }
         let book = self.book();
-        leases.iter().filter_map(|lease| book.kept.get(lease)).flat_map(|kept| kept.holds.as_slice()).cloned().collect()
+        leases
+            .iter()
+            .filter_map(|lease| book.kept.get(lease))
+            .flat_map(|kept| kept.holds.as_slice())
+            .cloned()
+            .collect()
     }
 
     fn tell_of(&self, leases: &[LeaseId], what: impl Fn(HoldId) -> Seen) {
@@ -385,7 +406,8 @@ impl Keeper {
             book.take_out(lease)
         };
         if holds.is_empty() {
-            // The end may overtake the grant: then the claim, whose id the lease has, is still under way.
+            // The end may overtake the grant: then the claim, whose id the lease has, is still
+            // under way.
             let claim = ClaimId(lease.0);
             if let Some(entry) = self.all_entries().into_iter().find(|e| e.knows(claim)) {
                 entry.ended(claim, why, ours);
@@ -400,34 +422,60 @@ impl Keeper {
 
     /// Whether a lease that came with its time is over for us already.
     pub(super) fn is_over(&self, lease: &Lease) -> bool {
-        lease.since.is_some_and(|since| deadline(since, lease.ttl, self.settings.drift) <= self.clock.now())
+        lease.since.is_some_and(|since| {
+            deadline(since, lease.ttl, self.settings.drift) <= self.clock.now()
+        })
     }
 
-    /// A pushed grant that does not say when it was made counts only from a renewal that was answered (R1).
-    pub(super) fn confirm(self: &Arc<Self>, entry: Arc<Entry>, claim: ClaimId, grant: Grant, lease: Lease) {
+    /// A pushed grant that does not say when it was made counts only from a renewal that was
+    /// answered (R1).
+    pub(super) fn confirm(
+        self: &Arc<Self>,
+        entry: Arc<Entry>,
+        claim: ClaimId,
+        grant: Grant,
+        lease: Lease,
+    ) {
         let keeper = self.clone();
         self.run(async move {
             for _ in 0..CONFIRM_TRIES {
                 let sent = keeper.clock.now();
                 if !entry.is_converting(claim) {
-                    // Which grant stands is asked, and not only whether: this one may have run out and the claim been granted
-                    // anew, with a greater number (R7).
+                    // Which grant stands is asked, and not only whether: this one may have run out
+                    // and the claim been granted anew, with a greater number (R7).
                     let answers = keeper.engine.recheck(&[claim]).get().await;
                     match answers.into_iter().next() {
-                        Some(Attempt::Granted(Grant { number, lease: Some(lease) })) => {
-                            let lease = Lease { since: Some(lease.since.unwrap_or(sent)), confirm: true, ..lease };
-                            return entry.answered(claim, sent, Attempt::Granted(Grant { number, lease: Some(lease) }));
+                        Some(Standing::Held(Grant { number, lease: Some(lease) })) => {
+                            let lease = Lease {
+                                since: Some(lease.since.unwrap_or(sent)),
+                                confirm: true,
+                                ..lease
+                            };
+                            return entry.answered(
+                                claim,
+                                sent,
+                                Attempt::Granted(Grant { number, lease: Some(lease) }),
+                            );
                         }
-                        Some(Attempt::Unknown(_)) | None => continue,
-                        Some(Attempt::Failed(_)) => return entry.wake(claim),
-                        Some(answer) => return entry.answered(claim, sent, answer),
+                        Some(Standing::Unknown(_)) | None => continue,
+                        Some(Standing::Gone(_)) => return entry.wake(claim),
+                        Some(standing) => return entry.answered(claim, sent, standing.into()),
                     }
                 }
                 let answers = keeper.engine.renew(&[lease.id]).get().await;
                 match answers.first() {
                     Some(Renewal::Extended { ttl, since }) => {
-                        let lease = Lease { ttl: *ttl, since: Some(since.unwrap_or(sent)), confirm: false, ..lease };
-                        return entry.answered(claim, sent, Attempt::Granted(Grant { lease: Some(lease), ..grant }));
+                        let lease = Lease {
+                            ttl: *ttl,
+                            since: Some(since.unwrap_or(sent)),
+                            confirm: false,
+                            ..lease
+                        };
+                        return entry.answered(
+                            claim,
+                            sent,
+                            Attempt::Granted(Grant { lease: Some(lease), ..grant }),
+                        );
                     }
                     // The offer has passed on meanwhile: ask again with the same claim.
                     Some(Renewal::Gone(_)) => return entry.wake(claim),

@@ -1,7 +1,8 @@
-//! A caller that waits lends its thread: it is woken by the socket on which its answer comes, and reads it there.
+//! A caller that waits lends its thread: it is woken by the socket on which its answer comes, and
+//! reads it there.
 //!
-//! Otherwise the keeper's thread is woken by the socket and wakes the caller, which is one task switch more. The keeper reads all
-//! the same: nothing depends on a caller that does not come back.
+//! Otherwise the keeper's thread is woken by the socket and wakes the caller, which is one task
+//! switch more. The keeper reads all the same: nothing depends on a caller that does not come back.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError};
@@ -19,7 +20,8 @@ use crate::park;
 /// In how many runtimes the socket is watched at most; the oldest one makes room.
 const RUNTIMES_MAX: usize = 4;
 
-/// How often a task looks at the socket where the keeper was there first, before it leaves it at that.
+/// How often a task looks at the socket where the keeper was there first, before it leaves it at
+/// that.
 const LOOKS: u32 = 3;
 
 /// The socket as one runtime watches it.
@@ -29,8 +31,8 @@ pub(super) struct Watched {
 }
 
 impl Keeper {
-    /// Reads in this thread what has come for whoever it is, or watches the socket until something comes; answers whether something
-    /// was read. The caller holds no lock of an entry.
+    /// Reads in this thread what has come for whoever it is, or watches the socket until something
+    /// comes; answers whether something was read. The caller holds no lock of an entry.
     pub(crate) fn lend(self: &Arc<Self>, context: &mut Context<'_>) -> bool {
         if !self.facts.early {
             return false;
@@ -40,18 +42,29 @@ impl Keeper {
             return false;
         }
         let Some(inlet) = self.engine.inlet() else { return false };
-        if thread { going_on_here(|| park::read_or_watch(inlet)).unwrap_or(false) } else { self.lend_task(context, &*inlet) }
+        if thread {
+            going_on_here(|| park::read_or_watch(inlet)).unwrap_or(false)
+        } else {
+            self.lend_task(context, &*inlet)
+        }
     }
 
     fn lend_task(&self, context: &mut Context<'_>, inlet: &dyn Inlet) -> bool {
-        let (Ok(runtime), Some(socket)) = (Handle::try_current(), inlet.socket()) else { return false };
+        let (Ok(runtime), Some(socket)) = (Handle::try_current(), inlet.socket()) else {
+            return false;
+        };
         let id = runtime.id();
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         // A connection that was made anew has another socket.
         watched.retain(|one| one.runtime != id || Arc::ptr_eq(one.socket.get_ref(), socket));
         if !watched.iter().any(|one| one.runtime == id) {
-            // SAFETY: the descriptor is owned by the value that is registered, so it stays open for as long as it is.
-            let Ok(socket) = (unsafe { AsyncFd::register_with_interest(socket.clone(), Interest::READABLE) }) else { return false };
+            // SAFETY: the descriptor is owned by the value that is registered, so it stays open for
+            // as long as it is.
+            let Ok(socket) =
+                (unsafe { AsyncFd::register_with_interest(socket.clone(), Interest::READABLE) })
+            else {
+                return false;
+            };
             if watched.len() >= RUNTIMES_MAX {
                 watched.remove(0);
             }
@@ -72,7 +85,9 @@ impl Keeper {
             drop(watched);
             match going_on_here(|| inlet.take(false)) {
                 Some(Took::Something) => return true,
-                Some(Took::Nothing) => watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner),
+                Some(Took::Nothing) => {
+                    watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+                }
                 Some(Took::Over) | None => return false,
             }
         }
@@ -81,7 +96,8 @@ impl Keeper {
 
     /// Nothing is watched any more.
     pub(super) fn lend_no_more(&self) {
-        let watched = std::mem::take(&mut *self.watched.lock().unwrap_or_else(PoisonError::into_inner));
+        let watched =
+            std::mem::take(&mut *self.watched.lock().unwrap_or_else(PoisonError::into_inner));
         drop(watched);
     }
 }

@@ -3,7 +3,7 @@
 pub(crate) mod act;
 mod answers;
 pub(crate) mod cell;
-mod convert;
+pub(crate) mod convert;
 pub(crate) mod driver;
 pub(crate) mod entry;
 mod events;
@@ -14,7 +14,7 @@ mod hosted;
 mod leases;
 mod lend;
 mod outages;
-mod release;
+pub(crate) mod release;
 pub(crate) mod request;
 #[cfg(test)]
 #[cfg(feature = "test-util")]
@@ -31,7 +31,7 @@ use crate::claim::Identity;
 use crate::clock::{Clock, Ticks};
 use crate::engine::{Answer, Context, Engine, EventSink, Spawner, WatchId};
 use crate::error::{Error, ErrorKind, Result};
-use crate::guarantee::Can;
+use crate::guarantee::{Can, Expiry};
 use crate::id::{ClaimId, fork_generation};
 use crate::name::{Kind, Name};
 use crate::observe::{Observer, Seen};
@@ -76,11 +76,31 @@ impl Default for Settings {
 pub(crate) struct Facts {
     pub(crate) engine: &'static str,
     pub(crate) hand_off: bool,
-    pub(crate) leases: bool,
+    pub(crate) expiry: Expiry,
     pub(crate) early: bool,
-    pub(crate) fenced: bool,
     pub(crate) request_timeout: Option<Duration>,
     pub(crate) can: Can,
+    pub(crate) layout: &'static str,
+}
+
+impl Facts {
+    /// What the layout does not have, and where it is.
+    pub(crate) fn lacks(&self, what: &str) -> Error {
+        let layout = match self.engine {
+            "redis" | "zookeeper" => format!("layout={}", self.layout),
+            engine => format!("the engine {engine}"),
+        };
+        let elsewhere = match (self.engine, self.layout, what) {
+            ("redis", "redisson", "shared locks") => "add lock=rw to the URL",
+            ("redis", "plain" | "redisson", what) if what != "double barriers" => {
+                "use layout=native"
+            }
+            ("zookeeper", "plain", what) if what != "lock delay" => "use layout=curator",
+            _ => "choose another engine",
+        };
+        let text = format!("{layout} has no {what}: {elsewhere}");
+        Error::new(ErrorKind::Unsupported, text).engine(self.engine)
+    }
 }
 
 const OPEN: u8 = 0;
@@ -111,16 +131,21 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     /// A keeper for an engine that is not opened yet.
-    pub(crate) fn new(engine: Arc<dyn Engine>, clock: Clock, who: Arc<Identity>, settings: Settings) -> Arc<Self> {
+    pub(crate) fn new(
+        engine: Arc<dyn Engine>,
+        clock: Clock,
+        who: Arc<Identity>,
+        settings: Settings,
+    ) -> Arc<Self> {
         let description = engine.describe();
         let facts = Facts {
             engine: description.engine,
             hand_off: description.hand_off,
-            leases: description.leases,
+            expiry: description.expiry,
             early: description.early,
-            fenced: description.fenced,
             request_timeout: description.request_timeout,
             can: description.can,
+            layout: description.layout,
         };
         #[cfg(feature = "test-util")]
         let driver = Driver::on(clock.clone(), settings.host.clone());
@@ -167,12 +192,19 @@ impl Keeper {
     /// Runs a future on the keeper's thread.
     pub(crate) fn run(self: &Arc<Self>, future: impl Future<Output = ()> + Send + 'static) {
         if let Err(error) = self.driver.run(self, Box::pin(future)) {
-            tracing::error!(engine = self.facts.engine, %error, "a task of the engine could not be started");
+            tracing::error!(
+                engine = self.facts.engine,
+                %error,
+                "a task of the engine could not be started"
+            );
         }
     }
 
     /// Waits for an answer wherever it comes from, polled by the keeper.
-    pub(crate) async fn answer<T: Send + 'static>(self: &Arc<Self>, answer: Answer<T>) -> Result<T> {
+    pub(crate) async fn answer<T: Send + 'static>(
+        self: &Arc<Self>,
+        answer: Answer<T>,
+    ) -> Result<T> {
         match answer {
             Answer::Now(value) => Ok(value),
             Answer::Later(future) => {
@@ -187,27 +219,35 @@ impl Keeper {
         }
     }
 
-    /// The time now; where a hold has no lease, by one clock alone.
+    /// The time now; where time ends no hold, by one clock alone.
     pub(crate) fn now(&self) -> Ticks {
-        if self.facts.leases { self.clock.now() } else { self.clock.now_without_leases() }
+        if self.facts.expiry.is_timed() {
+            self.clock.now()
+        } else {
+            self.clock.now_without_leases()
+        }
     }
 
     /// How long the session lasts that carries all holds, if there is one.
     pub(crate) fn session(&self) -> Option<Duration> {
-        Some(Duration::from_nanos(self.session_ns.load(Ordering::Acquire))).filter(|session| !session.is_zero())
+        Some(Duration::from_nanos(self.session_ns.load(Ordering::Acquire)))
+            .filter(|session| !session.is_zero())
     }
 
     /// The engine has connected: what was negotiated is known.
     pub(crate) fn note_session(&self) {
-        let session = self.engine.describe().session.unwrap_or_default();
-        self.session_ns.store(u64::try_from(session.as_nanos()).unwrap_or(u64::MAX), Ordering::Release);
+        let session = self.engine.describe().expiry.session().unwrap_or_default();
+        self.session_ns
+            .store(u64::try_from(session.as_nanos()).unwrap_or(u64::MAX), Ordering::Release);
     }
 
     pub(crate) fn closed(&self) -> Error {
-        Error::new(ErrorKind::Closed, "its Locks was closed; open a new one").engine(self.facts.engine)
+        Error::new(ErrorKind::Closed, "its Locks was closed; open a new one")
+            .engine(self.facts.engine)
     }
 
-    /// Refuses work after `close`, and in a forked child, where the keeper's thread does not exist (R15).
+    /// Refuses work after `close`, and in a forked child, where the keeper's thread does not exist
+    /// (R15).
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.state.load(Ordering::Acquire) != OPEN {
             return Err(self.closed());
@@ -219,7 +259,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// In a forked child other threads' locks may stay locked for ever: nothing here is touched there (R15).
+    /// In a forked child other threads' locks may stay locked for ever: nothing here is touched
+    /// there (R15).
     pub(crate) fn is_forked(&self) -> bool {
         self.forks != fork_generation()
     }
@@ -253,13 +294,19 @@ impl Keeper {
     }
 
     /// Reads from the engine.
-    pub(crate) async fn read(self: &Arc<Self>, query: &crate::engine::Query) -> Result<Vec<crate::claim::Entry>> {
+    pub(crate) async fn read(
+        self: &Arc<Self>,
+        query: &crate::engine::Query,
+    ) -> Result<Vec<crate::claim::Entry>> {
         self.check_open()?;
         let answer = self.engine.read(query);
         let entries = self.answer(answer).await?.map_err(|e| e.engine(self.facts.engine))?;
         if let crate::engine::Query::One(..) = query {
             // Whoever asks about one name must not take "cannot be read" for "free" or "open".
-            entries.iter().try_for_each(crate::claim::Entry::readable).map_err(|e| e.engine(self.facts.engine))?;
+            entries
+                .iter()
+                .try_for_each(crate::claim::Entry::readable)
+                .map_err(|e| e.engine(self.facts.engine))?;
         }
         Ok(entries)
     }
@@ -299,7 +346,13 @@ impl Keeper {
     /// What is kept about claims, leases and names, for tests that look for what is left.
     #[cfg(feature = "test-util")]
     pub(crate) fn residue(&self) -> crate::test_util::Residue {
-        let names = self.entries.lock().unwrap_or_else(PoisonError::into_inner).values().filter(|e| e.strong_count() > 0).count();
+        let names = self
+            .entries
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+            .filter(|e| e.strong_count() > 0)
+            .count();
         let claims = self.claims.len();
         let leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner).len();
         let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner).len();
@@ -318,19 +371,36 @@ impl Keeper {
 
     fn tell(&self, observer: &Arc<dyn Observer>, entry: &Entry, what: &Seen) {
         let at = self.clock.now();
-        let told = catch_unwind(AssertUnwindSafe(|| observer.seen(at, entry.kind, &entry.name, what)));
+        let told =
+            catch_unwind(AssertUnwindSafe(|| observer.seen(at, entry.kind, &entry.name, what)));
         if told.is_err() {
-            tracing::error!(engine = self.facts.engine, name = %entry.name, "the observer panicked; the lock goes on without it");
+            tracing::error!(
+                engine = self.facts.engine,
+                name = %entry.name,
+                "the observer panicked; the lock goes on without it"
+            );
         }
     }
 
     pub(crate) fn took(&self, cell: &Arc<TurnCell>) {
         let deadline = cell.lease.as_ref().map(|l| l.deadline());
         let token = cell.token();
-        tracing::debug!(engine = self.facts.engine, name = %cell.entry.name, token = token.map(crate::Token::get), "acquired");
-        self.observe(&cell.entry, Seen::Got { claim: cell.seq, hold: cell.hold, mode: cell.mode(), token, deadline });
+        tracing::debug!(
+            engine = self.facts.engine,
+            name = %cell.entry.name,
+            token = token.map(crate::Token::get),
+            "acquired"
+        );
+        self.observe(
+            &cell.entry,
+            Seen::Got { claim: cell.seq, hold: cell.hold, mode: cell.mode(), token, deadline },
+        );
         // A renewal that was answered meanwhile was told of a turn that nobody knew of yet.
-        let later = cell.lease.as_ref().map(|l| l.deadline()).filter(|later| deadline.is_some_and(|told| *later > told));
+        let later = cell
+            .lease
+            .as_ref()
+            .map(|l| l.deadline())
+            .filter(|later| deadline.is_some_and(|told| *later > told));
         if let (Some(observer), Some(deadline)) = (&self.settings.observer, later) {
             self.tell(observer, &cell.entry, &Seen::Renewed { hold: cell.hold, deadline });
         }
@@ -346,13 +416,22 @@ impl Keeper {
     pub(crate) fn lost(&self, cell: &Arc<TurnCell>) {
         let Some(why) = cell.lost().filter(|_| cell.announce()) else { return };
         let token = cell.token().map(crate::Token::get);
-        tracing::error!(parent: &cell.span, engine = self.facts.engine, name = %cell.entry.name, token, %why, "lost");
+        tracing::error!(
+            parent: &cell.span,
+            engine = self.facts.engine,
+            name = %cell.entry.name,
+            token,
+            %why,
+            "lost"
+        );
         self.observe(&cell.entry, Seen::Lost { claim: cell.seq, why });
     }
 
-    /// Refuses new claims, makes held guards lost, and waits up to `patience` for their release. Answers what stayed unknown.
+    /// Refuses new claims, makes held guards lost, and waits up to `patience` for their release.
+    /// Answers what stayed unknown.
     pub(crate) async fn close(self: &Arc<Self>, patience: Duration) -> Vec<ClaimId> {
-        if self.state.compare_exchange(OPEN, CLOSING, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        if self.state.compare_exchange(OPEN, CLOSING, Ordering::AcqRel, Ordering::Acquire).is_err()
+        {
             return Vec::new();
         }
         let mut open = Vec::new();
@@ -364,7 +443,10 @@ impl Keeper {
         for (hold, answer) in open {
             let left = end.since(self.clock.now());
             match self.within(left, answer).await {
-                Some(Ok(crate::engine::End::Freed | crate::engine::End::NotOurs)) => {}
+                Some(Ok(release::Told {
+                    end: crate::engine::End::Freed | crate::engine::End::NotOurs,
+                    ..
+                })) => {}
                 _ => unknown.push(hold),
             }
         }
@@ -394,7 +476,11 @@ impl Keeper {
     }
 
     /// Waits for `future`, but not longer than `time`.
-    pub(crate) async fn within<F: Future>(self: &Arc<Self>, time: Duration, future: F) -> Option<F::Output> {
+    pub(crate) async fn within<F: Future>(
+        self: &Arc<Self>,
+        time: Duration,
+        future: F,
+    ) -> Option<F::Output> {
         let mut future = std::pin::pin!(future);
         let mut sleep = std::pin::pin!(self.driver.sleep(self, time));
         std::future::poll_fn(|context| {

@@ -19,10 +19,16 @@ use crate::observe::Seen;
 use crate::protocol::line::Event;
 
 /// When a silence is told, counted from its beginning.
-const TOLD_AFTER: [Duration; 4] = [Duration::from_secs(10), Duration::from_secs(30), Duration::from_secs(90), Duration::from_secs(300)];
+const TOLD_AFTER: [Duration; 4] = [
+    Duration::from_secs(10),
+    Duration::from_secs(30),
+    Duration::from_secs(90),
+    Duration::from_secs(300),
+];
 /// How often it is told after the last of them.
 const TOLD_EVERY: Duration = Duration::from_secs(600);
-/// The shortest time between two looks for callers whose patience is over, so that many callers with times of their own cost little.
+/// The shortest time between two looks for callers whose patience is over, so that many callers
+/// with times of their own cost little.
 const LOOKS_APART: Duration = Duration::from_millis(20);
 
 /// The silences of one keeper.
@@ -69,7 +75,13 @@ impl Outages {
     }
 
     /// Takes note; answers whether the silence begins with this.
-    fn note(&mut self, claim: ClaimId, entry: &Weak<Entry>, since: Ticks, why: Option<&Error>) -> bool {
+    fn note(
+        &mut self,
+        claim: ClaimId,
+        entry: &Weak<Entry>,
+        since: Ticks,
+        why: Option<&Error>,
+    ) -> bool {
         let began = !self.silent.contains_key(&claim);
         let new = || Silence { entry: entry.clone(), since, told: 0, why: None };
         let silence = self.silent.entry(claim).or_insert_with(new);
@@ -103,16 +115,24 @@ impl Keeper {
 
     /// A withdrawal of this entry's place, sent at `since`, was not answered: whoever comes now
     /// waits behind it.
-    pub(super) fn still_there(self: &Arc<Self>, entry: &Arc<Entry>, claim: ClaimId, since: Ticks, why: &Error) {
+    pub(super) fn still_there(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        claim: ClaimId,
+        since: Ticks,
+        why: &Error,
+    ) {
         let entry = Arc::downgrade(entry);
         if self.claims.with(|maps| maps.outages.note(claim, &entry, since, Some(why))) {
             self.look_at_outages(self.clock.now());
         }
     }
 
-    /// What the last question came to. Before any was answered with an error, it is the loss of the link.
+    /// What the last question came to. Before any was answered with an error, it is the loss of the
+    /// link.
     fn why(&self, silence: &Silence) -> String {
-        let gone = || format!("{} does not answer: the connection broke", self.engine.describe().server);
+        let gone =
+            || format!("{} does not answer: the connection broke", self.engine.describe().server);
         silence.why.as_ref().map_or_else(gone, |error| error.message().to_owned())
     }
 
@@ -143,7 +163,11 @@ impl Keeper {
             (told, told && std::mem::take(&mut maps.outages.warned))
         });
         if first {
-            tracing::warn!(engine = self.facts.engine, name = %entry.name, "the engine answers again");
+            tracing::warn!(
+                engine = self.facts.engine,
+                name = %entry.name,
+                "the engine answers again"
+            );
         }
         if told {
             self.observe(entry, Seen::Reachable { place: claim });
@@ -157,14 +181,18 @@ impl Keeper {
         }
     }
 
-    /// Places that are being left, with nobody here who waits for that: it is told to those who come.
+    /// Places that are being left, with nobody here who waits for that: it is told to those who
+    /// come.
     fn left_with_nobody_behind(&self) -> Vec<ClaimId> {
         let left: Vec<(ClaimId, Weak<Entry>)> = self.claims.with(|maps| {
-            let left = maps.outages.silent.iter().filter(|(claim, _)| !maps.waiting.contains_key(claim));
+            let left =
+                maps.outages.silent.iter().filter(|(claim, _)| !maps.waiting.contains_key(claim));
             left.map(|(claim, silence)| (*claim, silence.entry.clone())).collect()
         });
         // Their locks come before that of the claims.
-        let unwanted = left.into_iter().filter(|(_, entry)| entry.upgrade().is_none_or(|entry| !entry.is_waited_for()));
+        let unwanted = left
+            .into_iter()
+            .filter(|(_, entry)| entry.upgrade().is_none_or(|entry| !entry.is_waited_for()));
         unwanted.map(|(claim, _)| claim).collect()
     }
 
@@ -199,14 +227,25 @@ impl Keeper {
         if let Some((_, entry, silence, _)) = told.next() {
             let (names, silent_for) = (1 + told.count(), now.since(silence.since));
             let why = self.why(silence);
-            tracing::warn!(engine = self.facts.engine, name = %entry.name, names, ?silent_for, why, "no answer; waiting on");
+            tracing::warn!(
+                engine = self.facts.engine,
+                name = %entry.name,
+                names,
+                ?silent_for,
+                why,
+                "no answer; waiting on"
+            );
         }
         for (claim, entry, silence, tell) in silent {
             if tell {
                 let silent_for = now.since(silence.since);
-                self.observe(&entry, Seen::Unreachable { place: claim, silent_for, why: self.why(&silence) });
+                self.observe(
+                    &entry,
+                    Seen::Unreachable { place: claim, silent_for, why: self.why(&silence) },
+                );
             }
-            let patience = entry.end_waits(now, claim, &silence).map(|at| at.max(now.plus(LOOKS_APART)));
+            let patience =
+                entry.end_waits(now, claim, &silence).map(|at| at.max(now.plus(LOOKS_APART)));
             next = next.into_iter().chain([silence.tell_at()]).chain(patience).min();
         }
         if let Some(next) = next {
@@ -218,7 +257,13 @@ impl Keeper {
 impl State {
     /// A question about this claim was not answered. It begins no silence where the engine has
     /// answered a newer one.
-    pub(super) fn unanswered(&self, keeper: &Arc<Keeper>, claim: ClaimId, since: Ticks, why: &Error) {
+    pub(super) fn unanswered(
+        &self,
+        keeper: &Arc<Keeper>,
+        claim: ClaimId,
+        since: Ticks,
+        why: &Error,
+    ) {
         if since >= self.answered {
             keeper.unanswered(claim, since, why);
         }
@@ -236,7 +281,10 @@ impl Entry {
     /// Whether a future waits for an answer.
     fn is_waited_for(self: &Arc<Self>) -> bool {
         let locked = self.lock();
-        locked.state.as_deref().is_some_and(|state| state.waiting.values().any(|w| w.outcome.is_none()))
+        locked
+            .state
+            .as_deref()
+            .is_some_and(|state| state.waiting.values().any(|w| w.outcome.is_none()))
     }
 
     /// Ends the waits whose patience is over; answers when that of the next one is.
@@ -252,7 +300,9 @@ impl Entry {
         let mut next: Option<Ticks> = None;
         let mut over = Vec::new();
         for seq in state.waiting.keys() {
-            let Some(waiting) = state.waiting.get(seq).filter(|w| w.outcome.is_none()) else { continue };
+            let Some(waiting) = state.waiting.get(seq).filter(|w| w.outcome.is_none()) else {
+                continue;
+            };
             let Some((came, patience)) = waiting.patience else { continue };
             let at = came.max(silence.since).plus(patience);
             if at <= now {

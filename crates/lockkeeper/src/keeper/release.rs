@@ -16,31 +16,41 @@ use crate::protocol::line::{Ask, Event};
 /// How long to wait before an unknown release is sent again.
 const RELEASE_AGAIN_AFTER: Duration = Duration::from_millis(250);
 
+/// How a release ended, as it is told to whoever waits and to the log alike.
+#[derive(Clone, Debug)]
+pub(crate) struct Told {
+    pub(crate) end: End,
+    /// Nobody here had it any more when the engine answered: one that finds nothing found what a
+    /// lease's end leaves.
+    pub(crate) over: bool,
+}
+
 /// A release that is under way.
 #[derive(Default)]
 pub(super) struct UnderWay {
     /// Who waits until it is known: whoever closes.
-    tell: Option<oneshot::Sender<End>>,
+    tell: Option<oneshot::Sender<Told>>,
     /// Meanwhile the engine granted the hold once more.
     pub(super) echoed: bool,
 }
 
 /// What became of a release in the step that made it.
 pub(super) enum ReleaseStep {
-    Ended(End),
+    Ended(Told),
     Later,
 }
 
 impl State {
-    /// The engine has granted once more what is being given back, or answered from before its grant. That is given back, too, but only
-    /// behind the answer to the first release: whichever came second would find nothing, and call the hold somebody else's. Answers
-    /// whether a release is under way.
+    /// The engine has granted once more what is being given back, or answered from before its
+    /// grant. That is given back, too, but only behind the answer to the first release: whichever
+    /// came second would find nothing, and call the hold somebody else's. Answers whether a release
+    /// is under way.
     pub(super) fn comes_behind_release(&mut self, hold: HoldId) -> bool {
         self.releasing.get_mut(hold).map(|under_way| under_way.echoed = true).is_some()
     }
 
     /// How to hear of the end of a hold's release, under way or still to come.
-    pub(super) fn hear_of_release(&mut self, hold: HoldId) -> oneshot::Receiver<End> {
+    pub(super) fn hear_of_release(&mut self, hold: HoldId) -> oneshot::Receiver<Told> {
         let (sender, receiver) = oneshot::channel();
         match self.releasing.get_mut(hold) {
             Some(under_way) => under_way.tell = Some(sender),
@@ -51,7 +61,8 @@ impl State {
 }
 
 impl Entry {
-    /// Gives a hold back, and stands `again` in the same message. `over`: nobody here has it any more.
+    /// Gives a hold back, and stands `again` in the same message. `over`: nobody here has it any
+    /// more.
     pub(super) fn release(
         self: &Arc<Self>,
         locked: &mut Locked<'_>,
@@ -69,7 +80,8 @@ impl Entry {
                 self.keeper.drop_lease(hold);
                 over |= cell.deadline() <= now;
                 deadline = Some(cell.deadline());
-                // The server may have counted from later than we did, and an unanswered renewal may have given it a whole lease more.
+                // The server may have counted from later than we did, and an unanswered renewal may
+                // have given it a whole lease more.
                 cell.deadline().max(now).plus(cell.ttl().max(self.keeper.settings.ttl))
             }
             None => now.plus(self.keeper.settings.ttl),
@@ -80,14 +92,17 @@ impl Entry {
         self.keeper.observe(self, Seen::GivingBack { hold, again: false });
         match self.keeper.engine.release(&[hold], claim.as_ref()) {
             Answer::Now(released) => {
-                let end = first_end(&released);
-                self.note_end(hold, &end, over);
-                let tell = [state.tell.remove(hold), state.releasing.remove(hold).and_then(|under_way| under_way.tell)];
+                let told = Told { end: first_end(&released), over };
+                self.note_end(hold, &told);
+                let tell = [
+                    state.tell.remove(hold),
+                    state.releasing.remove(hold).and_then(|under_way| under_way.tell),
+                ];
                 for tell in tell.into_iter().flatten() {
                     // Nobody listens any more: then nobody needs the answer.
-                    let _ = tell.send(end.clone());
+                    let _ = tell.send(told.clone());
                 }
-                state.released = Some(ReleaseStep::Ended(end));
+                state.released = Some(ReleaseStep::Ended(told));
                 let claim = claim?;
                 let attempt = released.again.unwrap_or_else(|| not_asked(&claim));
                 if matches!(attempt, Attempt::InLine(_)) {
@@ -106,8 +121,10 @@ impl Entry {
                 let entry = self.clone();
                 self.keeper.follow(answer, move |released| async move {
                     let end = first_end(&released);
-                    // Its lease may have ended on the way: the engine has forgotten it then, and nobody took it.
-                    let over = over || deadline.is_some_and(|deadline| deadline <= entry.keeper.clock.now());
+                    // Its lease may have ended on the way: the engine has forgotten it then, and
+                    // nobody took it.
+                    let over = over
+                        || deadline.is_some_and(|deadline| deadline <= entry.keeper.clock.now());
                     if let Some(claim) = claim {
                         let attempt = released.again.unwrap_or_else(|| not_asked(&claim));
                         entry.answered(claim.id, now, attempt);
@@ -120,40 +137,49 @@ impl Entry {
     }
 
     /// Repeats an unknown release until its lease would be over (R4); then tells whoever waits.
-    async fn release_until_known(self: &Arc<Self>, hold: HoldId, end: End, until: Ticks, over: bool) {
+    async fn release_until_known(
+        self: &Arc<Self>,
+        hold: HoldId,
+        end: End,
+        until: Ticks,
+        over: bool,
+    ) {
         let known = !matches!(end, End::Unknown(_));
         let again = |end: &End| {
             self.tell_unknown_early(hold, end);
             self.keeper.observe(self, Seen::GivingBack { hold, again: true });
         };
         let end = self.repeat_until_known(hold, end, until, again).await;
-        if !known && matches!(end, End::NotOurs) {
+        let told = Told { end, over };
+        if !known && matches!(told.end, End::NotOurs) {
             self.note_gone(hold);
         } else {
-            self.note_end(hold, &end, over);
+            self.note_end(hold, &told);
         }
         // Nobody listens any more: then nobody needs the answer.
         if let Some(tell) = self.lock().state.as_deref_mut().and_then(|s| s.tell.remove(hold)) {
-            let _ = tell.send(end.clone());
+            let _ = tell.send(told.clone());
         }
-        while !self.release_is_over(hold, &end) {
+        while !self.release_is_over(hold, &told) {
             // It may have been made anew behind the release. Nobody hears what becomes of it.
             self.repeat_until_known(hold, self.give_back(hold).await, until, |_| ()).await;
         }
     }
 
-    /// Forgets a release whose end is known and tells whoever waits for that; false when something came behind it meanwhile, which
-    /// is to be given back first.
-    fn release_is_over(self: &Arc<Self>, hold: HoldId, end: &End) -> bool {
+    /// Forgets a release whose end is known and tells whoever waits for that; false when something
+    /// came behind it meanwhile, which is to be given back first.
+    fn release_is_over(self: &Arc<Self>, hold: HoldId, told: &Told) -> bool {
         let mut locked = self.lock();
-        let Some(releasing) = locked.state.as_deref_mut().map(|state| &mut state.releasing) else { return true };
+        let Some(releasing) = locked.state.as_deref_mut().map(|state| &mut state.releasing) else {
+            return true;
+        };
         if releasing.get_mut(hold).is_some_and(|under_way| std::mem::take(&mut under_way.echoed)) {
             return false;
         }
         let tell = releasing.remove(hold).and_then(|under_way| under_way.tell);
         drop(locked);
         if let Some(tell) = tell {
-            let _ = tell.send(end.clone());
+            let _ = tell.send(told.clone());
         }
         true
     }
@@ -166,8 +192,17 @@ impl Entry {
     }
 
     /// Repeats an unknown release until its lease would be over (R4).
-    async fn repeat_until_known(self: &Arc<Self>, hold: HoldId, mut end: End, until: Ticks, unknown: impl Fn(&End)) -> End {
-        while matches!(end, End::Unknown(_)) && self.keeper.clock.now() < until && !self.keeper.is_closed_for_good() {
+    async fn repeat_until_known(
+        self: &Arc<Self>,
+        hold: HoldId,
+        mut end: End,
+        until: Ticks,
+        unknown: impl Fn(&End),
+    ) -> End {
+        while matches!(end, End::Unknown(_))
+            && self.keeper.clock.now() < until
+            && !self.keeper.is_closed_for_good()
+        {
             unknown(&end);
             self.keeper.driver.sleep(&self.keeper, RELEASE_AGAIN_AFTER).await;
             end = self.give_back(hold).await;
@@ -179,34 +214,55 @@ impl Entry {
     fn tell_unknown_early(self: &Arc<Self>, hold: HoldId, end: &End) {
         let tell = self.lock().state.as_deref_mut().and_then(|s| s.tell.remove(hold));
         if let Some(tell) = tell {
-            let _ = tell.send(end.clone());
+            let _ = tell.send(Told { end: end.clone(), over: false });
         }
     }
 
-    /// A release that was repeated found nothing: the one before it, which nobody answered, may have freed it, and is no illegal one.
+    /// A release that was repeated found nothing: the one before it, which nobody answered, may
+    /// have freed it, and is no illegal one.
     fn note_gone(&self, hold: HoldId) {
-        tracing::debug!(engine = self.keeper.facts.engine, name = %self.name, %hold, "released, as far as is known");
+        tracing::debug!(
+            engine = self.keeper.facts.engine,
+            name = %self.name,
+            %hold,
+            "released, as far as is known"
+        );
         self.keeper.observe(self, Seen::Released { hold, end: "unknown" });
     }
 
-    /// `over`: it was known before that nobody here has it any more.
-    fn note_end(&self, hold: HoldId, end: &End, over: bool) {
+    fn note_end(&self, hold: HoldId, Told { end, over }: &Told) {
         let engine = self.keeper.facts.engine;
         let word = match end {
             End::Freed => {
                 tracing::debug!(engine, name = %self.name, "released");
                 "freed"
             }
-            End::NotOurs if over => {
-                tracing::debug!(engine, name = %self.name, %hold, "the engine has forgotten it already");
+            End::NotOurs if *over => {
+                tracing::debug!(
+                    engine,
+                    name = %self.name,
+                    %hold,
+                    "the engine has forgotten it already"
+                );
                 "not-ours"
             }
             End::NotOurs => {
-                tracing::error!(engine, name = %self.name, %hold, "illegal release: the hold was not ours any more; nothing was touched");
+                tracing::error!(
+                    engine,
+                    name = %self.name,
+                    %hold,
+                    "illegal release: the hold was not ours any more; nothing was touched"
+                );
                 "not-ours"
             }
             End::Unknown(error) => {
-                tracing::warn!(engine, name = %self.name, %hold, %error, "it is not known whether the release was done");
+                tracing::warn!(
+                    engine,
+                    name = %self.name,
+                    %hold,
+                    %error,
+                    "it is not known whether the release was done"
+                );
                 "unknown"
             }
         };
@@ -216,7 +272,8 @@ impl Entry {
     /// The keeper's thread is gone: nobody will hear how a release ended.
     pub(crate) fn tell_no_more(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let (tell, releasing) = (std::mem::take(&mut state.tell), std::mem::take(&mut state.releasing));
+        let (tell, releasing) =
+            (std::mem::take(&mut state.tell), std::mem::take(&mut state.releasing));
         drop(state);
         // Each of them wakes somebody.
         drop((tell, releasing));
@@ -230,6 +287,10 @@ fn first_end(released: &Released) -> End {
 /// An engine that freed the hold but did not say what became of the claim behind it: ask again.
 fn not_asked(claim: &Claim) -> Attempt {
     Attempt::Unknown(
-        crate::Error::new(crate::ErrorKind::Unknown, "the engine did not answer the claim that came with the release").name(&claim.name),
+        crate::Error::new(
+            crate::ErrorKind::Unknown,
+            "the engine did not answer the claim that came with the release",
+        )
+        .name(&claim.name),
     )
 }

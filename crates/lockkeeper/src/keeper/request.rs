@@ -43,12 +43,17 @@ impl Request {
     pub(crate) fn check(&self) -> Result<()> {
         check_ttl(self.ttl)?;
         if self.lock_delay > TTL_MAX {
-            return Err(invalid(format!("lock_delay is at most 24h and {:?} was asked for", self.lock_delay)));
+            return Err(invalid(format!(
+                "lock_delay is at most 24h and {:?} was requested",
+                self.lock_delay
+            )));
         }
         if let Mode::Permits { count, limit } = self.mode
             && (count == 0 || count > limit)
         {
-            return Err(invalid(format!("{count} permits of {limit} cannot be had: ask for 1 to {limit}")));
+            return Err(invalid(format!(
+                "{count} permits of {limit} are not available: request 1 to {limit}"
+            )));
         }
         Ok(())
     }
@@ -74,7 +79,7 @@ impl Request {
 /// A ttl between 200 ms and 24 h.
 pub(crate) fn check_ttl(ttl: Duration) -> Result<()> {
     if ttl < TTL_MIN || ttl > TTL_MAX {
-        return Err(invalid(format!("a ttl is between 200ms and 24h and {ttl:?} was asked for")));
+        return Err(invalid(format!("a ttl is between 200ms and 24h and {ttl:?} was requested")));
     }
     Ok(())
 }

@@ -16,10 +16,11 @@ use tokio::sync::oneshot;
 use crate::claim::{Holder, Mode};
 use crate::clock::{Clock, Ticks};
 use crate::engine::{
-    Answer, Attempt, Change, Claim, ClaimId, Context, Description, End, Engine, Entry, Error, ErrorKind, Event, Grant, HoldId, Lease,
-    LeaseId, Line, Number, Place, Query, Released, Renewal, WatchId, Which,
+    Answer, Attempt, Change, Claim, ClaimId, Context, Description, End, Engine, Entry, Error,
+    ErrorKind, Event, Grant, HoldId, Lease, LeaseId, Line, Number, Place, Query, Released, Renewal,
+    Standing, WatchId, Which,
 };
-use crate::guarantee::Class;
+use crate::guarantee::{Ability, Class, Expiry};
 use crate::guard::Released as How;
 use crate::locks::Locks;
 use crate::lost::Lost;
@@ -49,7 +50,7 @@ struct Stub {
     rechecked: Mutex<Vec<Vec<ClaimId>>>,
     /// Re-checks are answered when the test answers these, and not at once.
     slow_rechecks: bool,
-    rechecking: Mutex<Vec<oneshot::Sender<Vec<Attempt>>>>,
+    rechecking: Mutex<Vec<oneshot::Sender<Vec<Standing>>>>,
     /// Answers of one attempt for several names; it cannot do that without.
     together: Mutex<Option<Vec<Attempt>>>,
     /// The same when the test answers this.
@@ -70,7 +71,7 @@ fn granted_with(number: u64, hold: HoldId, ttl: Duration) -> Attempt {
 }
 
 fn gone() -> Error {
-    Error::new(ErrorKind::Lost, "the hold is gone")
+    Error::new(ErrorKind::Lost, "the hold no longer exists")
 }
 
 struct Shared(Arc<Stub>);
@@ -90,30 +91,37 @@ impl Engine for Shared {
     }
     fn describe(&self) -> Description {
         let mut description = Description::new("stub", "stub", Class::Efficiency);
-        description.leases = self.0.leases;
+        if self.0.leases {
+            let claim_lease = Some(Duration::from_secs(2));
+            description.expiry = Expiry::PerHold { claim_lease };
+        }
         description.fenced = self.0.fenced;
-        description.can.upgrade = true;
+        if of(&self.0.together).is_some() {
+            description.can = description.can.with(&[Ability::Together]);
+        }
         description
     }
     fn attempt(&self, claim: &Claim, _: Line) -> Answer<Attempt> {
         of(&self.0.attempted).push(claim.id);
         Answer::Now(of(&self.0.attempts).pop_front().unwrap_or_else(granted))
     }
-    fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Attempt>> {
+    fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Standing>> {
         of(&self.0.rechecked).push(claims.to_vec());
         if self.0.slow_rechecks {
             let (answer, told) = oneshot::channel();
             of(&self.0.rechecking).push(answer);
             return Answer::later(async move { told.await.unwrap_or_default() });
         }
-        Answer::Now(claims.iter().map(|_| Attempt::Unknown(lost_reply())).collect())
+        Answer::Now(vec![Standing::Unknown(lost_reply()); claims.len()])
     }
     fn withdraw(&self, claim: ClaimId) -> Answer<End> {
         of(&self.0.withdrawn).push(claim);
         if self.0.slow {
             let (answer, told) = oneshot::channel();
             of(&self.0.leaving).push(answer);
-            return Answer::later(async move { told.await.unwrap_or_else(|_| End::Unknown(lost_reply())) });
+            return Answer::later(async move {
+                told.await.unwrap_or_else(|_| End::Unknown(lost_reply()))
+            });
         }
         Answer::Now(of(&self.0.withdrawals).pop_front().unwrap_or(End::Freed))
     }
@@ -123,17 +131,26 @@ impl Engine for Shared {
         Answer::later(async move { told.await.unwrap_or_else(|_| Attempt::Unknown(lost_reply())) })
     }
     fn renew(&self, leases: &[LeaseId]) -> Answer<Vec<Renewal>> {
-        let answer = || of(&self.0.renewals).pop_front().unwrap_or_else(|| Renewal::Unknown(lost_reply()));
+        let answer =
+            || of(&self.0.renewals).pop_front().unwrap_or_else(|| Renewal::Unknown(lost_reply()));
         Answer::Now(leases.iter().map(|_| answer()).collect())
     }
     fn release(&self, holds: &[HoldId], _: Option<&Claim>) -> Answer<Released> {
         of(&self.0.released).extend(holds);
         if !self.0.slow {
-            return Answer::Now(Released { ends: vec![of(&self.0.ends).pop_front().unwrap_or(End::Freed)], again: None });
+            return Answer::Now(Released {
+                ends: vec![of(&self.0.ends).pop_front().unwrap_or(End::Freed)],
+                again: None,
+            });
         }
         let (answer, told) = oneshot::channel();
         of(&self.0.releasing).push((holds[0], answer));
-        Answer::later(async move { Released { ends: vec![told.await.unwrap_or_else(|_| End::Unknown(lost_reply()))], again: None } })
+        Answer::later(async move {
+            Released {
+                ends: vec![told.await.unwrap_or_else(|_| End::Unknown(lost_reply()))],
+                again: None,
+            }
+        })
     }
     fn read(&self, _: &Query) -> Answer<crate::Result<Vec<Entry>>> {
         Answer::Now(Ok(Vec::new()))
@@ -145,15 +162,12 @@ impl Engine for Shared {
         Answer::Now(Ok(()))
     }
     fn unwatch(&self, _: WatchId) {}
-    fn attempt_all(&self, claims: &[Claim]) -> Option<Answer<Vec<Attempt>>> {
-        if claims.is_empty() {
-            return of(&self.0.together).as_ref().map(|_| Answer::Now(Vec::new()));
-        }
+    fn attempt_all(&self, claims: &[Claim]) -> Answer<Vec<Attempt>> {
         *of(&self.0.together_until) = claims.iter().filter_map(|claim| claim.give_up).min();
         if let Some(told) = of(&self.0.together_later).take() {
-            return Some(Answer::later(async move { told.await.unwrap_or_default() }));
+            return Answer::later(async move { told.await.unwrap_or_default() });
         }
-        of(&self.0.together).take().map(Answer::Now)
+        Answer::Now(of(&self.0.together).take().unwrap_or_default())
     }
     fn close(&self) -> Answer<()> {
         Answer::Now(())
@@ -164,7 +178,8 @@ impl Engine for Shared {
 async fn open(stub: Stub) -> (Locks, Arc<Stub>, Clock) {
     let clock = Clock::virtual_at(Duration::from_secs(1));
     let stub = Arc::new(stub);
-    let locks = Locks::builder().clock(clock.clone()).with_engine(Shared(stub.clone())).await.unwrap();
+    let locks =
+        Locks::builder().clock(clock.clone()).with_engine(Shared(stub.clone())).await.unwrap();
     (locks, stub, clock)
 }
 
@@ -177,7 +192,9 @@ async fn until(what: &str, mut so: impl FnMut() -> bool) {
 }
 
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(20), future).await.unwrap_or_else(|_| panic!("never: {what}"))
+    tokio::time::timeout(Duration::from_secs(20), future)
+        .await
+        .unwrap_or_else(|_| panic!("never: {what}"))
 }
 
 #[tokio::test]
@@ -206,11 +223,17 @@ async fn r6_a_guard_that_heard_of_the_close_leaves_its_release_to_it() {
         async move { locks.close().await }
     });
     assert_eq!(soon("the guard hears of it", guard.lost()).await, Lost::Closed);
-    assert!(matches!(soon("it is released", guard.release()).await, How::AlreadyLost(Lost::Closed)));
+    assert!(matches!(
+        soon("it is released", guard.release()).await,
+        How::AlreadyLost(Lost::Closed)
+    ));
     until("the release is under way", || of(&stub.releasing).len() == 1).await;
     let (_, answer) = of(&stub.releasing).remove(0);
     answer.send(End::Freed).unwrap();
-    assert!(soon("it closes", closing).await.unwrap().unknown.is_empty(), "its release was answered");
+    assert!(
+        soon("it closes", closing).await.unwrap().unknown.is_empty(),
+        "its release was answered"
+    );
 }
 
 #[tokio::test]
@@ -253,20 +276,27 @@ async fn r5_a_grant_that_nobody_asks_for_any_more_is_given_back() {
 async fn r2_a_hold_of_a_session_that_ended_before_its_grant_was_taken_is_told_at_once() {
     let (locks, stub, _clock) = open(Stub { leases: true, ..Stub::default() }).await;
     let session = LeaseId(7);
-    stub.context.get().unwrap().events.send(Event::Ended { which: Which::Lease(session), why: Lost::SessionEnded });
+    stub.context
+        .get()
+        .unwrap()
+        .events
+        .send(Event::Ended { which: Which::Lease(session), why: Lost::SessionEnded });
     let lease = Lease { id: session, ttl: Duration::from_secs(30), since: None, confirm: false };
-    of(&stub.attempts).push_back(Attempt::Granted(Grant { number: Number::Ours(5), lease: Some(lease) }));
+    of(&stub.attempts)
+        .push_back(Attempt::Granted(Grant { number: Number::Ours(5), lease: Some(lease) }));
     let guard = locks.mutex("a").lock().await.unwrap();
     assert_eq!(soon("it is told", guard.lost()).await, Lost::SessionEnded);
 }
 
 #[tokio::test]
-async fn r5_a_place_is_left_to_the_end_also_when_nobody_keeps_its_name_and_an_earlier_timer_is_armed() {
+async fn r5_a_place_is_left_to_the_end_also_when_nobody_keeps_its_name_and_an_earlier_timer_is_armed()
+ {
     let stub = Stub::default();
     of(&stub.attempts).push_back(Attempt::InLine(Place::default()));
     of(&stub.withdrawals).push_back(End::Unknown(lost_reply()));
     let (locks, stub, clock) = open(stub).await;
-    let mut waiting = Box::pin(locks.mutex("left").lock().timeout(Duration::from_secs(10)).into_future());
+    let mut waiting =
+        Box::pin(locks.mutex("left").lock().timeout(Duration::from_secs(10)).into_future());
     assert!(futures_poll(waiting.as_mut()).is_none());
     clock.advance(Duration::from_millis(9_900));
     drop(waiting);
@@ -281,7 +311,8 @@ async fn r5_a_name_is_not_kept_until_the_end_of_a_wait_that_was_left() {
     let stub = Stub { slow: true, ..Stub::default() };
     of(&stub.attempts).push_back(Attempt::InLine(Place::default()));
     let (locks, stub, _clock) = open(stub).await;
-    let mut waiting = Box::pin(locks.mutex("left").lock().timeout(Duration::from_secs(3_600)).into_future());
+    let mut waiting =
+        Box::pin(locks.mutex("left").lock().timeout(Duration::from_secs(3_600)).into_future());
     assert!(futures_poll(waiting.as_mut()).is_none());
     drop(waiting);
     assert_eq!(crate::test_util::residue(&locks).names, 1, "the engine has not heard of it yet");
@@ -320,9 +351,16 @@ async fn r16_an_upgrade_that_waits_ends_with_its_turn() {
         clock.advance(Duration::from_secs(2));
     });
     assert_eq!(upgraded.map(drop).unwrap_err().kind(), ErrorKind::Lost);
-    assert_eq!(*of(&stub.withdrawn), [of(&stub.converting)[0].0], "the engine hears that nobody waits for it");
+    assert_eq!(
+        *of(&stub.withdrawn),
+        [of(&stub.converting)[0].0],
+        "the engine hears that nobody waits for it"
+    );
     assert_eq!(of(&stub.released).len(), 1);
-    assert!(matches!(soon("it is released", up.release()).await, How::AlreadyLost(Lost::HeldTooLong)));
+    assert!(matches!(
+        soon("it is released", up.release()).await,
+        How::AlreadyLost(Lost::HeldTooLong)
+    ));
 }
 
 #[tokio::test]
@@ -367,7 +405,8 @@ async fn r10_the_net_is_cast_every_five_seconds_or_two_claim_leases_if_that_is_s
         let stub = Stub { leases, ..Stub::default() };
         of(&stub.attempts).push_back(Attempt::InLine(Place::default()));
         let (locks, stub, clock) = open(stub).await;
-        let mut waiting = Box::pin(locks.mutex("place").lock().ttl(Duration::from_secs(ttl)).into_future());
+        let mut waiting =
+            Box::pin(locks.mutex("place").lock().ttl(Duration::from_secs(ttl)).into_future());
         assert!(futures_poll(waiting.as_mut()).is_none());
         for round in 1..=3 {
             clock.advance(Duration::from_millis(every - 1));
@@ -392,23 +431,37 @@ async fn what_was_said_about_a_claim_that_is_over_hides_nothing_from_the_next() 
     clock.advance(Duration::from_secs(5));
     until("the place is re-checked", || of(&stub.rechecking).len() == 1).await;
     let claim = of(&stub.attempted)[0];
-    stub.context.get().unwrap().events.send(Event::Granted { claim, grant: Grant { number: Number::None, lease: None } });
+    stub.context
+        .get()
+        .unwrap()
+        .events
+        .send(Event::Granted { claim, grant: Grant { number: Number::None, lease: None } });
     assert!(soon("it is granted", first).await.unwrap().release().await.is_clean());
-    let mut second = Box::pin(locks.mutex("name").lock().timeout(Duration::from_secs(1)).into_future());
+    let mut second =
+        Box::pin(locks.mutex("name").lock().timeout(Duration::from_secs(1)).into_future());
     assert!(futures_poll(second.as_mut()).is_none());
     // The answer to what was asked about the first one.
-    of(&stub.rechecking).remove(0).send(vec![Attempt::Busy(None)]).unwrap();
+    of(&stub.rechecking).remove(0).send(vec![Standing::Gone(gone())]).unwrap();
     tokio::time::sleep(Duration::from_millis(20)).await;
     clock.advance(Duration::from_secs(1));
     let error = soon("its time is over", second).await.unwrap_err();
-    assert_eq!((error.kind(), error.holder().and_then(|h| h.pid)), (ErrorKind::TimedOut, Some(7)), "{error}");
+    assert_eq!(
+        (error.kind(), error.holder().and_then(|h| h.pid)),
+        (ErrorKind::TimedOut, Some(7)),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn r16_the_timer_of_hold_at_most_ends_with_its_turn() {
     let (locks, _stub, clock) = open(Stub::default()).await;
     for round in 0..50 {
-        let guard = locks.mutex(format!("name-{round}")).lock().hold_at_most(Duration::from_secs(3_600)).await.unwrap();
+        let guard = locks
+            .mutex(format!("name-{round}"))
+            .lock()
+            .hold_at_most(Duration::from_secs(3_600))
+            .await
+            .unwrap();
         assert!(crate::test_util::residue(&locks).timers >= 1);
         drop(guard);
     }

@@ -23,7 +23,8 @@ pub(super) struct TurnRecord {
     pub(super) taken_at: &'static std::panic::Location<'static>,
 }
 
-/// How many guards one turn has, by what they were given: no conversion may take that from another guard of the turn.
+/// How many guards one turn has, by what they were given: no conversion may take that from another
+/// guard of the turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Guards {
     exclusive: u32,
@@ -86,40 +87,63 @@ impl Guards {
 
 impl Entry {
     /// The same owner, or the same thread, asks again for what it holds (R8).
-    pub(super) fn again(self: &Arc<Self>, state: &mut State, request: &Request) -> Result<Option<Arc<TurnCell>>> {
-        if request.mode.permits().is_some() || (request.owner.is_none() && request.thread.is_none()) {
+    pub(super) fn again(
+        self: &Arc<Self>,
+        state: &mut State,
+        request: &Request,
+    ) -> Result<Option<Arc<TurnCell>>> {
+        if request.mode.permits().is_some() || (request.owner.is_none() && request.thread.is_none())
+        {
             return Ok(None);
         }
         let same = |t: &&mut TurnRecord| match (&request.owner, &t.owner) {
             (Some(asks), Some(has)) => asks == has,
-            (None, None) => request.thread.is_some() && request.thread == t.thread && t.cell.lost().is_none(),
+            (None, None) => {
+                request.thread.is_some() && request.thread == t.thread && t.cell.lost().is_none()
+            }
             _ => false,
         };
         let Some(record) = state.turns.values_mut().find(same) else { return Ok(None) };
         if let Some(why) = record.cell.lost() {
-            let text = format!("the hold that would be entered again is lost: {why}; release it and acquire anew");
+            let text = format!(
+                "the hold that would be entered again is lost: {why}; release it and acquire anew"
+            );
             return Err(self.error(ErrorKind::Lost, text));
         }
-        let deadlock = |why: &str| self.error(ErrorKind::WouldDeadlock, format!("{why}; the first was taken at {}", record.taken_at));
+        let deadlock = |why: &str| {
+            self.error(
+                ErrorKind::WouldDeadlock,
+                format!("{why}; the first was taken at {}", record.taken_at),
+            )
+        };
         let Some(owner) = &request.owner else {
             let shares = request.mode == Mode::Shared && record.cell.mode_is(Mode::Shared);
             return if shares {
                 Ok(None)
             } else {
-                Err(deadlock("this thread holds it already; give both acquisitions one Owner to enter again"))
+                Err(deadlock(
+                    "this thread holds it already; give both acquisitions one Owner to enter again",
+                ))
             };
         };
         if owner.is_strict() {
             return Err(deadlock("this strict owner holds it already"));
         }
         if request.mode != Mode::Shared {
-            // What is on its way down is not exclusive any more, whatever the engine has said so far.
-            let goes_down = state.converting.get(&record.cell.seq).is_some_and(|c| c.to != Mode::Exclusive);
+            // What is on its way down is not exclusive any more, whatever the engine has said so
+            // far.
+            let goes_down =
+                state.converting.get(&record.cell.seq).is_some_and(|c| c.to != Mode::Exclusive);
             if !record.cell.mode_is(Mode::Exclusive) || goes_down {
-                return Err(deadlock("this owner holds it shared and would wait for itself; only an upgradable guard upgrades"));
+                return Err(deadlock(
+                    "this owner holds it shared and would wait for itself; \
+                     only an upgradable guard upgrades",
+                ));
             }
             if request.mode == Mode::Upgradable && record.guards.has_upgradable() {
-                return Err(deadlock("this owner has an upgradable guard already; there is one at a time"));
+                return Err(deadlock(
+                    "this owner has an upgradable guard already; there is one at a time",
+                ));
             }
         }
         record.guards.add(request.mode);

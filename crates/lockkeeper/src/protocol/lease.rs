@@ -47,7 +47,8 @@ struct Kept {
     margin: Option<Duration>,
     /// How long the session lasts that it is the lease of: then the engine renews it by itself.
     session: Option<Duration>,
-    /// What it has is a claim lease until a renewal was answered: a fixed lease is renewed that one time (R11).
+    /// What it has is a claim lease until a renewal was answered: a fixed lease is renewed that one
+    /// time (R11).
     unconfirmed: bool,
     /// Counts the holds on it; a session's lease carries many.
     holds: u32,
@@ -67,7 +68,9 @@ impl Kept {
             // nothing is not asked ever faster.
             return until.minus(margin::floor(session, self.margin)).max(since.plus(session / 12));
         }
-        let usable = self.ttl.saturating_sub(drift.of(self.ttl) + margin::floor(self.ttl, self.margin) + self.ttl / 20);
+        let usable = self.ttl.saturating_sub(
+            drift.of(self.ttl) + margin::floor(self.ttl, self.margin) + self.ttl / 20,
+        );
         since.plus((self.ttl / 3).min(usable).max(self.ttl / 12))
     }
 }
@@ -105,7 +108,8 @@ pub struct Leases {
     ends: Calendar,
 }
 
-/// Leases by time. What was renewed in one message has one time: then a hundred of them are one node of the tree.
+/// Leases by time. What was renewed in one message has one time: then a hundred of them are one
+/// node of the tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Calendar(BTreeMap<Ticks, Vec<LeaseId>>);
 
@@ -148,10 +152,22 @@ impl Leases {
     pub fn add(&mut self, id: LeaseId, since: Ticks, ttl: Duration, terms: Terms) -> Ticks {
         let Terms { renew, at_once, margin, session } = terms;
         let deadline = deadline(since, ttl, self.drift);
-        let fresh = Kept { ttl, deadline, due: None, renew, margin, session, unconfirmed: at_once, holds: 1, answered: true };
-        let due = (renew || at_once).then(|| if at_once { since } else { fresh.next(since, deadline, self.drift) });
+        let fresh = Kept {
+            ttl,
+            deadline,
+            due: None,
+            renew,
+            margin,
+            session,
+            unconfirmed: at_once,
+            holds: 1,
+            answered: true,
+        };
+        let due = (renew || at_once)
+            .then(|| if at_once { since } else { fresh.next(since, deadline, self.drift) });
         if let Some(kept) = self.kept.get_mut(&id) {
-            // A session's lease: one more hold. An older grant never shortens what a renewal has given.
+            // A session's lease: one more hold. An older grant never shortens what a renewal has
+            // given.
             kept.holds += 1;
             let had_renewal = kept.renew;
             kept.renew |= renew;
@@ -206,7 +222,8 @@ impl Leases {
         self.due.first().into_iter().chain(self.ends.first()).min()
     }
 
-    /// Takes up to `most` leases whose renewal is due now, or soon enough to go in the same message.
+    /// Takes up to `most` leases whose renewal is due now, or soon enough to go in the same
+    /// message.
     ///
     /// Until their answer comes they are not due again.
     pub fn take_due(&mut self, now: Ticks, most: usize) -> Vec<LeaseId> {
@@ -219,7 +236,8 @@ impl Leases {
             let (at, ids) = (*first.key(), first.get_mut());
             let room = (most - taken.len()).min(ids.len());
             // One message for all that are due within the next twentieth of their lease.
-            let soon = |id: &LeaseId| self.kept.get(id).is_none_or(|kept| at <= now.plus(kept.ttl / 20));
+            let soon =
+                |id: &LeaseId| self.kept.get(id).is_none_or(|kept| at <= now.plus(kept.ttl / 20));
             let count = ids.iter().take(room).take_while(|id| soon(id)).count();
             for id in ids.drain(..count) {
                 if let Some(kept) = self.kept.get_mut(&id) {
@@ -237,7 +255,8 @@ impl Leases {
         taken
     }
 
-    /// Takes every lease that is renewed at all, due or not: the caller renews them at once. A fixed lease that is whole stays as it is.
+    /// Takes every lease that is renewed at all, due or not: the caller renews them at once. A
+    /// fixed lease that is whole stays as it is.
     pub fn take_all(&mut self) -> Vec<LeaseId> {
         self.due.clear();
         let renewed = self.kept.iter_mut().filter(|(_, kept)| kept.renew || kept.unconfirmed);
@@ -274,7 +293,13 @@ impl Leases {
     }
 
     /// The engine has renewed its session by itself. A fixed hold has no part in that.
-    pub fn renewed_itself(&mut self, id: LeaseId, since: Ticks, ttl: Duration, out: &mut Vec<Change>) {
+    pub fn renewed_itself(
+        &mut self,
+        id: LeaseId,
+        since: Ticks,
+        ttl: Duration,
+        out: &mut Vec<Change>,
+    ) {
         if self.kept.get(&id).is_some_and(|kept| kept.renew || kept.unconfirmed) {
             self.renewed(id, since, ttl, out);
         }
@@ -294,7 +319,8 @@ impl Leases {
         let Some(kept) = self.kept.get_mut(&id) else { return };
         kept.answered = false;
         let soon = (kept.ttl / 12).max(Duration::from_millis(20));
-        let (until, due) = (kept.deadline, (kept.renew || kept.unconfirmed).then(|| now.plus(soon)));
+        let (until, due) =
+            (kept.deadline, (kept.renew || kept.unconfirmed).then(|| now.plus(soon)));
         self.move_to(id, until, due);
         out.push(Change::Doubtful(id));
     }

@@ -67,19 +67,28 @@ mod tests {
         assert_eq!(floor(T, None), s(18), "a fifth by default");
         assert_eq!(floor(T, Some(s(20))), s(23), "m + T/20");
         assert_eq!(floor(T, Some(T)), s(23), "a third at most");
-        let all: Vec<Duration> = (0..=20_000).map(|ms| floor(T, Some(Duration::from_millis(ms)))).collect();
+        let all: Vec<Duration> =
+            (0..=20_000).map(|ms| floor(T, Some(Duration::from_millis(ms)))).collect();
         assert!(all.windows(2).all(|two| two[0] <= two[1]));
     }
 
     #[test]
     fn a_session_gives_a_margin_as_long_as_the_oldest_proof_fits_beside_the_drift() {
         // A minute: 18.75 s and the reserve of 3.1 s are the proof's; the rest is floor and drift.
-        for (margin, most_percent) in [(Some(s(0)), 55), (None, 33), (Some(s(15)), 33), (Some(s(20)), 25)] {
+        for (margin, most_percent) in
+            [(Some(s(0)), 55), (None, 33), (Some(s(15)), 33), (Some(s(20)), 25)]
+        {
             assert!(session_gives(T, margin, most_percent * 10), "{margin:?}, {most_percent} %");
-            assert!(!session_gives(T, margin, (most_percent + 1) * 10), "{margin:?}, above {most_percent} %");
+            assert!(
+                !session_gives(T, margin, (most_percent + 1) * 10),
+                "{margin:?}, above {most_percent} %"
+            );
         }
         for session in [1, 4, 15, 60].map(s) {
-            assert!(session_gives(session, Some(most(session)), 100), "{session:?}: every margin beside the default drift");
+            assert!(
+                session_gives(session, Some(most(session)), 100),
+                "{session:?}: every margin beside the default drift"
+            );
             assert!(!session_gives(session, None, 500), "{session:?}");
         }
     }

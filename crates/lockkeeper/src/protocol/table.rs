@@ -1,4 +1,5 @@
-//! A map by ids of our own, for machines: looked up by hash, and equal, hashed and shown in the order of its keys.
+//! A map by ids of our own, for machines: looked up by hash, and equal, hashed and shown in the
+//! order of its keys.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};

@@ -15,8 +15,12 @@ fn exploring() -> bool {
     EXPLORING.get() && !std::thread::panicking()
 }
 
-/// Runs `test` again and again, each time in another order of its threads and tasks; answers how often.
-pub(crate) fn explore(scheduler: impl Scheduler + 'static, test: impl Fn() + Send + Sync + 'static) -> usize {
+/// Runs `test` again and again, each time in another order of its threads and tasks; answers how
+/// often.
+pub(crate) fn explore(
+    scheduler: impl Scheduler + 'static,
+    test: impl Fn() + Send + Sync + 'static,
+) -> usize {
     struct Over;
     impl Drop for Over {
         fn drop(&mut self) {
@@ -57,7 +61,9 @@ impl<T> Mutex<T> {
         let gate = exploring().then(|| self.gate.lock().unwrap_or_else(PoisonError::into_inner));
         match self.inner.lock() {
             Ok(inner) => Ok(MutexGuard { inner, _gate: gate }),
-            Err(poisoned) => Err(PoisonError::new(MutexGuard { inner: poisoned.into_inner(), _gate: gate })),
+            Err(poisoned) => {
+                Err(PoisonError::new(MutexGuard { inner: poisoned.into_inner(), _gate: gate }))
+            }
         }
     }
 

@@ -8,8 +8,8 @@ use tokio::sync::Notify;
 use crate::clock::{Clock, Ticks};
 use crate::engine::memory::Memory;
 use crate::engine::{
-    Answer, Attempt, Change, Claim, ClaimId, Context, Description, End, Engine, Entry, Error, ErrorKind, HoldId, LeaseId, Line, Query,
-    Released, Renewal, Result, WatchId,
+    Answer, Attempt, Change, Claim, ClaimId, Context, Description, End, Engine, Entry, Error,
+    ErrorKind, HoldId, LeaseId, Line, Query, Released, Renewal, Result, Standing, WatchId,
 };
 
 /// What becomes of every request from now on.
@@ -26,7 +26,8 @@ pub(super) enum Trouble {
     Unreachable,
 }
 
-/// The memory engine, behind whatever trouble the test makes; one for the keeper and one for the test.
+/// The memory engine, behind whatever trouble the test makes; one for the keeper and one for the
+/// test.
 #[derive(Clone)]
 pub(super) struct Troubled {
     pub(super) memory: Arc<Memory>,
@@ -37,7 +38,12 @@ pub(super) struct Troubled {
 
 impl Troubled {
     pub(super) fn new(clock: Clock) -> Self {
-        Self { memory: Arc::new(Memory::private()), clock, trouble: Arc::default(), moved: Arc::default() }
+        Self {
+            memory: Arc::new(Memory::private()),
+            clock,
+            trouble: Arc::default(),
+            moved: Arc::default(),
+        }
     }
 
     pub(super) fn set(&self, trouble: Trouble) {
@@ -49,7 +55,8 @@ impl Troubled {
         self.moved.notify_waiters();
     }
 
-    /// Carries out `work` as the present trouble lets it; `failed` is the answer of an engine that fails.
+    /// Carries out `work` as the present trouble lets it; `failed` is the answer of an engine that
+    /// fails.
     fn ask<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Memory) -> Answer<T> + Send + 'static,
@@ -59,8 +66,12 @@ impl Troubled {
         let fails = |kind, text: &str| Answer::Now(failed(Error::new(kind, text).engine("memory")));
         match trouble {
             Trouble::None => work(&self.memory),
-            Trouble::Refused => fails(ErrorKind::Refused, "the test's engine refuses every request"),
-            Trouble::Unreachable => fails(ErrorKind::Unreachable, "the test's engine cannot be reached"),
+            Trouble::Refused => {
+                fails(ErrorKind::Refused, "the test's engine refuses every request")
+            }
+            Trouble::Unreachable => {
+                fails(ErrorKind::Unreachable, "the test's engine cannot be reached")
+            }
             Trouble::Delayed(by) => {
                 let (own, until) = (self.clone(), self.clock.now().plus(by));
                 Answer::later(async move {
@@ -71,9 +82,13 @@ impl Troubled {
         }
     }
 
-    /// In an outage what gives something back arrives, and only its answer is lost: no lease ends it here.
+    /// In an outage what gives something back arrives, and only its answer is lost; so does what is
+    /// refused: no lease ends it here.
     fn pass_unseen(&self, work: impl FnOnce(&Memory)) {
-        if *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) == Trouble::Unreachable {
+        if matches!(
+            *self.trouble.lock().unwrap_or_else(PoisonError::into_inner),
+            Trouble::Unreachable | Trouble::Refused
+        ) {
             work(&self.memory);
         }
     }
@@ -105,9 +120,12 @@ impl Engine for Troubled {
         self.ask(move |memory| memory.attempt(&claim, line), Attempt::Failed)
     }
 
-    fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Attempt>> {
+    fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Standing>> {
         let (asked, count) = (claims.to_vec(), claims.len());
-        self.ask(move |memory| memory.recheck(&asked), move |error| vec![Attempt::Unknown(error); count])
+        self.ask(
+            move |memory| memory.recheck(&asked),
+            move |error| vec![Standing::Unknown(error); count],
+        )
     }
 
     fn withdraw(&self, claim: ClaimId) -> Answer<End> {
@@ -122,7 +140,10 @@ impl Engine for Troubled {
 
     fn renew(&self, leases: &[LeaseId]) -> Answer<Vec<Renewal>> {
         let (asked, count) = (leases.to_vec(), leases.len());
-        self.ask(move |memory| memory.renew(&asked), move |error| vec![Renewal::Unknown(error); count])
+        self.ask(
+            move |memory| memory.renew(&asked),
+            move |error| vec![Renewal::Unknown(error); count],
+        )
     }
 
     fn release(&self, holds: &[HoldId], again: Option<&Claim>) -> Answer<Released> {
@@ -131,7 +152,10 @@ impl Engine for Troubled {
         self.pass_unseen(|memory| drop(memory.release(&asked, None)));
         self.ask(
             move |memory| memory.release(&asked, claim.as_ref()),
-            move |error| Released { ends: vec![End::Unknown(error.clone()); count], again: stands.then_some(Attempt::Failed(error)) },
+            move |error| Released {
+                ends: vec![End::Unknown(error.clone()); count],
+                again: stands.then_some(Attempt::Failed(error)),
+            },
         )
     }
 
@@ -152,6 +176,12 @@ impl Engine for Troubled {
 
     fn unwatch(&self, watch: WatchId) {
         self.memory.unwatch(watch);
+    }
+
+    fn attempt_all(&self, claims: &[Claim]) -> Answer<Vec<Attempt>> {
+        let (asked, count) = (claims.to_vec(), claims.len());
+        let refused = move |error| vec![Attempt::Failed(error); count];
+        self.ask(move |memory| memory.attempt_all(&asked), refused)
     }
 
     fn close(&self) -> Answer<()> {

@@ -3,10 +3,18 @@ use crate::kill_after::KillAfter;
 use lockkeeper::Lost;
 
 const S: Duration = Duration::from_secs(1);
-const MARGINS: Margins = Margins { kill_after: Duration::from_secs(5), ask_before: Duration::from_secs(2) };
+const MARGINS: Margins =
+    Margins { kill_after: Duration::from_secs(5), ask_before: Duration::from_secs(2) };
 
 fn care(on_lost: OnLost) -> Care {
-    Care { command: true, kill_after: KillAfter(None), on_lost, nested: false, leave_children: false, at_least: Duration::ZERO }
+    Care {
+        command: true,
+        kill_after: KillAfter(None),
+        on_lost,
+        nested: false,
+        leave_children: false,
+        at_least: Duration::ZERO,
+    }
 }
 
 fn duty(on_lost: OnLost) -> Duty {
@@ -27,7 +35,11 @@ fn a_command_is_asked_to_end_when_kill_after_is_left_and_ended_at_the_deadline()
     let mut duty = duty(OnLost::Term);
     assert_eq!(duty.next(), Some(120 * S));
     assert_eq!(step(&mut duty, 119, Event::Time), []);
-    assert_eq!(step(&mut duty, 120, Event::Time), [Action::Ask], "a renewal is asked for before anything ends");
+    assert_eq!(
+        step(&mut duty, 120, Event::Time),
+        [Action::Ask],
+        "a renewal is asked for before anything ends"
+    );
     assert_eq!((duty.next(), step(&mut duty, 121, Event::Time)), (Some(122 * S), vec![]));
     let stopping = Action::TellStopping(Why::RunningOut, 127 * S);
     assert_eq!(step(&mut duty, 122, Event::Time), [stopping, Action::Send(Signal::SIGTERM)]);
@@ -64,7 +76,11 @@ fn a_guardian_that_slept_through_its_time_asks_before_it_ends_anything() {
     // At the deadline there is nothing left to ask for.
     let mut over = duty(OnLost::Term);
     let all = step(&mut over, 128, Event::Lost(Why::Lost(Lost::Expired)));
-    assert_eq!(all.last(), Some(&Action::Send(Signal::SIGKILL)), "somebody else may have it: no time to give");
+    assert_eq!(
+        all.last(),
+        Some(&Action::Send(Signal::SIGKILL)),
+        "somebody else may have it: no time to give"
+    );
     let mut over = duty(OnLost::Term);
     assert!(step(&mut over, 127, Event::Time).contains(&Action::Send(Signal::SIGKILL)));
 }
@@ -72,10 +88,16 @@ fn a_guardian_that_slept_through_its_time_asks_before_it_ends_anything() {
 #[test]
 fn who_only_warns_and_who_only_holds_asks_too() {
     let mut warn = duty(OnLost::Warn);
-    assert_eq!((step(&mut warn, 121, Event::Time), step(&mut warn, 126, Event::Time)), (vec![Action::Ask], vec![]));
+    assert_eq!(
+        (step(&mut warn, 121, Event::Time), step(&mut warn, 126, Event::Time)),
+        (vec![Action::Ask], vec![])
+    );
     let mut holds = Duty::new(Care { command: false, ..care(OnLost::Warn) }, MARGINS, 100 * S);
     holds.step(100 * S, Event::Until(Times::of(127 * S, 5 * S)), &mut Vec::new());
-    assert_eq!((holds.next(), step(&mut holds, 120, Event::Time)), (Some(120 * S), vec![Action::Ask]));
+    assert_eq!(
+        (holds.next(), step(&mut holds, 120, Event::Time)),
+        (Some(120 * S), vec![Action::Ask])
+    );
     assert_eq!(holds.next(), None);
 }
 
@@ -90,7 +112,9 @@ fn no_sequence_without_a_fault_reaches_term() {
             let floor = lockkeeper::margin::floor(ttl, Some(kill_after));
             let margins = Margins { kill_after, ask_before: (2 * S).min(floor - kill_after) };
             // A renewal comes when this much is left, gives that much, and is heard of so late.
-            for (left, gives) in [(floor, ttl * 65 / 100), (floor, floor + ms(1)), (ttl * 56 / 100, ttl * 9 / 10)] {
+            for (left, gives) in
+                [(floor, ttl * 65 / 100), (floor, floor + ms(1)), (ttl * 56 / 100, ttl * 9 / 10)]
+            {
                 for heard in [Duration::ZERO, margins.ask_before / 2, margins.ask_before] {
                     let mut duty = Duty::new(care(OnLost::Term), margins, 100 * S);
                     let (mut now, mut out) = (100 * S, Vec::new());
@@ -107,8 +131,14 @@ fn no_sequence_without_a_fault_reaches_term() {
                         duty.step(now, Event::Until(Times::of(end, kill_after)), &mut out);
                         duty.step(now, Event::Time, &mut out);
                     }
-                    assert!(out.iter().all(|action| *action == Action::Ask), "{ttl:?} {kill_after:?} {left:?} {heard:?}: {out:?}");
-                    assert!(left > floor || heard > Duration::ZERO || out.is_empty(), "nor does it ask: {out:?}");
+                    assert!(
+                        out.iter().all(|action| *action == Action::Ask),
+                        "{ttl:?} {kill_after:?} {left:?} {heard:?}: {out:?}"
+                    );
+                    assert!(
+                        left > floor || heard > Duration::ZERO || out.is_empty(),
+                        "nor does it ask: {out:?}"
+                    );
                 }
             }
         }
@@ -125,7 +155,11 @@ fn when_the_pipe_closes_the_command_is_ended_and_the_lock_goes_back_once_nothing
     assert_eq!(step(&mut idle, 101, Event::Gone), [Action::End], "no command was started");
     let mut nested = Duty::new(Care { nested: true, ..care(OnLost::Term) }, MARGINS, 100 * S);
     step(&mut nested, 100, Event::Started);
-    assert_eq!(step(&mut nested, 101, Event::Gone), [Action::Send(Signal::SIGKILL)], "the outer lock may pass any moment");
+    assert_eq!(
+        step(&mut nested, 101, Event::Gone),
+        [Action::Send(Signal::SIGKILL)],
+        "the outer lock may pass any moment"
+    );
 }
 
 #[test]
@@ -139,11 +173,21 @@ fn when_the_pipe_closes_late_the_kill_still_comes_before_the_lease_can_pass() {
 #[test]
 fn a_loss_stops_kills_or_only_warns_as_it_was_asked() {
     let why = Why::Lost(Lost::TakenAway);
-    assert_eq!(step(&mut duty(OnLost::Term), 101, Event::Lost(why)), [Action::TellStopping(why, 106 * S), Action::Send(Signal::SIGTERM)]);
-    assert_eq!(step(&mut duty(OnLost::Kill), 101, Event::Lost(why)), [Action::TellStopping(why, 101 * S), Action::Send(Signal::SIGKILL)]);
+    assert_eq!(
+        step(&mut duty(OnLost::Term), 101, Event::Lost(why)),
+        [Action::TellStopping(why, 106 * S), Action::Send(Signal::SIGTERM)]
+    );
+    assert_eq!(
+        step(&mut duty(OnLost::Kill), 101, Event::Lost(why)),
+        [Action::TellStopping(why, 101 * S), Action::Send(Signal::SIGKILL)]
+    );
     let mut kill = duty(OnLost::Kill);
     step(&mut kill, 121, Event::Time);
-    assert_eq!(step(&mut kill, 123, Event::Time), [Action::TellStopping(Why::RunningOut, 127 * S)], "no TERM");
+    assert_eq!(
+        step(&mut kill, 123, Event::Time),
+        [Action::TellStopping(Why::RunningOut, 127 * S)],
+        "no TERM"
+    );
     assert_eq!(step(&mut kill, 127, Event::Time), [Action::Send(Signal::SIGKILL)]);
     let mut warn = duty(OnLost::Warn);
     assert_eq!((step(&mut warn, 126, Event::Time), warn.next()), (vec![Action::Ask], None));
@@ -193,8 +237,14 @@ fn after_a_loss_the_kill_comes_when_kill_after_or_the_lease_is_over_whichever_is
     let mut out = Vec::new();
     between.step(100 * S, Event::Until(Times::of(127 * S, 5 * S)), &mut out);
     between.step(100 * S, Event::Started, &mut out);
-    assert_eq!(step(&mut between, 124, Event::Lost(why)), [Action::TellStopping(why, 127 * S), Action::Send(Signal::SIGTERM)]);
-    assert_eq!((between.next(), step(&mut between, 127, Event::Time)), (Some(127 * S), vec![Action::Send(Signal::SIGKILL)]));
+    assert_eq!(
+        step(&mut between, 124, Event::Lost(why)),
+        [Action::TellStopping(why, 127 * S), Action::Send(Signal::SIGTERM)]
+    );
+    assert_eq!(
+        (between.next(), step(&mut between, 127, Event::Time)),
+        (Some(127 * S), vec![Action::Send(Signal::SIGKILL)])
+    );
     // The library's clock was read a little earlier.
     let mut early = duty(OnLost::Term);
     early.step(127 * S - Duration::from_micros(1), Event::Lost(Why::Lost(Lost::Expired)), &mut out);
@@ -204,7 +254,10 @@ fn after_a_loss_the_kill_comes_when_kill_after_or_the_lease_is_over_whichever_is
     let mut warn = duty(OnLost::Warn);
     step(&mut warn, 124, Event::Gone);
     step(&mut warn, 126, Event::Lost(why));
-    assert_eq!((warn.next(), step(&mut warn, 127, Event::Time)), (Some(127 * S), vec![Action::Send(Signal::SIGKILL)]));
+    assert_eq!(
+        (warn.next(), step(&mut warn, 127, Event::Time)),
+        (Some(127 * S), vec![Action::Send(Signal::SIGKILL)])
+    );
 }
 
 #[test]

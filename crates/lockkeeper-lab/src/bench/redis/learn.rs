@@ -1,4 +1,5 @@
-//! Learns what lockkeeper sends, by standing between it and the server for one acquire and one release.
+//! Learns what lockkeeper sends, by standing between it and the server for one acquire and one
+//! release.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -7,11 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use lockkeeper::url::EngineUrl;
 use serde::{Deserialize, Serialize};
 
-use super::super::text;
+use super::super::{Subject, text};
 use super::raw::encode;
-
-/// The name that is locked while we listen.
-const PROBE: &str = "bench-probe";
 
 /// The words that lockkeeper sends for one lock, ready to be sent for any.
 #[derive(Clone, Serialize, Deserialize)]
@@ -22,17 +20,21 @@ pub(in crate::bench) struct Words {
     pub(in crate::bench) hello: Vec<Vec<Vec<u8>>>,
     acquire: Vec<Vec<u8>>,
     release: Vec<Vec<u8>>,
+    /// The name that was locked while we listened.
+    probe: String,
 }
 
-/// Where the arguments of the acquire stand: behind the verb, the script, the number of keys and four keys.
+/// Where the arguments of the acquire stand: behind the verb, the script, the number of keys and
+/// four keys.
 const CLAIM: usize = 7;
 const CHANNEL: usize = CLAIM + 7;
 const NOT_AFTER: usize = CLAIM + 10;
 const HOW: usize = CLAIM + 11;
 
 impl Words {
-    /// Learns them from a lockkeeper that is opened with the URL.
-    pub(in crate::bench) fn learn(url: &str, runtime: &tokio::runtime::Runtime) -> Result<Self, String> {
+    /// Learns them from a lockkeeper that is opened with the subject's URL.
+    pub(in crate::bench) fn learn(subject: &Subject) -> Result<Self, String> {
+        let (url, probe) = (subject.url.as_str(), subject.name("probe"));
         let parsed = EngineUrl::parse(url).map_err(text)?;
         if parsed.scheme != "redis" {
             return Err("the floor needs a server that is reached by redis:// over TCP".to_owned());
@@ -41,11 +43,11 @@ impl Words {
         let address = format!("{host}:{}", port.unwrap_or(6379));
         let ear = Ear::between(&address)?;
         let through = through(url, ear.port).ok_or("the URL cannot be read")?;
-        runtime.block_on(async {
+        subject.runtime.block_on(async {
             let locks = lockkeeper::Locks::open(&through).await.map_err(text)?;
             // The second time the server knows the scripts.
             for _ in 0..2 {
-                let guard = locks.mutex(PROBE).lock().await.map_err(text)?;
+                let guard = locks.mutex(&probe).lock().await.map_err(text)?;
                 if !guard.release().await.is_clean() {
                     return Err("the probe was not released".to_owned());
                 }
@@ -54,18 +56,32 @@ impl Words {
             Ok(())
         })?;
         let commands = commands(&ear.heard());
-        let verb = |words: &[Vec<u8>], wanted: &str| words.first().is_some_and(|verb| verb == wanted.as_bytes());
-        let hello = commands.iter().filter(|c| verb(c, "HELLO") || verb(c, "SELECT")).cloned().collect();
+        let verb = |words: &[Vec<u8>], wanted: &str| {
+            words.first().is_some_and(|verb| verb == wanted.as_bytes())
+        };
+        let hello =
+            commands.iter().filter(|c| verb(c, "HELLO") || verb(c, "SELECT")).cloned().collect();
         let mut scripts = commands.iter().filter(|c| verb(c, "EVALSHA")).rev().cloned();
         match (scripts.next(), scripts.next()) {
-            (Some(release), Some(acquire)) if acquire.len() > HOW && release.len() > CLAIM => Ok(Self { address, hello, acquire, release }),
-            _ => Err("what lockkeeper sends was not understood; the rows of Redis need layout=native".to_owned()),
+            (Some(release), Some(acquire)) if acquire.len() > HOW && release.len() > CLAIM => {
+                Ok(Self { address, hello, acquire, release, probe })
+            }
+            _ => Err(
+                "what lockkeeper sends was not understood; the rows of Redis need layout=native"
+                    .to_owned(),
+            ),
         }
     }
 
     /// The acquire of a claim on a name; it never comes too late.
-    pub(in crate::bench) fn acquire(&self, name: &str, claim: u128, channel: Option<&str>, joins: bool) -> Vec<u8> {
-        let mut words = renamed(&self.acquire, name);
+    pub(in crate::bench) fn acquire(
+        &self,
+        name: &str,
+        claim: u128,
+        channel: Option<&str>,
+        joins: bool,
+    ) -> Vec<u8> {
+        let mut words = self.renamed(&self.acquire, name);
         let mut set = |at: usize, value: String| words[at] = value.into_bytes();
         set(CLAIM, format!("{claim:032x}"));
         set(NOT_AFTER, "9007199254740991".to_owned());
@@ -78,16 +94,21 @@ impl Words {
 
     /// The release of a claim.
     pub(in crate::bench) fn release(&self, name: &str, claim: u128) -> Vec<u8> {
-        let mut words = renamed(&self.release, name);
+        let mut words = self.renamed(&self.release, name);
         words[CLAIM] = format!("{claim:032x}").into_bytes();
         encode(&words)
     }
-}
 
-/// The same command about another name.
-fn renamed(words: &[Vec<u8>], name: &str) -> Vec<Vec<u8>> {
-    let key = |word: &Vec<u8>| String::from_utf8_lossy(word).replace(PROBE, name).into_bytes();
-    words.iter().enumerate().map(|(at, word)| if (3..CLAIM).contains(&at) { key(word) } else { word.clone() }).collect()
+    /// The same command about another name.
+    fn renamed(&self, words: &[Vec<u8>], name: &str) -> Vec<Vec<u8>> {
+        let key =
+            |word: &Vec<u8>| String::from_utf8_lossy(word).replace(&self.probe, name).into_bytes();
+        words
+            .iter()
+            .enumerate()
+            .map(|(at, word)| if (3..CLAIM).contains(&at) { key(word) } else { word.clone() })
+            .collect()
+    }
 }
 
 /// The same URL with our port in place of the server.
@@ -106,7 +127,8 @@ struct Ear {
 }
 
 impl Ear {
-    /// Takes connections and carries them on, for as long as this program runs. Only the first one is listened to: the others renew.
+    /// Takes connections and carries them on, for as long as this program runs. Only the first one
+    /// is listened to: the others renew.
     fn between(address: &str) -> Result<Self, String> {
         let listener = TcpListener::bind("127.0.0.1:0").map_err(text)?;
         let port = listener.local_addr().map_err(text)?.port();
@@ -192,7 +214,10 @@ mod tests {
 
     #[test]
     fn a_url_leads_through_us_with_its_user_and_options() {
-        assert_eq!(through("redis://u:p@h:1/2?ttl=5s", 9).as_deref(), Some("redis://u:p@127.0.0.1:9/2?ttl=5s"));
+        assert_eq!(
+            through("redis://u:p@h:1/2?ttl=5s", 9).as_deref(),
+            Some("redis://u:p@127.0.0.1:9/2?ttl=5s")
+        );
         assert_eq!(through("redis://h", 9).as_deref(), Some("redis://127.0.0.1:9"));
     }
 }

@@ -21,8 +21,10 @@ pub(super) fn leases(subject: &Subject) -> Result<Vec<Row>, String> {
             let tasks: Vec<_> = some
                 .iter()
                 .map(|n| {
-                    let mutex = locks.mutex(format!("bench/lease/{n}"));
-                    tokio::task::spawn(async move { mutex.lock().ttl(Duration::from_secs(30)).await })
+                    let mutex = locks.mutex(subject.name(&format!("lease/{n}")));
+                    tokio::task::spawn(
+                        async move { mutex.lock().ttl(Duration::from_secs(30)).await },
+                    )
                 })
                 .collect();
             for task in tasks {
@@ -34,7 +36,10 @@ pub(super) fn leases(subject: &Subject) -> Result<Vec<Row>, String> {
         tokio::time::sleep(time).await;
         let (held, used) = (began.elapsed(), processor_time()?.saturating_sub(used));
         let lost = guards.iter().filter(|guard| guard.is_lost()).count();
-        eprintln!("leases: {LEASES} of 30 s were held for {:.0} s; the target is 600 s", held.as_secs_f64());
+        eprintln!(
+            "leases: {LEASES} of 30 s were held for {:.0} s; the target is 600 s",
+            held.as_secs_f64()
+        );
         drop(guards);
         drop(locks.close().await);
         let row = |what, target, value| {
@@ -53,6 +58,9 @@ pub(super) fn leases(subject: &Subject) -> Result<Vec<Row>, String> {
 /// The memory of this process that is in use, in bytes.
 fn resident() -> Result<u64, String> {
     let text_of = std::fs::read_to_string("/proc/self/status").map_err(text)?;
-    let line = text_of.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("the kernel does not tell the memory in use")?;
+    let line = text_of
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .ok_or("the kernel does not tell the memory in use")?;
     line.trim().trim_end_matches(" kB").trim().parse::<u64>().map(|kib| kib * 1024).map_err(text)
 }

@@ -1,4 +1,5 @@
-//! A blocking connection to Redis that sends the bytes which lockkeeper sends, and nothing around them: the floor.
+//! A blocking connection to Redis that sends the bytes which lockkeeper sends, and nothing around
+//! them: the floor.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -61,7 +62,8 @@ impl Raw {
             let Some((kind, rest)) = line.trim_end().split_at_checked(1) else {
                 return Err("Redis closed the connection, or said nothing".to_owned());
             };
-            let count = || rest.parse::<usize>().map_err(|_| format!("not an answer of Redis: {line}"));
+            let count =
+                || rest.parse::<usize>().map_err(|_| format!("not an answer of Redis: {line}"));
             match kind {
                 "*" | "~" => wanted += count()?,
                 ">" => (said.push, wanted) = (first, wanted + count()?),

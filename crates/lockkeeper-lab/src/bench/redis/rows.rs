@@ -11,11 +11,13 @@ const IN_FLIGHT: u32 = 64;
 
 /// Acquire, then drop: the answer to the acquire is waited for, that to the release is not.
 pub(super) fn uncontended(subject: &Subject) -> Result<Vec<Row>, String> {
-    let words = Words::learn(&subject.url, &subject.runtime)?;
+    let words = Words::learn(subject)?;
     let mut raw = Raw::connect(&words.address, &words.hello)?;
-    let mutex = subject.locks.mutex("bench/uncontended");
-    let (acquire, release) = (words.acquire("bench-floor", 1, None, false), words.release("bench-floor", 1));
-    let (set, del) = (command(&["SET", "lockkeeper:bench-set", "value", "NX", "PX", "30000"]), command(&["DEL", "lockkeeper:bench-set"]));
+    let mutex = subject.locks.mutex(subject.name("uncontended"));
+    let (bare, key) = (subject.name("floor"), format!("lockkeeper:{}", subject.name("set")));
+    let (acquire, release) = (words.acquire(&bare, 1, None, false), words.release(&bare, 1));
+    let (set, del) =
+        (command(&["SET", &key, "value", "NX", "PX", "30000"]), command(&["DEL", &key]));
     let mut cycle = |first: &[u8], second: &[u8], batch: u32| {
         for round in 0..batch {
             raw.send(first)?;
@@ -39,12 +41,16 @@ pub(super) fn uncontended(subject: &Subject) -> Result<Vec<Row>, String> {
 
 /// Many tasks, each with a name of its own.
 pub(super) fn many_names(subject: &Subject) -> Result<Vec<Row>, String> {
-    let words = Words::learn(&subject.url, &subject.runtime)?;
+    let words = Words::learn(subject)?;
     let mut raw = Raw::connect(&words.address, &words.hello)?;
-    let names: Vec<_> = (0..IN_FLIGHT).map(|n| subject.locks.mutex(format!("bench/many/{n}"))).collect();
+    let names: Vec<_> =
+        (0..IN_FLIGHT).map(|n| subject.locks.mutex(subject.name(&format!("many/{n}")))).collect();
     let ours = |batch: u32| subject.runtime.block_on(in_parallel(&names, batch)).map_err(text);
-    let each =
-        |act: &dyn Fn(&str, u128) -> Vec<u8>| (0..IN_FLIGHT).flat_map(|n| act(&format!("bench-floor-{n}"), n.into())).collect::<Vec<u8>>();
+    let each = |act: &dyn Fn(&str, u128) -> Vec<u8>| {
+        (0..IN_FLIGHT)
+            .flat_map(|n| act(&subject.name(&format!("floor/{n}")), n.into()))
+            .collect::<Vec<u8>>()
+    };
     let acquires = each(&|name, claim| words.acquire(name, claim, None, false));
     let releases = each(&|name, claim| words.release(name, claim));
     let floor = |batch: u32| {
@@ -58,6 +64,11 @@ pub(super) fn many_names(subject: &Subject) -> Result<Vec<Row>, String> {
         }
         Ok(())
     };
-    let row = subject.row("many-names", IN_FLIGHT).measured(&pairs(subject.time, IN_FLIGHT * 16, ours, floor)?);
+    let row = subject.row("many-names", IN_FLIGHT).measured(&pairs(
+        subject.time,
+        IN_FLIGHT * 16,
+        ours,
+        floor,
+    )?);
     Ok(vec![row.beside("a raw socket with the same bytes, 64 in flight", "≤ 1.43")])
 }

@@ -47,7 +47,11 @@ pub(super) async fn r5_an_upgrade_dropped_at_any_poll_leaves_the_guard_as_it_was
     let (one, two) = (t.open().await, t.open().await);
     for beside_reader in [true, false] {
         let name = t.name(if beside_reader { "beside a reader" } else { "alone" });
-        let reader = if beside_reader { Some(two.rwlock(&name).read().await.expect("it is free")) } else { None };
+        let reader = if beside_reader {
+            Some(two.rwlock(&name).read().await.expect("it is free"))
+        } else {
+            None
+        };
         let mut up = one.rwlock(&name).upgradable().await.expect("it is free");
         for polls in 1..6 {
             let upgraded = polled(up.upgrade().into_future(), polls).await;
@@ -55,7 +59,9 @@ pub(super) async fn r5_an_upgrade_dropped_at_any_poll_leaves_the_guard_as_it_was
             drop(upgraded);
             assert!(!(done && beside_reader), "a reader is there");
             // As it was: other readers come in, writers do not, and it can still upgrade.
-            let beside = within(SOON, "readers come in", two.rwlock(&name).read().into_future()).await.expect("it is shared");
+            let beside = within(SOON, "readers come in", two.rwlock(&name).read().into_future())
+                .await
+                .expect("it is shared");
             assert!(two.rwlock(&name).try_write().await.expect("it can be tried").is_none());
             assert!(beside.release().await.is_clean());
             up.check().expect("the guard is as it was");
@@ -64,7 +70,8 @@ pub(super) async fn r5_an_upgrade_dropped_at_any_poll_leaves_the_guard_as_it_was
             }
         }
         drop(reader);
-        let writing = within(SOON, "it upgrades", up.upgrade().into_future()).await.expect("nobody reads");
+        let writing =
+            within(SOON, "it upgrades", up.upgrade().into_future()).await.expect("nobody reads");
         drop(writing);
         assert!(up.release().await.is_clean());
         t.until_free(&two, Kind::Lock, &name, 0).await;
@@ -76,10 +83,19 @@ pub(super) async fn r5_an_upgrade_dropped_while_it_is_granted_is_taken_back(t: A
     let (one, two) = (t.open().await, t.open().await);
     let mut up = one.rwlock(&name).upgradable().await.expect("it is free");
     for round in 0..t.times(40) {
-        let reader = two.rwlock(&name).read().timeout(SOON).await.unwrap_or_else(|e| panic!("round {round}: readers come in: {e}"));
+        let reader = two
+            .rwlock(&name)
+            .read()
+            .timeout(SOON)
+            .await
+            .unwrap_or_else(|e| panic!("round {round}: readers come in: {e}"));
         {
             let mut upgrade = up.upgrade().into_future();
-            assert!(std::future::poll_fn(|cx| Poll::Ready(upgrade.as_mut().poll(cx).is_pending())).await, "a reader is there");
+            assert!(
+                std::future::poll_fn(|cx| Poll::Ready(upgrade.as_mut().poll(cx).is_pending()))
+                    .await,
+                "a reader is there"
+            );
             drop(reader);
             // Somewhere on this way the grant comes.
             tokio::time::sleep(Duration::from_micros(u64::from(round % 10) * 30)).await;
@@ -99,7 +115,9 @@ pub(super) async fn r5_a_downgrade_dropped_at_any_poll_gives_the_lock_back(t: Ar
             let read = polled(write.downgrade(), polls).await;
             let done = read.is_some();
             drop(read);
-            let next = within(SOON, "it was given back", two.rwlock(&name).write().into_future()).await.expect("it is free");
+            let next = within(SOON, "it was given back", two.rwlock(&name).write().into_future())
+                .await
+                .expect("it is free");
             assert!(next.release().await.is_clean());
             done
         }
@@ -119,11 +137,18 @@ pub(super) async fn r5_several_locks_dropped_at_any_poll_leave_nothing(t: Arc<Tr
                     Some(at) => Some(two.mutex(&names[at]).lock().await.expect("it is free")),
                     None => None,
                 };
-                let all = polled(one.all(names.each_ref().map(|name| one.mutex(name).lock())).into_future(), polls).await;
+                let all = polled(
+                    one.all(names.each_ref().map(|name| one.mutex(name).lock())).into_future(),
+                    polls,
+                )
+                .await;
                 let done = all.is_some();
                 drop((all, held));
                 for name in &names {
-                    let next = within(SOON, "nothing is left", two.mutex(name).lock().into_future()).await.expect("it is free");
+                    let next =
+                        within(SOON, "nothing is left", two.mutex(name).lock().into_future())
+                            .await
+                            .expect("it is free");
                     assert!(next.release().await.is_clean());
                 }
                 done
@@ -177,7 +202,9 @@ pub(super) async fn r5_cancels_at_random_instants_lose_nothing(t: Arc<Trial>) {
             let mut got = 0;
             for _ in 0..rounds {
                 let patience = Duration::from_micros(dice.below(400));
-                if let Ok(guard) = tokio::time::timeout(patience, locks.mutex(&name).lock().into_future()).await {
+                if let Ok(guard) =
+                    tokio::time::timeout(patience, locks.mutex(&name).lock().into_future()).await
+                {
                     let guard = guard.expect("a claim is granted or waits");
                     got += 1;
                     if dice.below(3) == 0 {
@@ -194,7 +221,9 @@ pub(super) async fn r5_cancels_at_random_instants_lose_nothing(t: Arc<Trial>) {
         got += within(Duration::from_secs(90), "no claim is lost", task).await.expect("no panic");
     }
     assert!(got > 0, "somebody got it");
-    let last = within(SOON, "it is free", one.mutex(&name).lock().into_future()).await.expect("it is free");
+    let last = within(SOON, "it is free", one.mutex(&name).lock().into_future())
+        .await
+        .expect("it is free");
     assert!(last.release().await.is_clean());
     t.until_nothing_is_left(&one, &two, Kind::Lock, &name, rest.0).await;
     t.until_nothing_is_left(&two, &one, Kind::Lock, &name, rest.1).await;
@@ -231,7 +260,9 @@ pub(super) async fn r5_nothing_is_left_of_many_waiters(t: Arc<Trial>) {
     let mut waiting: Vec<Pin<Box<dyn Future<Output = _> + Send>>> = Vec::new();
     for name in &names {
         let mut future = Box::pin(two.mutex(name).lock().into_future());
-        assert!(std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await);
+        assert!(
+            std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await
+        );
         waiting.push(future);
     }
     if let Some(last) = names.last() {

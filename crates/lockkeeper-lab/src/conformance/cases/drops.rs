@@ -22,7 +22,9 @@ pub(super) async fn r6_a_guard_dropped_without_a_runtime_is_given_back(t: Arc<Tr
     });
     let took = dropped.join().expect("a drop does not panic");
     assert!(took < Duration::from_millis(500), "a drop does not wait, and this one took {took:?}");
-    let next = within(SOON, "it is given back", two.mutex(&name).lock().into_future()).await.expect("it is free");
+    let next = within(SOON, "it is given back", two.mutex(&name).lock().into_future())
+        .await
+        .expect("it is free");
     assert!(next.release().await.is_clean());
 }
 
@@ -35,7 +37,9 @@ pub(super) async fn r6_a_panicking_holder_gives_the_lock_back(t: Arc<Trial>) {
         std::panic::resume_unwind(Box::new("the work fails"));
     });
     assert!(holder.await.is_err());
-    let next = within(SOON, "it is given back", two.mutex(&name).lock().into_future()).await.expect("it is free");
+    let next = within(SOON, "it is given back", two.mutex(&name).lock().into_future())
+        .await
+        .expect("it is free");
     assert!(next.release().await.is_clean());
 }
 
@@ -56,7 +60,8 @@ pub(super) async fn r6_a_panicking_observer_stops_nothing(t: Arc<Trial>) {
         let next = tokio::spawn(two.mutex(&name).lock().into_future());
         t.until_waiting(&two, Kind::Lock, &name, 1).await;
         assert!(guard.release().await.is_clean());
-        let next = within(SOON, "the next gets it", next).await.expect("no panic").expect("it is granted");
+        let next =
+            within(SOON, "the next gets it", next).await.expect("no panic").expect("it is granted");
         assert!(next.release().await.is_clean());
     }
 }
@@ -68,10 +73,21 @@ pub(super) async fn r6_close_makes_guards_lost_and_refuses_new_claims(t: Arc<Tri
     assert_eq!(within(SOON, "it closes", one.close()).await.unknown, []);
     assert_eq!(within(SOON, "the loss is announced", guard.lost()).await, Lost::Closed);
     assert!(matches!(guard.release().await, Released::AlreadyLost(Lost::Closed)));
-    assert_eq!(one.mutex(&name).lock().await.map(drop).map_err(|e| e.kind()), Err(ErrorKind::Closed));
-    assert_eq!(one.mutex(&name).try_lock().await.map(drop).map_err(|e| e.kind()), Err(ErrorKind::Closed));
-    assert_eq!(one.status(Kind::Lock, &name).await.map(drop).map_err(|e| e.kind()), Err(ErrorKind::Closed));
-    let next = within(SOON, "it is free for others", two.mutex(&name).lock().into_future()).await.expect("it is free");
+    assert_eq!(
+        one.mutex(&name).lock().await.map(drop).map_err(|e| e.kind()),
+        Err(ErrorKind::Closed)
+    );
+    assert_eq!(
+        one.mutex(&name).try_lock().await.map(drop).map_err(|e| e.kind()),
+        Err(ErrorKind::Closed)
+    );
+    assert_eq!(
+        one.status(Kind::Lock, &name).await.map(drop).map_err(|e| e.kind()),
+        Err(ErrorKind::Closed)
+    );
+    let next = within(SOON, "it is free for others", two.mutex(&name).lock().into_future())
+        .await
+        .expect("it is free");
     assert!(next.release().await.is_clean());
     assert_eq!(within(SOON, "closing again does nothing", one.close()).await.unknown, []);
 }
@@ -80,7 +96,8 @@ pub(super) async fn r6_close_refuses_those_who_wait(t: Arc<Trial>) {
     let name = t.name("a");
     let (one, two) = (t.open().await, t.open().await);
     let held = one.mutex(&name).lock().await.expect("it is free");
-    let waiting: Vec<_> = (0..3).map(|_| tokio::spawn(two.mutex(&name).lock().into_future())).collect();
+    let waiting: Vec<_> =
+        (0..3).map(|_| tokio::spawn(two.mutex(&name).lock().into_future())).collect();
     t.until_waiting(&one, Kind::Lock, &name, 1).await;
     drop(within(SOON, "it closes", two.close()).await);
     for waiting in waiting {
@@ -99,7 +116,8 @@ async fn use_it(t: &Trial, locks: &lockkeeper::Locks) {
     let next = tokio::spawn(other.mutex(&name).lock().into_future());
     t.until_waiting(&other, Kind::Lock, &name, 1).await;
     assert!(held.release().await.is_clean());
-    let next = within(SOON, "the next gets it", next).await.expect("no panic").expect("it is granted");
+    let next =
+        within(SOON, "the next gets it", next).await.expect("no panic").expect("it is granted");
     let abandoned = locks.mutex(&name).lock().timeout(Duration::from_millis(30)).await;
     assert_eq!(abandoned.map(drop).map_err(|e| e.kind()), Err(ErrorKind::TimedOut));
     assert!(next.release().await.is_clean());

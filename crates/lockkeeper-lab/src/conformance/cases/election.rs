@@ -19,19 +19,33 @@ pub(super) async fn one_leads_and_everybody_sees_who(t: Arc<Trial>) {
     let leader = two.leader().await.expect("it can be read").expect("somebody leads");
     assert_eq!(leader.id, "host-a");
     // In a layout that is shared with others, a candidate's node says its id and nothing else.
-    assert!(leader.pid == Some(std::process::id()) || (leader.pid.is_none() && t.subject.foreign), "{leader:?}");
-    assert_eq!(within(SOON, "the change is told", seen.next()).await.expect("it is told").map(|l| l.id).as_deref(), Some("host-a"));
+    assert!(
+        leader.pid == Some(std::process::id()) || (leader.pid.is_none() && t.subject.foreign),
+        "{leader:?}"
+    );
+    assert_eq!(
+        within(SOON, "the change is told", seen.next())
+            .await
+            .expect("it is told")
+            .map(|l| l.id)
+            .as_deref(),
+        Some("host-a")
+    );
     let next = tokio::spawn(two.stand("host-b").into_future());
     tokio::time::sleep(Duration::from_millis(60)).await;
     assert!(!next.is_finished(), "somebody leads");
     assert!(term.release().await.is_clean());
-    let next = within(SOON, "the next leads", next).await.expect("no panic").expect("it is elected");
+    let next =
+        within(SOON, "the next leads", next).await.expect("no panic").expect("it is elected");
     within(SOON, "the change is told", async {
         while seen.next().await.expect("it is told").is_none_or(|leader| leader.id != "host-b") {}
     })
     .await;
     drop(next);
-    within(SOON, "the change is told", async { while seen.next().await.expect("it is told").is_some() {} }).await;
+    within(SOON, "the change is told", async {
+        while seen.next().await.expect("it is told").is_some() {}
+    })
+    .await;
 }
 
 pub(super) async fn who_lost_its_term_stands_again(t: Arc<Trial>) {
@@ -56,10 +70,16 @@ pub(super) async fn who_lost_its_term_stands_again(t: Arc<Trial>) {
     });
     until("it leads", || async { terms.load(Ordering::SeqCst) == 1 }).await;
     assert!(two.force_release(Kind::Election, &name).await.expect("it can be forced"));
-    let lost = within(SOON, "it stands again, and ends with its work", running).await.expect("no panic").expect("it is elected again");
+    let lost = within(SOON, "it stands again, and ends with its work", running)
+        .await
+        .expect("no panic")
+        .expect("it is elected again");
     assert!(!lost);
     assert_eq!(terms.load(Ordering::SeqCst), 2);
-    until("nobody leads", || async { two.election(&name).leader().await.expect("it can be read").is_none() }).await;
+    until("nobody leads", || async {
+        two.election(&name).leader().await.expect("it can be read").is_none()
+    })
+    .await;
 }
 
 pub(super) async fn the_terms_have_rising_tokens(t: Arc<Trial>) {
@@ -71,7 +91,12 @@ pub(super) async fn the_terms_have_rising_tokens(t: Arc<Trial>) {
         let term = clients[round % 2].election(&name).stand(&id).await.expect("nobody leads");
         let token = term.token().expect("a fenced engine gives tokens");
         assert!(last.is_none_or(|last| last < token), "{token} follows {last:?}");
-        let seen = clients[(round + 1) % 2].election(&name).leader().await.expect("it can be read").expect("somebody leads");
+        let seen = clients[(round + 1) % 2]
+            .election(&name)
+            .leader()
+            .await
+            .expect("it can be read")
+            .expect("somebody leads");
         assert_eq!(seen.id, id, "each term shows its own candidate");
         last = Some(token);
         assert!(term.release().await.is_clean());

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lockkeeper::observe::{Observer, Seen};
-use lockkeeper::{ClaimId, Kind, Locks, Name, Ticks};
+use lockkeeper::{Ability, ClaimId, Kind, Locks, Name, Ticks};
 
 use crate::conformance::trial::{Trial, within};
 
@@ -34,7 +34,12 @@ impl Holds {
 }
 
 /// Many tasks of one client behind a guard, each with one short turn.
-async fn queue_up(locks: &Locks, name: &str, tasks: usize, turn: Duration) -> Vec<tokio::task::JoinHandle<Instant>> {
+async fn queue_up(
+    locks: &Locks,
+    name: &str,
+    tasks: usize,
+    turn: Duration,
+) -> Vec<tokio::task::JoinHandle<Instant>> {
     let behind = |locks: Locks, name: String| async move {
         let guard = locks.mutex(&name).lock().await.expect("every claim is granted at last");
         if !turn.is_zero() {
@@ -75,9 +80,12 @@ pub(super) async fn r9_a_hold_has_at_most_64_turns(t: Arc<Trial>) {
     let other = tokio::spawn(two.mutex(&name).lock().into_future());
     t.until_waiting(&two, Kind::Lock, &name, 1).await;
     assert!(held.release().await.is_clean());
-    let turn = within(SOON, "the other process gets its turn", other).await.expect("no panic").expect("it is granted");
+    let turn = within(SOON, "the other process gets its turn", other)
+        .await
+        .expect("no panic")
+        .expect("it is granted");
     let before = holds.taken().len();
-    if t.about().can.fair {
+    if t.about().can.has(Ability::Fair) {
         assert!(before <= 64, "{before} turns went before a process that stood in line");
     }
     assert!(turn.release().await.is_clean());
@@ -100,12 +108,16 @@ pub(super) async fn r9_a_hold_passes_for_at_most_its_time(t: Arc<Trial>) {
     let other = tokio::spawn(two.mutex(&name).lock().into_future());
     t.until_waiting(&two, Kind::Lock, &name, 1).await;
     assert!(held.release().await.is_clean());
-    let turn = within(SOON, "the other process gets its turn", other).await.expect("no panic").expect("it is granted");
+    let turn = within(SOON, "the other process gets its turn", other)
+        .await
+        .expect("no panic")
+        .expect("it is granted");
     drop(turn);
     for task in queued {
         within(SOON, "each gets its turn", task).await.expect("no panic");
     }
-    // Turns of 15 ms: a hold that passes for 50 ms has four of them, and the one that began before the end.
+    // Turns of 15 ms: a hold that passes for 50 ms has four of them, and the one that began before
+    // the end.
     let runs = holds.runs();
     assert!(runs.iter().all(|turns| *turns <= 6), "{runs:?}");
 }
@@ -135,7 +147,9 @@ pub(super) async fn r9_without_hand_off_every_turn_is_a_hold_of_its_own(t: Arc<T
     for by_count in [true, false] {
         let name = t.name(if by_count { "no turns" } else { "no time" });
         let holds = Arc::new(Holds::default());
-        let strict = |builder: lockkeeper::Builder| if by_count { builder.hand_off(0) } else { builder.hand_off_time(Duration::ZERO) };
+        let strict = |builder: lockkeeper::Builder| {
+            if by_count { builder.hand_off(0) } else { builder.hand_off_time(Duration::ZERO) }
+        };
         let locks = t.open_with(|builder| strict(builder).observer(holds.clone())).await;
         let held = locks.mutex(&name).lock().await.expect("it is free");
         let queued = queue_up(&locks, &name, 6, Duration::ZERO).await;
@@ -161,7 +175,10 @@ pub(super) async fn r9_fixed_leases_never_pass(t: Arc<Trial>) {
         tokio::spawn(async move { drop(next.await.expect("no panic").expect("it is granted")) }),
         tokio::spawn(async move { drop(last.await.expect("no panic").expect("it is granted")) }),
     );
-    within(SOON, "each gets its turn", async { (next.await.expect("no panic"), last.await.expect("no panic")) }).await;
+    within(SOON, "each gets its turn", async {
+        (next.await.expect("no panic"), last.await.expect("no panic"))
+    })
+    .await;
     assert_eq!(holds.runs(), [1, 1, 1]);
 }
 
@@ -181,14 +198,20 @@ pub(super) async fn r9_permits_never_pass(t: Arc<Trial>) {
 pub(super) async fn r9_readers_join_a_hold_of_their_process(t: Arc<Trial>) {
     let name = t.name("a");
     let holds = Arc::new(Holds::default());
-    let (one, two) = (t.open_with(|builder| builder.observer(holds.clone()).hand_off_time(SOON)).await, t.open().await);
+    let (one, two) = (
+        t.open_with(|builder| builder.observer(holds.clone()).hand_off_time(SOON)).await,
+        t.open().await,
+    );
     let first = one.rwlock(&name).read().await.expect("it is free");
     let second = one.rwlock(&name).read().await.expect("it is shared");
     assert_eq!(holds.runs(), [2], "one hold for both");
     assert_eq!(first.token().ok(), second.token().ok());
     assert!(t.shown(&two, Kind::Lock, &name).await.is_none_or(|entry| entry.holders.len() == 1));
     drop(first);
-    assert!(two.rwlock(&name).try_write().await.expect("it can be tried").is_none(), "one still reads");
+    assert!(
+        two.rwlock(&name).try_write().await.expect("it can be tried").is_none(),
+        "one still reads"
+    );
     drop(second);
     t.until_free(&two, Kind::Lock, &name, 0).await;
 }

@@ -8,7 +8,13 @@ use lockkeeper::{Kind, Mode, Name};
 use crate::conformance::ask::Asked;
 use crate::conformance::trial::Trial;
 
-async fn until_holders(t: &Trial, locks: &lockkeeper::Locks, name: &str, holders: usize, waiters: usize) {
+async fn until_holders(
+    t: &Trial,
+    locks: &lockkeeper::Locks,
+    name: &str,
+    holders: usize,
+    waiters: usize,
+) {
     t.until_shows(locks, Kind::Lock, name, holders, waiters).await;
 }
 
@@ -71,7 +77,10 @@ pub(super) async fn r3_a_withdrawal_gives_a_grant_back_and_touches_no_other(t: A
     asked.granted(&claim).await;
     assert!(matches!(asked.withdraw(ClaimId::fresh()).await, End::NotOurs));
     until_holders(&t, &locks, &name, 1, 0).await;
-    assert!(matches!(asked.withdraw(claim.id).await, End::Freed), "a grant that the caller never took");
+    assert!(
+        matches!(asked.withdraw(claim.id).await, End::Freed),
+        "a grant that the caller never took"
+    );
     until_holders(&t, &locks, &name, 0, 0).await;
 }
 
@@ -92,13 +101,17 @@ pub(super) async fn r3_a_release_and_the_next_claim_go_in_one_message(t: Arc<Tri
     let name = t.name("a");
     let (here, there) = (t.open().await, t.open().await);
     let asked = Asked::of(&here);
-    let (first, again) = (Asked::claim(&name, Mode::Exclusive), Asked::claim(&name, Mode::Exclusive));
+    let (first, again) =
+        (Asked::claim(&name, Mode::Exclusive), Asked::claim(&name, Mode::Exclusive));
     asked.granted(&first).await;
     let next = tokio::spawn(there.mutex(&name).lock().into_future());
     t.until_waiting(&here, Kind::Lock, &name, 1).await;
     let released = asked.answer(asked.engine.release(&[first.id], Some(&again))).await;
     assert!(matches!(released.ends.as_slice(), [End::Freed]), "{released:?}");
-    assert!(matches!(released.again, Some(Attempt::InLine(_))), "behind the one who waited: {released:?}");
+    assert!(
+        matches!(released.again, Some(Attempt::InLine(_))),
+        "behind the one who waited: {released:?}"
+    );
     let turn = next.await.expect("no panic").expect("it is granted");
     assert!(matches!(asked.withdraw(again.id).await, End::Freed));
     assert!(turn.release().await.is_clean());
@@ -112,7 +125,8 @@ pub(super) async fn r3_renewing_what_is_gone_says_so(t: Arc<Trial>) {
     let lease = asked.granted(&claim).await.lease.expect("it has a lease").id;
     assert!(matches!(asked.release(claim.id).await, End::Freed));
     // A session's lease lives on; a hold's is gone with it.
-    let leases = [if lease == LeaseId::from(claim.id) { lease } else { LeaseId(ClaimId::fresh().0) }];
+    let leases =
+        [if lease == LeaseId::from(claim.id) { lease } else { LeaseId(ClaimId::fresh().0) }];
     let renewed = asked.answer(asked.engine.renew(&leases)).await;
     assert!(matches!(renewed.as_slice(), [Renewal::Gone(_)]), "{renewed:?}");
 }
@@ -124,7 +138,8 @@ pub(super) async fn r3_a_latch_counted_down_twice_with_one_id_counts_once(t: Arc
     assert!(locks.latch(&name).set(2).await.expect("it can be set"));
     let (latch, id) = (Name::new(&name).expect("a good name"), ClaimId::fresh());
     for _ in 0..3 {
-        let open = asked.answer(asked.engine.write(&Change::LatchCountDown(latch.clone(), id))).await;
+        let open =
+            asked.answer(asked.engine.write(&Change::LatchCountDown(latch.clone(), id))).await;
         assert!(!open.expect("it can be counted down"), "one is left");
     }
     assert_eq!(locks.latch(&name).count().await.ok(), Some(1));

@@ -12,13 +12,18 @@ const SOON: Duration = Duration::from_secs(10);
 pub(super) async fn a_latch_is_open_closed_and_open_again(t: Arc<Trial>) {
     let name = t.name("a");
     let (one, two) = (t.open().await.latch(&name), t.open().await.latch(&name));
-    within(SOON, "one that was never set is open", one.wait().into_future()).await.expect("it is open");
+    within(SOON, "one that was never set is open", one.wait().into_future())
+        .await
+        .expect("it is open");
     assert_eq!(one.count().await.ok(), Some(0));
     assert!(one.count_down().await.expect("an open one stays open"));
     for round in 0..2 {
         assert!(one.set(2).await.expect("it can be set"), "round {round}");
         assert_eq!(two.count().await.ok(), Some(2));
-        assert_eq!(two.wait().timeout(Duration::from_millis(60)).await.map_err(|e| e.kind()), Err(ErrorKind::TimedOut));
+        assert_eq!(
+            two.wait().timeout(Duration::from_millis(60)).await.map_err(|e| e.kind()),
+            Err(ErrorKind::TimedOut)
+        );
         assert!(!two.count_down().await.expect("it can be counted down"));
         assert_eq!(one.count().await.ok(), Some(1));
         assert!(one.count_down().await.expect("it can be counted down"));
@@ -32,7 +37,9 @@ pub(super) async fn everybody_waits_for_a_latch(t: Arc<Trial>) {
     let clients = [t.open().await, t.open().await];
     let latch = clients[0].latch(&name);
     assert!(latch.set(3).await.expect("it can be set"));
-    let waiting: Vec<_> = (0..6).map(|n| tokio::spawn(clients[n % 2].latch(&name).wait().timeout(SOON).into_future())).collect();
+    let waiting: Vec<_> = (0..6)
+        .map(|n| tokio::spawn(clients[n % 2].latch(&name).wait().timeout(SOON).into_future()))
+        .collect();
     for _ in 0..2 {
         assert!(!latch.count_down().await.expect("it can be counted down"));
     }
@@ -40,7 +47,10 @@ pub(super) async fn everybody_waits_for_a_latch(t: Arc<Trial>) {
     assert!(waiting.iter().all(|waiting| !waiting.is_finished()));
     assert!(clients[1].latch(&name).count_down().await.expect("it can be counted down"));
     for waiting in waiting {
-        within(Duration::from_secs(4), "it is open, and they are told", waiting).await.expect("no panic").expect("it is open");
+        within(Duration::from_secs(4), "it is open, and they are told", waiting)
+            .await
+            .expect("no panic")
+            .expect("it is open");
     }
 }
 

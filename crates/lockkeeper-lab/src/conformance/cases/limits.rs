@@ -3,22 +3,38 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::{ErrorKind, Kind};
+use lockkeeper::{Ability, ErrorKind, Kind};
 
 use crate::conformance::trial::Trial;
 
 pub(super) async fn r13_names_beyond_their_limits_are_refused(t: Arc<Trial>) {
     let locks = t.open().await;
     for bad in ["", "a\0b", &"x".repeat(1025)] {
-        assert_eq!(locks.mutex(bad).lock().await.map(drop).map_err(|e| e.kind()), Err(ErrorKind::InvalidName), "{bad:?}");
-        assert_eq!(locks.mutex(bad).try_lock().await.map(drop).map_err(|e| e.kind()), Err(ErrorKind::InvalidName), "{bad:?}");
-        assert_eq!(locks.status(Kind::Lock, bad).await.map(drop).map_err(|e| e.kind()), Err(ErrorKind::InvalidName), "{bad:?}");
+        assert_eq!(
+            locks.mutex(bad).lock().await.map(drop).map_err(|e| e.kind()),
+            Err(ErrorKind::InvalidName),
+            "{bad:?}"
+        );
+        assert_eq!(
+            locks.mutex(bad).try_lock().await.map(drop).map_err(|e| e.kind()),
+            Err(ErrorKind::InvalidName),
+            "{bad:?}"
+        );
+        assert_eq!(
+            locks.status(Kind::Lock, bad).await.map(drop).map_err(|e| e.kind()),
+            Err(ErrorKind::InvalidName),
+            "{bad:?}"
+        );
     }
     let none = locks.all([]).await.map(drop).map_err(|e| e.kind());
     assert_eq!(none, Err(ErrorKind::InvalidArgument));
-    let many = locks.all((0..65).map(|n| locks.mutex(t.name(&n.to_string())).lock())).await.map(drop).map_err(|e| e.kind());
+    let many = locks
+        .all((0..65).map(|n| locks.mutex(t.name(&n.to_string())).lock()))
+        .await
+        .map(drop)
+        .map_err(|e| e.kind());
     assert_eq!(many, Err(ErrorKind::InvalidArgument));
-    if t.about().can.election {
+    if t.about().can.has(Ability::Election) {
         let id = "x".repeat(1025);
         let refused = locks.election(t.name("e")).stand(&id).await.map(drop).map_err(|e| e.kind());
         assert_eq!(refused, Err(ErrorKind::InvalidArgument));
@@ -29,13 +45,23 @@ pub(super) async fn r13_times_beyond_their_limits_are_refused(t: Arc<Trial>) {
     let locks = t.open().await;
     let mutex = locks.mutex(t.name("a"));
     for ttl in [Duration::ZERO, Duration::from_millis(199), Duration::from_secs(24 * 3600 + 1)] {
-        assert_eq!(mutex.lock().ttl(ttl).await.map(drop).map_err(|e| e.kind()), Err(ErrorKind::InvalidArgument), "{ttl:?}");
+        assert_eq!(
+            mutex.lock().ttl(ttl).await.map(drop).map_err(|e| e.kind()),
+            Err(ErrorKind::InvalidArgument),
+            "{ttl:?}"
+        );
     }
     for ttl in [Duration::from_millis(200), Duration::from_secs(24 * 3600)] {
-        assert!(mutex.lock().ttl(ttl).await.expect("within the limits").release().await.is_clean(), "{ttl:?}");
+        assert!(
+            mutex.lock().ttl(ttl).await.expect("within the limits").release().await.is_clean(),
+            "{ttl:?}"
+        );
     }
     let timed_out = mutex.lock().await.expect("it is free");
-    assert_eq!(mutex.lock().timeout(Duration::ZERO).await.map(drop).map_err(|e| e.kind()), Err(ErrorKind::TimedOut));
+    assert_eq!(
+        mutex.lock().timeout(Duration::ZERO).await.map(drop).map_err(|e| e.kind()),
+        Err(ErrorKind::TimedOut)
+    );
     drop(timed_out);
 }
 
@@ -44,9 +70,16 @@ pub(super) async fn r13_permits_beyond_their_limits_are_refused(t: Arc<Trial>) {
     let name = t.name("a");
     let mut semaphore = locks.semaphore(&name, 3);
     for count in [0, 4] {
-        assert_eq!(semaphore.acquire(count).await.map(drop).map_err(|e| e.kind()), Err(ErrorKind::InvalidArgument), "{count}");
+        assert_eq!(
+            semaphore.acquire(count).await.map(drop).map_err(|e| e.kind()),
+            Err(ErrorKind::InvalidArgument),
+            "{count}"
+        );
     }
-    assert_eq!(locks.semaphore(&name, 0).acquire(0).await.map(drop).map_err(|e| e.kind()), Err(ErrorKind::InvalidArgument));
+    assert_eq!(
+        locks.semaphore(&name, 0).acquire(0).await.map(drop).map_err(|e| e.kind()),
+        Err(ErrorKind::InvalidArgument)
+    );
     assert_eq!(semaphore.resize(0).await.map_err(|e| e.kind()), Err(ErrorKind::InvalidArgument));
     drop(semaphore.acquire(3).await.expect("all of them"));
 }
@@ -63,22 +96,37 @@ pub(super) async fn r13_the_greatest_of_everything_works(t: Arc<Trial>) {
             assert!(two.mutex(&longest).try_lock().await.expect("it can be tried").is_none());
             assert!(guard.release().await.is_clean());
         }
-        Err(error) => assert!(t.subject.foreign && error.kind() == ErrorKind::InvalidName, "{error}"),
+        Err(error) => {
+            assert!(t.subject.foreign && error.kind() == ErrorKind::InvalidName, "{error}")
+        }
     }
-    if can.permits {
+    if can.has(Ability::Permits) {
         let most = one.semaphore(t.name("most"), 65_535);
         let all = most.acquire(65_535).await.expect("all of them");
-        assert!(two.semaphore(t.name("most"), 65_535).try_acquire(1).await.expect("it can be tried").is_none());
+        assert!(
+            two.semaphore(t.name("most"), 65_535)
+                .try_acquire(1)
+                .await
+                .expect("it can be tried")
+                .is_none()
+        );
         assert!(all.release().await.is_clean());
     }
-    if can.election {
+    if can.has(Ability::Election) {
         let id = "x".repeat(1024);
         let term = one.election(t.name("e")).stand(&id).await.expect("nobody leads");
-        assert_eq!(two.election(t.name("e")).leader().await.expect("it can be read").map(|l| l.id), Some(id));
+        assert_eq!(
+            two.election(t.name("e")).leader().await.expect("it can be read").map(|l| l.id),
+            Some(id)
+        );
         assert!(term.release().await.is_clean());
     }
     let names: Vec<String> = (0..64).map(|n| t.name(&format!("of 64: {n}"))).collect();
-    let all = one.all(names.iter().map(|name| one.mutex(name).lock())).timeout(Duration::from_secs(20)).await.expect("64 free locks");
+    let all = one
+        .all(names.iter().map(|name| one.mutex(name).lock()))
+        .timeout(Duration::from_secs(20))
+        .await
+        .expect("64 free locks");
     assert_eq!(all.guards().len(), 64);
     assert!(all.release().await.iter().all(|released| released.is_clean()));
 }

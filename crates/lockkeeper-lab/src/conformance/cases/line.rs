@@ -20,10 +20,16 @@ pub(super) async fn r10_waiters_are_woken(t: Arc<Trial>) {
         t.until_waiting(&clients[0], Kind::Lock, &name, 1).await;
         let began = Instant::now();
         drop(held);
-        held = within(SOON, "the waiter is woken", next).await.expect("no panic").expect("it is granted");
+        held = within(SOON, "the waiter is woken", next)
+            .await
+            .expect("no panic")
+            .expect("it is granted");
         slowest = slowest.max(began.elapsed());
     }
-    assert!(slowest < Duration::from_secs(2), "a waiter waited {slowest:?}, so that the net under a lost wake-up caught it");
+    assert!(
+        slowest < Duration::from_secs(2),
+        "a waiter waited {slowest:?}, so that the net under a lost wake-up caught it"
+    );
 }
 
 pub(super) async fn r11_first_come_first_served(t: Arc<Trial>) {
@@ -58,7 +64,10 @@ pub(super) async fn r11_first_come_first_served_between_processes(t: Arc<Trial>)
     for (place, there) in [(1, one), (2, two)] {
         let (lock, order) = (name.clone(), order.clone());
         waiting.push(tokio::spawn(async move {
-            let turn = there.lock(Mode::Exclusive, &lock, SOON).await.expect("every claim is granted at last");
+            let turn = there
+                .lock(Mode::Exclusive, &lock, SOON)
+                .await
+                .expect("every claim is granted at last");
             order.lock().expect("no panic").push(place);
             assert_eq!(there.release(turn).await.as_deref(), Ok("clean"));
         }));
@@ -67,7 +76,12 @@ pub(super) async fn r11_first_come_first_served_between_processes(t: Arc<Trial>)
     let mine = tokio::spawn(t.open().await.mutex(&name).lock().into_future());
     t.until_waiting(&locks, Kind::Lock, &name, 3).await;
     drop(held);
-    drop(within(SOON, "this process comes last", mine).await.expect("no panic").expect("it is granted"));
+    drop(
+        within(SOON, "this process comes last", mine)
+            .await
+            .expect("no panic")
+            .expect("it is granted"),
+    );
     assert_eq!(*order.lock().expect("no panic"), [1, 2]);
     for task in waiting {
         within(SOON, "each gets its turn", task).await.expect("no panic");
@@ -81,10 +95,14 @@ pub(super) async fn r11_a_try_never_overtakes_a_line(t: Arc<Trial>) {
     let writer = tokio::spawn(two.rwlock(&name).write().into_future());
     t.until_waiting(&one, Kind::Lock, &name, 1).await;
     for locks in [&two, &three] {
-        assert!(locks.rwlock(&name).try_read().await.expect("it can be tried").is_none(), "a writer stands in line");
+        assert!(
+            locks.rwlock(&name).try_read().await.expect("it can be tried").is_none(),
+            "a writer stands in line"
+        );
     }
     drop(reader);
-    let writing = within(SOON, "the writer gets it", writer).await.expect("no panic").expect("it is granted");
+    let writing =
+        within(SOON, "the writer gets it", writer).await.expect("no panic").expect("it is granted");
     drop(writing);
     let mut free = None;
     for _ in 0..100 {
@@ -117,7 +135,10 @@ pub(super) async fn r11_a_reader_waits_behind_a_waiting_writer(t: Arc<Trial>) {
     });
     t.until_waiting(&one, Kind::Lock, &name, 2).await;
     drop(reader);
-    within(SOON, "each gets its turn", async { (writer.await.expect("no panic"), late.await.expect("no panic")) }).await;
+    within(SOON, "each gets its turn", async {
+        (writer.await.expect("no panic"), late.await.expect("no panic"))
+    })
+    .await;
     assert_eq!(*order.lock().expect("no panic"), ["writer", "reader"]);
 }
 
@@ -132,7 +153,8 @@ pub(super) async fn r11_readers_do_not_starve_a_writer(t: Arc<Trial>) {
             readers.push(tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_millis(7 * reader + 3 * client)).await;
                 while !over.load(Ordering::SeqCst) {
-                    let guard = locks.rwlock(&name).read().await.expect("every claim is granted at last");
+                    let guard =
+                        locks.rwlock(&name).read().await.expect("every claim is granted at last");
                     tokio::time::sleep(Duration::from_millis(20)).await;
                     drop(guard);
                 }
@@ -141,7 +163,14 @@ pub(super) async fn r11_readers_do_not_starve_a_writer(t: Arc<Trial>) {
     }
     tokio::time::sleep(Duration::from_millis(60)).await;
     for _ in 0..3 {
-        let write = t.open().await.rwlock(&name).write().timeout(SOON).await.expect("readers come and go, and the writer gets in");
+        let write = t
+            .open()
+            .await
+            .rwlock(&name)
+            .write()
+            .timeout(SOON)
+            .await
+            .expect("readers come and go, and the writer gets in");
         drop(write);
     }
     over.store(true, Ordering::SeqCst);

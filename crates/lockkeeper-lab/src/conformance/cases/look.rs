@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::{Kind, Mode};
+use lockkeeper::{Ability, Ends, Expiry, Kind, Mode};
 
 use crate::conformance::trial::{Trial, until, within};
 
@@ -18,39 +18,63 @@ pub(super) async fn the_status_shows_who_holds_and_who_waits(t: Arc<Trial>) {
     t.until_waiting(&one, Kind::Lock, &name, 1).await;
     let entry = t.shown(&two, Kind::Lock, &name).await.expect("the case needs a status");
     let [holder] = entry.holders.as_slice() else { panic!("one holds it: {entry:?}") };
-    if t.about().can.identity {
+    if t.about().can.has(Ability::Identity) {
         assert_eq!(holder.pid, Some(std::process::id()), "{holder:?}");
         assert_eq!(holder.label.as_deref(), Some("the report"), "{holder:?}");
         assert_eq!(holder.token, guard.token().ok(), "{holder:?}");
     } else {
-        assert!(holder.pid.is_none() && holder.label.as_deref().is_some_and(|label| label != "the report"), "{holder:?}");
+        assert!(
+            holder.pid.is_none()
+                && holder.label.as_deref().is_some_and(|label| label != "the report"),
+            "{holder:?}"
+        );
     }
     assert_eq!(holder.mode, Some(Mode::Exclusive), "{holder:?}");
-    assert_eq!(holder.expires_in.is_some(), guard.remaining().is_some() && t.about().leases, "{holder:?}");
-    if t.about().can.fair {
+    let as_described = match t.about().expiry {
+        Expiry::PerHold { .. } => holder.expires_in().is_some() && guard.remaining().is_some(),
+        Expiry::Session { .. } => holder.ends == Some(Ends::Session),
+        _ => holder.ends.is_none(),
+    };
+    assert!(as_described, "{holder:?}");
+    if t.about().can.has(Ability::Fair) {
         let [waiter] = entry.waiters.as_slice() else { panic!("one waits: {entry:?}") };
-        assert_eq!(waiter.pid, t.about().can.identity.then(std::process::id), "{entry:?}");
+        assert_eq!(
+            waiter.pid,
+            t.about().can.has(Ability::Identity).then(std::process::id),
+            "{entry:?}"
+        );
     }
     assert!(guard.release().await.is_clean());
-    drop(within(SOON, "the next gets it", waiting).await.expect("no panic").expect("it is granted"));
+    drop(
+        within(SOON, "the next gets it", waiting).await.expect("no panic").expect("it is granted"),
+    );
     t.until_shows(&one, Kind::Lock, &name, 0, 0).await;
 }
 
 pub(super) async fn the_list_shows_what_is_in_use(t: Arc<Trial>) {
     let (one, two) = (t.open().await, t.open().await);
     let names = [t.name("list/a"), t.name("list/b"), t.name("other")];
-    let held = [one.mutex(&names[0]).lock().await.expect("it is free"), one.mutex(&names[2]).lock().await.expect("it is free")];
+    let held = [
+        one.mutex(&names[0]).lock().await.expect("it is free"),
+        one.mutex(&names[2]).lock().await.expect("it is free"),
+    ];
     let listed = |prefix: String| {
         let two = two.clone();
         async move {
-            let mut names: Vec<String> = two.list(&prefix).await.expect("it can be listed").iter().map(|e| e.name.to_string()).collect();
+            let mut names: Vec<String> = two
+                .list(&prefix)
+                .await
+                .expect("it can be listed")
+                .iter()
+                .map(|e| e.name.to_string())
+                .collect();
             names.sort();
             names
         }
     };
     assert_eq!(listed(t.name("list/")).await, [names[0].clone()]);
     assert_eq!(listed(t.name("")).await, [names[0].clone(), names[2].clone()]);
-    if t.about().can.shared {
+    if t.about().can.has(Ability::Shared) {
         let reading = one.rwlock(&names[1]).read().await.expect("it is free");
         assert_eq!(listed(t.name("list/")).await, [names[0].clone(), names[1].clone()]);
         drop(reading);
@@ -68,12 +92,15 @@ pub(super) async fn a_watch_shows_each_change(t: Arc<Trial>) {
     let guard = one.mutex(&name).lock().await.expect("it is free");
     // Sooner than the net under a lost wake-up, which looks every 5 s.
     within(Duration::from_secs(4), "the holder is told", async {
-        while watch.next().await.expect("it is told").iter().all(|entry| entry.holders.is_empty()) {}
+        while watch.next().await.expect("it is told").iter().all(|entry| entry.holders.is_empty()) {
+        }
     })
     .await;
     assert!(guard.release().await.is_clean());
     within(Duration::from_secs(4), "the release is told", async {
-        while watch.next().await.expect("it is told").iter().any(|entry| !entry.holders.is_empty()) {}
+        while watch.next().await.expect("it is told").iter().any(|entry| !entry.holders.is_empty())
+        {
+        }
     })
     .await;
 }
@@ -81,7 +108,10 @@ pub(super) async fn a_watch_shows_each_change(t: Arc<Trial>) {
 pub(super) async fn a_lock_is_taken_away_from_its_holder(t: Arc<Trial>) {
     let name = t.name("a");
     let (one, two) = (t.open().await, t.open().await);
-    assert!(!two.force_release(Kind::Lock, &name).await.expect("it can be forced"), "nobody held it");
+    assert!(
+        !two.force_release(Kind::Lock, &name).await.expect("it can be forced"),
+        "nobody held it"
+    );
     let guard = one.mutex(&name).lock().await.expect("it is free");
     assert!(two.force_release(Kind::Lock, &name).await.expect("it can be forced"));
     let next = two.mutex(&name).lock().timeout(SOON).await.expect("it is free");

@@ -16,15 +16,22 @@ pub(super) async fn r2_a_lock_taken_away_is_announced_and_stays_lost(t: Arc<Tria
     let guard = one.mutex(&name).lock().await.expect("it is free");
     let next = tokio::spawn(two.mutex(&name).lock().into_future());
     t.until_waiting(&one, Kind::Lock, &name, 1).await;
-    assert!(two.force_release(Kind::Lock, &name).await.expect("it can be forced"), "somebody held it");
+    assert!(
+        two.force_release(Kind::Lock, &name).await.expect("it can be forced"),
+        "somebody held it"
+    );
     assert_eq!(within(SOON, "the loss is announced", guard.lost()).await, Lost::TakenAway);
-    let turn = within(SOON, "the next gets it", next).await.expect("no panic").expect("it is granted");
+    let turn =
+        within(SOON, "the next gets it", next).await.expect("no panic").expect("it is granted");
     assert!(guard.is_lost());
     assert_eq!(guard.check().map_err(|e| e.kind()), Err(ErrorKind::Lost));
     assert_eq!(guard.token().map_err(|e| e.kind()), Err(ErrorKind::Lost));
     assert_eq!(guard.verify().await.map_err(|e| e.kind()), Err(ErrorKind::Lost));
     assert!(matches!(guard.release().await, Released::AlreadyLost(Lost::TakenAway)));
-    assert!(one.mutex(&name).try_lock().await.expect("it can be tried").is_none(), "the late release touched nothing");
+    assert!(
+        one.mutex(&name).try_lock().await.expect("it can be tried").is_none(),
+        "the late release touched nothing"
+    );
     assert!(turn.release().await.is_clean());
 }
 
@@ -40,7 +47,13 @@ pub(super) async fn r2_entering_a_lost_hold_again_fails(t: Arc<Trial>) {
     let scoped = me.scope(async { one.mutex(&name).try_lock().await }).await;
     assert_eq!(scoped.map(drop).map_err(|e| e.kind()), Err(ErrorKind::Lost));
     drop(guard);
-    let anew = one.mutex(&name).lock().owner(&me).timeout(SOON).await.expect("once the lost guard is gone, it is acquired anew");
+    let anew = one
+        .mutex(&name)
+        .lock()
+        .owner(&me)
+        .timeout(SOON)
+        .await
+        .expect("once the lost guard is gone, it is acquired anew");
     assert!(anew.release().await.is_clean());
 }
 
@@ -50,7 +63,11 @@ pub(super) async fn r2_verify_asks_the_engine_now(t: Arc<Trial>) {
     let guard = one.mutex(&name).lock().await.expect("it is free");
     guard.verify().await.expect("it is held");
     assert!(two.force_release(Kind::Lock, &name).await.expect("it can be forced"));
-    assert_eq!(guard.verify().await.map_err(|e| e.kind()), Err(ErrorKind::Lost), "whether or not it was announced yet");
+    assert_eq!(
+        guard.verify().await.map_err(|e| e.kind()),
+        Err(ErrorKind::Lost),
+        "whether or not it was announced yet"
+    );
     assert!(guard.is_lost(), "what the engine says is final");
 }
 
@@ -105,10 +122,20 @@ pub(super) async fn r2_g19_loss_is_announced_at_the_deadline_while_every_call_ha
     let began = Instant::now();
     let why = within(left + SOON, "the loss is announced", guard.lost()).await;
     assert_eq!(why, Lost::Expired);
-    // A renewal that was answered after the cut can have moved the deadline by as much as a lease lasts.
-    assert!(began.elapsed() < Duration::from_secs(2), "at the local deadline, not {:?} later", began.elapsed());
+    // A renewal that was answered after the cut can have moved the deadline by as much as a lease
+    // lasts.
+    assert!(
+        began.elapsed() < Duration::from_secs(2),
+        "at the local deadline, not {:?} later",
+        began.elapsed()
+    );
     t.mend().await;
     drop(guard);
-    let again = locks.mutex(&name).lock().timeout(Duration::from_secs(20)).await.expect("it can be had again");
+    let again = locks
+        .mutex(&name)
+        .lock()
+        .timeout(Duration::from_secs(20))
+        .await
+        .expect("it can be had again");
     assert!(!again.is_lost());
 }

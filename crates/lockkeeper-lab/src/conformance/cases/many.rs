@@ -10,22 +10,32 @@ use crate::conformance::trial::{Trial, within};
 const SOON: Duration = Duration::from_secs(10);
 
 async fn free(locks: &Locks, name: &str) {
-    let guard = within(SOON, "it is free", locks.mutex(name).lock().into_future()).await.expect("it is free");
+    let guard = within(SOON, "it is free", locks.mutex(name).lock().into_future())
+        .await
+        .expect("it is free");
     assert!(guard.release().await.is_clean());
 }
 
 pub(super) async fn all_are_taken_or_none(t: Arc<Trial>) {
     let (one, two) = (t.open().await, t.open().await);
     let (a, b) = (t.name("a"), t.name("b"));
-    let both = one.all([one.mutex(&b).lock(), one.mutex(&a).lock()]).timeout(SOON).await.expect("both are free");
-    let order: Vec<String> = both.guards().iter().map(|guard| guard.held().name().to_string()).collect();
+    let both = one
+        .all([one.mutex(&b).lock(), one.mutex(&a).lock()])
+        .timeout(SOON)
+        .await
+        .expect("both are free");
+    let order: Vec<String> =
+        both.guards().iter().map(|guard| guard.held().name().to_string()).collect();
     assert_eq!(order, [b.clone(), a.clone()], "in the order in which they were asked for");
     for name in [&a, &b] {
         assert!(two.mutex(name).try_lock().await.expect("it can be tried").is_none());
     }
     drop(both);
     let held = two.mutex(&b).lock().timeout(SOON).await.expect("it is free");
-    let refused = one.all([one.mutex(&a).lock(), one.mutex(&b).lock()]).timeout(Duration::from_millis(80)).await;
+    let refused = one
+        .all([one.mutex(&a).lock(), one.mutex(&b).lock()])
+        .timeout(Duration::from_millis(80))
+        .await;
     assert_eq!(refused.map(drop).map_err(|e| e.kind()), Err(ErrorKind::TimedOut));
     free(&two, &a).await;
     assert!(held.release().await.is_clean());
@@ -46,7 +56,10 @@ pub(super) async fn opposite_orders_never_deadlock(t: Arc<Trial>) {
             }
             tasks.push(tokio::spawn(async move {
                 for _ in 0..rounds {
-                    let all = locks.all(names.each_ref().map(|name| locks.mutex(name).lock())).await.expect("granted at last");
+                    let all = locks
+                        .all(names.each_ref().map(|name| locks.mutex(name).lock()))
+                        .await
+                        .expect("granted at last");
                     tokio::task::yield_now().await;
                     drop(all);
                 }
@@ -61,10 +74,17 @@ pub(super) async fn opposite_orders_never_deadlock(t: Arc<Trial>) {
 pub(super) async fn all_release_all(t: Arc<Trial>) {
     let (one, two) = (t.open().await, t.open().await);
     let names: Vec<String> = (0..5).map(|n| t.name(&n.to_string())).collect();
-    let all = one.all(names.iter().map(|name| one.mutex(name).lock())).timeout(SOON).await.expect("all are free");
+    let all = one
+        .all(names.iter().map(|name| one.mutex(name).lock()))
+        .timeout(SOON)
+        .await
+        .expect("all are free");
     all.check().expect("all are held");
     let released = all.release().await;
-    assert!(released.len() == 5 && released.iter().all(|released| released.is_clean()), "{released:?}");
+    assert!(
+        released.len() == 5 && released.iter().all(|released| released.is_clean()),
+        "{released:?}"
+    );
     for name in &names {
         free(&two, name).await;
     }

@@ -18,6 +18,7 @@ mod processes;
 mod promise;
 mod rwlock;
 mod semaphore;
+mod standing;
 mod time;
 mod tokens;
 mod unknown;
@@ -36,25 +37,54 @@ macro_rules! table {
         /// Every case.
         pub fn cases() -> &'static [Case] {
             const CASES: &[Case] = &[
-                $($( Case { name: stringify!($rule), needs: &[$( Need::$need ),*], alone: false, run: |t| Box::pin($module::$rule(t)) }, )*)*
-                $($( Case { name: stringify!($alone), needs: &[$( Need::$alone_need ),*], alone: true, run: |t| Box::pin($alone_module::$alone(t)) }, )*)*
-                $( Case { name: concat!("mutex::", stringify!($mutual)), needs: &[$( Need::$mutual_need ),*], alone: false,
-                    run: |t| Box::pin(mutual::$mutual(t, Way::Mutex)) }, )*
-                $( Case { name: concat!("rwlock_as_mutex::", stringify!($mutual)), needs: &[$( Need::$mutual_need ),*], alone: false,
-                    run: |t| Box::pin(mutual::$mutual(t, Way::Writer)) }, )*
-                $( Case { name: concat!("semaphore_1_as_mutex::", stringify!($mutual)), needs: &[Need::Permits, $( Need::$mutual_need ),*], alone: false,
-                    run: |t| Box::pin(mutual::$mutual(t, Way::OnlyPermit)) }, )*
-                $( Case { name: concat!("semaphore_5_with_4_taken_as_mutex::", stringify!($mutual)), needs: &[Need::Permits, $( Need::$mutual_need ),*], alone: false,
-                    run: |t| Box::pin(mutual::$mutual(t, Way::LastPermit)) }, )*
+                $($( Case {
+                    name: stringify!($rule),
+                    needs: &[$( Need::$need ),*],
+                    alone: false,
+                    run: |t| Box::pin($module::$rule(t)),
+                }, )*)*
+                $($( Case {
+                    name: stringify!($alone),
+                    needs: &[$( Need::$alone_need ),*],
+                    alone: true,
+                    run: |t| Box::pin($alone_module::$alone(t)),
+                }, )*)*
+                $( Case {
+                    name: concat!("mutex::", stringify!($mutual)),
+                    needs: &[$( Need::$mutual_need ),*],
+                    alone: false,
+                    run: |t| Box::pin(mutual::$mutual(t, Way::Mutex)),
+                }, )*
+                $( Case {
+                    name: concat!("rwlock_as_mutex::", stringify!($mutual)),
+                    needs: &[$( Need::$mutual_need ),*],
+                    alone: false,
+                    run: |t| Box::pin(mutual::$mutual(t, Way::Writer)),
+                }, )*
+                $( Case {
+                    name: concat!("semaphore_1_as_mutex::", stringify!($mutual)),
+                    needs: &[Need::Permits, $( Need::$mutual_need ),*],
+                    alone: false,
+                    run: |t| Box::pin(mutual::$mutual(t, Way::OnlyPermit)),
+                }, )*
+                $( Case {
+                    name: concat!("semaphore_5_with_4_taken_as_mutex::", stringify!($mutual)),
+                    needs: &[Need::Permits, $( Need::$mutual_need ),*],
+                    alone: false,
+                    run: |t| Box::pin(mutual::$mutual(t, Way::LastPermit)),
+                }, )*
             ];
             CASES
         }
 
-        /// Makes a module with a `#[test]` of every case of the [conformance suite](mod@crate::conformance), on the subject that
-        /// the expression gives: one line a row of the matrix. The expression is evaluated once a test, where the row stands.
+        /// Makes a module with a `#[test]` of every case of the
+        /// [conformance suite](mod@crate::conformance), on the subject that the expression gives:
+        /// one line a row of the matrix. The expression is evaluated once a test, where the row
+        /// stands.
         ///
-        /// The module of a row stands inside of another, `conformance_suite`, so that it hides no crate of its name
-        /// from the expression (C19). So the rows of one module stand in one call.
+        /// The module of a row stands inside of another, `conformance_suite`, so that it hides no
+        /// crate of its name from the expression (C19). So the rows of one module stand in one
+        /// call.
         ///
         /// ```no_run
         /// # mod rows {
@@ -76,7 +106,10 @@ macro_rules! table {
                     $d ( mod $d row {
                         /// Nothing but what the subject may need can be named here.
                         mod opened {
-                            #[allow(unused_imports, reason = "the subject may need what is imported where the row stands")]
+                            #[allow(
+                                unused_imports,
+                                reason = "the subject may need what is imported around its row"
+                            )]
                             use super::super::super::*;
                             pub fn row_of_the_suite() -> $d crate::conformance::Subject {
                                 $d subject
@@ -84,24 +117,66 @@ macro_rules! table {
                         }
                         use opened::row_of_the_suite;
 
-                        $($( #[test] fn $rule() { $d crate::conformance::check(stringify!($rule), row_of_the_suite); } )*)*
-                        $($( #[test] fn $alone() { $d crate::conformance::check(stringify!($alone), row_of_the_suite); } )*)*
+                        $($(
+                            #[test]
+                            fn $rule() {
+                                let name = stringify!($rule);
+                                $d crate::conformance::check(name, row_of_the_suite);
+                            }
+                        )*)*
+                        $($(
+                            #[test]
+                            fn $alone() {
+                                let name = stringify!($alone);
+                                $d crate::conformance::check(name, row_of_the_suite);
+                            }
+                        )*)*
 
                         mod mutex {
                             use super::row_of_the_suite;
-                            $( #[test] fn $mutual() { $d crate::conformance::check(concat!("mutex::", stringify!($mutual)), row_of_the_suite); } )*
+                            $(
+                                #[test]
+                                fn $mutual() {
+                                    let name = concat!("mutex::", stringify!($mutual));
+                                    $d crate::conformance::check(name, row_of_the_suite);
+                                }
+                            )*
                         }
                         mod rwlock_as_mutex {
                             use super::row_of_the_suite;
-                            $( #[test] fn $mutual() { $d crate::conformance::check(concat!("rwlock_as_mutex::", stringify!($mutual)), row_of_the_suite); } )*
+                            $(
+                                #[test]
+                                fn $mutual() {
+                                    let name = concat!("rwlock_as_mutex::", stringify!($mutual));
+                                    $d crate::conformance::check(name, row_of_the_suite);
+                                }
+                            )*
                         }
                         mod semaphore_1_as_mutex {
                             use super::row_of_the_suite;
-                            $( #[test] fn $mutual() { $d crate::conformance::check(concat!("semaphore_1_as_mutex::", stringify!($mutual)), row_of_the_suite); } )*
+                            $(
+                                #[test]
+                                fn $mutual() {
+                                    let name = concat!(
+                                        "semaphore_1_as_mutex::",
+                                        stringify!($mutual)
+                                    );
+                                    $d crate::conformance::check(name, row_of_the_suite);
+                                }
+                            )*
                         }
                         mod semaphore_5_with_4_taken_as_mutex {
                             use super::row_of_the_suite;
-                            $( #[test] fn $mutual() { $d crate::conformance::check(concat!("semaphore_5_with_4_taken_as_mutex::", stringify!($mutual)), row_of_the_suite); } )*
+                            $(
+                                #[test]
+                                fn $mutual() {
+                                    let name = concat!(
+                                        "semaphore_5_with_4_taken_as_mutex::",
+                                        stringify!($mutual)
+                                    );
+                                    $d crate::conformance::check(name, row_of_the_suite);
+                                }
+                            )*
                         }
                     } )+
                 }
@@ -129,6 +204,13 @@ table! { $
             r3_a_release_and_the_next_claim_go_in_one_message Fair;
             r3_renewing_what_is_gone_says_so Leases;
             r3_a_latch_counted_down_twice_with_one_id_counts_once Latch;
+        }
+        standing {
+            r7_a_rechecked_hold_says_the_number_of_its_grant;
+            r7_a_hold_that_was_waited_for_says_its_number_too;
+            r7_an_upgraded_hold_says_the_number_of_its_upgrade Upgrade;
+            r10_a_rechecked_place_is_in_line_and_a_left_one_is_gone;
+            rechecked_permits_are_held_by_the_same_grant Permits;
         }
         unknown {
             r4_a_release_out_of_reach_is_done_once_it_can_be Cut;

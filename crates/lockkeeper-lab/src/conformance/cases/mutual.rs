@@ -1,11 +1,12 @@
-//! What mutual exclusion is, for whatever gives it: a mutex, a writer, the only permit, the last permit.
+//! What mutual exclusion is, for whatever gives it: a mutex, a writer, the only permit, the last
+//! permit.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use lockkeeper::{ErrorKind, Locks, Mode};
+use lockkeeper::{Ability, ErrorKind, Locks, Mode};
 
 use crate::conformance::grip::Way;
 use crate::conformance::occupancy::Occupancy;
@@ -31,12 +32,16 @@ pub(super) async fn one_holds_it_and_the_next_waits(t: Arc<Trial>, way: Way) {
     let beside = way.prepare(&t, &name).await;
     let (one, two) = (t.open().await, t.open().await);
     let first = way.lock(&one, &name).await.expect("it is free");
-    assert!(way.try_lock(&two, &name).await.expect("it can be tried").is_none(), "somebody holds it");
+    assert!(
+        way.try_lock(&two, &name).await.expect("it can be tried").is_none(),
+        "somebody holds it"
+    );
     let next = tokio::spawn(way.lock(&two, &name));
     t.until_waiting(&one, way.kind(), &name, 1).await;
     assert!(!next.is_finished());
     assert!(first.release().await.is_clean());
-    let second = within(SOON, "the next gets it", next).await.expect("no panic").expect("it is free");
+    let second =
+        within(SOON, "the next gets it", next).await.expect("no panic").expect("it is free");
     assert!(!second.is_lost());
     assert!(second.release().await.is_clean());
     drop(beside);
@@ -48,9 +53,15 @@ pub(super) async fn a_dropped_guard_frees_it(t: Arc<Trial>, way: Way) {
     let (one, two) = (t.open().await, t.open().await);
     for _ in 0..3 {
         drop(way.lock(&one, &name).await.expect("it is free"));
-        let there = within(SOON, "a dropped guard frees it", way.lock(&two, &name)).await.expect("it is free");
+        let there = within(SOON, "a dropped guard frees it", way.lock(&two, &name))
+            .await
+            .expect("it is free");
         drop(there);
-        drop(within(SOON, "a dropped guard frees it", way.lock(&one, &name)).await.expect("it is free"));
+        drop(
+            within(SOON, "a dropped guard frees it", way.lock(&one, &name))
+                .await
+                .expect("it is free"),
+        );
     }
     drop(beside);
 }
@@ -64,19 +75,22 @@ pub(super) async fn a_timeout_names_the_holder_and_leaves_nothing(t: Arc<Trial>,
         let mut patience = Duration::from_millis(60);
         // On a busy machine the engine may not be heard within that.
         let (error, holder) = loop {
-            let error = way.lock_with(locks, &name, Some(patience)).await.err().expect("somebody holds it");
+            let error =
+                way.lock_with(locks, &name, Some(patience)).await.err().expect("somebody holds it");
             assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
             match error.holder().cloned() {
                 Some(holder) => break (error, Some(holder)),
                 // Nobody wrote down who it is (C19).
-                None if !here && !t.about().can.identity && !t.shows_locks() => break (error, None),
+                None if !here && !t.about().can.has(Ability::Identity) && !t.shows_locks() => {
+                    break (error, None);
+                }
                 None => patience *= 2,
             }
             assert!(patience < SOON, "a timeout names the holder");
         };
         let Some(holder) = holder else { continue };
         // A client knows its own holders, whatever the layout writes down.
-        if here || t.about().can.identity {
+        if here || t.about().can.has(Ability::Identity) {
             assert_eq!(holder.pid, Some(std::process::id()), "{error}");
         } else {
             // What the layout writes down about it, and nothing else.
@@ -107,7 +121,8 @@ pub(super) async fn g17_every_task_gets_its_turns_and_never_two_at_once(t: Arc<T
     let name = t.name("a");
     let beside = way.prepare(&t, &name).await;
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let occupancy = Arc::new(Occupancy::open(&dir.path().join("count")).expect("the count can be opened"));
+    let occupancy =
+        Arc::new(Occupancy::open(&dir.path().join("count")).expect("the count can be opened"));
     let rounds = u64::from(t.times(30));
     let mut tasks = Vec::new();
     for _ in 0..2 {
@@ -116,7 +131,8 @@ pub(super) async fn g17_every_task_gets_its_turns_and_never_two_at_once(t: Arc<T
             let (locks, name, occupancy) = (locks.clone(), name.clone(), occupancy.clone());
             tasks.push(tokio::spawn(async move {
                 for _ in 0..rounds {
-                    let turn = way.lock(&locks, &name).await.expect("every claim is granted at last");
+                    let turn =
+                        way.lock(&locks, &name).await.expect("every claim is granted at last");
                     let token = if way.has_token() { turn.token().ok() } else { None };
                     occupancy.alone(token, tokio::task::yield_now()).await;
                     drop(turn);
@@ -131,7 +147,10 @@ pub(super) async fn g17_every_task_gets_its_turns_and_never_two_at_once(t: Arc<T
     drop(beside);
 }
 
-pub(super) async fn r5_g18_an_acquisition_dropped_at_any_poll_leaves_nothing(t: Arc<Trial>, way: Way) {
+pub(super) async fn r5_g18_an_acquisition_dropped_at_any_poll_leaves_nothing(
+    t: Arc<Trial>,
+    way: Way,
+) {
     let name = t.name("a");
     let beside = way.prepare(&t, &name).await;
     let others = usize::from(beside.is_some());
@@ -146,15 +165,30 @@ pub(super) async fn r5_g18_an_acquisition_dropped_at_any_poll_leaves_nothing(t: 
                     _ => Some(way.lock(&two, &name).await.expect("it is free")),
                 };
                 let claim = way.lock(&one, &name);
-                let freed = (situation == "freed meanwhile").then(|| holder.map(|holder| tokio::spawn(holder.release())));
+                let freed = (situation == "freed meanwhile")
+                    .then(|| holder.map(|holder| tokio::spawn(holder.release())));
                 let granted = poll_times(claim, polls, Duration::from_micros(delay_us)).await;
                 if let Some(Some(freed)) = freed {
                     assert!(freed.await.expect("no panic").is_clean());
                 }
                 t.until_free(&two, way.kind(), &name, others).await;
                 // Whoever comes next finds it free, here and there.
-                assert!(within(SOON, "it is free", way.lock(&two, &name)).await.expect("it is free").release().await.is_clean());
-                assert!(within(SOON, "it is free", way.lock(&one, &name)).await.expect("it is free").release().await.is_clean());
+                assert!(
+                    within(SOON, "it is free", way.lock(&two, &name))
+                        .await
+                        .expect("it is free")
+                        .release()
+                        .await
+                        .is_clean()
+                );
+                assert!(
+                    within(SOON, "it is free", way.lock(&one, &name))
+                        .await
+                        .expect("it is free")
+                        .release()
+                        .await
+                        .is_clean()
+                );
                 if granted || polls >= 4 {
                     break;
                 }
@@ -164,15 +198,23 @@ pub(super) async fn r5_g18_an_acquisition_dropped_at_any_poll_leaves_nothing(t: 
     t.until_free(&two, way.kind(), &name, others).await;
     until("the client keeps nothing", || async {
         let kept = lockkeeper::test_util::residue(&one);
-        (kept.claims, kept.leases, kept.names) == (rest.claims, rest.leases, rest.names) && kept.tasks <= rest.tasks
+        (kept.claims, kept.leases, kept.names) == (rest.claims, rest.leases, rest.names)
+            && kept.tasks <= rest.tasks
     })
     .await;
 }
 
-/// Polls a future so many times, waiting a little for its wake-up in between, and drops it; answers whether it was ready.
-async fn poll_times<T>(mut future: std::pin::Pin<Box<impl Future<Output = T> + ?Sized>>, polls: u32, pause: Duration) -> bool {
+/// Polls a future so many times, waiting a little for its wake-up in between, and drops it; answers
+/// whether it was ready.
+async fn poll_times<T>(
+    mut future: std::pin::Pin<Box<impl Future<Output = T> + ?Sized>>,
+    polls: u32,
+    pause: Duration,
+) -> bool {
     for poll in 0..polls {
-        let ready = std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_ready())).await;
+        let ready =
+            std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_ready()))
+                .await;
         if ready {
             return true;
         }
@@ -209,11 +251,18 @@ pub(super) async fn r5_an_offer_that_nobody_polls_moves_on_after_a_second(t: Arc
     t.until_waiting(&one, way.kind(), &name, 2).await;
     assert!(held.release().await.is_clean());
     let began = Instant::now();
-    let next = within(SOON, "the offer moves on to the next of its process", next).await.expect("no panic");
+    let next = within(SOON, "the offer moves on to the next of its process", next)
+        .await
+        .expect("no panic");
     let last = within(SOON, "and to others", last).await.expect("no panic");
-    // Without an order between processes, the other one may come first; within its own, the offer is before it.
-    let waited = if t.about().can.is_fair(way.kind()) { next.min(last) } else { next }.duration_since(began);
-    assert!(waited > Duration::from_millis(700), "an offer waits a second, and this one {waited:?}");
+    // Without an order between processes, the other one may come first; within its own, the offer
+    // is before it.
+    let waited =
+        if t.about().can.is_fair(way.kind()) { next.min(last) } else { next }.duration_since(began);
+    assert!(
+        waited > Duration::from_millis(700),
+        "an offer waits a second, and this one {waited:?}"
+    );
     assert!(waited < Duration::from_secs(3), "{waited:?}");
     let late = within(SOON, "whoever was parked asks anew", parked).await.expect("it is granted");
     assert!(late.release().await.is_clean());
@@ -260,7 +309,10 @@ pub(super) async fn r14_a_killed_holder_frees_it_within_the_promised_time(t: Arc
     let promised = t.about().recovery;
     there.kill();
     let began = Instant::now();
-    let got = within(promised + SOON, "the lock of a killed holder is free", next).await.expect("no panic").expect("it is granted");
+    let got = within(promised + SOON, "the lock of a killed holder is free", next)
+        .await
+        .expect("no panic")
+        .expect("it is granted");
     let took = began.elapsed();
     assert!(took <= promised + MARGIN, "{promised:?} was promised and it took {took:?}");
     assert!(got.release().await.is_clean());

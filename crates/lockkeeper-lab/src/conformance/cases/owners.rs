@@ -15,16 +15,28 @@ pub(super) async fn r8_the_same_owner_enters_again_and_the_last_guard_releases(t
     let (one, two) = (t.open().await, t.open().await);
     let me = Owner::new();
     let outer = one.mutex(&name).lock().owner(&me).await.expect("it is free");
-    let inner = one.mutex(&name).lock().owner(&me).timeout(BRIEFLY).await.expect("its owner enters again");
-    let tried = one.mutex(&name).try_lock().owner(&me).await.expect("it can be tried").expect("its owner enters again");
+    let inner =
+        one.mutex(&name).lock().owner(&me).timeout(BRIEFLY).await.expect("its owner enters again");
+    let tried = one
+        .mutex(&name)
+        .try_lock()
+        .owner(&me)
+        .await
+        .expect("it can be tried")
+        .expect("its owner enters again");
     assert_eq!(outer.token().ok(), inner.token().ok());
     assert!(t.shows(&two, Kind::Lock, &name, 1, 0).await, "one hold, whatever the count");
     assert!(outer.release().await.is_clean());
     drop(tried);
-    assert!(two.mutex(&name).try_lock().await.expect("it can be tried").is_none(), "one guard is left");
+    assert!(
+        two.mutex(&name).try_lock().await.expect("it can be tried").is_none(),
+        "one guard is left"
+    );
     inner.check().expect("and it is good");
     assert!(inner.release().await.is_clean());
-    let next = within(SOON, "the last guard releases", two.mutex(&name).lock().into_future()).await.expect("it is free");
+    let next = within(SOON, "the last guard releases", two.mutex(&name).lock().into_future())
+        .await
+        .expect("it is free");
     assert!(next.release().await.is_clean());
 }
 
@@ -35,14 +47,25 @@ pub(super) async fn r8_a_scope_lends_its_owner(t: Arc<Trial>) {
     let inside = me.scope(async {
         let outer = locks.mutex(&name).lock().await.expect("it is free");
         tokio::task::yield_now().await;
-        let inner = locks.mutex(&name).lock().timeout(BRIEFLY).await.expect("its scope enters again");
+        let inner =
+            locks.mutex(&name).lock().timeout(BRIEFLY).await.expect("its scope enters again");
         drop(outer);
         inner
     });
     let inner = inside.await;
     let outside = locks.mutex(&name).lock().timeout(BRIEFLY).await;
-    assert_eq!(outside.map(drop).map_err(|e| e.kind()), Err(ErrorKind::TimedOut), "outside the scope nobody owns it");
-    let by_name = locks.mutex(&name).lock().owner(&me).timeout(BRIEFLY).await.expect("its owner enters again");
+    assert_eq!(
+        outside.map(drop).map_err(|e| e.kind()),
+        Err(ErrorKind::TimedOut),
+        "outside the scope nobody owns it"
+    );
+    let by_name = locks
+        .mutex(&name)
+        .lock()
+        .owner(&me)
+        .timeout(BRIEFLY)
+        .await
+        .expect("its owner enters again");
     drop((inner, by_name));
 }
 
@@ -61,11 +84,15 @@ pub(super) async fn r8_an_owner_that_reads_would_wait_for_itself_to_write(t: Arc
     let lock = t.open().await.rwlock(t.name("a"));
     let me = Owner::new();
     let reader = lock.read().owner(&me).await.expect("it is free");
-    assert_eq!(lock.write().owner(&me).await.map(drop).map_err(|e| e.kind()), Err(ErrorKind::WouldDeadlock));
+    assert_eq!(
+        lock.write().owner(&me).await.map(drop).map_err(|e| e.kind()),
+        Err(ErrorKind::WouldDeadlock)
+    );
     let again = lock.read().owner(&me).timeout(BRIEFLY).await.expect("reading again is no wait");
     drop((reader, again));
     let writer = lock.write().owner(&me).timeout(SOON).await.expect("it is free");
-    let within_write = lock.read().owner(&me).timeout(BRIEFLY).await.expect("whoever writes may read");
+    let within_write =
+        lock.read().owner(&me).timeout(BRIEFLY).await.expect("whoever writes may read");
     drop((writer, within_write));
 }
 
@@ -73,8 +100,12 @@ pub(super) async fn r8_an_owner_with_an_upgradable_guard_upgrades(t: Arc<Trial>)
     let lock = t.open().await.rwlock(t.name("a"));
     let me = Owner::new();
     let mut up = lock.upgradable().owner(&me).await.expect("it is free");
-    assert_eq!(lock.write().owner(&me).await.map(drop).map_err(|e| e.kind()), Err(ErrorKind::WouldDeadlock));
-    let writing = within(SOON, "it upgrades", up.upgrade().into_future()).await.expect("nobody else reads");
+    assert_eq!(
+        lock.write().owner(&me).await.map(drop).map_err(|e| e.kind()),
+        Err(ErrorKind::WouldDeadlock)
+    );
+    let writing =
+        within(SOON, "it upgrades", up.upgrade().into_future()).await.expect("nobody else reads");
     drop(writing);
     assert!(up.release().await.is_clean());
 }
@@ -94,7 +125,11 @@ pub(super) async fn r8_without_an_owner_nothing_is_guessed(t: Arc<Trial>) {
     let locks = t.open().await;
     let guard = locks.mutex(&name).lock().await.expect("it is free");
     let refused = locks.mutex(&name).lock().timeout(BRIEFLY).await;
-    assert_eq!(refused.map(drop).map_err(|e| e.kind()), Err(ErrorKind::TimedOut), "two futures of one task may rightly queue");
+    assert_eq!(
+        refused.map(drop).map_err(|e| e.kind()),
+        Err(ErrorKind::TimedOut),
+        "two futures of one task may rightly queue"
+    );
     assert!(guard.release().await.is_clean());
 }
 
@@ -107,10 +142,21 @@ pub(super) async fn r8_the_same_thread_would_deadlock_at_once(t: Arc<Trial>) {
         assert_eq!(again.map(drop).map_err(|e| e.kind()), Err(ErrorKind::WouldDeadlock));
         let me = Owner::new();
         let refused = locks.mutex(&name).lock().owner(&me).timeout(BRIEFLY).run();
-        assert_eq!(refused.map(drop).map_err(|e| e.kind()), Err(ErrorKind::TimedOut), "an owner is another identity");
+        assert_eq!(
+            refused.map(drop).map_err(|e| e.kind()),
+            Err(ErrorKind::TimedOut),
+            "an owner is another identity"
+        );
         let waiting = std::thread::spawn({
             let (locks, name) = (locks.clone(), name.clone());
-            move || locks.mutex(&name).lock().timeout(SOON).run().map(|guard| guard.release().is_clean())
+            move || {
+                locks
+                    .mutex(&name)
+                    .lock()
+                    .timeout(SOON)
+                    .run()
+                    .map(|guard| guard.release().is_clean())
+            }
         });
         assert!(guard.release().is_clean());
         assert_eq!(waiting.join().expect("no panic").ok(), Some(true));
@@ -153,12 +199,16 @@ async fn enter(lock: &RwLock, me: &Owner, need: Need) -> lockkeeper::Result<Give
     })
 }
 
-/// Sees from another client that the lock shuts out what this need shuts out, and in the end no more than that.
+/// Sees from another client that the lock shuts out what this need shuts out, and in the end no
+/// more than that.
 async fn shuts_out(what: &str, need: Need, other: &RwLock) {
     if need == Need::Alone {
         for _ in 0..3 {
             let read = other.try_read().await.expect("it can be tried");
-            assert!(read.is_none(), "{what}: a reader stands beside a guard that was told it is alone");
+            assert!(
+                read.is_none(),
+                "{what}: a reader stands beside a guard that was told it is alone"
+            );
             tokio::task::yield_now().await;
         }
     } else {
@@ -166,13 +216,20 @@ async fn shuts_out(what: &str, need: Need, other: &RwLock) {
         assert!(read.is_ok(), "{what}: {need:?} lets readers in");
         drop(read);
         let wrote = other.try_write().await.expect("it can be tried");
-        assert!(wrote.is_none() || need == Need::Nothing, "{what}: a writer stands beside {need:?}");
+        assert!(
+            wrote.is_none() || need == Need::Nothing,
+            "{what}: a writer stands beside {need:?}"
+        );
     }
 }
 
-pub(super) async fn r8_no_conversion_takes_from_another_guard_of_its_owner_what_that_was_given(t: Arc<Trial>) {
+pub(super) async fn r8_no_conversion_takes_from_another_guard_of_its_owner_what_that_was_given(
+    t: Arc<Trial>,
+) {
     let (one, two) = (t.open().await, t.open().await);
-    for (first, second) in NEEDS.iter().flat_map(|first| NEEDS.iter().map(move |second| (*first, *second))) {
+    for (first, second) in
+        NEEDS.iter().flat_map(|first| NEEDS.iter().map(move |second| (*first, *second)))
+    {
         for converts_first in [true, false] {
             for down in [true, false] {
                 let what = format!(
@@ -192,12 +249,20 @@ pub(super) async fn r8_no_conversion_takes_from_another_guard_of_its_owner_what_
                         continue;
                     }
                 };
-                assert!(second == Need::Reading || first == Need::Alone, "{what}: it would wait for itself");
-                let (converts, stays, left) = if converts_first { (outer, inner, second) } else { (inner, outer, first) };
+                assert!(
+                    second == Need::Reading || first == Need::Alone,
+                    "{what}: it would wait for itself"
+                );
+                let (converts, stays, left) =
+                    if converts_first { (outer, inner, second) } else { (inner, outer, first) };
                 let mut need = left;
                 let converted = match (converts, down) {
-                    (Given::Write(guard), true) => convert_down(&what, guard.downgrade().await, left, &mut need),
-                    (Given::Upgradable(guard), true) => convert_down(&what, guard.downgrade().await, left, &mut need),
+                    (Given::Write(guard), true) => {
+                        convert_down(&what, guard.downgrade().await, left, &mut need)
+                    }
+                    (Given::Upgradable(guard), true) => {
+                        convert_down(&what, guard.downgrade().await, left, &mut need)
+                    }
                     (Given::Upgradable(mut guard), false) => {
                         let writing = guard.upgrade().timeout(SOON).await.expect("no other reads");
                         shuts_out(&what, Need::Alone, &other).await;
@@ -222,7 +287,12 @@ pub(super) async fn r8_no_conversion_takes_from_another_guard_of_its_owner_what_
     }
 }
 
-fn convert_down(what: &str, done: lockkeeper::Result<Guard>, left: Need, need: &mut Need) -> Option<Given> {
+fn convert_down(
+    what: &str,
+    done: lockkeeper::Result<Guard>,
+    left: Need,
+    need: &mut Need,
+) -> Option<Given> {
     match done {
         Ok(guard) => {
             assert!(left == Need::Reading, "{what}: {left:?} is taken from the other");
@@ -237,7 +307,9 @@ fn convert_down(what: &str, done: lockkeeper::Result<Guard>, left: Need, need: &
     }
 }
 
-pub(super) async fn r8_who_enters_under_a_writing_keeps_what_it_was_given_when_that_ends(t: Arc<Trial>) {
+pub(super) async fn r8_who_enters_under_a_writing_keeps_what_it_was_given_when_that_ends(
+    t: Arc<Trial>,
+) {
     let (one, two) = (t.open().await, t.open().await);
     for second in NEEDS {
         let name = t.name(&format!("{second:?}"));
@@ -248,7 +320,11 @@ pub(super) async fn r8_who_enters_under_a_writing_keeps_what_it_was_given_when_t
         let inner = match enter(&lock, &me, second).await {
             Ok(inner) => inner,
             Err(error) => {
-                assert_eq!((second, error.kind()), (Need::MayUpgrade, ErrorKind::WouldDeadlock), "there is one upgradable guard at a time");
+                assert_eq!(
+                    (second, error.kind()),
+                    (Need::MayUpgrade, ErrorKind::WouldDeadlock),
+                    "there is one upgradable guard at a time"
+                );
                 drop(writing);
                 assert!(up.release().await.is_clean());
                 continue;
@@ -258,14 +334,19 @@ pub(super) async fn r8_who_enters_under_a_writing_keeps_what_it_was_given_when_t
         shuts_out("the writing is over", second.max(Need::MayUpgrade), &other).await;
         let inner = match inner {
             Given::Write(guard) => {
-                let refused = guard.downgrade().await.expect_err("it would take the upgrade from the first guard");
+                let refused = guard
+                    .downgrade()
+                    .await
+                    .expect_err("it would take the upgrade from the first guard");
                 assert_eq!(refused.kind(), ErrorKind::WouldDeadlock);
                 None
             }
             inner => Some(inner),
         };
         shuts_out("the inner writer is gone", Need::MayUpgrade, &other).await;
-        let writing = within(SOON, "it upgrades again", up.upgrade().into_future()).await.expect("nobody else reads");
+        let writing = within(SOON, "it upgrades again", up.upgrade().into_future())
+            .await
+            .expect("nobody else reads");
         shuts_out("it writes again", Need::Alone, &other).await;
         drop(writing);
         shuts_out("the second writing is over", Need::MayUpgrade, &other).await;

@@ -16,7 +16,10 @@ pub(super) async fn r15_g16_a_forked_child_has_no_locks(t: Arc<Trial>) {
     let name = t.name("a");
     let (locks, there) = (t.open().await, t.helper().await);
     within(LONG, "the child ends", there.fork(&name)).await.expect("parent and child behave");
-    let next = within(SOON, "the parent has given it back", locks.mutex(&name).lock().into_future()).await.expect("it is free");
+    let next =
+        within(SOON, "the parent has given it back", locks.mutex(&name).lock().into_future())
+            .await
+            .expect("it is free");
     assert!(next.release().await.is_clean());
 }
 
@@ -26,7 +29,10 @@ pub(super) async fn r15_the_end_of_the_runtime_ends_no_lock(t: Arc<Trial>) {
     let there = {
         let (t, name) = (t.clone(), name.clone());
         std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
             let (locks, guard) = runtime.block_on(async {
                 let locks = t.open().await;
                 let guard = locks.mutex(&name).lock().await.expect("it is free");
@@ -36,14 +42,19 @@ pub(super) async fn r15_the_end_of_the_runtime_ends_no_lock(t: Arc<Trial>) {
             (locks, guard)
         })
     };
-    let (locks, guard) = tokio::task::spawn_blocking(|| there.join()).await.expect("no panic").expect("no panic");
+    let (locks, guard) =
+        tokio::task::spawn_blocking(|| there.join()).await.expect("no panic").expect("no panic");
     // Longer than a lease lasts that nobody renews.
-    let lease = guard.remaining().map_or(Duration::from_millis(200), |left| left + Duration::from_millis(700));
+    let lease = guard
+        .remaining()
+        .map_or(Duration::from_millis(200), |left| left + Duration::from_millis(700));
     tokio::time::sleep(lease.min(Duration::from_secs(5))).await;
     guard.check().expect("the keeper renews on a thread of its own");
     assert!(other.mutex(&name).try_lock().await.expect("it can be tried").is_none());
     drop(guard);
-    let next = within(SOON, "it is given back", other.mutex(&name).lock().into_future()).await.expect("it is free");
+    let next = within(SOON, "it is given back", other.mutex(&name).lock().into_future())
+        .await
+        .expect("it is free");
     assert!(next.release().await.is_clean());
     drop(locks);
 }
@@ -58,12 +69,22 @@ async fn both(t: &Trial, mode: Mode, there_mode: Mode, tasks: u32, rounds: u32) 
     let mut here = Vec::new();
     for _ in 0..tasks {
         let (locks, name, occupancy) = (locks.clone(), name.clone(), occupancy.clone());
-        here.push(tokio::spawn(async move { occupy(&locks, mode, &name, rounds, &occupancy).await }));
+        here.push(tokio::spawn(
+            async move { occupy(&locks, mode, &name, rounds, &occupancy).await },
+        ));
     }
-    let done = within(LONG, "the other process is done", there.occupy(there_mode, &name, tasks, rounds, &file)).await;
+    let done = within(
+        LONG,
+        "the other process is done",
+        there.occupy(there_mode, &name, tasks, rounds, &file),
+    )
+    .await;
     done.expect("every claim is granted at last");
     for task in here {
-        within(LONG, "this process is done", task).await.expect("no panic").expect("every claim is granted at last");
+        within(LONG, "this process is done", task)
+            .await
+            .expect("no panic")
+            .expect("every claim is granted at last");
     }
     (occupancy.violations(), occupancy.turns())
 }

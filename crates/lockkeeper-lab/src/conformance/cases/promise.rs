@@ -14,19 +14,38 @@ const MARGIN: Duration = Duration::from_secs(1);
 pub(super) async fn r14_it_says_what_it_promises(t: Arc<Trial>) {
     let locks = t.open().await;
     let about = locks.describe();
-    assert!(!about.engine.is_empty() && !about.layout.is_empty() && !about.server.is_empty(), "{about:?}");
+    assert!(
+        !about.engine.is_empty() && !about.layout.is_empty() && !about.server.is_empty(),
+        "{about:?}"
+    );
     assert!(!about.breaks.is_empty(), "something can break every promise");
-    assert!(about.breaks.iter().chain(about.warnings.iter().map(|w| &w.text)).all(|text| text.len() > 10), "{about:?}");
-    for (require, met) in
-        [(Require::Hosts, about.hosts), (Require::Timed, about.class != Class::Efficiency), (Require::Fenced, about.fenced)]
-    {
+    assert!(
+        about
+            .breaks
+            .iter()
+            .chain(about.warnings.iter().map(|w| &w.text))
+            .all(|text| text.len() > 10),
+        "{about:?}"
+    );
+    for (require, met) in [
+        (Require::Hosts, about.hosts),
+        (Require::Timed, about.class != Class::Efficiency),
+        (Require::Fenced, about.fenced),
+    ] {
         let answer = locks.require(require).map_err(|e| e.kind());
         assert_eq!(answer, if met { Ok(()) } else { Err(ErrorKind::NotMet) }, "{require:?}");
     }
-    assert!(about.recovery_stopped.is_none_or(|stopped| stopped >= about.recovery), "who is stopped is noticed no sooner than who is dead");
-    assert!(!about.leases || about.recovery > Duration::ZERO, "a lease has to run out");
+    assert!(
+        about.recovery_stopped.is_none_or(|stopped| stopped >= about.recovery),
+        "who is stopped is noticed no sooner than who is dead"
+    );
+    assert!(!about.expiry.is_timed() || about.recovery > Duration::ZERO, "a lease has to run out");
     let guard = locks.mutex(t.name("a")).lock().await.expect("it is free");
-    assert_eq!(guard.remaining().is_some() && about.leases, about.leases, "leases have a deadline");
+    assert_eq!(
+        guard.remaining().is_some(),
+        about.expiry.is_timed(),
+        "what time ends has a deadline"
+    );
     if about.fenced {
         guard.token().expect("a fenced engine gives tokens");
     }
@@ -42,12 +61,18 @@ pub(super) async fn r14_a_stopped_holder_is_passed_when_it_says_so(t: Arc<Trial>
     let began = Instant::now();
     match t.about().recovery_stopped {
         Some(promised) => {
-            let got = within(promised + SOON, "a stopped holder is passed", next).await.expect("no panic").expect("it is granted");
+            let got = within(promised + SOON, "a stopped holder is passed", next)
+                .await
+                .expect("no panic")
+                .expect("it is granted");
             let took = began.elapsed();
             assert!(took <= promised + MARGIN, "{promised:?} was promised and it took {took:?}");
             there.go_on();
             let state = there.check(turn).await.expect("it runs again");
-            assert!(state.starts_with("lost"), "the first thing it does is to read the clocks: {state}");
+            assert!(
+                state.starts_with("lost"),
+                "the first thing it does is to read the clocks: {state}"
+            );
             got.check().expect("the newer grant stands");
             let released = there.release(turn).await.expect("it runs again");
             assert!(released.starts_with("already-lost"), "{released}");
@@ -59,7 +84,12 @@ pub(super) async fn r14_a_stopped_holder_is_passed_when_it_says_so(t: Arc<Trial>
             there.go_on();
             assert_eq!(there.check(turn).await.as_deref(), Ok("ok"));
             assert_eq!(there.release(turn).await.as_deref(), Ok("clean"));
-            drop(within(SOON, "it is given back", next).await.expect("no panic").expect("it is granted"));
+            drop(
+                within(SOON, "it is given back", next)
+                    .await
+                    .expect("no panic")
+                    .expect("it is granted"),
+            );
         }
     }
 }
@@ -72,7 +102,10 @@ pub(super) async fn r14_a_holder_that_leaves_without_closing_frees_the_lock_in_t
     t.until_waiting(&locks, Kind::Lock, &name, 1).await;
     there.leave().await;
     let (began, promised) = (Instant::now(), t.about().recovery);
-    let got = within(promised + SOON, "it is freed", next).await.expect("no panic").expect("it is granted");
+    let got = within(promised + SOON, "it is freed", next)
+        .await
+        .expect("no panic")
+        .expect("it is granted");
     let took = began.elapsed();
     assert!(took <= promised + MARGIN, "{promised:?} was promised and it took {took:?}");
     assert!(got.release().await.is_clean());

@@ -55,12 +55,25 @@ pub(super) async fn an_upgrade_waits_for_the_other_readers(t: Arc<Trial>) {
     tokio::time::sleep(Duration::from_millis(30)).await;
     drop(here);
     within(SOON, "it writes", tells).await.expect("it says so");
-    assert!(three.rwlock(&name).try_read().await.expect("it can be tried").is_none(), "somebody writes");
+    assert!(
+        three.rwlock(&name).try_read().await.expect("it can be tried").is_none(),
+        "somebody writes"
+    );
     let up = within(SOON, "the writing ends", upgrading).await.expect("no panic");
     let beside = three.rwlock(&name).read().timeout(SOON).await.expect("it is upgradable again");
     assert!(three.rwlock(&name).try_write().await.expect("it can be tried").is_none());
     drop((beside, up));
-    assert!(three.rwlock(&name).write().timeout(SOON).await.expect("it is free").release().await.is_clean());
+    assert!(
+        three
+            .rwlock(&name)
+            .write()
+            .timeout(SOON)
+            .await
+            .expect("it is free")
+            .release()
+            .await
+            .is_clean()
+    );
 }
 
 pub(super) async fn only_one_is_upgradable_at_a_time(t: Arc<Trial>) {
@@ -69,12 +82,25 @@ pub(super) async fn only_one_is_upgradable_at_a_time(t: Arc<Trial>) {
     let up = one.rwlock(&name).upgradable().await.expect("it is free");
     for locks in [&one, &two] {
         let refused = locks.rwlock(&name).upgradable().timeout(BRIEFLY).await;
-        assert_eq!(refused.map(drop).map_err(|e| e.kind()), Err(ErrorKind::TimedOut), "two upgrading readers would wait for each other");
+        assert_eq!(
+            refused.map(drop).map_err(|e| e.kind()),
+            Err(ErrorKind::TimedOut),
+            "two upgrading readers would wait for each other"
+        );
     }
     let reader = two.rwlock(&name).read().timeout(SOON).await.expect("readers are welcome");
     drop(reader);
     assert!(up.release().await.is_clean());
-    assert!(two.rwlock(&name).upgradable().timeout(SOON).await.expect("it is free").release().await.is_clean());
+    assert!(
+        two.rwlock(&name)
+            .upgradable()
+            .timeout(SOON)
+            .await
+            .expect("it is free")
+            .release()
+            .await
+            .is_clean()
+    );
 }
 
 pub(super) async fn a_downgraded_writer_lets_readers_in_and_no_writer(t: Arc<Trial>) {
@@ -84,12 +110,25 @@ pub(super) async fn a_downgraded_writer_lets_readers_in_and_no_writer(t: Arc<Tri
     let reader = tokio::spawn(two.rwlock(&name).read().timeout(SOON).into_future());
     t.until_waiting(&three, lockkeeper::Kind::Lock, &name, 1).await;
     let read = within(SOON, "it downgrades", write.downgrade()).await.expect("it is held");
-    let reader = within(SOON, "a waiting reader comes in", reader).await.expect("no panic").expect("it is granted");
+    let reader = within(SOON, "a waiting reader comes in", reader)
+        .await
+        .expect("no panic")
+        .expect("it is granted");
     read.check().expect("both read");
     reader.check().expect("both read");
     assert!(three.rwlock(&name).try_write().await.expect("it can be tried").is_none());
     drop((read, reader));
-    assert!(three.rwlock(&name).write().timeout(SOON).await.expect("it is free").release().await.is_clean());
+    assert!(
+        three
+            .rwlock(&name)
+            .write()
+            .timeout(SOON)
+            .await
+            .expect("it is free")
+            .release()
+            .await
+            .is_clean()
+    );
 }
 
 pub(super) async fn an_upgrade_that_times_out_leaves_the_guard_as_it_was(t: Arc<Trial>) {

@@ -21,7 +21,8 @@ pub(super) async fn permits_are_weighted(t: Arc<Trial>) {
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(!waiting.is_finished(), "three are free");
     assert!(last.release().await.is_clean());
-    let four = within(SOON, "four are free", waiting).await.expect("no panic").expect("they are granted");
+    let four =
+        within(SOON, "four are free", waiting).await.expect("no panic").expect("they are granted");
     assert!(four.release().await.is_clean());
 }
 
@@ -29,14 +30,20 @@ pub(super) async fn the_limit_is_stored_and_another_is_refused(t: Arc<Trial>) {
     let name = t.name("a");
     let (one, two) = (t.open().await, t.open().await);
     let permit = one.semaphore(&name, 3).acquire(1).await.expect("three are free");
-    for refused in [two.semaphore(&name, 4).acquire(1).await.map(drop), two.semaphore(&name, 2).try_acquire(1).await.map(drop)] {
+    for refused in [
+        two.semaphore(&name, 4).acquire(1).await.map(drop),
+        two.semaphore(&name, 2).try_acquire(1).await.map(drop),
+    ] {
         let error = refused.expect_err("the limit is another");
         assert_eq!(error.kind(), ErrorKind::LimitMismatch);
         assert!(error.to_string().contains('3'), "it names the stored one: {error}");
     }
     assert!(permit.release().await.is_clean());
     let entry = t.shown(&two, Kind::Semaphore, &name).await;
-    assert!(entry.as_ref().and_then(|entry| entry.limit).is_none_or(|limit| limit == 3), "{entry:?}");
+    assert!(
+        entry.as_ref().and_then(|entry| entry.limit).is_none_or(|limit| limit == 3),
+        "{entry:?}"
+    );
 }
 
 pub(super) async fn a_greater_limit_lets_waiters_in(t: Arc<Trial>) {
@@ -46,9 +53,16 @@ pub(super) async fn a_greater_limit_lets_waiters_in(t: Arc<Trial>) {
     let waiting = tokio::spawn(two.semaphore(&name, 1).acquire(1).into_future());
     t.until_waiting(&one, Kind::Semaphore, &name, 1).await;
     one.semaphore(&name, 1).resize(2).await.expect("it can be changed");
-    let second = within(SOON, "there is one more", waiting).await.expect("no panic").expect("it is granted");
-    assert_eq!(one.semaphore(&name, 1).acquire(1).await.map(drop).map_err(|e| e.kind()), Err(ErrorKind::LimitMismatch));
-    assert!(one.semaphore(&name, 2).try_acquire(1).await.expect("it can be tried").is_none(), "both are out");
+    let second =
+        within(SOON, "there is one more", waiting).await.expect("no panic").expect("it is granted");
+    assert_eq!(
+        one.semaphore(&name, 1).acquire(1).await.map(drop).map_err(|e| e.kind()),
+        Err(ErrorKind::LimitMismatch)
+    );
+    assert!(
+        one.semaphore(&name, 2).try_acquire(1).await.expect("it can be tried").is_none(),
+        "both are out"
+    );
     drop((held, second));
 }
 
@@ -56,11 +70,17 @@ pub(super) async fn a_smaller_limit_takes_nothing_away(t: Arc<Trial>) {
     let name = t.name("a");
     let locks = t.open().await;
     let mut semaphore = locks.semaphore(&name, 3);
-    let (two, one) = (semaphore.acquire(2).await.expect("three are free"), semaphore.acquire(1).await.expect("one is free"));
+    let (two, one) = (
+        semaphore.acquire(2).await.expect("three are free"),
+        semaphore.acquire(1).await.expect("one is free"),
+    );
     semaphore.resize(1).await.expect("it can be changed");
     two.check().expect("permits that are out stay out");
     drop(two);
-    assert!(semaphore.try_acquire(1).await.expect("it can be tried").is_none(), "one is out, and there is one");
+    assert!(
+        semaphore.try_acquire(1).await.expect("it can be tried").is_none(),
+        "one is out, and there is one"
+    );
     drop(one);
     let last = semaphore.acquire(1).timeout(SOON).await.expect("it is free");
     assert!(semaphore.try_acquire(1).await.expect("it can be tried").is_none());
@@ -75,7 +95,11 @@ pub(super) async fn permits_die_with_their_process(t: Arc<Trial>) {
     let one = semaphore.try_acquire(1).await.expect("it can be tried").expect("one is free");
     assert!(semaphore.try_acquire(1).await.expect("it can be tried").is_none());
     there.kill();
-    let two = semaphore.acquire(2).timeout(t.about().recovery + SOON).await.expect("they die with their process");
+    let two = semaphore
+        .acquire(2)
+        .timeout(t.about().recovery + SOON)
+        .await
+        .expect("they die with their process");
     drop((one, two));
 }
 
@@ -85,12 +109,18 @@ pub(super) async fn a_great_claim_is_not_starved_by_small_ones(t: Arc<Trial>) {
     let small = one.semaphore(&name, 3).acquire(1).await.expect("three are free");
     let great = tokio::spawn(two.semaphore(&name, 3).acquire(3).into_future());
     t.until_waiting(&one, Kind::Semaphore, &name, 1).await;
-    assert!(three.semaphore(&name, 3).try_acquire(1).await.expect("it can be tried").is_none(), "somebody stands in line");
+    assert!(
+        three.semaphore(&name, 3).try_acquire(1).await.expect("it can be tried").is_none(),
+        "somebody stands in line"
+    );
     let late = tokio::spawn(three.semaphore(&name, 3).acquire(1).into_future());
     t.until_waiting(&one, Kind::Semaphore, &name, 2).await;
     assert!(!late.is_finished());
     drop(small);
-    let all = within(SOON, "the great claim comes first", great).await.expect("no panic").expect("it is granted");
+    let all = within(SOON, "the great claim comes first", great)
+        .await
+        .expect("no panic")
+        .expect("it is granted");
     assert!(!late.is_finished());
     drop(all);
     drop(within(SOON, "then the small one", late).await.expect("no panic").expect("it is granted"));

@@ -11,7 +11,8 @@ const SOON: Duration = Duration::from_secs(10);
 /// How late a machine with other things to do may tell of an end.
 const LATE: Duration = Duration::from_secs(2);
 
-/// Until when a lease lasts, if it still does: the latest of a few looks, as a pause makes one too early and none too late.
+/// Until when a lease lasts, if it still does: the latest of a few looks, as a pause makes one too
+/// early and none too late.
 fn lasts_until(guard: &Guard) -> Option<Instant> {
     let latest = (0..5).filter_map(|_| guard.deadline()).max();
     latest.filter(|_| !guard.is_lost())
@@ -20,8 +21,11 @@ fn lasts_until(guard: &Guard) -> Option<Instant> {
 pub(super) async fn r16_g11_a_turn_that_is_held_too_long_ends(t: Arc<Trial>) {
     let name = t.name("a");
     let (one, two) = (t.open().await, t.open().await);
-    let stuck = one.mutex(&name).lock().hold_at_most(Duration::from_millis(80)).await.expect("it is free");
-    let next = within(SOON, "the next gets it", two.mutex(&name).lock().into_future()).await.expect("it is granted");
+    let stuck =
+        one.mutex(&name).lock().hold_at_most(Duration::from_millis(80)).await.expect("it is free");
+    let next = within(SOON, "the next gets it", two.mutex(&name).lock().into_future())
+        .await
+        .expect("it is granted");
     assert_eq!(within(SOON, "the loss is announced", stuck.lost()).await, Lost::HeldTooLong);
     assert!(matches!(stuck.release().await, Released::AlreadyLost(Lost::HeldTooLong)));
     next.check().expect("the newer grant stands");
@@ -40,7 +44,8 @@ pub(super) async fn r16_a_fixed_lease_ends_at_its_time(t: Arc<Trial>) {
     let next = tokio::spawn(two.mutex(&name).lock().into_future());
     assert_eq!(within(SOON, "the loss is announced", guard.lost()).await, Lost::Expired);
     assert!(end.elapsed() < LATE, "{:?} late", end.elapsed());
-    let next = within(SOON, "the next gets it", next).await.expect("no panic").expect("it is granted");
+    let next =
+        within(SOON, "the next gets it", next).await.expect("no panic").expect("it is granted");
     assert!(matches!(guard.release().await, Released::AlreadyLost(Lost::Expired)));
     next.check().expect("the newer grant stands");
     assert!(next.release().await.is_clean());
@@ -54,7 +59,8 @@ pub(super) async fn r16_a_fixed_lease_that_was_waited_for_lasts_its_whole_time(t
     let waiting = tokio::spawn(two.mutex(&name).lock().ttl(ttl).no_renew().into_future());
     t.until_waiting(&one, Kind::Lock, &name, 1).await;
     assert!(held.release().await.is_clean());
-    let guard = within(SOON, "it is granted", waiting).await.expect("no panic").expect("it is granted");
+    let guard =
+        within(SOON, "it is granted", waiting).await.expect("no panic").expect("it is granted");
     // Whoever is granted a place by word alone has at most a third of it until that is confirmed.
     let granted = Instant::now();
     while granted.elapsed() < ttl * 2 / 3 {
@@ -76,7 +82,8 @@ pub(super) async fn r16_a_lease_that_ran_out_is_followed_by_its_delay(t: Arc<Tri
     let (one, there) = (t.open().await, t.open().await);
     let (ttl, delay) = (Duration::from_millis(500), Duration::from_millis(1500));
     // Given back: nobody waits for the delay.
-    let guard = one.mutex(&name).lock().ttl(ttl).no_renew().lock_delay(delay).await.expect("it is free");
+    let guard =
+        one.mutex(&name).lock().ttl(ttl).no_renew().lock_delay(delay).await.expect("it is free");
     assert!(guard.release().await.is_clean());
     let began = Instant::now();
     let next = there.mutex(&name).lock().timeout(SOON).await.expect("it is free");
@@ -101,7 +108,11 @@ pub(super) async fn r1_a_lease_is_renewed_for_as_long_as_the_guard_lives(t: Arc<
     let began = Instant::now();
     while began.elapsed() < Duration::from_millis(2500) {
         guard.check().expect("it is renewed");
-        assert!(guard.remaining().is_some_and(|left| left > Duration::ZERO && left <= Duration::from_millis(900)));
+        assert!(
+            guard
+                .remaining()
+                .is_some_and(|left| left > Duration::ZERO && left <= Duration::from_millis(900))
+        );
         assert!(two.mutex(&name).try_lock().await.expect("it can be tried").is_none());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -117,7 +128,10 @@ pub(super) async fn a_timeout_ends_in_time(t: Arc<Trial>) {
         let refused = locks.mutex(&name).lock().timeout(Duration::from_millis(250)).await;
         let took = began.elapsed();
         assert_eq!(refused.map(drop).map_err(|e| e.kind()), Err(ErrorKind::TimedOut));
-        assert!(took >= Duration::from_millis(240) && took < Duration::from_millis(1250), "{took:?}");
+        assert!(
+            took >= Duration::from_millis(240) && took < Duration::from_millis(1250),
+            "{took:?}"
+        );
     }
     assert!(held.release().await.is_clean());
 }

@@ -65,7 +65,10 @@ pub(super) async fn r7_tokens_rise_over_processes(t: Arc<Trial>) {
     }
     there.lock(Mode::Exclusive, &name, SOON).await.expect("it is free");
     there.kill();
-    let after = within(t.about().recovery + SOON, "it is freed", locks.mutex(&name).lock().into_future()).await.expect("it is freed");
+    let after =
+        within(t.about().recovery + SOON, "it is freed", locks.mutex(&name).lock().into_future())
+            .await
+            .expect("it is freed");
     rising.next(token_of(&after));
 }
 
@@ -101,13 +104,18 @@ pub(super) async fn r7_an_upgrade_and_a_downgrade_give_new_tokens(t: Arc<Trial>)
     let up = locks.rwlock(&name).upgradable().await.expect("it is free");
     let before = token_of(&up);
     let read = within(SOON, "it downgrades", up.downgrade()).await.expect("it is held");
-    assert!(token_of(&read) > before, "without a writing in between: {} follows {before}", token_of(&read));
+    assert!(
+        token_of(&read) > before,
+        "without a writing in between: {} follows {before}",
+        token_of(&read)
+    );
     assert!(read.release().await.is_clean());
     let mut rising = Rising::default();
     let mut up = locks.rwlock(&name).upgradable().await.expect("it is free");
     rising.next(token_of(&up));
     for _ in 0..3 {
-        let writing = within(SOON, "it upgrades", up.upgrade().into_future()).await.expect("nobody reads");
+        let writing =
+            within(SOON, "it upgrades", up.upgrade().into_future()).await.expect("nobody reads");
         rising.next(token_of(&writing));
         drop(writing);
     }
@@ -135,7 +143,11 @@ pub(super) async fn r7_shared_tokens_lie_between_exclusive_ones(t: Arc<Trial>) {
         ];
         let tokens = readers.each_ref().map(token_of);
         let above = tokens.iter().copied().max().expect("three");
-        assert!(tokens.iter().all(|token| Some(*token) > before.0), "above every earlier writer: {tokens:?}, {:?}", before.0);
+        assert!(
+            tokens.iter().all(|token| Some(*token) > before.0),
+            "above every earlier writer: {tokens:?}, {:?}",
+            before.0
+        );
         drop(readers);
         let write = one.mutex(&name).lock().timeout(SOON).await.expect("it is free");
         assert!(token_of(&write) > above, "below every later writer");

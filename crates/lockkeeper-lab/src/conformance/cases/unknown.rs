@@ -17,7 +17,12 @@ pub(super) async fn r4_a_release_out_of_reach_is_done_once_it_can_be(t: Arc<Tria
     let released = within(LONG, "a release out of reach says so", guard.release()).await;
     assert!(matches!(released, Released::Unknown(_)), "{released:?}");
     t.mend().await;
-    let next = two.mutex(&name).lock().timeout(Duration::from_secs(12)).await.expect("the keeper releases behind the caller's back");
+    let next = two
+        .mutex(&name)
+        .lock()
+        .timeout(Duration::from_secs(12))
+        .await
+        .expect("the keeper releases behind the caller's back");
     assert!(next.release().await.is_clean());
 }
 
@@ -30,7 +35,10 @@ pub(super) async fn r4_an_acquisition_out_of_reach_holds_once(t: Arc<Trial>) {
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!waiting.is_finished(), "not known is not refused");
     t.mend().await;
-    let guard = within(LONG, "it is granted once it can be", waiting).await.expect("no panic").expect("it is granted");
+    let guard = within(LONG, "it is granted once it can be", waiting)
+        .await
+        .expect("no panic")
+        .expect("it is granted");
     let other = t.open().await;
     assert!(t.shown(&other, Kind::Lock, &name).await.is_none_or(|entry| entry.holders.len() == 1));
     assert!(guard.release().await.is_clean());

@@ -34,7 +34,8 @@ pub struct Helper {
 /// Why a helper did not do it: the kind's word, and the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HelperError {
-    /// The error's kind as [`ErrorKind::as_str`](lockkeeper::ErrorKind::as_str) says it; `gone` when the process is no more.
+    /// The error's kind as [`ErrorKind::as_str`](lockkeeper::ErrorKind::as_str) says it; `gone`
+    /// when the process is no more.
     pub kind: String,
     /// The message.
     pub message: String,
@@ -89,16 +90,27 @@ impl Helper {
             .spawn(move || {
                 for line in BufReader::new(output).lines().map_while(Result::ok) {
                     let (number, answer) = line.split_once(' ').unwrap_or((&line, ""));
-                    let sender = number.parse().ok().and_then(|number: u32| lock(&readers).remove(&number));
+                    let sender =
+                        number.parse().ok().and_then(|number: u32| lock(&readers).remove(&number));
                     // Who asked may have left.
                     let _ = sender.map(|s| s.send(answer.to_owned()));
                 }
                 lock(&readers).clear();
             })
             .expect("a thread can be started");
-        let helper = Self { child: Mutex::new(child), input: Mutex::new(input), waiting, next: AtomicU32::new(1), pid };
+        let helper = Self {
+            child: Mutex::new(child),
+            input: Mutex::new(input),
+            waiting,
+            next: AtomicU32::new(1),
+            pid,
+        };
         let opened = tokio::time::timeout(PATIENCE, ready).await;
-        assert_eq!(opened.ok().and_then(Result::ok).as_deref(), Some("ready"), "the helper opens the store");
+        assert_eq!(
+            opened.ok().and_then(Result::ok).as_deref(),
+            Some("ready"),
+            "the helper opens the store"
+        );
         helper
     }
 
@@ -108,9 +120,13 @@ impl Helper {
         let (sender, receiver) = oneshot::channel();
         lock(&self.waiting).insert(number, sender);
         let sent = writeln!(lock(&self.input), "{number} {request}");
-        let gone = || HelperError { kind: "gone".to_owned(), message: "the helper is no more".to_owned() };
+        let gone =
+            || HelperError { kind: "gone".to_owned(), message: "the helper is no more".to_owned() };
         sent.map_err(|_| gone())?;
-        let answer = tokio::time::timeout(PATIENCE, receiver).await.map_err(|_| gone())?.map_err(|_| gone())?;
+        let answer = tokio::time::timeout(PATIENCE, receiver)
+            .await
+            .map_err(|_| gone())?
+            .map_err(|_| gone())?;
         let Some(error) = answer.strip_prefix("error ") else { return Ok(answer) };
         let (kind, message) = error.split_once(' ').unwrap_or((error, "-"));
         Err(HelperError { kind: kind.to_owned(), message: unhex(message).unwrap_or_default() })
@@ -125,8 +141,15 @@ impl Helper {
     ///
     /// # Errors
     /// What the acquisition gave.
-    pub async fn lock(&self, mode: Mode, name: &str, timeout: Duration) -> Result<Turn, HelperError> {
-        let answer = self.ask(&format!("lock {} {} {}", mode_word(mode), hex(name), timeout.as_millis())).await?;
+    pub async fn lock(
+        &self,
+        mode: Mode,
+        name: &str,
+        timeout: Duration,
+    ) -> Result<Turn, HelperError> {
+        let answer = self
+            .ask(&format!("lock {} {} {}", mode_word(mode), hex(name), timeout.as_millis()))
+            .await?;
         Ok(Self::turn(&answer).expect("the helper says what it holds"))
     }
 
@@ -174,9 +197,33 @@ impl Helper {
     ///
     /// # Errors
     /// The first that an acquisition gave.
-    pub async fn occupy(&self, mode: Mode, name: &str, tasks: u32, rounds: u32, file: &Path) -> Result<(), HelperError> {
+    pub async fn occupy(
+        &self,
+        mode: Mode,
+        name: &str,
+        tasks: u32,
+        rounds: u32,
+        file: &Path,
+    ) -> Result<(), HelperError> {
         let file = hex(&file.to_string_lossy());
-        self.ask(&format!("occupy {} {} {tasks} {rounds} {file}", mode_word(mode), hex(name))).await.map(drop)
+        self.ask(&format!("occupy {} {} {tasks} {rounds} {file}", mode_word(mode), hex(name)))
+            .await
+            .map(drop)
+    }
+
+    /// Lets tasks there take a mutex again and again for so long; answers how many turns they had.
+    ///
+    /// # Errors
+    /// The first that an acquisition gave.
+    pub async fn compete(
+        &self,
+        name: &str,
+        tasks: u32,
+        time: Duration,
+    ) -> Result<u64, HelperError> {
+        let turns =
+            self.ask(&format!("compete {} {tasks} {}", hex(name), time.as_millis())).await?;
+        Ok(turns.parse().expect("the helper says how many"))
     }
 
     /// Lets it fork while it holds a lock (R15).
@@ -220,7 +267,8 @@ impl Helper {
     }
 
     fn wait(&self) {
-        // It was killed or has left, so this does not wait long; and there is nothing to do about a failure.
+        // It was killed or has left, so this does not wait long; and there is nothing to do about a
+        // failure.
         let _ = lock(&self.child).wait();
     }
 }

@@ -13,14 +13,14 @@ const ALL_WELL: i32 = 0;
 const GUARD_LIVES: i32 = 1;
 const NEW_CLAIM_NOT_REFUSED: i32 = 2;
 
-/// Takes the lock, forks, and lets the child look at its guard, drop it, and ask for more. Then the parent's guard must be
-/// as it was.
+/// Takes the lock, forks, and lets the child look at its guard, drop it, and ask for more. Then the
+/// parent's guard must be as it was.
 pub(super) async fn check(locks: &Locks, name: &str) -> Result<String, Error> {
     let failed = |text: String| Error::new(ErrorKind::Unknown, text);
     let guard = locks.mutex(name).lock().await?;
     let waiting = locks.mutex(name).lock();
-    // SAFETY: the child has this thread alone. It reads and drops values of its own, and leaves by `_exit`, so that nothing
-    // that another thread of the parent had locked is waited for.
+    // SAFETY: the child has this thread alone. It reads and drops values of its own, and leaves by
+    // `_exit`, so that nothing that another thread of the parent had locked is waited for.
     let child = match unsafe { fork() } {
         Ok(ForkResult::Parent { child }) => child,
         Ok(ForkResult::Child) => {
@@ -34,13 +34,21 @@ pub(super) async fn check(locks: &Locks, name: &str) -> Result<String, Error> {
     let ended = tokio::task::spawn_blocking(move || waitpid(child, None)).await;
     match ended {
         Ok(Ok(WaitStatus::Exited(_, ALL_WELL))) => {}
-        Ok(Ok(WaitStatus::Exited(_, GUARD_LIVES))) => return Err(failed("the child's guard is not lost".to_owned())),
-        Ok(Ok(WaitStatus::Exited(_, NEW_CLAIM_NOT_REFUSED))) => return Err(failed("the child's claim was not refused".to_owned())),
+        Ok(Ok(WaitStatus::Exited(_, GUARD_LIVES))) => {
+            return Err(failed("the child's guard is not lost".to_owned()));
+        }
+        Ok(Ok(WaitStatus::Exited(_, NEW_CLAIM_NOT_REFUSED))) => {
+            return Err(failed("the child's claim was not refused".to_owned()));
+        }
         other => return Err(failed(format!("the child ended otherwise: {other:?}"))),
     }
     guard.verify().await?;
     let released = guard.release().await;
-    if released.is_clean() { Ok("well".to_owned()) } else { Err(failed(format!("the child's drop let go of the lock: {released:?}"))) }
+    if released.is_clean() {
+        Ok("well".to_owned())
+    } else {
+        Err(failed(format!("the child's drop let go of the lock: {released:?}")))
+    }
 }
 
 fn in_child(guard: lockkeeper::Guard, locks: &Locks, waiting: lockkeeper::Acquire) -> i32 {

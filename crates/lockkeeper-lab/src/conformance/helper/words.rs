@@ -4,7 +4,11 @@ use lockkeeper::{Error, Mode};
 
 /// A text as hexadecimal digits; `-` for none.
 pub(super) fn hex(text: &str) -> String {
-    if text.is_empty() { "-".to_owned() } else { text.bytes().map(|b| format!("{b:02x}")).collect() }
+    if text.is_empty() {
+        "-".to_owned()
+    } else {
+        text.bytes().map(|b| format!("{b:02x}")).collect()
+    }
 }
 
 /// What [`hex`] wrote.
@@ -52,7 +56,9 @@ mod tests {
         for text in ["", "a b", "é\n", "x/../y"] {
             assert_eq!(unhex(&hex(text)).as_deref(), Some(text));
         }
-        for m in [Mode::Exclusive, Mode::Shared, Mode::Upgradable, Mode::Permits { count: 2, limit: 7 }] {
+        for m in
+            [Mode::Exclusive, Mode::Shared, Mode::Upgradable, Mode::Permits { count: 2, limit: 7 }]
+        {
             assert_eq!(mode(&mode_word(m)), Some(m));
         }
         assert_eq!((unhex("0"), unhex("zz"), mode("permits:1")), (None, None, None));

@@ -7,10 +7,14 @@ use std::path::{Path, PathBuf};
 use lockkeeper::{Error, ErrorKind, Result, Token};
 
 pub(super) fn failed(what: &str, path: &Path, error: &io::Error) -> Error {
-    Error::new(ErrorKind::Refused, format!("cannot {what} the stock record {}: {error}", path.display()))
+    Error::new(
+        ErrorKind::Refused,
+        format!("cannot {what} the stock record {}: {error}", path.display()),
+    )
 }
 
-/// The stock in a file: the pieces that are left, and the greatest token that was shown with a write.
+/// The stock in a file: the pieces that are left, and the greatest token that was shown with a
+/// write.
 pub(in crate::demo) struct FileStock {
     path: PathBuf,
     /// A name of our own to write under before the record is replaced.
@@ -33,12 +37,18 @@ impl FileStock {
         let mut numbers = text.split_whitespace().map(str::parse);
         match (numbers.next(), numbers.next()) {
             (Some(Ok(left)), Some(Ok(token))) => Ok((left, token)),
-            _ => Err(Error::new(ErrorKind::Corrupt, format!("the stock record {} holds {text:?}", self.path.display()))),
+            _ => Err(Error::new(
+                ErrorKind::Corrupt,
+                format!("the stock record {} holds {text:?}", self.path.display()),
+            )),
         }
     }
 
     fn put(&self, left: u64, token: u64) -> Result<()> {
-        let write = || fs::write(&self.draft, format!("{left} {token}\n")).and_then(|()| fs::rename(&self.draft, &self.path));
+        let write = || {
+            fs::write(&self.draft, format!("{left} {token}\n"))
+                .and_then(|()| fs::rename(&self.draft, &self.path))
+        };
         write().map_err(|e| failed("write", &self.path, &e))
     }
 
@@ -52,7 +62,8 @@ impl FileStock {
     }
 
     pub(super) fn write_fenced(&mut self, left: u64, token: Token) -> Result<bool> {
-        // What a database does inside one statement: nobody writes between the comparison and the write.
+        // What a database does inside one statement: nobody writes between the comparison and the
+        // write.
         let path = self.path.with_extension("busy");
         let busy = File::create(&path).map_err(|e| failed("open", &path, &e))?;
         busy.lock().map_err(|e| failed("lock", &path, &e))?;
@@ -80,7 +91,11 @@ mod tests {
         assert_eq!(stock.read().ok(), Some(4));
         assert_eq!(stock.write_fenced(3, token(7)).ok(), Some(true), "the same turn writes again");
         stock.write(9).unwrap();
-        assert_eq!(stock.write_fenced(1, token(6)).ok(), Some(false), "an unchecked write forgets no token");
+        assert_eq!(
+            stock.write_fenced(1, token(6)).ok(),
+            Some(false),
+            "an unchecked write forgets no token"
+        );
         assert_eq!(stock.read().ok(), Some(9));
     }
 }

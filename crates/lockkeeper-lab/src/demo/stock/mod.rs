@@ -1,4 +1,5 @@
-//! The stock record: how many pieces are left. It trusts its callers as most databases do: whoever writes is believed.
+//! The stock record: how many pieces are left. It trusts its callers as most databases do: whoever
+//! writes is believed.
 //!
 //! It is where the engine is: in a file, in a key of that Redis, in a node of that ensemble.
 
@@ -93,9 +94,14 @@ impl Place {
             #[cfg(feature = "redis")]
             Self::Key(key) => Ok(Stock::Redis(redis::RedisStock::open(url, key).await?)),
             #[cfg(feature = "zookeeper")]
-            Self::Node(path) => Ok(Stock::ZooKeeper(Box::new(zookeeper::NodeStock::open(url, path)?))),
+            Self::Node(path) => {
+                Ok(Stock::ZooKeeper(Box::new(zookeeper::NodeStock::open(url, path)?)))
+            }
             #[allow(unreachable_patterns, reason = "a build without an engine has no stock there")]
-            _ => Err(Error::new(ErrorKind::Unsupported, format!("this build keeps no stock at {url}"))),
+            _ => Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("this build keeps no stock at {url}"),
+            )),
         }
     }
 }
@@ -172,8 +178,9 @@ impl<'a> Record<'a> {
 
 impl Drop for Record<'_> {
     fn drop(&mut self) {
-        // Removes also what the engine keeps about the demo's lock, when the story is over or was broken off. A file that cannot
-        // be removed stays idle until `lockkeeper gc`; a server that is gone has taken everything with it, or keeps it.
+        // Removes also what the engine keeps about the demo's lock, when the story is over or was
+        // broken off. A file that cannot be removed stays idle until `lockkeeper gc`; a server that
+        // is gone has taken everything with it, or keeps it.
         let _ = self.clear();
     }
 }
@@ -184,6 +191,7 @@ impl Drop for Record<'_> {
 /// When the system has no thread or descriptor left for one.
 pub(super) fn block_on<T>(future: impl Future<Output = T>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|e| Error::new(ErrorKind::Refused, format!("cannot start a runtime: {e}")))?;
+    let runtime = runtime
+        .map_err(|e| Error::new(ErrorKind::Refused, format!("cannot start a runtime: {e}")))?;
     Ok(runtime.block_on(future))
 }

@@ -2,7 +2,8 @@
 
 use lockkeeper::{Error, ErrorKind, FencedKeys, Kind, Name, Result, Token};
 
-/// The stock in a key: the pieces that are left, and the greatest token that was shown with a write.
+/// The stock in a key: the pieces that are left, and the greatest token that was shown with a
+/// write.
 pub(in crate::demo) struct RedisStock {
     keys: FencedKeys,
     key: String,
@@ -30,7 +31,9 @@ impl RedisStock {
     pub(super) async fn read(&self) -> Result<u64> {
         let value = self.keys.get(&self.key).await?;
         let text = value.as_deref().and_then(|v| std::str::from_utf8(v).ok());
-        let wrong = || Error::new(ErrorKind::Corrupt, format!("the stock record {} holds {text:?}", self.key));
+        let wrong = || {
+            Error::new(ErrorKind::Corrupt, format!("the stock record {} holds {text:?}", self.key))
+        };
         text.and_then(|t| t.parse().ok()).ok_or_else(wrong)
     }
 

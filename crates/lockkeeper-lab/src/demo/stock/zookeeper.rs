@@ -1,4 +1,5 @@
-//! The stock as a node of the ensemble that keeps the lock: the pieces that are left, and the greatest token seen, as text.
+//! The stock as a node of the ensemble that keeps the lock: the pieces that are left, and the
+//! greatest token seen, as text.
 
 use lockkeeper::{Error, ErrorKind, Result, Token};
 
@@ -51,12 +52,16 @@ impl NodeStock {
     }
 
     fn get(&mut self) -> Result<(u64, u64, i32)> {
-        let (data, version) = self.client.get(&self.path).map_err(|e| failed("read", &self.path, &e))?;
+        let (data, version) =
+            self.client.get(&self.path).map_err(|e| failed("read", &self.path, &e))?;
         let text = String::from_utf8_lossy(&data).into_owned();
         let mut numbers = text.split_whitespace().map(str::parse);
         match (numbers.next(), numbers.next()) {
             (Some(Ok(left)), Some(Ok(token))) => Ok((left, token, version)),
-            _ => Err(Error::new(ErrorKind::Corrupt, format!("the stock record {} holds {text:?}", self.path))),
+            _ => Err(Error::new(
+                ErrorKind::Corrupt,
+                format!("the stock record {} holds {text:?}", self.path),
+            )),
         }
     }
 
@@ -67,10 +72,13 @@ impl NodeStock {
     /// Without a version: whoever writes last is believed.
     pub(super) fn write(&mut self, left: u64) -> Result<()> {
         let (_, token, _) = self.get()?;
-        self.client.set(&self.path, &text(left, token), None).map_err(|e| failed("write", &self.path, &e))
+        self.client
+            .set(&self.path, &text(left, token), None)
+            .map_err(|e| failed("write", &self.path, &e))
     }
 
-    /// The token is compared with the one in the node, and the write depends on the version that was compared.
+    /// The token is compared with the one in the node, and the write depends on the version that
+    /// was compared.
     pub(super) fn write_fenced(&mut self, left: u64, token: Token) -> Result<bool> {
         loop {
             let (_, seen, version) = self.get()?;

@@ -33,7 +33,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exists => f.write_str("it is there already"),
-            Self::OtherVersion => f.write_str("somebody has changed it"),
+            Self::OtherVersion => f.write_str("another client has changed it"),
             Self::Code(-101) => f.write_str("there is no such node: a chroot must exist"),
             Self::Code(-102) => f.write_str("access was denied"),
             Self::Code(code) => write!(f, "ZooKeeper's error {code}"),
@@ -63,18 +63,23 @@ impl Client {
     /// `Unreachable`, and `InvalidArgument` for the URL.
     pub(super) fn connect(url: &str) -> Result<Self> {
         let mut url = EngineUrl::parse(url)?;
-        let hosts = url.hosts.iter().map(|(host, port)| (host.clone(), port.unwrap_or(2181))).collect();
+        let hosts =
+            url.hosts.iter().map(|(host, port)| (host.clone(), port.unwrap_or(2181))).collect();
         let mut auth = Vec::new();
         if let Some(user) = &url.user {
             let password = url.password.as_ref().map_or("", Secret::reveal);
             auth.push(("digest".to_owned(), Secret::new(format!("{user}:{password}"))));
         }
-        if let Some((scheme, credential)) = url.take("auth").as_deref().and_then(|text| text.split_once(':')) {
+        if let Some((scheme, credential)) =
+            url.take("auth").as_deref().and_then(|text| text.split_once(':'))
+        {
             auth.push((scheme.to_owned(), Secret::new(credential)));
         }
         let chroot = url.path.trim_end_matches('/').to_owned();
         let mut client = Self { hosts, chroot, auth, connection: None };
-        client.open().map_err(|e| Error::new(ErrorKind::Unreachable, format!("ZooKeeper cannot be reached: {e}")))?;
+        client.open().map_err(|e| {
+            Error::new(ErrorKind::Unreachable, format!("ZooKeeper cannot be reached: {e}"))
+        })?;
         Ok(client)
     }
 
@@ -91,10 +96,16 @@ impl Client {
     }
 
     fn open_with(&mut self, host: &str, port: u16) -> io::Result<()> {
-        let address = (host, port).to_socket_addrs()?.next().ok_or_else(|| io::Error::other("the host has no address"))?;
+        let address = (host, port)
+            .to_socket_addrs()?
+            .next()
+            .ok_or_else(|| io::Error::other("the host has no address"))?;
         let mut connection = Connection::open(address, SESSION, WITHIN)?;
         for (scheme, credential) in &self.auth {
-            let body = Body::default().int(0).bytes(scheme.as_bytes()).bytes(credential.reveal().as_bytes());
+            let body = Body::default()
+                .int(0)
+                .bytes(scheme.as_bytes())
+                .bytes(credential.reveal().as_bytes());
             connection.request_as(xid::AUTH, op::AUTH, &body)?;
             connection.answer()?;
         }
@@ -106,7 +117,8 @@ impl Client {
         format!("{}{path}", self.chroot)
     }
 
-    /// One operation. A session that has ended is replaced, and the operation sent again: all of them may be done twice.
+    /// One operation. A session that has ended is replaced, and the operation sent again: all of
+    /// them may be done twice.
     fn ask(&mut self, operation: i32, body: &Body) -> std::result::Result<Answer, Refusal> {
         let answer = match self.ask_once(operation, body) {
             Err(_) => {
@@ -124,7 +136,8 @@ impl Client {
     }
 
     fn ask_once(&mut self, operation: i32, body: &Body) -> io::Result<Answer> {
-        let connection = self.connection.as_mut().ok_or_else(|| io::Error::other("not connected"))?;
+        let connection =
+            self.connection.as_mut().ok_or_else(|| io::Error::other("not connected"))?;
         let answered = connection.request(operation, body).and_then(|xid| {
             loop {
                 let answer = connection.answer()?;
@@ -154,7 +167,12 @@ impl Client {
     }
 
     /// Writes a node's data, if it has this version; without one, whatever it has.
-    pub(super) fn set(&mut self, path: &str, data: &[u8], version: Option<i32>) -> std::result::Result<(), Refusal> {
+    pub(super) fn set(
+        &mut self,
+        path: &str,
+        data: &[u8],
+        version: Option<i32>,
+    ) -> std::result::Result<(), Refusal> {
         let body = Body::of(&self.path(path)).bytes(data).int(version.unwrap_or(-1));
         self.ask(op::SET_DATA, &body).map(drop)
     }

@@ -1,5 +1,5 @@
-//! The clock of a server of the run's own: moved by a preloaded library, and looked at, so that only a clock that really went wrong
-//! counts as a fault.
+//! The clock of a server of the run's own: moved by a preloaded library, and looked at, so that
+//! only a clock that really went wrong counts as a fault.
 
 use std::time::Duration;
 
@@ -23,12 +23,14 @@ pub(super) trait Tells {
 
 impl Tells for Resp {
     fn time(&mut self) -> Result<i64, String> {
-        let reply = self.ask(&["TIME"]).map_err(|e| format!("the server does not say its time: {e}"))?;
+        let reply =
+            self.ask(&["TIME"]).map_err(|e| format!("the server does not say its time: {e}"))?;
         told(&reply).ok_or_else(|| "the server does not say its time".to_owned())
     }
 }
 
-/// By how many nanoseconds a server's clock is ahead of our steady one: the truth lies between the two.
+/// By how many nanoseconds a server's clock is ahead of our steady one: the truth lies between the
+/// two.
 #[derive(Clone, Copy, Debug)]
 struct Ahead {
     least: i64,
@@ -37,7 +39,8 @@ struct Ahead {
 }
 
 impl Ahead {
-    /// The sharpest of a few looks: one that a busy machine made long says little about a clock that gains a twelfth.
+    /// The sharpest of a few looks: one that a busy machine made long says little about a clock
+    /// that gains a twelfth.
     fn sharply(server: &mut impl Tells) -> Result<Self, String> {
         let mut best = Self::of(server)?;
         for _ in 1..LOOKS {
@@ -90,13 +93,19 @@ impl ServerClock {
         Self { shim, rates: Clocks::Wall, stepped: None, wrong_since: None }
     }
 
-    /// Of a server whose leases live by a steady clock: that gains or loses, and the time of day steps.
+    /// Of a server whose leases live by a steady clock: that gains or loses, and the time of day
+    /// steps.
     pub(super) fn with_steady_rates(self) -> Self {
         Self { rates: Clocks::Steady, ..self }
     }
 
     /// Steps forward or back, and looks whether it did. One that did not is where it was.
-    pub(super) fn step(&mut self, server: &mut impl Tells, by: Duration, forward: bool) -> Result<(), Failed> {
+    pub(super) fn step(
+        &mut self,
+        server: &mut impl Tells,
+        by: Duration,
+        forward: bool,
+    ) -> Result<(), Failed> {
         let before = Ahead::of(server)?;
         self.shift(by, forward)?;
         self.stepped = Some((by, forward));
@@ -136,11 +145,14 @@ impl ServerClock {
         self.shim.run_at(self.rates, rate).map_err(|e| Failed::Half(e.to_string()))
     }
 
-    /// Right again from where it is: a step would be another fault. Whether it was seen to have run wrong.
+    /// Right again from where it is: a step would be another fault. Whether it was seen to have run
+    /// wrong.
     pub(super) fn run_right(&mut self, server: &mut impl Tells) -> Result<bool, String> {
         let now = Ahead::sharply(server);
         self.shim.run_at(self.rates, 0).map_err(|e| e.to_string())?;
-        let (Some((before, rate)), Ok(now)) = (self.wrong_since.take(), now) else { return Ok(false) };
+        let (Some((before, rate)), Ok(now)) = (self.wrong_since.take(), now) else {
+            return Ok(false);
+        };
         let passed = i64::try_from(now.at.saturating_sub(before.at)).unwrap_or(i64::MAX);
         let half = passed / 2_000_000 * i64::from(rate);
         let (least, most) = before.gained(now);

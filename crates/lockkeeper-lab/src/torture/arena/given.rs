@@ -1,4 +1,5 @@
-//! A server of somebody else's: only clients are hit. Whether it is still there is asked again and again.
+//! A server of somebody else's: only clients are hit. Whether it is still there is asked again and
+//! again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,14 +14,15 @@ use crate::history::Writer;
 
 /// How often it is asked.
 const EVERY: Duration = Duration::from_millis(500);
-/// One that was silent for so long has gone for good: longer than a lost connection takes to be there again, which is tried after
-/// pauses of up to 2 s, and than a request may take.
+/// One that was silent for so long has gone for good: longer than a lost connection takes to be
+/// there again, which is tried after pauses of up to 2 s, and than a request may take.
 const SILENT_MAX: Duration = Duration::from_secs(10);
 
 pub(super) struct Given {
     url: String,
     about: About,
-    /// When the last question was asked that it answered; kept by the one who asks, until this goes.
+    /// When the last question was asked that it answered; kept by the one who asks, until this
+    /// goes.
     heard: Arc<AtomicU64>,
     asks: Option<Storm>,
 }
@@ -29,7 +31,12 @@ impl Given {
     pub(super) fn open(url: &str) -> Result<Self, (u8, String)> {
         let about = About::of(url)?;
         if about.engine == "memory" {
-            return Err((64, "memory: is seen by one process only, and torture needs several: choose another engine".to_owned()));
+            return Err((
+                64,
+                "memory: is seen by one process only, and torture needs several: choose another \
+                 engine"
+                    .to_owned(),
+            ));
         }
         let heard = Arc::new(AtomicU64::new(Writer::now()));
         // A directory does not go away by itself.
@@ -41,7 +48,9 @@ impl Given {
     fn silence(&self) -> Option<String> {
         let silent = Duration::from_nanos(Writer::now().saturating_sub(self.there()));
         let (engine, most) = (self.about.engine, SILENT_MAX.as_secs());
-        (silent > SILENT_MAX).then(|| format!("the {engine} server that was given ended, or cannot be reached: no answer for {most} s"))
+        (silent > SILENT_MAX).then(|| format!(
+            "the {engine} server that was given ended, or cannot be reached: no answer for {most} s"
+        ))
     }
 }
 
@@ -51,7 +60,9 @@ fn ask(url: &str, heard: Arc<AtomicU64>) -> Result<Storm, (u8, String)> {
         let asked = Writer::now();
         let answered = locks.status(Kind::Lock, "torture/0");
         // Whatever else it says, it is there.
-        if !answered.is_err_and(|e| matches!(e.kind(), ErrorKind::Unreachable | ErrorKind::Unknown | ErrorKind::TimedOut)) {
+        if !answered.is_err_and(|e| {
+            matches!(e.kind(), ErrorKind::Unreachable | ErrorKind::Unknown | ErrorKind::TimedOut)
+        }) {
             heard.store(asked, Ordering::Release);
         }
     };
@@ -79,6 +90,10 @@ impl Arena for Given {
         self.silence()
     }
     fn left_out(&self) -> Vec<String> {
-        vec!["faults of servers and links: the server is not ours (redis:auto and the like start their own)".to_owned()]
+        vec![
+            "faults of servers and links: the server is not ours (redis:auto and the like start \
+             their own)"
+                .to_owned(),
+        ]
     }
 }

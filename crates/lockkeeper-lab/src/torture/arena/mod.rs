@@ -10,7 +10,7 @@ mod zookeeper;
 use std::path::Path;
 use std::time::Duration;
 
-use lockkeeper::Class;
+use lockkeeper::{Ability, Class, Expiry};
 
 use super::fault::Fault;
 use super::network::Namespace;
@@ -21,8 +21,8 @@ use crate::history::Writer;
 pub(super) struct About {
     pub(super) engine: &'static str,
     pub(super) class: Class,
-    /// Whether a stopped client can lose its lock.
-    pub(super) leases: bool,
+    /// How a hold ends that nobody gives back.
+    pub(super) expiry: Expiry,
     /// T, the recovery that is promised after a death.
     pub(super) recovery: Duration,
     /// Whether a line keeps the order of those who wait for a lock, and for permits.
@@ -34,13 +34,15 @@ pub(super) struct About {
 
 impl About {
     fn of(url: &str) -> Result<Self, (u8, String)> {
-        let locks = lockkeeper::blocking::Locks::open(url).map_err(|e| (e.kind().exit_code(), e.to_string()))?;
+        let locks = lockkeeper::blocking::Locks::open(url)
+            .map_err(|e| (e.kind().exit_code(), e.to_string()))?;
         let about = locks.describe();
         let _ = locks.close();
-        let leases = about.leases || about.recovery > Duration::ZERO;
-        let (fair, fair_permits) = (about.can.fair, about.can.fair_permits);
-        let (engine, class, recovery, fenced) = (about.engine, about.class, about.recovery, about.fenced);
-        Ok(Self { engine, class, leases, recovery, fair, fair_permits, fenced })
+        let (fair, fair_permits) =
+            (about.can.has(Ability::Fair), about.can.has(Ability::FairPermits));
+        let (engine, class, expiry) = (about.engine, about.class, about.expiry);
+        let (recovery, fenced) = (about.recovery, about.fenced);
+        Ok(Self { engine, class, expiry, recovery, fair, fair_permits, fenced })
     }
 }
 
@@ -81,13 +83,15 @@ pub(super) enum Mended {
 pub(super) trait Arena {
     /// How client `number` reaches it.
     fn url(&mut self, number: u32) -> Result<String, String>;
-    /// Where its processes have to live for that, if not where everybody does. It ends with the arena, and they have to end before.
+    /// Where its processes have to live for that, if not where everybody does. It ends with the
+    /// arena, and they have to end before.
     fn home(&mut self, _number: u32) -> Result<Option<&Namespace>, String> {
         Ok(None)
     }
     /// What it promises.
     fn about(&self) -> About;
-    /// Told before any client starts which faults will be asked of it, that no others will, and what is random in them hangs on.
+    /// Told before any client starts which faults will be asked of it, that no others will, and
+    /// what is random in them hangs on.
     fn is_to_suffer(&mut self, _faults: &[&'static str], _seed: u64) {}
     /// The faults it has, besides those that need no control over a server.
     fn faults(&self) -> Vec<Fault> {
@@ -97,7 +101,8 @@ pub(super) trait Arena {
     fn strike(&mut self, fault: &'static str, _client: u32) -> Result<(), Failed> {
         Err(format!("nothing here knows how to begin {fault}").into())
     }
-    /// Ends a fault that began, or what was done of one that began by half. After an error it is under way still, and may be tried again.
+    /// Ends a fault that began, or what was done of one that began by half. After an error it is
+    /// under way still, and may be tried again.
     fn mend(&mut self, fault: &'static str, _client: u32) -> Result<Mended, String> {
         Err(format!("nothing here knows how to end {fault}"))
     }
@@ -109,7 +114,8 @@ pub(super) trait Arena {
     fn there(&self) -> u64 {
         Writer::now()
     }
-    /// The same as [`Arena::lost`] at the end: what may only have been slow until now is waited for.
+    /// The same as [`Arena::lost`] at the end: what may only have been slow until now is waited
+    /// for.
     fn lost_at_the_end(&mut self) -> Option<String> {
         self.lost()
     }
@@ -135,7 +141,9 @@ pub(super) fn open(url: &str, dir: &Path) -> Result<Box<dyn Arena>, (u8, String)
         "file:auto" => Ok(Box::new(file::FileArena::new(dir, options)?)),
         "redis:auto" => Ok(Box::new(redis::RedisArena::start(options, dir)?)),
         "zk:auto" => Ok(Box::new(zookeeper::ZooKeeperArena::start(options)?)),
-        url if url.ends_with(":auto") => Err(wrong(format!("{url}: torture starts its own server for file:auto, redis:auto and zk:auto"))),
+        url if url.ends_with(":auto") => Err(wrong(format!(
+            "{url}: torture starts its own server for file:auto, redis:auto and zk:auto"
+        ))),
         _ => Ok(Box::new(given::Given::open(url)?)),
     }
 }
@@ -164,7 +172,10 @@ mod tests {
 
     #[test]
     fn an_option_of_torture_is_taken_and_the_engines_stay() {
-        assert_eq!(take("ttl=1s&durable=true&drift=5%", "durable"), (Some("true"), "ttl=1s&drift=5%".to_owned()));
+        assert_eq!(
+            take("ttl=1s&durable=true&drift=5%", "durable"),
+            (Some("true"), "ttl=1s&drift=5%".to_owned())
+        );
         assert_eq!(take("", "durable"), (None, String::new()));
         assert!(has("a=1&ttl=2", "ttl") && !has("attl=2", "ttl"));
     }

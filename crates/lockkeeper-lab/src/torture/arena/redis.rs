@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::super::fault::{AWAY, AWAY_AND_FORGOTTEN, FORGOTTEN, Fault, Hits, SET_BACK, SPOIL_COUNTER, STEP};
+use super::super::fault::{
+    AWAY, AWAY_AND_FORGOTTEN, FORGOTTEN, Fault, Hits, SET_BACK, SPOIL_COUNTER, STEP,
+};
 use super::super::links::Links;
 use super::super::network::Namespace;
 use super::super::resp::{Reply, Resp};
@@ -34,13 +36,26 @@ const FAULTS: [Fault; 7] = [
     server("clock-fast", &[], "the server's clocks gain 8 %"),
 ];
 /// With everything on disk before it is answered.
-const DURABLE: [Fault; 1] = [server("kill-server", AWAY, "the server is killed, and started again with its data")];
+const DURABLE: [Fault; 1] =
+    [server("kill-server", AWAY, "the server is killed, and started again with its data")];
 /// With its data on a disk of its own. What was answered was on it before.
-const FULL: Fault = server("disk-full", AWAY, "the server's disk is full, and it ends; then there is room, and it is started again");
+const FULL: Fault = server(
+    "disk-full",
+    AWAY,
+    "the server's disk is full, and it ends; then there is room, and it is started again",
+);
 /// With nothing on disk.
-const FORGETFUL: [Fault; 1] = [server("kill-server", AWAY_AND_FORGOTTEN, "the server is killed, and started again without its data")];
+const FORGETFUL: [Fault; 1] = [server(
+    "kill-server",
+    AWAY_AND_FORGOTTEN,
+    "the server is killed, and started again without its data",
+)];
 /// Only for locks that keep a counter of their own beside the lock's key.
-const SPOIL: Fault = server(SPOIL_COUNTER, &[], "an operator overwrites every counter (keys that end in :token) with a text");
+const SPOIL: Fault = server(
+    SPOIL_COUNTER,
+    &[],
+    "an operator overwrites every counter (keys that end in :token) with a text",
+);
 const STEPS: [Fault; 2] = [
     server("clock-forward", SET_BACK, "the server's clock steps forward by 2 s, and back"),
     server("clock-back", SET_BACK, "the server's clock steps back by 2 s, and forward"),
@@ -73,7 +88,9 @@ impl RedisArena {
         let durable = match durable {
             None | Some("false") => false,
             Some("true") => true,
-            Some(other) => return Err((64, format!("redis:auto: durable={other}: give true or false"))),
+            Some(other) => {
+                return Err((64, format!("redis:auto: durable={other}: give true or false")));
+            }
         };
         if !has(&options, "ttl") {
             options = format!("{options}{}ttl={TTL}", if options.is_empty() { "" } else { "&" });
@@ -81,14 +98,30 @@ impl RedisArena {
         let clock = ClockShim::new().map_err(|e| e.to_string());
         let environment: Vec<(&str, String)> = clock
             .as_ref()
-            .map(|clock| clock.environment().into_iter().map(|(name, path)| (name, path.to_string_lossy().into_owned())).collect())
+            .map(|clock| {
+                clock
+                    .environment()
+                    .into_iter()
+                    .map(|(name, path)| (name, path.to_string_lossy().into_owned()))
+                    .collect()
+            })
             .unwrap_or_default();
-        let environment: Vec<(&str, &str)> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        let disk = if durable { Disk::new(dir.join("redis-data")) } else { Err("its server keeps nothing on disk".to_owned()) };
-        let mut arguments = if durable { vec!["--appendonly", "yes", "--appendfsync", "always"] } else { Vec::new() };
+        let environment: Vec<(&str, &str)> =
+            environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let disk = if durable {
+            Disk::new(dir.join("redis-data"))
+        } else {
+            Err("its server keeps nothing on disk".to_owned())
+        };
+        let mut arguments = if durable {
+            vec!["--appendonly", "yes", "--appendfsync", "always"]
+        } else {
+            Vec::new()
+        };
         let data = disk.as_ref().ok().map(|disk| disk.path().to_string_lossy().into_owned());
         arguments.extend(data.iter().flat_map(|path| ["--dir", path]));
-        let server = RedisServer::try_start_in(&arguments, &environment).map_err(|text| (69, text))?;
+        let server =
+            RedisServer::try_start_in(&arguments, &environment).map_err(|text| (69, text))?;
         let about = About::of(&format!("{}?{options}", server.url()))?;
         let clock = clock.and_then(|shim| {
             // Some are linked so that they see the true time whatever is preloaded.
@@ -121,7 +154,8 @@ impl RedisArena {
         }
     }
 
-    /// Removes every key, and then again and again until the fault ends; notes whether there was any.
+    /// Removes every key, and then again and again until the fault ends; notes whether there was
+    /// any.
     fn flush(&mut self) -> Result<(), Failed> {
         self.flushed = Arc::default();
         let (mut admin, flushed) = (admin(&self.server), self.flushed.clone());
@@ -147,7 +181,8 @@ impl RedisArena {
     /// How often somebody asked for a script that the server did not know.
     fn unknown_scripts(&self) -> Option<u64> {
         let info = self.ask(&["INFO", "errorstats"]).ok()?;
-        let count = info.text()?.lines().find_map(|line| line.strip_prefix("errorstat_NOSCRIPT:count="));
+        let count =
+            info.text()?.lines().find_map(|line| line.strip_prefix("errorstat_NOSCRIPT:count="));
         // What never happened has no line.
         Some(count.and_then(|count| count.trim().parse().ok()).unwrap_or(0))
     }
@@ -167,8 +202,8 @@ impl RedisArena {
 
     /// Writes a text over every counter, and answers how many there were.
     fn counters(&self, text: &str) -> Result<i64, String> {
-        let script =
-            "local all = redis.call('KEYS', '*:token') for _, key in ipairs(all) do redis.call('SET', key, ARGV[1]) end return #all";
+        let script = "local all = redis.call('KEYS', '*:token') for _, key in ipairs(all) do \
+                      redis.call('SET', key, ARGV[1]) end return #all";
         match self.ask(&["EVAL", script, "0", text])? {
             Reply::Number(all) => Ok(all),
             other => Err(format!("the server has counters, and says {other:?}")),
@@ -197,7 +232,8 @@ impl RedisArena {
     /// A number that `INFO stats` tells.
     fn stat(&self, name: &str) -> Option<u64> {
         let info = self.ask(&["INFO", "stats"]).ok()?;
-        let line = info.text()?.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        let line =
+            info.text()?.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
         line.trim().parse().ok()
     }
 }
@@ -235,14 +271,26 @@ impl Arena for RedisArena {
     }
 
     fn left_out(&self) -> Vec<String> {
-        let clock = self.clock.as_ref().err().map(|why| format!("clock-forward, clock-back, clock-slow, clock-fast: {why}"));
-        let disk = self.disk.as_ref().err().filter(|_| self.durable).map(|why| format!("disk-full: {why}"));
+        let clock = self
+            .clock
+            .as_ref()
+            .err()
+            .map(|why| format!("clock-forward, clock-back, clock-slow, clock-fast: {why}"));
+        let disk = self
+            .disk
+            .as_ref()
+            .err()
+            .filter(|_| self.durable)
+            .map(|why| format!("disk-full: {why}"));
         clock.into_iter().chain(disk).chain(self.links.left_out()).collect()
     }
 
     fn lost(&mut self) -> Option<String> {
         let status = self.server.ended().filter(|_| !self.down)?;
-        Some(format!("redis-server ended by itself with {status}; it said last: {}", self.server.last_words()))
+        Some(format!(
+            "redis-server ended by itself with {status}; it said last: {}",
+            self.server.last_words()
+        ))
     }
 
     fn strike(&mut self, fault: &'static str, client: u32) -> Result<(), Failed> {
@@ -276,7 +324,10 @@ impl Arena for RedisArena {
             "clock-back" => return self.step(false),
             "clock-slow" => return self.run_wrong(false),
             "clock-fast" => return self.run_wrong(true),
-            fault => self.links.strike(fault, client).unwrap_or_else(|| Err(format!("redis has no fault {fault}").into()))?,
+            fault => self
+                .links
+                .strike(fault, client)
+                .unwrap_or_else(|| Err(format!("redis has no fault {fault}").into()))?,
         }
         Ok(())
     }
@@ -298,7 +349,9 @@ impl Arena for RedisArena {
                 }
                 self.down = false;
                 if !ended {
-                    return Ok(Mended::HitNobody("the server wrote nothing that there was no room for"));
+                    return Ok(Mended::HitNobody(
+                        "the server wrote nothing that there was no room for",
+                    ));
                 }
             }
             "flush" => {
@@ -310,7 +363,7 @@ impl Arena for RedisArena {
             "script-flush" => {
                 self.storm = None;
                 if self.unknown_scripts().is_some_and(|now| Some(now) == self.unknown_scripts) {
-                    return Ok(Mended::HitNobody("nobody asked for a script that was forgotten"));
+                    return Ok(Mended::HitNobody("no client asked for a forgotten script"));
                 }
             }
             "evict" => {
@@ -328,7 +381,12 @@ impl Arena for RedisArena {
                     return Ok(Mended::HitNobody("the server's clock ran right"));
                 }
             }
-            fault => return self.links.mend(fault, client).unwrap_or_else(|| Err(format!("redis has no fault {fault}"))),
+            fault => {
+                return self
+                    .links
+                    .mend(fault, client)
+                    .unwrap_or_else(|| Err(format!("redis has no fault {fault}")));
+            }
         }
         Ok(Mended::Ended)
     }
@@ -357,19 +415,34 @@ mod tests {
         }
         // Another server's clock is moved, and ours runs right.
         let shim = ClockShim::new().unwrap();
-        let environment = shim.environment().map(|(name, path)| (name, path.to_str().unwrap().to_owned()));
-        let other = RedisServer::start_in(&[], &environment.each_ref().map(|(name, path)| (*name, path.as_str())));
+        let environment =
+            shim.environment().map(|(name, path)| (name, path.to_str().unwrap().to_owned()));
+        let other = RedisServer::start_in(
+            &[],
+            &environment.each_ref().map(|(name, path)| (*name, path.as_str())),
+        );
         arena.clock = Ok(ServerClock::new(shim));
         let clock = || ServerClock::ahead(&mut admin(&other)).unwrap();
         let right = clock();
         for fault in ["clock-forward", "clock-back"] {
-            assert_eq!(lasts(&mut arena, fault), Err(Failed::Undone("the server's clock did not step".to_owned())), "{fault}");
+            assert_eq!(
+                lasts(&mut arena, fault),
+                Err(Failed::Undone("the server's clock did not step".to_owned())),
+                "{fault}"
+            );
             assert!(clock().abs_diff(right) < 1_000_000_000, "{fault}: it is where it was");
             assert_eq!(arena.mend(fault, 0), Ok(Mended::Ended));
-            assert!(clock().abs_diff(right) < 1_000_000_000, "{fault}: it is not moved back a second time");
+            assert!(
+                clock().abs_diff(right) < 1_000_000_000,
+                "{fault}: it is not moved back a second time"
+            );
         }
         for fault in ["clock-slow", "clock-fast"] {
-            assert_eq!(lasts(&mut arena, fault), Ok(Mended::HitNobody("the server's clock ran right")), "{fault}");
+            assert_eq!(
+                lasts(&mut arena, fault),
+                Ok(Mended::HitNobody("the server's clock ran right")),
+                "{fault}"
+            );
         }
     }
 
@@ -396,10 +469,20 @@ mod tests {
             arena.mend(fault, 0).unwrap()
         };
         assert_eq!(lasts("flush", &["PING"]), Mended::HitNobody("the server had no key to remove"));
-        assert_eq!(lasts("script-flush", &["SET", "key", "1"]), Mended::HitNobody("nobody asked for a script that was forgotten"));
+        assert_eq!(
+            lasts("script-flush", &["SET", "key", "1"]),
+            Mended::HitNobody("no client asked for a forgotten script")
+        );
         assert_eq!(lasts("flush", &["PING"]), Mended::Ended);
-        assert_eq!(lasts("script-flush", &["EVALSHA", "0000000000000000000000000000000000000000", "0"]), Mended::Ended);
-        assert_eq!(lasts("flush", &["PING"]), Mended::HitNobody("the server had no key to remove"), "that was another one");
+        assert_eq!(
+            lasts("script-flush", &["EVALSHA", "0000000000000000000000000000000000000000", "0"]),
+            Mended::Ended
+        );
+        assert_eq!(
+            lasts("flush", &["PING"]),
+            Mended::HitNobody("the server had no key to remove"),
+            "that was another one"
+        );
     }
 
     #[test]
@@ -414,7 +497,10 @@ mod tests {
         arena.server.client().send(&["SHUTDOWN", "NOSAVE"]);
         until("it has ended", || arena.lost().is_some());
         let why = arena.lost().unwrap();
-        assert!(why.contains("ended by itself with exit status: 0") && why.contains("bye bye"), "{why}");
+        assert!(
+            why.contains("ended by itself with exit status: 0") && why.contains("bye bye"),
+            "{why}"
+        );
     }
 
     #[test]
@@ -423,13 +509,21 @@ mod tests {
         let mut arena = RedisArena::start("durable=true", dir.path()).unwrap();
         let Ok(_) = &arena.disk else {
             // Where it is not allowed it is said, and no such fault is drawn.
-            assert!(arena.left_out().iter().any(|why| why.starts_with("disk-full: this process cannot")));
+            assert!(
+                arena
+                    .left_out()
+                    .iter()
+                    .any(|why| why.starts_with("disk-full: this process cannot"))
+            );
             assert!(!arena.faults().contains(&FULL));
             return;
         };
         assert!(arena.faults().contains(&FULL) && arena.left_out().is_empty());
         arena.strike("disk-full", 0).unwrap();
-        assert_eq!(arena.mend("disk-full", 0), Ok(Mended::HitNobody("the server wrote nothing that there was no room for")));
+        assert_eq!(
+            arena.mend("disk-full", 0),
+            Ok(Mended::HitNobody("the server wrote nothing that there was no room for"))
+        );
 
         arena.strike("disk-full", 0).unwrap();
         let large = "x".repeat(10_000);

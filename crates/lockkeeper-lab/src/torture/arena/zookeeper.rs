@@ -1,4 +1,5 @@
-//! ZooKeeper servers of the run's own, one or an ensemble, behind a proxy for each client and server.
+//! ZooKeeper servers of the run's own, one or an ensemble, behind a proxy for each client and
+//! server.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -23,8 +24,14 @@ const fn server(name: &'static str, what: &'static str) -> Fault {
 
 /// Nothing here excuses anything: what was acknowledged is on a majority's disks.
 const FAULTS: [Fault; 2] = [
-    server("stop-server", "the server (of several the leader) is stopped as it stands, and goes on later"),
-    server("kill-server", "the server (of several the leader) is killed, and started again with its data"),
+    server(
+        "stop-server",
+        "the server (of several the leader) is stopped as it stands, and goes on later",
+    ),
+    server(
+        "kill-server",
+        "the server (of several the leader) is killed, and started again with its data",
+    ),
 ];
 const FOLLOWERS: [Fault; 3] = [
     server("stop-follower", "a follower is stopped as it stands, and goes on later"),
@@ -35,17 +42,28 @@ const FOLLOWERS: [Fault; 3] = [
 /// Between the servers of an ensemble; clients reach all of them, also the one that is cut off.
 const CUTS: [Fault; 6] = [
     server("cut-leader", "nothing passes between the leader and the other servers"),
-    server("cut-leader-out", "what the leader says does not reach the other servers; it hears them"),
+    server(
+        "cut-leader-out",
+        "what the leader says does not reach the other servers; it hears them",
+    ),
     server("cut-leader-in", "what the other servers say does not reach the leader; they hear it"),
     server("cut-follower", "nothing passes between a follower and the other servers"),
-    server("cut-follower-out", "what a follower says does not reach the other servers; it hears them"),
+    server(
+        "cut-follower-out",
+        "what a follower says does not reach the other servers; it hears them",
+    ),
     server("cut-follower-in", "what the other servers say does not reach a follower; they hear it"),
 ];
-/// The session of a client is ended before its time, as an administrator would do it; its process and its link are as they were. The engine
-/// has forgotten what it holds before it hears of it.
-const EXPIRES: Fault =
-    Fault { name: EXPIRE, hits: Hits::Client, excuses: FORGOTTEN, what: "a client's session is ended by somebody else, before its time" };
-/// Sessions live by the steady clock, and their ends allow for drift; the time of day is for people.
+/// The session of a client is ended before its time, as an administrator would do it; its process
+/// and its link are as they were. The engine has forgotten what it holds before it hears of it.
+const EXPIRES: Fault = Fault {
+    name: EXPIRE,
+    hits: Hits::Client,
+    excuses: FORGOTTEN,
+    what: "a client's session is ended by another client, before its time",
+};
+/// Sessions live by the steady clock, and their ends allow for drift; the time of day is for
+/// people.
 const CLOCKS: [Fault; 4] = [
     server("clock-slow", "the servers' steady clocks lose 8 %"),
     server("clock-fast", "the servers' steady clocks gain 8 %"),
@@ -87,35 +105,56 @@ impl ZooKeeperArena {
         let (check, mut options) = take(&options, "container_check");
         let mut settings = Settings { tick: TICK, ends_with_us: true, ..Settings::default() };
         if let Some(text) = check {
-            let every =
-                lockkeeper::duration::parse(text).ok_or_else(|| wrong(format!("zk:auto: container_check={text} is no duration")))?;
-            settings.properties.push(format!("znode.container.checkIntervalMs={}", every.as_millis()));
+            let every = lockkeeper::duration::parse(text).ok_or_else(|| {
+                wrong(format!("zk:auto: container_check={text} is not a duration"))
+            })?;
+            settings
+                .properties
+                .push(format!("znode.container.checkIntervalMs={}", every.as_millis()));
         }
         if !has(&options, "session_timeout") {
-            options = format!("{options}{}session_timeout={SESSION}", if options.is_empty() { "" } else { "&" });
+            options = format!(
+                "{options}{}session_timeout={SESSION}",
+                if options.is_empty() { "" } else { "&" }
+            );
         }
         let shim = ClockShim::new().map_err(|e| e.to_string());
         let variables = shim.iter().flat_map(ClockShim::environment);
         settings.environment = variables.map(|(name, path)| (name.to_owned(), path)).collect();
-        let (servers, peers) = start(nodes, &settings).or_else(|_| start(nodes, &settings)).map_err(|e| (69, e.to_string()))?;
+        let (servers, peers) = start(nodes, &settings)
+            .or_else(|_| start(nodes, &settings))
+            .map_err(|e| (69, e.to_string()))?;
         let ports: Vec<u16> = servers.iter().map(Server::port).collect();
-        let here: Vec<SocketAddr> = ports.iter().map(|port| (Ipv4Addr::LOCALHOST, *port).into()).collect();
+        let here: Vec<SocketAddr> =
+            ports.iter().map(|port| (Ipv4Addr::LOCALHOST, *port).into()).collect();
         let about = About::of(&url(&here, &options))?;
         let clock = shim.map(|shim| ServerClock::new(shim).with_steady_rates());
         let links = Links::to(ports);
-        let mut arena = Self { about, options, links, peers, servers, hit: None, clock, kept: false, down: None };
+        let mut arena = Self {
+            about,
+            options,
+            links,
+            peers,
+            servers,
+            hit: None,
+            clock,
+            kept: false,
+            down: None,
+        };
         // Some are linked so that they see the true time whatever is preloaded.
-        let why =
-            [true, false].into_iter().find_map(|forward| match arena.step(forward).and_then(|()| Ok(arena.clock()?.step_back()?)) {
+        let why = [true, false].into_iter().find_map(|forward| {
+            match arena.step(forward).and_then(|()| Ok(arena.clock()?.step_back()?)) {
                 Ok(()) => None,
                 Err(Failed::Undone(why) | Failed::Half(why)) => Some(why),
-            });
+            }
+        });
         arena.clock = why.map_or(arena.clock, Err);
         Ok(arena)
     }
 
     fn choose(&self, leader: bool) -> Option<usize> {
-        let leads = |s: &Server| s.mode().is_some_and(|mode| mode == "leader" || mode == "standalone");
+        let leads =
+            |s: &Server| s.mode().is_some_and(|mode| mode == "leader" || mode == "standalone");
         self.servers.iter().position(|s| leads(s) == leader)
     }
 
@@ -131,13 +170,20 @@ impl ZooKeeperArena {
 
     fn run_wrong(&mut self, fast: bool) -> Result<(), Failed> {
         self.hit = self.choose(true);
-        let server = self.hit.and_then(|at| self.servers.get(at)).ok_or("no server serves whose clock could be looked at".to_owned())?;
+        let server = self
+            .hit
+            .and_then(|at| self.servers.get(at))
+            .ok_or("no server serves whose clock could be looked at".to_owned())?;
         self.clock.as_mut().map_err(|why| why.clone())?.run_wrong(&mut Uptime(server), fast)
     }
 
     fn run_right(&mut self) -> Result<Mended, String> {
-        let server = self.hit.and_then(|at| self.servers.get(at)).ok_or("there is no server whose clock could be looked at")?;
-        let wrong = self.clock.as_mut().map_err(|why| why.clone())?.run_right(&mut Uptime(server))?;
+        let server = self
+            .hit
+            .and_then(|at| self.servers.get(at))
+            .ok_or("there is no server whose clock could be looked at")?;
+        let wrong =
+            self.clock.as_mut().map_err(|why| why.clone())?.run_right(&mut Uptime(server))?;
         Ok(if wrong { Mended::Ended } else { Mended::HitNobody("the servers' clocks ran right") })
     }
 
@@ -152,7 +198,8 @@ impl ZooKeeperArena {
     fn end_sessions(&self, client: u32) -> Result<(), String> {
         let (mut ended, mut why) = (false, "the client has no session".to_owned());
         for greeting in self.links.greetings(client) {
-            // A server that does not answer now may be one that stands still; each of the others knows every session.
+            // A server that does not answer now may be one that stands still; each of the others
+            // knows every session.
             for server in &self.servers {
                 match Client::end_session(server.port(), &greeting, ENDS_WITHIN) {
                     Ok(()) => {
@@ -168,13 +215,17 @@ impl ZooKeeperArena {
 
     /// Cuts a server off from the others.
     fn cut(&mut self, fault: &str) -> Result<(), String> {
-        let (at, peers) = (self.hit.ok_or("no server serves that could be hit")?, self.peers.as_ref().ok_or("there is no other server")?);
+        let (at, peers) = (
+            self.hit.ok_or("no server serves that could be hit")?,
+            self.peers.as_ref().ok_or("there is no other server")?,
+        );
         self.kept = false;
         peers.cut(at, !fault.ends_with("-in"), !fault.ends_with("-out"));
         Ok(())
     }
 
-    /// The server is back among the others once all of them serve again: what an ensemble needs for that is no lock's time.
+    /// The server is back among the others once all of them serve again: what an ensemble needs for
+    /// that is no lock's time.
     fn join(&mut self) -> Result<Mended, String> {
         let peers = self.peers.as_ref().ok_or("there is no other server")?;
         self.kept |= self.hit.is_some_and(|at| peers.keep(at));
@@ -186,11 +237,17 @@ impl ZooKeeperArena {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Ok(if self.kept { Mended::Ended } else { Mended::HitNobody("nothing was kept from anybody") })
+        Ok(if self.kept {
+            Mended::Ended
+        } else {
+            Mended::HitNobody("no message was kept from a server")
+        })
     }
 
     fn hit(&mut self) -> Result<&mut Server, String> {
-        self.hit.and_then(|at| self.servers.get_mut(at)).ok_or_else(|| "no server serves that could be hit".to_owned())
+        self.hit
+            .and_then(|at| self.servers.get_mut(at))
+            .ok_or_else(|| "no server serves that could be hit".to_owned())
     }
 }
 
@@ -200,7 +257,8 @@ struct TimeOfDay(u16);
 impl Tells for TimeOfDay {
     fn time(&mut self) -> Result<i64, String> {
         let told = Client::connect(self.0).and_then(|mut client| client.time_of_day_ms());
-        told.map(|ms| ms.saturating_mul(1_000_000)).map_err(|e| format!("the server does not say its time: {e}"))
+        told.map(|ms| ms.saturating_mul(1_000_000))
+            .map_err(|e| format!("the server does not say its time: {e}"))
     }
 }
 
@@ -209,8 +267,12 @@ struct Uptime<'a>(&'a Server);
 
 impl Tells for Uptime<'_> {
     fn time(&mut self) -> Result<i64, String> {
-        let numbers = self.0.numbers().map_err(|e| format!("the server does not say its time: {e}"))?;
-        numbers.get("zk_uptime").map(|ms| (*ms * 1e6) as i64).ok_or_else(|| "the server does not say its time".to_owned())
+        let numbers =
+            self.0.numbers().map_err(|e| format!("the server does not say its time: {e}"))?;
+        numbers
+            .get("zk_uptime")
+            .map(|ms| (*ms * 1e6) as i64)
+            .ok_or_else(|| "the server does not say its time".to_owned())
     }
 }
 
@@ -252,11 +314,21 @@ impl Arena for ZooKeeperArena {
     fn faults(&self) -> Vec<Fault> {
         let clocks = CLOCKS.into_iter().filter(|_| self.clock.is_ok());
         let of_several = FOLLOWERS.into_iter().chain(CUTS).filter(|_| self.peers.is_some());
-        FAULTS.into_iter().chain(self.links.faults()).chain(of_several).chain([EXPIRES]).chain(clocks).collect()
+        FAULTS
+            .into_iter()
+            .chain(self.links.faults())
+            .chain(of_several)
+            .chain([EXPIRES])
+            .chain(clocks)
+            .collect()
     }
 
     fn left_out(&self) -> Vec<String> {
-        let clock = self.clock.as_ref().err().map(|why| format!("clock-slow, clock-fast, clock-forward, clock-back: {why}"));
+        let clock = self
+            .clock
+            .as_ref()
+            .err()
+            .map(|why| format!("clock-slow, clock-fast, clock-forward, clock-back: {why}"));
         clock.into_iter().chain(self.links.left_out()).collect()
     }
 
@@ -295,7 +367,9 @@ impl Arena for ZooKeeperArena {
         }
         match fault {
             EXPIRE => return Ok(Mended::Ended),
-            "clock-forward" | "clock-back" => return self.clock()?.step_back().map(|()| Mended::Ended),
+            "clock-forward" | "clock-back" => {
+                return self.clock()?.step_back().map(|()| Mended::Ended);
+            }
             "clock-slow" | "clock-fast" => return self.run_right(),
             _ => {}
         }
@@ -318,14 +392,19 @@ impl Arena for ZooKeeperArena {
     fn lost(&mut self) -> Option<String> {
         let down = self.down;
         let of = self.servers.len();
-        self.servers.iter_mut().enumerate().filter(|(at, _)| Some(*at) != down).find_map(|(at, server)| {
-            let status = server.ended()?;
-            Some(format!("ZooKeeper server {} of {of} ended by itself with {status}", at + 1))
-        })
+        self.servers.iter_mut().enumerate().filter(|(at, _)| Some(*at) != down).find_map(
+            |(at, server)| {
+                let status = server.ended()?;
+                Some(format!("ZooKeeper server {} of {of} ended by itself with {status}", at + 1))
+            },
+        )
     }
 
     fn calls(&mut self) -> Option<u64> {
-        self.servers.iter().map(|s| s.numbers().ok()?.get("zk_packets_received").map(|n| *n as u64)).sum()
+        self.servers
+            .iter()
+            .map(|s| s.numbers().ok()?.get("zk_packets_received").map(|n| *n as u64))
+            .sum()
     }
 }
 
@@ -343,7 +422,8 @@ mod tests {
         arena.is_to_suffer(&[EXPIRE], 1);
         assert!(arena.strike(EXPIRE, 0).is_err(), "there is no client");
         let [hit, other] = [0, 1].map(|client| Locks::open(&arena.url(client).unwrap()).unwrap());
-        let (lost, stays) = (hit.mutex("a").lock().run().unwrap(), other.mutex("b").lock().run().unwrap());
+        let (lost, stays) =
+            (hit.mutex("a").lock().run().unwrap(), other.mutex("b").lock().run().unwrap());
         let begun = Instant::now();
         arena.strike(EXPIRE, 0).unwrap();
         until("its holder is told", || lost.is_lost());
@@ -385,7 +465,11 @@ mod tests {
             assert!(lasts(&mut arena, fault).is_err(), "{fault}");
         }
         for fault in ["clock-slow", "clock-fast"] {
-            assert_eq!(lasts(&mut arena, fault), Ok(Mended::HitNobody("the servers' clocks ran right")), "{fault}");
+            assert_eq!(
+                lasts(&mut arena, fault),
+                Ok(Mended::HitNobody("the servers' clocks ran right")),
+                "{fault}"
+            );
         }
     }
 
@@ -401,7 +485,11 @@ mod tests {
                 arena.strike(fault, 0).unwrap();
                 let begun = Instant::now();
                 while stays && begun.elapsed() < Duration::from_millis(1_500) {
-                    stays = guard.held().verify_blocking().inspect_err(|e| eprintln!("{fault}: {e}")).is_ok();
+                    stays = guard
+                        .held()
+                        .verify_blocking()
+                        .inspect_err(|e| eprintln!("{fault}: {e}"))
+                        .is_ok();
                     std::thread::sleep(Duration::from_millis(50));
                 }
                 arena.mend(fault, 0).unwrap();
@@ -409,11 +497,15 @@ mod tests {
             stays
         };
         // A machine that stands still for a moment ends a session, too; a step would end every one.
-        assert!((0..3).any(|_| outlives_both()), "its session lasts for a second without a sign of life");
+        assert!(
+            (0..3).any(|_| outlives_both()),
+            "its session lasts for a second without a sign of life"
+        );
     }
 
     #[test]
-    fn a_holder_that_is_cut_off_while_the_servers_clocks_gain_or_lose_a_twelfth_is_told_before_the_next_one_is_in() {
+    fn a_holder_that_is_cut_off_while_the_servers_clocks_gain_or_lose_a_twelfth_is_told_before_the_next_one_is_in()
+     {
         let mut arena = ZooKeeperArena::start("").unwrap();
         arena.is_to_suffer(&["clock-fast", "partition"], 1);
         let [hit, other] = [0, 1].map(|client| Locks::open(&arena.url(client).unwrap()).unwrap());
@@ -443,11 +535,20 @@ mod tests {
         arena.is_to_suffer(&["wipe-follower"], 1);
         let port = |arena: &ZooKeeperArena, at: usize| arena.servers.get(at).unwrap().port();
         let leader = arena.choose(true).unwrap();
-        Client::connect(port(&arena, leader)).unwrap().create("/kept", b"", Kind::Persistent).unwrap();
+        Client::connect(port(&arena, leader))
+            .unwrap()
+            .create("/kept", b"", Kind::Persistent)
+            .unwrap();
         arena.strike("wipe-follower", 0).unwrap();
         let wiped = arena.hit.unwrap();
         assert!(wiped != leader && arena.servers.get(wiped).unwrap().mode().is_none());
         assert_eq!(arena.mend("wipe-follower", 0), Ok(Mended::Ended));
-        assert!(Client::connect(port(&arena, wiped)).unwrap().children("/").unwrap().contains(&"kept".to_owned()));
+        assert!(
+            Client::connect(port(&arena, wiped))
+                .unwrap()
+                .children("/")
+                .unwrap()
+                .contains(&"kept".to_owned())
+        );
     }
 }

@@ -1,6 +1,8 @@
-//! Locks as articles and libraries got them wrong, each with the fault that shows it and the violation that convicts it.
+//! Locks as articles and libraries got them wrong, each with the fault that shows it and the
+//! violation that convicts it.
 //!
-//! They are the test of the whole laboratory: a torture that does not convict them proves nothing about others.
+//! They are the test of the whole laboratory: a torture that does not convict them proves nothing
+//! about others.
 
 mod file;
 mod redis;
@@ -41,12 +43,16 @@ pub(super) struct Broken {
 }
 
 impl Broken {
-    /// Refuses what it is not made for: there it would be tortured for nothing. The URL may hold a secret, and is not repeated.
+    /// Refuses what it is not made for: there it would be tortured for nothing. The URL may hold a
+    /// secret, and is not repeated.
     pub(super) fn fits(&self, url: &str) -> Result<(), String> {
         let start = |url: &'static str| url.split('?').next().unwrap_or(url);
         let auto = start(self.url);
         let (fits, else_at) = match auto {
-            "redis:auto" => (redis::port(url).is_some(), "a server at redis://127.0.0.1:PORT, in its database 0"),
+            "redis:auto" => (
+                redis::port(url).is_some(),
+                "a server at redis://127.0.0.1:PORT, in its database 0",
+            ),
             "zk:auto" => (zookeeper::port(url).is_some(), "a server at zk://127.0.0.1:PORT"),
             _ => (url.starts_with("file://"), "file:///path/of/a/directory"),
         };
@@ -56,12 +62,15 @@ impl Broken {
         Err(format!("broken:{} cannot be tortured there: it needs {auto}, or {else_at}", self.name))
     }
 
-    /// Refuses a server on which it would look like a lock that is right. `url` is how a client reaches what `named` means.
+    /// Refuses a server on which it would look like a lock that is right. `url` is how a client
+    /// reaches what `named` means.
     pub(super) fn can_show(&self, named: &str, url: &str) -> Result<(), String> {
         if named == self.url {
             return Ok(());
         }
-        (self.shows)(url).map_err(|why| format!("broken:{} cannot show there what is wrong with it: {why}", self.name))
+        (self.shows)(url).map_err(|why| {
+            format!("broken:{} cannot show there what is wrong with it: {why}", self.name)
+        })
     }
 }
 
@@ -120,20 +129,44 @@ mod tests {
     fn a_broken_client_is_refused_where_it_cannot_work() {
         let fits = |name: &str, url: &str| find(name).unwrap().fits(url);
         for (name, there, not_there) in [
-            ("plain-del", ["redis:auto", "redis:auto?ttl=1s", "redis://127.0.0.1:6379"], ["file:auto", "zk://127.0.0.1:2181", "redis:"]),
-            ("plain-del", ["redis://localhost:1/", "redis://127.0.0.1:1/0", "redis://127.0.0.1:1?db=0"], ["redis://127.0.0.1:1/5"; 3]),
-            ("watch-all-herd", ["zk:auto", "zk:auto?nodes=3", "zk://localhost:2181"], ["redis:auto", "file:auto", "zk://far:2181"]),
-            ("flock-upgrade", ["file:auto", "file:///tmp", "file:///tmp?x=y"], ["redis:auto", "zk:auto", "redis://127.0.0.1:1"]),
+            (
+                "plain-del",
+                ["redis:auto", "redis:auto?ttl=1s", "redis://127.0.0.1:6379"],
+                ["file:auto", "zk://127.0.0.1:2181", "redis:"],
+            ),
+            (
+                "plain-del",
+                ["redis://localhost:1/", "redis://127.0.0.1:1/0", "redis://127.0.0.1:1?db=0"],
+                ["redis://127.0.0.1:1/5"; 3],
+            ),
+            (
+                "watch-all-herd",
+                ["zk:auto", "zk:auto?nodes=3", "zk://localhost:2181"],
+                ["redis:auto", "file:auto", "zk://far:2181"],
+            ),
+            (
+                "flock-upgrade",
+                ["file:auto", "file:///tmp", "file:///tmp?x=y"],
+                ["redis:auto", "zk:auto", "redis://127.0.0.1:1"],
+            ),
         ] {
             for url in there {
                 assert_eq!(fits(name, url), Ok(()), "{name} {url}");
             }
             for url in not_there {
-                assert!(fits(name, url).unwrap_err().contains(find(name).unwrap().url.split('?').next().unwrap()), "{name} {url}");
+                assert!(
+                    fits(name, url)
+                        .unwrap_err()
+                        .contains(find(name).unwrap().url.split('?').next().unwrap()),
+                    "{name} {url}"
+                );
             }
         }
         assert!(all().all(|client| client.fits(client.url).is_ok()));
         let refused = fits("plain-del", "redis://:secret@127.0.0.1:1?db=3").unwrap_err();
-        assert!(fits("plain-del", "redis://127.0.0.1:1?db=3").is_err() && !refused.contains("secret"), "{refused}");
+        assert!(
+            fits("plain-del", "redis://127.0.0.1:1?db=3").is_err() && !refused.contains("secret"),
+            "{refused}"
+        );
     }
 }

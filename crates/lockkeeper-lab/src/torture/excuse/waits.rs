@@ -1,4 +1,5 @@
-//! How long somebody may wait who is owed a lock: for as long as clients take to come back, and those who died in line to be passed over.
+//! How long somebody may wait who is owed a lock: for as long as clients take to come back, and
+//! those who died in line to be passed over.
 
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use super::super::liveness::{LIVENESS, SLACK};
 use super::{Excuses, Window, ns};
 use crate::check::{Class, Moment};
 
-/// For how long a lock is kept for one to whom it was granted in line and who does not say that it knows, at most.
+/// For how long a lock is kept for one to whom it was granted in line and who does not say that it
+/// knows, at most.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(2);
 
 impl Excuses {
@@ -22,8 +24,8 @@ impl Excuses {
         conviction.class == LIVENESS && self.expects_wait(conviction.at, conviction.until)
     }
 
-    /// Whether one who waited without a fault until then would be judged, on a machine that is never late: that makes a run no weaker than
-    /// its schedule was.
+    /// Whether one who waited without a fault until then would be judged, on a machine that is
+    /// never late: that makes a run no weaker than its schedule was.
     pub(in super::super) fn judges_wait(&self, until: u64) -> bool {
         !self.delaying().any(|window| until >= window.from && until <= self.back(window))
     }
@@ -31,11 +33,14 @@ impl Excuses {
     /// Whether one was delayed until that moment.
     pub(super) fn explains_wait(&self, moment: Moment) -> bool {
         let late = |window: &Window| self.machine.ns(window.to, moment.at);
-        let one = |window: &Window| moment.at >= window.from && moment.at <= self.back(window).saturating_add(late(window));
+        let one = |window: &Window| {
+            moment.at >= window.from && moment.at <= self.back(window).saturating_add(late(window))
+        };
         self.delaying().any(one) || self.passed_over(moment)
     }
 
-    /// Who stood first in line and died is granted the lock like everybody, and has its time to confirm that (R11).
+    /// Who stood first in line and died is granted the lock like everybody, and has its time to
+    /// confirm that (R11).
     fn passed_over(&self, moment: Moment) -> bool {
         let third = self.confirms.then_some(CONFIRMED_WITHIN.min(self.lease / 3)).map_or(0, ns);
         // No turn before the wait lasted longer than two leases.
@@ -46,19 +51,23 @@ impl Excuses {
         dead > 0 && third > 0 && moment.at.saturating_sub(moment.since) <= most.saturating_add(late)
     }
 
-    /// What delays: the faults that are said to, and those that cut off somebody who was cut off a moment before, and pauses for as long as it
-    /// did then, if it is ours.
+    /// What delays: the faults that are said to, and those that cut off somebody who was cut off a
+    /// moment before, and pauses for as long as it did then, if it is ours.
     fn delaying(&self) -> impl Iterator<Item = &Window> {
-        let links = || self.away.iter().filter(|window| self.ours && window.fault.hits == Hits::Link);
+        let links =
+            || self.away.iter().filter(|window| self.ours && window.fault.hits == Hits::Link);
         let once_more = move |window: &&Window| {
             let before = |other: &&Window| other.target == window.target && other.to <= window.from;
-            links().filter(before).any(|last| window.from <= last.to.saturating_add(2 * ns(PAUSE_MAX)))
+            links()
+                .filter(before)
+                .any(|last| window.from <= last.to.saturating_add(2 * ns(PAUSE_MAX)))
         };
         self.windows.iter().filter(|window| window.fault.delays()).chain(links().filter(once_more))
     }
 
-    /// Until when a fault delays: clients come back late, or what was granted while a clock was ahead is kept for longer once it is
-    /// right again. Then T counts. A crowd that left has kept nobody away.
+    /// Until when a fault delays: clients come back late, or what was granted while a clock was
+    /// ahead is kept for longer once it is right again. Then T counts. A crowd that left has kept
+    /// nobody away.
     fn back(&self, window: &Window) -> u64 {
         let (from, late) = match window.fault.hits {
             _ if window.fault.sets_back() => (window.to, STEP),
@@ -68,7 +77,8 @@ impl Excuses {
         from.saturating_add(ns(late + self.lease + SLACK))
     }
 
-    /// Until when somebody was kept away who had not come back from it yet: its pauses go on where they were.
+    /// Until when somebody was kept away who had not come back from it yet: its pauses go on where
+    /// they were.
     fn kept_away(&self, window: &Window) -> u64 {
         let of = |process: u64| {
             let (mut until, mut further) = (window.to, true);

@@ -27,7 +27,9 @@ impl Arena for Fake {
     }
     fn about(&self) -> About {
         let class = lockkeeper::Class::Efficiency;
-        About { engine: "fake", class, leases: true, recovery: Duration::from_secs(1), fair: false, fair_permits: false, fenced: true }
+        let expiry = lockkeeper::Expiry::PerHold { claim_lease: None };
+        let (engine, recovery) = ("fake", Duration::from_secs(1));
+        About { engine, class, expiry, recovery, fair: false, fair_permits: false, fenced: true }
     }
     fn strike(&mut self, _: &'static str, _: u32) -> Result<(), Failed> {
         let mut script = self.0.borrow_mut();
@@ -57,14 +59,16 @@ impl Run {
         let script = Rc::new(RefCell::new(Script::default()));
         let size = Size { clients: 1, tasks: 1, names: 1 };
         let arena = Box::new(Fake(script.clone()));
-        let stage = Stage::new(Subject::Shipped, 1, size, dir.path().to_owned(), arena, log.clone());
+        let stage =
+            Stage::new(Subject::Shipped, 1, size, dir.path().to_owned(), arena, log.clone());
         let harm = Harm::new(log.clone(), Excuses::new(false, Duration::ZERO, Late::never()));
         Self { harm, stage, script, log, dir }
     }
 
     fn answers(&self, strikes: &[Result<(), Failed>], mends: &[Result<Mended, String>]) {
         let mut script = self.script.borrow_mut();
-        (script.strikes, script.mends) = (strikes.iter().cloned().collect(), mends.iter().cloned().collect());
+        (script.strikes, script.mends) =
+            (strikes.iter().cloned().collect(), mends.iter().cloned().collect());
     }
 
     fn begin(&mut self) {
@@ -79,7 +83,8 @@ impl Run {
         std::mem::take(&mut self.script.borrow_mut().asked)
     }
 
-    /// Whether two holders that are seen now, of whom one was confirmed so long ago, would be excused.
+    /// Whether two holders that are seen now, of whom one was confirmed so long ago, would be
+    /// excused.
     fn excuses_now(&self) -> bool {
         let now = Writer::now();
         self.harm.excuses().expects_at(Class::Overlap, Moment::at(now).since(now))
@@ -134,7 +139,11 @@ fn a_fault_that_could_not_begin_is_neither_ended_nor_counted_and_excuses_nothing
     run.harm.end_all(&mut run.stage);
     assert_eq!(run.asked(), ["strike"], "what is right would be made wrong by ending it");
     assert!(run.harm.happened().is_empty());
-    assert_eq!(run.told(), [What::FaultBegin, What::FaultEnd], "and nobody takes it to be under way");
+    assert_eq!(
+        run.told(),
+        [What::FaultBegin, What::FaultEnd],
+        "and nobody takes it to be under way"
+    );
 }
 
 #[test]

@@ -1,5 +1,6 @@
 #![allow(clippy::panic, reason = "a test that cannot go on fails")]
-//! Links that are cut and reset, and this library on them. Where namespaces are not allowed no packet can be lost.
+//! Links that are cut and reset, and this library on them. Where namespaces are not allowed no
+//! packet can be lost.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -119,13 +120,18 @@ impl Two {
     }
 
     /// Does something as a client.
-    fn does<T: Send + 'static>(&mut self, client: u32, act: impl FnOnce(&Locks) -> T + Send + 'static) -> T {
+    fn does<T: Send + 'static>(
+        &mut self,
+        client: u32,
+        act: impl FnOnce(&Locks) -> T + Send + 'static,
+    ) -> T {
         let locks = self.locks[client as usize].clone();
         self.links.home(client).unwrap().unwrap().run(move || act(&locks)).unwrap()
     }
 }
 
-/// What a cut does to a guard; answers how long its client needed to lock again once the link was whole.
+/// What a cut does to a guard; answers how long its client needed to lock again once the link was
+/// whole.
 fn loses_its_guard_and_locks_again(mut two: Two, fault: &'static str) -> Duration {
     let lock = |locks: &Locks| locks.mutex("a").lock().timeout(PATIENCE).run();
     let guard = two.does(0, lock).unwrap();
@@ -138,16 +144,25 @@ fn loses_its_guard_and_locks_again(mut two: Two, fault: &'static str) -> Duratio
     let next = two.does(1, lock).unwrap();
     assert!(guard.is_lost(), "{fault}: another has it, and the first holder does not know");
     let (why, at) = when.recv_timeout(PATIENCE).unwrap();
-    assert!(guard.check().is_err() && at <= deadline + LATE, "{fault}: {why:?}, told {:?} after its deadline", at - deadline);
+    assert!(
+        guard.check().is_err() && at <= deadline + LATE,
+        "{fault}: {why:?}, told {:?} after its deadline",
+        at - deadline
+    );
     drop(guard);
     assert!(next.release().is_clean());
-    assert!(two.does(0, |locks| locks.mutex("a").lock().timeout(Duration::from_millis(300)).run()).is_err(), "{fault}: it is cut off");
+    assert!(
+        two.does(0, |locks| locks.mutex("a").lock().timeout(Duration::from_millis(300)).run())
+            .is_err(),
+        "{fault}: it is cut off"
+    );
     assert_eq!(two.links.mend(fault, 0), Some(Ok(Mended::Ended)), "packets were lost");
     let whole = Instant::now();
     loop {
         match two.does(0, lock) {
             Ok(again) => assert!(again.release().is_clean()),
-            // It says so when no server has answered for as long as a request may take: then it is asked again.
+            // It says so when no server has answered for as long as a request may take: then it is
+            // asked again.
             Err(error) if error.is_temporary() && whole.elapsed() < PATIENCE => continue,
             Err(error) => panic!("{fault}: {error}"),
         }
@@ -159,7 +174,11 @@ fn loses_its_guard_and_locks_again(mut two: Two, fault: &'static str) -> Duratio
 fn r2_a_redis_guard_on_a_cut_link_is_lost_before_another_holds_and_its_client_locks_again() {
     for fault in [CUT, CUT_UP, CUT_DOWN] {
         let server = RedisServer::start();
-        let Some(two) = Two::of(server.port(), |at| format!("redis://{at}?ttl=1s&request_timeout=500ms")) else { return };
+        let Some(two) =
+            Two::of(server.port(), |at| format!("redis://{at}?ttl=1s&request_timeout=500ms"))
+        else {
+            return;
+        };
         let took = loses_its_guard_and_locks_again(two, fault);
         assert!(took < Duration::from_secs(5), "{fault}: {took:?}");
     }
@@ -167,10 +186,15 @@ fn r2_a_redis_guard_on_a_cut_link_is_lost_before_another_holds_and_its_client_lo
 
 #[test]
 fn r2_a_zookeeper_guard_on_a_cut_link_is_lost_before_another_holds_and_its_client_locks_again() {
-    let settings = Settings { tick: Duration::from_millis(200), ends_with_us: true, ..Settings::default() };
+    let settings =
+        Settings { tick: Duration::from_millis(200), ends_with_us: true, ..Settings::default() };
     let server = Server::start(settings).unwrap();
     for fault in [CUT, CUT_UP, CUT_DOWN] {
-        let Some(two) = Two::of(server.port(), |at| format!("zk://{at}?session_timeout=1s&request_timeout=500ms")) else { return };
+        let Some(two) = Two::of(server.port(), |at| {
+            format!("zk://{at}?session_timeout=1s&request_timeout=500ms")
+        }) else {
+            return;
+        };
         let took = loses_its_guard_and_locks_again(two, fault);
         assert!(took < Duration::from_secs(5), "{fault}: {took:?}");
     }

@@ -1,14 +1,15 @@
-//! A network of the run's own, in which packets can be lost: a namespace for each client, one in which the proxies of all listen, and a
-//! switch between them.
+//! A network of the run's own, in which packets can be lost: a namespace for each client, one in
+//! which the proxies of all listen, and a switch between them.
 //!
 //! ```text
 //! client 0 ── switch ── hub: the proxies ·· the servers, on the loopback link of the process
 //! client 1 ──   │   ──
 //! ```
 //!
-//! Each client has a pair of links to the switch, and a second pair leads on from there to an address of its own in the hub. What is lost is
-//! lost in the switch, on its way out: neither end learns of it, and both kernels send it again until it gets through or they run
-//! out of patience. Addresses are private ones that nobody sees outside.
+//! Each client has a pair of links to the switch, and a second pair leads on from there to an
+//! address of its own in the hub. What is lost is lost in the switch, on its way out: neither end
+//! learns of it, and both kernels send it again until it gets through or they run out of patience.
+//! Addresses are private ones that nobody sees outside.
 
 mod namespace;
 mod netlink;
@@ -22,7 +23,8 @@ use netlink::{End, Netlink};
 
 use crate::proxy::Way;
 
-/// The links of clients and of the hub are numbered from here on in the switch, two a client; in the hub one a client.
+/// The links of clients and of the hub are numbered from here on in the switch, two a client; in
+/// the hub one a client.
 const FIRST: u32 = 10;
 /// The one link of a client.
 const ONLY: u32 = 2;
@@ -59,7 +61,11 @@ impl Network {
     /// # Errors
     /// Why this machine, or this user, cannot have one.
     pub(super) fn new() -> Result<Self, String> {
-        let mut network = Self { clients: BTreeMap::new(), hub: Namespace::new(false)?, switch: Arc::new(Namespace::new(true)?) };
+        let mut network = Self {
+            clients: BTreeMap::new(),
+            hub: Namespace::new(false)?,
+            switch: Arc::new(Namespace::new(true)?),
+        };
         // Links and queues can be missing even where namespaces are there.
         let line = network.line(0)?;
         for way in [Way::Up, Way::Down] {
@@ -82,7 +88,10 @@ impl Network {
     /// A port in the hub, at an address that is for this client alone.
     pub(super) fn listen(&mut self, client: u32) -> Result<TcpListener, String> {
         let at = self.client(client)?.at_hub;
-        self.hub.run(move || TcpListener::bind((at, 0))).and_then(|bound| bound).map_err(|e| format!("no port in the hub: {e}"))
+        self.hub
+            .run(move || TcpListener::bind((at, 0)))
+            .and_then(|bound| bound)
+            .map_err(|e| format!("no port in the hub: {e}"))
     }
 
     fn client(&mut self, number: u32) -> Result<&Client, String> {
@@ -95,20 +104,36 @@ impl Network {
 
     fn connect(&self, number: u32) -> Result<Client, String> {
         if number >= CLIENTS {
-            return Err(format!("there are addresses for {CLIENTS} clients, and not for client {number}"));
+            return Err(format!(
+                "there are addresses for {CLIENTS} clients, and not for client {number}"
+            ));
         }
         let home = Namespace::new(false)?;
-        let [to_client, to_hub, in_hub] = [FIRST + 2 * number, FIRST + 2 * number + 1, FIRST + number];
-        let below = |host| Ipv4Addr::from_bits(Ipv4Addr::new(10, 1, 0, 0).to_bits() + 4 * number + host);
-        let above = |host| Ipv4Addr::from_bits(Ipv4Addr::new(10, 2, 0, 0).to_bits() + 4 * number + host);
+        let [to_client, to_hub, in_hub] =
+            [FIRST + 2 * number, FIRST + 2 * number + 1, FIRST + number];
+        let below =
+            |host| Ipv4Addr::from_bits(Ipv4Addr::new(10, 1, 0, 0).to_bits() + 4 * number + host);
+        let above =
+            |host| Ipv4Addr::from_bits(Ipv4Addr::new(10, 2, 0, 0).to_bits() + 4 * number + host);
         let (clients, hubs) = (format!("client{number}"), format!("hub{number}"));
         let make = || {
             let (inside, switch, hub) = (&home.links, &self.switch.links, &self.hub.links);
-            switch.pair(End { link: to_client, name: &clients }, End { link: ONLY, name: "switch" }, as_fd(&home))?;
-            switch.pair(End { link: to_hub, name: &hubs }, End { link: in_hub, name: &clients }, as_fd(&self.hub))?;
-            for (namespace, link, address) in
-                [(inside, ONLY, below(2)), (switch, to_client, below(1)), (switch, to_hub, above(1)), (hub, in_hub, above(2))]
-            {
+            switch.pair(
+                End { link: to_client, name: &clients },
+                End { link: ONLY, name: "switch" },
+                as_fd(&home),
+            )?;
+            switch.pair(
+                End { link: to_hub, name: &hubs },
+                End { link: in_hub, name: &clients },
+                as_fd(&self.hub),
+            )?;
+            for (namespace, link, address) in [
+                (inside, ONLY, below(2)),
+                (switch, to_client, below(1)),
+                (switch, to_hub, above(1)),
+                (hub, in_hub, above(2)),
+            ] {
                 namespace.address(link, address, PAIR)?;
                 namespace.up(link)?;
             }
@@ -128,14 +153,16 @@ fn as_fd(namespace: &Namespace) -> std::os::fd::BorrowedFd<'_> {
 impl Line {
     /// What goes this way is lost from now on.
     pub(super) fn cut(&self, way: Way) -> Result<(), String> {
-        self.links().lose_all(self.out[way as usize]).map_err(|e| format!("a link cannot be cut: {e}"))
+        self.links()
+            .lose_all(self.out[way as usize])
+            .map_err(|e| format!("a link cannot be cut: {e}"))
     }
 
     /// It is lost no more. Answers how many packets were, as far as they can be counted.
     pub(super) fn mend(&self, way: Way) -> Result<u32, String> {
         let out = self.out[way as usize];
         let lost = self.links().lost(out).unwrap_or(0);
-        self.links().lose_nothing(out).map_err(|e| format!("a link cannot be mended: {e}"))?;
+        self.links().lose_nothing(out).map_err(|e| format!("a link cannot be restored: {e}"))?;
         Ok(lost)
     }
 

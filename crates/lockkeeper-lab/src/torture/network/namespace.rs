@@ -1,6 +1,8 @@
-//! A network namespace: one thread that has left that of its process. What the thread starts and the sockets that it makes are inside.
+//! A network namespace: one thread that has left that of its process. What the thread starts and
+//! the sockets that it makes are inside.
 //!
-//! It has no name and no file: the kernel removes it after the last thread, process and socket in it, however those end.
+//! It has no name and no file: the kernel removes it after the last thread, process and socket in
+//! it, however those end.
 
 use std::fs::File;
 use std::io;
@@ -39,13 +41,19 @@ impl Namespace {
                 works.into_iter().for_each(|work| work());
             }
         };
-        let thread = std::thread::Builder::new().name("namespace".to_owned()).spawn(live).map_err(|e| e.to_string())?;
+        let thread = std::thread::Builder::new()
+            .name("namespace".to_owned())
+            .spawn(live)
+            .map_err(|e| e.to_string())?;
         let (links, file) = made.recv().map_err(|e| e.to_string())??;
         Ok(Self { links, file, work: Some(work), thread: Some(thread) })
     }
 
     /// Does something inside.
-    pub(in super::super) fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    pub(in super::super) fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<T> {
         let (done, result) = channel();
         let work = Box::new(move || drop(done.send(work())));
         let gone = || io::Error::other("the thread of the network namespace has ended");
@@ -72,16 +80,22 @@ impl Drop for Namespace {
 
 /// Takes the calling thread into a new one.
 fn enter(forwards: bool) -> Result<(Netlink, File), String> {
-    unshare(CloneFlags::CLONE_NEWNET).map_err(io::Error::from).map_err(cannot("have a network namespace of its own (root may)"))?;
-    // What an IPv6 link says by itself would be taken for somebody's packets. A kernel without IPv6 says nothing.
+    unshare(CloneFlags::CLONE_NEWNET)
+        .map_err(io::Error::from)
+        .map_err(cannot("have a network namespace of its own (root may)"))?;
+    // What an IPv6 link says by itself would be taken for somebody's packets. A kernel without IPv6
+    // says nothing.
     for of in ["default", "all"] {
         match std::fs::write(format!("/proc/sys/net/ipv6/conf/{of}/disable_ipv6"), "1") {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(cannot("switch IPv6 off in its namespace")(error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(cannot("switch IPv6 off in its namespace")(error));
+            }
             _ => {}
         }
     }
     if forwards {
-        std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").map_err(cannot("forward packets in its namespace"))?;
+        std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")
+            .map_err(cannot("forward packets in its namespace"))?;
     }
     let links = Netlink::open().map_err(cannot("speak of the links of its namespace"))?;
     links.up(LOOPBACK).map_err(cannot("switch a link on"))?;

@@ -1,4 +1,5 @@
-//! What a namespace's links, addresses, routes and queues are made with: a few messages of rtnetlink(7).
+//! What a namespace's links, addresses, routes and queues are made with: a few messages of
+//! rtnetlink(7).
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -6,7 +7,9 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 use nix::libc;
-use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
+use rustix::net::{
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
+};
 
 /// NETLINK_ROUTE, which is number 0.
 const ROUTE: Option<Protocol> = None;
@@ -17,14 +20,17 @@ const VETH_INFO_PEER: u16 = 1;
 const TC_H_ROOT: u32 = u32::MAX;
 const TCA_STATS_QUEUE: u16 = 3;
 
-/// The constants are small; those that are declared wider than they are sent would be seen in the first test.
+/// The constants are small; those that are declared wider than they are sent would be seen in the
+/// first test.
 const fn short(constant: i32) -> u16 {
     constant as u16
 }
 
-const MAKE: u16 = short(libc::NLM_F_REQUEST | libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL);
+const MAKE: u16 =
+    short(libc::NLM_F_REQUEST | libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL);
 const CHANGE: u16 = short(libc::NLM_F_REQUEST | libc::NLM_F_ACK);
-const REPLACE: u16 = short(libc::NLM_F_REQUEST | libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_REPLACE);
+const REPLACE: u16 =
+    short(libc::NLM_F_REQUEST | libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_REPLACE);
 const LIST: u16 = short(libc::NLM_F_REQUEST | libc::NLM_F_DUMP);
 
 /// One end of a pair of links: its number and its name in its namespace.
@@ -40,50 +46,86 @@ pub(super) struct Netlink(Mutex<OwnedFd>);
 impl Netlink {
     /// Of the calling thread's namespace.
     pub(super) fn open() -> io::Result<Self> {
-        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, ROUTE)?;
+        let socket =
+            socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, ROUTE)?;
         Ok(Self(Mutex::new(socket)))
     }
 
-    /// Makes a pair of links, the other end in another namespace. Both ends have one hardware address: [`Netlink::up`] says why.
-    pub(super) fn pair(&self, ours: End<'_>, theirs: End<'_>, other: BorrowedFd<'_>) -> io::Result<()> {
+    /// Makes a pair of links, the other end in another namespace. Both ends have one hardware
+    /// address: [`Netlink::up`] says why.
+    pub(super) fn pair(
+        &self,
+        ours: End<'_>,
+        theirs: End<'_>,
+        other: BorrowedFd<'_>,
+    ) -> io::Result<()> {
         let [a, b, c, d] = ours.link.to_be_bytes();
         let hardware = [2, 0, a, b, c, d];
         let end = |message: Message, end: End<'_>| {
-            let message = message.raw(&link(end.link, 0)).attribute(libc::IFLA_IFNAME, &[end.name.as_bytes(), &[0]].concat());
+            let message = message
+                .raw(&link(end.link, 0))
+                .attribute(libc::IFLA_IFNAME, &[end.name.as_bytes(), &[0]].concat());
             message.attribute(libc::IFLA_ADDRESS, &hardware)
         };
-        let peer = |message: Message| end(message, theirs).attribute(libc::IFLA_NET_NS_FD, &other.as_raw_fd().to_ne_bytes());
+        let peer = |message: Message| {
+            end(message, theirs).attribute(libc::IFLA_NET_NS_FD, &other.as_raw_fd().to_ne_bytes())
+        };
         let about = |message: Message| {
             let data = |message: Message| message.nested(VETH_INFO_PEER, peer);
             message.attribute(libc::IFLA_INFO_KIND, b"veth\0").nested(libc::IFLA_INFO_DATA, data)
         };
-        self.tell(end(Message::new(libc::RTM_NEWLINK, MAKE), ours).nested(libc::IFLA_LINKINFO, about))
+        self.tell(
+            end(Message::new(libc::RTM_NEWLINK, MAKE), ours).nested(libc::IFLA_LINKINFO, about),
+        )
     }
 
-    /// Switches a link on. Nobody asks on it for hardware addresses: what is cut off would stay unfound for a while after its link is
-    /// whole again, and its kernel would know that it is cut off. Packets are sent to their sender's own address, which is the other
-    /// end's as well.
+    /// Switches a link on. Nobody asks on it for hardware addresses: what is cut off would stay
+    /// unfound for a while after its link is whole again, and its kernel would know that it is cut
+    /// off. Packets are sent to their sender's own address, which is the other end's as well.
     pub(super) fn up(&self, number: u32) -> io::Result<()> {
         let flags = if number == LOOPBACK { libc::IFF_UP } else { libc::IFF_UP | libc::IFF_NOARP };
         self.tell(Message::new(libc::RTM_NEWLINK, CHANGE).raw(&link(number, flags as u32)))
     }
 
     pub(super) fn address(&self, link: u32, address: Ipv4Addr, prefix: u8) -> io::Result<()> {
-        let message = Message::new(libc::RTM_NEWADDR, MAKE).raw(&[libc::AF_INET as u8, prefix, 0, 0]).raw(&link.to_ne_bytes());
-        self.tell(message.attribute(libc::IFA_LOCAL, &address.octets()).attribute(libc::IFA_ADDRESS, &address.octets()))
+        let message = Message::new(libc::RTM_NEWADDR, MAKE)
+            .raw(&[libc::AF_INET as u8, prefix, 0, 0])
+            .raw(&link.to_ne_bytes());
+        self.tell(
+            message
+                .attribute(libc::IFA_LOCAL, &address.octets())
+                .attribute(libc::IFA_ADDRESS, &address.octets()),
+        )
     }
 
     /// What is for `to` goes to `via`.
     pub(super) fn route(&self, to: Ipv4Addr, prefix: u8, via: Ipv4Addr) -> io::Result<()> {
         let (table, by) = (libc::RT_TABLE_MAIN, libc::RTPROT_STATIC);
-        let header = [libc::AF_INET as u8, prefix, 0, 0, table, by, libc::RT_SCOPE_UNIVERSE, libc::RTN_UNICAST, 0, 0, 0, 0];
-        let message = Message::new(libc::RTM_NEWROUTE, MAKE).raw(&header).attribute(libc::RTA_DST, &to.octets());
+        let header = [
+            libc::AF_INET as u8,
+            prefix,
+            0,
+            0,
+            table,
+            by,
+            libc::RT_SCOPE_UNIVERSE,
+            libc::RTN_UNICAST,
+            0,
+            0,
+            0,
+            0,
+        ];
+        let message = Message::new(libc::RTM_NEWROUTE, MAKE)
+            .raw(&header)
+            .attribute(libc::RTA_DST, &to.octets());
         self.tell(message.attribute(libc::RTA_GATEWAY, &via.octets()))
     }
 
     /// What goes out over a link finds a queue that has room for nothing, and is counted.
     pub(super) fn lose_all(&self, link: u32) -> io::Result<()> {
-        let message = Message::new(libc::RTM_NEWQDISC, REPLACE).raw(&queue(link)).attribute(libc::TCA_KIND, b"pfifo\0");
+        let message = Message::new(libc::RTM_NEWQDISC, REPLACE)
+            .raw(&queue(link))
+            .attribute(libc::TCA_KIND, b"pfifo\0");
         self.tell(message.attribute(libc::TCA_OPTIONS, &0u32.to_ne_bytes()))
     }
 
@@ -98,7 +140,8 @@ impl Netlink {
         self.ask(Message::new(libc::RTM_GETQDISC, LIST).raw(&queue(link)), |_, body| {
             let (header, attributes) = body.split_at_checked(20).unwrap_or_default();
             if number(header, 4) == Some(link) {
-                let counts = find(attributes, libc::TCA_STATS2).and_then(|stats| find(stats, TCA_STATS_QUEUE));
+                let counts = find(attributes, libc::TCA_STATS2)
+                    .and_then(|stats| find(stats, TCA_STATS_QUEUE));
                 lost += counts.and_then(|counts| number(counts, 8)).unwrap_or(0);
             }
         })?;
@@ -122,7 +165,11 @@ impl Netlink {
                     libc::NLMSG_DONE => return Ok(()),
                     libc::NLMSG_ERROR => {
                         let error = number(body, 0).unwrap_or(0).cast_signed();
-                        return if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-error)) };
+                        return if error == 0 {
+                            Ok(())
+                        } else {
+                            Err(io::Error::from_raw_os_error(-error))
+                        };
                     }
                     _ => hear(kind, body),
                 }
@@ -206,7 +253,8 @@ fn next<'a>(rest: &mut &'a [u8]) -> Option<(u16, &'a [u8])> {
 /// The value of one attribute.
 fn find(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     loop {
-        let (length, kind) = (usize::from(short_number(attributes, 0)?), short_number(attributes, 2)?);
+        let (length, kind) =
+            (usize::from(short_number(attributes, 0)?), short_number(attributes, 2)?);
         let value = attributes.get(4..length)?;
         if kind & !short(libc::NLA_F_NESTED) == wanted {
             return Some(value);

@@ -51,7 +51,11 @@ fn a_line_that_is_cut_loses_packets_each_way_and_what_was_lost_is_sent_again_whe
     for (byte, ways) in [(2, &[Way::Up][..]), (3, &[Way::Down]), (4, &[Way::Up, Way::Down])] {
         ways.iter().for_each(|way| line.cut(*way).unwrap());
         echo.stream.write_all(&[byte]).unwrap();
-        assert_eq!(echo.comes(SHORT), None, "{ways:?}: the sender is told nothing, and nothing comes");
+        assert_eq!(
+            echo.comes(SHORT),
+            None,
+            "{ways:?}: the sender is told nothing, and nothing comes"
+        );
         let lost: Vec<u32> = ways.iter().map(|way| line.mend(*way).unwrap()).collect();
         assert!(lost[0] > 0, "{ways:?}: {lost:?}");
         assert_eq!(echo.comes(LONG), Some(byte), "{ways:?}: it comes late");
@@ -66,7 +70,11 @@ fn the_clients_of_two_networks_have_the_same_addresses_and_do_not_see_each_other
     let listener = one.listen(1).unwrap();
     let at = listener.local_addr().unwrap();
     let reaches = |network: &mut Network, client, to: SocketAddr, wait| {
-        network.home(client).unwrap().run(move || TcpStream::connect_timeout(&to, wait).is_ok()).unwrap()
+        network
+            .home(client)
+            .unwrap()
+            .run(move || TcpStream::connect_timeout(&to, wait).is_ok())
+            .unwrap()
     };
     assert!(reaches(&mut one, 1, at, LONG));
     assert!(!reaches(&mut other, 1, at, SHORT));
@@ -79,12 +87,21 @@ fn a_network_leaves_nothing_when_it_is_dropped() {
     let Ok(mut network) = Network::new() else { return };
     let numbers = |network: &mut Network| {
         let of = || std::fs::read_link("/proc/thread-self/ns/net").unwrap();
-        [network.hub.run(of).unwrap(), network.switch.run(of).unwrap(), network.home(3).unwrap().run(of).unwrap()]
+        [
+            network.hub.run(of).unwrap(),
+            network.switch.run(of).unwrap(),
+            network.home(3).unwrap().run(of).unwrap(),
+        ]
     };
     let namespaces = numbers(&mut network);
     let here = std::fs::read_link("/proc/self/ns/net").unwrap();
     assert!(!namespaces.contains(&here));
-    let all = || std::fs::read_dir("/proc/self/task").unwrap().flatten().filter_map(|t| std::fs::read_link(t.path().join("ns/net")).ok());
+    let all = || {
+        std::fs::read_dir("/proc/self/task")
+            .unwrap()
+            .flatten()
+            .filter_map(|t| std::fs::read_link(t.path().join("ns/net")).ok())
+    };
     assert!(namespaces.iter().all(|n| all().any(|of| of == *n)));
     drop(network);
     let begun = Instant::now();

@@ -1,5 +1,5 @@
-//! What is drawn of every hold of a run, however many there are: how many began, how fast the lock was handed
-//! on, and for which share of the time each lane held each name.
+//! What is drawn of every hold of a run, however many there are: how many began, how fast the lock
+//! was handed on, and for which share of the time each lane held each name.
 
 use std::collections::HashMap;
 
@@ -45,7 +45,10 @@ impl Default for Density {
 
 /// Two slices as one.
 fn halve<T: Clone>(all: &mut Vec<T>, join: impl Fn(&T, Option<&T>) -> T) {
-    *all = all.chunks(2).filter_map(|pair| pair.split_first().map(|(one, rest)| join(one, rest.first()))).collect();
+    *all = all
+        .chunks(2)
+        .filter_map(|pair| pair.split_first().map(|(one, rest)| join(one, rest.first())))
+        .collect();
 }
 
 /// The place of a slice, which is there from now on.
@@ -64,8 +67,14 @@ impl Density {
             let sum = |one: &u64, other: Option<&u64>| one + other.unwrap_or(&0);
             halve(&mut self.begun, sum);
             halve(&mut self.handed, |one, other| {
-                let Some(other) = other.filter(|other| !other.is_empty()) else { return one.clone() };
-                if one.is_empty() { other.clone() } else { one.iter().zip(other).map(|(a, b)| a + b).collect() }
+                let Some(other) = other.filter(|other| !other.is_empty()) else {
+                    return one.clone();
+                };
+                if one.is_empty() {
+                    other.clone()
+                } else {
+                    one.iter().zip(other).map(|(a, b)| a + b).collect()
+                }
             });
             self.strips.values_mut().flatten().for_each(|strip| halve(strip, sum));
         }
@@ -79,7 +88,9 @@ impl Density {
             *begun += 1;
         }
         let width = self.width;
-        let Some(strip) = self.strips.entry((lane, row)).or_default().get_mut(way as usize) else { return };
+        let Some(strip) = self.strips.entry((lane, row)).or_default().get_mut(way as usize) else {
+            return;
+        };
         let mut start = from;
         while start < to {
             let slice = start / width;
@@ -127,7 +138,10 @@ impl Density {
             .iter()
             .map(|((lane, row), strip)| {
                 let row = rows.get(*row).copied().unwrap_or(*row);
-                (format!("{lane}/{row}"), strip.each_ref().map(|strip| self.levels(strip, length)).into_iter().collect())
+                (
+                    format!("{lane}/{row}"),
+                    strip.each_ref().map(|strip| self.levels(strip, length)).into_iter().collect(),
+                )
             })
             .collect();
         json!({"width": self.width, "rate": self.begun, "hand": hand, "strips": strips})
@@ -136,8 +150,15 @@ impl Density {
     /// A digit a slice: 0 for none, 9 for all of it.
     fn levels(&self, strip: &[u64], length: u64) -> String {
         let full = |slice: u64| self.width.min(length.saturating_sub(slice * self.width)).max(1);
-        let level = |(slice, busy): (u64, &u64)| (busy * (LEVELS - 1)).div_ceil(full(slice)).min(LEVELS - 1);
-        (0..).zip(strip).filter_map(|of| u32::try_from(level(of)).ok().and_then(|level| char::from_digit(level, 10))).collect()
+        let level = |(slice, busy): (u64, &u64)| {
+            (busy * (LEVELS - 1)).div_ceil(full(slice)).min(LEVELS - 1)
+        };
+        (0..)
+            .zip(strip)
+            .filter_map(|of| {
+                u32::try_from(level(of)).ok().and_then(|level| char::from_digit(level, 10))
+            })
+            .collect()
     }
 }
 
@@ -155,15 +176,25 @@ mod tests {
         }
         let told = density.json(100_000_000, &[5, 0]);
         let (width, rate) = (told["width"].as_u64().unwrap(), told["rate"].as_array().unwrap());
-        assert!(rate.len() <= SLICES_MAX && width * rate.len() as u64 >= 100_000_000, "{width} {}", rate.len());
+        assert!(
+            rate.len() <= SLICES_MAX && width * rate.len() as u64 >= 100_000_000,
+            "{width} {}",
+            rate.len()
+        );
         assert_eq!(rate.iter().map(|n| n.as_u64().unwrap()).sum::<u64>(), 100_000);
         assert!(rate.iter().all(|n| n.as_u64().unwrap() > 0), "they fall to nothing nowhere");
         let hand = told["hand"].as_array().unwrap();
         assert_eq!(hand.iter().map(|h| h[0].as_u64().unwrap()).sum::<u64>(), 100_000);
         assert!(hand.iter().all(|h| (95..=105).contains(&h[1].as_u64().unwrap())), "{hand:?}");
         let strip = told["strips"]["0/0"][0].as_str().unwrap();
-        assert!(strip.len() == rate.len() && strip.chars().all(|level| level == '5'), "a half: {strip}");
-        assert_eq!((told["strips"]["0/0"][1].as_str(), told["strips"].as_object().unwrap().len()), (Some(""), 1));
+        assert!(
+            strip.len() == rate.len() && strip.chars().all(|level| level == '5'),
+            "a half: {strip}"
+        );
+        assert_eq!(
+            (told["strips"]["0/0"][1].as_str(), told["strips"].as_object().unwrap().len()),
+            (Some(""), 1)
+        );
     }
 
     #[test]

@@ -58,12 +58,22 @@ impl Told<'_> {
     /// What was not expected first; and whether there is more than that.
     fn listed(&self) -> (Vec<Listed>, bool) {
         let convicted = self.convictions.iter().map(|c| {
-            let (allowed, name, text) = (self.excuses.expects_conviction(c), c.name.clone(), c.sentence.clone());
-            Listed { at: c.at, until: c.until, allowed, class: c.class, name, text, records: Vec::new() }
+            let (allowed, name, text) =
+                (self.excuses.expects_conviction(c), c.name.clone(), c.sentence.clone());
+            Listed {
+                at: c.at,
+                until: c.until,
+                allowed,
+                class: c.class,
+                name,
+                text,
+                records: Vec::new(),
+            }
         });
         let checked = self.report.violations.iter().map(|v| {
             let records = v.records.iter().map(|r| (r.client, r.record)).collect();
-            let (allowed, name, text) = (self.excuses.expects(v), v.name.clone(), v.sentence.clone());
+            let (allowed, name, text) =
+                (self.excuses.expects(v), v.name.clone(), v.sentence.clone());
             Listed { at: v.at, until: v.at, allowed, class: v.class.as_str(), name, text, records }
         });
         let mut all: Vec<Listed> = convicted.chain(checked).collect();
@@ -80,8 +90,8 @@ fn read<P: AsRef<Path>>(paths: &[P], listed: &[Listed]) -> Result<Timeline, Chec
     Timeline::read(paths, listed.iter().map(|one| one.at).collect(), records)
 }
 
-/// One HTML file: a lane a client, a row a name; zoom, click, throughput and hand-off below. It begins at the first violation that was
-/// not expected, and tells its story. Needs no network.
+/// One HTML file: a lane a client, a row a name; zoom, click, throughput and hand-off below. It
+/// begins at the first violation that was not expected, and tells its story. Needs no network.
 ///
 /// # Errors
 /// As [`crate::check::check_files`].
@@ -99,21 +109,53 @@ pub(super) fn page<P: AsRef<Path>>(paths: &[P], told: &Told<'_>) -> Result<Strin
         .holds
         .iter()
         .map(|h| {
-            let events: Vec<_> = h.events.iter().map(|e| json!([e.index, e.at, word(e.what.as_str())])).collect();
+            let events: Vec<_> =
+                h.events.iter().map(|e| json!([e.index, e.at, word(e.what.as_str())])).collect();
             let token = h.token.to_string();
-            json!([h.lane, h.row, h.asked, h.from, h.to, token, h.mode, h.deadline, h.end, h.records[0], h.records[1], events])
+            json!([
+                h.lane,
+                h.row,
+                h.asked,
+                h.from,
+                h.to,
+                token,
+                h.mode,
+                h.deadline,
+                h.end,
+                h.records[0],
+                h.records[1],
+                events
+            ])
         })
         .collect();
-    let waits: Vec<_> = timeline.waits.iter().map(|w| json!([w.lane, w.row, w.from, w.to, w.end, w.records[0], w.records[1]])).collect();
-    let spans = |all: &[Span]| -> Vec<_> { all.iter().map(|s| json!([s.lane, s.from, s.to, s.text])).collect() };
+    let waits: Vec<_> = timeline
+        .waits
+        .iter()
+        .map(|w| json!([w.lane, w.row, w.from, w.to, w.end, w.records[0], w.records[1]]))
+        .collect();
+    let spans = |all: &[Span]| -> Vec<_> {
+        all.iter().map(|s| json!([s.lane, s.from, s.to, s.text])).collect()
+    };
     let violations: Vec<_> = listed
         .iter()
         .map(|one| {
             let [at, until] = [one.at, one.until].map(|at| timeline.since_start(at));
-            let found = one.records.iter().filter_map(|record| Some((record, timeline.points.get(record)?)));
-            let records: Vec<_> =
-                found.map(|((file, index), (lane, at, what))| json!([file, index, lane, at, word(what.as_str())])).collect();
-            json!({"class": one.class, "name": one.name, "at": at, "until": until, "text": one.text, "allowed": one.allowed, "records": records})
+            let point = |record| Some((record, timeline.points.get(record)?));
+            let found = one.records.iter().filter_map(point);
+            let row =
+                |((file, index), (lane, at, what)): (&(_, _), &(_, _, crate::history::What))| {
+                    json!([file, index, lane, at, word(what.as_str())])
+                };
+            let records: Vec<_> = found.map(row).collect();
+            json!({
+                "class": one.class,
+                "name": one.name,
+                "at": at,
+                "until": until,
+                "text": one.text,
+                "allowed": one.allowed,
+                "records": records,
+            })
         })
         .collect();
     let data = json!({
@@ -151,13 +193,23 @@ pub(super) fn page<P: AsRef<Path>>(paths: &[P], told: &Told<'_>) -> Result<Strin
 ///
 /// # Errors
 /// As [`crate::check::check_files`].
-pub(super) fn ascii<P: AsRef<Path>>(paths: &[P], told: &Told<'_>, width: usize) -> Result<String, CheckError> {
+pub(super) fn ascii<P: AsRef<Path>>(
+    paths: &[P],
+    told: &Told<'_>,
+    width: usize,
+) -> Result<String, CheckError> {
     let (listed, _) = told.listed();
     let timeline = read(paths, &listed)?;
     let width = width.clamp(20, 400);
-    let column = |at: u64| usize::try_from(at.saturating_mul(width as u64) / timeline.length.max(1)).unwrap_or(width).min(width - 1);
+    let column = |at: u64| {
+        usize::try_from(at.saturating_mul(width as u64) / timeline.length.max(1))
+            .unwrap_or(width)
+            .min(width - 1)
+    };
     let mut text = String::new();
-    let label = timeline.lanes.iter().chain(&timeline.rows).map(|l| l.chars().count()).max().unwrap_or(0) + 2;
+    let label =
+        timeline.lanes.iter().chain(&timeline.rows).map(|l| l.chars().count()).max().unwrap_or(0)
+            + 2;
     let mut paint = |name: &str, marks: &mut dyn Iterator<Item = (u64, u64, char)>| {
         let mut line = vec!['·'; width];
         for (from, to, mark) in marks {
@@ -175,16 +227,30 @@ pub(super) fn ascii<P: AsRef<Path>>(paths: &[P], told: &Told<'_>, width: usize) 
         paint(name, &mut pauses.chain(deaths));
         for (row, name) in timeline.rows.iter().enumerate() {
             let holds = timeline.holds.iter().filter(|h| h.lane == lane && h.row == row);
-            let waits = timeline.waits.iter().filter(|w| w.lane == lane && w.row == row).map(|w| (w.from, w.to, '-'));
-            let holds = holds.map(|h| (h.from, h.to, if h.mode == "exclusive" { '#' } else { '+' }));
+            let waits = timeline
+                .waits
+                .iter()
+                .filter(|w| w.lane == lane && w.row == row)
+                .map(|w| (w.from, w.to, '-'));
+            let holds =
+                holds.map(|h| (h.from, h.to, if h.mode == "exclusive" { '#' } else { '+' }));
             paint(&format!("  {name}"), &mut waits.chain(holds));
         }
     }
-    let (expected, others): (Vec<&Listed>, Vec<&Listed>) = listed.iter().partition(|one| one.allowed);
-    let marks = |all: Vec<&Listed>, mark| all.into_iter().map(move |one| (one.at, mark)).collect::<Vec<_>>();
+    let (expected, others): (Vec<&Listed>, Vec<&Listed>) =
+        listed.iter().partition(|one| one.allowed);
+    let marks = |all: Vec<&Listed>, mark| {
+        all.into_iter().map(move |one| (one.at, mark)).collect::<Vec<_>>()
+    };
     let moments = marks(expected, 'e').into_iter().chain(marks(others, '^'));
-    paint("violations", &mut moments.map(|(at, mark)| (timeline.since_start(at), timeline.since_start(at), mark)));
-    text.push_str("# exclusive  + shared or permits  - waited in vain  = stopped  x dead  ! fault  ^ violation  e expected\n");
+    paint(
+        "violations",
+        &mut moments.map(|(at, mark)| (timeline.since_start(at), timeline.since_start(at), mark)),
+    );
+    text.push_str(
+        "# exclusive  + shared or permits  - waited in vain  = stopped  x dead  ! fault  ^ \
+         violation  e expected\n",
+    );
     Ok(text)
 }
 
@@ -200,12 +266,25 @@ mod tests {
     use crate::history::{LockId, Record, What, Writer, WriterOptions};
 
     /// One hold of a name, and what is told of it.
-    fn drawn(name: &str, report: &Report, convictions: &[Conviction], verdict: &str) -> [String; 2] {
+    fn drawn(
+        name: &str,
+        report: &Report,
+        convictions: &[Conviction],
+        verdict: &str,
+    ) -> [String; 2] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("client.lkh");
-        let writer = Writer::create(&path, WriterOptions { label: "client 1".to_owned(), ..WriterOptions::default() }).unwrap();
+        let writer = Writer::create(
+            &path,
+            WriterOptions { label: "client 1".to_owned(), ..WriterOptions::default() },
+        )
+        .unwrap();
         for what in [What::AcquireCalled, What::Acquired, What::ReleaseCalled] {
-            writer.write_for(Kind::Lock, name, Record::about(what, LockId::NONE, 1).mode(Mode::Exclusive).token(64));
+            writer.write_for(
+                Kind::Lock,
+                name,
+                Record::about(what, LockId::NONE, 1).mode(Mode::Exclusive).token(64),
+            );
         }
         writer.finish().unwrap();
         let excuses = Excuses::new(true, Duration::ZERO, crate::check::Late::never());
@@ -227,7 +306,11 @@ mod tests {
 
     fn data(page: &str) -> Value {
         let start = page.find("const D=").unwrap() + "const D=".len();
-        serde_json::Deserializer::from_str(&page[start..]).into_iter::<Value>().next().unwrap().unwrap()
+        serde_json::Deserializer::from_str(&page[start..])
+            .into_iter::<Value>()
+            .next()
+            .unwrap()
+            .unwrap()
     }
 
     #[test]
@@ -240,7 +323,8 @@ mod tests {
     }
 
     #[test]
-    fn c21_a_picture_says_whose_lock_it_was_with_which_seed_and_where_each_record_of_a_violation_stands() {
+    fn c21_a_picture_says_whose_lock_it_was_with_which_seed_and_where_each_record_of_a_violation_stands()
+     {
         let violation = Violation {
             class: Class::Overlap,
             name: "a".to_owned(),
@@ -266,9 +350,14 @@ mod tests {
         ] {
             assert_eq!(data[key], value, "{key}");
         }
-        let [record] = data["violations"][0]["records"].as_array().unwrap().as_slice() else { panic!("one of the two is there") };
+        let [record] = data["violations"][0]["records"].as_array().unwrap().as_slice() else {
+            panic!("one of the two is there")
+        };
         let word = data["words"][usize::try_from(record[4].as_u64().unwrap()).unwrap()].as_str();
-        assert_eq!((record[0].as_u64(), record[1].as_u64(), record[2].as_u64(), word), (Some(0), Some(2), Some(0), Some("acq_ok")));
+        assert_eq!(
+            (record[0].as_u64(), record[1].as_u64(), record[2].as_u64(), word),
+            (Some(0), Some(2), Some(0), Some("acq_ok"))
+        );
         let outside = ["http:", "https:", "src=", "@import", "url("].into_iter().filter(|what| {
             let known = page.matches("http://www.w3.org/2000/svg").count();
             page.matches(what).count()
@@ -284,7 +373,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_expected_is_listed_before_hundreds_that_were_and_a_weak_run_is_not_called_clean() {
+    fn what_was_not_expected_is_listed_before_hundreds_that_were_and_a_weak_run_is_not_called_clean()
+     {
         let violation = |class, at| Violation {
             class,
             name: "a".to_owned(),
@@ -297,21 +387,49 @@ mod tests {
         };
         // Late writes are expected of leases at any time; the overlap comes after all of them.
         let late = (0..2 * LISTED as u64).map(|at| violation(Class::LateEffect, at));
-        let report = Report { violations: late.chain([violation(Class::Overlap, 5_000)]).collect(), ..Report::default() };
-        let found = Conviction { class: "crash", name: String::new(), at: 6_000, until: 6_000, sentence: "it ended".to_owned() };
+        let report = Report {
+            violations: late.chain([violation(Class::Overlap, 5_000)]).collect(),
+            ..Report::default()
+        };
+        let found = Conviction {
+            class: "crash",
+            name: String::new(),
+            at: 6_000,
+            until: 6_000,
+            sentence: "it ended".to_owned(),
+        };
         let [page, text] = drawn("a", &report, &[found], "violations");
         let data_ = data(&page);
-        let listed: Vec<_> =
-            data_["violations"].as_array().unwrap().iter().map(|v| (v["class"].as_str().unwrap(), v["allowed"].as_bool())).collect();
-        assert_eq!(listed[..3], [("overlap", Some(false)), ("crash", Some(false)), ("late-effect", Some(true))]);
+        let listed: Vec<_> = data_["violations"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|v| (v["class"].as_str().unwrap(), v["allowed"].as_bool()))
+            .collect();
+        assert_eq!(
+            listed[..3],
+            [("overlap", Some(false)), ("crash", Some(false)), ("late-effect", Some(true))]
+        );
         assert_eq!((listed.len(), data_["verdict"].as_str()), (LISTED, Some("violations")));
         let framed: Vec<_> = data_["violations"][1].as_object().unwrap().keys().cloned().collect();
-        assert!(["at", "until", "name"].iter().all(|key| framed.iter().any(|k| k == key)), "what has no record is framed by its time");
+        assert!(
+            ["at", "until", "name"].iter().all(|key| framed.iter().any(|k| k == key)),
+            "what has no record is framed by its time"
+        );
         let words = data_["words"].as_array().unwrap();
-        let events =
-            data_["holds"][0][11].as_array().unwrap().iter().map(|e| words[usize::try_from(e[2].as_u64().unwrap()).unwrap()].as_str());
+        let events = data_["holds"][0][11]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|e| words[usize::try_from(e[2].as_u64().unwrap()).unwrap()].as_str());
         assert_eq!(events.collect::<Vec<_>>(), [Some("acq_inv"), Some("acq_ok"), Some("rel_inv")]);
-        assert!(text.lines().any(|line| line.starts_with("violations") && line.contains('^')), "{text}");
-        assert_eq!(data(&drawn("a", &Report::default(), &[], "too-weak")[0])["verdict"], "too-weak");
+        assert!(
+            text.lines().any(|line| line.starts_with("violations") && line.contains('^')),
+            "{text}"
+        );
+        assert_eq!(
+            data(&drawn("a", &Report::default(), &[], "too-weak")[0])["verdict"],
+            "too-weak"
+        );
     }
 }

@@ -8,8 +8,8 @@ use super::density::{Density, Way};
 use crate::check::CheckError;
 use crate::history::{HoldMode, Item, LockId, Merge, Record, Role, What};
 
-/// How many holds a picture shows one by one, and how many waits in vain: the oldest, and as many again of those
-/// that are long, or near to a moment that is pointed at.
+/// How many holds a picture shows one by one, and how many waits in vain: the oldest, and as many
+/// again of those that are long, or near to a moment that is pointed at.
 const SHOWN_MAX: usize = 10_000;
 /// What is near.
 const NEAR_NS: u64 = 50_000_000;
@@ -106,8 +106,13 @@ struct Open {
 }
 
 impl Timeline {
-    /// Reads the histories; `moments`, on their clock, are those that are pointed at, and `wanted` the records.
-    pub(super) fn read<P: AsRef<Path>>(paths: &[P], mut moments: Vec<u64>, wanted: HashSet<(u32, u64)>) -> Result<Self, CheckError> {
+    /// Reads the histories; `moments`, on their clock, are those that are pointed at, and `wanted`
+    /// the records.
+    pub(super) fn read<P: AsRef<Path>>(
+        paths: &[P],
+        mut moments: Vec<u64>,
+        wanted: HashSet<(u32, u64)>,
+    ) -> Result<Self, CheckError> {
         let files = histories(paths)?;
         let mut merge = Merge::open(&files, 0)?;
         moments.sort_unstable();
@@ -159,17 +164,31 @@ impl Timeline {
         }
         if let Some(open) = self.open.get_mut(&key) {
             open.events.push(event);
-        } else if let Some(held) = self.over.get(&key).and_then(|number| self.holds.get_mut(*number)) {
+        } else if let Some(held) =
+            self.over.get(&key).and_then(|number| self.holds.get_mut(*number))
+        {
             held.events.push(event);
         }
         match record.what {
             What::AcquireCalled => {
-                self.open.insert(key, Open { lock: record.lock, asked: at, granted: None, index, events: vec![event] });
+                self.open.insert(
+                    key,
+                    Open {
+                        lock: record.lock,
+                        asked: at,
+                        granted: None,
+                        index,
+                        events: vec![event],
+                    },
+                );
             }
             What::Acquired => {
                 if let Some(open) = self.open.get_mut(&key) {
                     (open.granted, open.index) = (Some(*record), index);
-                    let before = self.given_back.get(&record.lock).filter(|before| open.asked < **before && **before <= at);
+                    let before = self
+                        .given_back
+                        .get(&record.lock)
+                        .filter(|before| open.asked < **before && **before <= at);
                     if let (HoldMode::Exclusive, Some(before)) = (record.mode, before) {
                         self.density.handed(at, at - before);
                     }
@@ -177,16 +196,32 @@ impl Timeline {
             }
             // The same hold goes on in another mode, with another token.
             What::Converted => {
-                if let Some(open) = self.open.get(&key).filter(|open| open.granted.is_some()).cloned() {
+                if let Some(open) =
+                    self.open.get(&key).filter(|open| open.granted.is_some()).cloned()
+                {
                     self.close(key, at, "converted");
                     let deadline = open.granted.map_or(0, |granted| granted.deadline);
-                    let granted = Record { deadline: if record.deadline > 0 { record.deadline } else { deadline }, ..*record };
+                    let granted = Record {
+                        deadline: if record.deadline > 0 { record.deadline } else { deadline },
+                        ..*record
+                    };
                     self.over.remove(&key);
-                    self.open.insert(key, Open { asked: at, granted: Some(granted), index, events: vec![event], ..open });
+                    self.open.insert(
+                        key,
+                        Open {
+                            asked: at,
+                            granted: Some(granted),
+                            index,
+                            events: vec![event],
+                            ..open
+                        },
+                    );
                 }
             }
             What::Renewed => {
-                if let Some(granted) = self.open.get_mut(&key).and_then(|open| open.granted.as_mut()) {
+                if let Some(granted) =
+                    self.open.get_mut(&key).and_then(|open| open.granted.as_mut())
+                {
                     granted.deadline = granted.deadline.max(record.deadline);
                 }
             }
@@ -226,7 +261,11 @@ impl Timeline {
     }
 
     fn fault(&mut self, record: &Record, from: u64, to: u64) {
-        let text = self.names.get(&record.lock).cloned().unwrap_or_else(|| record.what.as_str().to_owned());
+        let text = self
+            .names
+            .get(&record.lock)
+            .cloned()
+            .unwrap_or_else(|| record.what.as_str().to_owned());
         let lane = self.lane_of_pid.get(&record.number).copied();
         if lane.is_some() && text == STOP {
             self.pauses.push(Span { lane, from, to, text: text.clone() });
@@ -263,15 +302,29 @@ impl Timeline {
         let deadline = (granted.deadline > 0).then(|| self.since_start(granted.deadline));
         self.over.insert(key, self.holds.len());
         let events = open.events;
-        self.holds.push(Held { lane, row, asked: open.asked, from, to, token: granted.token, mode, deadline, end, records, events });
+        self.holds.push(Held {
+            lane,
+            row,
+            asked: open.asked,
+            from,
+            to,
+            token: granted.token,
+            mode,
+            deadline,
+            end,
+            records,
+            events,
+        });
     }
 
     /// Whether one more from then to then is shown, of `all` that are.
     fn has_room(&mut self, which: usize, all: usize, from: u64, to: u64) -> bool {
         let ended = to;
-        let [from, to] = [from, to].map(|us| self.start_ns.saturating_add(us.saturating_mul(1_000)));
+        let [from, to] =
+            [from, to].map(|us| self.start_ns.saturating_add(us.saturating_mul(1_000)));
         let next = self.moments.partition_point(|at| at.saturating_add(NEAR_NS) < from);
-        let near = self.moments.get(next).is_some_and(|at| *at <= to.saturating_add(NEAR_NS)) || to - from >= NEAR_NS;
+        let near = self.moments.get(next).is_some_and(|at| *at <= to.saturating_add(NEAR_NS))
+            || to - from >= NEAR_NS;
         let Some(kept) = self.near.get_mut(which) else { return false };
         if near && *kept < SHOWN_MAX {
             *kept += 1;
@@ -293,7 +346,10 @@ impl Timeline {
         let moments = self.moments.iter().map(|at| self.since_start(*at));
         let moments = moments.map(|at| [at.saturating_sub(NEAR_US), at + NEAR_US]);
         let mut all: Vec<[u64; 2]> = Vec::new();
-        for [from, to] in [oldest].into_iter().chain(moments.filter(|[_, to]| near.is_none_or(|since| *to < since))) {
+        for [from, to] in [oldest]
+            .into_iter()
+            .chain(moments.filter(|[_, to]| near.is_none_or(|since| *to < since)))
+        {
             match all.last_mut() {
                 Some([_, end]) if from <= *end => *end = (*end).max(to),
                 _ => all.push([from, to]),
@@ -314,7 +370,8 @@ impl Timeline {
 
     fn close_all(&mut self, pid: u64, at: u64) {
         let Some(lane) = self.lane_of_pid.get(&pid).copied() else { return };
-        let of_lane = |file: u32| self.lane_of_file.get(file as usize).copied().flatten() == Some(lane);
+        let of_lane =
+            |file: u32| self.lane_of_file.get(file as usize).copied().flatten() == Some(lane);
         let keys: Vec<_> = self.open.keys().copied().filter(|(file, _)| of_lane(*file)).collect();
         for key in keys {
             self.close(key, at, "killed");
@@ -344,7 +401,12 @@ impl Timeline {
                 *row = new;
             }
         }
-        for row in self.holds.iter_mut().map(|h| &mut h.row).chain(self.waits.iter_mut().map(|w| &mut w.row)) {
+        for row in self
+            .holds
+            .iter_mut()
+            .map(|h| &mut h.row)
+            .chain(self.waits.iter_mut().map(|w| &mut w.row))
+        {
             *row = new_row.get(*row).copied().unwrap_or(*row);
         }
         self.rows.sort();
@@ -372,9 +434,25 @@ mod tests {
     fn waits_that_ended_without_a_grant_are_drawn_and_tries_are_not() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("client.lkh");
-        let writer = Writer::create(&path, WriterOptions { label: "client 1".to_owned(), ..WriterOptions::default() }).unwrap();
-        let told = |what, claim| writer.write_for(Kind::Lock, "a", Record::about(what, LockId::NONE, claim).mode(Mode::Exclusive));
-        let ends = [What::TimedOut, What::AcquireUnknown, What::AcquireFailed, What::Cancelled, What::Busy];
+        let writer = Writer::create(
+            &path,
+            WriterOptions { label: "client 1".to_owned(), ..WriterOptions::default() },
+        )
+        .unwrap();
+        let told = |what, claim| {
+            writer.write_for(
+                Kind::Lock,
+                "a",
+                Record::about(what, LockId::NONE, claim).mode(Mode::Exclusive),
+            )
+        };
+        let ends = [
+            What::TimedOut,
+            What::AcquireUnknown,
+            What::AcquireFailed,
+            What::Cancelled,
+            What::Busy,
+        ];
         for (claim, what) in (1..).zip(ends) {
             told(What::AcquireCalled, claim);
             told(what, claim);
@@ -387,12 +465,22 @@ mod tests {
         writer.finish().unwrap();
         let timeline = read(&path, Vec::new());
         let waits: Vec<_> = timeline.waits.iter().map(|w| (w.lane, w.row, w.end)).collect();
-        assert_eq!(waits, ["timed out", "ended unknown", "failed", "given up", "open"].map(|end| (0, 0, end)));
+        assert_eq!(
+            waits,
+            ["timed out", "ended unknown", "failed", "given up", "open"].map(|end| (0, 0, end))
+        );
         assert!(timeline.waits.iter().all(|w| w.from <= w.to && w.to <= timeline.length));
         assert_eq!(timeline.holds.iter().map(|h| h.end).collect::<Vec<_>>(), ["released"]);
         let events: Vec<_> = timeline.holds[0].events.iter().map(|e| e.what).collect();
-        assert_eq!(events, [What::AcquireCalled, What::Acquired, What::ReleaseCalled, What::Released], "and its last answer");
-        assert_eq!((timeline.lanes, timeline.rows), (vec!["client 1".to_owned()], vec!["a".to_owned()]));
+        assert_eq!(
+            events,
+            [What::AcquireCalled, What::Acquired, What::ReleaseCalled, What::Released],
+            "and its last answer"
+        );
+        assert_eq!(
+            (timeline.lanes, timeline.rows),
+            (vec!["client 1".to_owned()], vec!["a".to_owned()])
+        );
     }
     #[test]
     fn what_is_near_a_moment_that_is_pointed_at_is_drawn_however_late_it_is() {
@@ -413,7 +501,8 @@ mod tests {
         let mut bytes = header.encode().to_vec();
         // A hold a microsecond, and one out of the reach of all of them.
         let last = SHOWN_MAX as u64 + 20;
-        let begins = |claim: u64| NEAR_NS + claim * 1_000 + if claim == last { 3 * NEAR_NS } else { 0 };
+        let begins =
+            |claim: u64| NEAR_NS + claim * 1_000 + if claim == last { 3 * NEAR_NS } else { 0 };
         let kinds = [What::AcquireCalled, What::Acquired, What::ReleaseCalled];
         let records = (1..=last).flat_map(|claim| kinds.map(|what| (claim, what)));
         for ((claim, what), index) in records.zip(0..) {
@@ -422,15 +511,23 @@ mod tests {
         }
         std::fs::write(&path, bytes).unwrap();
         let moment = begins(last);
-        let shown = |moments| read(&path, moments).holds.iter().map(|h| h.token).collect::<Vec<_>>();
+        let shown =
+            |moments| read(&path, moments).holds.iter().map(|h| h.token).collect::<Vec<_>>();
         let oldest: Vec<u64> = (1..=SHOWN_MAX as u64).collect();
         assert!(shown(Vec::new()) == oldest);
         assert!(shown(vec![moment]).split_last() == Some((&last, &oldest[..])));
         let near = read(&path, vec![moment]);
-        let [[0, first], [from, to]] = near.exact()[..] else { panic!("the oldest, and those near to it: {:?}", near.exact()) };
+        let [[0, first], [from, to]] = near.exact()[..] else {
+            panic!("the oldest, and those near to it: {:?}", near.exact())
+        };
         let at = near.since_start(moment);
         assert!(first < from && from <= at && at <= to, "{first} {from} {at} {to}");
-        let begun = near.density.json(near.length, &near.order)["rate"].as_array().unwrap().iter().filter_map(Value::as_u64).sum::<u64>();
+        let begun = near.density.json(near.length, &near.order)["rate"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(Value::as_u64)
+            .sum::<u64>();
         assert_eq!(begun, last, "C21: the graphs are made from all of them");
     }
 
@@ -439,7 +536,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("client.lkh");
         let writer = Writer::create(&path, WriterOptions::default()).unwrap();
-        let tell = |what, mode, token| writer.write_for(Kind::Lock, "a", Record::about(what, LockId::NONE, 1).mode(mode).token(token));
+        let tell = |what, mode, token| {
+            writer.write_for(
+                Kind::Lock,
+                "a",
+                Record::about(what, LockId::NONE, 1).mode(mode).token(token),
+            )
+        };
         tell(What::AcquireCalled, Mode::Upgradable, 0);
         tell(What::Acquired, Mode::Upgradable, 7);
         tell(What::ConvertCalled, Mode::Exclusive, 0);

@@ -1,4 +1,5 @@
-//! Byte locks as the kernel keeps them for open file descriptions, and the kernel itself beside them.
+//! Byte locks as the kernel keeps them for open file descriptions, and the kernel itself beside
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -34,9 +35,15 @@ impl ByteLocks {
 
     pub fn unlock(&mut self, owner: u8, span: Span) {
         let (from, to) = (span.start, end(span));
-        let mine: Vec<_> =
-            self.0.iter().filter(|((who, _), _)| *who == owner).map(|((_, start), (stop, grip))| (*start, *stop, *grip)).collect();
-        for (start, stop, grip) in mine.into_iter().filter(|(start, stop, _)| *start < to && from < *stop) {
+        let mine: Vec<_> = self
+            .0
+            .iter()
+            .filter(|((who, _), _)| *who == owner)
+            .map(|((_, start), (stop, grip))| (*start, *stop, *grip))
+            .collect();
+        for (start, stop, grip) in
+            mine.into_iter().filter(|(start, stop, _)| *start < to && from < *stop)
+        {
             self.0.remove(&(owner, start));
             if start < from {
                 self.0.insert((owner, start), (from, grip));
@@ -107,8 +114,16 @@ mod real {
     fn the_model_of_byte_locks_answers_every_call_as_the_kernel_does() {
         let path = tempfile::NamedTempFile::new().unwrap();
         let open = || File::options().read(true).write(true).open(path.path()).unwrap();
-        let plan =
-            [Span::ALL, Span::UPGRADE, Span::MAIN, Span::MAIN_AND_GATE, Span::GATE, Span::waiter(0), Span::WAITERS, Span::EVERYTHING];
+        let plan = [
+            Span::ALL,
+            Span::UPGRADE,
+            Span::MAIN,
+            Span::MAIN_AND_GATE,
+            Span::GATE,
+            Span::waiter(0),
+            Span::WAITERS,
+            Span::EVERYTHING,
+        ];
         let (mut calls, mut refused) = (0, 0);
         for seed in 0..300 {
             let mut dice = Dice::new(seed);
@@ -117,21 +132,33 @@ mod real {
             for step in 0..100 {
                 let who = u8::try_from(dice.below(3)).unwrap();
                 let (from, len) = (dice.below(20) as u32, 1 + dice.below(8) as u32);
-                let span = if dice.chance(500) { plan[dice.below(8) as usize] } else { Span { start: from, len } };
+                let span = if dice.chance(500) {
+                    plan[dice.below(8) as usize]
+                } else {
+                    Span { start: from, len }
+                };
                 let grip = if dice.chance(500) { Grip::Read } else { Grip::Write };
                 let file = &mut files[usize::from(who)];
-                let told = || format!("seed {seed}, call {step}: {who} {span:?} {grip:?}, model {model:?}");
+                let told = || {
+                    format!("seed {seed}, call {step}: {who} {span:?} {grip:?}, model {model:?}")
+                };
                 match dice.below(10) {
                     0 => {
                         *file = open();
                         model.close(who);
                     }
                     1..=3 => {
-                        assert_eq!(call(file, span, libc::F_UNLCK, false).map(drop), Ok(()), "{}", told());
+                        assert_eq!(
+                            call(file, span, libc::F_UNLCK, false).map(drop),
+                            Ok(()),
+                            "{}",
+                            told()
+                        );
                         model.unlock(who, span);
                     }
                     4 => {
-                        let free = call(file, span, kind(grip), true) == Ok(libc::F_UNLCK as libc::c_short);
+                        let free = call(file, span, kind(grip), true)
+                            == Ok(libc::F_UNLCK as libc::c_short);
                         assert_eq!(free, model.may_lock(who, span, grip), "{}", told());
                     }
                     _ => {
@@ -152,7 +179,10 @@ mod real {
                 calls += 1;
             }
         }
-        println!("byte locks: {calls} calls, {refused} of them refused, answered alike by the kernel and its model");
+        println!(
+            "byte locks: {calls} calls, {refused} of them refused, answered alike by the kernel \
+             and its model"
+        );
         assert!(refused > calls / 20, "too weak: nothing is ever refused");
     }
 }

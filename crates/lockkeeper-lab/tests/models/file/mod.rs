@@ -1,7 +1,8 @@
 //! Model 3: the file engine's recipe on byte locks, with death at every step.
 //!
-//! Each process carries out what the real recipe says, one action at a time, as `engine/file/driver.rs` does. It may die
-//! between any two; the kernel then frees its bytes. The file may be removed and made anew under everybody.
+//! Each process carries out what the real recipe says, one action at a time, as
+//! `engine/file/driver.rs` does. It may die between any two; the kernel then frees its bytes. The
+//! file may be removed and made anew under everybody.
 
 mod kernel;
 mod permits;
@@ -204,7 +205,8 @@ impl Bytes {
                     if run.next == Action::Count && !self.may(world, p, run.next) {
                         out.push(Step::GivesUp(p));
                     }
-                    let waits = matches!(run.next, Action::Wait(..) | Action::Announce | Action::Sleep);
+                    let waits =
+                        matches!(run.next, Action::Wait(..) | Action::Announce | Action::Sleep);
                     if plan.fickle && waits && matches!(process.at, At::Acquires(_)) {
                         out.push(Step::Leaves(p));
                     }
@@ -246,7 +248,11 @@ impl Bytes {
     }
 
     fn narrowed(&self, span: Span) -> Span {
-        if self.flaw == Some(Flaw::NoUpgradeByte) && span == Span::ALL { Span::MAIN_AND_GATE } else { span }
+        if self.flaw == Some(Flaw::NoUpgradeByte) && span == Span::ALL {
+            Span::MAIN_AND_GATE
+        } else {
+            span
+        }
     }
 
     fn take_step(&self, world: &mut World, step: Step) {
@@ -258,7 +264,11 @@ impl Bytes {
                 world.processes[usize::from(p)].at = At::Acquires(run);
             }
             Step::Does(p, action) => {
-                let event = if action == Action::Pick { self.pick(world, p) } else { Some(self.perform(world, p, action)) };
+                let event = if action == Action::Pick {
+                    self.pick(world, p)
+                } else {
+                    Some(self.perform(world, p, action))
+                };
                 if let Some(event) = event {
                     self.told(world, p, event);
                 }
@@ -308,9 +318,11 @@ impl Bytes {
                 At::Upgrades(world.run(p, Recipe::new(Goal::Upgrade, true)))
             }
             Some(Then::Downgrade(to)) => {
-                // An exclusive one leaves a number free behind it, for all who share; an upgradable one has that already.
+                // An exclusive one leaves a number free behind it, for all who share; an upgradable
+                // one has that already.
                 let one_more = mode == Mode::Exclusive || self.flaw == Some(Flaw::OneMoreDownwards);
-                let number = (number + u64::from(one_more)).max(world.files[usize::from(file)].last + 1);
+                let number =
+                    (number + u64::from(one_more)).max(world.files[usize::from(file)].last + 1);
                 At::Lowers { to, number, done: 0 }
             }
             None => At::Holds { mode, number, converted: true },
@@ -324,7 +336,10 @@ impl Bytes {
         let locks = &mut world.files[usize::from(process.file)].locks;
         let over = match done {
             0 => {
-                assert!(locks.try_lock(p, Span::MAIN, Grip::Read), "going down is refused by nobody");
+                assert!(
+                    locks.try_lock(p, Span::MAIN, Grip::Read),
+                    "going down is refused by nobody"
+                );
                 false
             }
             1 => {
@@ -348,7 +363,10 @@ impl Bytes {
         let yes_if = |yes: bool| if yes { Event::Yes } else { Event::No };
         let at = usize::from(world.processes[usize::from(p)].file);
         let replaced = world.path != Some(world.processes[usize::from(p)].file);
-        let (At::Acquires(run) | At::Upgrades(run)) = &mut world.processes[usize::from(p)].at else { return Event::Failed };
+        let (At::Acquires(run) | At::Upgrades(run)) = &mut world.processes[usize::from(p)].at
+        else {
+            return Event::Failed;
+        };
         let goal = run.recipe.goal();
         let file = &mut world.files[at];
         match action {
@@ -361,7 +379,9 @@ impl Bytes {
                     Event::Replaced
                 }
             }
-            Action::Free(Span::COUNT) if run.stands && self.flaw == Some(Flaw::SleepsCounting) => Event::Yes,
+            Action::Free(Span::COUNT) if run.stands && self.flaw == Some(Flaw::SleepsCounting) => {
+                Event::Yes
+            }
             Action::Free(span) => {
                 file.locks.unlock(p, span);
                 Event::Yes
@@ -369,8 +389,12 @@ impl Bytes {
             Action::Check if replaced && self.flaw != Some(Flaw::NoCheck) => Event::Replaced,
             Action::Check => Event::Yes,
             Action::Look => {
-                let gives_way = !run.stands && goal != Goal::Upgrade && self.flaw != Some(Flaw::SkipsTheLine);
-                if gives_way && file.flags.contains(&true) && !file.locks.may_lock(p, Span::WAITERS, Grip::Write) {
+                let gives_way =
+                    !run.stands && goal != Goal::Upgrade && self.flaw != Some(Flaw::SkipsTheLine);
+                if gives_way
+                    && file.flags.contains(&true)
+                    && !file.locks.may_lock(p, Span::WAITERS, Grip::Write)
+                {
                     return Event::No;
                 }
                 // One more than the last exclusive one, which leaves that free.
@@ -423,7 +447,9 @@ impl Bytes {
                 Event::Yes
             }
             Action::Show | Action::Sleep => Event::Yes,
-            Action::Pick | Action::Done(_) => unreachable!("picking has steps of its own, and after the end nothing is done"),
+            Action::Pick | Action::Done(_) => {
+                unreachable!("picking has steps of its own, and after the end nothing is done")
+            }
         }
     }
 
@@ -441,11 +467,15 @@ impl Bytes {
                 let mode = match recipe.goal() {
                     Goal::Shared => Mode::Shared,
                     Goal::Upgradable => Mode::Upgradable,
-                    Goal::Permits => Mode::Permits { count: self.plans[usize::from(p)].permits.into(), limit: LIMIT.into() },
+                    Goal::Permits => Mode::Permits {
+                        count: self.plans[usize::from(p)].permits.into(),
+                        limit: LIMIT.into(),
+                    },
                     _ => Mode::Exclusive,
                 };
                 if stands && recipe.goal() == Goal::Permits {
-                    // Who waited for permits closes the file that it waited on; who had some at once keeps it for the next claim.
+                    // Who waited for permits closes the file that it waited on; who had some at
+                    // once keeps it for the next claim.
                     world.files[usize::from(process.file)].locks.close(p);
                 }
                 world.granted(p, mode, number);
@@ -453,8 +483,10 @@ impl Bytes {
             // The hold that was to be upgraded is void with its file.
             End::Busy | End::Stopped | End::Failed => {
                 process.at = At::Over;
-                world.wrong_busy |= end == End::Busy && recipe.goal() == Goal::Permits && !picking.hindered;
-                // Who was refused keeps the file for its next claim, with nothing locked; the others close it.
+                world.wrong_busy |=
+                    end == End::Busy && recipe.goal() == Goal::Permits && !picking.hindered;
+                // Who was refused keeps the file for its next claim, with nothing locked; the
+                // others close it.
                 for file in world.files.iter_mut().filter(|_| end != End::Busy) {
                     file.locks.close(p);
                     file.locks.close(pool(p));
@@ -470,9 +502,12 @@ impl Bytes {
         for turn in 0..300 {
             possible.clear();
             self.possible(&world, &mut possible);
-            possible.retain(|step| !matches!(step, Step::Leaves(_) | Step::GivesUp(_) | Step::Begins(_)));
+            possible.retain(|step| {
+                !matches!(step, Step::Leaves(_) | Step::GivesUp(_) | Step::Begins(_))
+            });
             if possible.is_empty() {
-                let over = world.processes.iter().all(|p| matches!(p.at, At::Over | At::Dead | At::Idle));
+                let over =
+                    world.processes.iter().all(|p| matches!(p.at, At::Over | At::Dead | At::Idle));
                 return over && world.files.iter().all(|file| file.locks.is_empty());
             }
             let next = possible.swap_remove(turn % possible.len());

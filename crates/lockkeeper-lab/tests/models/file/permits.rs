@@ -49,13 +49,14 @@ impl Bytes {
         self.is_nothing(Span::COUNT) || file.locks.may_lock(p, Span::COUNT, Grip::Write)
     }
 
-    /// What is given back, and a new file, wake whoever sleeps. That a wake-up is lost, and the net under it, is not modelled.
+    /// What is given back, and a new file, wake whoever sleeps. That a wake-up is lost, and the net
+    /// under it, is not modelled.
     pub(super) fn may_wake(&self, world: &World, p: u8) -> bool {
         self.is_replaced(world, p) || self.fit(world, p)
     }
 
-    /// What the driver does for `Pick`: it opens the file for its permits and looks what is out, then it takes some. That nobody else
-    /// counts meanwhile is for the recipe to see to.
+    /// What the driver does for `Pick`: it opens the file for its permits and looks what is out,
+    /// then it takes some. That nobody else counts meanwhile is for the recipe to see to.
     pub(super) fn pick(&self, world: &mut World, p: u8) -> Option<Event> {
         let replaced = self.is_replaced(world, p);
         let process = &mut world.processes[usize::from(p)];
@@ -72,14 +73,17 @@ impl Bytes {
             return None;
         };
         // Somebody who does not keep to the count may have had one of them meanwhile.
-        if chosen.is_empty() || !chosen.iter().all(|number| locks.try_lock(pool(p), permit(*number), Grip::Write)) {
+        if chosen.is_empty()
+            || !chosen.iter().all(|number| locks.try_lock(pool(p), permit(*number), Grip::Write))
+        {
             locks.close(pool(p));
             return Some(Event::No);
         }
         Some(Event::Yes)
     }
 
-    /// While all who hold permits keep them, whoever counts them comes to the end of that, and the next one may.
+    /// While all who hold permits keep them, whoever counts them comes to the end of that, and the
+    /// next one may.
     pub(super) fn counting_ends(&self, world: &World) -> bool {
         let mut world = world.clone();
         let mut possible = Vec::new();
@@ -88,7 +92,10 @@ impl Bytes {
             self.possible(&world, &mut possible);
             possible.retain(|step| matches!(step, Step::Does(..)));
             if possible.is_empty() {
-                return world.files.iter().all(|file| file.locks.may_lock(u8::MAX, Span::COUNT, Grip::Write));
+                return world
+                    .files
+                    .iter()
+                    .all(|file| file.locks.may_lock(u8::MAX, Span::COUNT, Grip::Write));
             }
             let next = possible.swap_remove(turn % possible.len());
             self.take_step(&mut world, next);
@@ -96,15 +103,21 @@ impl Bytes {
         false
     }
 
-    /// Of each try for permits under way: whether too few were free, or others waited, at some time.
+    /// Of each try for permits under way: whether too few were free, or others waited, at some
+    /// time.
     pub(super) fn note_who_is_in_the_way(&self, world: &mut World) {
         for p in 0..world.processes.len() as u8 {
             let plan = self.plans[usize::from(p)];
-            if plan.permits == 0 || plan.join || !matches!(world.processes[usize::from(p)].at, At::Acquires(_)) {
+            if plan.permits == 0
+                || plan.join
+                || !matches!(world.processes[usize::from(p)].at, At::Acquires(_))
+            {
                 continue;
             }
             let file = world.processes[usize::from(p)].file;
-            let others_wait = (0..).zip(&world.processes).any(|(q, other)| q != p && other.in_line && other.file == file);
+            let others_wait = (0..)
+                .zip(&world.processes)
+                .any(|(q, other)| q != p && other.in_line && other.file == file);
             let hindered = others_wait || !self.fit(world, p);
             if let At::Acquires(run) = &mut world.processes[usize::from(p)].at {
                 run.picking.hindered |= hindered;

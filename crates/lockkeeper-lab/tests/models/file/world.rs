@@ -8,11 +8,15 @@ use super::permits::{LIMIT, Picking};
 use super::{At, File, Process, Run, World};
 
 impl World {
-    /// Opens what the path leads to, and makes it if that is nothing. A new file's numbers begin with the clock, which is ahead
-    /// of every number that was given.
+    /// Opens what the path leads to, and makes it if that is nothing. A new file's numbers begin
+    /// with the clock, which is ahead of every number that was given.
     pub(super) fn open(&mut self) -> u8 {
         *self.path.get_or_insert_with(|| {
-            self.files.push(File { last: self.greatest, flags: vec![false; self.processes.len()], ..File::default() });
+            self.files.push(File {
+                last: self.greatest,
+                flags: vec![false; self.processes.len()],
+                ..File::default()
+            });
             u8::try_from(self.files.len() - 1).expect("few files")
         })
     }
@@ -21,8 +25,17 @@ impl World {
         let next = recipe.step(Event::Yes);
         let process = &self.processes[usize::from(p)];
         let number = self.files[usize::from(process.file)].last + 2;
-        let others = (0..).zip(&self.processes).filter(|(q, other)| *q != p && other.in_line && other.file == process.file);
-        Run { recipe, next, stands: false, number, behind: others.map(|(q, _)| q).collect(), picking: Picking::default() }
+        let others = (0..)
+            .zip(&self.processes)
+            .filter(|(q, other)| *q != p && other.in_line && other.file == process.file);
+        Run {
+            recipe,
+            next,
+            stands: false,
+            number,
+            behind: others.map(|(q, _)| q).collect(),
+            picking: Picking::default(),
+        }
     }
 
     pub(super) fn retract(&mut self, p: u8) {
@@ -74,7 +87,11 @@ impl World {
 
     /// Holders of a file that was removed by force are told so; the others exclude each other.
     pub(super) fn excludes(&self, forced: bool) -> bool {
-        let holders: Vec<_> = self.holders().into_iter().filter(|(_, file)| !forced || self.path == Some(*file)).collect();
+        let holders: Vec<_> = self
+            .holders()
+            .into_iter()
+            .filter(|(_, file)| !forced || self.path == Some(*file))
+            .collect();
         let permits = |file: u8| {
             holders
                 .iter()
@@ -84,6 +101,7 @@ impl World {
         if holders.iter().any(|(mode, _)| matches!(mode, Mode::Permits { .. })) {
             return holders.iter().all(|(_, file)| permits(*file).sum::<u16>() <= u16::from(LIMIT));
         }
-        (0..holders.len()).all(|a| (a + 1..holders.len()).all(|b| holders[a].0.shares_with(holders[b].0)))
+        (0..holders.len())
+            .all(|a| (a + 1..holders.len()).all(|b| holders[a].0.shares_with(holders[b].0)))
     }
 }

@@ -1,7 +1,9 @@
-//! Several locks at once: what `many.rs` does, over a line and a lease table for each name in each process.
+//! Several locks at once: what `many.rs` does, over a line and a lease table for each name in each
+//! process.
 //!
-//! All in one message first, of which the server does all or nothing; then one after the other in the byte order of the names,
-//! each waited for with those before it in hand. A caller may leave at any instant, because its time is over or its future is dropped.
+//! All in one message first, of which the server does all or nothing; then one after the other in
+//! the byte order of the names, each waited for with those before it in hand. A caller may leave at
+//! any instant, because its time is over or its future is dropped.
 
 use lockkeeper::ClaimId;
 use stateright::{Model, Property};
@@ -57,7 +59,8 @@ pub struct State<S> {
     silences: u8,
     deaths: u8,
     all_or_nothing: bool,
-    /// Seen on the way here: all in one message, all one after the other, and a lock that was lost while the next was waited for.
+    /// Seen on the way here: all in one message, all one after the other, and a lock that was lost
+    /// while the next was waited for.
     at_once: bool,
     in_order: bool,
     lost_one: bool,
@@ -82,8 +85,9 @@ pub enum Move {
 pub struct All<S> {
     line: Line<S>,
     callers: u8,
-    /// The first caller may leave what it has half of, or has asked for in one message; leaving with nothing in hand is model 1's. Callers are
-    /// alike, so it need not be tried with each; nor which of them dies.
+    /// The first caller may leave what it has half of, or has asked for in one message; leaving
+    /// with nothing in hand is model 1's. Callers are alike, so it need not be tried with each; nor
+    /// which of them dies.
     leave: bool,
     /// So many of the callers have a message for all of them.
     jointly: u8,
@@ -94,7 +98,14 @@ pub struct All<S> {
 impl<S: Server> All<S> {
     pub fn of(callers: u8) -> Self {
         let plans: Vec<&[Plan]> = (0..callers).map(|_| &[LOCK] as &[_]).collect();
-        Self { line: Line::of(&plans).until(1), callers, leave: false, jointly: 0, flaw: None, ends: Ends::default() }
+        Self {
+            line: Line::of(&plans).until(1),
+            callers,
+            leave: false,
+            jointly: 0,
+            flaw: None,
+            ends: Ends::default(),
+        }
     }
 
     pub fn until(self, until: u64) -> Self {
@@ -125,11 +136,21 @@ impl<S: Server> All<S> {
 
     /// In which order a caller takes them; every other one names the last first.
     fn order(&self, caller: u8) -> [usize; NAMES] {
-        if self.flaw == Some(Careless::TakesThemAsNamed) && caller % 2 == 1 { [1, 0] } else { [0, 1] }
+        if self.flaw == Some(Careless::TakesThemAsNamed) && caller % 2 == 1 {
+            [1, 0]
+        } else {
+            [0, 1]
+        }
     }
 
     /// One name's process does something, and what it sends leaves.
-    fn with(&self, state: &mut State<S>, caller: u8, name: usize, act: impl FnOnce(&mut Process, u64, &mut Sent)) {
+    fn with(
+        &self,
+        state: &mut State<S>,
+        caller: u8,
+        name: usize,
+        act: impl FnOnce(&mut Process, u64, &mut Sent),
+    ) {
         let world = &mut state.names[name];
         let mut sent = Sent::default();
         let now = world.now;
@@ -165,20 +186,25 @@ impl<S: Server> All<S> {
         for (name, world) in state.names.iter().enumerate() {
             steps.clear();
             self.line.possible(world, &mut steps);
-            let own = steps.drain(..).filter(|step| matches!(step, Step::Timer(_) | Step::Arrives(_)));
+            let own =
+                steps.drain(..).filter(|step| matches!(step, Step::Timer(_) | Step::Arrives(_)));
             out.extend(own.map(|step| Move::Of(name, step)));
         }
     }
 
     fn make(&self, state: &mut State<S>, what: Move) {
         match what {
-            Move::Tick => (0..NAMES).for_each(|name| self.line.take_step(&mut state.names[name], Step::Tick)),
+            Move::Tick => {
+                (0..NAMES).for_each(|name| self.line.take_step(&mut state.names[name], Step::Tick))
+            }
             Move::Begins(c) if c >= self.jointly => self.asks(state, c, 0),
             Move::Begins(c) => {
                 let mut ids = [ClaimId(0); NAMES];
                 let mut not_after = 0;
                 for (name, id) in ids.iter_mut().enumerate() {
-                    self.with(state, c, name, |process, now, out| (*id, not_after) = process.reserve(now, c, 0, out));
+                    self.with(state, c, name, |process, now, out| {
+                        (*id, not_after) = process.reserve(now, c, 0, out)
+                    });
                 }
                 state.callers[usize::from(c)] = Stage::AtOnce { ids, sent: state.names[0].now };
                 state.network.push(Joint::Call { caller: c, ids, not_after });
@@ -203,13 +229,17 @@ impl<S: Server> All<S> {
                 state.callers[usize::from(c)] = Stage::Over;
                 state.names.iter_mut().for_each(|world| world.die(c));
                 state.network.iter_mut().for_each(|joint| joint.unwanted(c));
-                state.network.retain(|joint| !matches!(joint, Joint::Reply { caller, .. } if *caller == c));
+                state
+                    .network
+                    .retain(|joint| !matches!(joint, Joint::Reply { caller, .. } if *caller == c));
             }
             Move::Loses(joint) => state.remove(&joint),
             Move::Silence(c) => {
                 state.silences -= 1;
                 state.network.iter_mut().for_each(|joint| joint.unwanted(c));
-                state.network.retain(|joint| !matches!(joint, Joint::Reply { caller, .. } if *caller == c));
+                state
+                    .network
+                    .retain(|joint| !matches!(joint, Joint::Reply { caller, .. } if *caller == c));
                 self.told(state, c, None);
             }
             Move::Arrives(joint) => {
@@ -219,7 +249,9 @@ impl<S: Server> All<S> {
                         let answers = state.together(caller, &ids, not_after);
                         state.network.push(Joint::Reply { caller, answers });
                     }
-                    Joint::Late { caller, ids, not_after } => _ = state.together(caller, &ids, not_after),
+                    Joint::Late { caller, ids, not_after } => {
+                        _ = state.together(caller, &ids, not_after)
+                    }
                     Joint::Reply { caller, answers } => self.told(state, caller, Some(answers)),
                 }
             }
@@ -231,9 +263,12 @@ impl<S: Server> All<S> {
             }
         }
         state.network.sort();
-        let keeps = |c: u8| (0..NAMES).any(|name| matches!(self.task(state, c, name), Task::Has { .. }));
+        let keeps =
+            |c: u8| (0..NAMES).any(|name| matches!(self.task(state, c, name), Task::Has { .. }));
         let over = (0..).zip(&state.callers).filter(|(_, stage)| **stage == Stage::Over);
-        state.all_or_nothing &= !over.into_iter().any(|(c, _)| state.names[0].processes[usize::from(c)].alive && keeps(c));
+        state.all_or_nothing &= !over
+            .into_iter()
+            .any(|(c, _)| state.names[0].processes[usize::from(c)].alive && keeps(c));
     }
 
     /// The answer to the message for all; `None`: it is not known what became of it.
@@ -257,19 +292,25 @@ impl<S: Server> All<S> {
 
     fn asks(&self, state: &mut State<S>, c: u8, at: usize) {
         state.callers[usize::from(c)] = Stage::Waits(at);
-        self.with(state, c, self.order(c)[at], |process, now, out| process.ask(now, c, 0, LOCK, None, out));
+        self.with(state, c, self.order(c)[at], |process, now, out| {
+            process.ask(now, c, 0, LOCK, None, out)
+        });
     }
 
     fn takes(&self, state: &mut State<S>, c: u8) {
         let Stage::Waits(at) = state.callers[usize::from(c)] else { return };
         let order = self.order(c);
-        self.with(state, c, order[at], |process, now, out| process.take(now, 0, Way::Exclusive, None, out));
+        self.with(state, c, order[at], |process, now, out| {
+            process.take(now, 0, Way::Exclusive, None, out)
+        });
         if at + 1 < NAMES {
             return self.asks(state, c, at + 1);
         }
         // A lock that was lost while the others were waited for is no lock of all.
-        let there =
-            |name: &usize| state.names[*name].processes[usize::from(c)].believes(state.names[*name].now, self.task(state, c, *name));
+        let there = |name: &usize| {
+            state.names[*name].processes[usize::from(c)]
+                .believes(state.names[*name].now, self.task(state, c, *name))
+        };
         if order.iter().all(there) || self.flaw == Some(Careless::LooksAtTheLastOnly) {
             state.in_order = true;
             return self.given(state, c);
@@ -319,7 +360,9 @@ impl<S: Server> All<S> {
             self.possible(&state, &mut possible);
             if !possible.is_empty() {
                 self.make(&mut state, possible.swap_remove(0));
-            } else if state.callers.iter().all(|stage| *stage == Stage::Over) && state.names.iter().all(World::is_quiet) {
+            } else if state.callers.iter().all(|stage| *stage == Stage::Over)
+                && state.names.iter().all(World::is_quiet)
+            {
                 let clean = state.names.iter().all(|world| world.is_clean().is_ok());
                 if clean {
                     way.ends();
@@ -328,7 +371,9 @@ impl<S: Server> All<S> {
             } else {
                 self.make(&mut state, Move::Tick);
             }
-            if self.flaw.is_none() && !(state.all_or_nothing && state.names.iter().all(World::believing_is_holding)) {
+            if self.flaw.is_none()
+                && !(state.all_or_nothing && state.names.iter().all(World::believing_is_holding))
+            {
                 return false;
             }
         }
@@ -359,8 +404,10 @@ impl<S: Server> State<S> {
         let mut pushes: [Vec<Push>; NAMES] = Default::default();
         let mut answers = [Answer::Busy, Answer::Busy];
         for (name, server) in servers.iter_mut().enumerate() {
-            let call = Call::Attempt { id: ids[name], way: Way::Exclusive, trying: true, not_after };
-            answers[name] = server.call(self.names[name].now, caller, &call, None, &mut pushes[name]);
+            let call =
+                Call::Attempt { id: ids[name], way: Way::Exclusive, trying: true, not_after };
+            answers[name] =
+                server.call(self.names[name].now, caller, &call, None, &mut pushes[name]);
         }
         if answers.iter().any(|answer| matches!(answer, Answer::Busy | Answer::InLine { .. })) {
             return [Answer::Busy, Answer::Busy];
@@ -395,7 +442,8 @@ impl<S: Server> Model for All<S> {
 
     fn actions(&self, state: &State<S>, out: &mut Vec<Move>) {
         self.possible(state, out);
-        // What time does to a single name is model 1's; here it passes while one is had and the next is waited for.
+        // What time does to a single name is model 1's; here it passes while one is had and the
+        // next is waited for.
         let half = state.callers.iter().any(|stage| matches!(stage, Stage::Waits(1..)));
         if half && state.names[0].now < self.line.until {
             out.push(Move::Tick);
@@ -411,12 +459,22 @@ impl<S: Server> Model for All<S> {
                 out.push(Move::Silence(c));
             }
         }
-        out.extend(state.network.iter().filter(|joint| matches!(joint, Joint::Late { .. })).cloned().map(Move::Loses));
+        out.extend(
+            state
+                .network
+                .iter()
+                .filter(|joint| matches!(joint, Joint::Late { .. }))
+                .cloned()
+                .map(Move::Loses),
+        );
         for (name, world) in state.names.iter().enumerate() {
-            let late = world.network.iter().filter(|message| matches!(message, Message::Late { .. }));
+            let late =
+                world.network.iter().filter(|message| matches!(message, Message::Late { .. }));
             out.extend(late.cloned().map(|message| Move::Of(name, Step::Loses(message))));
             if state.silences > 0 {
-                let calls = (0..).zip(&world.processes).flat_map(|(p, process)| process.calls.keys().map(move |number| (p, *number)));
+                let calls = (0..)
+                    .zip(&world.processes)
+                    .flat_map(|(p, process)| process.calls.keys().map(move |number| (p, *number)));
                 out.extend(calls.map(|(p, number)| Move::Of(name, Step::Silence(p, number))));
             }
         }
@@ -430,21 +488,35 @@ impl<S: Server> Model for All<S> {
 
     fn properties(&self) -> Vec<Property<Self>> {
         let mut properties = vec![
-            Property::always(BELIEF, |_, state: &State<S>| state.names.iter().all(World::believing_is_holding)),
-            Property::always(TOKENS, |_, state: &State<S>| state.names.iter().all(|world| world.tokens_rise)),
+            Property::always(BELIEF, |_, state: &State<S>| {
+                state.names.iter().all(World::believing_is_holding)
+            }),
+            Property::always(TOKENS, |_, state: &State<S>| {
+                state.names.iter().all(|world| world.tokens_rise)
+            }),
             Property::always(ALL, |_, state: &State<S>| state.all_or_nothing),
             Property::always(END, |model: &Self, state: &State<S>| model.comes_to_an_end(state)),
-            Property::sometimes("somebody gets all one after the other", |_, state: &State<S>| state.in_order),
+            Property::sometimes("somebody gets all one after the other", |_, state: &State<S>| {
+                state.in_order
+            }),
         ];
         if self.line.deaths > 0 {
-            let outlived = |_: &Self, state: &State<S>| state.deaths == 0 && state.callers.iter().skip(1).any(|stage| *stage == Stage::Has);
+            let outlived = |_: &Self, state: &State<S>| {
+                state.deaths == 0 && state.callers.iter().skip(1).any(|stage| *stage == Stage::Has)
+            };
             properties.push(Property::sometimes("one dies, and another has all", outlived));
         }
         if self.jointly > 0 {
-            properties.push(Property::sometimes("somebody gets all in one message", |_, state: &State<S>| state.at_once));
+            properties.push(Property::sometimes(
+                "somebody gets all in one message",
+                |_, state: &State<S>| state.at_once,
+            ));
         }
         if self.line.until >= super::register::TTL {
-            properties.push(Property::sometimes("one is lost while the next is waited for", |_, state: &State<S>| state.lost_one));
+            properties.push(Property::sometimes(
+                "one is lost while the next is waited for",
+                |_, state: &State<S>| state.lost_one,
+            ));
         }
         properties
     }

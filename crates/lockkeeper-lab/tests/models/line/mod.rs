@@ -1,8 +1,9 @@
-//! Model 1: the local line and the lease table of several processes on one lock of a server with a clock.
+//! Model 1: the local line and the lease table of several processes on one lock of a server with a
+//! clock.
 //!
-//! Messages come in any order and at any time, or never; a caller of whom no answer came in time does not know what became
-//! of its call. A process may stand still for as long as it likes, and die. Its beliefs are compared with what the server
-//! knows at every instant.
+//! Messages come in any order and at any time, or never; a caller of whom no answer came in time
+//! does not know what became of its call. A process may stand still for as long as it likes, and
+//! die. Its beliefs are compared with what the server knows at every instant.
 
 pub mod all;
 mod plan;
@@ -89,7 +90,8 @@ pub struct World<S> {
     copies: u8,
     flushes: u8,
     links: u8,
-    /// What the server had when it lost everything, and until when: its holders may believe in it until then.
+    /// What the server had when it lost everything, and until when: its holders may believe in it
+    /// until then.
     forgotten: Vec<(ClaimId, u64)>,
     /// The first process stands still.
     asleep: bool,
@@ -200,7 +202,8 @@ impl<S: Server> Line<S> {
         Self { held: true, ..self }
     }
 
-    /// The first task of the first process has the lock, and the process stands still for as long as anything else happens.
+    /// The first task of the first process has the lock, and the process stands still for as long
+    /// as anything else happens.
     pub fn held_asleep(self) -> Self {
         Self { held: true, asleep: true, ..self }
     }
@@ -216,13 +219,17 @@ impl<S: Server> Line<S> {
     /// Everything that can happen now, whether or not time is left for it.
     fn possible(&self, world: &World<S>, out: &mut Vec<Step>) {
         let goes = |p: u8| p != 0 || !world.asleep;
-        for (p, process) in (0..).zip(&world.processes).filter(|(p, process)| process.alive && goes(*p)) {
+        for (p, process) in
+            (0..).zip(&world.processes).filter(|(p, process)| process.alive && goes(*p))
+        {
             for (t, task) in (0..).zip(&process.tasks) {
                 let plan = self.plan(p, t);
                 match task {
                     Task::Idle => out.push(Step::Asks(p, t)),
                     Task::Offered { .. } if !plan.sleeps => out.push(Step::Takes(p, t)),
-                    Task::Has { turned, .. } if usize::from(*turned) < plan.turns.len() => out.push(Step::Converts(p, t)),
+                    Task::Has { turned, .. } if usize::from(*turned) < plan.turns.len() => {
+                        out.push(Step::Converts(p, t))
+                    }
                     Task::Has { .. } => out.push(Step::Gives(p, t)),
                     Task::Converts { .. } if plan.wavers => out.push(Step::Wavers(p, t)),
                     _ => {}
@@ -237,7 +244,9 @@ impl<S: Server> Line<S> {
         }
         for (at, message) in world.network.iter().enumerate() {
             let hears = match message {
-                Message::Reply { process, .. } | Message::Push(Push { process, .. }) => goes(*process),
+                Message::Reply { process, .. } | Message::Push(Push { process, .. }) => {
+                    goes(*process)
+                }
                 _ => true,
             };
             if hears && (at == 0 || world.network[at - 1] != *message) {
@@ -266,7 +275,14 @@ impl<S: Server> Line<S> {
             }
             Step::Asks(p, t) => {
                 from = p;
-                world.processes[usize::from(p)].ask(now, p, usize::from(t), self.plan(p, t), flaw, &mut sent);
+                world.processes[usize::from(p)].ask(
+                    now,
+                    p,
+                    usize::from(t),
+                    self.plan(p, t),
+                    flaw,
+                    &mut sent,
+                );
             }
             Step::Takes(p, t) => {
                 from = p;
@@ -276,9 +292,20 @@ impl<S: Server> Line<S> {
             }
             Step::Converts(p, t) => {
                 from = p;
-                let Task::Has { turned, .. } = world.processes[usize::from(p)].tasks[usize::from(t)] else { return };
+                let Task::Has { turned, .. } =
+                    world.processes[usize::from(p)].tasks[usize::from(t)]
+                else {
+                    return;
+                };
                 let to = self.plan(p, t).turns[usize::from(turned)];
-                world.processes[usize::from(p)].convert(now, p, usize::from(t), to, flaw, &mut sent);
+                world.processes[usize::from(p)].convert(
+                    now,
+                    p,
+                    usize::from(t),
+                    to,
+                    flaw,
+                    &mut sent,
+                );
             }
             Step::Wavers(p, t) => {
                 from = p;
@@ -338,7 +365,13 @@ impl<S: Server> Line<S> {
                 world.remove(&message);
                 match message {
                     Message::Call { process, number, call } => {
-                        let answer = world.server.call(now + world.jumped, process, &call, flaw, &mut pushes);
+                        let answer = world.server.call(
+                            now + world.jumped,
+                            process,
+                            &call,
+                            flaw,
+                            &mut pushes,
+                        );
                         world.network.push(Message::Reply { process, number, answer });
                     }
                     Message::Late { process, call } => {
@@ -346,18 +379,26 @@ impl<S: Server> Line<S> {
                     }
                     Message::Reply { process, number, answer } => {
                         from = process;
-                        world.processes[usize::from(process)].answered(now, number, Some(answer), flaw, &mut sent);
+                        world.processes[usize::from(process)].answered(
+                            now,
+                            number,
+                            Some(answer),
+                            flaw,
+                            &mut sent,
+                        );
                     }
                     Message::Push(push) => {
                         from = push.process;
-                        world.processes[usize::from(push.process)].pushed(now, &push, flaw, &mut sent);
+                        world.processes[usize::from(push.process)]
+                            .pushed(now, &push, flaw, &mut sent);
                     }
                 }
             }
         }
         for task in std::mem::take(&mut sent.busy) {
             self.hinder(world, from, task);
-            world.wrong_busy |= self.plan(from, task).trying && !world.hindered.contains(&(from, task));
+            world.wrong_busy |=
+                self.plan(from, task).trying && !world.hindered.contains(&(from, task));
         }
         world.sent(from, sent, pushes);
         for (p, t) in self.tries() {
@@ -370,7 +411,9 @@ impl<S: Server> Line<S> {
 
     /// The tasks that try.
     fn tries(&self) -> impl Iterator<Item = (u8, u8)> + '_ {
-        let all = (0..).zip(&self.plans).flat_map(|(p, plans)| (0..).zip(plans).map(move |(t, plan)| (p, t, plan.trying)));
+        let all = (0..)
+            .zip(&self.plans)
+            .flat_map(|(p, plans)| (0..).zip(plans).map(move |(t, plan)| (p, t, plan.trying)));
         all.filter(|(_, _, trying)| *trying).map(|(p, t, _)| (p, t))
     }
 
@@ -392,7 +435,9 @@ impl<S: Server> Line<S> {
             Task::Idle | Task::Over => false,
         };
         let mut tasks = (0..).zip(&world.processes).filter(|(_, process)| process.alive);
-        let here = tasks.any(|(q, process)| (0..).zip(&process.tasks).any(|(u, task)| (q, u) != (p, t) && in_the_way((q, u), task)));
+        let here = tasks.any(|(q, process)| {
+            (0..).zip(&process.tasks).any(|(u, task)| (q, u) != (p, t) && in_the_way((q, u), task))
+        });
         if here || world.server.may_refuse(world.now + world.jumped, plan.mode.into()) {
             world.hindered.insert((p, t));
         }

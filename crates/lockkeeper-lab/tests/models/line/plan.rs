@@ -20,8 +20,15 @@ pub struct Plan {
     pub wavers: bool,
 }
 
-pub const LOCK: Plan =
-    Plan { mode: Mode::Exclusive, trying: false, patience: None, fickle: false, sleeps: false, turns: &[], wavers: false };
+pub const LOCK: Plan = Plan {
+    mode: Mode::Exclusive,
+    trying: false,
+    patience: None,
+    fickle: false,
+    sleeps: false,
+    turns: &[],
+    wavers: false,
+};
 pub const READ: Plan = Plan { mode: Mode::Shared, ..LOCK };
 pub const ONE: Plan = Plan { mode: Mode::Permits { count: 1, limit: register::LIMIT }, ..LOCK };
 pub const BOTH: Plan = Plan { mode: Mode::Permits { count: 2, limit: register::LIMIT }, ..LOCK };
@@ -39,5 +46,9 @@ pub const UP_AND_BACK: Plan = Plan { turns: &[Mode::Exclusive, Mode::Upgradable]
 /// Wants to write, and may think better of it.
 pub const FICKLE_UP: Plan = Plan { wavers: true, ..UP };
 /// Writes twice, or begins to.
-pub const WAVERS: Plan = Plan { turns: &[Mode::Exclusive, Mode::Upgradable, Mode::Exclusive], wavers: true, ..UPGRADABLE };
+pub const WAVERS: Plan = Plan {
+    turns: &[Mode::Exclusive, Mode::Upgradable, Mode::Exclusive],
+    wavers: true,
+    ..UPGRADABLE
+};
 pub const DOWN: Plan = Plan { turns: &[Mode::Shared], wavers: true, ..LOCK };

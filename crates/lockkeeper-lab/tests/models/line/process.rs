@@ -1,4 +1,5 @@
-//! One process: the real line and the real lease table, with a keeper around them that does what `keeper/` does.
+//! One process: the real line and the real lease table, with a keeper around them that does what
+//! `keeper/` does.
 
 mod answers;
 mod releases;
@@ -67,14 +68,19 @@ impl Task {
         match *self {
             Self::Has { hold, way, .. } => Some((hold, way)),
             // On the way up it is what it was, on the way down no more than it will be.
-            Self::Converts { hold, way, to, .. } => Some((hold, if to.covers(way) { way } else { to })),
+            Self::Converts { hold, way, to, .. } => {
+                Some((hold, if to.covers(way) { way } else { to }))
+            }
             _ => None,
         }
     }
 
     fn seq(&self) -> Option<Seq> {
         match *self {
-            Self::Waits(seq) | Self::Offered { seq, .. } | Self::Has { seq, .. } | Self::Converts { seq, .. } => Some(seq),
+            Self::Waits(seq)
+            | Self::Offered { seq, .. }
+            | Self::Has { seq, .. }
+            | Self::Converts { seq, .. } => Some(seq),
             Self::Idle | Self::Over => None,
         }
     }
@@ -163,7 +169,10 @@ impl Process {
 
     /// Nothing is asked, repeated, held or waited for.
     pub fn is_quiet(&self) -> bool {
-        self.calls.is_empty() && self.releases.is_empty() && self.line.is_idle() && self.tasks.iter().all(|t| *t == Task::Over)
+        self.calls.is_empty()
+            && self.releases.is_empty()
+            && self.line.is_idle()
+            && self.tasks.iter().all(|t| *t == Task::Over)
     }
 
     /// No answer is awaited, and none is asked for again.
@@ -173,10 +182,21 @@ impl Process {
 
     /// What is left of it in memory.
     pub fn residue(&self) -> bool {
-        !self.kept.is_empty() || self.leases.next_timer().is_some() || !self.waiting.is_empty() || !self.conversions.is_empty()
+        !self.kept.is_empty()
+            || self.leases.next_timer().is_some()
+            || !self.waiting.is_empty()
+            || !self.conversions.is_empty()
     }
 
-    pub fn ask(&mut self, now: u64, me: u8, task: usize, plan: Plan, flaw: Option<Flaw>, out: &mut Sent) {
+    pub fn ask(
+        &mut self,
+        now: u64,
+        me: u8,
+        task: usize,
+        plan: Plan,
+        flaw: Option<Flaw>,
+        out: &mut Sent,
+    ) {
         let seq = self.line.draw_seq();
         self.tasks[task] = Task::Waits(seq);
         self.drawn += 1;
@@ -202,15 +222,32 @@ impl Process {
         self.step(now, Event::Ask(ask), flaw, out);
     }
 
-    /// Stands for one name of several, which are asked for in one message; answers its claim, and until when that may arrive.
+    /// Stands for one name of several, which are asked for in one message; answers its claim, and
+    /// until when that may arrive.
     pub fn reserve(&mut self, now: u64, me: u8, task: usize, out: &mut Sent) -> (ClaimId, u64) {
         let seq = self.line.draw_seq();
         self.tasks[task] = Task::Waits(seq);
         self.drawn += 1;
         let id = ClaimId(u128::from(me) * 100 + u128::from(self.drawn));
         let mode = Mode::Exclusive;
-        let shape = Shape { mode, ttl: seconds(TTL), renew: true, margin: None, lock_delay: Duration::ZERO, own_value: false, rw: false };
-        let ask = Ask { seq, id, shape, try_only: true, sent_elsewhere: true, give_up: None, patient: false };
+        let shape = Shape {
+            mode,
+            ttl: seconds(TTL),
+            renew: true,
+            margin: None,
+            lock_delay: Duration::ZERO,
+            own_value: false,
+            rw: false,
+        };
+        let ask = Ask {
+            seq,
+            id,
+            shape,
+            try_only: true,
+            sent_elsewhere: true,
+            give_up: None,
+            patient: false,
+        };
         self.step(now, Event::Ask(ask), None, out);
         (id, self.may_arrive_until(now, id))
     }
@@ -225,7 +262,8 @@ impl Process {
     /// The future is dropped.
     pub fn leave(&mut self, now: u64, task: usize, flaw: Option<Flaw>, out: &mut Sent) {
         if let Task::Waits(seq) | Task::Offered { seq, .. } = self.tasks[task] {
-            let fresh = matches!(self.tasks[task], Task::Offered { hold, .. } if self.is_fresh(now, hold));
+            let fresh =
+                matches!(self.tasks[task], Task::Offered { hold, .. } if self.is_fresh(now, hold));
             self.tasks[task] = Task::Over;
             self.step(now, Event::Cancel { seq, fresh }, flaw, out);
         }
@@ -241,7 +279,15 @@ impl Process {
     }
 
     /// The turn is to be another: an upgrade, a downgrade, or back from writing.
-    pub fn convert(&mut self, now: u64, me: u8, task: usize, to: Mode, flaw: Option<Flaw>, out: &mut Sent) {
+    pub fn convert(
+        &mut self,
+        now: u64,
+        me: u8,
+        task: usize,
+        to: Mode,
+        flaw: Option<Flaw>,
+        out: &mut Sent,
+    ) {
         if let Task::Has { seq, hold, token, way, turned } = self.tasks[task] {
             if way == to.into() {
                 // What it has already, after an upgrade that it left, is not asked for.
@@ -255,7 +301,8 @@ impl Process {
         }
     }
 
-    /// The future of a conversion is dropped: what wanted more stays as it was, what wanted less gives everything back.
+    /// The future of a conversion is dropped: what wanted more stays as it was, what wanted less
+    /// gives everything back.
     pub fn waver(&mut self, now: u64, task: usize, flaw: Option<Flaw>, out: &mut Sent) {
         let Task::Converts { seq, hold, token, way, to, turned } = self.tasks[task] else { return };
         self.tasks[task] = Task::Has { seq, hold, token, way, turned: turned + 1 };
@@ -270,7 +317,9 @@ impl Process {
 
     /// Enough of the lease is left for the hold to pass on.
     fn is_fresh(&self, now: u64, hold: ClaimId) -> bool {
-        self.kept.get(&hold).is_some_and(|k| k.answered && k.deadline > now && 2 * (k.deadline - now) > k.ttl)
+        self.kept
+            .get(&hold)
+            .is_some_and(|k| k.answered && k.deadline > now && 2 * (k.deadline - now) > k.ttl)
     }
 
     /// One step of the line, and everything that follows from it.
@@ -281,7 +330,12 @@ impl Process {
         for action in actions {
             self.act(now, action, given, flaw, out);
         }
-        let gone: Vec<ClaimId> = self.conversions.keys().copied().filter(|id| self.line.conversions().all(|known| known != *id)).collect();
+        let gone: Vec<ClaimId> = self
+            .conversions
+            .keys()
+            .copied()
+            .filter(|id| self.line.conversions().all(|known| known != *id))
+            .collect();
         for id in gone {
             self.conversions.remove(&id);
             self.forget_claim(id);
@@ -298,7 +352,12 @@ impl Process {
         match action {
             Action::Attempt(ask) => {
                 let not_after = self.may_arrive_until(now, ask.id);
-                let call = Call::Attempt { id: ask.id, way: ask.shape.mode.into(), trying: ask.try_only, not_after };
+                let call = Call::Attempt {
+                    id: ask.id,
+                    way: ask.shape.mode.into(),
+                    trying: ask.try_only,
+                    not_after,
+                };
                 self.send(now, call, out);
                 self.expect(now, ask.id);
             }
@@ -308,14 +367,20 @@ impl Process {
                 self.waiting.remove(&id);
                 self.ask_at.remove(&id);
                 if flaw == Some(Flaw::LeavesWithoutAWord) {
-                    self.line.step(ticks(now), Event::Withdrawn { claim: id, known: true }, &mut Vec::new());
+                    self.line.step(
+                        ticks(now),
+                        Event::Withdrawn { claim: id, known: true },
+                        &mut Vec::new(),
+                    );
                 } else {
                     let (hold, way) = self.wanted(id);
                     let refuse = self.sent_until.get(&id).copied().unwrap_or(0);
                     self.send(now, Call::Withdraw { id, way, hold, refuse }, out);
                 }
             }
-            Action::Release { hold, again, over } => self.release(now, hold, again, over, flaw, out),
+            Action::Release { hold, again, over } => {
+                self.release(now, hold, again, over, flaw, out)
+            }
             Action::Offer { seq, hold, token } => {
                 out.passed |= given;
                 // Permits have none.
@@ -396,7 +461,9 @@ impl Process {
 
     /// What a claim asks for, and of which hold.
     fn wanted(&self, id: ClaimId) -> (Option<ClaimId>, Way) {
-        self.conversions.get(&id).map_or_else(|| (None, self.way_of(id)), |(hold, way)| (Some(*hold), *way))
+        self.conversions
+            .get(&id)
+            .map_or_else(|| (None, self.way_of(id)), |(hold, way)| (Some(*hold), *way))
     }
 
     fn way_of(&self, id: ClaimId) -> Way {
@@ -405,7 +472,10 @@ impl Process {
 
     /// When it has something to do by itself.
     pub fn next_timer(&self) -> Option<u64> {
-        let machines = [self.line.next_timer(), self.leases.next_timer()].into_iter().flatten().map(|at| at.0.div_ceil(SECOND));
+        let machines = [self.line.next_timer(), self.leases.next_timer()]
+            .into_iter()
+            .flatten()
+            .map(|at| at.0.div_ceil(SECOND));
         let again = self.releases.values().filter_map(|release| release.next);
         machines.chain(again).chain(self.net_at).chain(self.ask_at.values().copied()).min()
     }
@@ -434,7 +504,8 @@ impl Process {
                 self.recheck_all(now, out);
             }
         }
-        let due: Vec<ClaimId> = self.ask_at.iter().filter(|(_, at)| **at <= now).map(|(id, _)| *id).collect();
+        let due: Vec<ClaimId> =
+            self.ask_at.iter().filter(|(_, at)| **at <= now).map(|(id, _)| *id).collect();
         for id in due {
             self.ask_at.remove(&id);
             self.recheck(now, id, out);
@@ -455,14 +526,16 @@ impl Process {
     }
 
     fn recheck_all(&mut self, now: u64, out: &mut Sent) {
-        let all: Vec<ClaimId> = self.line.place().into_iter().chain(self.line.conversions()).collect();
+        let all: Vec<ClaimId> =
+            self.line.place().into_iter().chain(self.line.conversions()).collect();
         all.into_iter().for_each(|id| self.recheck(now, id, out));
     }
 
     /// Asks about what still waits.
     fn recheck(&mut self, now: u64, id: ClaimId, out: &mut Sent) {
         // A conversion that is being left is not asked for again.
-        let waits = self.line.place() == Some(id) || self.conversions.contains_key(&id) && self.line.hold_for(id).is_some();
+        let waits = self.line.place() == Some(id)
+            || self.conversions.contains_key(&id) && self.line.hold_for(id).is_some();
         if waits {
             let (hold, way) = self.wanted(id);
             let not_after = self.may_arrive_until(now, id);

@@ -1,4 +1,5 @@
-//! One lock on a server that keeps leases by its own clock: what a correct script does, and the flaws of those that are not.
+//! One lock on a server that keeps leases by its own clock: what a correct script does, and the
+//! flaws of those that are not.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Debug;
@@ -62,7 +63,9 @@ impl Way {
     /// Two may hold it so at one time.
     pub fn lives_with(self, other: Self) -> bool {
         match (self, other) {
-            (Self::Shared, Self::Shared | Self::Upgradable) | (Self::Upgradable, Self::Shared) => true,
+            (Self::Shared, Self::Shared | Self::Upgradable) | (Self::Upgradable, Self::Shared) => {
+                true
+            }
             (Self::Permits(one), Self::Permits(other)) => one + other <= LIMIT,
             _ => false,
         }
@@ -169,7 +172,14 @@ pub trait Server: Clone + Debug + Default + PartialEq + Eq + Hash + Send + Sync 
     /// Time has passed: what the server does by itself.
     fn settle(&mut self, now: u64, out: &mut Vec<Push>);
 
-    fn call(&mut self, now: u64, process: u8, call: &Call, flaw: Option<Flaw>, out: &mut Vec<Push>) -> Answer;
+    fn call(
+        &mut self,
+        now: u64,
+        process: u8,
+        call: &Call,
+        flaw: Option<Flaw>,
+        out: &mut Vec<Push>,
+    ) -> Answer;
 
     /// How this claim holds the lock.
     fn way(&self, now: u64, claim: ClaimId) -> Option<Way>;
@@ -225,21 +235,32 @@ impl Server for Register {
             }
             let (number, lease) = match hold {
                 // Its hold is being renewed already: what is left of it goes on.
-                Some(hold) => self.turn(hold, id, way).map_or((0, 0), |(number, until)| (number, until - now)),
+                Some(hold) => {
+                    self.turn(hold, id, way).map_or((0, 0), |(number, until)| (number, until - now))
+                }
                 None => (self.grant(id, process, way, now + CLAIM_LEASE, false), CLAIM_LEASE),
             };
             out.push(Push { process, claim: id, news: News::Granted { number, at: now, lease } });
         }
     }
 
-    fn call(&mut self, now: u64, process: u8, call: &Call, flaw: Option<Flaw>, out: &mut Vec<Push>) -> Answer {
+    fn call(
+        &mut self,
+        now: u64,
+        process: u8,
+        call: &Call,
+        flaw: Option<Flaw>,
+        out: &mut Vec<Push>,
+    ) -> Answer {
         let answer = match *call {
             Call::Attempt { id, way, trying, not_after } => {
                 self.attempt(now, process, (id, way, trying), self.in_time(now, not_after, flaw))
             }
             Call::Withdraw { id, hold, .. } => {
                 self.end(id);
-                if let Some(hold) = self.holds.iter_mut().find(|h| Some(h.id) == hold && h.converted == Some(id)) {
+                if let Some(hold) =
+                    self.holds.iter_mut().find(|h| Some(h.id) == hold && h.converted == Some(id))
+                {
                     hold.way = Way::Upgradable;
                 }
                 Answer::Left
@@ -267,7 +288,8 @@ impl Server for Register {
                 }
                 None => Answer::Gone,
             },
-            Call::Recheck { id, way, hold: Some(hold), not_after } | Call::Convert { id, hold, way, not_after } => {
+            Call::Recheck { id, way, hold: Some(hold), not_after }
+            | Call::Convert { id, hold, way, not_after } => {
                 let in_time = self.in_time(now, not_after, flaw);
                 self.convert(now, process, (id, way, hold), in_time)
             }
@@ -314,7 +336,15 @@ impl Register {
 
     fn grant(&mut self, id: ClaimId, process: u8, way: Way, until: u64, confirmed: bool) -> u64 {
         self.last += 1;
-        self.holds.push(Hold { id, process, way, number: self.last, until, confirmed, converted: None });
+        self.holds.push(Hold {
+            id,
+            process,
+            way,
+            number: self.last,
+            until,
+            confirmed,
+            converted: None,
+        });
         self.last
     }
 
@@ -322,7 +352,13 @@ impl Register {
         now <= not_after || flaw == Some(Flaw::LateRequestsLock)
     }
 
-    fn attempt(&mut self, now: u64, process: u8, (id, way, trying): (ClaimId, Way, bool), in_time: bool) -> Answer {
+    fn attempt(
+        &mut self,
+        now: u64,
+        process: u8,
+        (id, way, trying): (ClaimId, Way, bool),
+        in_time: bool,
+    ) -> Answer {
         let known = self.look(now, id);
         if known != Answer::Gone || !in_time || self.ended.contains(&id) {
             return known;
@@ -347,8 +383,16 @@ impl Register {
         Some((number, hold.until))
     }
 
-    fn convert(&mut self, now: u64, process: u8, (id, way, hold): (ClaimId, Way, ClaimId), in_time: bool) -> Answer {
-        let Some(has) = self.holds.iter().find(|h| h.id == hold).cloned() else { return Answer::Busy };
+    fn convert(
+        &mut self,
+        now: u64,
+        process: u8,
+        (id, way, hold): (ClaimId, Way, ClaimId),
+        in_time: bool,
+    ) -> Answer {
+        let Some(has) = self.holds.iter().find(|h| h.id == hold).cloned() else {
+            return Answer::Busy;
+        };
         if has.converted == Some(id) && has.way == way {
             return Answer::Granted { number: has.number, left: has.until - now, confirm: false };
         }
@@ -358,17 +402,31 @@ impl Register {
         }
         if way == Way::Exclusive && self.holds.len() > 1 {
             self.line.retain(|p| p.id != id);
-            self.line.push_front(Place { id, process, way, hold: Some(hold), until: now + PLACE_LIVES });
+            self.line.push_front(Place {
+                id,
+                process,
+                way,
+                hold: Some(hold),
+                until: now + PLACE_LIVES,
+            });
             return Answer::InLine { ask_in: None };
         }
         self.line.retain(|p| p.id != id);
         let left = has.until - now;
-        self.turn(hold, id, way).map_or(Answer::Busy, |(number, _)| Answer::Granted { number, left, confirm: false })
+        self.turn(hold, id, way).map_or(Answer::Busy, |(number, _)| Answer::Granted {
+            number,
+            left,
+            confirm: false,
+        })
     }
 
     fn look(&mut self, now: u64, id: ClaimId) -> Answer {
         if let Some(hold) = self.holds.iter().find(|h| h.id == id) {
-            return Answer::Granted { number: hold.number, left: hold.until - now, confirm: !hold.confirmed };
+            return Answer::Granted {
+                number: hold.number,
+                left: hold.until - now,
+                confirm: !hold.confirmed,
+            };
         }
         match self.line.iter_mut().find(|p| p.id == id) {
             Some(place) => {

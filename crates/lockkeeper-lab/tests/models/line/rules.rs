@@ -13,12 +13,14 @@ pub const BELIEF: &str = "who believes to hold the lock holds it";
 pub const TOKENS: &str = "tokens rise";
 pub const EXCLUSION: &str = "holders exclude each other";
 pub const KNOWN: &str = "the server has each hold the way its holder does";
-pub const REFUSED: &str = "a try is refused only for the sake of somebody who has the lock or waits for it";
+pub const REFUSED: &str =
+    "a try is refused only for the sake of somebody who has the lock or waits for it";
 pub const RELEASED: &str = "a hold that is given back in time is there";
 pub const END: &str = "everybody comes to an end, and nothing is left";
 
 impl<S: Server> Line<S> {
-    /// From here on nothing goes wrong any more: does everybody come to an end, and is nothing left?
+    /// From here on nothing goes wrong any more: does everybody come to an end, and is nothing
+    /// left?
     fn comes_to_an_end(&self, world: &World<S>) -> Result<(), &'static str> {
         let mut world = world.clone();
         world.asleep = false;
@@ -139,22 +141,30 @@ impl<S: Server> Model for Line<S> {
             Property::always(EXCLUSION, |_, world: &World<S>| world.holders_exclude_each_other()),
             Property::always(KNOWN, |_, world: &World<S>| world.holds_are_as_they_are_known()),
             Property::always(TOKENS, |_, world: &World<S>| world.tokens_rise),
-            Property::always(END, |model: &Self, world: &World<S>| model.comes_to_an_end(world).is_ok()),
-            Property::sometimes("somebody has the lock", |_, world: &World<S>| believers(world) > 0),
+            Property::always(END, |model: &Self, world: &World<S>| {
+                model.comes_to_an_end(world).is_ok()
+            }),
+            Property::sometimes("somebody has the lock", |_, world: &World<S>| {
+                believers(world) > 0
+            }),
         ];
-        // What is lost, or freed by a copy that came first, is not there. Who frees what is another's is known by that.
+        // What is lost, or freed by a copy that came first, is not there. Who frees what is
+        // another's is known by that.
         let others_end_it = matches!(self.flaw, Some(Flaw::ServerClockJumps | Flaw::ReleaseByName));
         if self.flushes == 0 && self.copies == 0 && !others_end_it {
             properties.push(Property::always(RELEASED, |_, world: &World<S>| !world.wrong_end));
         }
         // What is not known may be there.
-        let all_is_known = self.silences == 0 && self.deaths == 0 && self.flushes == 0 && self.copies == 0;
+        let all_is_known =
+            self.silences == 0 && self.deaths == 0 && self.flushes == 0 && self.copies == 0;
         if all_is_known && self.plans.iter().flatten().any(|plan| plan.trying) {
             properties.push(Property::always(REFUSED, |_, world: &World<S>| !world.wrong_busy));
         }
         if self.plans.iter().any(|plans| plans.iter().filter(|plan| plan.trying).count() > 1) {
             let meet = |_: &Self, world: &World<S>| {
-                let waits = |process: &Process| process.tasks.iter().filter(|task| matches!(task, Task::Waits(_))).count();
+                let waits = |process: &Process| {
+                    process.tasks.iter().filter(|task| matches!(task, Task::Waits(_))).count()
+                };
                 world.processes.iter().any(|process| waits(process) > 1)
             };
             properties.push(Property::sometimes("a try waits for what becomes of another", meet));
@@ -162,24 +172,42 @@ impl<S: Server> Model for Line<S> {
         if self.asleep {
             let ended = |_: &Self, world: &World<S>| {
                 let first = &world.processes[0];
-                let over = |task: &Task| matches!(task, Task::Has { .. }) && !first.believes(world.now, task);
+                let over = |task: &Task| {
+                    matches!(task, Task::Has { .. }) && !first.believes(world.now, task)
+                };
                 first.tasks.iter().any(over) && believers(world) > 0
             };
-            properties.push(Property::sometimes("a lease ended beside a waiter, who has the lock then", ended));
+            properties.push(Property::sometimes(
+                "a lease ended beside a waiter, who has the lock then",
+                ended,
+            ));
         }
         let permits = |plan: &&Plan| matches!(plan.mode, Mode::Permits { .. });
         if self.plans.iter().flatten().filter(permits).count() > 1 {
-            properties.push(Property::sometimes("permits are held together", |_, world: &World<S>| believers(world) > 1));
+            properties
+                .push(Property::sometimes("permits are held together", |_, world: &World<S>| {
+                    believers(world) > 1
+                }));
         }
         if self.plans.iter().flatten().any(|plan| !plan.turns.is_empty()) {
-            properties.push(Property::sometimes("a turn is converted", |_, world: &World<S>| world.converted));
+            properties.push(Property::sometimes("a turn is converted", |_, world: &World<S>| {
+                world.converted
+            }));
         }
-        let many = self.plans.iter().filter(|plans| plans.len() > 1 && !plans.iter().any(|plan| permits(&plan)));
+        let many = self
+            .plans
+            .iter()
+            .filter(|plans| plans.len() > 1 && !plans.iter().any(|plan| permits(&plan)));
         for plans in many {
             if plans.iter().all(|plan| plan.mode == Mode::Shared) {
-                properties.push(Property::sometimes("readers hold it together", |_, world: &World<S>| believers(world) > 1));
+                properties.push(Property::sometimes(
+                    "readers hold it together",
+                    |_, world: &World<S>| believers(world) > 1,
+                ));
             } else if plans.iter().all(|plan| !plan.trying) {
-                properties.push(Property::sometimes("a turn passes on", |_, world: &World<S>| world.passed));
+                properties.push(Property::sometimes("a turn passes on", |_, world: &World<S>| {
+                    world.passed
+                }));
             }
         }
         properties

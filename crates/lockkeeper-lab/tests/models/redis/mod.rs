@@ -1,7 +1,9 @@
-//! Model 2: the scripts of Redis' native layout, under the lines and lease tables of several processes.
+//! Model 2: the scripts of Redis' native layout, under the lines and lease tables of several
+//! processes.
 //!
-//! The processes are those of model 1; the server is what the scripts mean, which a test compares with a real server.
-//! Redis does nothing by itself: what is over stays until somebody calls, so whoever is first in line has to ask.
+//! The processes are those of model 1; the server is what the scripts mean, which a test compares
+//! with a real server. Redis does nothing by itself: what is over stays until somebody calls, so
+//! whoever is first in line has to ask.
 
 mod question;
 mod real;
@@ -12,7 +14,8 @@ use lockkeeper::ClaimId;
 use crate::explore::{convicts, holds};
 use crate::line::register::{Answer, Call, LIMIT, News, Push, Server, TTL, Way};
 use crate::line::{
-    BELIEF, BOTH, DOWN, END, EXCLUSION, FICKLE, FICKLE_UP, Flaw, KNOWN, LOCK, Line, ONE, READ, TOKENS, UP, UP_AND_BACK, WAVERS,
+    BELIEF, BOTH, DOWN, END, EXCLUSION, FICKLE, FICKLE_UP, Flaw, KNOWN, LOCK, Line, ONE, READ,
+    TOKENS, UP, UP_AND_BACK, WAVERS,
 };
 use scripts::{Holder, How, Lock, Place, Reply, Slip, Told, Units};
 
@@ -54,7 +57,9 @@ fn answer(reply: Reply) -> Answer {
     match reply {
         Reply::Granted { number, ttl } => Answer::Granted { number, left: ttl, confirm: false },
         // The first asks when the lease before it ends, those behind it one claim lease later.
-        Reply::InLine { rest, turn, .. } => Answer::InLine { ask_in: turn.map(|turn| rest + turn * TTL / 3) },
+        Reply::InLine { rest, turn, .. } => {
+            Answer::InLine { ask_in: turn.map(|turn| rest + turn * TTL / 3) }
+        }
         Reply::Busy => Answer::Busy,
         Reply::Late | Reply::Gone | Reply::NotUpgradable | Reply::OtherLimit(_) => Answer::Gone,
     }
@@ -63,7 +68,14 @@ fn answer(reply: Reply) -> Answer {
 impl Server for Native {
     fn settle(&mut self, _: u64, _: &mut Vec<Push>) {}
 
-    fn call(&mut self, now: u64, _: u8, call: &Call, flaw: Option<Flaw>, out: &mut Vec<Push>) -> Answer {
+    fn call(
+        &mut self,
+        now: u64,
+        _: u8,
+        call: &Call,
+        flaw: Option<Flaw>,
+        out: &mut Vec<Push>,
+    ) -> Answer {
         let lock = &mut self.0;
         let slip = match flaw {
             Some(Flaw::LateRequestsLock) => Some(Slip::LeavesNoWord),
@@ -76,15 +88,25 @@ impl Server for Native {
         let (answer, told) = match *call {
             Call::Attempt { id, way, trying, not_after } => {
                 let how = if trying { How::Try } else { How::Join };
-                let (reply, told) = lock.acquire(now, UNITS, slip, place(id, way, None), how, not_after);
+                let (reply, told) =
+                    lock.acquire(now, UNITS, slip, place(id, way, None), how, not_after);
                 (answer(reply), told)
             }
             Call::Recheck { id, way, hold: None, not_after } => {
-                let (reply, told) = lock.acquire(now, UNITS, slip, place(id, way, None), How::Join, not_after);
+                let (reply, told) =
+                    lock.acquire(now, UNITS, slip, place(id, way, None), How::Join, not_after);
                 (answer(reply), told)
             }
-            Call::Recheck { id, way, hold: Some(hold), not_after } | Call::Convert { id, hold, way, not_after } => {
-                let (reply, told) = lock.convert(now, UNITS, slip, place(id, way, Some(hold)), How::Join, not_after);
+            Call::Recheck { id, way, hold: Some(hold), not_after }
+            | Call::Convert { id, hold, way, not_after } => {
+                let (reply, told) = lock.convert(
+                    now,
+                    UNITS,
+                    slip,
+                    place(id, way, Some(hold)),
+                    How::Join,
+                    not_after,
+                );
                 let answer = match reply {
                     // It will never be.
                     Reply::Gone | Reply::NotUpgradable => Answer::Busy,
@@ -101,20 +123,30 @@ impl Server for Native {
                     lock.holders.clear();
                 }
                 let again = again.map(|(id, way, not_after)| (place(id, way, None), not_after));
-                let (found, again, told) = lock.release(now, UNITS, slip, short(hold), refuse + 1, again);
+                let (found, again, told) =
+                    lock.release(now, UNITS, slip, short(hold), refuse + 1, again);
                 (Answer::Ended { found, again: again.map(|reply| Box::new(answer(reply))) }, told)
             }
             Call::Renew(id) => {
-                let extended = lock.renew(now, UNITS, short(id), TTL) || flaw == Some(Flaw::RenewsWhatIsGone);
+                let extended =
+                    lock.renew(now, UNITS, short(id), TTL) || flaw == Some(Flaw::RenewsWhatIsGone);
                 (if extended { Answer::Extended } else { Answer::Gone }, Vec::new())
             }
         };
         out.extend(told.into_iter().map(|told| match told {
-            Told::Granted { claim, number, at, lease } => {
-                Push { process: owner(claim), claim: ClaimId(claim.into()), news: News::Granted { number, at, lease } }
+            Told::Granted { claim, number, at, lease } => Push {
+                process: owner(claim),
+                claim: ClaimId(claim.into()),
+                news: News::Granted { number, at, lease },
+            },
+            Told::Alive { claim } => {
+                Push { process: owner(claim), claim: ClaimId(claim.into()), news: News::Alive }
             }
-            Told::Alive { claim } => Push { process: owner(claim), claim: ClaimId(claim.into()), news: News::Alive },
-            Told::First { claim, rest } => Push { process: owner(claim), claim: ClaimId(claim.into()), news: News::First { ask_in: rest } },
+            Told::First { claim, rest } => Push {
+                process: owner(claim),
+                claim: ClaimId(claim.into()),
+                news: News::First { ask_in: rest },
+            },
         }));
         answer
     }
@@ -148,7 +180,11 @@ fn two() -> Line<Native> {
 
 #[test]
 fn the_scripts_keep_every_rule() {
-    holds("redis", "a lease is renewed, and lost", Line::<Native>::of(&[&[LOCK]]).until(7).silences(1));
+    holds(
+        "redis",
+        "a lease is renewed, and lost",
+        Line::<Native>::of(&[&[LOCK]]).until(7).silences(1),
+    );
     holds("redis", "two processes", two().until(2));
     holds("redis", "an answer stays out", two().until(2).silences(1));
     holds("redis", "requests arrive twice", two().until(2).copies(1));
@@ -156,10 +192,26 @@ fn the_scripts_keep_every_rule() {
     holds("redis", "a place is asked about while it is granted", two().held().until(1).links(1));
     holds("redis", "a holder dies", two().held().until(3).deaths(1));
     holds("redis", "the server loses its data: numbers rise on", two().until(2).flushes(1));
-    holds("redis", "a future is dropped at any await", Line::<Native>::of(&[&[FICKLE], &[LOCK]]).until(2));
-    holds("redis", "dropped, no answer, arrives twice", Line::<Native>::of(&[&[FICKLE]]).until(3).silences(2).copies(1));
-    holds("redis", "readers and a writer", Line::<Native>::of(&[&[READ], &[READ], &[LOCK]]).until(1));
-    holds("redis", "turns, and one stands again", Line::<Native>::of(&[&[LOCK, LOCK], &[LOCK]]).until(1));
+    holds(
+        "redis",
+        "a future is dropped at any await",
+        Line::<Native>::of(&[&[FICKLE], &[LOCK]]).until(2),
+    );
+    holds(
+        "redis",
+        "dropped, no answer, arrives twice",
+        Line::<Native>::of(&[&[FICKLE]]).until(3).silences(2).copies(1),
+    );
+    holds(
+        "redis",
+        "readers and a writer",
+        Line::<Native>::of(&[&[READ], &[READ], &[LOCK]]).until(1),
+    );
+    holds(
+        "redis",
+        "turns, and one stands again",
+        Line::<Native>::of(&[&[LOCK, LOCK], &[LOCK]]).until(1),
+    );
 }
 
 #[test]
@@ -182,31 +234,108 @@ fn conversions_keep_every_rule() {
     holds("redis", "an upgrade, and a push is lost", of(&[&[UP], &[READ]]).until(2).lost_pushes(1));
     holds("redis", "an upgrade, and one dies", of(&[&[UP], &[READ]]).until(2).deaths(1));
     holds("redis", "an upgrade is taken back, arrives twice", of(&[&[WAVERS]]).until(2).copies(1));
-    holds("redis", "an upgrade is taken back, and no answer", of(&[&[WAVERS]]).until(2).silences(1));
-    holds("redis", "an upgrade is taken back beside a reader", of(&[&[FICKLE_UP], &[READ]]).until(1));
+    holds(
+        "redis",
+        "an upgrade is taken back, and no answer",
+        of(&[&[WAVERS]]).until(2).silences(1),
+    );
+    holds(
+        "redis",
+        "an upgrade is taken back beside a reader",
+        of(&[&[FICKLE_UP], &[READ]]).until(1),
+    );
     holds("redis", "a downgrade before a writer", of(&[&[DOWN], &[LOCK]]).until(1));
-    holds("redis", "a downgrade, no answer, arrives twice", of(&[&[DOWN]]).until(2).silences(1).copies(1));
+    holds(
+        "redis",
+        "a downgrade, no answer, arrives twice",
+        of(&[&[DOWN]]).until(2).silences(1).copies(1),
+    );
 }
 
 #[test]
 fn every_known_flaw_of_a_conversion_is_found() {
     let taken_back = || Line::<Native>::of(&[&[WAVERS]]).until(1).copies(1);
-    convicts("redis", "a withdrawal forgets conversions", KNOWN, taken_back().flaw(Flaw::ForgetsConversions));
-    convicts("redis", "an old copy converts again", KNOWN, taken_back().flaw(Flaw::OldConversionsCount));
+    convicts(
+        "redis",
+        "a withdrawal forgets conversions",
+        KNOWN,
+        taken_back().flaw(Flaw::ForgetsConversions),
+    );
+    convicts(
+        "redis",
+        "an old copy converts again",
+        KNOWN,
+        taken_back().flaw(Flaw::OldConversionsCount),
+    );
     let reader = Line::<Native>::of(&[&[UP], &[READ]]).until(1);
-    convicts("redis", "an upgrade beside readers", EXCLUSION, reader.flaw(Flaw::UpgradesBesideReaders));
+    convicts(
+        "redis",
+        "an upgrade beside readers",
+        EXCLUSION,
+        reader.flaw(Flaw::UpgradesBesideReaders),
+    );
 }
 
 #[test]
 fn every_known_flaw_of_a_redis_lock_is_found() {
-    convicts("redis", "deadline counted from the reply", BELIEF, two().until(8).flaw(Flaw::DeadlineFromReply));
-    convicts("redis", "a push read late is a grant", BELIEF, two().held().until(6).flaw(Flaw::LatePushIsAGrant));
-    convicts("redis", "the server's clock jumps by a lease", BELIEF, two().flaw(Flaw::ServerClockJumps));
-    convicts("redis", "the server loses its data", BELIEF, two().flushes(1).flaw(Flaw::ServerForgets));
-    convicts("redis", "what is lost is renewed", BELIEF, two().held().until(9).flushes(1).flaw(Flaw::RenewsWhatIsGone));
-    convicts("redis", "release by name", BELIEF, two().held().silences(1).flaw(Flaw::ReleaseByName));
-    convicts("redis", "late requests lock", END, Line::<Native>::of(&[&[FICKLE]]).until(5).copies(1).flaw(Flaw::LateRequestsLock));
-    convicts("redis", "a counter alone, and the data is lost", TOKENS, two().held().until(9).flushes(1).flaw(Flaw::CountsOnly));
-    convicts("redis", "nobody asks when a lease ends", END, two().held().deaths(1).flaw(Flaw::WakesOnlyByPush));
-    convicts("redis", "leaves without a word", END, Line::<Native>::of(&[&[FICKLE], &[LOCK]]).flaw(Flaw::LeavesWithoutAWord));
+    convicts(
+        "redis",
+        "deadline counted from the reply",
+        BELIEF,
+        two().until(8).flaw(Flaw::DeadlineFromReply),
+    );
+    convicts(
+        "redis",
+        "a push read late is a grant",
+        BELIEF,
+        two().held().until(6).flaw(Flaw::LatePushIsAGrant),
+    );
+    convicts(
+        "redis",
+        "the server's clock jumps by a lease",
+        BELIEF,
+        two().flaw(Flaw::ServerClockJumps),
+    );
+    convicts(
+        "redis",
+        "the server loses its data",
+        BELIEF,
+        two().flushes(1).flaw(Flaw::ServerForgets),
+    );
+    convicts(
+        "redis",
+        "what is lost is renewed",
+        BELIEF,
+        two().held().until(9).flushes(1).flaw(Flaw::RenewsWhatIsGone),
+    );
+    convicts(
+        "redis",
+        "release by name",
+        BELIEF,
+        two().held().silences(1).flaw(Flaw::ReleaseByName),
+    );
+    convicts(
+        "redis",
+        "late requests lock",
+        END,
+        Line::<Native>::of(&[&[FICKLE]]).until(5).copies(1).flaw(Flaw::LateRequestsLock),
+    );
+    convicts(
+        "redis",
+        "a counter alone, and the data is lost",
+        TOKENS,
+        two().held().until(9).flushes(1).flaw(Flaw::CountsOnly),
+    );
+    convicts(
+        "redis",
+        "nobody asks when a lease ends",
+        END,
+        two().held().deaths(1).flaw(Flaw::WakesOnlyByPush),
+    );
+    convicts(
+        "redis",
+        "leaves without a word",
+        END,
+        Line::<Native>::of(&[&[FICKLE], &[LOCK]]).flaw(Flaw::LeavesWithoutAWord),
+    );
 }

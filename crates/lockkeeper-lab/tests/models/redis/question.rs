@@ -1,7 +1,9 @@
-//! Dead and slow waiters in a row: the scripts beside waiters that are killed, stopped and go on, or answer at once.
+//! Dead and slow waiters in a row: the scripts beside waiters that are killed, stopped and go on,
+//! or answer at once.
 //!
-//! Every waiter has one claim and looks when its server's answers say so, and every net period. Those that live are prompt: time goes on
-//! when they have done what is due. Ticks are half seconds.
+//! Every waiter has one claim and looks when its server's answers say so, and every net period.
+//! Those that live are prompt: time goes on when they have done what is due. Ticks are half
+//! seconds.
 
 use std::fmt::Debug;
 
@@ -134,7 +136,8 @@ fn place(claim: u16) -> Place {
 impl Row {
     fn acquire(&self, world: &mut World, at: usize) {
         let now = world.now;
-        let (reply, told) = world.watched(|lock| lock.acquire(now, UNITS, self.slip, place(claim(at)), How::Join, now));
+        let (reply, told) = world
+            .watched(|lock| lock.acquire(now, UNITS, self.slip, place(claim(at)), How::Join, now));
         let waiter = &mut world.waiters[at];
         (waiter.ask_at, waiter.awake) = (None, true);
         waiter.told_at = waiter.told_at.filter(|at| *at > now);
@@ -157,13 +160,17 @@ impl Row {
 
     fn granted(&self, world: &mut World, at: usize) {
         world.free_since = None;
-        (world.waiters[at].stage, world.waiters[at].ask_at) = (Stage::Has { renew_at: world.now + TTL / 3 }, None);
+        (world.waiters[at].stage, world.waiters[at].ask_at) =
+            (Stage::Has { renew_at: world.now + TTL / 3 }, None);
     }
 
     fn hear(&self, world: &mut World, told: Vec<Told>) {
         for word in told {
-            let (Told::Granted { claim, .. } | Told::First { claim, .. } | Told::Alive { claim }) = word;
-            if let Some(waiter) = world.waiters.get_mut(usize::from(claim) - 1).filter(|w| w.life != Life::Dead) {
+            let (Told::Granted { claim, .. } | Told::First { claim, .. } | Told::Alive { claim }) =
+                word;
+            if let Some(waiter) =
+                world.waiters.get_mut(usize::from(claim) - 1).filter(|w| w.life != Life::Dead)
+            {
                 waiter.told.push(word);
             }
         }
@@ -193,14 +200,21 @@ impl Row {
     fn release(&self, world: &mut World, claim: u16) {
         let now = world.now;
         world.free_since.get_or_insert(now);
-        let (_, _, told) = world.watched(|lock| lock.release(now, UNITS, self.slip, claim, 0, None));
+        let (_, _, told) =
+            world.watched(|lock| lock.release(now, UNITS, self.slip, claim, 0, None));
         self.hear(world, told);
     }
 
     /// What has to be done before time goes on.
     fn due(&self, world: &World, out: &mut Vec<Step>) {
-        for (at, waiter) in world.waiters.iter().enumerate().filter(|(_, w)| w.life == Life::Lives) {
-            let timer = waiter.ask_at.into_iter().chain([waiter.net_at]).min().is_some_and(|due| due <= world.now);
+        for (at, waiter) in world.waiters.iter().enumerate().filter(|(_, w)| w.life == Life::Lives)
+        {
+            let timer = waiter
+                .ask_at
+                .into_iter()
+                .chain([waiter.net_at])
+                .min()
+                .is_some_and(|due| due <= world.now);
             if !waiter.told.is_empty() {
                 out.push(Step::Reads(at));
             } else if waiter.stage == Stage::Waits && timer {
@@ -247,7 +261,9 @@ impl Model for Row {
         self.due(world, out);
         if matches!(world.first, Holder::Holds { .. }) {
             out.extend([Step::FirstGivesBack, Step::FirstDies]);
-            for (at, waiter) in world.waiters.iter().enumerate().filter(|(_, w)| w.life == Life::Lives) {
+            for (at, waiter) in
+                world.waiters.iter().enumerate().filter(|(_, w)| w.life == Life::Lives)
+            {
                 if world.kills > 0 && waiter.stage == Stage::Waits {
                     out.push(Step::Kills(at));
                 }
@@ -260,7 +276,9 @@ impl Model for Row {
             match waiter {
                 Waiter { stage: Stage::Away, .. } => out.push(Step::Joins(at)),
                 Waiter { life: Life::Stopped { .. }, .. } => out.push(Step::GoesOn(at)),
-                Waiter { life: Life::Lives, stage: Stage::Has { .. }, .. } => out.push(Step::GivesBack(at)),
+                Waiter { life: Life::Lives, stage: Stage::Has { .. }, .. } => {
+                    out.push(Step::GivesBack(at))
+                }
                 _ => {}
             }
         }
@@ -287,14 +305,16 @@ impl Model for Row {
                     world.lock.renew(now, UNITS, FIRST, TTL);
                 }
                 for at in 0..world.waiters.len() {
-                    if let Waiter { life: Life::Lives, stage: Stage::Has { renew_at }, .. } = &mut world.waiters[at]
+                    if let Waiter { life: Life::Lives, stage: Stage::Has { renew_at }, .. } =
+                        &mut world.waiters[at]
                         && *renew_at <= now
                     {
                         *renew_at = now + TTL / 3;
                         world.lock.renew(now, UNITS, claim(at), TTL);
                     }
                 }
-                let living = |c: u16| c == FIRST || world.waiters[usize::from(c) - 1].stage != Stage::Waits;
+                let living =
+                    |c: u16| c == FIRST || world.waiters[usize::from(c) - 1].stage != Stage::Waits;
                 let held = world.lock.holders.iter().any(|h| h.until > now && living(h.claim));
                 if !held {
                     world.free_since.get_or_insert(now);
@@ -335,7 +355,10 @@ impl Model for Row {
 
     fn properties(&self) -> Vec<Property<Self>> {
         let bound = |row: &Self, world: &World| {
-            let waits = world.waiters.iter().filter(|w| w.life == Life::Lives && w.stage == Stage::Waits && w.awake);
+            let waits = world
+                .waiters
+                .iter()
+                .filter(|w| w.life == Life::Lives && w.stage == Stage::Waits && w.awake);
             // Who stopped a moment ago may be the one that was told to look: then the net does.
             let most = CLAIM_LEASE + WINDOW + if row.stops > 0 { NET + CLAIM_LEASE } else { 0 };
             // Who joins later finds the lock free, and at worst an answer is waited for.
@@ -344,7 +367,9 @@ impl Model for Row {
         };
         let keeps = |_: &Self, world: &World| {
             world.waiters.iter().enumerate().all(|(at, waiter)| match waiter {
-                Waiter { life: Life::Stopped { since }, stage: Stage::Waits, told, .. } if world.now < since + 20 => {
+                Waiter { life: Life::Stopped { since }, stage: Stage::Waits, told, .. }
+                    if world.now < since + 20 =>
+                {
                     let granted = told.iter().any(|word| matches!(word, Told::Granted { .. }));
                     granted || world.lock.line.iter().any(|s| s.place.claim == claim(at))
                 }
@@ -366,7 +391,10 @@ impl Model for Row {
             }),
         ];
         if self.kills + self.stops > 0 {
-            properties.push(Property::sometimes("the lock goes past one that is silent", |_, world: &World| world.went_past));
+            properties.push(Property::sometimes(
+                "the lock goes past one that is silent",
+                |_, world: &World| world.went_past,
+            ));
         }
         properties
     }
@@ -381,8 +409,16 @@ fn r11_dead_waiters_cost_one_claim_lease_together_and_the_living_keep_their_orde
 
 #[test]
 fn r11_who_joins_behind_dead_waiters_comes_when_the_first_one_s_claim_lease_is_over() {
-    holds("question", "one joins behind two that may die", Row { kills: 2, late: 1, until: 1, ..row(3) });
-    holds("question", "one joins behind three that may die", Row { kills: 3, late: 1, until: 1, ..row(4) });
+    holds(
+        "question",
+        "one joins behind two that may die",
+        Row { kills: 2, late: 1, until: 1, ..row(3) },
+    );
+    holds(
+        "question",
+        "one joins behind three that may die",
+        Row { kills: 3, late: 1, until: 1, ..row(4) },
+    );
 }
 
 #[test]

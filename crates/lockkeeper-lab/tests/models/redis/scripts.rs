@@ -1,4 +1,5 @@
-//! What the scripts of the native layout mean, for one name: `native/settle.lua` and those around it, line by line.
+//! What the scripts of the native layout mean, for one name: `native/settle.lua` and those around
+//! it, line by line.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,7 +47,8 @@ pub enum Reply {
         number: u64,
         ttl: u64,
     },
-    /// How many are before it, when whoever is waited for is over at the latest, and how many claim leases later to ask.
+    /// How many are before it, when whoever is waited for is over at the latest, and how many claim
+    /// leases later to ask.
     InLine {
         ahead: usize,
         rest: u64,
@@ -85,7 +87,8 @@ pub enum Slip {
     OldConversionsCount,
     /// An upgrade does not look whether others hold the lock.
     UpgradesBesideReaders,
-    /// Whoever asks after a lease ran out gets the lock, though others before it were asked a moment ago.
+    /// Whoever asks after a lease ran out gets the lock, though others before it were asked a
+    /// moment ago.
     WaitsForNoAnswer,
     /// Nobody is told that the lock is free while an answer is waited for.
     TellsNobodyBehind,
@@ -98,7 +101,8 @@ pub enum Slip {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lock {
     pub holders: Vec<Holder>,
-    /// The record is a hash: it was held by several, and not by nobody since. Then it stays until the latest of all their ends.
+    /// The record is a hash: it was held by several, and not by nobody since. Then it stays until
+    /// the latest of all their ends.
     several_until: Option<u64>,
     /// The earliest end of several, as of the last time that one of them ended.
     earliest: u64,
@@ -176,10 +180,29 @@ impl Lock {
         }
         self.unheard &= !self.line.is_empty() || !self.words.is_empty();
         let lapsed = self.holders.is_empty();
-        Run { lock: self, now, units, slip, me: None, granted: None, queue: false, lapsed, pause: None, told: Vec::new() }
+        Run {
+            lock: self,
+            now,
+            units,
+            slip,
+            me: None,
+            granted: None,
+            queue: false,
+            lapsed,
+            pause: None,
+            told: Vec::new(),
+        }
     }
 
-    pub fn acquire(&mut self, now: u64, units: Units, slip: Option<Slip>, place: Place, how: How, not_after: u64) -> (Reply, Vec<Told>) {
+    pub fn acquire(
+        &mut self,
+        now: u64,
+        units: Units,
+        slip: Option<Slip>,
+        place: Place,
+        how: How,
+        not_after: u64,
+    ) -> (Reply, Vec<Told>) {
         let mut run = self.run(now, units, slip);
         if now > not_after && slip != Some(Slip::LeavesNoWord) {
             return (Reply::Late, Vec::new());
@@ -215,14 +238,23 @@ impl Lock {
         (found, again, run.told)
     }
 
-    pub fn withdraw(&mut self, now: u64, units: Units, slip: Option<Slip>, place: Place, refuse: u64) -> (bool, Vec<Told>) {
+    pub fn withdraw(
+        &mut self,
+        now: u64,
+        units: Units,
+        slip: Option<Slip>,
+        place: Place,
+        refuse: u64,
+    ) -> (bool, Vec<Told>) {
         let mut run = self.run(now, units, slip);
         let before = run.lock.line.len();
         run.lock.line.retain(|s| s.place != place);
         let mut found = before != run.lock.line.len();
         if let Some(hold) = place.hold {
             let alone = run.lock.several_until.is_none();
-            let converted = |h: &&mut Holder| alone && h.claim == hold && h.conversion == Some(place.claim) && h.mode == 'x';
+            let converted = |h: &&mut Holder| {
+                alone && h.claim == hold && h.conversion == Some(place.claim) && h.mode == 'x'
+            };
             if let Some(holder) = run.lock.holders.iter_mut().find(converted) {
                 holder.mode = 'u';
                 if slip == Some(Slip::ForgetsConversions) {
@@ -238,7 +270,15 @@ impl Lock {
         (found, run.told)
     }
 
-    pub fn convert(&mut self, now: u64, units: Units, slip: Option<Slip>, place: Place, how: How, not_after: u64) -> (Reply, Vec<Told>) {
+    pub fn convert(
+        &mut self,
+        now: u64,
+        units: Units,
+        slip: Option<Slip>,
+        place: Place,
+        how: How,
+        not_after: u64,
+    ) -> (Reply, Vec<Told>) {
         let mut run = self.run(now, units, slip);
         let reply = if now > not_after { Reply::Late } else { run.convert(place, how) };
         (reply, run.told)
@@ -247,7 +287,10 @@ impl Lock {
     /// Answers whether it was extended.
     pub fn renew(&mut self, now: u64, units: Units, claim: u16, ttl: u64) -> bool {
         let run = self.run(now, units, None);
-        let Some(holder) = run.lock.holders.iter_mut().find(|h| h.claim == claim && h.until > now) else { return false };
+        let Some(holder) = run.lock.holders.iter_mut().find(|h| h.claim == claim && h.until > now)
+        else {
+            return false;
+        };
         (holder.until, holder.confirmed) = (now + ttl, true);
         run.lock.outlive(now + ttl);
         true
@@ -266,7 +309,8 @@ impl Lock {
 
 impl Run<'_> {
     fn next_number(&mut self) -> u64 {
-        let tick = if self.slip == Some(Slip::CountsOnly) { 0 } else { (self.units.number_of)(self.now) };
+        let tick =
+            if self.slip == Some(Slip::CountsOnly) { 0 } else { (self.units.number_of)(self.now) };
         self.lock.last = (self.lock.last + 1).max(tick);
         self.lock.last
     }
@@ -280,7 +324,10 @@ impl Run<'_> {
             return if living { (alone, false) } else { (false, true) };
         }
         let can = match place.mode {
-            'p' => holders.iter().map(|h| u64::from(h.count)).sum::<u64>() + u64::from(place.count) <= self.lock.last,
+            'p' => {
+                holders.iter().map(|h| u64::from(h.count)).sum::<u64>() + u64::from(place.count)
+                    <= self.lock.last
+            }
             _ if holders.is_empty() => true,
             'x' => false,
             'u' => holders.iter().all(|h| h.mode == 's'),
@@ -303,7 +350,16 @@ impl Run<'_> {
         }
         self.lock.outlive(until);
         let Place { claim, mode, count, ttl, .. } = place;
-        self.lock.holders.push(Holder { claim, mode, count, number, ttl, until, conversion: None, confirmed: lease == ttl });
+        self.lock.holders.push(Holder {
+            claim,
+            mode,
+            count,
+            number,
+            ttl,
+            until,
+            conversion: None,
+            confirmed: lease == ttl,
+        });
         Reply::Granted { number, ttl: place.ttl }
     }
 
@@ -324,11 +380,13 @@ impl Run<'_> {
 
     fn upgrade(&mut self, place: Place, lease: Option<u64>) -> Reply {
         let number = self.next_number();
-        let at = self.lock.holders.iter().position(|h| Some(h.claim) == place.hold).unwrap_or_default();
+        let at =
+            self.lock.holders.iter().position(|h| Some(h.claim) == place.hold).unwrap_or_default();
         let mut holder = self.lock.holders.remove(at);
         holder.until = lease.map_or(holder.until, |lease| self.now + lease);
         holder.confirmed |= lease.is_some();
-        (holder.mode, holder.conversion, holder.number, holder.ttl) = ('x', Some(place.claim), number, place.ttl);
+        (holder.mode, holder.conversion, holder.number, holder.ttl) =
+            ('x', Some(place.claim), number, place.ttl);
         self.lock.holders.push(holder);
         self.lock.several_until = None;
         Reply::Granted { number, ttl: place.ttl }
@@ -367,7 +425,9 @@ impl Run<'_> {
             }
             self.told.push(Told::First { claim, rest });
             let heard = !self.lock.deaf.contains(&claim);
-            reached += usize::from(heard && standing.lives_until + self.units.stale() > self.now + self.units.lives());
+            reached += usize::from(
+                heard && standing.lives_until + self.units.stale() > self.now + self.units.lives(),
+            );
             if reached >= most {
                 return;
             }
@@ -380,7 +440,11 @@ impl Run<'_> {
             let standing = &self.lock.line[at];
             let fresh = asked - self.units.fresh(standing.place.ttl);
             let lives = standing.lives_until > self.now && standing.lives_until < fresh;
-            if lives && !self.is_mine(&standing.place) && standing.place.hold.is_none() && self.owes(standing).is_none() {
+            if lives
+                && !self.is_mine(&standing.place)
+                && standing.place.hold.is_none()
+                && self.owes(standing).is_none()
+            {
                 self.told.push(Told::Alive { claim: standing.place.claim });
                 self.lock.line[at].asked = Some(asked);
             }
@@ -403,10 +467,17 @@ impl Run<'_> {
             let alive = lives_until > self.now;
             let (can, never) = if alive { self.fits(&place) } else { (false, true) };
             let mine = self.is_mine(&place);
-            let asks = |run: &Self| if mine || place.hold.is_some() { None } else { run.owes(&run.lock.line[at]) };
+            let asks = |run: &Self| {
+                if mine || place.hold.is_some() { None } else { run.owes(&run.lock.line[at]) }
+            };
             let mut answers_by = asks(self);
             let fresh = lives_until >= self.now + self.units.lives() - self.units.fresh(place.ttl);
-            if can && self.lapsed && !asked && answers_by.is_none() && (mine || place.hold.is_none() && !fresh) {
+            if can
+                && self.lapsed
+                && !asked
+                && answers_by.is_none()
+                && (mine || place.hold.is_none() && !fresh)
+            {
                 asked = true;
                 self.ask_the_line();
                 answers_by = asks(self);
@@ -438,7 +509,8 @@ impl Run<'_> {
                 return;
             } else {
                 self.lock.line.remove(at);
-                let mut lease = if mine { place.ttl } else { (2 * self.units.second).min(place.ttl / 3) };
+                let mut lease =
+                    if mine { place.ttl } else { (2 * self.units.second).min(place.ttl / 3) };
                 let reply = if place.hold.is_some() {
                     let reply = self.upgrade(place, mine.then_some(lease));
                     lease = self.lock.holders.first().map_or(0, |h| h.until - self.now);
@@ -452,7 +524,12 @@ impl Run<'_> {
                     let silent = self.lock.deaf.contains(&place.claim);
                     (pushed, deaf) = (true, deaf || silent);
                     self.lock.unheard |= silent;
-                    self.told.push(Told::Granted { claim: place.claim, number, at: self.now, lease });
+                    self.told.push(Told::Granted {
+                        claim: place.claim,
+                        number,
+                        at: self.now,
+                        lease,
+                    });
                 }
             }
         }
@@ -486,10 +563,14 @@ impl Run<'_> {
     }
 
     fn in_line(&self, score: u64) -> Reply {
-        let (ahead, rest) = (self.lock.line.iter().filter(|s| s.score < score).count(), self.rest());
+        let (ahead, rest) =
+            (self.lock.line.iter().filter(|s| s.score < score).count(), self.rest());
         match self.pause {
             Some(pause) => Reply::InLine { ahead, rest: pause, turn: Some(0) },
-            None if self.lock.unheard && self.unconfirmed() && self.slip != Some(Slip::TrustsTheDeaf) => {
+            None if self.lock.unheard
+                && self.unconfirmed()
+                && self.slip != Some(Slip::TrustsTheDeaf) =>
+            {
                 Reply::InLine { ahead, rest, turn: Some(0) }
             }
             None if ahead > 1 && self.moves() => Reply::InLine { ahead, rest, turn: None },
@@ -503,13 +584,18 @@ impl Run<'_> {
 
     /// Whether the only holder has not confirmed its grant yet; out of several, one may not have.
     fn unconfirmed(&self) -> bool {
-        let several = || self.lock.several_until.is_some() && self.lock.earliest <= self.now + 2 * self.units.second;
+        let several = || {
+            self.lock.several_until.is_some()
+                && self.lock.earliest <= self.now + 2 * self.units.second
+        };
         self.only().map_or_else(several, |one| !one.confirmed)
     }
 
     /// Whether the only holder was told of its grant a moment ago, or one of several may have been.
     fn moves(&self) -> bool {
-        let Some(one) = self.only() else { return self.lock.several_until.is_none() || self.unconfirmed() };
+        let Some(one) = self.only() else {
+            return self.lock.several_until.is_none() || self.unconfirmed();
+        };
         let (lease, left) = ((2 * self.units.second).min(one.ttl / 3), one.until - self.now);
         !one.confirmed && 2 * left > lease
     }
@@ -522,12 +608,14 @@ impl Run<'_> {
             return Some(Reply::Gone);
         }
         (holder.until, holder.confirmed) = (now + holder.ttl, true);
-        let (until, reply) = (holder.until, Reply::Granted { number: holder.number, ttl: holder.ttl });
+        let (until, reply) =
+            (holder.until, Reply::Granted { number: holder.number, ttl: holder.ttl });
         self.lock.outlive(until);
         Some(reply)
     }
 
-    /// The limit that is stored counts. Who stands already is spared, unless there will never be enough.
+    /// The limit that is stored counts. Who stands already is spared, unless there will never be
+    /// enough.
     fn limit_differs(&mut self, place: &Place) -> Option<Reply> {
         if place.mode != 'p' {
             return None;
@@ -587,12 +675,16 @@ impl Run<'_> {
             return Reply::Late;
         }
         let hold = place.hold.unwrap_or(place.claim);
-        let Some(holder) = self.lock.holder(hold).filter(|h| h.until > self.now).cloned() else { return Reply::Gone };
+        let Some(holder) = self.lock.holder(hold).filter(|h| h.until > self.now).cloned() else {
+            return Reply::Gone;
+        };
         if holder.conversion == Some(place.claim) && holder.mode == place.mode {
             return self.held(hold).unwrap_or(Reply::Gone);
         }
         // Behind a younger one, or behind its own withdrawal.
-        if holder.conversion.is_some_and(|last| place.claim <= last) && self.slip != Some(Slip::OldConversionsCount) {
+        if holder.conversion.is_some_and(|last| place.claim <= last)
+            && self.slip != Some(Slip::OldConversionsCount)
+        {
             return Reply::Late;
         }
         self.end_what_is_over();
@@ -614,7 +706,8 @@ impl Run<'_> {
         }
         let (number, until) = (self.next_number(), self.now + place.ttl);
         if let Some(holder) = self.lock.holders.iter_mut().find(|h| h.claim == hold) {
-            (holder.mode, holder.conversion, holder.number, holder.until) = (place.mode, Some(place.claim), number, until);
+            (holder.mode, holder.conversion, holder.number, holder.until) =
+                (place.mode, Some(place.claim), number, until);
             holder.confirmed = true;
         }
         self.lock.outlive(until);

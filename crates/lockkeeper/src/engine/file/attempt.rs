@@ -1,4 +1,5 @@
-//! Asking for a lock, in the caller as far as that goes, then in a waiting thread; and giving it back.
+//! Asking for a lock, in the caller as far as that goes, then in a waiting thread; and giving it
+//! back.
 
 use std::sync::Arc;
 
@@ -11,7 +12,10 @@ use super::state::{Hold, Idle, Share, State, Waiting};
 use super::wait::Wait;
 use super::{Shared, finish, semaphore, wire};
 use crate::claim::Claim;
-use crate::engine::{Answer, Attempt, ClaimId, End, Error, ErrorKind, Event, Grant, HoldId, Kind, Line, Mode, Number, Place};
+use crate::engine::{
+    Answer, Attempt, ClaimId, End, Error, ErrorKind, Event, Grant, HoldId, Kind, Line, Mode,
+    Number, Place, Standing,
+};
 use crate::error::Result;
 
 /// How many names one process can wait for at once (R13): each is a thread.
@@ -35,20 +39,21 @@ pub(super) fn grant(mode: Mode, number: u64) -> Grant {
 
 impl State {
     /// What became of a claim that was asked before (R3).
-    pub(super) fn known(&self, id: ClaimId) -> Option<Attempt> {
+    pub(super) fn known(&self, id: ClaimId) -> Option<Standing> {
         if let Some(hold) = self.holds.get(&id) {
-            return Some(Attempt::Granted(grant(hold.mode, hold.number)));
+            return Some(Standing::Held(grant(hold.mode, hold.number)));
         }
         if self.waits.is_empty() {
             return None;
         }
-        self.waits.get(&id).map(|_| Attempt::InLine(Place::default()))
+        self.waits.get(&id).map(|_| Standing::InLine(Place::default()))
     }
 
     /// The hold that this claim has converted.
-    pub(super) fn converted_by(&self, id: ClaimId) -> Option<Attempt> {
-        let hold = self.holds.values().find(|hold| hold.converted.is_some_and(|(by, _)| by == id))?;
-        Some(Attempt::Granted(grant(hold.mode, hold.number)))
+    pub(super) fn converted_by(&self, id: ClaimId) -> Option<Standing> {
+        let hold =
+            self.holds.values().find(|hold| hold.converted.is_some_and(|(by, _)| by == id))?;
+        Some(Standing::Held(grant(hold.mode, hold.number)))
     }
 }
 
@@ -68,7 +73,7 @@ impl Shared {
                 return Err(Error::new(ErrorKind::Closed, "these locks were closed"));
             }
             if let Some(known) = state.known(claim.id) {
-                return Ok(known);
+                return Ok(known.into());
             }
             pool = if claim.kind == Kind::Semaphore { state.pool(&claim.name) } else { None };
             state.take_idle(claim.kind, &claim.name)
@@ -92,7 +97,10 @@ impl Shared {
                 if let Share::Permits(pool, _) = &share {
                     state.put_pool(&claim.name, pool);
                 }
-                state.holds.insert(claim.id, Hold { key: key.clone(), share, mode: claim.mode, number, converted: None });
+                state.holds.insert(
+                    claim.id,
+                    Hold { key: key.clone(), share, mode: claim.mode, number, converted: None },
+                );
                 drop(state);
                 if let Some(file) = idle {
                     self.keep(Idle { key, file });
@@ -108,9 +116,13 @@ impl Shared {
             Some(Came::Stopped | Came::Failed) => Err(driver.into_error()),
             None => {
                 semaphore::check_limit(&driver.file, claim.mode)?;
-                let place = Place { ahead: inspect::ahead(&driver.file), holder: inspect::holder(&driver.file, &key) };
+                let place = Place {
+                    ahead: inspect::ahead(&driver.file),
+                    holder: inspect::holder(&driver.file, &key),
+                };
                 let (file, stamp) = (driver.file, driver.stamp);
-                let order = Order { claim: claim.clone(), key, recipe, file, stamp, converts: None };
+                let order =
+                    Order { claim: claim.clone(), key, recipe, file, stamp, converts: None };
                 self.stand(order).map(|()| Attempt::InLine(place))
             }
         }
@@ -133,11 +145,17 @@ impl Shared {
         {
             let mut state = self.state();
             if state.waits.len() >= WAITING_MAX {
-                let text = format!("this process waits for {WAITING_MAX} names already, and each is a thread: wait for fewer at once");
+                let text = format!(
+                    "this process waits for {WAITING_MAX} names already, and each is a thread: \
+                     wait for fewer at once"
+                );
                 return Err(Error::new(ErrorKind::Refused, text).temporary(true));
             }
             let converts = order.converts.as_ref().map(|(hold, _)| *hold);
-            state.waits.insert(id, Waiting { wait: wait.clone(), key: order.key.clone(), converts, left: Vec::new() });
+            state.waits.insert(
+                id,
+                Waiting { wait: wait.clone(), key: order.key.clone(), converts, left: Vec::new() },
+            );
         }
         let shared = self.clone();
         self.crew.run(move || shared.wait_for(order, &wait)).inspect_err(|_| {
@@ -148,7 +166,8 @@ impl Shared {
     /// The waiting thread's work: from standing in line to the grant, or out of it.
     fn wait_for(self: &Arc<Self>, order: Order, wait: &Wait) {
         let Order { claim, key, mut recipe, file, stamp, converts } = order;
-        let (converts, keep) = converts.map_or((None, None), |(hold, keep)| (Some(hold), Some(keep)));
+        let (converts, keep) =
+            converts.map_or((None, None), |(hold, keep)| (Some(hold), Some(keep)));
         let Ok(opened) = self.opened() else { return };
         let mut driver = Driver::new(&opened.dir, &key, &claim, stamp, file);
         driver.wait = Some(wait);
@@ -159,7 +178,8 @@ impl Shared {
         let mut end = driver.run(&mut recipe, Yes::Yes).unwrap_or(Came::Failed);
         if end == Came::Granted {
             let mut state = self.state();
-            // Under this lock a withdrawal comes either before, and the grant is given back, or after, and finds a hold.
+            // Under this lock a withdrawal comes either before, and the grant is given back, or
+            // after, and finds a hold.
             let wanted = !wait.is_called_off() && !state.closed;
             let number = driver.number;
             match converts {
@@ -171,7 +191,10 @@ impl Shared {
                     if let Share::Permits(pool, _) = &share {
                         state.put_pool(&claim.name, pool);
                     }
-                    state.holds.insert(claim.id, Hold { key: key.clone(), share, mode, number, converted: None });
+                    state.holds.insert(
+                        claim.id,
+                        Hold { key: key.clone(), share, mode, number, converted: None },
+                    );
                     self.leave(state, claim.id);
                     drop(idle);
                     return opened.context.events.send(event);
@@ -182,7 +205,10 @@ impl Shared {
                         (hold.mode, hold.number) = (claim.mode, number);
                         self.leave(state, claim.id);
                         drop(driver);
-                        return opened.context.events.send(Event::Granted { claim: claim.id, grant: grant(claim.mode, number) });
+                        return opened.context.events.send(Event::Granted {
+                            claim: claim.id,
+                            grant: grant(claim.mode, number),
+                        });
                     }
                     None => end = Came::Stopped,
                 },
@@ -234,7 +260,11 @@ impl Shared {
                 End::Freed
             });
         }
-        let converted = state.holds.iter().find(|(_, hold)| hold.converted.is_some_and(|(by, _)| by == claim)).map(|(id, _)| *id);
+        let converted = state
+            .holds
+            .iter()
+            .find(|(_, hold)| hold.converted.is_some_and(|(by, _)| by == claim))
+            .map(|(id, _)| *id);
         drop(state);
         match converted {
             Some(hold) => Answer::Now(self.unconvert(hold)),
@@ -259,16 +289,30 @@ impl Shared {
                 finish(shared.release(hold)).await
             });
         }
-        let Some(Hold { key, share, .. }) = state.holds.remove(&hold) else { return Answer::Now(End::NotOurs) };
+        let Some(Hold { key, share, .. }) = state.holds.remove(&hold) else {
+            return Answer::Now(End::NotOurs);
+        };
         let file = match share {
             Share::Own { file, .. } => file,
             Share::Permits(pool, picked) => {
                 drop(state);
-                let failed = |e| Error::new(ErrorKind::Unknown, format!("its permits could not be given back: {e}"));
-                return Answer::Now(pool.give_back(picked).map_or_else(|e| End::Unknown(failed(e)), |()| End::Freed));
+                let failed = |e| {
+                    Error::new(
+                        ErrorKind::Unknown,
+                        format!("its permits could not be given back: {e}"),
+                    )
+                };
+                return Answer::Now(
+                    pool.give_back(picked)
+                        .map_or_else(|e| End::Unknown(failed(e)), |()| End::Freed),
+                );
             }
         };
-        let converting = if state.waits.is_empty() { None } else { state.waits.iter_mut().find(|(_, w)| w.converts == Some(hold)) };
+        let converting = if state.waits.is_empty() {
+            None
+        } else {
+            state.waits.iter_mut().find(|(_, w)| w.converts == Some(hold))
+        };
         if let Some((_, waiting)) = converting {
             // The thread shares the open file description, and may be changing its locks.
             let (left, told) = tokio::sync::oneshot::channel();
@@ -277,7 +321,8 @@ impl Shared {
             drop(state);
             return Answer::later(async move {
                 let _ = told.await;
-                // Closing frees it only once the thread has closed its own, and every child that was forked meanwhile.
+                // Closing frees it only once the thread has closed its own, and every child that
+                // was forked meanwhile.
                 let _ = wire::unlock_all(&file);
                 End::Freed
             });

@@ -1,7 +1,8 @@
 //! The plan of a lock file: which byte ranges are locked for what, and what is stored where.
 //!
-//! Locked bytes and stored bytes have nothing to do with each other: a range lock covers offsets, whether data is there
-//! or not. The locked ones start far behind the end of the file, so that no tool that locks a file's contents meets them.
+//! Locked bytes and stored bytes have nothing to do with each other: a range lock covers offsets,
+//! whether data is there or not. The locked ones start far behind the end of the file, so that no
+//! tool that locks a file's contents meets them.
 //!
 //! | locked | meaning |
 //! |---|---|
@@ -25,7 +26,8 @@ pub struct Span {
 const BASE: u32 = 0x4000_0000;
 
 impl Span {
-    /// Upgrade, main and gate: what an exclusive holder has, in one piece so that one call takes it.
+    /// Upgrade, main and gate: what an exclusive holder has, in one piece so that one call takes
+    /// it.
     pub const ALL: Self = Self { start: BASE, len: 3 };
     /// Whoever may become exclusive.
     pub const UPGRADE: Self = Self { start: BASE, len: 1 };
@@ -39,7 +41,8 @@ impl Span {
     pub const BRIEF: Self = Self { start: BASE + 3, len: 1 };
     /// Permits are being counted and taken.
     pub const COUNT: Self = Self { start: BASE + 4, len: 1 };
-    /// All of these and more: whoever has it knows that nobody uses the file. It is nobody's for longer than a moment.
+    /// All of these and more: whoever has it knows that nobody uses the file. It is nobody's for
+    /// longer than a moment.
     pub const EVERYTHING: Self = Self { start: BASE, len: 0x20_0000 };
     /// Every waiter's byte, and the one that the waiters beyond the table share.
     pub const WAITERS: Self = Self { start: BASE + 0x100, len: WAITERS as u32 + 1 };
@@ -83,7 +86,8 @@ pub(super) const LAYOUT: u16 = 1;
 
 /// How many waiters have a record; more wait as well, and are not shown.
 pub(super) const WAITERS: usize = 128;
-/// How many shared holders, upgradable holders and permits have a record; more hold as well, and are not shown.
+/// How many shared holders, upgradable holders and permits have a record; more hold as well, and
+/// are not shown.
 pub(super) const SHOWN: usize = 256;
 
 /// Length of one record.
@@ -95,7 +99,8 @@ pub(super) const WAITER: usize = 64;
 pub(super) const HEADER_AT: u64 = 0;
 /// Length of the header: magic, layout, kind and the full name.
 pub(super) const HEADER: usize = 1_088;
-/// Where the two alternating records start, and behind them the waiters' flags: what every acquisition reads.
+/// Where the two alternating records start, and behind them the waiters' flags: what every
+/// acquisition reads.
 pub(super) const HOT_AT: u64 = 2_048;
 /// Length of that part.
 pub(super) const HOT: usize = 2 * RECORD + WAITERS + 1;
@@ -107,7 +112,8 @@ pub(super) const BELL_AT: u64 = 2_500;
 pub(super) const VALUE_AT: u64 = 2_560;
 /// Length of that part.
 pub(super) const VALUE: usize = 1_536;
-/// What is written when a file is made, and what is allocated for good: no later write in it needs room on the disk.
+/// What is written when a file is made, and what is allocated for good: no later write in it needs
+/// room on the disk.
 pub(super) const PAGE: usize = 4_096;
 /// Where the waiters' records start.
 pub(super) const WAITERS_AT: u64 = PAGE as u64;

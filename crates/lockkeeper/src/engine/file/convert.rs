@@ -31,29 +31,39 @@ impl Shared {
             return Ok(Attempt::InLine(Place::default()));
         }
         if state.waits.values().any(|waiting| waiting.converts == Some(id)) {
-            // Its thread is on the way out of the conversion before, and puts the locks back as they were.
+            // Its thread is on the way out of the conversion before, and puts the locks back as
+            // they were.
             let text = "the conversion before is being taken back: ask again";
             return Ok(Attempt::Unknown(Error::new(ErrorKind::Unknown, text).temporary(true)));
         }
-        let Some(hold) = state.holds.get_mut(&id) else { return Err(Error::new(ErrorKind::Lost, "the hold is gone")) };
+        let Some(hold) = state.holds.get_mut(&id) else {
+            return Err(Error::new(ErrorKind::Lost, "the hold no longer exists"));
+        };
         if hold.converted.is_some_and(|(by, _)| by == claim.id) || hold.mode == claim.mode {
             return Ok(Attempt::Granted(attempt::grant(hold.mode, hold.number)));
         }
         match (hold.mode, claim.mode) {
             (Mode::Upgradable, Mode::Exclusive) => {}
-            (Mode::Exclusive, Mode::Upgradable | Mode::Shared) | (Mode::Upgradable, Mode::Shared) => {
+            (Mode::Exclusive, Mode::Upgradable | Mode::Shared)
+            | (Mode::Upgradable, Mode::Shared) => {
                 downgrade(opened, hold, id, claim)?;
                 hold.converted = Some((claim.id, hold.mode));
                 hold.mode = claim.mode;
                 return Ok(Attempt::Granted(attempt::grant(hold.mode, hold.number)));
             }
             (from, to) => {
-                let text = format!("a hold cannot go from {} to {}: only an upgradable one becomes exclusive", from.as_str(), to.as_str());
+                let text = format!(
+                    "a hold cannot go from {} to {}: only an upgradable one becomes exclusive",
+                    from.as_str(),
+                    to.as_str()
+                );
                 return Err(Error::new(ErrorKind::Unsupported, text));
             }
         }
-        let failed = |e| dir::refused("duplicate the descriptor of", &opened.dir.file(&hold.key.file), e);
-        let (file, keep) = (hold.share.file().twin().map_err(failed)?, hold.share.file().twin().map_err(failed)?);
+        let failed =
+            |e| dir::refused("duplicate the descriptor of", &opened.dir.file(&hold.key.file), e);
+        let (file, keep) =
+            (hold.share.file().twin().map_err(failed)?, hold.share.file().twin().map_err(failed)?);
         let key = hold.key.clone();
         drop(state);
 
@@ -69,13 +79,25 @@ impl Shared {
                 }
                 Ok(Attempt::Granted(attempt::grant(claim.mode, number)))
             }
-            Some(Came::Busy | Came::Stopped | Came::Failed) => Err(driver
-                .error
-                .unwrap_or_else(|| Error::new(ErrorKind::Lost, format!("the hold to be upgraded is lost: {}", Lost::Replaced)))),
+            Some(Came::Busy | Came::Stopped | Came::Failed) => {
+                Err(driver.error.unwrap_or_else(|| {
+                    Error::new(
+                        ErrorKind::Lost,
+                        format!("the hold to be upgraded is lost: {}", Lost::Replaced),
+                    )
+                }))
+            }
             None => {
                 let place = Place { ahead: None, holder: inspect::holder(&driver.file, &key) };
                 let (file, stamp) = (driver.file, driver.stamp);
-                let order = attempt::Order { claim: claim.clone(), key, recipe, file, stamp, converts: Some((id, keep)) };
+                let order = attempt::Order {
+                    claim: claim.clone(),
+                    key,
+                    recipe,
+                    file,
+                    stamp,
+                    converts: Some((id, keep)),
+                };
                 self.stand(order).map(|()| Attempt::InLine(place))
             }
         }
@@ -98,21 +120,28 @@ impl Shared {
     }
 }
 
-/// Goes down to a mode that lets others in: shown to them first, with the number that every later exclusive turn exceeds.
+/// Goes down to a mode that lets others in: shown to them first, with the number that every later
+/// exclusive turn exceeds.
 fn downgrade(opened: &Opened, hold: &mut Hold, id: HoldId, claim: &Claim) -> Result<()> {
     let failed = |e| dir::refused("write the lock file", &opened.dir.file(&hold.key.file), e);
     let mut hot = Hot::EMPTY;
     wire::read_at(hold.share.file(), &mut hot.0, HOT_AT).map_err(failed)?;
-    let Some((record, _)) = hot.latest() else { return Err(hold.share.file().unreadable(&opened.dir, &hold.key)) };
-    // Every exclusive turn leaves one number free behind it, for all who share; an upgradable hold has that one already, and as a
-    // reader's it gets the next turn of it.
+    let Some((record, _)) = hot.latest() else {
+        return Err(hold.share.file().unreadable(&opened.dir, &hold.key));
+    };
+    // Every exclusive turn leaves one number free behind it, for all who share; an upgradable hold
+    // has that one already, and as a reader's it gets the next turn of it.
     let free = if hold.mode == Mode::Exclusive { hold.number + 1 } else { hold.number };
     let number = free.max(record.number() + 1);
     let mut stamp = opened.stamp(claim);
     let bytes = stamp.stamped(About::of_mode(claim.mode), number, id, unix_us(), boot::id(), 0);
     match &mut hold.share {
-        Share::Own { file, shown: Some(place) } => presence::write_shown(file.as_fd(), *place, bytes).map_err(failed)?,
-        Share::Own { file, shown } => *shown = presence::show(file.as_fd(), bytes, |_| false).map_err(failed)?,
+        Share::Own { file, shown: Some(place) } => {
+            presence::write_shown(file.as_fd(), *place, bytes).map_err(failed)?
+        }
+        Share::Own { file, shown } => {
+            *shown = presence::show(file.as_fd(), bytes, |_| false).map_err(failed)?
+        }
         Share::Permits(..) => {}
     }
     lower(opened, hold, claim.mode)?;

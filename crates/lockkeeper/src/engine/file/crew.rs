@@ -1,4 +1,5 @@
-//! The threads that wait: one a waiting name, made when it is needed, kept for a moment for the next wait, never more.
+//! The threads that wait: one a waiting name, made when it is needed, kept for a moment for the
+//! next wait, never more.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +16,8 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// Enough for the recipe and for what an event wakes; only touched pages count.
 const STACK: usize = 256 * 1024;
-/// How many threads without work are kept, and for how long: a hand-off between processes must not pay for a new thread.
+/// How many threads without work are kept, and for how long: a hand-off between processes must not
+/// pay for a new thread.
 const IDLE_MAX: usize = 4;
 const IDLE_FOR: Duration = Duration::from_secs(1);
 
@@ -83,7 +85,8 @@ impl Crew {
                 break;
             }
             state.idle += 1;
-            let (woken, late) = self.0.work.wait_timeout(state, IDLE_FOR).unwrap_or_else(PoisonError::into_inner);
+            let (woken, late) =
+                self.0.work.wait_timeout(state, IDLE_FOR).unwrap_or_else(PoisonError::into_inner);
             state = woken;
             state.idle -= 1;
             if late.timed_out() && state.jobs.is_empty() {
@@ -98,7 +101,8 @@ impl Crew {
         }
     }
 
-    /// Takes no more work, and answers when the last thread has ended; waits must be called off by their owner.
+    /// Takes no more work, and answers when the last thread has ended; waits must be called off by
+    /// their owner.
     pub(super) fn close(&self) -> Option<oneshot::Receiver<()>> {
         let mut state = self.state();
         state.closed = true;
@@ -123,9 +127,16 @@ pub(super) fn start(work: impl FnOnce() + Send + 'static) -> Result<()> {
         prepare_thread();
         work();
     };
-    Builder::new().name("lockkeeper-wait".into()).stack_size(STACK).spawn(run).map(drop).map_err(|e| {
-        Error::new(ErrorKind::Refused, format!("no thread to wait in: {e}: raise `ulimit -u`, or wait for fewer names at once"))
+    Builder::new().name("lockkeeper-wait".into()).stack_size(STACK).spawn(run).map(drop).map_err(
+        |e| {
+            Error::new(
+                ErrorKind::Refused,
+                format!(
+                    "no thread to wait in: {e}: raise `ulimit -u`, or wait for fewer names at once"
+                ),
+            )
             .temporary(true)
             .caused_by(e)
-    })
+        },
+    )
 }

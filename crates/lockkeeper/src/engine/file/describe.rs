@@ -7,15 +7,14 @@ use nix::sys::statfs::fstatfs;
 use nix::unistd::geteuid;
 
 use super::dir::{Directory, shown};
-use crate::guarantee::{Class, Description, Warning};
+use crate::guarantee::{Ability, Class, Description, Warning};
 
 /// What it would say before it was opened.
 pub(super) fn unopened() -> Description {
     let mut about = Description::new("file", "file", Class::OneKernel);
     about.immediate = true;
-    about.can.delay = false;
-    about.can.force = false;
-    (about.can.fair, about.can.fair_permits) = (false, false);
+    let lacks = [Ability::Delay, Ability::Force, Ability::Fair, Ability::FairPermits];
+    about.can = about.can.without(&lacks);
     about
 }
 
@@ -25,25 +24,38 @@ pub(super) fn of(dir: &Directory) -> Description {
     let anchor = dir.anchor();
     let kind = fstatfs(&*anchor).map(|fs| place(fs.filesystem_type().0 as u32));
     let kind = kind.unwrap_or(Place { name: "unknown file system", distance: Distance::Unknown });
-    about.server = format!("{} ({}, device {}, inode {})", shown(dir.path()), kind.name, anchor.dev, anchor.ino);
+    about.server = format!(
+        "{} ({}, device {}, inode {})",
+        shown(dir.path()),
+        kind.name,
+        anchor.dev,
+        anchor.ino
+    );
     about.immediate = !dir.durable;
     about.breaks = [
-        "no lease: a holder that is stopped (SIGSTOP, a frozen container) keeps its locks until it goes on or dies",
-        "a lock file replaced or deleted while it is held: announced as lost, and a second holder until its holder heard of it",
-        "two paths, mounts or containers that mean different files by the same name: compare device and inode",
+        "no lease: a holder that is stopped (SIGSTOP, a frozen container) keeps its locks until it \
+         goes on or dies",
+        "a lock file replaced or deleted while it is held: announced as lost, and a second holder \
+         until its holder heard of it",
+        "two paths, mounts or containers that mean different files by the same name: compare \
+         device and inode",
         "tokens: the directory deleted together with a clock set back",
     ]
     .map(str::to_owned)
     .into();
     if !dir.durable {
-        about.breaks.push("tokens: a power cut together with a clock set back; ?durable=true excludes it".to_owned());
+        about.breaks.push(
+            "tokens: a power cut together with a clock set back; ?durable=true excludes it"
+                .to_owned(),
+        );
     }
     match kind.distance {
         Distance::Local => {}
         Distance::Layered => about.warnings.push(Warning {
             id: "overlay",
             text: format!(
-                "{} is an overlay: containers see the lock only if they mount the same directory, not copies of it",
+                "{} is an overlay: containers see the lock only if they mount the same directory, \
+                 not copies of it",
                 shown(dir.path())
             ),
         }),
@@ -53,8 +65,8 @@ pub(super) fn of(dir: &Directory) -> Description {
             about.warnings.push(Warning {
                 id: "network-file-system",
                 text: format!(
-                    "{} is on {}: whether its server keeps range locks, through its own restarts too, is not known here; use a local directory, \
-                     or an engine with a server",
+                    "{} is on {}: whether its server keeps range locks, through its own restarts \
+                     too, is not known here; use a local directory, or an engine with a server",
                     shown(dir.path()),
                     kind.name
                 ),
@@ -64,7 +76,10 @@ pub(super) fn of(dir: &Directory) -> Description {
     if anchor.is_unprotected() {
         about.warnings.push(Warning {
             id: "unprotected-directory",
-            text: format!("{} lets every user replace every file in it: chmod +t it", shown(dir.path())),
+            text: format!(
+                "{} lets every user replace every file in it: chmod +t it",
+                shown(dir.path())
+            ),
         });
     }
     about.warnings.extend(foreign(dir.path(), anchor.owner));
@@ -78,8 +93,8 @@ pub(super) fn foreign(path: &Path, owner: u32) -> Option<Warning> {
     is_foreign.then(|| Warning {
         id: "directory-owner",
         text: format!(
-            "{} belongs to user {owner} and this process is user {us}: its owner can replace every lock file in it; use a directory of \
-             this user or of root",
+            "{} belongs to user {owner} and this process is user {us}: its owner can replace every \
+             lock file in it; use a directory of this user or of root",
             shown(path)
         ),
     })
@@ -87,7 +102,8 @@ pub(super) fn foreign(path: &Path, owner: u32) -> Option<Warning> {
 
 /// Whether a directory's file system is one whose time stamps and locks are this kernel's own.
 pub(super) fn is_local(directory: impl AsFd) -> bool {
-    fstatfs(directory).is_ok_and(|fs| matches!(place(fs.filesystem_type().0 as u32).distance, Distance::Local))
+    fstatfs(directory)
+        .is_ok_and(|fs| matches!(place(fs.filesystem_type().0 as u32).distance, Distance::Local))
 }
 
 #[derive(Clone, Copy)]
@@ -140,11 +156,15 @@ fn place(magic: u32) -> Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guarantee::Expiry;
 
     #[test]
     fn f4_a_network_file_system_is_no_kernel_lock() {
         for magic in [0x6969, 0x6573_5546, 0x0102_1997, 0xff53_4d42, 0x1234] {
-            assert!(matches!(place(magic).distance, Distance::Network | Distance::Unknown), "{magic:x}");
+            assert!(
+                matches!(place(magic).distance, Distance::Network | Distance::Unknown),
+                "{magic:x}"
+            );
         }
         assert!(matches!(place(0xef53).distance, Distance::Local));
     }
@@ -153,8 +173,15 @@ mod tests {
     fn f8_a_description_names_device_and_inode_and_r14_no_lease() {
         let temp = tempfile::tempdir().unwrap();
         let about = of(&Directory::open(temp.path(), false).unwrap());
-        assert!(about.server.contains("inode") && about.server.contains("device"), "{}", about.server);
-        assert_eq!((about.recovery, about.recovery_stopped, about.leases), (std::time::Duration::ZERO, None, false));
+        assert!(
+            about.server.contains("inode") && about.server.contains("device"),
+            "{}",
+            about.server
+        );
+        assert_eq!(
+            (about.recovery, about.recovery_stopped, about.expiry),
+            (std::time::Duration::ZERO, None, Expiry::WithProcess)
+        );
         assert!(about.breaks.iter().any(|text| text.starts_with("no lease")));
     }
 }

@@ -30,7 +30,8 @@ pub(super) struct Anchor {
     pub(super) group: u32,
     /// Permission bits.
     pub(super) mode: u32,
-    /// Its time of change is the kernel's own, and tells of every name that comes, goes, or is taken over.
+    /// Its time of change is the kernel's own, and tells of every name that comes, goes, or is
+    /// taken over.
     dated: bool,
 }
 
@@ -51,9 +52,13 @@ impl Anchor {
             opened => opened,
         };
         let fd = fd.map_err(|e| match e {
-            Errno::ENOTDIR => {
-                Error::new(ErrorKind::Refused, format!("{} is not a directory: name the directory that holds the lock files", shown(path)))
-            }
+            Errno::ENOTDIR => Error::new(
+                ErrorKind::Refused,
+                format!(
+                    "{} is not a directory: name the directory that holds the lock files",
+                    shown(path)
+                ),
+            ),
             e => refused("open the lock directory", path, e),
         })?;
         let stat = fstat(&fd).map_err(|e| refused("look at the lock directory", path, e))?;
@@ -68,7 +73,8 @@ impl Anchor {
         })
     }
 
-    /// When a name in it last came, went, or was taken over, in nanoseconds; `None` where that cannot be relied on.
+    /// When a name in it last came, went, or was taken over, in nanoseconds; `None` where that
+    /// cannot be relied on.
     pub(super) fn changed_at(&self) -> Option<i128> {
         let stat = if self.dated { fstat(self).ok()? } else { return None };
         Some(i128::from(stat.st_ctime) * 1_000_000_000 + i128::from(stat.st_ctime_nsec))
@@ -86,13 +92,18 @@ impl Anchor {
 
     /// The permissions of a new lock file: whoever can make files here can use ours.
     pub(super) fn file_mode(&self) -> Mode {
-        let group = if self.mode & 0o020 != 0 { Mode::S_IRGRP | Mode::S_IWGRP } else { Mode::empty() };
-        let other = if self.mode & 0o002 != 0 { Mode::S_IRGRP | Mode::S_IWGRP | Mode::S_IROTH | Mode::S_IWOTH } else { Mode::empty() };
+        let group =
+            if self.mode & 0o020 != 0 { Mode::S_IRGRP | Mode::S_IWGRP } else { Mode::empty() };
+        let other = if self.mode & 0o002 != 0 {
+            Mode::S_IRGRP | Mode::S_IWGRP | Mode::S_IROTH | Mode::S_IWOTH
+        } else {
+            Mode::empty()
+        };
         Mode::S_IRUSR | Mode::S_IWUSR | group | other
     }
 
-    /// Whether a lock file of that owner may be used here: in a shared directory everybody's (that is what it is for),
-    /// in a private one ours, root's and the directory's owner's.
+    /// Whether a lock file of that owner may be used here: in a shared directory everybody's (that
+    /// is what it is for), in a private one ours, root's and the directory's owner's.
     pub(super) fn trusts(&self, owner: u32) -> bool {
         self.is_shared() || owner == self.owner || owner == 0 || Uid::from_raw(owner) == geteuid()
     }
@@ -112,7 +123,8 @@ fn make(path: &Path) -> Result<()> {
     }
 }
 
-/// Makes the user's state directory, which a fresh account does not have, in a home that is there; no other missing one.
+/// Makes the user's state directory, which a fresh account does not have, in a home that is there;
+/// no other missing one.
 fn make_above(path: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     let above = path.parent().unwrap_or(path);
@@ -120,13 +132,21 @@ fn make_above(path: &Path) -> Result<()> {
     if let Some((state, _)) = state {
         // Its permissions are the XDG specification's.
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&state);
-        return made.map_err(|e| refused("make the state directory", &state, e.raw_os_error().map_or(Errno::EIO, Errno::from_raw)));
+        return made.map_err(|e| {
+            refused(
+                "make the state directory",
+                &state,
+                e.raw_os_error().map_or(Errno::EIO, Errno::from_raw),
+            )
+        });
     }
-    let missing = path.ancestors().skip(1).take_while(|above| !above.exists()).last().unwrap_or(above);
+    let missing =
+        path.ancestors().skip(1).take_while(|above| !above.exists()).last().unwrap_or(above);
     Err(Error::new(
         ErrorKind::Refused,
         format!(
-            "the lock directory {} cannot be made because {} does not exist: make that first, or name another directory",
+            "the lock directory {} cannot be made because {} does not exist: make that first, or \
+             name another directory",
             shown(path),
             shown(missing)
         ),
@@ -134,10 +154,15 @@ fn make_above(path: &Path) -> Result<()> {
 }
 
 impl Directory {
-    /// Opens the directory, and makes it (for its owner alone) if only its last component is missing.
+    /// Opens the directory, and makes it (for its owner alone) if only its last component is
+    /// missing.
     pub(super) fn open(path: &Path, durable: bool) -> Result<Self> {
-        let path = std::path::absolute(path)
-            .map_err(|e| Error::new(ErrorKind::InvalidArgument, format!("the lock directory {}: {e}", shown(path))))?;
+        let path = std::path::absolute(path).map_err(|e| {
+            Error::new(
+                ErrorKind::InvalidArgument,
+                format!("the lock directory {}: {e}", shown(path)),
+            )
+        })?;
         let anchor = Anchor::open(&path)?;
         Ok(Self { path, durable, anchor: Mutex::new(Arc::new(anchor)) })
     }
@@ -154,7 +179,9 @@ impl Directory {
     /// The incarnation that the path leads to now.
     pub(super) fn current(&self) -> Result<Arc<Anchor>> {
         let anchor = self.anchor();
-        let still = self.is_still(&anchor).map_err(|e| refused("look at the lock directory", &self.path, e))?;
+        let still = self
+            .is_still(&anchor)
+            .map_err(|e| refused("look at the lock directory", &self.path, e))?;
         if still { Ok(anchor) } else { self.reopen() }
     }
 
@@ -165,11 +192,13 @@ impl Directory {
         Ok(fresh)
     }
 
-    /// Whether the path leads to the same incarnation as that one. It does not where another stands there, or none: an error of
-    /// the system proves neither.
+    /// Whether the path leads to the same incarnation as that one. It does not where another stands
+    /// there, or none: an error of the system proves neither.
     pub(super) fn is_still(&self, anchor: &Anchor) -> Result<bool, Errno> {
         match nix::sys::stat::stat(&self.path) {
-            Ok(stat) => Ok(stat.st_dev == anchor.dev && stat.st_ino == anchor.ino && SFlag::S_IFDIR.bits() & stat.st_mode != 0),
+            Ok(stat) => Ok(stat.st_dev == anchor.dev
+                && stat.st_ino == anchor.ino
+                && SFlag::S_IFDIR.bits() & stat.st_mode != 0),
             Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(false),
             Err(e) => Err(e),
         }
@@ -192,16 +221,25 @@ pub(super) fn shown(path: &Path) -> String {
     path.to_string_lossy().escape_debug().collect()
 }
 
-/// Who may do something about a denied access: the owner of the nearest directory that can be looked at.
+/// Who may do something about a denied access: the owner of the nearest directory that can be
+/// looked at.
 fn denied(path: &Path) -> String {
     use std::os::unix::fs::MetadataExt;
     let us = geteuid();
-    let nearest = path.ancestors().find_map(|at| std::fs::metadata(at).ok().map(|about| (at, about)));
+    let nearest =
+        path.ancestors().find_map(|at| std::fs::metadata(at).ok().map(|about| (at, about)));
     let owner = nearest.filter(|(_, about)| about.uid() != us.as_raw()).map(|(at, about)| {
         let mode = about.mode() & 0o7777;
-        format!("{} belongs to user {} (mode {mode:o}) and this process is user {us}: ", shown(at), about.uid())
+        format!(
+            "{} belongs to user {} (mode {mode:o}) and this process is user {us}: ",
+            shown(at),
+            about.uid()
+        )
     });
-    format!("{}let this user read and write there, or use another directory", owner.unwrap_or_default())
+    format!(
+        "{}let this user read and write there, or use another directory",
+        owner.unwrap_or_default()
+    )
 }
 
 /// What the system refused, to which path, and what to do about it.
@@ -216,8 +254,14 @@ pub(super) fn refused(what: &str, path: &Path, errno: Errno) -> Error {
         Errno::EFBIG => "raise `ulimit -f`",
         _ => "see what is wrong with that path",
     };
-    let temporary = matches!(errno, Errno::EMFILE | Errno::ENFILE | Errno::ENOLCK | Errno::ENOSPC | Errno::EDQUOT);
-    Error::new(ErrorKind::Refused, format!("cannot {what} {}: {}: {advice}", shown(path), errno.desc()))
-        .temporary(temporary)
-        .caused_by(std::io::Error::from(errno))
+    let temporary = matches!(
+        errno,
+        Errno::EMFILE | Errno::ENFILE | Errno::ENOLCK | Errno::ENOSPC | Errno::EDQUOT
+    );
+    Error::new(
+        ErrorKind::Refused,
+        format!("cannot {what} {}: {}: {advice}", shown(path), errno.desc()),
+    )
+    .temporary(temporary)
+    .caused_by(std::io::Error::from(errno))
 }

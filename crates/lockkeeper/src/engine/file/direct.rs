@@ -1,5 +1,6 @@
-//! The file engine without keeper, runtime or tasks: what `run` of the command line uses. An uncontended lock is a few
-//! system calls in the calling thread and nothing else; only a wait starts a thread.
+//! The file engine without keeper, runtime or tasks: what `run` of the command line uses. An
+//! uncontended lock is a few system calls in the calling thread and nothing else; only a wait
+//! starts a thread.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -49,7 +50,8 @@ pub fn directory(path: &str) -> Result<PathBuf> {
     crate::home::lock_directory(path)
 }
 
-/// That another user than us and root owns a directory, if it is there; what [`Files::describe`] says about it too.
+/// That another user than us and root owns a directory, if it is there; what [`Files::describe`]
+/// says about it too.
 pub fn foreign_owner(directory: &Path) -> Option<Warning> {
     use std::os::unix::fs::MetadataExt;
     describe::foreign(directory, std::fs::metadata(directory).ok()?.uid())
@@ -72,7 +74,8 @@ impl Files {
     /// Asks for a lock. Never blocks.
     ///
     /// # Errors
-    /// What keeps the lock from being asked for: the file or the directory, a record that cannot be read, another limit.
+    /// What keeps the lock from being asked for: the file or the directory, a record that cannot be
+    /// read, another limit.
     pub fn begin(&self, claim: &Claim, line: Line) -> Result<Begin> {
         let key = Arc::new(Key::new(claim.kind, &claim.name));
         let file = LockFile::open(&self.0, &key)?;
@@ -85,14 +88,15 @@ impl Files {
             None => {
                 semaphore::check_limit(&driver.file, claim.mode)?;
                 let (file, stamp) = (driver.file, driver.stamp);
-                Pending::start(self.0.clone(), key, claim.clone(), file, stamp, recipe).map(Begin::Waiting)
+                Pending::start(self.0.clone(), key, claim.clone(), file, stamp, recipe)
+                    .map(Begin::Waiting)
             }
         }
     }
 
-    /// Asks for a share beside one whose holder ends only after us (a parent that waits for its child). It passes those who
-    /// wait, because they wait for that holder; `None` when the lock is not shared now, and nothing of ours is left. Never
-    /// blocks.
+    /// Asks for a share beside one whose holder ends only after us (a parent that waits for its
+    /// child). It passes those who wait, because they wait for that holder; `None` when the lock is
+    /// not shared now, and nothing of ours is left. Never blocks.
     ///
     /// # Errors
     /// As [`Files::begin`].
@@ -116,7 +120,8 @@ impl Files {
         inspect::entry(&self.0, &Key::new(Kind::Semaphore, name)).map(|entry| entry.limit)
     }
 
-    /// Changes a semaphore's limit, or stores it; answers whether that changed anything. Permits that are out stay out.
+    /// Changes a semaphore's limit, or stores it; answers whether that changed anything. Permits
+    /// that are out stay out.
     ///
     /// # Errors
     /// A file that cannot be written.
@@ -132,8 +137,8 @@ impl Files {
         inspect::entries(&self.0, query)
     }
 
-    /// Removes the lock files that nobody uses; answers how many. One that was made within the last 200 ms may be about to be locked,
-    /// and stays.
+    /// Removes the lock files that nobody uses; answers how many. One that was made within the last
+    /// 200 ms may be about to be locked, and stays.
     ///
     /// # Errors
     /// A directory that cannot be listed, or a file that the system refuses to remove.
@@ -141,12 +146,13 @@ impl Files {
         gc::sweep(&self.0)
     }
 
-    /// Removes the lock file of one name if nobody uses it and it was not just made; answers whether it did.
+    /// Removes the lock file of one name if nobody uses it and it was not just made; answers
+    /// whether it did.
     ///
     /// # Errors
     /// A file that the system refuses to remove.
     pub fn remove_idle(&self, kind: Kind, name: &Name) -> Result<bool> {
-        gc::remove_one(&self.0, kind, name)
+        gc::remove_one(&self.0, kind, name, gc::Age::Matters)
     }
 }
 
@@ -175,11 +181,22 @@ impl Shared {
 }
 
 impl Pending {
-    fn start(dir: Arc<Directory>, key: Arc<Key>, claim: Claim, file: LockFile, stamp: Stamp, recipe: Recipe) -> Result<Self> {
+    fn start(
+        dir: Arc<Directory>,
+        key: Arc<Key>,
+        claim: Claim,
+        file: LockFile,
+        stamp: Stamp,
+        recipe: Recipe,
+    ) -> Result<Self> {
         let place = Place { ahead: inspect::ahead(&file), holder: inspect::holder(&file, &key) };
         let over = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
             .map_err(|e| refused("make a descriptor to wait for", &dir.file(&key.file), e))?;
-        let shared = Arc::new(Shared { wait: Wait::new(file.anchor().clone()), over, outcome: Mutex::new(Outcome::Open) });
+        let shared = Arc::new(Shared {
+            wait: Wait::new(file.anchor().clone()),
+            over,
+            outcome: Mutex::new(Outcome::Open),
+        });
         let of_thread = shared.clone();
         crew::start(move || {
             let got = wait_for(&dir, &key, &claim, file, stamp, recipe, &of_thread.wait);
@@ -212,13 +229,20 @@ impl Pending {
         loop {
             let taken = {
                 let mut outcome = self.shared.outcome();
-                if matches!(*outcome, Outcome::Open) { Outcome::Open } else { std::mem::replace(&mut *outcome, Outcome::Taken) }
+                if matches!(*outcome, Outcome::Open) {
+                    Outcome::Open
+                } else {
+                    std::mem::replace(&mut *outcome, Outcome::Taken)
+                }
             };
             match taken {
                 Outcome::Over(got) => return *got,
-                Outcome::Taken => return Err(Error::new(ErrorKind::Closed, "the wait was over already")),
+                Outcome::Taken => {
+                    return Err(Error::new(ErrorKind::Closed, "the wait was over already"));
+                }
                 Outcome::Open => {
-                    let mut fds = [nix::poll::PollFd::new(self.as_fd(), nix::poll::PollFlags::POLLIN)];
+                    let mut fds =
+                        [nix::poll::PollFd::new(self.as_fd(), nix::poll::PollFlags::POLLIN)];
                     // Interrupted or not, the outcome is looked at again.
                     let _ = nix::poll::poll(&mut fds, nix::poll::PollTimeout::NONE);
                 }
@@ -226,7 +250,8 @@ impl Pending {
         }
     }
 
-    /// Leaves the line, and returns when nothing of the wait is left. Dropping it leaves the line too, a moment later.
+    /// Leaves the line, and returns when nothing of the wait is left. Dropping it leaves the line
+    /// too, a moment later.
     pub fn cancel(self) {
         self.shared.wait.stop();
         // What it came to goes here, and with it a lock that had just been won.
@@ -262,7 +287,8 @@ fn wait_for(
     }
 }
 
-/// A hold. Dropping it gives it back, unless a child has inherited it: then it lasts as long as the last process that has it.
+/// A hold. Dropping it gives it back, unless a child has inherited it: then it lasts as long as the
+/// last process that has it.
 pub struct Held {
     dir: Arc<Directory>,
     key: Arc<Key>,
@@ -306,9 +332,12 @@ impl Held {
     /// # Errors
     /// No room for another descriptor.
     pub fn duplicate(&self) -> Result<OwnedFd> {
-        self.fd()
-            .try_clone_to_owned()
-            .map_err(|e| self.failed("duplicate the descriptor of", Errno::from_raw(e.raw_os_error().unwrap_or(0))))
+        self.fd().try_clone_to_owned().map_err(|e| {
+            self.failed(
+                "duplicate the descriptor of",
+                Errno::from_raw(e.raw_os_error().unwrap_or(0)),
+            )
+        })
     }
 
     /// Whether programs that this process starts inherit the lock; they do not unless told.
@@ -319,11 +348,13 @@ impl Held {
         self.share.file().descriptor().survive_forks(inherit);
         self.passed_on.fetch_or(inherit, Ordering::AcqRel);
         let flags = if inherit { FdFlag::empty() } else { FdFlag::FD_CLOEXEC };
-        fcntl(self.fd(), FcntlArg::F_SETFD(flags)).map(drop).map_err(|e| self.failed("pass on the descriptor of", e))
+        fcntl(self.fd(), FcntlArg::F_SETFD(flags))
+            .map(drop)
+            .map_err(|e| self.failed("pass on the descriptor of", e))
     }
 
-    /// Whether it is still held: the path leads to its file, and the file says so. Where the system does not let us look, nothing
-    /// is known, and it is held until the next look says otherwise.
+    /// Whether it is still held: the path leads to its file, and the file says so. Where the system
+    /// does not let us look, nothing is known, and it is held until the next look says otherwise.
     ///
     /// # Errors
     /// Why it is lost.
@@ -336,8 +367,8 @@ impl Held {
         }
     }
 
-    /// Gives it back. Once it was passed on this only closes the descriptor and never unlocks, so that the lock lives on in
-    /// the children that inherited it.
+    /// Gives it back. Once it was passed on this only closes the descriptor and never unlocks, so
+    /// that the lock lives on in the children that inherited it.
     pub fn release(self) {}
 
     fn failed(&self, what: &str, errno: Errno) -> Error {
@@ -347,8 +378,8 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // A child of another thread's, caught between fork and exec, has a copy of every descriptor: closing alone would
-        // free the lock only at its exec.
+        // A child of another thread's, caught between fork and exec, has a copy of every
+        // descriptor: closing alone would free the lock only at its exec.
         if !*self.passed_on.get_mut() && self.share.file().descriptor().is_ours() {
             let _ = wire::unlock_all(self.share.file());
             if self.mode.permits().is_some() {

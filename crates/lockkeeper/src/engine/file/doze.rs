@@ -1,4 +1,5 @@
-//! Waiting until a permit may have become free: whoever gives one back writes to the file, and a dying holder closes it.
+//! Waiting until a permit may have become free: whoever gives one back writes to the file, and a
+//! dying holder closes it.
 
 use std::ffi::CStr;
 use std::os::fd::AsFd;
@@ -16,7 +17,8 @@ use super::dir::Directory;
 const NET: Duration = Duration::from_secs(1);
 /// The same where the kernel has no watch left for this user.
 const BLIND: Duration = Duration::from_millis(50);
-/// After a close the kernel frees the locks a moment later than it tells: looked for at growing distances up to this.
+/// After a close the kernel frees the locks a moment later than it tells: looked for at growing
+/// distances up to this.
 const AFTER_CLOSE: Duration = Duration::from_millis(64);
 
 pub(super) struct Doze {
@@ -28,7 +30,10 @@ pub(super) struct Doze {
 
 impl Doze {
     pub(super) fn new(dir: &Directory, file: &CStr) -> Result<Self, Errno> {
-        let bell = Arc::new(EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
+        let bell = Arc::new(EventFd::from_value_and_flags(
+            0,
+            EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK,
+        )?);
         let mask = AddWatchFlags::IN_MODIFY
             | AddWatchFlags::IN_CLOSE
             | AddWatchFlags::IN_ATTRIB
@@ -45,7 +50,8 @@ impl Doze {
         self.bell.clone()
     }
 
-    /// Returns when it is worth looking again. At once the first time: what happened before the watch began was not seen.
+    /// Returns when it is worth looking again. At once the first time: what happened before the
+    /// watch began was not seen.
     pub(super) fn doze(&mut self) -> Result<(), Errno> {
         if !std::mem::replace(&mut self.begun, true) {
             return Ok(());
@@ -55,7 +61,10 @@ impl Doze {
         let mut fds = vec![PollFd::new(self.bell.as_fd(), PollFlags::POLLIN)];
         fds.extend(self.watch.as_ref().map(|watch| PollFd::new(watch.as_fd(), PollFlags::POLLIN)));
         match poll(&mut fds, PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX)) {
-            Ok(0) => self.again_after = self.again_after.map(|after| after * 2).filter(|after| *after <= AFTER_CLOSE),
+            Ok(0) => {
+                self.again_after =
+                    self.again_after.map(|after| after * 2).filter(|after| *after <= AFTER_CLOSE)
+            }
             Ok(_) | Err(Errno::EINTR) => {}
             Err(e) => return Err(e),
         }

@@ -38,7 +38,8 @@ pub(super) struct Driver<'a> {
     /// Where it may block, and what calls it off; `None` in a caller that must not block.
     pub(super) wait: Option<&'a Wait>,
     pub(super) hot: Hot,
-    /// The process's permits of this semaphore, once it has some, and those that this acquisition took.
+    /// The process's permits of this semaphore, once it has some, and those that this acquisition
+    /// took.
     pub(super) pool: Option<Arc<Pool>>,
     pub(super) picked: Option<Picked>,
     /// The stored limit; and whether the claim's own was compared with it, which is done once.
@@ -54,7 +55,13 @@ pub(super) struct Driver<'a> {
 }
 
 impl<'a> Driver<'a> {
-    pub(super) fn new(dir: &'a Directory, key: &'a Key, claim: &'a Claim, stamp: Stamp, file: LockFile) -> Self {
+    pub(super) fn new(
+        dir: &'a Directory,
+        key: &'a Key,
+        claim: &'a Claim,
+        stamp: Stamp,
+        file: LockFile,
+    ) -> Self {
         Self {
             dir,
             key,
@@ -77,8 +84,8 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Runs the recipe to its end, or to where it must wait and may not: then the answer is `None`, and a driver with a
-    /// [`Wait`] goes on from there with the same recipe.
+    /// Runs the recipe to its end, or to where it must wait and may not: then the answer is `None`,
+    /// and a driver with a [`Wait`] goes on from there with the same recipe.
     pub(super) fn run(&mut self, recipe: &mut Recipe, mut event: Event) -> Option<End> {
         loop {
             let action = recipe.step(event);
@@ -107,7 +114,10 @@ impl<'a> Driver<'a> {
     pub(super) fn into_error(self) -> Error {
         self.error.unwrap_or_else(|| {
             let path = super::dir::shown(&self.dir.file(&self.key.file));
-            Error::new(ErrorKind::Refused, format!("the lock file {path} is replaced again and again: find out by whom"))
+            Error::new(
+                ErrorKind::Refused,
+                format!("the lock file {path} is replaced again and again: find out by whom"),
+            )
         })
     }
 
@@ -115,7 +125,8 @@ impl<'a> Driver<'a> {
         let goal = recipe.goal();
         match action {
             Action::Try(span, grip) if recipe.joins() => {
-                let locked = wire::try_lock(&self.file, span, grip).map_err(|e| self.failed("lock", e))?;
+                let locked =
+                    wire::try_lock(&self.file, span, grip).map_err(|e| self.failed("lock", e))?;
                 Ok(if locked { Event::Yes } else { Event::No })
             }
             Action::Try(span, grip) => self.take_or_see_who_has_it(span, grip),
@@ -124,10 +135,17 @@ impl<'a> Driver<'a> {
                 Some(wait) => wait.lock(&self.file, span, grip).map_err(|e| self.failed("lock", e)),
                 None => Ok(Event::Failed),
             },
-            Action::Free(span) => wire::unlock(&self.file, span).map(|()| Event::Yes).map_err(|e| self.failed("unlock", e)),
-            Action::Check => match self.file.check(self.dir, self.key, self.wait.is_some()).map_err(|e| self.failed("look at", e))? {
+            Action::Free(span) => wire::unlock(&self.file, span)
+                .map(|()| Event::Yes)
+                .map_err(|e| self.failed("unlock", e)),
+            Action::Check => match self
+                .file
+                .check(self.dir, self.key, self.wait.is_some())
+                .map_err(|e| self.failed("look at", e))?
+            {
                 Seen::Same => Ok(Event::Yes),
-                // Somebody emptied it: what we hold is the lock all the same, and an empty file is a fresh one.
+                // Somebody emptied it: what we hold is the lock all the same, and an empty file is
+                // a fresh one.
                 Seen::Cut => self.file.prepare(self.dir, self.key).map(|()| Event::Yes),
                 Seen::Replaced => Ok(Event::Replaced),
             },
@@ -139,7 +157,8 @@ impl<'a> Driver<'a> {
             Action::Announce => {
                 let record = waiter(&self.claim.who, self.claim.mode, unix_us());
                 let left = || self.wait.is_some_and(Wait::is_called_off);
-                self.waits_at = presence::announce(&self.file, &record, left).map_err(|e| self.failed("wait at", e))?;
+                self.waits_at = presence::announce(&self.file, &record, left)
+                    .map_err(|e| self.failed("wait at", e))?;
                 Ok(if self.waits_at.is_some() { Event::Yes } else { Event::Stopped })
             }
             Action::Retract => {
@@ -160,8 +179,9 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Locks a range for somebody who does not wait, and so is refused only for the sake of one who may keep it: who only sweeps has
-    /// every byte for a moment, and who has let go meanwhile is in nobody's way.
+    /// Locks a range for somebody who does not wait, and so is refused only for the sake of one who
+    /// may keep it: who only sweeps has every byte for a moment, and who has let go meanwhile is in
+    /// nobody's way.
     fn take_or_see_who_has_it(&self, span: Span, grip: Grip) -> Result<Event> {
         let mut sweeps = false;
         let took = patiently(|| {
@@ -185,24 +205,33 @@ impl<'a> Driver<'a> {
     }
 
     pub(super) fn read_hot(&mut self) -> Result<()> {
-        let read = wire::read_at(&self.file, &mut self.hot.0, HOT_AT).map_err(|e| self.failed("read", e))?;
+        let read = wire::read_at(&self.file, &mut self.hot.0, HOT_AT)
+            .map_err(|e| self.failed("read", e))?;
         self.hot.0.iter_mut().skip(read).for_each(|byte| *byte = 0);
         Ok(())
     }
 
-    /// Reads the last number and the flags. For a shared hold the number is settled here: one more than the last
-    /// exclusive one, and every exclusive one leaves that free.
+    /// Reads the last number and the flags. For a shared hold the number is settled here: one more
+    /// than the last exclusive one, and every exclusive one leaves that free.
     fn look(&mut self, goal: Goal) -> Result<Event> {
         self.read_hot()?;
         if self.hot.latest().is_none() {
-            // Somebody emptied it: what we hold is the lock all the same, and an empty file is a fresh one.
+            // Somebody emptied it: what we hold is the lock all the same, and an empty file is a
+            // fresh one.
             self.file.prepare(self.dir, self.key)?;
             self.read_hot()?;
         }
-        let Some((record, _)) = self.hot.latest() else { return Err(self.file.unreadable(self.dir, self.key)) };
+        let Some((record, _)) = self.hot.latest() else {
+            return Err(self.file.unreadable(self.dir, self.key));
+        };
         let (mut last, of_this_boot) = (record.number(), record.boot() == boot::id());
-        let must_give_way = self.wait.is_none() && !matches!(goal, Goal::Upgrade | Goal::Beside) && self.hot.has_line();
-        if must_give_way && presence::somebody_waits(&self.file, &self.hot).map_err(|e| self.failed("look at", e))? {
+        let must_give_way = self.wait.is_none()
+            && !matches!(goal, Goal::Upgrade | Goal::Beside)
+            && self.hot.has_line();
+        if must_give_way
+            && presence::somebody_waits(&self.file, &self.hot)
+                .map_err(|e| self.failed("look at", e))?
+        {
             return Ok(Event::No);
         }
         if goal == Goal::Permits {
@@ -216,8 +245,8 @@ impl<'a> Driver<'a> {
         Ok(Event::Yes)
     }
 
-    /// Starts from the clock again where the record may be older than what was granted: once a file and boot. The caller
-    /// has main, so no exclusive holder writes meanwhile.
+    /// Starts from the clock again where the record may be older than what was granted: once a file
+    /// and boot. The caller has main, so no exclusive holder writes meanwhile.
     fn renumber(&mut self) -> Result<u64> {
         let twin = self.file.twin().map_err(|e| self.failed("duplicate the descriptor of", e))?;
         let (dir, key) = (self.dir, self.key);
@@ -226,7 +255,9 @@ impl<'a> Driver<'a> {
 
     fn renumber_locked(&mut self) -> Result<u64> {
         self.read_hot()?;
-        let Some((record, next_at)) = self.hot.latest() else { return Err(self.file.unreadable(self.dir, self.key)) };
+        let Some((record, next_at)) = self.hot.latest() else {
+            return Err(self.file.unreadable(self.dir, self.key));
+        };
         if record.boot() == boot::id() {
             return Ok(record.number());
         }
@@ -238,13 +269,17 @@ impl<'a> Driver<'a> {
         Ok(number)
     }
 
-    /// Writes the next number and the holder, alone with the file. What cannot be written is not granted (F5).
+    /// Writes the next number and the holder, alone with the file. What cannot be written is not
+    /// granted (F5).
     fn write(&mut self) -> Result<()> {
-        let Some((record, next_at)) = self.hot.latest() else { return Err(self.file.unreadable(self.dir, self.key)) };
+        let Some((record, next_at)) = self.hot.latest() else {
+            return Err(self.file.unreadable(self.dir, self.key));
+        };
         let now = unix_us();
         let number = next_number(record.number() + 1, now).ok_or_else(used_up)?;
         if let Some(text) = &self.claim.value {
-            value::write(&self.file, number, text.as_bytes()).map_err(|e| self.failed("write", e))?;
+            value::write(&self.file, number, text.as_bytes())
+                .map_err(|e| self.failed("write", e))?;
         }
         let bytes = self.stamp.stamped(About::Exclusive, number, self.holder, now, boot::id(), 0);
         wire::write_at(&self.file, bytes, next_at).map_err(|e| self.failed("write", e))?;
@@ -258,11 +293,15 @@ impl<'a> Driver<'a> {
     fn show(&mut self) -> Result<()> {
         let about = About::of_mode(self.claim.mode);
         let extra = self.claim.mode.permits().map_or(0, u64::from);
-        let bytes = self.stamp.stamped(about, self.number, self.holder, unix_us(), boot::id(), extra);
+        let bytes =
+            self.stamp.stamped(about, self.number, self.holder, unix_us(), boot::id(), extra);
         if let (Some(pool), Some(picked)) = (&self.pool, &mut self.picked) {
-            return pool.show(picked, bytes).map_err(|e| refused("lock the lock file", &self.dir.file(&self.key.file), e));
+            return pool
+                .show(picked, bytes)
+                .map_err(|e| refused("lock the lock file", &self.dir.file(&self.key.file), e));
         }
-        self.shown = presence::show(self.file.as_fd(), bytes, |_| false).map_err(|e| self.failed("lock", e))?;
+        self.shown = presence::show(self.file.as_fd(), bytes, |_| false)
+            .map_err(|e| self.failed("lock", e))?;
         Ok(())
     }
 
@@ -272,7 +311,8 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Gives everything back. Errors change nothing here: who gets an end other than `Granted` closes the descriptor.
+    /// Gives everything back. Errors change nothing here: who gets an end other than `Granted`
+    /// closes the descriptor.
     pub(super) fn undo(&mut self, goal: Goal) {
         let rescued = self.wait.and_then(Wait::take_rescued);
         let kept = self.keep.as_ref().unwrap_or(&self.file);
@@ -297,7 +337,11 @@ impl<'a> Driver<'a> {
 }
 
 fn used_up() -> Error {
-    Error::new(ErrorKind::Refused, "the numbers of this lock are used up: is the clock of this machine set to a year far ahead?")
+    Error::new(
+        ErrorKind::Refused,
+        "the numbers of this lock are used up: is the clock of this machine set to a year far \
+         ahead?",
+    )
 }
 
 /// What a mode asks of the recipe.

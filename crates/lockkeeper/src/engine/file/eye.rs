@@ -1,9 +1,11 @@
-//! The eye on the directory: one inotify instance and one task of the keeper's, started by the first acquisition.
+//! The eye on the directory: one inotify instance and one task of the keeper's, started by the
+//! first acquisition.
 //!
-//! It tells a holder at once when its file is replaced or deleted (F1), sends waiters of such a file to the new one, and
-//! serves watches. Without watches it asks the kernel only about names that appear and vanish, which costs an acquisition
-//! nothing; with them it also hears of every record. What the kernel tells nobody, a range that is unlocked, it sees by
-//! looking at the held locks a few times a second, as long as somebody watches.
+//! It tells a holder at once when its file is replaced or deleted (F1), sends waiters of such a
+//! file to the new one, and serves watches. Without watches it asks the kernel only about names
+//! that appear and vanish, which costs an acquisition nothing; with them it also hears of every
+//! record. What the kernel tells nobody, a range that is unlocked, it sees by looking at the held
+//! locks a few times a second, as long as somebody watches.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -33,10 +35,11 @@ use crate::name::Kind;
 
 /// How often the held locks that somebody watches are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How often a directory that is gone is looked for, what could not be looked at is looked at again, and files are closed that were
-/// not used since the last time.
+/// How often a directory that is gone is looked for, what could not be looked at is looked at
+/// again, and files are closed that were not used since the last time.
 const SEEK_EVERY: Duration = Duration::from_secs(1);
-/// How long after telling of changes the next are gathered: a busy directory changes a hundred thousand times a second.
+/// How long after telling of changes the next are gathered: a busy directory changes a hundred
+/// thousand times a second.
 const GATHER: Duration = Duration::from_millis(5);
 
 #[derive(Default)]
@@ -79,7 +82,8 @@ impl Eye {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Files are kept for the next time: the task closes those that are not used any more. Wakes it only the first time.
+    /// Files are kept for the next time: the task closes those that are not used any more. Wakes it
+    /// only the first time.
     pub(super) fn files_are_kept(&self) {
         if !self.keeps.load(Ordering::Acquire) && !self.keeps.swap(true, Ordering::AcqRel) {
             self.changed.notify_one();
@@ -106,7 +110,10 @@ impl Eye {
         if !state.watches.is_empty() {
             mask |= AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_CLOSE_WRITE;
         }
-        state.inotify.as_ref().is_some_and(|inotify| inotify.0.add_watch(opened.dir.path(), mask).is_ok())
+        state
+            .inotify
+            .as_ref()
+            .is_some_and(|inotify| inotify.0.add_watch(opened.dir.path(), mask).is_ok())
     }
 }
 
@@ -116,8 +123,11 @@ impl Shared {
         if self.eye.open.load(Ordering::Acquire) || self.eye.open.swap(true, Ordering::AcqRel) {
             return;
         }
-        // Without an instance (a user has 128) holders hear of a replaced file when they ask, and watchers by the clock.
-        self.eye.state().inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).ok().map(|i| Arc::new(Polled(i)));
+        // Without an instance (a user has 128) holders hear of a replaced file when they ask, and
+        // watchers by the clock.
+        self.eye.state().inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)
+            .ok()
+            .map(|i| Arc::new(Polled(i)));
         self.eye.aim(opened);
         let weak = Arc::downgrade(self);
         opened.context.spawner.spawn(keep_open(self.eye.clone(), weak));
@@ -145,9 +155,12 @@ impl Shared {
         }
     }
 
-    /// Looks at every hold and every wait of these files, or at all; forgets the holds that are lost, and says which.
+    /// Looks at every hold and every wait of these files, or at all; forgets the holds that are
+    /// lost, and says which.
     pub(super) fn look(&self, opened: &Opened, files: Option<&HashSet<OsString>>) -> Looked {
-        let concerned = |key: &Key| files.is_none_or(|files| files.contains(OsStr::from_bytes(key.file.to_bytes())));
+        let concerned = |key: &Key| {
+            files.is_none_or(|files| files.contains(OsStr::from_bytes(key.file.to_bytes())))
+        };
         let mut looked = Looked::default();
         let mut state = self.state();
         for (id, hold) in state.holds.iter().filter(|(_, hold)| concerned(&hold.key)) {
@@ -204,13 +217,16 @@ struct Seen {
 }
 
 async fn keep_open(eye: Arc<Eye>, weak: Weak<Shared>) {
-    // An executor without a reactor cannot watch; verifying, and the looks of whoever watches, remain.
+    // An executor without a reactor cannot watch; verifying, and the looks of whoever watches,
+    // remain.
     if tokio::runtime::Handle::try_current().is_err() {
         return;
     }
     let instance = eye.state().inotify.clone();
     let inotify = instance.and_then(polled);
-    let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC).ok();
+    let timer =
+        TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC)
+            .ok();
     let Some(timer) = timer.and_then(|timer| polled(Polled(timer))) else { return };
     let mut memory = Memory::default();
     let mut swept = Instant::now();
@@ -256,7 +272,10 @@ async fn keep_open(eye: Arc<Eye>, weak: Weak<Shared>) {
 fn set(timer: &Timer, after: Option<Duration>) {
     // A timer that cannot be set never fires; the kernel refuses no time of this size.
     let _ = match after {
-        Some(after) => timer.get_ref().0.set(Expiration::OneShot(TimeSpec::from_duration(after)), TimerSetTimeFlags::empty()),
+        Some(after) => timer
+            .get_ref()
+            .0
+            .set(Expiration::OneShot(TimeSpec::from_duration(after)), TimerSetTimeFlags::empty()),
         None => timer.get_ref().0.unset(),
     };
 }
@@ -288,7 +307,9 @@ fn read(inotify: &Inotify) -> Seen {
     while let Ok(events) = inotify.read_events() {
         for event in events {
             seen.missed |= event.mask.contains(Flags::IN_Q_OVERFLOW);
-            seen.gone |= event.mask.intersects(Flags::IN_DELETE_SELF | Flags::IN_MOVE_SELF | Flags::IN_UNMOUNT | Flags::IN_IGNORED);
+            seen.gone |= event.mask.intersects(
+                Flags::IN_DELETE_SELF | Flags::IN_MOVE_SELF | Flags::IN_UNMOUNT | Flags::IN_IGNORED,
+            );
             if let Some(name) = event.name {
                 let moved = event.mask.intersects(Flags::IN_DELETE | Flags::IN_MOVE);
                 if moved {
@@ -313,7 +334,10 @@ fn react(shared: &Arc<Shared>, opened: &Opened, memory: &mut Memory, seen: &Seen
         let looked = shared.look(opened, (!everything).then_some(&seen.moved));
         memory.blind |= looked.again;
         for hold in looked.lost {
-            opened.context.events.send(Event::Ended { which: Which::Hold(hold), why: Lost::Replaced });
+            opened
+                .context
+                .events
+                .send(Event::Ended { which: Which::Hold(hold), why: Lost::Replaced });
         }
     }
     let (watches, fresh) = {
@@ -349,7 +373,9 @@ fn react(shared: &Arc<Shared>, opened: &Opened, memory: &mut Memory, seen: &Seen
 fn concerns(query: &Query, file: &OsStr) -> bool {
     match query {
         Query::One(kind, name) => names::file_name(*kind, name).as_bytes() == file.as_bytes(),
-        Query::Prefix(prefix) => file.to_str().is_some_and(|file| names::kind_of(file).is_some() && names::may_start_with(file, prefix)),
+        Query::Prefix(prefix) => file.to_str().is_some_and(|file| {
+            names::kind_of(file).is_some() && names::may_start_with(file, prefix)
+        }),
     }
 }
 
@@ -379,7 +405,8 @@ impl Memory {
 
     /// The held locks that are not as they were.
     fn look(&self, opened: &Opened) -> Vec<OsString> {
-        let differs = |(file, was): &(&OsString, &Entry)| entry_of(opened, file).is_none_or(|is| is != **was);
+        let differs =
+            |(file, was): &(&OsString, &Entry)| entry_of(opened, file).is_none_or(|is| is != **was);
         self.active.iter().filter(differs).map(|(file, _)| file.clone()).collect()
     }
 }

@@ -1,8 +1,9 @@
 //! What a forked child must not keep (R15).
 //!
-//! A range lock belongs to an open file description, and a fork shares those: without this, a child that never heard of
-//! the lock would keep it locked after its parent's death. So every descriptor of this engine is listed here, and a
-//! handler closes them in the child. `run` takes the one out that it passes on deliberately.
+//! A range lock belongs to an open file description, and a fork shares those: without this, a child
+//! that never heard of the lock would keep it locked after its parent's death. So every descriptor
+//! of this engine is listed here, and a handler closes them in the child. `run` takes the one out
+//! that it passes on deliberately.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Once;
@@ -12,7 +13,8 @@ use crate::id::fork_generation;
 
 const WORDS: usize = 1024;
 
-/// One bit a descriptor that a child must close; descriptors above 65 535 are left to close-on-exec.
+/// One bit a descriptor that a child must close; descriptors above 65 535 are left to
+/// close-on-exec.
 static LISTED: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 /// One more than the last word in use.
 static USED: AtomicUsize = AtomicUsize::new(0);
@@ -25,8 +27,8 @@ fn bit(fd: RawFd) -> Option<(usize, u64)> {
 
 fn list(fd: RawFd) {
     WATCH_FORKS.call_once(|| {
-        // SAFETY: the handler only reads atomics and calls close(2), both async-signal-safe as a child of a threaded
-        // process needs.
+        // SAFETY: the handler only reads atomics and calls close(2), both async-signal-safe as a
+        // child of a threaded process needs.
         let _ = unsafe { nix::libc::pthread_atfork(None, None, Some(close_in_child)) };
     });
     if let Some((word, mask)) = bit(fd) {
@@ -46,8 +48,8 @@ extern "C" fn close_in_child() {
         let mut bits = listed.swap(0, Ordering::AcqRel);
         while bits != 0 {
             let fd = word * 64 + bits.trailing_zeros() as usize;
-            // SAFETY: the number was listed by its owner, and the owner's copy in this child never closes it again
-            // because its generation differs.
+            // SAFETY: the number was listed by its owner, and the owner's copy in this child never
+            // closes it again because its generation differs.
             unsafe { nix::libc::close(fd as RawFd) };
             bits &= bits - 1;
         }
@@ -82,7 +84,8 @@ impl Descriptor {
 
 impl AsFd for Descriptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: open until drop in the process that made it; engine calls check `is_ours` before they come here.
+        // SAFETY: open until drop in the process that made it; engine calls check `is_ours` before
+        // they come here.
         unsafe { BorrowedFd::borrow_raw(self.raw) }
     }
 }

@@ -1,4 +1,5 @@
-//! One open lock file: making it, checking that it is what it should be, and seeing that it is still the one (F1).
+//! One open lock file: making it, checking that it is what it should be, and seeing that it is
+//! still the one (F1).
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -51,7 +52,8 @@ pub(super) struct LockFile {
     dev: u64,
     ino: u64,
     anchor: Arc<Anchor>,
-    /// The directory's time of change at a moment when the path led here, and long enough before that moment.
+    /// The directory's time of change at a moment when the path led here, and long enough before
+    /// that moment.
     settled: Option<i128>,
     /// Until when that is believed.
     believed_until: Duration,
@@ -65,10 +67,12 @@ impl AsFd for LockFile {
     }
 }
 
-/// How long ago the last change of a directory must be for its date to be its own; the coarsest clocks tick every 10 ms.
+/// How long ago the last change of a directory must be for its date to be its own; the coarsest
+/// clocks tick every 10 ms.
 const SETTLES_AFTER_NS: i128 = 50_000_000;
 
-/// For how long the directory's own date is believed. A directory above it may be renamed, which that date does not tell.
+/// For how long the directory's own date is believed. A directory above it may be renamed, which
+/// that date does not tell.
 const BELIEVED_FOR: Duration = Duration::from_millis(500);
 
 /// How often something that another process is just doing is looked at again, a millisecond apart.
@@ -81,48 +85,70 @@ impl LockFile {
         let mut anchor = dir.current()?;
         for _ in 0..PATIENCE {
             // Non-blocking, because somebody may have put a pipe there.
-            let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
+            let flags = OFlag::O_RDWR
+                | OFlag::O_NOFOLLOW
+                | OFlag::O_CLOEXEC
+                | OFlag::O_NOCTTY
+                | OFlag::O_NONBLOCK;
             match openat(&*anchor, key.file.as_c_str(), flags, Mode::empty()) {
                 Ok(fd) => {
                     let file = Self::judged(dir, key, anchor, fd)?;
                     file.prepare(dir, key)?;
                     return Ok(file);
                 }
-                // Made with O_EXCL and never opened with O_CREAT: what a neighbour laid there is judged first.
+                // Made with O_EXCL and never opened with O_CREAT: what a neighbour laid there is
+                // judged first.
                 Err(Errno::ENOENT) => {
-                    match openat(&*anchor, key.file.as_c_str(), flags | OFlag::O_CREAT | OFlag::O_EXCL, anchor.file_mode()) {
-                        Ok(fd) => Self::settle(&anchor, &fd).map_err(|e| refused("set the permissions of the lock file", &path(), e))?,
+                    match openat(
+                        &*anchor,
+                        key.file.as_c_str(),
+                        flags | OFlag::O_CREAT | OFlag::O_EXCL,
+                        anchor.file_mode(),
+                    ) {
+                        Ok(fd) => Self::settle(&anchor, &fd).map_err(|e| {
+                            refused("set the permissions of the lock file", &path(), e)
+                        })?,
                         Err(Errno::EEXIST) => {}
                         Err(Errno::ENOENT) => anchor = dir.reopen()?,
                         Err(e) => return Err(refused("make the lock file", &path(), e)),
                     }
                 }
-                Err(Errno::EACCES | Errno::EPERM) if Self::is_being_made(&anchor, key) => std::thread::sleep(Duration::from_millis(1)),
+                Err(Errno::EACCES | Errno::EPERM) if Self::is_being_made(&anchor, key) => {
+                    std::thread::sleep(Duration::from_millis(1))
+                }
                 Err(e) => return Err(Self::not_opened(dir, &anchor, key, e)),
             }
         }
-        let text = format!("the lock file {} comes and goes: find out who removes it", shown(&path()));
+        let text =
+            format!("the lock file {} comes and goes: find out who removes it", shown(&path()));
         Err(Error::new(ErrorKind::Refused, text).temporary(true))
     }
 
     /// Opens the lock's file only to read it, if there is one and something stands in it.
     pub(super) fn open_to_look(dir: &Directory, key: &Key) -> Result<Option<Self>> {
         let anchor = dir.current()?;
-        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
+        let flags = OFlag::O_RDONLY
+            | OFlag::O_NOFOLLOW
+            | OFlag::O_CLOEXEC
+            | OFlag::O_NOCTTY
+            | OFlag::O_NONBLOCK;
         let fd = match openat(&*anchor, key.file.as_c_str(), flags, Mode::empty()) {
             Ok(fd) => fd,
             Err(Errno::ENOENT) => return Ok(None),
             Err(e) => return Err(Self::not_opened(dir, &anchor, key, e)),
         };
         let file = Self::judged(dir, key, anchor, fd)?;
-        match Header::of(&file).map_err(|e| refused("read the lock file", &dir.file(&key.file), e))? {
+        match Header::of(&file)
+            .map_err(|e| refused("read the lock file", &dir.file(&key.file), e))?
+        {
             Header::Fresh => Ok(None),
             said => file.is_of(dir, key, said).map(|()| Some(file)),
         }
     }
 
     fn judged(dir: &Directory, key: &Key, anchor: Arc<Anchor>, fd: OwnedFd) -> Result<Self> {
-        let stat = fstat(&fd).map_err(|e| refused("look at the lock file", &dir.file(&key.file), e))?;
+        let stat =
+            fstat(&fd).map_err(|e| refused("look at the lock file", &dir.file(&key.file), e))?;
         let file = Self {
             fd: Descriptor::new(fd),
             dev: stat.st_dev,
@@ -135,47 +161,67 @@ impl LockFile {
         file.judge(dir, key, &stat).map(|()| file)
     }
 
-    /// The name of the lock that a file of ours belongs to, as its header tells; of one whose header cannot be read, as its own
-    /// name tells. `None` for a fresh file, and for what never was ours.
+    /// The name of the lock that a file of ours belongs to, as its header tells; of one whose
+    /// header cannot be read, as its own name tells. `None` for a fresh file, and for what never
+    /// was ours.
     pub(super) fn name_in(dir: &Directory, kind: Kind, file_name: &str) -> Option<Name> {
         let file = CString::new(file_name).ok()?;
-        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
+        let flags = OFlag::O_RDONLY
+            | OFlag::O_NOFOLLOW
+            | OFlag::O_CLOEXEC
+            | OFlag::O_NOCTTY
+            | OFlag::O_NONBLOCK;
         let fd = match openat(&*dir.anchor(), file.as_c_str(), flags, Mode::empty()) {
             Ok(fd) => fd,
-            // Closed to us: what is as long as a lock file, and lies where lock files lie, is taken for one.
+            // Closed to us: what is as long as a lock file, and lies where lock files lie, is taken
+            // for one.
             Err(Errno::EACCES | Errno::EPERM) => {
                 let stat = wire::look(&*dir.anchor(), &file).ok()??;
                 let is_file = stat.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFREG.bits();
-                return (is_file && stat.st_size == FILE as i64).then(|| names::name_of(kind, file_name)).flatten();
+                return (is_file && stat.st_size == FILE as i64)
+                    .then(|| names::name_of(kind, file_name))
+                    .flatten();
             }
             Err(_) => return None,
         };
         match Header::of(&fd).ok()? {
-            Header::Of(of, name) if of == kind && names::file_name(kind, &name) == file => Some(name),
+            Header::Of(of, name) if of == kind && names::file_name(kind, &name) == file => {
+                Some(name)
+            }
             Header::Newer(_) | Header::Of(..) => names::name_of(kind, file_name),
-            Header::Unreadable if Header::was_ours(&fd, fstat(&fd).ok()?.st_size).ok()? => names::name_of(kind, file_name),
+            Header::Unreadable if Header::was_ours(&fd, fstat(&fd).ok()?.st_size).ok()? => {
+                names::name_of(kind, file_name)
+            }
             _ => None,
         }
     }
 
-    /// Gives a file that we made the owner and the permissions that everybody who shares the directory needs.
+    /// Gives a file that we made the owner and the permissions that everybody who shares the
+    /// directory needs.
     fn settle(anchor: &Anchor, fd: impl AsFd) -> Result<(), Errno> {
         let stat = fstat(&fd)?;
         if geteuid().is_root() && anchor.owner != 0 && !anchor.is_shared() {
             // A job under sudo must not lock the owner out of the own directory.
             fchown(&fd, Some(Uid::from_raw(anchor.owner)), Some(Gid::from_raw(anchor.group)))?;
         }
-        if stat.st_mode & 0o777 != anchor.file_mode().bits() { fchmod(&fd, anchor.file_mode()) } else { Ok(()) }
+        if stat.st_mode & 0o777 != anchor.file_mode().bits() {
+            fchmod(&fd, anchor.file_mode())
+        } else {
+            Ok(())
+        }
     }
 
     /// An empty file that we may not open: whoever made it sets its permissions just now.
     fn is_being_made(anchor: &Anchor, key: &Key) -> bool {
-        anchor.is_shared() && matches!(wire::look(anchor, &key.file), Ok(Some(stat)) if stat.st_size == 0)
+        anchor.is_shared()
+            && matches!(wire::look(anchor, &key.file), Ok(Some(stat)) if stat.st_size == 0)
     }
 
     fn not_opened(dir: &Directory, anchor: &Anchor, key: &Key, errno: Errno) -> Error {
         let path = dir.file(&key.file);
-        let Ok(Some(stat)) = wire::look(anchor, &key.file) else { return refused("open the lock file", &path, errno) };
+        let Ok(Some(stat)) = wire::look(anchor, &key.file) else {
+            return refused("open the lock file", &path, errno);
+        };
         if let Err(error) = Self::is_plain(&path, &stat) {
             return error;
         }
@@ -183,7 +229,8 @@ impl LockFile {
             Errno::EACCES | Errno::EPERM => Error::new(
                 ErrorKind::Refused,
                 format!(
-                    "may not open the lock file {}: it belongs to user {} and is closed to us: ask that user to open or to remove it",
+                    "may not open the lock file {}: it belongs to user {} and cannot be opened: \
+                     ask that user to open it to others or to remove it",
                     shown(&path),
                     stat.st_uid
                 ),
@@ -202,11 +249,16 @@ impl LockFile {
         };
         Err(Error::new(
             ErrorKind::Refused,
-            format!("the lock file {} {what}, made by user {}: remove it if it is not wanted there", shown(path), stat.st_uid),
+            format!(
+                "the lock file {} {what}, made by user {}: remove it if it is not wanted there",
+                shown(path),
+                stat.st_uid
+            ),
         ))
     }
 
-    /// Refuses what is no lock file of ours: a link, a device, a foreign length, an owner whom this directory does not trust.
+    /// Refuses what is no lock file of ours: a link, a device, a foreign length, an owner whom this
+    /// directory does not trust.
     fn judge(&self, dir: &Directory, key: &Key, stat: &FileStat) -> Result<()> {
         let path = dir.file(&key.file);
         Self::is_plain(&path, stat)?;
@@ -214,7 +266,8 @@ impl LockFile {
             return Err(Error::new(
                 ErrorKind::Refused,
                 format!(
-                    "the lock file {} belongs to user {}, who has no business in this directory of user {}: find out why, then remove it",
+                    "the lock file {} belongs to user {}, who has no business in this directory of \
+                     user {}: find out why, then remove it",
                     shown(&path),
                     stat.st_uid,
                     self.anchor.owner
@@ -226,10 +279,16 @@ impl LockFile {
 
     /// Sees whether the path still leads here (F1), after locking and after every wait.
     ///
-    /// As long as no name in the directory came, went or was taken over, the path leads where it led; and asking when that
-    /// happened last is half as dear as following the path. The directory may have gone with one above it, which its own time
-    /// of change does not tell: so the path is followed after a wait, and from time to time.
-    pub(super) fn check(&mut self, dir: &Directory, key: &Key, waited: bool) -> Result<Seen, Errno> {
+    /// As long as no name in the directory came, went or was taken over, the path leads where it
+    /// led; and asking when that happened last is half as dear as following the path. The directory
+    /// may have gone with one above it, which its own time of change does not tell: so the path is
+    /// followed after a wait, and from time to time.
+    pub(super) fn check(
+        &mut self,
+        dir: &Directory,
+        key: &Key,
+        waited: bool,
+    ) -> Result<Seen, Errno> {
         if waited {
             return self.look_from_the_top(dir, key);
         }
@@ -243,7 +302,8 @@ impl LockFile {
         }
         let seen = self.look_from_the_top(dir, key)?;
         let now = i128::from(unix_us()) * 1_000;
-        // The kernel dates changes by a clock of some milliseconds: one right after the last could have the same date.
+        // The kernel dates changes by a clock of some milliseconds: one right after the last could
+        // have the same date.
         self.settled = changed_at.filter(|at| seen == Seen::Same && now - at > SETTLES_AFTER_NS);
         if self.settled.is_none() {
             self.restless = 16;
@@ -252,7 +312,8 @@ impl LockFile {
         Ok(seen)
     }
 
-    /// Follows the whole path: through the directory that it leads to now. An error of the system is no proof of a replacement.
+    /// Follows the whole path: through the directory that it leads to now. An error of the system
+    /// is no proof of a replacement.
     pub(super) fn look_from_the_top(&self, dir: &Directory, key: &Key) -> Result<Seen, Errno> {
         match (self.look(key), dir.is_still(&self.anchor)) {
             (Ok(Seen::Replaced), _) | (_, Ok(false)) => Ok(Seen::Replaced),
@@ -264,7 +325,9 @@ impl LockFile {
     /// Follows the path in the directory that it was opened in, whatever is known.
     pub(super) fn look(&self, key: &Key) -> Result<Seen, Errno> {
         Ok(match wire::look(&*self.anchor, &key.file)? {
-            Some(stat) if stat.st_ino == self.ino && stat.st_dev == self.dev && stat.st_nlink == 1 => {
+            Some(stat)
+                if stat.st_ino == self.ino && stat.st_dev == self.dev && stat.st_nlink == 1 =>
+            {
                 if stat.st_size == FILE as i64 {
                     Seen::Same
                 } else {
@@ -277,7 +340,10 @@ impl LockFile {
 
     /// A second descriptor of the same open file description: it shares the locks.
     pub(super) fn twin(&self) -> Result<Self, Errno> {
-        let fd = self.as_fd().try_clone_to_owned().map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(0)))?;
+        let fd = self
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(0)))?;
         Ok(Self {
             fd: Descriptor::new(fd),
             dev: self.dev,
@@ -312,7 +378,9 @@ fn steady() -> Duration {
 pub(super) fn leads_to(dir: &Directory, key: &Key, file: impl AsFd) -> Result<bool, Errno> {
     let open = fstat(file)?;
     let found = wire::look(AT_FDCWD, &dir.path_of(&key.file)?)?;
-    Ok(found.is_some_and(|stat| stat.st_ino == open.st_ino && stat.st_dev == open.st_dev && stat.st_nlink == 1))
+    Ok(found.is_some_and(|stat| {
+        stat.st_ino == open.st_ino && stat.st_dev == open.st_dev && stat.st_nlink == 1
+    }))
 }
 
 #[cfg(test)]
@@ -368,7 +436,10 @@ mod tests {
         fs::create_dir(&above).unwrap();
         let start = std::time::Instant::now();
         while file.check(&dir, &key, false) == Ok(Seen::Same) {
-            assert!(start.elapsed() < Duration::from_secs(20), "the directory itself has not changed, and never will");
+            assert!(
+                start.elapsed() < Duration::from_secs(20),
+                "the directory itself has not changed, and never will"
+            );
             std::thread::sleep(Duration::from_millis(1));
         }
     }

@@ -1,7 +1,8 @@
 //! The file engine: kernel locks on byte ranges of one small file a name, no server.
 //!
-//! The kernel is the arbiter: it frees a lock the moment its holder dies, and never before. Read [`bytes`] for the plan of
-//! a file, [`recipe`] for the protocol, `driver` for its meeting with the kernel, `wait` for how a blocked wait ends.
+//! The kernel is the arbiter: it frees a lock the moment its holder dies, and never before. Read
+//! [`bytes`] for the plan of a file, [`recipe`] for the protocol, `driver` for its meeting with the
+//! kernel, `wait` for how a blocked wait ends.
 
 mod attempt;
 mod boot;
@@ -26,6 +27,7 @@ mod permits;
 mod presence;
 pub mod recipe;
 mod record;
+mod registration;
 mod semaphore;
 mod state;
 mod value;
@@ -42,8 +44,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::oneshot;
 
 use crate::engine::{
-    Answer, Attempt, Change, Claim, ClaimId, Context, Description, End, Engine, Entry, Error, ErrorKind, HoldId, LeaseId, Line, Query,
-    Released, Renewal, Result, WatchId,
+    Answer, Attempt, Change, Claim, ClaimId, Context, Description, End, Engine, Entry, Error,
+    ErrorKind, HoldId, LeaseId, Line, Query, Released, Renewal, Result, Standing, WatchId,
 };
 use crate::guarantee::Warning;
 use crate::id::fork_generation;
@@ -51,6 +53,7 @@ use crate::name::{Kind, Name};
 use crew::Crew;
 use dir::Directory;
 use record::Stamp;
+pub(crate) use registration::registration;
 use state::{Hold, State, UnderWay};
 use verify::Verdict;
 
@@ -77,7 +80,8 @@ struct Opened {
 }
 
 impl File {
-    /// An engine for the lock files of a directory; `durable` syncs every number to the disk before its grant.
+    /// An engine for the lock files of a directory; `durable` syncs every number to the disk before
+    /// its grant.
     pub(crate) fn new(path: impl Into<PathBuf>, durable: bool) -> Self {
         Self(Arc::new(Shared {
             path: path.into(),
@@ -92,8 +96,8 @@ impl File {
 }
 
 impl File {
-    /// Asks in a thread: a sync takes as long as the disk does. Until it is done the claim is under way, and whoever takes it
-    /// back waits for that.
+    /// Asks in a thread: a sync takes as long as the disk does. Until it is done the claim is under
+    /// way, and whoever takes it back waits for that.
     fn sync(
         &self,
         claim: &Claim,
@@ -121,12 +125,18 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The open directory; an error before `open`, and in a forked child, whose descriptors are closed (R15).
+    /// The open directory; an error before `open`, and in a forked child, whose descriptors are
+    /// closed (R15).
     fn opened(&self) -> Result<&Opened> {
         if self.born != fork_generation() {
-            return Err(Error::new(ErrorKind::Closed, "this process is a fork of the one that opened these locks: open them anew"));
+            return Err(Error::new(
+                ErrorKind::Closed,
+                "this process is a fork of the one that opened these locks: open them anew",
+            ));
         }
-        self.opened.get().ok_or_else(|| Error::new(ErrorKind::Closed, "these locks are not open yet"))
+        self.opened
+            .get()
+            .ok_or_else(|| Error::new(ErrorKind::Closed, "these locks are not open yet"))
     }
 
     fn is_ours(&self) -> bool {
@@ -137,12 +147,20 @@ impl Shared {
 impl Opened {
     /// The prepared record of who asks.
     fn stamp(&self, claim: &Claim) -> Stamp {
-        if Arc::ptr_eq(&claim.who, &self.context.who) { self.stamp.clone() } else { Stamp::of(&claim.who) }
+        if Arc::ptr_eq(&claim.who, &self.context.who) {
+            self.stamp.clone()
+        } else {
+            Stamp::of(&claim.who)
+        }
     }
 }
 
 /// Work that the caller must not wait for: done by a waiting thread, answered when it is done.
-fn offload<T: Send + 'static>(crew: &Crew, failed: fn(Error) -> T, work: impl FnOnce() -> T + Send + 'static) -> Answer<T> {
+fn offload<T: Send + 'static>(
+    crew: &Crew,
+    failed: fn(Error) -> T,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Answer<T> {
     let (sender, receiver) = oneshot::channel();
     let started = crew.run(move || {
         // Whoever asked may be gone.
@@ -151,7 +169,10 @@ fn offload<T: Send + 'static>(crew: &Crew, failed: fn(Error) -> T, work: impl Fn
     match started {
         Err(error) => Answer::Now(failed(error)),
         Ok(()) => {
-            let lost = failed(Error::new(ErrorKind::Unknown, "the thread that asked the kernel ended early"));
+            let lost = failed(Error::new(
+                ErrorKind::Unknown,
+                "the thread that asked the kernel ended early",
+            ));
             Answer::later(async move { receiver.await.unwrap_or(lost) })
         }
     }
@@ -162,7 +183,10 @@ impl Engine for File {
         Answer::Now(Directory::open(&self.0.path, self.0.durable).and_then(|dir| {
             let stamp = Stamp::of(&context.who);
             let opened = Opened { dir, context, stamp };
-            self.0.opened.set(opened).map_err(|_| Error::new(ErrorKind::InvalidArgument, "a file engine is opened once"))
+            self.0
+                .opened
+                .set(opened)
+                .map_err(|_| Error::new(ErrorKind::InvalidArgument, "a file engine is opened once"))
         }))
     }
 
@@ -177,29 +201,37 @@ impl Engine for File {
         self.sync(claim, None, move |shared, claim| shared.attempt(claim, line))
     }
 
-    fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Attempt>> {
-        let gone = |why: &dyn std::fmt::Display| Attempt::Failed(Error::new(ErrorKind::Lost, why.to_string()));
+    fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Standing>> {
+        let gone = |why: &dyn std::fmt::Display| {
+            Standing::Gone(Error::new(ErrorKind::Lost, why.to_string()))
+        };
         let opened = match self.0.opened() {
             Ok(opened) => opened,
-            Err(error) => return Answer::Now(claims.iter().map(|_| Attempt::Failed(error.clone())).collect()),
+            Err(error) => return Answer::Now(vec![Standing::Gone(error); claims.len()]),
         };
         let mut state = self.0.state();
         let mut lost = Vec::new();
-        let mut check = |id: &ClaimId| match state.holds.get(id).map(|hold| opened.verify(*id, hold)) {
-            // The disk is slow; what comes of it is told by the answer.
-            None if state.under_way.contains_key(id) => Attempt::Unknown(Error::new(ErrorKind::Unknown, "it is being asked for")),
-            Some(Verdict::Lost(why)) => {
-                // Final (R2): what it had in the old file frees nobody and hinders nobody.
-                lost.extend(state.holds.remove(id));
-                gone(&why)
-            }
-            Some(Verdict::Unknown(error)) => Attempt::Unknown(error),
-            _ => state.known(*id).or_else(|| state.converted_by(*id)).unwrap_or_else(|| gone(&"it is neither held nor in line")),
-        };
-        let attempts = claims.iter().map(&mut check).collect();
+        let mut check =
+            |id: &ClaimId| match state.holds.get(id).map(|hold| opened.verify(*id, hold)) {
+                // The disk is slow; what comes of it is told by the answer.
+                None if state.under_way.contains_key(id) => {
+                    Standing::Unknown(Error::new(ErrorKind::Unknown, "it is being asked for"))
+                }
+                Some(Verdict::Lost(why)) => {
+                    // Final (R2): what it had in the old file frees nobody and hinders nobody.
+                    lost.extend(state.holds.remove(id));
+                    gone(&why)
+                }
+                Some(Verdict::Unknown(error)) => Standing::Unknown(error),
+                _ => state
+                    .known(*id)
+                    .or_else(|| state.converted_by(*id))
+                    .unwrap_or_else(|| gone(&"it is neither held nor in line")),
+            };
+        let standings = claims.iter().map(&mut check).collect();
         drop(state);
         lost.into_iter().for_each(|hold| hold.share.let_go());
-        Answer::Now(attempts)
+        Answer::Now(standings)
     }
 
     fn withdraw(&self, claim: ClaimId) -> Answer<End> {
@@ -224,10 +256,15 @@ impl Engine for File {
             return self.0.release(*hold).map(|end| Released { ends: vec![end], again: None });
         }
         let ends: Vec<_> = holds.iter().map(|hold| self.0.release(*hold)).collect();
-        if ends.iter().all(|end| matches!(end, Answer::Now(_))) && (again.is_none() || !self.0.durable) {
+        if ends.iter().all(|end| matches!(end, Answer::Now(_)))
+            && (again.is_none() || !self.0.durable)
+        {
             let now = |end| if let Answer::Now(end) = end { Some(end) } else { None };
             let again = again.map(|claim| self.0.attempt(claim, Line::Join));
-            return Answer::Now(Released { ends: ends.into_iter().filter_map(now).collect(), again });
+            return Answer::Now(Released {
+                ends: ends.into_iter().filter_map(now).collect(),
+                again,
+            });
         }
         let again = again.map(|claim| self.attempt(claim, Line::Join));
         Answer::later(async move {
@@ -254,14 +291,18 @@ impl Engine for File {
             Change::Resize(name, limit) => semaphore::resize(&opened.dir, name, *limit),
             Change::Force(..) => Err(Error::new(
                 ErrorKind::Unsupported,
-                "the kernel takes a lock from nobody who lives: stop the process that holds it (`lockkeeper status` says which)",
+                "the kernel takes no lock from a living process: stop the process that holds it \
+                 (`lockkeeper status` says which)",
             )),
         };
-        // Others may be writing the same, one after the other: that is waited for in a thread, not in the caller.
+        // Others may be writing the same, one after the other: that is waited for in a thread, not
+        // in the caller.
         let (shared, change) = (self.0.clone(), change.clone());
         offload(&self.0.crew, Err, move || {
             let opened = shared.opened()?;
-            let again = |done: &Result<bool>| done.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unknown);
+            let again = |done: &Result<bool>| {
+                done.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unknown)
+            };
             let mut done = write(opened, &change);
             for _ in 0..WRITE_AGAIN_MAX {
                 if !again(&done) || shared.state().closed {
@@ -273,9 +314,10 @@ impl Engine for File {
         })
     }
 
-    fn clear_probe(&self, name: &Name) -> Option<Answer<Result<Vec<Warning>>>> {
+    fn clear_probe(&self, name: &Name) -> Answer<Result<Vec<Warning>>> {
         let (shared, name) = (self.0.clone(), name.clone());
-        Some(offload(&self.0.crew, Err, move || gc::remove_one(&shared.opened()?.dir, Kind::Lock, &name).map(|_| Vec::new())))
+        let remove = move || gc::remove_one(&shared.opened()?.dir, Kind::Lock, &name, gc::Age::Any);
+        offload(&self.0.crew, Err, move || remove().map(|_| Vec::new()))
     }
 
     fn watch(&self, watch: WatchId, query: &Query) -> Answer<Result<()>> {
@@ -315,7 +357,8 @@ async fn finish<T>(answer: Answer<T>) -> T {
 
 impl Drop for File {
     fn drop(&mut self) {
-        // Waiting threads hold the shared state: without an end of their waits nobody would free it.
+        // Waiting threads hold the shared state: without an end of their waits nobody would free
+        // it.
         if self.0.is_ours() {
             drop(self.close());
         }

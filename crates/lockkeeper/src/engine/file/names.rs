@@ -1,9 +1,10 @@
 //! From a lock's name to its file's name, injective (R12).
 //!
-//! Letters, digits, `-`, `_` and `.` stand for themselves, everything else is written as `%` and two hexadecimal digits a
-//! byte: `stock/sku-42` is `stock%2Fsku-42.lock`. A name that would be too long keeps its beginning, followed by `~` and
-//! 128 bits of its SHA-256; the file's header holds the full name, so that even two names with one hash never share a
-//! lock silently. The kinds differ in the ending.
+//! Letters, digits, `-`, `_` and `.` stand for themselves, everything else is written as `%` and
+//! two hexadecimal digits a byte: `stock/sku-42` is `stock%2Fsku-42.lock`. A name that would be too
+//! long keeps its beginning, followed by `~` and 128 bits of its SHA-256; the file's header holds
+//! the full name, so that even two names with one hash never share a lock silently. The kinds
+//! differ in the ending.
 
 use std::ffi::CString;
 
@@ -28,7 +29,9 @@ fn ending(kind: Kind) -> &'static str {
 
 /// The kind whose files end so.
 pub(super) fn kind_of(file_name: &str) -> Option<Kind> {
-    Kind::ALL.into_iter().find(|kind| file_name.strip_suffix(ending(*kind)).is_some_and(|rest| !rest.is_empty()))
+    Kind::ALL
+        .into_iter()
+        .find(|kind| file_name.strip_suffix(ending(*kind)).is_some_and(|rest| !rest.is_empty()))
 }
 
 /// The name of the file of a lock.
@@ -46,15 +49,16 @@ pub(super) fn file_name(kind: Kind, name: &Name) -> CString {
     CString::new(text).unwrap_or_default()
 }
 
-/// The name that a file's own name tells, when its header does not: the name of a lock whose name is hashed is told as far as
-/// the file's name goes. `None` for a file name that we do not make.
+/// The name that a file's own name tells, when its header does not: the name of a lock whose name
+/// is hashed is told as far as the file's name goes. `None` for a file name that we do not make.
 pub(super) fn name_of(kind: Kind, file_name: &str) -> Option<Name> {
     let text = file_name.strip_suffix(ending(kind))?;
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
         if byte == b'%' {
-            let mut digit = || char::from(rest.next()?).to_digit(16).and_then(|d| u8::try_from(d).ok());
+            let mut digit =
+                || char::from(rest.next()?).to_digit(16).and_then(|d| u8::try_from(d).ok());
             let (high, low) = (digit()?, digit()?);
             bytes.push(high << 4 | low);
         } else {
@@ -62,7 +66,8 @@ pub(super) fn name_of(kind: Kind, file_name: &str) -> Option<Name> {
         }
     }
     let name = Name::new(String::from_utf8_lossy(&bytes)).ok()?;
-    (text.contains('~') || self::file_name(kind, &name).to_bytes() == file_name.as_bytes()).then_some(name)
+    (text.contains('~') || self::file_name(kind, &name).to_bytes() == file_name.as_bytes())
+        .then_some(name)
 }
 
 /// Whether a file can be one of a name that starts with `prefix`; the header has the last word.

@@ -1,5 +1,6 @@
-//! Permits: one byte each, on one open file description for all permits that a process has of a semaphore, because a
-//! process may have 65 535 of them. Its own locks never refuse a description anything, so what it has is kept here too.
+//! Permits: one byte each, on one open file description for all permits that a process has of a
+//! semaphore, because a process may have 65 535 of them. Its own locks never refuse a description
+//! anything, so what it has is kept here too.
 
 use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -47,7 +48,8 @@ impl Pool {
         &self.file
     }
 
-    /// Whether it belongs to the same file; after a replacement, permits of the new one need a pool of their own.
+    /// Whether it belongs to the same file; after a replacement, permits of the new one need a pool
+    /// of their own.
     pub(super) fn is_of(&self, file: &LockFile) -> bool {
         self.file.identity() == file.identity()
     }
@@ -57,7 +59,8 @@ impl Pool {
         self.state().taken.is_empty()
     }
 
-    /// Takes permits, if no more than `limit` are out then. Nobody else counts meanwhile: others only give back.
+    /// Takes permits, if no more than `limit` are out then. Nobody else counts meanwhile: others
+    /// only give back.
     pub(super) fn pick(&self, count: u16, limit: u16) -> Result<Option<Picked>, Errno> {
         let mut state = self.state();
         let mut foreign = Vec::new();
@@ -70,7 +73,10 @@ impl Pool {
         }
         let runs = gaps(&foreign, u32::from(count));
         for (at, (first, length)) in runs.iter().enumerate() {
-            if !matches!(wire::try_lock(&self.file, Span::permits(*first, *length), Grip::Write), Ok(true)) {
+            if !matches!(
+                wire::try_lock(&self.file, Span::permits(*first, *length), Grip::Write),
+                Ok(true)
+            ) {
                 // Somebody who does not keep to the count: not now, then.
                 for (first, length) in &runs[..at] {
                     wire::unlock(&self.file, Span::permits(*first, *length))?;
@@ -88,13 +94,15 @@ impl Pool {
     pub(super) fn show(&self, picked: &mut Picked, record: &[u8; RECORD]) -> Result<(), Errno> {
         let mut state = self.state();
         if state.shown.len() < SHOWN {
-            picked.shown = presence::show(self.file.as_fd(), record, |place| state.shown.contains(&place))?;
+            picked.shown =
+                presence::show(self.file.as_fd(), record, |place| state.shown.contains(&place))?;
             state.shown.extend(picked.shown);
         }
         Ok(())
     }
 
-    /// Gives a hold's permits back, and wakes whoever waits for some. What cannot be unlocked stays out until the process ends.
+    /// Gives a hold's permits back, and wakes whoever waits for some. What cannot be unlocked stays
+    /// out until the process ends.
     pub(super) fn give_back(&self, picked: Picked) -> Result<(), Errno> {
         let mut state = self.state();
         if let Some(place) = picked.shown {
@@ -119,7 +127,9 @@ fn find_taken(file: &LockFile, first: u32, length: u32, found: &mut Vec<Run>) ->
         if length == 0 {
             continue;
         }
-        if let Some((start, taken)) = wire::obstacle(file, Span::permits(first, length), Grip::Write)? {
+        if let Some((start, taken)) =
+            wire::obstacle(file, Span::permits(first, length), Grip::Write)?
+        {
             let start = start - Span::PERMITS.start;
             found.push((start, taken));
             open.push((first, start - first));
@@ -160,7 +170,11 @@ fn join(runs: &mut Vec<Run>) {
 
 /// Takes a run out of those that hold it.
 fn cut(runs: &mut Vec<Run>, first: u32, length: u32) {
-    let Some(at) = runs.iter().position(|(start, taken)| *start <= first && first + length <= start + taken) else { return };
+    let Some(at) =
+        runs.iter().position(|(start, taken)| *start <= first && first + length <= start + taken)
+    else {
+        return;
+    };
     let (start, taken) = runs.remove(at);
     for run in [(first + length, start + taken - first - length), (start, first - start)] {
         if run.1 > 0 {

@@ -1,5 +1,6 @@
-//! Who waits and who holds with others, told by records that count only while their byte is locked: the kernel frees the
-//! byte with its process, so a record never outlives its writer, whatever becomes of its pid (F7).
+//! Who waits and who holds with others, told by records that count only while their byte is locked:
+//! the kernel frees the byte with its process, so a record never outlives its writer, whatever
+//! becomes of its pid (F7).
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -11,7 +12,8 @@ use super::record::{Hot, Record, read_waiter};
 use super::{living, wire};
 use crate::claim::{Holder, Waiter};
 
-/// The place that the waiters beyond the table share: they count for those who must give way, and are not shown.
+/// The place that the waiters beyond the table share: they count for those who must give way, and
+/// are not shown.
 const BEYOND: u16 = WAITERS as u16;
 
 /// Where a search for a free place starts, so that processes do not all try the same ones.
@@ -19,8 +21,13 @@ fn hint(places: usize) -> usize {
     std::process::id() as usize % places
 }
 
-/// Stands in the table of waiters, and sets the flag that makes others give way (R11); `None` when its caller has left.
-pub(super) fn announce(file: impl AsFd, record: &[u8; WAITER], left: impl Fn() -> bool) -> Result<Option<u16>, Errno> {
+/// Stands in the table of waiters, and sets the flag that makes others give way (R11); `None` when
+/// its caller has left.
+pub(super) fn announce(
+    file: impl AsFd,
+    record: &[u8; WAITER],
+    left: impl Fn() -> bool,
+) -> Result<Option<u16>, Errno> {
     if left() {
         return Ok(None);
     }
@@ -34,7 +41,8 @@ pub(super) fn announce(file: impl AsFd, record: &[u8; WAITER], left: impl Fn() -
             return Ok(Some(place));
         }
     }
-    // Refused only while somebody sweeps the flag away, which takes a moment, unless that one is stopped.
+    // Refused only while somebody sweeps the flag away, which takes a moment, unless that one is
+    // stopped.
     while !wire::try_lock(file, Span::waiter(BEYOND), Grip::Read)? {
         if left() {
             return Ok(None);
@@ -47,21 +55,24 @@ pub(super) fn announce(file: impl AsFd, record: &[u8; WAITER], left: impl Fn() -
 
 /// Leaves the table of waiters.
 pub(super) fn retract(file: impl AsFd, place: u16) {
-    // A flag that stays, here or after a crash, costs the next acquisition one look: see `somebody_waits`.
+    // A flag that stays, here or after a crash, costs the next acquisition one look: see
+    // `somebody_waits`.
     if place != BEYOND {
         let _ = wire::write_at(&file, &[0], FLAGS_AT + u64::from(place));
     }
     let _ = wire::unlock(&file, Span::waiter(place));
 }
 
-/// Whether any of the flags is true; sweeps away those that the dead left. Whoever sweeps has the byte as no waiter has it, so that
-/// nobody takes it for one.
+/// Whether any of the flags is true; sweeps away those that the dead left. Whoever sweeps has the
+/// byte as no waiter has it, so that nobody takes it for one.
 pub(super) fn somebody_waits(file: impl AsFd, hot: &Hot) -> Result<bool, Errno> {
     let file = file.as_fd();
     if wire::is_taken(file, Span::TABLE, Grip::Read)? {
         return Ok(true);
     }
-    if wire::in_the_way(file, Span::waiter(BEYOND), Grip::Write)?.is_some_and(|locked| locked.grip == Grip::Read) {
+    if wire::in_the_way(file, Span::waiter(BEYOND), Grip::Write)?
+        .is_some_and(|locked| locked.grip == Grip::Read)
+    {
         return Ok(true);
     }
     for (place, _) in hot.flags().iter().enumerate().filter(|(_, flag)| **flag != 0) {
@@ -75,7 +86,8 @@ pub(super) fn somebody_waits(file: impl AsFd, hot: &Hot) -> Result<bool, Errno> 
     Ok(false)
 }
 
-/// How a place is locked by whoever sweeps its flag away: a waiter has one of the table alone, and shares the one beyond.
+/// How a place is locked by whoever sweeps its flag away: a waiter has one of the table alone, and
+/// shares the one beyond.
 fn sweeping(place: u16) -> Grip {
     if place == BEYOND { Grip::Write } else { Grip::Read }
 }
@@ -112,9 +124,14 @@ pub(super) fn waiters(file: impl AsFd, hot: &Hot, limit: u16) -> Result<Vec<Wait
     Ok(found.into_iter().enumerate().map(number).collect())
 }
 
-/// Shows a shared holder; `used` says which places this open file description has already, for its own locks never
-/// refuse it. `None` when the table or the disk is full: it holds all the same, unseen.
-pub(super) fn show(file: BorrowedFd<'_>, record: &[u8; RECORD], used: impl Fn(u16) -> bool) -> Result<Option<u16>, Errno> {
+/// Shows a shared holder; `used` says which places this open file description has already, for its
+/// own locks never refuse it. `None` when the table or the disk is full: it holds all the same,
+/// unseen.
+pub(super) fn show(
+    file: BorrowedFd<'_>,
+    record: &[u8; RECORD],
+    used: impl Fn(u16) -> bool,
+) -> Result<Option<u16>, Errno> {
     for step in 0..SHOWN {
         let place = ((hint(SHOWN) + step) % SHOWN) as u16;
         if !used(place) && wire::try_lock(file, Span::shown(place), Grip::Write)? {
@@ -129,7 +146,11 @@ pub(super) fn show(file: BorrowedFd<'_>, record: &[u8; RECORD], used: impl Fn(u1
 }
 
 /// Writes the record of a place that is ours.
-pub(super) fn write_shown(file: BorrowedFd<'_>, place: u16, record: &[u8; RECORD]) -> Result<(), Errno> {
+pub(super) fn write_shown(
+    file: BorrowedFd<'_>,
+    place: u16,
+    record: &[u8; RECORD],
+) -> Result<(), Errno> {
     wire::write_at(file, record, SHOWN_AT + u64::from(place) * RECORD as u64)
 }
 
@@ -143,7 +164,10 @@ pub(super) fn shown(file: impl AsFd, limit: u16) -> Result<Vec<Holder>, Errno> {
         if let Some(record) = Record::read(bytes)
             && wire::is_taken(file, Span::shown(place as u16), Grip::Write)?
         {
-            found.push((record.since_us(), living::named(file, Span::shown(place as u16), record.holder(limit))));
+            found.push((
+                record.since_us(),
+                living::named(file, Span::shown(place as u16), record.holder(limit)),
+            ));
         }
     }
     found.sort_by_key(|(since, _)| *since);

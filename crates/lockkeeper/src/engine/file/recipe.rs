@@ -1,21 +1,25 @@
-//! The protocol of one acquisition, as a pure machine: which ranges to lock in which order, when to look whether the file
-//! is still the one, and what to undo. It does nothing itself; [`Recipe::step`] says what to do next, and is told what
-//! came of it. The same machine runs in the caller, in the waiting thread, and in a model checker.
+//! The protocol of one acquisition, as a pure machine: which ranges to lock in which order, when to
+//! look whether the file is still the one, and what to undo. It does nothing itself;
+//! [`Recipe::step`] says what to do next, and is told what came of it. The same machine runs in the
+//! caller, in the waiting thread, and in a model checker.
 //!
-//! - *Exclusive*: one try on upgrade, main and gate together; else wait for upgrade, then gate, then main. Whoever waits for
-//!   main has the gate, so readers that come later wait behind it and writers are not starved.
-//! - *Shared*: one try on main and gate (read); else wait for the gate *alone* (so the line keeps its order), then main
-//!   (read). The gate is given back at once.
-//! - *Beside* a shared hold whose holder waits for us: one try on main (read) and no gate, past everybody in line. They
-//!   wait for that hold, so none of them can be before us; in line behind them we would wait for ourselves.
+//! - *Exclusive*: one try on upgrade, main and gate together; else wait for upgrade, then gate,
+//!   then main. Whoever waits for main has the gate, so readers that come later wait behind it and
+//!   writers are not starved.
+//! - *Shared*: one try on main and gate (read); else wait for the gate *alone* (so the line keeps
+//!   its order), then main (read). The gate is given back at once.
+//! - *Beside* a shared hold whose holder waits for us: one try on main (read) and no gate, past
+//!   everybody in line. They wait for that hold, so none of them can be before us; in line behind
+//!   them we would wait for ourselves.
 //! - *Upgradable*: upgrade, then as shared.
-//! - *Upgrade* of an upgradable hold: gate, then main from read to write, which the kernel does in one step (F2). Nobody
-//!   else can be on that way, because upgrade is taken.
-//! - *Permits*: nobody else may count meanwhile, which takes a moment; then as many free permits as asked for. Else the gate:
-//!   whoever has it waits for them. A try that meets another one counts after it, and is not refused for its sake.
+//! - *Upgrade* of an upgradable hold: gate, then main from read to write, which the kernel does in
+//!   one step (F2). Nobody else can be on that way, because upgrade is taken.
+//! - *Permits*: nobody else may count meanwhile, which takes a moment; then as many free permits as
+//!   asked for. Else the gate: whoever has it waits for them. A try that meets another one counts
+//!   after it, and is not refused for its sake.
 //!
-//! Who is not in line gives way to who is: an acquisition that got its ranges at the first try and then reads that
-//! somebody waits gives them back and stands in line itself (R11).
+//! Who is not in line gives way to who is: an acquisition that got its ranges at the first try and
+//! then reads that somebody waits gives them back and stands in line itself (R11).
 
 use super::bytes::{Grip, Span};
 
@@ -39,10 +43,12 @@ pub enum Goal {
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Lock without waiting: answers `Yes` or `No`. For one that does not join the line, `No` means that somebody has it who may keep it,
-    /// and not only for the moment in which a file that nobody uses is removed.
+    /// Lock without waiting: answers `Yes` or `No`. For one that does not join the line, `No` means
+    /// that somebody has it who may keep it, and not only for the moment in which a file that
+    /// nobody uses is removed.
     Try(Span, Grip),
-    /// Be the only one who counts permits: `Yes`, or `Stopped` when another one does not come to an end.
+    /// Be the only one who counts permits: `Yes`, or `Stopped` when another one does not come to an
+    /// end.
     Count,
     /// Lock, however long it takes: `Yes`, `Stopped`, or `Replaced`.
     Wait(Span, Grip),
@@ -50,7 +56,8 @@ pub enum Action {
     Free(Span),
     /// See whether the path still leads to the locked file: `Yes` or `Replaced`.
     Check,
-    /// Read the last number and the waiters' flags: `Yes`, or `No` when somebody lives who waits in line.
+    /// Read the last number and the waiters' flags: `Yes`, or `No` when somebody lives who waits in
+    /// line.
     Look,
     /// Take as many free permits as asked for: `Yes` or `No`.
     Pick,
@@ -232,7 +239,9 @@ impl Recipe {
             (_, Event::Replaced) => self.replaced(),
             (At::Start, _) => self.first(),
             (At::Counting, _) => At::Checking,
-            (At::Locking(0), Event::Yes) if self.waits && self.goal == Goal::Exclusive => At::Shortcut,
+            (At::Locking(0), Event::Yes) if self.waits && self.goal == Goal::Exclusive => {
+                At::Shortcut
+            }
             (At::Locking(step), Event::Yes) => At::Locking(step + 1),
             (At::Shortcut, Event::Yes) => At::Checking,
             (At::Shortcut, Event::No) => At::Locking(1),
@@ -252,7 +261,8 @@ impl Recipe {
             (At::Uncounting { granted: false }, _) => At::Sleeping,
             (At::Uncounting { granted: true }, _) if self.waits => At::Freeing,
             (At::Uncounting { granted: true }, _) => At::Over(End::Granted),
-            // The file and the limit may have been changed while it slept, or while somebody else counted: look again.
+            // The file and the limit may have been changed while it slept, or while somebody else
+            // counted: look again.
             (At::Sleeping, _) => At::Locking(1),
             (At::Writing | At::Showing, _) if self.waits => At::Retracting,
             (At::Writing | At::Showing | At::Retracting, _) => match self.goal {
@@ -309,7 +319,10 @@ mod tests {
     fn an_uncontended_exclusive_acquisition_is_four_calls() {
         let (did, end) = run(Recipe::new(Goal::Exclusive, true), |_| Event::Yes);
         assert_eq!(end, End::Granted);
-        assert_eq!(did, [Action::Try(Span::ALL, Grip::Write), Action::Check, Action::Look, Action::Write]);
+        assert_eq!(
+            did,
+            [Action::Try(Span::ALL, Grip::Write), Action::Check, Action::Look, Action::Write]
+        );
     }
 
     #[test]
@@ -320,19 +333,39 @@ mod tests {
         for goal in [Goal::Exclusive, Goal::Shared, Goal::Upgradable, Goal::Permits] {
             let (did, end) = run(Recipe::new(goal, true), someone_waits);
             assert_eq!(end, End::Granted);
-            assert!(did.contains(&Action::Stand) && did.contains(&Action::Announce), "{goal:?} {did:?}");
+            assert!(
+                did.contains(&Action::Stand) && did.contains(&Action::Announce),
+                "{goal:?} {did:?}"
+            );
         }
     }
 
     #[test]
     fn a_try_for_permits_does_not_touch_the_gate_and_nobody_counts_beside_it() {
         let (did, end) = run(Recipe::new(Goal::Permits, false), |_| Event::Yes);
-        assert_eq!(did, [Action::Count, Action::Check, Action::Look, Action::Pick, Action::Show, Action::Free(Span::COUNT)]);
+        assert_eq!(
+            did,
+            [
+                Action::Count,
+                Action::Check,
+                Action::Look,
+                Action::Pick,
+                Action::Show,
+                Action::Free(Span::COUNT)
+            ]
+        );
         assert_eq!(end, End::Granted);
         let stopped = |action| if action == Action::Count { Event::Stopped } else { Event::Yes };
-        assert_eq!(run(Recipe::new(Goal::Permits, false), stopped), (vec![Action::Count, Action::Undo], End::Stopped), "it is not known");
+        assert_eq!(
+            run(Recipe::new(Goal::Permits, false), stopped),
+            (vec![Action::Count, Action::Undo], End::Stopped),
+            "it is not known"
+        );
         let (did, end) = run(Recipe::new(Goal::Permits, true), stopped);
-        assert!(did.contains(&Action::Stand) && did.last() == Some(&Action::Free(Span::GATE)), "{did:?}");
+        assert!(
+            did.contains(&Action::Stand) && did.last() == Some(&Action::Free(Span::GATE)),
+            "{did:?}"
+        );
         assert_eq!(end, End::Granted);
     }
 
@@ -343,17 +376,28 @@ mod tests {
             picks += i32::from(action == Action::Pick);
             if action == Action::Pick && picks < 3 { Event::No } else { Event::Yes }
         });
-        let turn = [Action::Wait(Span::COUNT, Grip::Write), Action::Check, Action::Look, Action::Pick];
+        let turn =
+            [Action::Wait(Span::COUNT, Grip::Write), Action::Check, Action::Look, Action::Pick];
         let missed = [&turn[..], &[Action::Free(Span::COUNT), Action::Sleep]].concat();
-        let granted = [&turn[..], &[Action::Show, Action::Retract, Action::Free(Span::COUNT), Action::Free(Span::GATE)]].concat();
-        let waits = did.iter().position(|action| *action == Action::Wait(Span::GATE, Grip::Write)).expect("it stands in line");
+        let granted = [
+            &turn[..],
+            &[Action::Show, Action::Retract, Action::Free(Span::COUNT), Action::Free(Span::GATE)],
+        ]
+        .concat();
+        let waits = did
+            .iter()
+            .position(|action| *action == Action::Wait(Span::GATE, Grip::Write))
+            .expect("it stands in line");
         assert_eq!((&did[waits + 1..], end), (&[missed, granted].concat()[..], End::Granted));
     }
 
     #[test]
     fn r8_a_share_beside_an_ancestors_touches_neither_gate_nor_line() {
         let (did, end) = run(Recipe::new(Goal::Beside, false), |_| Event::Yes);
-        assert_eq!(did, [Action::Try(Span::MAIN, Grip::Read), Action::Check, Action::Look, Action::Show]);
+        assert_eq!(
+            did,
+            [Action::Try(Span::MAIN, Grip::Read), Action::Check, Action::Look, Action::Show]
+        );
         assert_eq!(end, End::Granted);
         let taken = |action| if matches!(action, Action::Try(..)) { Event::No } else { Event::Yes };
         assert_eq!(run(Recipe::new(Goal::Beside, false), taken).1, End::Busy);
@@ -361,10 +405,15 @@ mod tests {
 
     #[test]
     fn a_waiting_writer_takes_upgrade_gate_main_in_that_order() {
-        let (did, _) =
-            run(Recipe::new(Goal::Exclusive, true), |action| if matches!(action, Action::Try(..)) { Event::No } else { Event::Yes });
-        let waits: Vec<_> = did.into_iter().filter(|action| matches!(action, Action::Wait(..))).collect();
-        assert_eq!(waits, [Span::UPGRADE, Span::GATE, Span::MAIN].map(|span| Action::Wait(span, Grip::Write)));
+        let (did, _) = run(Recipe::new(Goal::Exclusive, true), |action| {
+            if matches!(action, Action::Try(..)) { Event::No } else { Event::Yes }
+        });
+        let waits: Vec<_> =
+            did.into_iter().filter(|action| matches!(action, Action::Wait(..))).collect();
+        assert_eq!(
+            waits,
+            [Span::UPGRADE, Span::GATE, Span::MAIN].map(|span| Action::Wait(span, Grip::Write))
+        );
     }
 
     #[test]
@@ -375,7 +424,11 @@ mod tests {
                 checks += i32::from(action == Action::Check);
                 if action == Action::Check && checks < 3 { Event::Replaced } else { Event::Yes }
             });
-            assert_eq!((end, did.iter().filter(|action| **action == Action::Reopen).count()), (End::Granted, 2), "{goal:?}");
+            assert_eq!(
+                (end, did.iter().filter(|action| **action == Action::Reopen).count()),
+                (End::Granted, 2),
+                "{goal:?}"
+            );
         }
         let always = |action| if action == Action::Check { Event::Replaced } else { Event::Yes };
         assert_eq!(run(Recipe::new(Goal::Upgrade, true), always).1, End::Failed);
@@ -384,7 +437,14 @@ mod tests {
 
     #[test]
     fn whatever_fails_or_is_called_off_is_undone() {
-        for goal in [Goal::Exclusive, Goal::Shared, Goal::Beside, Goal::Upgradable, Goal::Upgrade, Goal::Permits] {
+        for goal in [
+            Goal::Exclusive,
+            Goal::Shared,
+            Goal::Beside,
+            Goal::Upgradable,
+            Goal::Upgrade,
+            Goal::Permits,
+        ] {
             for bad in [Event::Failed, Event::Stopped] {
                 for at in 0..12 {
                     if (goal, bad, at) == (Goal::Permits, Event::Stopped, 0) {
@@ -392,7 +452,9 @@ mod tests {
                         continue;
                     }
                     let mut count = 0;
-                    let contended = |action: Action| if matches!(action, Action::Try(..)) { Event::No } else { Event::Yes };
+                    let contended = |action: Action| {
+                        if matches!(action, Action::Try(..)) { Event::No } else { Event::Yes }
+                    };
                     let (did, end) = run(Recipe::new(goal, true), |action| {
                         count += 1;
                         if count == at + 1 { bad } else { contended(action) }

@@ -1,9 +1,11 @@
-//! What is stored in a lock file, byte by byte. Everything carries a checksum: a neighbour in a shared directory may have
-//! written anything.
+//! What is stored in a lock file, byte by byte. Everything carries a checksum: a neighbour in a
+//! shared directory may have written anything.
 //!
-//! The number of the last exclusive turn stands in two records that are written in turn, so that a torn write leaves the
-//! other one (F5). The same form, in a table of its own, tells about shared holders.
+//! The number of the last exclusive turn stands in two records that are written in turn, so that a
+//! torn write leaves the other one (F5). The same form, in a table of its own, tells about shared
+//! holders.
 
+use std::borrow::Cow;
 use std::os::fd::AsFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -43,8 +45,16 @@ pub(super) enum About {
 }
 
 impl About {
-    const ALL: [Self; 8] =
-        [Self::Number, Self::Exclusive, Self::Shared, Self::Upgradable, Self::Permits, Self::Limit, Self::ChosenLimit, Self::Latch];
+    const ALL: [Self; 8] = [
+        Self::Number,
+        Self::Exclusive,
+        Self::Shared,
+        Self::Upgradable,
+        Self::Permits,
+        Self::Limit,
+        Self::ChosenLimit,
+        Self::Latch,
+    ];
 
     fn code(self) -> u8 {
         Self::ALL.iter().position(|about| *about == self).map_or(0, |at| at as u8 + 1)
@@ -76,7 +86,7 @@ impl Stamp {
         let mut at = TEXT_AT;
         for (index, text, max) in [
             (5, who.host.as_str(), HOST_MAX),
-            (6, who.program.as_str(), PROGRAM_MAX),
+            (6, base_name(&who.program), PROGRAM_MAX),
             (7, who.label.as_deref().unwrap_or_default(), RECORD),
         ] {
             let text = cut(text, max.min(RECORD - at));
@@ -94,7 +104,15 @@ impl Stamp {
     }
 
     /// The record as it is written.
-    pub(super) fn stamped(&mut self, about: About, number: u64, claim: ClaimId, since_us: u64, boot: u32, extra: u64) -> &[u8; RECORD] {
+    pub(super) fn stamped(
+        &mut self,
+        about: About,
+        number: u64,
+        claim: ClaimId,
+        since_us: u64,
+        boot: u32,
+        extra: u64,
+    ) -> &[u8; RECORD] {
         let bytes = &mut self.0;
         bytes[4] = about.code();
         bytes[8..16].copy_from_slice(&number.to_le_bytes());
@@ -107,13 +125,24 @@ impl Stamp {
     }
 }
 
-/// The longest start of a text that fits and ends between two characters.
-pub(super) fn cut(text: &str, max: usize) -> &str {
-    let mut end = text.len().min(max);
+/// What stands at the end of a text that did not fit.
+const MORE: &str = "…";
+
+/// A text that fits; of a longer one its start, up to a whole character, with a mark at its end.
+fn cut(text: &str, max: usize) -> Cow<'_, str> {
+    if text.len() <= max {
+        return text.into();
+    }
+    let Some(mut end) = max.checked_sub(MORE.len()) else { return "".into() };
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    text.get(..end).unwrap_or_default()
+    (text.get(..end).unwrap_or_default().to_owned() + MORE).into()
+}
+
+/// A program without its directories: they would take all the room.
+fn base_name(program: &str) -> &str {
+    program.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(program)
 }
 
 /// Writes the checksum of everything after it into the first four bytes.
@@ -125,7 +154,9 @@ pub(super) fn seal(bytes: &mut [u8]) {
 
 /// Whether the checksum is right; four zeroes and nothing else is a place that nobody wrote yet.
 pub(super) fn is_sealed(bytes: &[u8]) -> bool {
-    bytes.split_first_chunk::<4>().is_some_and(|(sum, rest)| u32::from_le_bytes(*sum) == crc32fast::hash(rest))
+    bytes
+        .split_first_chunk::<4>()
+        .is_some_and(|(sum, rest)| u32::from_le_bytes(*sum) == crc32fast::hash(rest))
 }
 
 fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
@@ -185,7 +216,11 @@ impl<'a> Record<'a> {
         let mut at = TEXT_AT;
         let mut text = |index: usize| {
             let end = (at + usize::from(self.0[index])).min(RECORD);
-            let text = self.0.get(at..end).and_then(|bytes| std::str::from_utf8(bytes).ok()).filter(|text| !text.is_empty());
+            let text = self
+                .0
+                .get(at..end)
+                .and_then(|bytes| std::str::from_utf8(bytes).ok())
+                .filter(|text| !text.is_empty());
             at = end;
             text.map(str::to_owned)
         };
@@ -194,7 +229,10 @@ impl<'a> Record<'a> {
             About::Exclusive => Some(Mode::Exclusive),
             About::Shared => Some(Mode::Shared),
             About::Upgradable => Some(Mode::Upgradable),
-            About::Permits => Some(Mode::Permits { count: u16::try_from(self.extra()).unwrap_or(u16::MAX), limit }),
+            About::Permits => Some(Mode::Permits {
+                count: u16::try_from(self.extra()).unwrap_or(u16::MAX),
+                limit,
+            }),
             About::Number | About::Limit | About::ChosenLimit | About::Latch => None,
         };
         let fenced = matches!(self.about(), About::Exclusive | About::Shared | About::Upgradable);
@@ -218,7 +256,8 @@ pub(super) struct Hot(pub(super) [u8; HOT]);
 impl Hot {
     pub(super) const EMPTY: Self = Self([0; HOT]);
 
-    /// The valid record with the greater number, and in which place the next one goes; `None` when neither can be read.
+    /// The valid record with the greater number, and in which place the next one goes; `None` when
+    /// neither can be read.
     pub(super) fn latest(&self) -> Option<(Record<'_>, u64)> {
         let places = [0, 1].map(|place| self.0.get(place * RECORD..).unwrap_or_default());
         // The newer one is nearly always valid, and then the older need not be looked at.
@@ -229,7 +268,8 @@ impl Hot {
         })
     }
 
-    /// The flags: a byte that is not zero says that somebody waits there, if the byte's lock agrees.
+    /// The flags: a byte that is not zero says that somebody waits there, if the byte's lock
+    /// agrees.
     pub(super) fn flags(&self) -> &[u8] {
         self.0.get((FLAGS_AT - HOT_AT) as usize..).unwrap_or_default()
     }
@@ -282,8 +322,8 @@ impl Header {
         Ok(Self::read(bytes.get(..read).unwrap_or_default()))
     }
 
-    /// Whether a file whose header cannot be read was a lock file before: only then may it be removed. Others end their
-    /// files' names in `.lock` too.
+    /// Whether a file whose header cannot be read was a lock file before: only then may it be
+    /// removed. Others end their files' names in `.lock` too.
     pub(super) fn was_ours(file: impl AsFd, size: i64) -> Result<bool, Errno> {
         let mut magic = [0; MAGIC.len()];
         let read = wire::read_at(file, &mut magic, HEADER_AT)?;
@@ -303,7 +343,10 @@ impl Header {
         }
         let kind = Kind::ALL.into_iter().find(|kind| bytes.get(22) == Some(&kind_code(*kind)));
         let length = usize::from(u16::from_le_bytes(array(bytes, 24))).min(NAME_MAX);
-        let name = bytes.get(32..32 + length).and_then(|name| std::str::from_utf8(name).ok()).and_then(|name| Name::new(name).ok());
+        let name = bytes
+            .get(32..32 + length)
+            .and_then(|name| std::str::from_utf8(name).ok())
+            .and_then(|name| Name::new(name).ok());
         match (bytes.get(16..HEADER).is_some_and(is_sealed), kind, name) {
             (true, Some(kind), Some(name)) => Self::Of(kind, name),
             _ => Self::Unreadable,
@@ -314,7 +357,8 @@ impl Header {
 /// What a waiter tells about itself.
 pub(super) fn waiter(who: &Identity, mode: Mode, since_us: u64) -> [u8; WAITER] {
     let mut bytes = [0; WAITER];
-    let host = cut(&who.host, WAITER - 24);
+    // As in a holder's record: a waiter is known again when it holds.
+    let host = cut(&who.host, HOST_MAX);
     bytes[4] = About::of_mode(mode).code();
     bytes[5] = host.len() as u8;
     bytes[6..8].copy_from_slice(&mode.permits().unwrap_or(0).to_le_bytes());
@@ -335,7 +379,10 @@ pub(super) fn read_waiter(bytes: &[u8], limit: u16) -> Option<(u64, Waiter)> {
         About::Permits => Mode::Permits { count: u16::from_le_bytes(array(bytes, 6)), limit },
         _ => return None,
     };
-    let host = bytes.get(24..24 + usize::from(bytes[5])).and_then(|host| std::str::from_utf8(host).ok()).filter(|host| !host.is_empty());
+    let host = bytes
+        .get(24..24 + usize::from(bytes[5]))
+        .and_then(|host| std::str::from_utf8(host).ok())
+        .filter(|host| !host.is_empty());
     let since_us = u64_at(bytes, 16);
     let waiter = Waiter {
         host: host.map(str::to_owned),
@@ -352,19 +399,34 @@ mod tests {
     use super::*;
 
     fn who(label: Option<&str>) -> Identity {
-        Identity { host: "ci-7".into(), pid: 4121, started: 0, program: "deploy".into(), label: label.map(str::to_owned) }
+        Identity {
+            host: "ci-7".into(),
+            pid: 4121,
+            started: 0,
+            program: "deploy".into(),
+            label: label.map(str::to_owned),
+        }
     }
 
     #[test]
     fn a_record_reads_back_and_one_wrong_bit_voids_it() {
         let claim = ClaimId::fresh();
-        let bytes = *Stamp::of(&who(Some("nightly"))).stamped(About::Exclusive, 77, claim, 5_000_000, 9, 0);
+        let bytes =
+            *Stamp::of(&who(Some("nightly"))).stamped(About::Exclusive, 77, claim, 5_000_000, 9, 0);
         let holder = Record::read(&bytes).unwrap().holder(0);
         assert_eq!(
-            (holder.host.as_deref(), holder.pid, holder.program.as_deref(), holder.label.as_deref()),
+            (
+                holder.host.as_deref(),
+                holder.pid,
+                holder.program.as_deref(),
+                holder.label.as_deref()
+            ),
             (Some("ci-7"), Some(4121), Some("deploy"), Some("nightly"))
         );
-        assert_eq!((holder.claim, holder.token, holder.mode), (Some(claim), Token::of(77, 0), Some(Mode::Exclusive)));
+        assert_eq!(
+            (holder.claim, holder.token, holder.mode),
+            (Some(claim), Token::of(77, 0), Some(Mode::Exclusive))
+        );
         for bit in 0..RECORD * 8 {
             let mut broken = bytes;
             broken[bit / 8] ^= 1 << (bit % 8);
@@ -375,21 +437,61 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_cut_between_characters() {
-        let long = Identity { host: "h".repeat(200), pid: 1, started: 0, program: "é".repeat(200), label: Some("l".repeat(200)) };
+    fn long_texts_are_cut_between_characters_and_marked() {
+        let long = Identity {
+            host: "h".repeat(200),
+            pid: 1,
+            started: 0,
+            program: "é".repeat(200),
+            label: Some("l".repeat(200)),
+        };
         let bytes = *Stamp::of(&long).stamped(About::Shared, 1, ClaimId(1), 1, 0, 0);
         let holder = Record::read(&bytes).unwrap().holder(0);
-        assert_eq!(holder.host.as_deref(), Some("h".repeat(32).as_str()));
-        assert_eq!(holder.program.as_deref(), Some("é".repeat(10).as_str()));
-        assert_eq!(holder.label.as_deref(), Some("l".repeat(RECORD - TEXT_AT - 52).as_str()));
+        assert_eq!(holder.host, Some("h".repeat(29) + "…"));
+        assert_eq!(holder.program, Some("é".repeat(8) + "…"), "17 bytes would split the ninth");
+        // The program took one byte less than it might have.
+        assert_eq!(holder.label, Some("l".repeat(RECORD - TEXT_AT - 51 - 3) + "…"));
+        let (_, waiter) = read_waiter(&waiter(&long, Mode::Shared, 1), 0).unwrap();
+        assert_eq!(waiter.host, holder.host, "whoever waited is known again when it holds");
+        // What just fits is whole.
+        assert_eq!((&*cut("abc", 3), &*cut("abcd", 3), &*cut("ab", 1)), ("abc", "…", ""));
+    }
+
+    #[test]
+    fn of_a_program_its_name_is_kept_and_not_where_it_lies() {
+        for (program, name) in [
+            ("/nix/store/0123456789abcdef-coreutils/bin/nightly-import", "nightly-import"),
+            ("./import", "import"),
+            ("import", "import"),
+            ("bin/", "bin/"),
+        ] {
+            let who = Identity { program: program.into(), ..who(None) };
+            let bytes = *Stamp::of(&who).stamped(About::Exclusive, 1, ClaimId(1), 1, 0, 0);
+            let holder = Record::read(&bytes).unwrap().holder(0);
+            assert_eq!(holder.program.as_deref(), Some(name), "{program}");
+        }
     }
 
     #[test]
     fn f5_a_torn_record_leaves_the_other_and_is_overwritten_next() {
         let mut hot = Hot::EMPTY;
         assert!(hot.latest().is_none());
-        hot.0[..RECORD].copy_from_slice(Stamp::nobody().stamped(About::Number, 5, ClaimId(0), 0, 0, 0));
-        hot.0[RECORD..2 * RECORD].copy_from_slice(Stamp::nobody().stamped(About::Number, 6, ClaimId(0), 0, 0, 0));
+        hot.0[..RECORD].copy_from_slice(Stamp::nobody().stamped(
+            About::Number,
+            5,
+            ClaimId(0),
+            0,
+            0,
+            0,
+        ));
+        hot.0[RECORD..2 * RECORD].copy_from_slice(Stamp::nobody().stamped(
+            About::Number,
+            6,
+            ClaimId(0),
+            0,
+            0,
+            0,
+        ));
         let (record, next) = hot.latest().unwrap();
         assert_eq!((record.number(), next), (6, HOT_AT), "the older one is next");
         hot.0[RECORD + 60] ^= 1;
@@ -419,7 +521,10 @@ mod tests {
     fn a_waiter_reads_back() {
         let mode = Mode::Permits { count: 3, limit: 8 };
         let (since, waiter) = read_waiter(&waiter(&who(None), mode, 42), 8).unwrap();
-        assert_eq!((since, waiter.host.as_deref(), waiter.pid, waiter.mode), (42, Some("ci-7"), Some(4121), Some(mode)));
+        assert_eq!(
+            (since, waiter.host.as_deref(), waiter.pid, waiter.mode),
+            (42, Some("ci-7"), Some(4121), Some(mode))
+        );
         assert!(read_waiter(&[0; WAITER], 8).is_none(), "an unwritten place is nobody");
     }
 }

@@ -21,13 +21,16 @@ use crate::name::Name;
 use crate::token::next_number;
 
 impl Driver<'_> {
-    /// The limit that counts. The first acquisition stores its own; after that another one is refused, naming both. A
-    /// resize while the claim waits does not refuse it, unless it asks for more than there are now.
+    /// The limit that counts. The first acquisition stores its own; after that another one is
+    /// refused, naming both. A resize while the claim waits does not refuse it, unless it asks for
+    /// more than there are now.
     pub(super) fn agree_on_limit(&mut self) -> Result<u16> {
         let Mode::Permits { count, limit: asked } = self.claim.mode else { return Ok(0) };
         let stored = match self.hot.latest().and_then(|(record, _)| limit_of(record)) {
             Some(stored) => stored,
-            None => store_limit(self.dir, self.key, &self.file, asked, About::Limit)?.unwrap_or(asked),
+            None => {
+                store_limit(self.dir, self.key, &self.file, asked, About::Limit)?.unwrap_or(asked)
+            }
         };
         compare(stored, if self.limit_agreed { stored } else { asked }, count)?;
         self.limit_agreed = true;
@@ -60,10 +63,13 @@ impl Driver<'_> {
     pub(super) fn sleep(&mut self) -> Result<Event> {
         let Some(wait) = self.wait else { return Ok(Event::Failed) };
         if self.doze.is_none() {
-            self.doze = Some(Doze::new(self.dir, &self.key.file).map_err(|e| self.failed("watch", e))?);
+            self.doze =
+                Some(Doze::new(self.dir, &self.key.file).map_err(|e| self.failed("watch", e))?);
         }
         match &mut self.doze {
-            Some(doze) => wait.doze(doze).map_err(|e| refused("watch the lock file", &self.dir.file(&self.key.file), e)),
+            Some(doze) => wait
+                .doze(doze)
+                .map_err(|e| refused("watch the lock file", &self.dir.file(&self.key.file), e)),
             None => Ok(Event::Failed),
         }
     }
@@ -72,11 +78,14 @@ impl Driver<'_> {
 /// Refuses another limit than the stored one, and more permits than there are.
 fn compare(stored: u16, asked: u16, count: u16) -> Result<()> {
     if stored != asked {
-        let text = format!("its stored limit is {stored} and {asked} was asked with: use {stored}, or change the stored one with a resize");
+        let text = format!(
+            "its stored limit is {stored} and {asked} was requested: request {stored}, or resize it"
+        );
         return Err(Error::new(ErrorKind::LimitMismatch, text));
     }
     if count == 0 || count > stored {
-        let text = format!("{count} permits were asked for and there are {stored}: ask for 1 to {stored}");
+        let text =
+            format!("{count} permits were requested and there are {stored}: request 1 to {stored}");
         return Err(Error::new(ErrorKind::InvalidArgument, text));
     }
     Ok(())
@@ -93,15 +102,25 @@ pub(super) fn check_limit(file: &LockFile, mode: Mode) -> Result<()> {
     }
 }
 
-/// Stores a limit. Without being chosen by a resize it gives way to one that is there already, which is the answer.
-fn store_limit(dir: &Directory, key: &Key, file: &LockFile, limit: u16, about: About) -> Result<Option<u16>> {
+/// Stores a limit. Without being chosen by a resize it gives way to one that is there already,
+/// which is the answer.
+fn store_limit(
+    dir: &Directory,
+    key: &Key,
+    file: &LockFile,
+    limit: u16,
+    about: About,
+) -> Result<Option<u16>> {
     file.briefly(dir, key, || {
-        let failed = |what: &str, e| refused(&format!("{what} the lock file"), &dir.file(&key.file), e);
+        let failed =
+            |what: &str, e| refused(&format!("{what} the lock file"), &dir.file(&key.file), e);
         let mut hot = Hot::EMPTY;
         wire::read_at(file, &mut hot.0, HOT_AT).map_err(|e| failed("read", e))?;
         let Some((record, next_at)) = hot.latest() else { return Err(file.unreadable(dir, key)) };
         let stored = limit_of(record);
-        if stored == Some(limit) && record.about() == about || stored.is_some() && about == About::Limit {
+        if stored == Some(limit) && record.about() == about
+            || stored.is_some() && about == About::Limit
+        {
             return Ok(stored);
         }
         let now = unix_us();
@@ -113,7 +132,8 @@ fn store_limit(dir: &Directory, key: &Key, file: &LockFile, limit: u16, about: A
     })
 }
 
-/// Changes the stored limit for everybody; answers whether that changed anything. Permits that are out stay out.
+/// Changes the stored limit for everybody; answers whether that changed anything. Permits that are
+/// out stay out.
 pub(super) fn resize(dir: &Directory, name: &Name, limit: u16) -> Result<bool> {
     let key = Key::new(crate::name::Kind::Semaphore, name);
     let file = LockFile::open(dir, &key)?;

@@ -44,7 +44,8 @@ impl Share {
         }
     }
 
-    /// Gives up what a lost hold had. A file of its own is closed; permits share theirs with other holds.
+    /// Gives up what a lost hold had. A file of its own is closed; permits share theirs with other
+    /// holds.
     pub(super) fn let_go(self) {
         if let Self::Permits(pool, picked) = self {
             // What cannot be unlocked stays out until the process ends.
@@ -114,7 +115,8 @@ impl State {
         self.idle.get_mut(slot(kind))?.remove(name).map(|kept| kept.idle)
     }
 
-    /// Keeps a file that has no locks for the next time; answers what is to be closed instead, outside of the lock.
+    /// Keeps a file that has no locks for the next time; answers what is to be closed instead,
+    /// outside of the lock.
     pub(super) fn put_idle(&mut self, idle: Idle) -> Option<Idle> {
         let period = self.period;
         let Some(files) = self.idle.get_mut(slot(idle.key.kind)) else { return Some(idle) };
@@ -128,7 +130,8 @@ impl State {
         files.insert(name, Kept { idle, period }).or(old).map(|kept| kept.idle)
     }
 
-    /// Ends a period: takes out what was not used in it, to be closed outside of the lock, and says whether something is left.
+    /// Ends a period: takes out what was not used in it, to be closed outside of the lock, and says
+    /// whether something is left.
     pub(super) fn sweep(&mut self) -> (Vec<Idle>, bool) {
         let ended = self.period;
         self.period = self.period.wrapping_add(1);

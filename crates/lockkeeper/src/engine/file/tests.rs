@@ -1,5 +1,5 @@
-//! The engine as the keeper sees it. Two engines in one process are like two processes: each hold is an open file
-//! description of its own.
+//! The engine as the keeper sees it. Two engines in one process are like two processes: each hold
+//! is an open file description of its own.
 
 mod cancel;
 mod direct;
@@ -24,7 +24,8 @@ use super::File;
 use crate::Clock;
 use crate::claim::{Claim, Identity, Mode};
 use crate::engine::{
-    Answer, Attempt, ClaimId, Context, End, Engine, Entry, Event, EventSink, Grant, HoldId, Kind, Line, Name, Number, Query, Spawner,
+    Answer, Attempt, ClaimId, Context, End, Engine, Entry, Event, EventSink, Grant, HoldId, Kind,
+    Line, Name, Number, Query, Spawner, Standing,
 };
 
 /// An engine, and what it says unasked.
@@ -60,8 +61,13 @@ pub(super) fn finish<T: Send + 'static>(answer: Answer<T>) -> T {
     match answer {
         Answer::Now(value) => value,
         Answer::Later(future) => {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-            runtime.block_on(async { tokio::time::timeout(Duration::from_secs(20), future).await.expect("an answer in time") })
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            runtime.block_on(async {
+                tokio::time::timeout(Duration::from_secs(20), future)
+                    .await
+                    .expect("an answer in time")
+            })
         }
     }
 }
@@ -86,7 +92,13 @@ impl Peer {
             clock: Clock::real(),
             events: EventSink::new(move |event| drop(sender.send(event))),
             spawner: Spawner::new(|task| {
-                std::thread::spawn(move || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(task));
+                std::thread::spawn(move || {
+                    tokio::runtime::Builder::new_current_thread()
+                        .enable_all()
+                        .build()
+                        .unwrap()
+                        .block_on(task)
+                });
             }),
             who: who("here"),
         };
@@ -120,7 +132,9 @@ impl Peer {
                 }
                 Attempt::Busy(_) => return false,
                 // One that removes or counts did not get a processor for all that time.
-                Attempt::Failed(error) if error.kind() == crate::ErrorKind::Unknown && begun.elapsed() < Duration::from_secs(20) => {}
+                Attempt::Failed(error)
+                    if error.kind() == crate::ErrorKind::Unknown
+                        && begun.elapsed() < Duration::from_secs(20) => {}
                 other => panic!("{name} {mode:?}: {other:?}"),
             }
         }
@@ -153,22 +167,32 @@ impl Peer {
 
     /// Nothing comes for a moment.
     pub(super) fn is_silent(&self) -> bool {
-        matches!(self.events.recv_timeout(Duration::from_millis(30)), Err(RecvTimeoutError::Timeout))
+        matches!(
+            self.events.recv_timeout(Duration::from_millis(30)),
+            Err(RecvTimeoutError::Timeout)
+        )
     }
 
     pub(super) fn entry(&self, kind: Kind, name: &str) -> Entry {
         finish(self.engine.read(&Query::One(kind, Name::new(name).unwrap()))).unwrap().remove(0)
     }
 
-    /// Waits until so many wait for a name, as others see it, and all but one of a semaphore's in the kernel.
+    /// Waits until so many wait for a name, as others see it, and all but one of a semaphore's in
+    /// the kernel.
     pub(super) fn until_waiters(&self, kind: Kind, name: &str, count: usize) {
-        until(&format!("{count} waiters for {name}"), || self.entry(kind, name).waiters.len() == count);
+        until(&format!("{count} waiters for {name}"), || {
+            self.entry(kind, name).waiters.len() == count
+        });
         let dozing = usize::from(kind == Kind::Semaphore && count > 0);
         let file = super::names::file_name(kind, &Name::new(name).unwrap());
-        let inode = std::fs::metadata(self.engine.0.path.join(file.to_str().unwrap())).unwrap().ino();
+        let inode =
+            std::fs::metadata(self.engine.0.path.join(file.to_str().unwrap())).unwrap().ino();
         let blocked = || {
             let locks = std::fs::read_to_string("/proc/locks").unwrap();
-            locks.lines().filter(|line| line.contains("->") && line.contains(&format!(":{inode} "))).count()
+            locks
+                .lines()
+                .filter(|line| line.contains("->") && line.contains(&format!(":{inode} ")))
+                .count()
         };
         until(&format!("{count} waiters for {name} in the kernel"), || blocked() + dozing >= count);
     }

@@ -1,4 +1,5 @@
-//! The value that an election's leader leaves beside the record: up to 1 KiB, with the number of the record it belongs to.
+//! The value that an election's leader leaves beside the record: up to 1 KiB, with the number of
+//! the record it belongs to.
 
 use std::os::fd::AsFd;
 
@@ -10,7 +11,8 @@ use super::wire;
 
 const TEXT_AT: usize = 16;
 
-/// Writes the value of the record with this number; what does not fit is cut, and the API refuses it before.
+/// Writes the value of the record with this number; what does not fit is cut, and the API refuses
+/// it before.
 pub(super) fn write(file: impl AsFd, number: u64, text: &[u8]) -> Result<(), Errno> {
     let mut bytes = [0; VALUE];
     let length = text.len().min(VALUE - TEXT_AT);

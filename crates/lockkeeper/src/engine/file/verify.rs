@@ -29,13 +29,15 @@ pub(super) enum Verdict {
     Held,
     /// It is lost, for good.
     Lost(Lost),
-    /// The system did not let us look: it is held as far as anybody knows, and has to be looked at again.
+    /// The system did not let us look: it is held as far as anybody knows, and has to be looked at
+    /// again.
     Unknown(Error),
 }
 
 impl Facts<'_> {
-    /// Looks now. A replaced file is a loss. In a damaged one the lock is where it was, for the kernel keeps it beside
-    /// the contents: an exclusive holder writes them anew. An error of the system is neither.
+    /// Looks now. A replaced file is a loss. In a damaged one the lock is where it was, for the
+    /// kernel keeps it beside the contents: an exclusive holder writes them anew. An error of the
+    /// system is neither.
     pub(super) fn verify(&self, who: Stamp) -> Verdict {
         let seen = match self.file.look_from_the_top(self.dir, self.key) {
             Ok(Seen::Replaced) => return Verdict::Lost(Lost::Replaced),
@@ -52,7 +54,11 @@ impl Facts<'_> {
         match hot.latest() {
             Some((record, _)) if record.claim() == self.id && seen == Seen::Same => Verdict::Held,
             // Somebody granted past us: no damage does that.
-            Some((record, _)) if record.about() == About::Exclusive && record.number() > self.number => Verdict::Lost(Lost::Replaced),
+            Some((record, _))
+                if record.about() == About::Exclusive && record.number() > self.number =>
+            {
+                Verdict::Lost(Lost::Replaced)
+            }
             _ => self.heal(who),
         }
     }
@@ -67,8 +73,14 @@ impl Facts<'_> {
 
     fn unknown(&self, what: &str, errno: Errno) -> Verdict {
         let path = shown(&self.dir.file(&self.key.file));
-        let text = format!("cannot {what} the lock file {path} now: {}: whether it is still the lock's is not known", errno.desc());
-        Verdict::Unknown(Error::new(ErrorKind::Unknown, text).caused_by(std::io::Error::from(errno)))
+        let text = format!(
+            "cannot {what} the lock file {path} now: {}: whether it is still the lock's is not \
+             known",
+            errno.desc()
+        );
+        Verdict::Unknown(
+            Error::new(ErrorKind::Unknown, text).caused_by(std::io::Error::from(errno)),
+        )
     }
 }
 

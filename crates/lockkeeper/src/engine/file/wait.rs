@@ -1,9 +1,10 @@
 //! A wait that blocks in the kernel, and how it is called off.
 //!
-//! A signal alone cannot do that: one that arrives just before the call is lost. So the descriptor is exchanged first,
-//! under the waiting thread, for one on which no lock can be had (the directory, opened with `O_PATH`): a call that has
-//! not begun fails at once, and one that has is ended by the signal. If the lock had just been won, it is gone with the
-//! open file description. One signal is enough, and it says nothing itself.
+//! A signal alone cannot do that: one that arrives just before the call is lost. So the descriptor
+//! is exchanged first, under the waiting thread, for one on which no lock can be had (the
+//! directory, opened with `O_PATH`): a call that has not begun fails at once, and one that has is
+//! ended by the signal. If the lock had just been won, it is gone with the open file description.
+//! One signal is enough, and it says nothing itself.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -36,8 +37,8 @@ struct State {
     rescued: Option<Descriptor>,
 }
 
-/// Where the waiting thread is blocked. It leaves by taking this away under the lock, so while it stands here the thread
-/// lives and the descriptor is its own.
+/// Where the waiting thread is blocked. It leaves by taking this away under the lock, so while it
+/// stands here the thread lives and the descriptor is its own.
 enum Blocked {
     Locking { thread: libc::pthread_t, fd: RawFd },
     Dozing(Arc<EventFd>),
@@ -45,7 +46,15 @@ enum Blocked {
 
 impl Wait {
     pub(super) fn new(anchor: Arc<Anchor>) -> Self {
-        Self { state: Mutex::new(State { called_off: false, look_again: false, blocked: None, rescued: None }), anchor }
+        Self {
+            state: Mutex::new(State {
+                called_off: false,
+                look_again: false,
+                blocked: None,
+                rescued: None,
+            }),
+            anchor,
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -101,20 +110,25 @@ impl Wait {
         dozed.map(|()| Event::Yes)
     }
 
-    /// Calls the wait off. It may just have been won: who owns the wait decides that under a lock of its own.
+    /// Calls the wait off. It may just have been won: who owns the wait decides that under a lock
+    /// of its own.
     pub(super) fn stop(&self) {
         let mut state = self.state();
         state.called_off = true;
         self.rouse(&mut state);
     }
 
-    /// Makes the waiting thread open the path again if its file was replaced. Who waits for the right one keeps its place, and so
-    /// does who waits for one of which the system does not tell.
+    /// Makes the waiting thread open the path again if its file was replaced. Who waits for the
+    /// right one keeps its place, and so does who waits for one of which the system does not tell.
     pub(super) fn look_again(&self, dir: &Directory, key: &Key) -> Result<(), Errno> {
         let mut state = self.state();
         let replaced = match state.blocked {
-            // SAFETY: it belongs to the waiting thread, which cannot close it before it gets the state's lock.
-            Some(Blocked::Locking { fd, .. }) => !lockfile::leads_to(dir, key, unsafe { BorrowedFd::borrow_raw(fd) })?,
+            Some(Blocked::Locking { fd, .. }) => {
+                // SAFETY: it belongs to the waiting thread, which cannot close it before it gets
+                // the state's lock.
+                let waits_on = unsafe { BorrowedFd::borrow_raw(fd) };
+                !lockfile::leads_to(dir, key, waits_on)?
+            }
             // It looks by itself when it is woken, and loses nothing by that.
             Some(Blocked::Dozing(_)) => true,
             None => false,
@@ -139,13 +153,15 @@ impl Wait {
     fn rouse(&self, state: &mut State) {
         match state.blocked {
             Some(Blocked::Locking { thread, fd }) => {
-                // Closing would free the locks too, but not while a child of another thread's, caught between fork and exec,
-                // has a copy; so they are unlocked, through this one. Without room for it closing must do.
+                // Closing would free the locks too, but not while a child of another thread's,
+                // caught between fork and exec, has a copy; so they are unlocked, through this one.
+                // Without room for it closing must do.
                 // SAFETY: `fd` is open: see below.
                 let copy = unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned();
                 state.rescued = copy.ok().map(Descriptor::new);
-                // SAFETY: `fd` belongs to the waiting thread, which cannot close it before it gets the state's lock; the
-                // thread lives for the same reason. Exchanging the descriptor is what this is for.
+                // SAFETY: `fd` belongs to the waiting thread, which cannot close it before it gets
+                // the state's lock; the thread lives for the same reason. Exchanging the descriptor
+                // is what this is for.
                 unsafe {
                     libc::dup3(self.anchor.as_fd().as_raw_fd(), fd, libc::O_CLOEXEC);
                     if let Some(signal) = signal() {
@@ -164,7 +180,8 @@ impl Wait {
 
 extern "C" fn nothing(_: libc::c_int) {}
 
-/// The signal that ends a blocking call: a realtime signal that nobody else handles. Chosen again when somebody took it.
+/// The signal that ends a blocking call: a realtime signal that nobody else handles. Chosen again
+/// when somebody took it.
 fn signal() -> Option<libc::c_int> {
     static CHOSEN: AtomicI32 = AtomicI32::new(0);
     static CHOOSING: Mutex<()> = Mutex::new(());
@@ -178,8 +195,11 @@ fn signal() -> Option<libc::c_int> {
     if chosen != 0 && ours(chosen) {
         return Some(chosen);
     }
-    let free = (libc::SIGRTMIN()..=libc::SIGRTMAX()).rev().find(|signal| handler_of(*signal) == Some(libc::SIG_DFL))?;
-    // SAFETY: a zeroed sigaction is valid; the handler does nothing, and without SA_RESTART the call it interrupts ends.
+    let free = (libc::SIGRTMIN()..=libc::SIGRTMAX())
+        .rev()
+        .find(|signal| handler_of(*signal) == Some(libc::SIG_DFL))?;
+    // SAFETY: a zeroed sigaction is valid; the handler does nothing, and without SA_RESTART the
+    // call it interrupts ends.
     let installed = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
@@ -198,14 +218,17 @@ fn handler_of(signal: libc::c_int) -> Option<usize> {
     // SAFETY: a zeroed sigaction is valid, and asking changes nothing.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        (libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0).then_some(action.sa_sigaction)
+        (libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0)
+            .then_some(action.sa_sigaction)
     }
 }
 
-/// Prepares a thread that waits: the program's own handlers must not run on its small stack, and its interruptions must.
+/// Prepares a thread that waits: the program's own handlers must not run on its small stack, and
+/// its interruptions must.
 pub(super) fn prepare_thread() {
     let _ = signal();
-    // SAFETY: the set is initialised by sigfillset before anything reads it, and only this thread's mask changes.
+    // SAFETY: the set is initialised by sigfillset before anything reads it, and only this thread's
+    // mask changes.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&raw mut set);

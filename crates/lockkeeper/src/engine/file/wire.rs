@@ -1,5 +1,5 @@
-//! The kernel calls of this engine: range locks of open file descriptions, reads and writes at an offset, and looks at
-//! what a path leads to.
+//! The kernel calls of this engine: range locks of open file descriptions, reads and writes at an
+//! offset, and looks at what a path leads to.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -16,12 +16,14 @@ use super::bytes::{BELL_AT, Grip, Span};
 pub(super) enum Waited {
     /// The range is locked.
     Locked,
-    /// A signal came first, or the descriptor was exchanged under the call: the reason stands in the wait.
+    /// A signal came first, or the descriptor was exchanged under the call: the reason stands in
+    /// the wait.
     Interrupted,
 }
 
 fn flock(span: Span, kind: libc::c_int) -> libc::flock {
-    // SAFETY: a plain struct of integers, for which zeroes are valid; `l_pid` must be 0 for these calls.
+    // SAFETY: a plain struct of integers, for which zeroes are valid; `l_pid` must be 0 for these
+    // calls.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = kind as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
@@ -38,11 +40,14 @@ fn kind_of(grip: Grip) -> libc::c_int {
 }
 
 fn call(fd: BorrowedFd<'_>, command: libc::c_int, lock: &mut libc::flock) -> Result<(), Errno> {
-    // SAFETY: the descriptor is open for the time of the borrow and `lock` is a valid struct that outlives the call.
-    Errno::result(unsafe { libc::fcntl(fd.as_raw_fd(), command, std::ptr::from_mut(lock)) }).map(drop)
+    // SAFETY: the descriptor is open for the time of the borrow and `lock` is a valid struct that
+    // outlives the call.
+    Errno::result(unsafe { libc::fcntl(fd.as_raw_fd(), command, std::ptr::from_mut(lock)) })
+        .map(drop)
 }
 
-/// Locks a range if nobody has it; answers whether it did. Also turns a read grip into a write grip and back, atomically.
+/// Locks a range if nobody has it; answers whether it did. Also turns a read grip into a write grip
+/// and back, atomically.
 pub(super) fn try_lock(fd: impl AsFd, span: Span, grip: Grip) -> Result<bool, Errno> {
     match call(fd.as_fd(), libc::F_OFD_SETLK, &mut flock(span, kind_of(grip))) {
         Ok(()) => Ok(true),
@@ -80,8 +85,8 @@ pub(super) struct Locked {
 }
 
 impl Locked {
-    /// Whether whoever has it only looks whether the file is used by anybody, to remove it if not: nobody else ever has so much,
-    /// and nobody has it for longer than a moment.
+    /// Whether whoever has it only looks whether the file is used by anybody, to remove it if not:
+    /// nobody else ever has so much, and nobody has it for longer than a moment.
     pub(super) fn sweeps(&self) -> bool {
         (self.first, self.end) == Span::EVERYTHING.bounds()
     }
@@ -94,7 +99,8 @@ impl Locked {
     }
 }
 
-/// Some range of another open file description that is in the way of locking this one; not necessarily the first.
+/// Some range of another open file description that is in the way of locking this one; not
+/// necessarily the first.
 pub(super) fn in_the_way(fd: impl AsFd, span: Span, grip: Grip) -> Result<Option<Locked>, Errno> {
     let mut lock = flock(span, kind_of(grip));
     call(fd.as_fd(), libc::F_OFD_GETLK, &mut lock)?;
@@ -117,7 +123,8 @@ pub(super) fn obstacle(fd: impl AsFd, span: Span, grip: Grip) -> Result<Option<(
     in_the_way(fd, span, grip).map(|found| found.map(|locked| locked.within(span)))
 }
 
-/// Whether somebody else has any of the range locked, alone or (asked with `Write`) in any way. Who sweeps does not count.
+/// Whether somebody else has any of the range locked, alone or (asked with `Write`) in any way. Who
+/// sweeps does not count.
 pub(super) fn is_taken(fd: impl AsFd, span: Span, grip: Grip) -> Result<bool, Errno> {
     in_the_way(fd, span, grip).map(|found| found.is_some_and(|locked| !locked.sweeps()))
 }
@@ -160,7 +167,8 @@ pub(super) fn ring(fd: impl AsFd) {
     let _ = write_at(fd, &[1], BELL_AT);
 }
 
-/// What a file name in a directory leads to now; `None` when to nothing. Symbolic links are looked at, not followed.
+/// What a file name in a directory leads to now; `None` when to nothing. Symbolic links are looked
+/// at, not followed.
 pub(super) fn look(directory: impl AsFd, name: &CStr) -> Result<Option<FileStat>, Errno> {
     match fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),
@@ -185,7 +193,11 @@ mod tests {
         assert_eq!(try_lock(&a, Span::ALL, Grip::Write), Ok(true));
         assert_eq!(try_lock(&b, Span::MAIN, Grip::Read), Ok(false));
         drop(std::fs::File::open(path.path()).unwrap());
-        assert_eq!(try_lock(&b, Span::MAIN, Grip::Read), Ok(false), "closing another descriptor of the file frees nothing");
+        assert_eq!(
+            try_lock(&b, Span::MAIN, Grip::Read),
+            Ok(false),
+            "closing another descriptor of the file frees nothing"
+        );
         unlock(&a, Span::MAIN_AND_GATE).unwrap();
         assert_eq!(try_lock(&b, Span::MAIN, Grip::Read), Ok(true));
         assert_eq!(try_lock(&b, Span::ALL, Grip::Write), Ok(false), "upgrade is still taken");
@@ -210,10 +222,19 @@ mod tests {
         assert_eq!(obstacle(&b, Span::PERMITS, Grip::Write), Ok(None));
         assert_eq!(try_lock(&a, Span::permits(10, 20), Grip::Write), Ok(true));
         assert_eq!(obstacle(&a, Span::PERMITS, Grip::Write), Ok(None), "own locks are none");
-        assert_eq!(obstacle(&b, Span::permits(15, 100), Grip::Write), Ok(Some((Span::permits(15, 1).start, 15))));
-        assert_eq!(obstacle(&b, Span::permits(0, 11), Grip::Write), Ok(Some((Span::permits(10, 1).start, 1))));
+        assert_eq!(
+            obstacle(&b, Span::permits(15, 100), Grip::Write),
+            Ok(Some((Span::permits(15, 1).start, 15)))
+        );
+        assert_eq!(
+            obstacle(&b, Span::permits(0, 11), Grip::Write),
+            Ok(Some((Span::permits(10, 1).start, 1)))
+        );
         unlock_all(&a).unwrap();
         assert_eq!(try_lock(&a, Span { start: 0, len: 0 }, Grip::Write), Ok(true));
-        assert_eq!(obstacle(&b, Span::permits(5, 3), Grip::Write), Ok(Some((Span::permits(5, 1).start, 3))));
+        assert_eq!(
+            obstacle(&b, Span::permits(5, 3), Grip::Write),
+            Ok(Some((Span::permits(5, 1).start, 3)))
+        );
     }
 }

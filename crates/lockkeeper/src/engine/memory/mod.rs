@@ -1,7 +1,9 @@
 //! The memory engine: locks inside one process, private to a `Locks` or shared by name.
 //!
-//! Everything is answered at once, under one lock; grants to others are pushed from their own keeper's thread.
+//! Everything is answered at once, under one lock; grants to others are pushed from their own
+//! keeper's thread.
 
+mod registration;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -10,9 +12,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use crate::engine::{
-    Answer, Attempt, Change, Claim, ClaimId, Class, Context, Description, End, Engine, Entry, Error, ErrorKind, Event, HoldId, LeaseId,
-    Line, Query, Released, Renewal, Result, WatchId,
+    Ability, Answer, Attempt, Change, Claim, ClaimId, Class, Context, Description, End, Engine,
+    Entry, Error, ErrorKind, Event, HoldId, LeaseId, Line, Query, Released, Renewal, Result,
+    Standing, WatchId,
 };
+pub(crate) use registration::registration;
 use store::{Client, Push, Store};
 
 /// One client of a store.
@@ -51,7 +55,10 @@ impl Memory {
         let mut pushes = Vec::new();
         let mut store = lock(&self.store);
         let answer = work(&mut store, &mut pushes);
-        let sends: Vec<_> = pushes.into_iter().filter_map(|push| Some((store.client(push.client)?, push.event))).collect();
+        let sends: Vec<_> = pushes
+            .into_iter()
+            .filter_map(|push| Some((store.client(push.client)?, push.event)))
+            .collect();
         drop(store);
         for (client, event) in sends {
             client.push(event);
@@ -81,15 +88,22 @@ impl Client {
 impl Engine for Memory {
     fn open(&self, context: Context) -> Answer<Result<()>> {
         lock(&self.store).join(self.client, context.clone());
-        let opened = self.context.set(context).map_err(|_| Error::new(ErrorKind::InvalidArgument, "a memory engine is opened once"));
+        let opened = self
+            .context
+            .set(context)
+            .map_err(|_| Error::new(ErrorKind::InvalidArgument, "a memory engine is opened once"));
         Answer::Now(opened)
     }
 
     fn describe(&self) -> Description {
         let mut about = Description::new("memory", "memory", Class::OneKernel);
-        about.server = if self.shared { "this process, shared by name".to_owned() } else { "this Locks only".to_owned() };
+        about.server = if self.shared {
+            "this process, shared by name".to_owned()
+        } else {
+            "this Locks only".to_owned()
+        };
         about.immediate = true;
-        about.can.delay = false;
+        about.can = about.can.without(&[Ability::Delay]).with(&[Ability::Together]);
         about.breaks.push("nothing outside this process sees these locks".to_owned());
         about
     }
@@ -98,7 +112,7 @@ impl Engine for Memory {
         Answer::Now(self.with(|store, pushes| store.attempt(self.client, claim, line, pushes)))
     }
 
-    fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Attempt>> {
+    fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Standing>> {
         let store = lock(&self.store);
         Answer::Now(claims.iter().map(|id| store.recheck(*id)).collect())
     }
@@ -141,8 +155,8 @@ impl Engine for Memory {
         lock(&self.store).unwatch(self.client, watch);
     }
 
-    fn attempt_all(&self, claims: &[Claim]) -> Option<Answer<Vec<Attempt>>> {
-        Some(Answer::Now(self.with(|store, pushes| store.attempt_all(self.client, claims, pushes))))
+    fn attempt_all(&self, claims: &[Claim]) -> Answer<Vec<Attempt>> {
+        Answer::Now(self.with(|store, pushes| store.attempt_all(self.client, claims, pushes)))
     }
 
     fn close(&self) -> Answer<()> {

@@ -1,4 +1,5 @@
-//! What the memory engine stores: holders, lines, limits, counts. Pure but for the clock that numbers are drawn from.
+//! What the memory engine stores: holders, lines, limits, counts. Pure but for the clock that
+//! numbers are drawn from.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -6,8 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::claim::{Holder, Waiter};
 use crate::clock::unix_us;
 use crate::engine::{
-    Attempt, Change, Claim, ClaimId, Context, End, Entry, Error, ErrorKind, Event, Grant, HoldId, Kind, Line, Lost, Mode, Name, Number,
-    Place, Query, Result, WatchId, Which,
+    Attempt, Change, Claim, ClaimId, Context, End, Entry, Error, ErrorKind, Event, Grant, HoldId,
+    Kind, Line, Lost, Mode, Name, Number, Place, Query, Result, Standing, WatchId, Which,
 };
 use crate::id::ById;
 use crate::token::next_number;
@@ -30,7 +31,8 @@ pub(super) struct Client {
 #[derive(Default)]
 pub(super) struct Store {
     names: BTreeMap<(Kind, Name), Record>,
-    /// The greatest number of any name: a name's record goes when nobody uses it, and its next number must be greater (R7).
+    /// The greatest number of any name: a name's record goes when nobody uses it, and its next
+    /// number must be greater (R7).
     last_number: u64,
     clients: ById<u64, Client>,
     next_client: u64,
@@ -68,7 +70,10 @@ struct Waiting {
 
 impl Record {
     fn is_unused(&self) -> bool {
-        self.holds.is_empty() && self.line.is_empty() && self.limit.is_none() && self.count.is_none()
+        self.holds.is_empty()
+            && self.line.is_empty()
+            && self.limit.is_none()
+            && self.count.is_none()
     }
 
     /// May this mode be granted beside the holds, apart from the one that it converts?
@@ -81,11 +86,20 @@ impl Record {
         others().all(|h| h.claim.mode.shares_with(mode))
     }
 
-    fn grant(&mut self, last: &mut u64, client: u64, claim: Claim, converts: Option<HoldId>) -> Attempt {
+    fn grant(
+        &mut self,
+        last: &mut u64,
+        client: u64,
+        claim: Claim,
+        converts: Option<HoldId>,
+    ) -> Attempt {
         let now_us = unix_us();
         let since = UNIX_EPOCH + Duration::from_micros(now_us);
         let Some(number) = next_number(*last, now_us) else {
-            return Attempt::Failed(Error::new(ErrorKind::Corrupt, "its numbers are used up; open another store"));
+            return Attempt::Failed(Error::new(
+                ErrorKind::Corrupt,
+                "its numbers are used up; open another store",
+            ));
         };
         *last = number;
         match converts.and_then(|id| self.holds.iter_mut().find(|h| h.id == id)) {
@@ -93,7 +107,14 @@ impl Record {
                 hold.converted = Some((claim.id, hold.claim.mode));
                 (hold.claim.mode, hold.number) = (claim.mode, number);
             }
-            None => self.holds.push(Hold { id: claim.id, client, claim, number, since, converted: None }),
+            None => self.holds.push(Hold {
+                id: claim.id,
+                client,
+                claim,
+                number,
+                since,
+                converted: None,
+            }),
         }
         granted(number)
     }
@@ -120,14 +141,22 @@ impl Hold {
     fn shown(&self) -> Holder {
         let mut holder = Holder::new(self.id, &self.claim.who, self.claim.mode);
         holder.since = Some(self.since);
-        holder.token = if self.claim.mode.permits().is_some() { None } else { crate::Token::of(self.number, 0) };
+        holder.token = if self.claim.mode.permits().is_some() {
+            None
+        } else {
+            crate::Token::of(self.number, 0)
+        };
         holder.value = self.claim.value.as_deref().map(str::to_owned);
         holder
     }
 }
 
+fn grant(number: u64) -> Grant {
+    Grant { number: Number::Ours(number), lease: None }
+}
+
 fn granted(number: u64) -> Attempt {
-    Attempt::Granted(Grant { number: Number::Ours(number), lease: None })
+    Attempt::Granted(grant(number))
 }
 
 impl Store {
@@ -144,9 +173,15 @@ impl Store {
         self.clients.get(&id).cloned()
     }
 
-    pub(super) fn attempt(&mut self, client: u64, claim: &Claim, line: Line, pushes: &mut Vec<Push>) -> Attempt {
+    pub(super) fn attempt(
+        &mut self,
+        client: u64,
+        claim: &Claim,
+        line: Line,
+        pushes: &mut Vec<Push>,
+    ) -> Attempt {
         if self.of_claim.contains_key(&claim.id) {
-            return self.recheck(claim.id);
+            return self.recheck(claim.id).into();
         }
         let key = (claim.kind, claim.name.clone());
         let record = self.names.entry(key.clone()).or_default();
@@ -161,10 +196,18 @@ impl Store {
         } else if line == Line::Try {
             return Attempt::Busy(record.holder());
         } else if record.line.len() >= PLACES_MAX {
-            return Attempt::Failed(Error::new(ErrorKind::Refused, format!("{PLACES_MAX} wait in its line already, which is the limit")));
+            return Attempt::Failed(Error::new(
+                ErrorKind::Refused,
+                format!("{PLACES_MAX} wait in its line already, which is the limit"),
+            ));
         } else {
             let ahead = record.line.len();
-            record.line.push_back(Waiting { client, claim: claim.clone(), converts: None, since: SystemTime::now() });
+            record.line.push_back(Waiting {
+                client,
+                claim: claim.clone(),
+                converts: None,
+                since: SystemTime::now(),
+            });
             Attempt::InLine(Place { ahead: u32::try_from(ahead).ok(), holder: record.holder() })
         };
         if !matches!(answer, Attempt::Failed(_)) {
@@ -174,7 +217,12 @@ impl Store {
         answer
     }
 
-    pub(super) fn attempt_all(&mut self, client: u64, claims: &[Claim], pushes: &mut Vec<Push>) -> Vec<Attempt> {
+    pub(super) fn attempt_all(
+        &mut self,
+        client: u64,
+        claims: &[Claim],
+        pushes: &mut Vec<Push>,
+    ) -> Vec<Attempt> {
         let mut answers: Vec<Attempt> = Vec::with_capacity(claims.len());
         for claim in claims {
             let answer = self.attempt(client, claim, Line::Try, pushes);
@@ -194,14 +242,17 @@ impl Store {
         answers
     }
 
-    pub(super) fn recheck(&self, id: ClaimId) -> Attempt {
+    pub(super) fn recheck(&self, id: ClaimId) -> Standing {
         let record = self.of_claim.get(&id).and_then(|key| self.names.get(key));
-        let Some(record) = record else { return Attempt::Failed(Error::new(ErrorKind::Lost, "it is neither held nor in line")) };
+        let Some(record) = record else {
+            return Standing::Gone(Error::new(ErrorKind::Lost, "it is neither held nor in line"));
+        };
         if let Some(hold) = record.holds.iter().find(|h| h.id == id || h.is_converted_by(id)) {
-            return granted(hold.number);
+            return Standing::Held(grant(hold.number));
         }
-        let ahead = record.line.iter().position(|p| p.claim.id == id).and_then(|at| u32::try_from(at).ok());
-        Attempt::InLine(Place { ahead, holder: record.holder() })
+        let ahead =
+            record.line.iter().position(|p| p.claim.id == id).and_then(|at| u32::try_from(at).ok());
+        Standing::InLine(Place { ahead, holder: record.holder() })
     }
 
     pub(super) fn withdraw(&mut self, id: ClaimId, pushes: &mut Vec<Push>) -> End {
@@ -225,14 +276,23 @@ impl Store {
         self.release(id, pushes)
     }
 
-    pub(super) fn convert(&mut self, hold: HoldId, claim: &Claim, pushes: &mut Vec<Push>) -> Attempt {
+    pub(super) fn convert(
+        &mut self,
+        hold: HoldId,
+        claim: &Claim,
+        pushes: &mut Vec<Push>,
+    ) -> Attempt {
         if self.of_claim.contains_key(&claim.id) {
-            return self.recheck(claim.id);
+            return self.recheck(claim.id).into();
         }
-        let gone = || Attempt::Failed(Error::new(ErrorKind::Lost, "the hold is gone"));
+        let gone = || Attempt::Failed(Error::new(ErrorKind::Lost, "the hold no longer exists"));
         let Some(key) = self.of_claim.get(&hold).cloned() else { return gone() };
         let Some(record) = self.names.get_mut(&key) else { return gone() };
-        let Some((client, before)) = record.holds.iter().find(|h| h.id == hold).map(|h| (h.client, h.converted)) else { return gone() };
+        let Some((client, before)) =
+            record.holds.iter().find(|h| h.id == hold).map(|h| (h.client, h.converted))
+        else {
+            return gone();
+        };
         if let Some((before, _)) = before {
             self.of_claim.remove(&before);
         }
@@ -241,7 +301,12 @@ impl Store {
             record.grant(&mut self.last_number, client, claim.clone(), Some(hold))
         } else {
             // Before everybody in line: nobody there could be granted while this hold stands.
-            let waiting = Waiting { client, claim: claim.clone(), converts: Some(hold), since: SystemTime::now() };
+            let waiting = Waiting {
+                client,
+                claim: claim.clone(),
+                converts: Some(hold),
+                since: SystemTime::now(),
+            };
             record.line.push_front(waiting);
             Attempt::InLine(Place { ahead: Some(0), holder: record.holder() })
         };
@@ -255,7 +320,8 @@ impl Store {
         let Some(at) = record.holds.iter().position(|h| h.id == id) else { return End::NotOurs };
         let converted = record.holds.remove(at).converted.map(|(by, _)| by);
         // A conversion of this hold that still waits goes with it.
-        let left: Vec<ClaimId> = record.line.iter().filter(|p| p.converts == Some(id)).map(|p| p.claim.id).collect();
+        let left: Vec<ClaimId> =
+            record.line.iter().filter(|p| p.converts == Some(id)).map(|p| p.claim.id).collect();
         record.line.retain(|p| p.converts != Some(id));
         for claim in left.into_iter().chain(converted).chain([id]) {
             self.of_claim.remove(&claim);
@@ -268,12 +334,22 @@ impl Store {
     fn settle(&mut self, key: &(Kind, Name), pushes: &mut Vec<Push>) {
         if let Some(record) = self.names.get_mut(key) {
             while let Some(first) = record.line.front() {
-                let never = first.claim.mode.permits().is_some_and(|count| count > record.limit.unwrap_or(0));
+                let never = first
+                    .claim
+                    .mode
+                    .permits()
+                    .is_some_and(|count| count > record.limit.unwrap_or(0));
                 if never {
                     let Some(first) = record.line.pop_front() else { break };
-                    let error = Error::new(ErrorKind::InvalidArgument, "the semaphore was made smaller than what was asked for");
+                    let error = Error::new(
+                        ErrorKind::InvalidArgument,
+                        "the semaphore now has fewer permits than were requested",
+                    );
                     self.of_claim.remove(&first.claim.id);
-                    pushes.push(Push { client: first.client, event: Event::Failed { claim: first.claim.id, error } });
+                    pushes.push(Push {
+                        client: first.client,
+                        event: Event::Failed { claim: first.claim.id, error },
+                    });
                     continue;
                 }
                 if !record.admits(first.claim.mode, first.converts) {
@@ -281,7 +357,12 @@ impl Store {
                 }
                 let Some(first) = record.line.pop_front() else { break };
                 let (client, claim) = (first.client, first.claim.id);
-                let event = match record.grant(&mut self.last_number, client, first.claim, first.converts) {
+                let event = match record.grant(
+                    &mut self.last_number,
+                    client,
+                    first.claim,
+                    first.converts,
+                ) {
                     Attempt::Granted(grant) => Event::Granted { claim, grant },
                     Attempt::Failed(error) => Event::Failed { claim, error },
                     _ => continue,
@@ -319,10 +400,18 @@ impl Store {
         match query {
             Query::One(kind, name) => {
                 let key = (*kind, name.clone());
-                vec![self.names.get(&key).map_or_else(|| Entry::new(*kind, name.clone()), |record| shown(&key, record))]
+                vec![
+                    self.names.get(&key).map_or_else(
+                        || Entry::new(*kind, name.clone()),
+                        |record| shown(&key, record),
+                    ),
+                ]
             }
             Query::Prefix(prefix) => {
-                let used = self.names.iter().filter(|(key, _)| key.1.as_str().starts_with(prefix.as_str()));
+                let used = self
+                    .names
+                    .iter()
+                    .filter(|(key, _)| key.1.as_str().starts_with(prefix.as_str()));
                 used.map(|(key, record)| shown(key, record)).collect()
             }
         }
@@ -345,7 +434,10 @@ impl Store {
                 let key = (Kind::Latch, name.clone());
                 let Some(record) = self.names.get_mut(&key) else { return Ok(true) };
                 if record.counted.insert(*id) {
-                    record.count = record.count.and_then(|count| count.checked_sub(1)).filter(|count| *count > 0);
+                    record.count = record
+                        .count
+                        .and_then(|count| count.checked_sub(1))
+                        .filter(|count| *count > 0);
                 }
                 let open = record.count.is_none();
                 self.settle(&key, pushes);
@@ -363,12 +455,24 @@ impl Store {
     }
 
     /// Takes a lock away from whoever holds it.
-    pub(super) fn take_away(&mut self, kind: Kind, name: &Name, why: Lost, pushes: &mut Vec<Push>) -> bool {
+    pub(super) fn take_away(
+        &mut self,
+        kind: Kind,
+        name: &Name,
+        why: Lost,
+        pushes: &mut Vec<Push>,
+    ) -> bool {
         let key = (kind, name.clone());
-        let holds: Vec<(HoldId, u64)> =
-            self.names.get(&key).map(|r| r.holds.iter().map(|h| (h.id, h.client)).collect()).unwrap_or_default();
+        let holds: Vec<(HoldId, u64)> = self
+            .names
+            .get(&key)
+            .map(|r| r.holds.iter().map(|h| (h.id, h.client)).collect())
+            .unwrap_or_default();
         for (hold, client) in &holds {
-            pushes.push(Push { client: *client, event: Event::Ended { which: Which::Hold(*hold), why } });
+            pushes.push(Push {
+                client: *client,
+                event: Event::Ended { which: Which::Hold(*hold), why },
+            });
             self.release(*hold, pushes);
         }
         !holds.is_empty()
@@ -381,8 +485,10 @@ impl Store {
         let keys: Vec<_> = self.names.keys().cloned().collect();
         for key in keys {
             let Some(record) = self.names.get_mut(&key) else { continue };
-            let mine: Vec<ClaimId> = record.holds.iter().filter(|h| h.client == client).map(|h| h.id).collect();
-            let waits: Vec<ClaimId> = record.line.iter().filter(|p| p.client == client).map(|p| p.claim.id).collect();
+            let mine: Vec<ClaimId> =
+                record.holds.iter().filter(|h| h.client == client).map(|h| h.id).collect();
+            let waits: Vec<ClaimId> =
+                record.line.iter().filter(|p| p.client == client).map(|p| p.claim.id).collect();
             for id in mine.into_iter().chain(waits) {
                 self.withdraw(id, pushes);
             }
@@ -411,6 +517,8 @@ fn shown(key: &(Kind, Name), record: &Record) -> Entry {
 }
 
 fn limit_mismatch(stored: u16, asked: u16) -> Error {
-    let text = format!("the semaphore has a limit of {stored} and {asked} was asked for; ask for {stored}, or change it with resize");
+    let text = format!(
+        "its stored limit is {stored} and {asked} was requested: request {stored}, or resize it"
+    );
     Error::new(ErrorKind::LimitMismatch, text)
 }

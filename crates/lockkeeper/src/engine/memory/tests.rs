@@ -3,7 +3,9 @@ use std::time::Duration;
 
 use super::Memory;
 use crate::claim::{Claim, Identity, Mode};
-use crate::engine::{Answer, Attempt, ClaimId, Context, End, Engine, ErrorKind, EventSink, Kind, Line, Name, Spawner};
+use crate::engine::{
+    Answer, Attempt, ClaimId, Context, End, Engine, ErrorKind, EventSink, Kind, Line, Name, Spawner,
+};
 use crate::{Clock, engine::Query};
 
 fn now<T>(answer: Answer<T>) -> T {
@@ -15,7 +17,13 @@ fn now<T>(answer: Answer<T>) -> T {
 
 #[test]
 fn r13_a_name_has_16384_places_and_no_more() {
-    let who = Arc::new(Identity { host: "here".into(), pid: 1, started: 0, program: "test".into(), label: None });
+    let who = Arc::new(Identity {
+        host: "here".into(),
+        pid: 1,
+        started: 0,
+        program: "test".into(),
+        label: None,
+    });
     let memory = Memory::private();
     let context = Context {
         clock: Clock::virtual_at(Duration::from_secs(1)),
@@ -47,10 +55,15 @@ fn r13_a_name_has_16384_places_and_no_more() {
             claim.id
         })
         .collect();
-    let Attempt::Failed(error) = now(memory.attempt(&claim(), Line::Join)) else { panic!("a place more than there are") };
+    let Attempt::Failed(error) = now(memory.attempt(&claim(), Line::Join)) else {
+        panic!("a place more than there are")
+    };
     assert!(error.kind() == ErrorKind::Refused && error.message().contains("16384"), "{error}");
     let entry = now(memory.read(&Query::One(Kind::Lock, name.clone()))).unwrap().remove(0);
     assert_eq!(entry.waiters.len(), 16_384, "who was refused left nothing");
     assert!(matches!(now(memory.withdraw(waiting[7])), End::Freed));
-    assert!(matches!(now(memory.attempt(&claim(), Line::Join)), Attempt::InLine(_)), "one has left, so there is room for one");
+    assert!(
+        matches!(now(memory.attempt(&claim(), Line::Join)), Attempt::InLine(_)),
+        "one has left, so there is room for one"
+    );
 }

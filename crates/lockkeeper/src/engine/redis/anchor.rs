@@ -1,7 +1,8 @@
 //! Where the server's clock stands on ours (R1).
 //!
-//! Every answer carries the server's time S₀; it is kept with the reading t₀ that was taken before the request left.
-//! So whatever happens on the server at S did not happen before t₀ + (S − S₀), less what the clocks may drift apart.
+//! Every answer carries the server's time S₀; it is kept with the reading t₀ that was taken before
+//! the request left. So whatever happens on the server at S did not happen before t₀ + (S − S₀),
+//! less what the clocks may drift apart.
 
 use std::time::Duration;
 
@@ -20,21 +21,24 @@ impl Anchor {
         Self { server_us, before }
     }
 
-    /// The latest instant before which something that happened at `pushed_us` on the server cannot have happened, for a
-    /// push that was read at `receipt`: min(receipt, t₀ + (S − S₀)(1 − drift)).
+    /// The latest instant before which something that happened at `pushed_us` on the server cannot
+    /// have happened, for a push that was read at `receipt`: min(receipt, t₀ + (S − S₀)(1 −
+    /// drift)).
     pub(super) fn since(self, pushed_us: u64, receipt: Ticks, drift_permille: u32) -> Ticks {
         let instant = match pushed_us.checked_sub(self.server_us) {
             Some(later) => {
                 let nanos = u128::from(later) * u128::from(1000 - drift_permille.min(1000));
                 self.before.plus(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
             }
-            // Older than the anchor, or the server's clock was set back: the further back, the safer.
+            // Older than the anchor, or the server's clock was set back: the further back, the
+            // safer.
             None => self.before.minus(Duration::from_micros(self.server_us - pushed_us)),
         };
         instant.min(receipt)
     }
 
-    /// The server's time at one of our instants; never too early, late by a round trip at most (drift apart).
+    /// The server's time at one of our instants; never too early, late by a round trip at most
+    /// (drift apart).
     pub(super) fn server_us_at(self, at: Ticks) -> u64 {
         let later = at.since(self.before);
         let earlier = self.before.since(at);

@@ -1,4 +1,5 @@
-//! What differs between the layouts that belong to other programs: keys, values, channels, and what they can say at all.
+//! What differs between the layouts that belong to other programs: keys, values, channels, and what
+//! they can say at all.
 
 use std::time::Duration;
 
@@ -15,6 +16,12 @@ use crate::name::{Kind, Name};
 pub(super) trait Dialect: Send + Sync + 'static {
     /// Takes away what it cannot do.
     fn describe(&self, description: &mut Description);
+
+    /// Whether whoever asks first has the lock, waiting or not: then a process lets others pass
+    /// after a while.
+    fn stands_back(&self) -> bool {
+        false
+    }
 
     /// What a claim is there.
     ///
@@ -101,7 +108,17 @@ impl Terms {
     /// Terms of a lock: one key first, wake-up by channel or by invalidation.
     pub(super) fn new(acquire: Call, limit_at: usize, renew: Call, release: Call) -> Self {
         let key = acquire.keys.first().cloned().unwrap_or_default();
-        Self { acquire, limit_at, renew, release, batch: true, has_line: false, channel: None, key, counted: false }
+        Self {
+            acquire,
+            limit_at,
+            renew,
+            release,
+            batch: true,
+            has_line: false,
+            channel: None,
+            key,
+            counted: false,
+        }
     }
 
     /// The call that asks; refused on arrival after `not_after_us`.

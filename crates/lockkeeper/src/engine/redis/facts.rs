@@ -30,21 +30,43 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// From what HELLO, INFO and CONFIG GET appendfsync answered; the last two may have been denied.
+    /// From what HELLO, INFO and CONFIG GET appendfsync answered; the last two may have been
+    /// denied.
     pub(super) fn read(hello: &Value, info: &Value, fsync: &Value) -> Self {
         let info = info.text().unwrap_or_default();
-        let greeting =
-            |name: &str| hello.pairs().into_iter().find(|(k, _)| k.text() == Some(name)).and_then(|(_, v)| v.text().map(str::to_owned));
-        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::to_owned);
-        let fsync = fsync.pairs().into_iter().find(|(k, _)| k.text() == Some("appendfsync")).and_then(|(_, v)| v.text().map(str::to_owned));
-        let replica = greeting("role").is_some_and(|role| role == "replica" || role == "slave") && !info.is_empty();
+        let greeting = |name: &str| {
+            hello
+                .pairs()
+                .into_iter()
+                .find(|(k, _)| k.text() == Some(name))
+                .and_then(|(_, v)| v.text().map(str::to_owned))
+        };
+        let field = |name: &str| {
+            info.lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+                .map(str::to_owned)
+        };
+        let fsync = fsync
+            .pairs()
+            .into_iter()
+            .find(|(k, _)| k.text() == Some("appendfsync"))
+            .and_then(|(_, v)| v.text().map(str::to_owned));
+        let replica = greeting("role").is_some_and(|role| role == "replica" || role == "slave")
+            && !info.is_empty();
         Self {
-            version: field("valkey_version").or_else(|| field("redis_version")).or_else(|| greeting("version")),
+            version: field("valkey_version")
+                .or_else(|| field("redis_version"))
+                .or_else(|| greeting("version")),
             valkey: greeting("server").is_some_and(|name| name == "valkey"),
             informed: !info.is_empty(),
             mode: greeting("mode"),
-            replica_of: replica
-                .then(|| format!("{}:{}", field("master_host").unwrap_or_default(), field("master_port").unwrap_or_default())),
+            replica_of: replica.then(|| {
+                format!(
+                    "{}:{}",
+                    field("master_host").unwrap_or_default(),
+                    field("master_port").unwrap_or_default()
+                )
+            }),
             replicas: field("connected_slaves").and_then(|n| n.parse().ok()).unwrap_or(0),
             loading: field("loading").is_some_and(|l| l == "1"),
             append_only: field("aof_enabled").map(|a| a == "1"),
@@ -56,22 +78,33 @@ impl Facts {
         }
     }
 
+    /// Whether it is a node of a cluster.
+    pub(super) fn in_cluster(&self) -> bool {
+        self.mode.as_deref() == Some("cluster")
+    }
+
     /// Refuses what can never be a lock server.
     ///
     /// # Errors
-    /// A Sentinel, a cluster node, a replica, or a server that is still loading its data.
+    /// A Sentinel, a node of a cluster unless one is expected, a replica, or a server that is still
+    /// loading its data.
     pub(super) fn check(&self, options: &RedisOptions) -> Result<()> {
-        match self.mode.as_deref() {
-            Some("sentinel") => return Err(errors::sentinel(&options.address)),
-            Some("cluster") => return Err(errors::cluster(&options.address)),
-            _ => {}
+        if self.mode.as_deref() == Some("sentinel") {
+            return Err(errors::sentinel(&options.address));
+        }
+        if self.in_cluster() && !options.in_cluster {
+            return Err(errors::cluster(&options.address));
         }
         if let Some(primary) = &self.replica_of {
-            let text = format!("Redis at {} is a read-only replica of {primary}: give the URL of the primary", options.address);
+            let text = format!(
+                "Redis at {} is a read-only replica of {primary}: give the URL of the primary",
+                options.address
+            );
             return Err(Error::new(ErrorKind::Refused, text));
         }
         if self.loading {
-            return Err(errors::unreachable(&options.address, "it is still loading its data").temporary(true));
+            return Err(errors::unreachable(&options.address, "it is still loading its data")
+                .temporary(true));
         }
         Ok(())
     }
@@ -83,7 +116,8 @@ impl Facts {
 
     /// Whether a lock can be thrown out to make room.
     fn evicts(&self) -> bool {
-        self.max_memory.is_some_and(|m| m > 0) && self.eviction.as_deref().is_some_and(|policy| policy != "noeviction")
+        self.max_memory.is_some_and(|m| m > 0)
+            && self.eviction.as_deref().is_some_and(|policy| policy != "noeviction")
     }
 
     fn server(&self) -> String {
@@ -94,45 +128,74 @@ impl Facts {
     /// The class and the warnings, for a description whose layout is filled in.
     pub(super) fn describe(&self, description: &mut Description, options: &RedisOptions) {
         description.server = format!("{} at {}", self.server(), options.address);
-        description.class = if self.durable() && !self.evicts() && self.replicas == 0 { Class::Timed } else { Class::Efficiency };
+        description.class = if self.durable() && !self.evicts() && self.replicas == 0 {
+            Class::Timed
+        } else {
+            Class::Efficiency
+        };
         let breaks = &mut description.breaks;
-        breaks.push("a step of the server's clock by more than a lease: leases are counted on it".into());
+        breaks.push(
+            "a step of the server's clock by more than a lease: leases are counted on it".into(),
+        );
         if !self.durable() {
-            breaks.push("a restart of the server: it does not write every change to disk before it answers (appendonly yes with appendfsync always does)".into());
+            breaks.push(
+                "a restart of the server: it does not write every change to disk before it answers \
+                 (appendonly yes with appendfsync always does)"
+                    .into(),
+            );
         }
         if self.replicas > 0 {
-            breaks.push("a failover to one of its replicas: writes reach them after they were answered".into());
+            breaks.push(
+                "a failover to one of its replicas: writes reach them after they were answered"
+                    .into(),
+            );
         }
-        let mut warn = |id: &'static str, text: String| description.warnings.push(Warning { id, text });
+        let mut warn =
+            |id: &'static str, text: String| description.warnings.push(Warning { id, text });
         if self.evicts() {
             let policy = self.eviction.as_deref().unwrap_or_default();
             warn(
                 "eviction",
                 format!(
-                    "maxmemory-policy is {policy}: a full server may throw a held lock away; use noeviction, or a server of its own for locks"
+                    "maxmemory-policy is {policy}: a full server may throw a held lock away; \
+                     use noeviction, or a server of its own for locks"
                 ),
             );
         }
         if !self.informed {
             warn(
                 "info-denied",
-                "this user may not run INFO, so persistence and eviction are unknown; allow +info, or look at them by hand".into(),
+                "this user may not run INFO, so persistence and eviction are unknown; \
+                 allow +info, or look at them by hand"
+                    .into(),
             );
         } else if self.append_only == Some(true) && self.fsync.is_none() {
-            warn("config-denied", "this user may not read appendfsync, so the weaker class is assumed; allow +config|get".into());
+            warn(
+                "config-denied",
+                "this user may not read appendfsync, so the weaker class is assumed; \
+                 allow +config|get"
+                    .into(),
+            );
         }
         if options.ttl < Duration::from_secs(1) {
-            warn("short-ttl", format!("a lease of {:?} leaves little room for a slow network", options.ttl));
+            warn(
+                "short-ttl",
+                format!("a lease of {:?} leaves little room for a slow network", options.ttl),
+            );
         }
     }
 
-    /// Warns when the server's clock is far from ours; leases do not depend on it, people reading times do.
+    /// Warns when the server's clock is far from ours; leases do not depend on it, people reading
+    /// times do.
     pub(super) fn clock_warning(description: &mut Description, server_us: u64, our_us: u64) {
         let offset = Duration::from_micros(server_us.abs_diff(our_us));
         if offset > Duration::from_secs(5) {
             let which = if server_us > our_us { "ahead of" } else { "behind" };
-            let text =
-                format!("the server's clock is {:.0} s {which} ours: leases do not mind, but times shown are off", offset.as_secs_f64());
+            let text = format!(
+                "the server's clock is {:.0} s {which} ours: leases do not mind, but times shown \
+                 are off",
+                offset.as_secs_f64()
+            );
             description.warnings.push(Warning { id: "clock-offset", text });
         }
     }

@@ -1,11 +1,14 @@
-//! A layout that belongs to other programs, while it is open: asking, waiting for a wake-up, asking again.
+//! A layout that belongs to other programs, while it is open: asking, waiting for a wake-up, asking
+//! again.
 //!
-//! There is no line of ours on the server, so nobody is granted a lock unasked. A waiter is woken by the layout's channel or
-//! by the invalidation of its key, and looks by itself when the holder's lease ends, not before 250 ms and not after 5 s.
+//! There is no line of ours on the server, so nobody is granted a lock unasked. A waiter is woken
+//! by the layout's channel or by the invalidation of its key, and looks by itself when the holder's
+//! lease ends, not before 250 ms and not after 5 s.
 
 mod asking;
 mod glance;
 mod parting;
+mod pausing;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -21,9 +24,10 @@ use super::options::RedisOptions;
 use super::resp::Value;
 use super::script::Call;
 use super::watches::Watches;
+use super::wire::Tracking;
 use crate::claim::Mode;
 use crate::clock::Ticks;
-use crate::engine::{Context, Event, Line};
+use crate::engine::{Context, Event, Line, Number};
 use crate::guarantee::Description;
 use crate::id::ClaimId;
 
@@ -45,12 +49,16 @@ struct State {
     claims: BTreeMap<ClaimId, Entry>,
     /// How many claims and watches listen to a channel.
     channels: BTreeMap<String, usize>,
+    /// Keys that nobody else asks for, as far as was seen, and until when that counts.
+    alone: BTreeMap<String, Ticks>,
 }
 
 struct Entry {
     terms: Arc<Terms>,
     mode: Mode,
     ttl: Duration,
+    /// What it was granted with, once it holds.
+    number: Number,
     how: Line,
     give_up: Option<Ticks>,
     phase: Phase,
@@ -60,16 +68,21 @@ struct Entry {
     in_flight: u32,
     /// Until when the server takes a request of its that is still on its way.
     in_time_until: Ticks,
-    /// It is being given back: nothing of it is asked again, or it would arrive behind its own release.
+    /// It is being given back: nothing of it is asked again, or it would arrive behind its own
+    /// release.
     leaving: bool,
     /// It has been told to wait before.
     waited: bool,
     listening: bool,
     look_at: Option<Ticks>,
+    /// Until when the process has the lock, hold upon hold, before it lets others pass.
+    run_until: Option<Ticks>,
+    /// It lets others pass.
+    pause: Option<pausing::Pause>,
 }
 
-/// A request on its way. Its claim may be left and forgotten before it is answered, or even before it is sent, so it
-/// carries along what gives back whatever it takes for nobody.
+/// A request on its way. Its claim may be left and forgotten before it is answered, or even before
+/// it is sent, so it carries along what gives back whatever it takes for nobody.
 pub(super) struct Request {
     call: Call,
     terms: Arc<Terms>,
@@ -102,12 +115,16 @@ impl Foreign {
         let woken: Vec<ClaimId> = match (word, items.get(1)) {
             ("message", Some(channel)) => {
                 let channel = channel.text().unwrap_or_default();
-                self.changed(|kind, name| self.dialect.channel(kind, name).as_deref() == Some(channel));
+                self.changed(|kind, name| {
+                    self.dialect.channel(kind, name).as_deref() == Some(channel)
+                });
                 self.waiting(|terms| terms.channel.as_deref() == Some(channel))
             }
             ("invalidate", Some(Value::Array(keys))) => {
                 let hit = |key: &str| keys.iter().any(|k| k.text() == Some(key));
-                self.changed(|kind, name| self.dialect.watched_key(kind, name).is_some_and(|key| hit(&key)));
+                self.changed(|kind, name| {
+                    self.dialect.watched_key(kind, name).is_some_and(|key| hit(&key))
+                });
                 self.waiting(|terms| hit(&terms.key))
             }
             // Everything was flushed.
@@ -123,7 +140,7 @@ impl Foreign {
         let mut state = self.state();
         let mut woken = Vec::new();
         for (id, entry) in &mut state.claims {
-            if entry.phase != Phase::Held && about(&entry.terms) {
+            if entry.phase != Phase::Held && about(&entry.terms) && !entry.lets_pass() {
                 // One whose answer is on its way looks again right after it.
                 entry.look_at = Some(Ticks::default());
                 if entry.phase == Phase::Waiting {
@@ -148,8 +165,9 @@ impl Opened for Foreign {
                 }
             });
             let links = Links::new(options, context, hear);
-            links.main.track();
-            let (state, looks_changed, watches) = (Mutex::default(), Notify::new(), Watches::default());
+            links.main.track(Tracking::Read);
+            let (state, looks_changed, watches) =
+                (Mutex::default(), Notify::new(), Watches::default());
             Self { links, dialect: dialect.clone(), state, looks_changed, watches }
         })
     }
@@ -163,6 +181,16 @@ impl Opened for Foreign {
         description.recovery += LOOK.0;
         description.recovery_stopped = Some(description.recovery);
         dialect.describe(description);
+    }
+
+    /// The server tells us of no change that is our own.
+    fn overtaken(&self, hold: ClaimId) {
+        let Some(terms) = self.state().claims.get(&hold).map(|entry| entry.terms.clone()) else {
+            return;
+        };
+        for claim in self.waiting(|other| other.key == terms.key) {
+            self.links.context.events.send(Event::Wake { claim });
+        }
     }
 
     fn closing(&self) {

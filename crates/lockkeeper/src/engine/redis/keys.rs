@@ -1,7 +1,8 @@
 //! Names as keys of our own layout (R12): injective, readable, and with one hash tag a name.
 //!
-//! `lockkeeper:{lock:stock/sku-42}` is the record, with `:line` and `:last` behind it the other two. Names of letters,
-//! digits and `-_.:/@+=~,;!#$&()|<>` pass through; every other byte is written `%XX`.
+//! `lockkeeper:{lock:stock/sku-42}` is the record, with `:line` and `:last` behind it the other
+//! two, and `:watch:DB` while somebody watches that name. Names of letters, digits and
+//! `-_.:/@+=~,;!#$&()|<>` pass through; every other byte is written `%XX`.
 
 use crate::name::{Kind, Name};
 
@@ -22,9 +23,15 @@ impl Keys {
         format!("{}:{{{}:{}}}", self.namespace, kind.as_str(), escape(name.as_str()))
     }
 
-    /// The key that holds the names which somebody watches, and the channel that tells of changes to them.
-    pub(super) fn watch(&self) -> String {
-        format!("{}:watch:{}", self.namespace, self.db)
+    /// The key that is there while somebody watches a record, and the channel that tells of changes
+    /// to it. A channel is heard in every database, hence the number.
+    pub(super) fn watch(&self, record: &str) -> String {
+        format!("{record}:watch:{}", self.db)
+    }
+
+    /// What every key of every name starts with.
+    pub(super) fn everything(&self) -> String {
+        format!("{}:{{", self.namespace)
     }
 
     /// The channel of one process.
@@ -40,7 +47,8 @@ impl Keys {
 
     /// The kind and name that a record or a line belongs to; `None` for other keys.
     pub(super) fn parse(&self, key: &str) -> Option<(Kind, Name)> {
-        let (tag, rest) = key.strip_prefix(self.namespace.as_str())?.strip_prefix(":{")?.split_once('}')?;
+        let (tag, rest) =
+            key.strip_prefix(self.namespace.as_str())?.strip_prefix(":{")?.split_once('}')?;
         if !matches!(rest, "" | ":line") {
             return None;
         }
@@ -60,7 +68,8 @@ pub(super) fn last(record: &str) -> String {
     [record, ":last"].concat()
 }
 
-/// Writes text as one word of printable ASCII, in which nothing has a meaning to patterns, hash tags or shells' quotes.
+/// Writes text as one word of printable ASCII, in which nothing has a meaning to patterns, hash
+/// tags or shells' quotes.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 8);
     for byte in text.bytes() {
@@ -82,7 +91,8 @@ pub(super) fn unescape(text: &str) -> Option<String> {
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
         if byte == b'%' {
-            let mut digit = || char::from(rest.next()?).to_digit(16).and_then(|d| u8::try_from(d).ok());
+            let mut digit =
+                || char::from(rest.next()?).to_digit(16).and_then(|d| u8::try_from(d).ok());
             let (high, low) = (digit()?, digit()?);
             bytes.push(high << 4 | low);
         } else {
@@ -101,7 +111,10 @@ mod tests {
         let keys = Keys::new("lockkeeper", 0);
         let plain = Name::new("stock/sku-42").unwrap();
         assert_eq!(keys.record(Kind::Lock, &plain), "lockkeeper:{lock:stock/sku-42}");
-        let odd = ["a b", "a%20b", "{x}", "}", "é", "e\u{301}", "*", "?", "[a]", "\\", "a\nb", "A", "a", "::", "\"'`"];
+        let odd = [
+            "a b", "a%20b", "{x}", "}", "é", "e\u{301}", "*", "?", "[a]", "\\", "a\nb", "A", "a",
+            "::", "\"'`",
+        ];
         let mut seen = std::collections::HashSet::new();
         for name in odd {
             let name = Name::new(name).unwrap();
@@ -111,13 +124,24 @@ mod tests {
             assert_eq!(keys.parse(&key), Some((Kind::Semaphore, name.clone())), "{key}");
             assert_eq!(keys.parse(&line(&key)), Some((Kind::Semaphore, name)));
             assert_eq!(keys.parse(&last(&key)), None);
+            assert_eq!(keys.parse(&keys.watch(&key)), None);
+            assert!(key.starts_with(&keys.everything()));
         }
     }
 
     #[test]
     fn keys_of_others_are_not_ours() {
         let keys = Keys::new("a", 0);
-        for key in ["a:{lock:x", "b:{lock:x}", "a:{what:x}", "a:{lock:}", "a:{lock:%zz}", "a:{lock:%C3}", "a:watch:0", ""] {
+        for key in [
+            "a:{lock:x",
+            "b:{lock:x}",
+            "a:{what:x}",
+            "a:{lock:}",
+            "a:{lock:%zz}",
+            "a:{lock:%C3}",
+            "a:watch:0",
+            "",
+        ] {
             assert_eq!(keys.parse(key), None, "{key}");
         }
     }

@@ -10,14 +10,15 @@ use tokio::time::sleep;
 use super::errors;
 use super::options::RedisOptions;
 use super::pipe::{Broken, OnPush};
-use super::resp::Value;
+use super::resp::{Command, Value};
 use super::script::Call;
 use super::wire::{Answered, Counted, Link, Started, either};
 use crate::clock::Ticks;
 use crate::engine::{Context, End, Event, WatchId};
 use crate::error::{Error, Result};
 
-/// For how long a renewal waits for the second connection to come up before the first one carries it: short beside any lease.
+/// For how long a renewal waits for the second connection to come up before the first one carries
+/// it: short beside any lease.
 const SIDE_PATIENCE: Duration = Duration::from_millis(200);
 
 /// What an open engine talks over.
@@ -28,6 +29,7 @@ pub(super) struct Links {
     pub(super) main: Arc<Link>,
     /// Renewals, which nothing may delay, and long readings.
     side: Arc<Link>,
+    label: String,
     closed: AtomicBool,
     /// How many withdrawals and releases are not answered.
     parting: Arc<AtomicUsize>,
@@ -38,16 +40,32 @@ impl Links {
     pub(super) fn new(options: Arc<RedisOptions>, context: Context, on_push: OnPush) -> Self {
         let label = client_name(&context.who.program, context.who.pid);
         let main = Link::new(options.clone(), context.clock.clone(), label.clone(), on_push);
-        let side = Link::new(options.clone(), context.clock.clone(), format!("{label}:renewals"), Arc::new(|_, _| {}));
-        Self { options, context, main, side, closed: AtomicBool::new(false), parting: Arc::default() }
+        let side = Link::new(
+            options.clone(),
+            context.clock.clone(),
+            format!("{label}:renewals"),
+            Arc::new(|_, _| {}),
+        );
+        Self {
+            options,
+            context,
+            main,
+            side,
+            label,
+            closed: AtomicBool::new(false),
+            parting: Arc::default(),
+        }
     }
 
-    /// The first connection, and the tasks that keep both going. `heard` is told the server's clock, with our reading from
-    /// before it was asked, at every connect.
+    /// The first connection, and the tasks that keep both going. `heard` is told the server's
+    /// clock, with our reading from before it was asked, at every connect.
     ///
     /// # Errors
     /// What keeps the server from being used.
-    pub(super) async fn open(&self, heard: impl Fn(u64, Ticks) + Send + Sync + 'static) -> Result<()> {
+    pub(super) async fn open(
+        &self,
+        heard: impl Fn(u64, Ticks) + Send + Sync + 'static,
+    ) -> Result<()> {
         let driver = self.main.connect().await?;
         let main = self.main.clone();
         let anchor = move || {
@@ -68,6 +86,57 @@ impl Links {
         Ok(())
     }
 
+    /// How many names one message may be about that is about several, and that would best be about
+    /// so many: one on a node of a cluster, where names are in different slots.
+    pub(super) fn names_at_once(&self, most: usize) -> usize {
+        if self.main.in_cluster() { 1 } else { most }
+    }
+
+    /// Runs a command that may be sent twice to its answer.
+    ///
+    /// # Errors
+    /// Those of the server as well.
+    pub(super) async fn command(&self, link: &Link, name: &str, command: Command) -> Result<Value> {
+        self.answer_to(link, Started::nothing(), name, command).await
+    }
+
+    /// The same for commands that leave in one message.
+    pub(super) async fn commands(
+        &self,
+        link: &Link,
+        name: &str,
+        commands: Vec<Command>,
+    ) -> Result<()> {
+        let mut answers = link.start(&commands).each();
+        for command in commands {
+            let started = answers.next().unwrap_or_else(Started::nothing);
+            self.answer_to(link, started, name, command).await?;
+        }
+        Ok(())
+    }
+
+    async fn answer_to(
+        &self,
+        link: &Link,
+        started: Started,
+        name: &str,
+        command: Command,
+    ) -> Result<Value> {
+        match link.finish(started, || Some(command.clone()), self.options.connect_timeout).await {
+            Ok(answered) => match answered.value {
+                Value::Error(text) => Err(errors::server(&self.options, name, &text)),
+                value => Ok(value),
+            },
+            Err(broken) => Err(self.broken(link, &broken)),
+        }
+    }
+
+    /// One more connection to the server, for whoever keeps it up and closes it.
+    pub(super) fn another(&self, label: &str, on_push: OnPush) -> Arc<Link> {
+        let label = format!("{}:{label}", self.label);
+        Link::new(self.options.clone(), self.context.clock.clone(), label, on_push)
+    }
+
     /// The second connection, from the first time that it is needed.
     pub(super) fn side(&self) -> &Arc<Link> {
         self.side.want();
@@ -83,9 +152,17 @@ impl Links {
     }
 
     /// Follows a script to its answer, or to the error that it came to.
-    pub(super) async fn run(&self, link: &Link, started: Started, call: &Call, patience: Duration) -> Result<Answered> {
+    pub(super) async fn run(
+        &self,
+        link: &Link,
+        started: Started,
+        call: &Call,
+        patience: Duration,
+    ) -> Result<Answered> {
         match link.run(started, call, patience, || true).await {
-            Ok(Answered { value: Value::Error(text), .. }) => Err(errors::script(&self.options, call, &text)),
+            Ok(Answered { value: Value::Error(text), .. }) => {
+                Err(errors::script(&self.options, call, &text))
+            }
             Ok(answered) => Ok(answered),
             Err(broken) => Err(self.broken(link, &broken)),
         }
@@ -97,13 +174,18 @@ impl Links {
         Ok(self.run(&self.main, started, &call, self.options.connect_timeout).await?.value)
     }
 
-    /// Follows renewals that were started on the second connection; where there is none to be had, the first one carries them.
+    /// Follows renewals that were started on the second connection; where there is none to be had,
+    /// the first one carries them.
     pub(super) async fn renewed(&self, started: Started, call: &Call) -> Result<Answered> {
         let within = self.options.request_timeout;
         match self.side.run(started, call, SIDE_PATIENCE.min(within), || true).await {
-            Ok(Answered { value: Value::Error(text), .. }) => Err(errors::script(&self.options, call, &text)),
+            Ok(Answered { value: Value::Error(text), .. }) => {
+                Err(errors::script(&self.options, call, &text))
+            }
             Ok(answered) => Ok(answered),
-            Err(Broken::NotSent(_)) => self.run(&self.main, self.main.start(&[call.by_name()]), call, within).await,
+            Err(Broken::NotSent(_)) => {
+                self.run(&self.main, self.main.start(&[call.by_name()]), call, within).await
+            }
             Err(broken) => Err(self.broken(&self.side, &broken)),
         }
     }
@@ -132,7 +214,9 @@ impl Links {
     /// Sleeps until then, or until it may be sooner.
     pub(super) async fn sleep_until(&self, next: Option<Ticks>, changed: &Notify) {
         match next {
-            Some(at) => _ = either(sleep(at.since(self.context.clock.now())), changed.notified()).await,
+            Some(at) => {
+                _ = either(sleep(at.since(self.context.clock.now())), changed.notified()).await
+            }
             None => changed.notified().await,
         }
     }
@@ -153,8 +237,8 @@ impl Links {
         self.closed.store(true, Ordering::Release);
     }
 
-    /// Ends both connections, once places and holds that are being left are gone: a server that does not know the script yet
-    /// needs a second message.
+    /// Ends both connections, once places and holds that are being left are gone: a server that
+    /// does not know the script yet needs a second message.
     pub(super) async fn close(&self) {
         self.main.settled(&self.parting, self.options.request_timeout * 5 / 4).await;
         self.main.close();
@@ -165,6 +249,7 @@ impl Links {
 /// CLIENT SETNAME takes no spaces.
 fn client_name(program: &str, pid: u32) -> String {
     let program = program.rsplit('/').next().unwrap_or(program);
-    let program: String = program.chars().map(|c| if c.is_ascii_graphic() { c } else { '-' }).collect();
+    let program: String =
+        program.chars().map(|c| if c.is_ascii_graphic() { c } else { '-' }).collect();
     format!("lockkeeper:{program}:{pid}")
 }

@@ -9,6 +9,7 @@
 //! | `links`, `opened`, `watches` | an open engine: its two connections, what every layout does over them, and who watches what |
 //! | `native/` | the native layout as an engine: `asking`, `parting`, telling who holds what (`glance`) |
 //! | `fenced` | data keys that check tokens, for programs that keep what they protect in Redis |
+//! | `sweep` | removes the keys of a measurement, in any layout |
 //! | `dialect`, `plain`, `redisson` | the layouts of other programs: their keys, values and channels |
 //! | `foreign/` | those layouts as an engine, in the same three rooms |
 
@@ -28,10 +29,12 @@ mod plain;
 mod recipe;
 mod record;
 mod redisson;
+mod registration;
 mod reply;
 mod resp;
 mod script;
 mod stream;
+mod sweep;
 mod url;
 mod watches;
 mod wire;
@@ -45,7 +48,7 @@ use foreign::Foreign;
 use native::Native;
 use opened::Server;
 use options::{Layout, RedisOptions};
-pub(crate) use url::options;
+pub(crate) use registration::registration;
 
 use crate::engine::Engine;
 

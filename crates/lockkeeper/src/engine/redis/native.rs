@@ -1,8 +1,10 @@
-//! The native layout while it is open: the recipe says what to send, the links carry it, the keeper is told.
+//! The native layout while it is open: the recipe says what to send, the links carry it, the keeper
+//! is told.
 
 mod asking;
 mod glance;
 mod parting;
+mod watching;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -12,13 +14,14 @@ use super::keys::Keys;
 use super::links::Links;
 use super::opened::Opened;
 use super::options::RedisOptions;
-use super::recipe::{Recipe, Rules};
+use super::recipe::{CLAIM_LEASE, Recipe, Rules};
 use super::reply::Push;
 use super::resp::Value;
 use super::watches::Watches;
 use crate::engine::Context;
-use crate::guarantee::Description;
+use crate::guarantee::{Ability, Description, Expiry};
 use crate::id::ClaimId;
+use watching::Tracker;
 
 /// What runs once it is open.
 pub(super) struct Native {
@@ -29,6 +32,8 @@ pub(super) struct Native {
     /// The earliest question of the timer may have changed.
     asks_changed: Notify,
     watches: Watches,
+    /// There while somebody watches a beginning of names.
+    tracker: Mutex<Option<Tracker>>,
 }
 
 impl Native {
@@ -79,7 +84,15 @@ impl Opened for Native {
             });
             let links = Links::new(options, context, hear);
             _ = links.main.subscribe(&channel);
-            Self { links, keys, channel, recipe: Mutex::new(Recipe::new(rules)), asks_changed: Notify::new(), watches: Watches::default() }
+            Self {
+                links,
+                keys,
+                channel,
+                recipe: Mutex::new(Recipe::new(rules)),
+                asks_changed: Notify::new(),
+                watches: Watches::default(),
+                tracker: Mutex::default(),
+            }
         })
     }
 
@@ -88,11 +101,16 @@ impl Opened for Native {
     }
 
     fn describe((): &(), description: &mut Description) {
-        description.breaks.push("tokens: data loss together with a server's clock that was set back".into());
+        description.can = description.can.with(&[Ability::Together]);
+        description.expiry = Expiry::PerHold { claim_lease: Some(CLAIM_LEASE) };
+        description
+            .breaks
+            .push("tokens: data loss together with a server's clock that was set back".into());
     }
 
     fn closing(&self) {
         self.asks_changed.notify_one();
         self.watches.close();
+        self.end_tracking();
     }
 }

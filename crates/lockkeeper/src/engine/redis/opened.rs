@@ -1,4 +1,5 @@
-//! One server as an engine, whatever the layout: opening, describing, re-checking and closing, and handing on to what is open.
+//! One server as an engine, whatever the layout: opening, describing, re-checking and closing, and
+//! handing on to what is open.
 
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
@@ -8,19 +9,24 @@ use super::facts::Facts;
 use super::links::Links;
 use super::options::RedisOptions;
 use super::script::Call;
+use super::sweep;
 use super::wire::{Answered, Started};
 use crate::claim::{Claim, Entry};
 use crate::clock::Ticks;
-use crate::engine::{Answer, Attempt, Change, Context, End, Engine, Grant, Inlet, Lease, Line, Number, Query, Released, Renewal, WatchId};
+use crate::engine::{
+    Answer, Attempt, Change, Context, End, Engine, Grant, Inlet, Lease, Line, Number, Query,
+    Released, Renewal, Standing, WatchId,
+};
 use crate::error::{Error, ErrorKind, Result};
-use crate::guarantee::{Class, Description, Warning};
+use crate::guarantee::{Class, Description, Expiry, Warning};
 use crate::id::{ClaimId, HoldId, LeaseId};
 use crate::name::Name;
 
 /// How many leases one script call renews: a longer call would make the others wait.
 pub(super) const RENEWALS_PER_CALL: usize = 100;
 
-/// How many claims one message asks about: the last of more would be asked when its time is over by the server's clock.
+/// How many claims one message asks about: the last of more would be asked when its time is over by
+/// the server's clock.
 const RECHECKED_AT_ONCE: usize = 500;
 
 /// One server, written to in one layout.
@@ -45,10 +51,22 @@ pub(super) trait Opened: Asking + Parting + Telling {
     /// Wakes the tasks that have to end.
     fn closing(&self);
 
+    /// A release was sent twice. What this process asked for right behind it may have found the
+    /// lock taken, and may not be told when it is free.
+    fn overtaken(&self, _hold: ClaimId) {}
+
     /// Follows a withdrawal or a release to its end.
-    fn ended(self: &Arc<Self>, id: ClaimId, call: &Call, started: Started) -> impl Future<Output = (End, Option<Answered>)> + Send {
+    fn ended(
+        self: &Arc<Self>,
+        id: ClaimId,
+        call: &Call,
+        started: Started,
+    ) -> impl Future<Output = (End, Option<Answered>)> + Send {
         async move {
             let (end, answered) = self.links().ended(started, call).await;
+            if answered.as_ref().is_some_and(|answered| answered.resent) {
+                self.overtaken(id);
+            }
             if !matches!(end, End::Unknown(_)) {
                 self.forget(id);
             }
@@ -72,13 +90,17 @@ pub(super) trait Asking: Send + Sync + Sized + 'static {
     fn ask(self: &Arc<Self>, claim: &Claim, line: Line, hold: Option<HoldId>) -> Answer<Attempt>;
 
     /// Asks for all of several claims in one message, where the layout can.
-    fn ask_all(self: &Arc<Self>, claims: &[Claim]) -> Option<Answer<Vec<Attempt>>> {
-        _ = claims;
-        None
+    fn ask_all(self: &Arc<Self>, claims: &[Claim]) -> Answer<Vec<Attempt>> {
+        let error = Error::new(ErrorKind::Unsupported, "this layout asks for one lock at a time");
+        Answer::Now(vec![Attempt::Failed(error); claims.len()])
     }
 
-    /// The request for a claim that was asked for before; `None` for a hold, and for what is not wanted any more.
+    /// The request for a claim that was asked for before; `None` for a hold, and for what is not
+    /// wanted any more.
     fn again(&self, id: ClaimId) -> Option<Self::Request>;
+
+    /// The number with which a claim holds; `None` when it does not.
+    fn number(&self, id: ClaimId) -> Option<Number>;
 
     /// Follows a request to its answer.
     fn asked(
@@ -94,7 +116,8 @@ pub(super) trait Asking: Send + Sync + Sized + 'static {
 pub(super) trait Parting: Send + Sync + Sized + 'static {
     fn renew(self: &Arc<Self>, leases: &[LeaseId]) -> Answer<Vec<Renewal>>;
 
-    /// The last message about a claim: what it was granted is given back, its place is left. `None`: there is nothing of it.
+    /// The last message about a claim: what it was granted is given back, its place is left.
+    /// `None`: there is nothing of it.
     fn leave(self: &Arc<Self>, id: ClaimId) -> Option<(Call, Started)>;
 
     fn release(self: &Arc<Self>, holds: &[HoldId], again: Option<&Claim>) -> Answer<Released>;
@@ -109,12 +132,19 @@ pub(super) trait Telling: Send + Sync + Sized + 'static {
 
     fn change(self: Arc<Self>, change: Change) -> impl Future<Output = Result<bool>> + Send;
 
-    fn watch(self: Arc<Self>, watch: WatchId, query: Query) -> impl Future<Output = Result<()>> + Send;
+    fn watch(
+        self: Arc<Self>,
+        watch: WatchId,
+        query: Query,
+    ) -> impl Future<Output = Result<()>> + Send;
 
     fn unwatch(&self, watch: WatchId);
 
     /// See [`Engine::clear_probe`].
-    fn clear_probe(self: Arc<Self>, name: Name) -> impl Future<Output = Result<Vec<Warning>>> + Send;
+    fn clear_probe(
+        self: Arc<Self>,
+        name: Name,
+    ) -> impl Future<Output = Result<Vec<Warning>>> + Send;
 }
 
 impl<O: Opened> Server<O> {
@@ -127,7 +157,11 @@ impl<O: Opened> Server<O> {
     }
 
     /// Asks what is open; before that, the answer is what `closed` makes of the error.
-    fn answer<T>(&self, ask: impl FnOnce(&Arc<O>) -> Answer<T>, closed: impl FnOnce(Error) -> T) -> Answer<T> {
+    fn answer<T>(
+        &self,
+        ask: impl FnOnce(&Arc<O>) -> Answer<T>,
+        closed: impl FnOnce(Error) -> T,
+    ) -> Answer<T> {
         match self.opened() {
             Ok(opened) => ask(opened),
             Err(error) => Answer::Now(closed(error)),
@@ -139,7 +173,10 @@ impl<O: Opened> Engine for Server<O> {
     fn open(&self, context: Context) -> Answer<Result<()>> {
         let opened = O::new(self.options.clone(), &self.setting, context);
         if self.opened.set(opened.clone()).is_err() {
-            return Answer::Now(Err(Error::new(ErrorKind::InvalidArgument, "the engine is open already")));
+            return Answer::Now(Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "the engine is open already",
+            )));
         }
         Answer::later(async move {
             let hears = opened.clone();
@@ -150,14 +187,16 @@ impl<O: Opened> Engine for Server<O> {
     }
 
     fn describe(&self) -> Description {
-        let mut description = Description::new("redis", self.options.layout.as_str(), Class::Efficiency);
+        let mut description =
+            Description::new("redis", self.options.layout.as_str(), Class::Efficiency);
         description.hosts = true;
-        description.leases = true;
+        description.expiry = Expiry::PerHold { claim_lease: None };
         description.early = true;
         description.request_timeout = Some(self.options.request_timeout);
         description.recovery = self.options.ttl;
         description.recovery_stopped = Some(self.options.ttl);
-        let facts = self.opened.get().and_then(|opened| opened.links().main.facts()).unwrap_or_default();
+        let facts =
+            self.opened.get().and_then(|opened| opened.links().main.facts()).unwrap_or_default();
         facts.describe(&mut description, &self.options);
         O::describe(&self.setting, &mut description);
         if let Some((server_us, _)) = facts.time {
@@ -174,12 +213,18 @@ impl<O: Opened> Engine for Server<O> {
         self.answer(|opened| opened.ask(claim, line, None), Attempt::Failed)
     }
 
-    fn attempt_all(&self, claims: &[Claim]) -> Option<Answer<Vec<Attempt>>> {
-        self.opened().ok()?.ask_all(claims)
+    fn attempt_all(&self, claims: &[Claim]) -> Answer<Vec<Attempt>> {
+        self.answer(
+            |opened| opened.ask_all(claims),
+            |error| vec![Attempt::Failed(error); claims.len()],
+        )
     }
 
-    fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Attempt>> {
-        self.answer(|opened| recheck(opened, claims), |error| claims.iter().map(|_| Attempt::Failed(error.clone())).collect())
+    fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Standing>> {
+        self.answer(
+            |opened| recheck(opened, claims),
+            |error| vec![Standing::Gone(error); claims.len()],
+        )
     }
 
     fn withdraw(&self, claim: ClaimId) -> Answer<End> {
@@ -194,11 +239,17 @@ impl<O: Opened> Engine for Server<O> {
     }
 
     fn renew(&self, leases: &[LeaseId]) -> Answer<Vec<Renewal>> {
-        self.answer(|opened| opened.renew(leases), |error| leases.iter().map(|_| Renewal::Unknown(error.clone())).collect())
+        self.answer(
+            |opened| opened.renew(leases),
+            |error| leases.iter().map(|_| Renewal::Unknown(error.clone())).collect(),
+        )
     }
 
     fn release(&self, holds: &[HoldId], again: Option<&Claim>) -> Answer<Released> {
-        self.answer(|opened| opened.release(holds, again), |_| Released { ends: holds.iter().map(|_| End::NotOurs).collect(), again: None })
+        self.answer(
+            |opened| opened.release(holds, again),
+            |_| Released { ends: holds.iter().map(|_| End::NotOurs).collect(), again: None },
+        )
     }
 
     fn read(&self, query: &Query) -> Answer<Result<Vec<Entry>>> {
@@ -219,8 +270,17 @@ impl<O: Opened> Engine for Server<O> {
         }
     }
 
-    fn clear_probe(&self, name: &Name) -> Option<Answer<Result<Vec<Warning>>>> {
-        Some(self.answer(|opened| Answer::later(opened.clone().clear_probe(name.clone())), Err))
+    fn clear_probe(&self, name: &Name) -> Answer<Result<Vec<Warning>>> {
+        self.answer(|opened| Answer::later(opened.clone().clear_probe(name.clone())), Err)
+    }
+
+    fn sweep(&self, word: &str) -> Answer<Result<bool>> {
+        let word = word.to_owned();
+        let swept = |opened: &Arc<O>| {
+            let opened = opened.clone();
+            Answer::later(async move { sweep::sweep(opened.links(), &word).await })
+        };
+        self.answer(swept, Err)
     }
 
     fn close(&self) -> Answer<()> {
@@ -233,53 +293,64 @@ impl<O: Opened> Engine for Server<O> {
 }
 
 /// Asks about claims that stand in line, and about holds by renewing them.
-fn recheck<O: Opened>(opened: &Arc<O>, claims: &[ClaimId]) -> Answer<Vec<Attempt>> {
+fn recheck<O: Opened>(opened: &Arc<O>, claims: &[ClaimId]) -> Answer<Vec<Standing>> {
     let opened = opened.clone();
     let (first, rest) = claims.split_at(claims.len().min(RECHECKED_AT_ONCE));
     let (first, rest) = (recheck_some(&opened, first), rest.to_vec());
     Answer::later(async move {
-        let mut attempts = first.await;
+        let mut standings = first.await;
         for some in rest.chunks(RECHECKED_AT_ONCE) {
-            attempts.extend(recheck_some(&opened, some).await);
+            standings.extend(recheck_some(&opened, some).await);
         }
-        attempts
+        standings
     })
 }
 
 /// Sends one message, and follows it to its answers.
-fn recheck_some<O: Opened>(opened: &Arc<O>, claims: &[ClaimId]) -> impl Future<Output = Vec<Attempt>> + Send + 'static {
-    let requests: Vec<(ClaimId, Option<O::Request>)> = claims.iter().map(|id| (*id, opened.again(*id))).collect();
-    let commands: Vec<_> = requests.iter().filter_map(|(_, request)| Some(request.as_ref()?.as_ref().by_name())).collect();
+fn recheck_some<O: Opened>(
+    opened: &Arc<O>,
+    claims: &[ClaimId],
+) -> impl Future<Output = Vec<Standing>> + Send + 'static {
+    let requests: Vec<(ClaimId, Option<O::Request>)> =
+        claims.iter().map(|id| (*id, opened.again(*id))).collect();
+    let commands: Vec<_> = requests
+        .iter()
+        .filter_map(|(_, request)| Some(request.as_ref()?.as_ref().by_name()))
+        .collect();
     let mut answers = opened.links().main.start(&commands).each();
-    let held: Vec<LeaseId> = requests.iter().filter(|(_, request)| request.is_none()).map(|(id, _)| (*id).into()).collect();
+    let held: Vec<LeaseId> = requests
+        .iter()
+        .filter(|(_, request)| request.is_none())
+        .map(|(id, _)| (*id).into())
+        .collect();
     let renewals = if held.is_empty() { Answer::Now(Vec::new()) } else { opened.renew(&held) };
     let opened = opened.clone();
     async move {
         // What cannot be sent now is not waited for: the next link asks again, and so does the net.
         let patience = Duration::ZERO;
         let mut renewals = renewals.get().await.into_iter();
-        let mut attempts = Vec::with_capacity(requests.len());
+        let mut standings = Vec::with_capacity(requests.len());
         for (id, request) in requests {
-            attempts.push(match request {
+            standings.push(match request {
                 Some(request) => {
                     let one = answers.next().unwrap_or_else(Started::nothing);
-                    opened.clone().asked(id, request, one, patience).await
+                    opened.clone().asked(id, request, one, patience).await.into()
                 }
-                None => still_there(id, renewals.next()),
+                None => still_there(id, renewals.next(), opened.number(id)),
             });
         }
-        attempts
+        standings
     }
 }
 
-/// What the renewal of a hold says about it.
-fn still_there(id: ClaimId, renewal: Option<Renewal>) -> Attempt {
-    match renewal {
-        Some(Renewal::Extended { ttl, since }) => {
+/// What the renewal of a hold says about it, which has this number.
+fn still_there(id: ClaimId, renewal: Option<Renewal>, number: Option<Number>) -> Standing {
+    match (renewal, number) {
+        (Some(Renewal::Extended { ttl, since }), Some(number)) => {
             let lease = Lease { id: id.into(), ttl, since, confirm: false };
-            Attempt::Granted(Grant { number: Number::None, lease: Some(lease) })
+            Standing::Held(Grant { number, lease: Some(lease) })
         }
-        Some(Renewal::Unknown(error)) => Attempt::Unknown(error),
-        _ => Attempt::Failed(Error::new(ErrorKind::Lost, "the hold is not ours any more")),
+        (Some(Renewal::Unknown(error)), _) => Standing::Unknown(error),
+        _ => Standing::Gone(Error::new(ErrorKind::Lost, "the hold is not ours any more")),
     }
 }

@@ -18,6 +18,8 @@ pub(crate) struct RedisOptions {
     pub(crate) password: Option<Secret>,
     /// The database number.
     pub(crate) db: u32,
+    /// Whether the server may be a node of a cluster; one that was not expected is refused.
+    pub(crate) in_cluster: bool,
     /// TLS, for `rediss://`.
     pub(crate) tls: Option<Tls>,
     /// How locks are written down.
@@ -50,6 +52,7 @@ impl RedisOptions {
             user: None,
             password: None,
             db: 0,
+            in_cluster: false,
             tls: None,
             layout: Layout::Native,
             ttl: Duration::from_secs(30),

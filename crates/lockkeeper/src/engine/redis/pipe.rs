@@ -1,9 +1,12 @@
-//! One connection: commands go in from any thread, replies come back in order, pushes are handed on as they arrive.
+//! One connection: commands go in from any thread, replies come back in order, pushes are handed on
+//! as they arrive.
 //!
-//! A command that finds the connection all but idle is written by its caller, without a task switch. While more replies are
-//! outstanding, commands gather in a buffer that the driver task writes in one go: many tasks share a few system calls.
+//! A command that finds the connection all but idle is written by its caller, without a task
+//! switch. While more replies are outstanding, commands gather in a buffer that the driver task
+//! writes in one go: many tasks share a few system calls.
 //!
-//! Replies are read by the driver, or by a caller that waits for one ([`Inlet`]): whoever is there first.
+//! Replies are read by the driver, or by a caller that waits for one ([`Inlet`]): whoever is there
+//! first.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -24,9 +27,11 @@ use crate::engine::{Inlet, Took};
 
 /// How much is read at once.
 const READ_BYTES: usize = 32 << 10;
-/// With fewer replies outstanding a command is written by its caller: the release before it need not be answered first.
+/// With fewer replies outstanding a command is written by its caller: the release before it need
+/// not be answered first.
 const DIRECT_BELOW: usize = 2;
-/// An idle connection is asked for a sign of life after this time, so that a silently dropped one is found early.
+/// An idle connection is asked for a sign of life after this time, so that a silently dropped one
+/// is found early.
 const IDLE_PING: Duration = Duration::from_secs(30);
 
 /// Why a reply did not come.
@@ -93,8 +98,13 @@ struct Waiting {
 }
 
 impl Pipe {
-    /// The pipe over a fresh stream, and the driver that has to be polled for as long as the pipe is used.
-    pub(super) fn new(stream: Stream, reply_within: Duration, on_push: OnPush) -> (Self, impl Future<Output = String> + Send + 'static) {
+    /// The pipe over a fresh stream, and the driver that has to be polled for as long as the pipe
+    /// is used.
+    pub(super) fn new(
+        stream: Stream,
+        reply_within: Duration,
+        on_push: OnPush,
+    ) -> (Self, impl Future<Output = String> + Send + 'static) {
         let lent = Lent::new(stream.socket());
         let (reader, writer, direct) = stream.split();
         let state = State {
@@ -109,9 +119,20 @@ impl Pipe {
             answered: Instant::now(),
             ended: None,
         };
-        let input = Input { scratch: vec![0; READ_BYTES], bytes: Vec::new(), read: 0, on_push, failed: None };
+        let input = Input {
+            scratch: vec![0; READ_BYTES],
+            bytes: Vec::new(),
+            read: 0,
+            on_push,
+            failed: None,
+        };
         let missed = AtomicBool::new(false);
-        let pipe = Self(Arc::new(Shared { state: Mutex::new(state), input: Mutex::new(input), lent, missed }));
+        let pipe = Self(Arc::new(Shared {
+            state: Mutex::new(state),
+            input: Mutex::new(input),
+            lent,
+            missed,
+        }));
         let timer = Box::pin(tokio::time::sleep(reply_within / 4));
         let driver = Driver { pipe: pipe.clone(), reader, writer, reply_within, timer };
         (pipe, driver.run())
@@ -134,7 +155,11 @@ impl Pipe {
         receivers
     }
 
-    fn queue(&self, commands: &[Command], mut reply: impl FnMut() -> Option<oneshot::Sender<Outcome>>) {
+    fn queue(
+        &self,
+        commands: &[Command],
+        mut reply: impl FnMut() -> Option<oneshot::Sender<Outcome>>,
+    ) {
         let mut state = self.lock();
         let idle = state.waiting.len() < DIRECT_BELOW && state.out.is_empty();
         let since = Instant::now();
@@ -217,14 +242,16 @@ impl Shared {
         }
     }
 
-    /// The reader's place, for the driver: it waits for nobody, because a caller that reads runs code of others, and the keeper's
-    /// thread has leases to renew. `None`: whoever reads calls it afterwards.
+    /// The reader's place, for the driver: it waits for nobody, because a caller that reads runs
+    /// code of others, and the keeper's thread has leases to renew. `None`: whoever reads calls it
+    /// afterwards.
     fn input_for_driver(&self, waker: &Waker) -> Option<MutexGuard<'_, Input>> {
         for _ in 0..2 {
             match self.input.try_lock() {
                 Ok(input) => return Some(input),
                 Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-                // Once more after it was noted: the one who reads may just have looked for the note.
+                // Once more after it was noted: the one who reads may just have looked for the
+                // note.
                 Err(TryLockError::WouldBlock) => {
                     self.lock().driver = Some(waker.clone());
                     self.missed.store(true, Ordering::SeqCst);
@@ -285,7 +312,11 @@ impl Input {
                     }
                 }
                 Ok(None) => break Ok(()),
-                Err(garbage) => break Err(format!("what answers there does not speak the Redis protocol: it sent {garbage}")),
+                Err(garbage) => {
+                    break Err(format!(
+                        "what answers there does not speak the Redis protocol: it sent {garbage}"
+                    ));
+                }
             }
         };
         self.bytes.drain(..at);
@@ -295,7 +326,9 @@ impl Input {
     fn deal(&mut self, value: Value, shared: &Shared) -> Result<(), String> {
         self.read += 1;
         // The answer to SUBSCRIBE comes as a push; each of ours names one channel.
-        let confirms = |items: &[Value]| matches!(items.first().and_then(Value::text), Some("subscribe" | "unsubscribe"));
+        let confirms = |items: &[Value]| {
+            matches!(items.first().and_then(Value::text), Some("subscribe" | "unsubscribe"))
+        };
         let value = match value {
             Value::Push(items) if !confirms(&items) => {
                 (self.on_push)(self.read, items);
@@ -318,7 +351,7 @@ impl Input {
             // A server that is full, or protected, says so before it was asked.
             None => Err(match value {
                 Value::Error(text) => format!("the server refused the connection: {text}"),
-                other => format!("the server sent something nobody asked for: {other:?}"),
+                other => format!("the server sent an unrequested message: {other:?}"),
             }),
         }
     }
@@ -367,7 +400,11 @@ impl Driver {
             (std::mem::take(&mut state.waiting), state.written)
         };
         for one in waiting {
-            let broken = if one.starts_at >= written { Broken::NotSent(why.to_owned()) } else { Broken::Unknown(why.to_owned()) };
+            let broken = if one.starts_at >= written {
+                Broken::NotSent(why.to_owned())
+            } else {
+                Broken::Unknown(why.to_owned())
+            };
             if let Some(reply) = one.reply {
                 _ = reply.send(Err(broken));
             }
@@ -425,13 +462,17 @@ impl Driver {
 
     /// Reads once and deals out what is complete.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), String>> {
-        let Some(mut input) = self.pipe.0.input_for_driver(cx.waker()) else { return Poll::Pending };
+        let Some(mut input) = self.pipe.0.input_for_driver(cx.waker()) else {
+            return Poll::Pending;
+        };
         if let Some(why) = input.failed.take() {
             return Poll::Ready(Err(why));
         }
         let length = match self.reader.poll_read(cx, &mut input.scratch) {
             Poll::Pending => return Poll::Pending,
-            Poll::Ready(Err(error)) => return Poll::Ready(Err(format!("receiving failed: {error}"))),
+            Poll::Ready(Err(error)) => {
+                return Poll::Ready(Err(format!("receiving failed: {error}")));
+            }
             Poll::Ready(Ok(length)) => length,
         };
         if length == 0 {
@@ -440,13 +481,14 @@ impl Driver {
         Poll::Ready(input.took(length, &self.pipe.0))
     }
 
-    /// Ends the connection when a reply is overdue; asks for a sign of life when it was idle for long.
+    /// Ends the connection when a reply is overdue; asks for a sign of life when it was idle for
+    /// long.
     ///
-    /// A message of many commands has one time, and its last reply may be due long after it; so the next reply counts from the one
-    /// before it.
+    /// A message of many commands has one time, and its last reply may be due long after it; so the
+    /// next reply counts from the one before it.
     ///
-    /// One timer ticks four times in the time that a reply may take, and only while something is sent: a timer for each
-    /// request would cost more than the request's own bookkeeping.
+    /// One timer ticks four times in the time that a reply may take, and only while something is
+    /// sent: a timer for each request would cost more than the request's own bookkeeping.
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<String> {
         let tick = self.reply_within / 4;
         while self.timer.as_mut().poll(cx).is_ready() {
@@ -455,7 +497,10 @@ impl Driver {
             let answered = state.answered;
             let oldest = state.waiting.front().map(|w| w.since.max(answered));
             if oldest.is_some_and(|since| now >= since + self.reply_within) {
-                return Poll::Ready(format!("the server did not answer within {:?}", self.reply_within));
+                return Poll::Ready(format!(
+                    "the server did not answer within {:?}",
+                    self.reply_within
+                ));
             }
             let quiet = !std::mem::take(&mut state.sent_since_tick) && oldest.is_none();
             state.dozing = quiet;
@@ -465,12 +510,19 @@ impl Driver {
                 self.pipe.queue(&[Command::new(["PING"])], || None);
             } else {
                 drop(state);
-                self.timer.as_mut().reset(if quiet { answered.max(now) + IDLE_PING } else { now + tick });
+                self.timer.as_mut().reset(if quiet {
+                    answered.max(now) + IDLE_PING
+                } else {
+                    now + tick
+                });
             }
         }
         // Woken out of its doze, by the first command for a while.
         let mut state = self.pipe.lock();
-        if state.sent_since_tick && !state.dozing && self.timer.deadline() > Instant::now() + self.reply_within {
+        if state.sent_since_tick
+            && !state.dozing
+            && self.timer.deadline() > Instant::now() + self.reply_within
+        {
             state.sent_since_tick = false;
             drop(state);
             self.timer.as_mut().reset(Instant::now() + tick);

@@ -1,14 +1,15 @@
 //! The layout `plain`: one string key, set if absent and deleted if it is still ours.
 //!
-//! So redis-py, redsync, node-redlock, RedLock.net, rslock and the commands of the articles write it; the key's template
-//! and the value's format follow theirs. Keys without a time to live are understood. There is no token.
+//! So redis-py, redsync, node-redlock, RedLock.net, rslock and the commands of the articles write
+//! it; the key's template and the value's format follow theirs. Keys without a time to live are
+//! understood. There is no token.
 
 use super::dialect::{Dialect, Terms, call, lease, unsupported};
 use super::options::{RedisOptions, ValueFormat};
 use super::script::{Call, Which};
 use crate::claim::{Claim, Mode};
 use crate::error::Result;
-use crate::guarantee::{Can, Description};
+use crate::guarantee::{Ability, Can, Description};
 use crate::id::ClaimId;
 use crate::name::{Kind, Name};
 
@@ -24,7 +25,9 @@ impl Plain {
 
     fn key(&self, kind: Kind, name: &Name) -> Result<String> {
         if kind != Kind::Lock {
-            return Err(unsupported(format!("layout=plain has only exclusive locks: an {kind} needs layout=native")));
+            return Err(unsupported(format!(
+                "layout=plain has only exclusive locks: an {kind} needs layout=native"
+            )));
         }
         Ok(self.key.replace("{name}", name.as_str()))
     }
@@ -47,7 +50,8 @@ fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::new();
     for three in bytes.chunks(3) {
-        let bits = three.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
+        let bits = three.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte))
+            << (8 * (3 - three.len()));
         for at in 0..4usize {
             let digit = DIGITS.get((bits >> (18 - 6 * at) & 63) as usize).copied().unwrap_or(b'A');
             out.push(if at <= three.len() { char::from(digit) } else { '=' });
@@ -59,18 +63,30 @@ fn base64(bytes: &[u8]) -> String {
 impl Dialect for Plain {
     fn describe(&self, description: &mut Description) {
         description.fenced = false;
-        description.can = Can { force: true, ..NOTHING };
-        description.breaks.push("the layout has no fencing token: a holder that was paused is not kept out of the resource".into());
+        description.can = Can::NONE.with(&[Ability::Force]);
+        description.breaks.push(
+            "the layout has no fencing token: a holder that was paused is not kept out of the \
+             resource"
+                .into(),
+        );
+    }
+
+    fn stands_back(&self) -> bool {
+        true
     }
 
     fn terms(&self, claim: &Claim) -> Result<Terms> {
         if claim.mode != Mode::Exclusive {
-            return Err(unsupported(format!("layout=plain has only exclusive locks: {} needs layout=native", claim.mode.as_str())));
+            return Err(unsupported(format!(
+                "layout=plain has only exclusive locks: {} needs layout=native",
+                claim.mode.as_str()
+            )));
         }
         if !claim.lock_delay.is_zero() {
             return Err(unsupported("layout=plain has no lock_delay: use layout=native"));
         }
-        let (key, value, ttl) = (self.key(claim.kind, &claim.name)?, self.value(claim.id), lease(claim.ttl));
+        let (key, value, ttl) =
+            (self.key(claim.kind, &claim.name)?, self.value(claim.id), lease(claim.ttl));
         Ok(Terms::new(
             call(Which::PlainAcquire, &[&key], &[&value, &ttl]),
             2,
@@ -96,32 +112,20 @@ impl Dialect for Plain {
     }
 }
 
-/// What a layout starts from that can do very little.
-pub(super) const NOTHING: Can = Can {
-    shared: false,
-    upgrade: false,
-    permits: false,
-    election: false,
-    latch: false,
-    barrier: false,
-    ask: false,
-    list: false,
-    force: false,
-    delay: false,
-    resize: false,
-    fair: false,
-    fair_permits: false,
-    writer_turns: false,
-    identity: false,
-};
-
 #[cfg(test)]
 mod tests {
     use super::base64;
 
     #[test]
     fn base64_as_its_standard_says() {
-        for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("fooba", "Zm9vYmE=")] {
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+        ] {
             assert_eq!(base64(bytes.as_bytes()), text);
         }
         assert_eq!(base64(&[0xff; 16]).len(), 24);

@@ -1,8 +1,9 @@
-//! The protocol of the native layout as a pure machine: what to send, and what an answer or a push means.
+//! The protocol of the native layout as a pure machine: what to send, and what an answer or a push
+//! means.
 //!
-//! It knows every claim of this process that is on its way, in line or held. Push and commands share one connection, so
-//! "in line" is read before "granted"; but the keeper takes the answer a moment after it was read, and so a push that
-//! overtakes its answer on that way waits here for it.
+//! It knows every claim of this process that is on its way, in line or held. Push and commands
+//! share one connection, so "in line" is read before "granted"; but the keeper takes the answer a
+//! moment after it was read, and so a push that overtakes its answer on that way waits here for it.
 
 mod answers;
 mod parting;
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use answers::Pushed;
 pub(super) use answers::Verdict;
+pub(super) use times::CLAIM_LEASE;
 
 use super::anchor::Anchor;
 use super::keys::{Keys, last, line};
@@ -21,7 +23,7 @@ use super::record::Place;
 use super::script::{Call, Which};
 use crate::claim::Claim;
 use crate::clock::Ticks;
-use crate::engine::Line;
+use crate::engine::{Line, Number};
 use crate::id::{ClaimId, HoldId};
 use crate::name::Kind;
 use crate::protocol::table::Table;
@@ -58,10 +60,13 @@ struct Held {
     record: Arc<str>,
     kind: Kind,
     ttl: Duration,
-    /// A request for it may still be on its way over a connection that broke: until then its release leaves word.
+    /// What it was granted with, or converted.
+    number: u64,
+    /// A request for it may still be on its way over a connection that broke: until then its
+    /// release leaves word.
     refuse_us: u64,
-    /// When the last conversion was first asked for: each is younger than the one before it, whatever the clocks say, and the
-    /// server refuses an older one that arrives late.
+    /// When the last conversion was first asked for: each is younger than the one before it,
+    /// whatever the clocks say, and the server refuses an older one that arrives late.
     converting_us: u64,
     /// The last conversion that was granted: until the next one it may still be taken back.
     converted: Option<ClaimId>,
@@ -91,7 +96,8 @@ struct Asking {
     /// It was told to look then, which no answer puts off: those before it may be dead.
     told_at: Option<Ticks>,
     pushed: Option<Pushed>,
-    /// The last question for a sign of life that came while its answer was on its way: its place among what was read.
+    /// The last question for a sign of life that came while its answer was on its way: its place
+    /// among what was read.
     questioned: Option<u64>,
 }
 
@@ -114,8 +120,15 @@ impl Recipe {
         self.anchor = Some(self.anchor.map_or(anchor, |old| old.newer(anchor)));
     }
 
-    /// Asks for a lock, or for another mode of a hold. The second time with the same claim it is the same place.
-    pub(super) fn ask(&mut self, now: Ticks, claim: &Claim, how: Line, hold: Option<HoldId>) -> Call {
+    /// Asks for a lock, or for another mode of a hold. The second time with the same claim it is
+    /// the same place.
+    pub(super) fn ask(
+        &mut self,
+        now: Ticks,
+        claim: &Claim,
+        how: Line,
+        hold: Option<HoldId>,
+    ) -> Call {
         if !matches!(self.claims.get(&claim.id), Some(Entry::Asking(_))) {
             let known = matches!(self.claims.get(&claim.id), Some(Entry::Held(_)));
             let mut since_us = self.server_us(now);
@@ -150,7 +163,11 @@ impl Recipe {
             asking.give_up = claim.give_up;
         }
         // It was just put there.
-        self.again(now, claim.id).unwrap_or_else(|| Call { script: Which::Acquire, keys: Vec::new(), arguments: Vec::new() })
+        self.again(now, claim.id).unwrap_or_else(|| Call {
+            script: Which::Acquire,
+            keys: Vec::new(),
+            arguments: Vec::new(),
+        })
     }
 
     /// The request for a claim that was asked for before; `None` when it is not wanted any more.
@@ -166,7 +183,8 @@ impl Recipe {
         let give_up = asking.give_up.map_or(until, |at| at.min(until));
         // Without an anchor nothing is known about the server's clock; the handshake gives one.
         let not_after_us = anchor.map_or((1 << 53) - 1, |a| a.server_us_at(give_up));
-        // An earlier copy may be in time for longer: the place was lent by somebody with more patience.
+        // An earlier copy may be in time for longer: the place was lent by somebody with more
+        // patience.
         asking.not_after_us = asking.not_after_us.max(not_after_us);
         let mut arguments = asking.place.arguments();
         arguments.push(not_after_us.to_string());
@@ -176,6 +194,14 @@ impl Recipe {
         asking.in_flight += 1;
         let script = if asking.hold.is_some() { Which::Convert } else { Which::Acquire };
         Some(Call { script, keys: self.keys_of(id)?, arguments })
+    }
+
+    /// The number with which a claim holds; `None` when it does not.
+    pub(super) fn number(&self, id: ClaimId) -> Option<Number> {
+        match self.claims.get(&id)? {
+            Entry::Held(held) => Some(answers::number_of(held.kind, held.number)),
+            Entry::Asking(_) => None,
+        }
     }
 
     /// Whether a request may still be sent; a withdrawn claim's may not.
@@ -193,7 +219,7 @@ impl Recipe {
 
     /// The keys of a record, as every script takes them.
     pub(super) fn keys(&self, record: &str) -> Vec<String> {
-        vec![record.to_owned(), line(record), last(record), self.rules.keys.watch()]
+        vec![record.to_owned(), line(record), last(record), self.rules.keys.watch(record)]
     }
 
     /// The server's time now, as far as we know it.

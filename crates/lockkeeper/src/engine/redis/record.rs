@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::keys::{escape, unescape};
-use crate::claim::{Claim, Holder, Identity, Mode, Waiter};
+use crate::claim::{Claim, Ends, Holder, Identity, Mode, Waiter};
 use crate::id::ClaimId;
 use crate::name::Kind;
 use crate::token::Token;
@@ -59,11 +59,20 @@ fn time_of(us: &str) -> Option<SystemTime> {
 }
 
 /// A holder as a script writes it; `None` when it is not one of ours.
-pub(super) fn holder(text: &str, kind: Kind, limit: u16, expires_in: Option<Duration>) -> Option<Holder> {
+pub(super) fn holder(text: &str, kind: Kind, limit: u16, left: Option<Duration>) -> Option<Holder> {
     let words: Vec<&str> = text.split(' ').collect();
-    let [_version, claim, mode, count, number, _ttl, _delay, since, _channel, _conversion, who] = words.as_slice() else { return None };
-    let mut holder =
-        Holder { claim: ClaimId::parse(claim), mode: mode_of(mode, count, limit), since: time_of(since), expires_in, ..Holder::default() };
+    let [_version, claim, mode, count, number, _ttl, _delay, since, _channel, _conversion, who] =
+        words.as_slice()
+    else {
+        return None;
+    };
+    let mut holder = Holder {
+        claim: ClaimId::parse(claim),
+        mode: mode_of(mode, count, limit),
+        since: time_of(since),
+        ends: left.map(Ends::Lease),
+        ..Holder::default()
+    };
     // The turn inside the hold is known to its own process alone; the record tells of the first.
     if kind != Kind::Semaphore {
         holder.token = number.parse().ok().and_then(|n| Token::of(n, 0));
@@ -82,8 +91,9 @@ pub(super) fn ttl_of(text: &str) -> Duration {
     Duration::from_millis(text.split(' ').nth(5).and_then(|d| d.parse().ok()).unwrap_or(0))
 }
 
-/// What is wrong with a text that the scripts refuse, in their words; `None` when they read it. `h` in a form stands for a
-/// hexadecimal word, `d` for a decimal one, `a` for one letter, and `*` for any word.
+/// What is wrong with a text that the scripts refuse, in their words; `None` when they read it. `h`
+/// in a form stands for a hexadecimal word, `d` for a decimal one, `a` for one letter, and `*` for
+/// any word.
 fn misread(words: &[&str], form: &str, key: &str) -> Option<String> {
     let is = |word: &str, form: char| match form {
         'h' => !word.is_empty() && word.bytes().all(|b| b.is_ascii_hexdigit()),
@@ -91,13 +101,17 @@ fn misread(words: &[&str], form: &str, key: &str) -> Option<String> {
         'a' => word.len() == 1 && word.bytes().all(|b| b.is_ascii_alphabetic()),
         _ => !word.is_empty(),
     };
-    let fits = words.len() == form.len() && words.iter().zip(form.chars()).all(|(word, form)| is(word, form));
+    let fits = words.len() == form.len()
+        && words.iter().zip(form.chars()).all(|(word, form)| is(word, form));
     if fits && words.first() == Some(&"1") {
         return None;
     }
-    // As `misread` of settle.lua has it: a greater number is a newer release's, everything else is damage.
-    let starts = words.len() >= 2 && words.iter().zip(form.chars()).take(2).all(|(word, form)| is(word, form));
-    let newer = words.first().filter(|version| starts && version.parse::<f64>().is_ok_and(|v| v > 1.0));
+    // As `misread` of settle.lua has it: a greater number is a newer release's, everything else is
+    // damage.
+    let starts = words.len() >= 2
+        && words.iter().zip(form.chars()).take(2).all(|(word, form)| is(word, form));
+    let newer =
+        words.first().filter(|version| starts && version.parse::<f64>().is_ok_and(|v| v > 1.0));
     Some(newer.map_or_else(|| format!("CORRUPT {key}"), |version| format!("NEWER {version}")))
 }
 
@@ -118,7 +132,8 @@ pub(super) fn latch_misread(text: &str, key: &str) -> Option<String> {
 
 /// What is wrong with a place's text; a place that is only damaged is skipped by the scripts.
 pub(super) fn place_misread(text: &str) -> Option<String> {
-    misread(&text.split(' ').collect::<Vec<_>>(), "dhadddd***", "").filter(|said| said.starts_with("NEWER"))
+    misread(&text.split(' ').collect::<Vec<_>>(), "dhadddd***", "")
+        .filter(|said| said.starts_with("NEWER"))
 }
 
 /// What is wrong with the text of the last number.
@@ -133,13 +148,24 @@ pub(super) fn last_misread(text: &str, key: &str) -> Option<String> {
 /// A place as a script writes it.
 pub(super) fn waiter(text: &str, limit: u16, ahead: u32) -> Option<Waiter> {
     let words: Vec<&str> = text.split(' ').collect();
-    let [_version, _claim, mode, count, _ttl, _delay, since, _channel, _hold, who] = words.as_slice() else { return None };
+    let [_version, _claim, mode, count, _ttl, _delay, since, _channel, _hold, who] =
+        words.as_slice()
+    else {
+        return None;
+    };
     let mut shown = Holder::default();
     fill_who(who, &mut shown);
-    Some(Waiter { host: shown.host, pid: shown.pid, since: time_of(since), ahead: Some(ahead), mode: mode_of(mode, count, limit) })
+    Some(Waiter {
+        host: shown.host,
+        pid: shown.pid,
+        since: time_of(since),
+        ahead: Some(ahead),
+        mode: mode_of(mode, count, limit),
+    })
 }
 
-/// What a claim tells the scripts, besides the time: the same words each time it is sent, or a repeated claim would stand twice.
+/// What a claim tells the scripts, besides the time: the same words each time it is sent, or a
+/// repeated claim would stand twice.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     words: Vec<String>,
@@ -189,14 +215,23 @@ mod tests {
 
     #[test]
     fn who_holds_is_read_back_as_it_was_written() {
-        let who = Identity { host: "a b,c".into(), pid: 7, started: 9, program: "./x%y".into(), label: Some("é".into()) };
+        let who = Identity {
+            host: "a b,c".into(),
+            pid: 7,
+            started: 9,
+            program: "./x%y".into(),
+            label: Some("é".into()),
+        };
         let word = who_word(&who, Some(""));
         assert!(!word.contains(' ') && word.is_ascii(), "{word}");
         let id = ClaimId::fresh();
         let text = format!("1 {id} u 1 42 30000 0 1767225600000001 channel - {word}");
         let read = holder(&text, Kind::Lock, 0, None).unwrap();
         assert_eq!(read.claim, Some(id));
-        assert_eq!((read.host.as_deref(), read.pid, read.program.as_deref()), (Some("a b,c"), Some(7), Some("./x%y")));
+        assert_eq!(
+            (read.host.as_deref(), read.pid, read.program.as_deref()),
+            (Some("a b,c"), Some(7), Some("./x%y"))
+        );
         assert_eq!((read.label.as_deref(), read.value.as_deref()), (Some("é"), Some("")));
         assert_eq!((read.mode, read.token), (Some(Mode::Upgradable), Token::of(42, 0)));
         assert_eq!(holder("somebody else's", Kind::Lock, 0, None), None);
@@ -218,8 +253,14 @@ mod tests {
         ] {
             assert_eq!(holder_misread(text, "k").as_deref(), Some(said), "{text:?}");
         }
-        assert_eq!((latch_misread("1 3", "k"), latch_misread("2 3", "k").as_deref()), (None, Some("NEWER 2")));
-        assert_eq!((summary_misread("1 2 - 7", "k"), summary_misread("1 2", "k").as_deref()), (None, Some("CORRUPT k")));
+        assert_eq!(
+            (latch_misread("1 3", "k"), latch_misread("2 3", "k").as_deref()),
+            (None, Some("NEWER 2"))
+        );
+        assert_eq!(
+            (summary_misread("1 2 - 7", "k"), summary_misread("1 2", "k").as_deref()),
+            (None, Some("CORRUPT k"))
+        );
         assert_eq!((last_misread("1:7:w", "k"), last_misread("1:7:", "k")), (None, None));
         assert_eq!(last_misread("2:7:", "k").as_deref(), Some("NEWER 2"));
         for damage in ["1:7", "1:x:", "1:7:1", "", "0:7:"] {
@@ -231,7 +272,13 @@ mod tests {
 
     #[test]
     fn a_claim_is_the_same_place_each_time_it_is_sent() {
-        let who = Arc::new(Identity { host: "h".into(), pid: 1, started: 0, program: "p".into(), label: None });
+        let who = Arc::new(Identity {
+            host: "h".into(),
+            pid: 1,
+            started: 0,
+            program: "p".into(),
+            label: None,
+        });
         let claim = Claim {
             id: ClaimId::fresh(),
             kind: Kind::Semaphore,
@@ -248,6 +295,11 @@ mod tests {
         };
         let place = Place::new(&claim, None, "channel", 5);
         assert_eq!(place.arguments()[1..9], ["p", "3", "8", "30000", "0", "5", "channel", "-"]);
-        assert_eq!(waiter(&format!("1 {} p 3 30000 0 5 channel - h,1,0,p,,", claim.id), 8, 2).unwrap().mode, Some(claim.mode));
+        assert_eq!(
+            waiter(&format!("1 {} p 3 30000 0 5 channel - h,1,0,p,,", claim.id), 8, 2)
+                .unwrap()
+                .mode,
+            Some(claim.mode)
+        );
     }
 }

@@ -1,19 +1,20 @@
-//! The layout `redisson`: RLock, RFencedLock, RFairLock, RReadWriteLock, RPermitExpirableSemaphore, RSemaphore and
-//! RCountDownLatch, as Redisson 3 and 4 write them, so that Java and Rust exclude, wake and hand over to each other. Its
-//! RMultiLock is several RLocks, one after the other: `Locks::all` takes the same.
+//! The layout `redisson`: RLock, RFencedLock, RFairLock, RReadWriteLock, RPermitExpirableSemaphore,
+//! RSemaphore and RCountDownLatch, as Redisson 3 and 4 write them, so that Java and Rust exclude,
+//! wake and hand over to each other. Its RMultiLock is several RLocks, one after the other:
+//! `Locks::all` takes the same.
 //!
-//! The name is the key, whatever its kind: a lock and a semaphore of one name would be one key, and the second is refused. Redisson
-//! keeps its types apart by class, not by key; the URL says which one is meant: `lock=plain` (RLock), `fenced`, `fair` or `rw`, and
-//! `semaphore=expirable` (RPermitExpirableSemaphore) or `simple` (RSemaphore). An owner is `UUID:number`, the UUID one a `Locks`
-//! and the number one a claim.
+//! The name is the key, whatever its kind: a lock and a semaphore of one name would be one key, and
+//! the second is refused. Redisson keeps its types apart by class, not by key; the URL says which
+//! one is meant: `lock=plain` (RLock), `fenced`, `fair` or `rw`, and `semaphore=expirable`
+//! (RPermitExpirableSemaphore) or `simple` (RSemaphore). An owner is `UUID:number`, the UUID one a
+//! `Locks` and the number one a claim.
 
 use super::dialect::{Dialect, LatchStep, Terms, call, lease, unsupported};
 use super::options::{RedissonLock, RedissonSemaphore};
-use super::plain::NOTHING;
 use super::script::{Call, Which};
 use crate::claim::{Claim, Mode};
 use crate::error::Result;
-use crate::guarantee::{Can, Description, Warning};
+use crate::guarantee::{Ability, Can, Description, Warning};
 use crate::id::ClaimId;
 use crate::name::{Kind, Name};
 
@@ -31,7 +32,14 @@ impl Redisson {
         // A UUID of version 4, as a Redisson client draws one.
         let hex = ClaimId::fresh().to_string();
         let part = |range: std::ops::Range<usize>| hex.get(range).unwrap_or_default();
-        let client = format!("{}-{}-4{}-8{}-{}", part(0..8), part(8..12), part(13..16), part(17..20), part(20..32));
+        let client = format!(
+            "{}-{}-4{}-8{}-{}",
+            part(0..8),
+            part(8..12),
+            part(13..16),
+            part(17..20),
+            part(20..32)
+        );
         Self { lock, semaphore, client }
     }
 
@@ -41,7 +49,14 @@ impl Redisson {
     }
 
     fn lock_channel(&self, raw: &str) -> String {
-        prefixed(if self.lock == RedissonLock::ReadWrite { "redisson_rwlock" } else { "redisson_lock__channel" }, raw)
+        prefixed(
+            if self.lock == RedissonLock::ReadWrite {
+                "redisson_rwlock"
+            } else {
+                "redisson_lock__channel"
+            },
+            raw,
+        )
     }
 
     fn mutex(&self, claim: &Claim) -> Terms {
@@ -52,7 +67,8 @@ impl Redisson {
         let counter = prefixed("redisson_lock_token", raw);
         let fenced = self.lock == RedissonLock::Fenced;
         let keys: &[&str] = if fenced { &[raw, &counter] } else { &[raw] };
-        let mut terms = Terms::new(call(Which::HashAcquire, keys, &[&owner, &ttl]), 2, renew, release);
+        let mut terms =
+            Terms::new(call(Which::HashAcquire, keys, &[&owner, &ttl]), 2, renew, release);
         terms.channel = Some(channel);
         terms.counted = fenced;
         terms
@@ -60,7 +76,8 @@ impl Redisson {
 
     fn fair(&self, claim: &Claim) -> Terms {
         let (raw, owner, ttl) = (claim.name.as_str(), self.owner(claim.id), lease(claim.ttl));
-        let ([queue, deadlines, lives], channel) = (&fair_line(raw), prefixed("redisson_lock__channel", raw));
+        let ([queue, deadlines, lives], channel) =
+            (&fair_line(raw), prefixed("redisson_lock__channel", raw));
         let keys = [raw, queue, deadlines, lives];
         let mut terms = Terms::new(
             call(Which::FairAcquire, &keys, &[&owner, &ttl, FAIR_WAIT_MS]),
@@ -76,7 +93,8 @@ impl Redisson {
     fn reader(&self, claim: &Claim) -> Terms {
         let (raw, owner, ttl) = (claim.name.as_str(), self.owner(claim.id), lease(claim.ttl));
         let prefix = format!("{}:", braced(raw));
-        let (timeout, channel) = (format!("{prefix}{owner}:rwlock_timeout:1"), self.lock_channel(raw));
+        let (timeout, channel) =
+            (format!("{prefix}{owner}:rwlock_timeout:1"), self.lock_channel(raw));
         let mut terms = Terms::new(
             call(Which::ReadAcquire, &[raw, &timeout], &[&owner, &ttl]),
             2,
@@ -88,7 +106,8 @@ impl Redisson {
     }
 
     fn writer(&self, claim: &Claim) -> Terms {
-        let (raw, owner, ttl) = (claim.name.as_str(), format!("{}:write", self.owner(claim.id)), lease(claim.ttl));
+        let (raw, owner, ttl) =
+            (claim.name.as_str(), format!("{}:write", self.owner(claim.id)), lease(claim.ttl));
         let channel = self.lock_channel(raw);
         let mut terms = Terms::new(
             call(Which::WriteAcquire, &[raw], &[&owner, &ttl]),
@@ -103,9 +122,14 @@ impl Redisson {
     fn permits(&self, claim: &Claim, count: u16, limit: u16) -> Terms {
         let raw = claim.name.as_str();
         let (permits, channel) = (self.permits_key(raw), prefixed("redisson_sc", raw));
-        let (id, count, limit, ttl) = (claim.id.to_string(), count.to_string(), limit.to_string(), lease(claim.ttl));
+        let (id, count, limit, ttl) =
+            (claim.id.to_string(), count.to_string(), limit.to_string(), lease(claim.ttl));
         let mut terms = Terms::new(
-            call(Which::PermitsAcquire, &[raw, &permits], &[&count, &limit, &ttl, &channel, self.whole(), &id]),
+            call(
+                Which::PermitsAcquire,
+                &[raw, &permits],
+                &[&count, &limit, &ttl, &channel, self.whole(), &id],
+            ),
             2,
             call(Which::PermitsRenew, &[&permits], &[&ttl, &id, &count]),
             call(Which::PermitsRelease, &[raw, &permits], &[&channel, &id, &count]),
@@ -115,9 +139,14 @@ impl Redisson {
         terms
     }
 
-    /// Where the permits that are out are noted. RSemaphore notes none, so ours stand in a set of our own.
+    /// Where the permits that are out are noted. RSemaphore notes none, so ours stand in a set of
+    /// our own.
     fn permits_key(&self, raw: &str) -> String {
-        let suffix = if self.semaphore == RedissonSemaphore::Expirable { "timeout" } else { "lockkeeper:permits" };
+        let suffix = if self.semaphore == RedissonSemaphore::Expirable {
+            "timeout"
+        } else {
+            "lockkeeper:permits"
+        };
         format!("{}:{suffix}", braced(raw))
     }
 
@@ -137,7 +166,8 @@ fn braced(raw: &str) -> String {
     if raw.contains('{') { raw.to_owned() } else { format!("{{{raw}}}") }
 }
 
-/// The keys of an RFairLock's queue: the queue, the deadlines, and our signs of life, which Redisson does not read.
+/// The keys of an RFairLock's queue: the queue, the deadlines, and our signs of life, which
+/// Redisson does not read.
 fn fair_line(raw: &str) -> [String; 3] {
     let lives = format!("{}:lockkeeper:lives", braced(raw));
     [prefixed("redisson_lock_queue", raw), prefixed("redisson_lock_timeout", raw), lives]
@@ -153,22 +183,27 @@ impl Dialect for Redisson {
         // RFencedLock's counter lives beside the lock, and dies with the server's data.
         description.fenced = false;
         description.hand_off = false;
-        let (shared, fair) = (self.lock == RedissonLock::ReadWrite, self.lock == RedissonLock::Fair);
-        description.can = Can {
-            shared,
-            permits: true,
-            resize: self.semaphore == RedissonSemaphore::Expirable,
-            latch: true,
-            force: true,
-            fair,
-            ..NOTHING
-        };
+        let (shared, fair) =
+            (self.lock == RedissonLock::ReadWrite, self.lock == RedissonLock::Fair);
+        let resize = self.semaphore == RedissonSemaphore::Expirable;
+        let mut can = Can::NONE.with(&[Ability::Permits, Ability::Latch, Ability::Force]);
+        for (has, ability) in
+            [(shared, Ability::Shared), (resize, Ability::Resize), (fair, Ability::Fair)]
+        {
+            can = if has { can.with(&[ability]) } else { can };
+        }
+        description.can = can;
         if fair {
-            let text = "a dead waiter in an RFairLock's queue keeps the lock from those behind it until 15 s after the lease it \
-                        waited for, and up to 302 s where it is Java's: layout=native passes it within 3 s";
+            let text = "a dead waiter in an RFairLock's queue keeps the lock from those behind it \
+                        until 15 s after the lease it waited for, and up to 302 s where it is \
+                        Java's: layout=native passes it within 3 s";
             description.warnings.push(Warning { id: "dead-waiters", text: text.into() });
         }
-        description.breaks.push("tokens: RFencedLock's counter is lost with the server's data, the other lock types have none".into());
+        description.breaks.push(
+            "tokens: RFencedLock's counter is lost with the server's data, the other lock types \
+             have none"
+                .into(),
+        );
     }
 
     fn terms(&self, claim: &Claim) -> Result<Terms> {
@@ -176,15 +211,25 @@ impl Dialect for Redisson {
             return Err(unsupported("layout=redisson has no lock_delay: use layout=native"));
         }
         match (claim.kind, claim.mode) {
-            (Kind::Semaphore, Mode::Permits { count, limit }) => Ok(self.permits(claim, count, limit)),
+            (Kind::Semaphore, Mode::Permits { count, limit }) => {
+                Ok(self.permits(claim, count, limit))
+            }
             (Kind::Lock, Mode::Exclusive) => Ok(match self.lock {
                 RedissonLock::Plain | RedissonLock::Fenced => self.mutex(claim),
                 RedissonLock::Fair => self.fair(claim),
                 RedissonLock::ReadWrite => self.writer(claim),
             }),
-            (Kind::Lock, Mode::Shared) if self.lock == RedissonLock::ReadWrite => Ok(self.reader(claim)),
-            (Kind::Lock, Mode::Shared) => Err(unsupported("shared locks of layout=redisson are RReadWriteLock: add lock=rw to the URL")),
-            _ => Err(unsupported(format!("Redisson has no {} {}: use layout=native", claim.mode.as_str(), claim.kind))),
+            (Kind::Lock, Mode::Shared) if self.lock == RedissonLock::ReadWrite => {
+                Ok(self.reader(claim))
+            }
+            (Kind::Lock, Mode::Shared) => Err(unsupported(
+                "shared locks of layout=redisson are RReadWriteLock: add lock=rw to the URL",
+            )),
+            _ => Err(unsupported(format!(
+                "Redisson has no {} {}: use layout=native",
+                claim.mode.as_str(),
+                claim.kind
+            ))),
         }
     }
 
@@ -196,7 +241,9 @@ impl Dialect for Redisson {
                 Ok(call(Which::FairInspect, &[raw, queue, deadlines, lives], &[]))
             }
             Kind::Lock => Ok(call(Which::HashInspect, &[raw], &[])),
-            Kind::Semaphore => Ok(call(Which::PermitsInspect, &[raw, &self.permits_key(raw)], &[self.whole()])),
+            Kind::Semaphore => {
+                Ok(call(Which::PermitsInspect, &[raw, &self.permits_key(raw)], &[self.whole()]))
+            }
             Kind::Latch => Ok(call(Which::CountDown, &[raw], &["look"])),
             Kind::Election => Err(unsupported("Redisson has no elections: use layout=native")),
         }
@@ -229,10 +276,16 @@ impl Dialect for Redisson {
 
     fn resize(&self, name: &Name, limit: u16) -> Result<Call> {
         if self.semaphore == RedissonSemaphore::Simple {
-            return Err(unsupported("an RSemaphore stores no limit: use semaphore=expirable, or layout=native"));
+            return Err(unsupported(
+                "an RSemaphore stores no limit: use semaphore=expirable, or layout=native",
+            ));
         }
         let (raw, limit) = (name.as_str(), limit.to_string());
-        Ok(call(Which::PermitsResize, &[raw, &self.permits_key(raw)], &[&prefixed("redisson_sc", raw), &limit]))
+        Ok(call(
+            Which::PermitsResize,
+            &[raw, &self.permits_key(raw)],
+            &[&prefixed("redisson_sc", raw), &limit],
+        ))
     }
 
     fn channel(&self, kind: Kind, name: &Name) -> Option<String> {
@@ -251,12 +304,19 @@ mod tests {
 
     #[test]
     fn names_become_keys_as_redisson_makes_them() {
-        assert_eq!(prefixed("redisson_lock__channel", "anyLock"), "redisson_lock__channel:{anyLock}");
+        assert_eq!(
+            prefixed("redisson_lock__channel", "anyLock"),
+            "redisson_lock__channel:{anyLock}"
+        );
         assert_eq!(prefixed("redisson_lock__channel", "a{b}c"), "redisson_lock__channel:a{b}c");
         assert_eq!(braced("a b é"), "{a b é}");
         assert_eq!(latch_channel("x"), "redisson_countdownlatch__channel__{x}");
         let redisson = Redisson::new(RedissonLock::Plain, RedissonSemaphore::Expirable);
-        let (uuid, number) = redisson.owner(ClaimId::fresh()).split_once(':').map(|(u, n)| (u.to_owned(), n.to_owned())).unwrap();
+        let (uuid, number) = redisson
+            .owner(ClaimId::fresh())
+            .split_once(':')
+            .map(|(u, n)| (u.to_owned(), n.to_owned()))
+            .unwrap();
         assert_eq!(uuid.len(), 36);
         assert_eq!(uuid.as_bytes()[14], b'4', "{uuid}");
         assert!(number.parse::<i64>().is_ok(), "Java reads it as a long");

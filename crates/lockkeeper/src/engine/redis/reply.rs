@@ -57,7 +57,13 @@ impl Reply {
             "G" => Self::Granted { now_us, number: number(2)?, ttl: time(3)? },
             "L" => {
                 let turn = items.get(5).and_then(Value::text)?.parse().ok();
-                Self::InLine { now_us, ahead: u32::try_from(number(2)?).ok()?, rest: time(3)?, holder: text(4)?, turn }
+                Self::InLine {
+                    now_us,
+                    ahead: u32::try_from(number(2)?).ok()?,
+                    rest: time(3)?,
+                    holder: text(4)?,
+                    turn,
+                }
             }
             "B" => Self::Busy { now_us, rest: time(2)?, holder: text(3)? },
             "T" => Self::Late { now_us },
@@ -109,7 +115,10 @@ impl Push {
                 now_us: now_us.parse().ok()?,
                 lease: Duration::from_millis(lease_ms.parse().ok()?),
             }),
-            ["first", id, rest_ms] => Some(Self::First { claim: claim(id)?, rest: Duration::from_millis(rest_ms.parse().ok()?) }),
+            ["first", id, rest_ms] => Some(Self::First {
+                claim: claim(id)?,
+                rest: Duration::from_millis(rest_ms.parse().ok()?),
+            }),
             ["alive", id] => Some(Self::Alive { claim: claim(id)? }),
             ["taken", id] => Some(Self::Taken { claim: claim(id)? }),
             _ => None,

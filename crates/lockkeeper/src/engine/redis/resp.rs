@@ -61,7 +61,10 @@ impl Value {
     pub(super) fn pairs(&self) -> Vec<(&Self, &Self)> {
         match self {
             Self::Map(pairs) => pairs.iter().map(|(k, v)| (k, v)).collect(),
-            Self::Array(items) => items.chunks_exact(2).filter_map(|pair| Some((pair.first()?, pair.get(1)?))).collect(),
+            Self::Array(items) => items
+                .chunks_exact(2)
+                .filter_map(|pair| Some((pair.first()?, pair.get(1)?)))
+                .collect(),
             _ => Vec::new(),
         }
     }
@@ -138,7 +141,8 @@ fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
     digits.get(at..).unwrap_or_default()
 }
 
-/// Reads one value from the start of `bytes`: the value and its length, or `None` while it is not complete.
+/// Reads one value from the start of `bytes`: the value and its length, or `None` while it is not
+/// complete.
 pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Value, usize)>, Garbage> {
     let mut reader = Reader { bytes, at: 0 };
     Ok(reader.value(0)?.map(|value| (value, reader.at)))
@@ -164,7 +168,11 @@ impl<'a> Reader<'a> {
         }
         let Some(line) = self.line() else {
             // A server that never ends its first line is not a Redis.
-            return if self.bytes.len() - self.at > BULK_BYTES_MAX { Err(Garbage("an endless line".into())) } else { Ok(None) };
+            return if self.bytes.len() - self.at > BULK_BYTES_MAX {
+                Err(Garbage("an endless line".into()))
+            } else {
+                Ok(None)
+            };
         };
         let Some((kind, rest)) = line.split_first() else { return Err(foreign(line)) };
         Ok(match kind {
@@ -173,10 +181,12 @@ impl<'a> Reader<'a> {
             b':' => Some(Value::Integer(number(rest, line)?)),
             b'#' => Some(Value::Integer(i64::from(rest == b"t"))),
             b'_' => Some(Value::Nil),
-            b'$' | b'=' => self.bulk(number(rest, line)?, *kind == b'=')?.map(|b| b.map_or(Value::Nil, Value::Text)),
-            b'!' => {
-                self.bulk(number(rest, line)?, false)?.map(|b| Value::Error(String::from_utf8_lossy(&b.unwrap_or_default()).into_owned()))
-            }
+            b'$' | b'=' => self
+                .bulk(number(rest, line)?, *kind == b'=')?
+                .map(|b| b.map_or(Value::Nil, Value::Text)),
+            b'!' => self.bulk(number(rest, line)?, false)?.map(|b| {
+                Value::Error(String::from_utf8_lossy(&b.unwrap_or_default()).into_owned())
+            }),
             b'*' | b'~' | b'>' => {
                 let length = number(rest, line)?;
                 if length < 0 {
@@ -186,7 +196,9 @@ impl<'a> Reader<'a> {
                 Some(if *kind == b'>' { Value::Push(items) } else { Value::Array(items) })
             }
             b'%' => {
-                let Some(items) = self.sequence(number(rest, line)?, 2, depth)? else { return Ok(None) };
+                let Some(items) = self.sequence(number(rest, line)?, 2, depth)? else {
+                    return Ok(None);
+                };
                 let mut items = items.into_iter();
                 let mut pairs = Vec::with_capacity(items.len() / 2);
                 while let (Some(key), Some(value)) = (items.next(), items.next()) {
@@ -195,15 +207,23 @@ impl<'a> Reader<'a> {
                 Some(Value::Map(pairs))
             }
             b'|' => {
-                // Attributes stand before the value that they describe; nothing of ours asks for them.
-                let Some(_) = self.sequence(number(rest, line)?, 2, depth)? else { return Ok(None) };
+                // Attributes stand before the value that they describe; nothing of ours asks for
+                // them.
+                let Some(_) = self.sequence(number(rest, line)?, 2, depth)? else {
+                    return Ok(None);
+                };
                 self.value(depth + 1)?
             }
             _ => return Err(foreign(line)),
         })
     }
 
-    fn sequence(&mut self, length: i64, times: usize, depth: usize) -> Result<Option<Vec<Value>>, Garbage> {
+    fn sequence(
+        &mut self,
+        length: i64,
+        times: usize,
+        depth: usize,
+    ) -> Result<Option<Vec<Value>>, Garbage> {
         let length = usize::try_from(length)
             .ok()
             .filter(|n| *n <= ELEMENTS_MAX)
@@ -221,13 +241,21 @@ impl<'a> Reader<'a> {
         if length == -1 {
             return Ok(Some(None));
         }
-        let length =
-            usize::try_from(length).ok().filter(|n| *n <= BULK_BYTES_MAX).ok_or_else(|| Garbage(format!("a text of {length} bytes")))?;
+        let length = usize::try_from(length)
+            .ok()
+            .filter(|n| *n <= BULK_BYTES_MAX)
+            .ok_or_else(|| Garbage(format!("a text of {length} bytes")))?;
         let Some(bytes) = self.bytes.get(self.at..self.at + length + 2) else { return Ok(None) };
-        let Some(text) = bytes.strip_suffix(b"\r\n") else { return Err(Garbage("a text without its end".into())) };
+        let Some(text) = bytes.strip_suffix(b"\r\n") else {
+            return Err(Garbage("a text without its end".into()));
+        };
         self.at += length + 2;
         // A verbatim string starts with its format and a colon.
-        Ok(Some(Some(if verbatim { text.get(4..).unwrap_or_default().to_vec() } else { text.to_vec() })))
+        Ok(Some(Some(if verbatim {
+            text.get(4..).unwrap_or_default().to_vec()
+        } else {
+            text.to_vec()
+        })))
     }
 }
 
@@ -236,7 +264,8 @@ fn number(digits: &[u8], line: &[u8]) -> Result<i64, Garbage> {
 }
 
 fn foreign(line: &[u8]) -> Garbage {
-    let shown: String = String::from_utf8_lossy(line).chars().take(40).flat_map(char::escape_debug).collect();
+    let shown: String =
+        String::from_utf8_lossy(line).chars().take(40).flat_map(char::escape_debug).collect();
     Garbage(format!("\"{shown}\""))
 }
 
@@ -252,7 +281,10 @@ mod tests {
     fn a_command_is_an_array_of_texts() {
         let mut out = Vec::new();
         Command::new(["GET", "é"]).number(1_234_567_890).arg([0u8, 255]).encode(&mut out);
-        assert_eq!(out, b"*4\r\n$3\r\nGET\r\n$2\r\n\xc3\xa9\r\n$10\r\n1234567890\r\n$2\r\n\0\xff\r\n");
+        assert_eq!(
+            out,
+            b"*4\r\n$3\r\nGET\r\n$2\r\n\xc3\xa9\r\n$10\r\n1234567890\r\n$2\r\n\0\xff\r\n"
+        );
         let mut digits = [0u8; 20];
         assert_eq!(decimal(0, &mut digits), b"0");
         assert_eq!(decimal(u64::MAX, &mut [0u8; 20]), u64::MAX.to_string().as_bytes());
@@ -278,16 +310,33 @@ mod tests {
             (b"|1\r\n+ttl\r\n:1\r\n:5\r\n", Value::Integer(5)),
         ];
         for (bytes, value) in all {
-            assert_eq!(parse(bytes), Ok(Some((value.clone(), bytes.len()))), "{}", String::from_utf8_lossy(bytes));
+            assert_eq!(
+                parse(bytes),
+                Ok(Some((value.clone(), bytes.len()))),
+                "{}",
+                String::from_utf8_lossy(bytes)
+            );
             for cut in 0..bytes.len() {
-                assert_eq!(parse(&bytes[..cut]), Ok(None), "{} cut at {cut}", String::from_utf8_lossy(bytes));
+                assert_eq!(
+                    parse(&bytes[..cut]),
+                    Ok(None),
+                    "{} cut at {cut}",
+                    String::from_utf8_lossy(bytes)
+                );
             }
         }
     }
 
     #[test]
     fn garbage_is_named_and_never_allocated_for() {
-        for bad in [&b"HTTP/1.1 400 Bad Request\r\n"[..], b"$999999999999\r\n", b"*99999999\r\n", b":x\r\n", b"\r\n", b"$1\r\nabc\r\n"] {
+        for bad in [
+            &b"HTTP/1.1 400 Bad Request\r\n"[..],
+            b"$999999999999\r\n",
+            b"*99999999\r\n",
+            b":x\r\n",
+            b"\r\n",
+            b"$1\r\nabc\r\n",
+        ] {
             assert!(parse(bad).is_err(), "{}", String::from_utf8_lossy(bad));
         }
         let deep: Vec<u8> = b"*1\r\n".repeat(100);

@@ -24,7 +24,6 @@ pub(super) enum Which {
     Force,
     Resize,
     Latch,
-    Observe,
     Clear,
     PlainAcquire,
     PlainRelease,
@@ -89,10 +88,16 @@ impl Call {
 macro_rules! scripts {
     ($($which:ident = $($file:literal)+;)+) => {
         impl Which {
+            /// Each with the files that it is made of: a test looks whether one is forgotten.
+            #[cfg(test)]
+            pub(super) const ALL: &[(Self, &[&str])] = &[$((Self::$which, &[$($file),+])),+];
+
             pub(super) fn get(self) -> &'static Script {
                 match self {
                     $(Self::$which => {
-                        static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(&[$(include_str!(concat!($file, ".lua"))),+]));
+                        static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
+                            Script::new(&[$(include_str!(concat!($file, ".lua"))),+])
+                        });
                         &SCRIPT
                     })+
                 }
@@ -112,7 +117,6 @@ scripts! {
     Force = "native/now" "native/settle" "native/force";
     Resize = "native/now" "native/settle" "native/resize";
     Latch = "native/latch";
-    Observe = "native/observe";
     Clear = "native/clear";
     PlainAcquire = "foreign/now" "plain/acquire";
     PlainRelease = "plain/release";
@@ -143,8 +147,20 @@ scripts! {
 impl Script {
     /// The commands that it calls, sorted.
     pub(super) fn commands(&self) -> impl Iterator<Item = &str> {
-        let called = self.text.split("call('").skip(1).filter_map(|rest| rest.split_once('\'').map(|(command, _)| command));
-        called.filter(|command| command.bytes().all(|b| b.is_ascii_uppercase())).collect::<BTreeSet<_>>().into_iter()
+        let called = self
+            .text
+            .split("call('")
+            .skip(1)
+            .filter_map(|rest| rest.split_once('\'').map(|(command, _)| command));
+        called
+            .filter(|command| command.bytes().all(|b| b.is_ascii_uppercase()))
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+    }
+
+    #[cfg(test)]
+    pub(super) fn sha(&self) -> &str {
+        &self.sha
     }
 
     fn new(parts: &[&str]) -> Self {
@@ -164,9 +180,13 @@ fn sha1(message: &[u8]) -> String {
     padded.extend_from_slice(&(message.len() as u64 * 8).to_be_bytes());
     let mut state: [u32; 5] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476, 0xc3d2_e1f0];
     for block in padded.chunks_exact(64) {
-        let mut words: Vec<u32> = block.chunks_exact(4).map(|w| w.iter().fold(0, |word, byte| word << 8 | u32::from(*byte))).collect();
+        let mut words: Vec<u32> = block
+            .chunks_exact(4)
+            .map(|w| w.iter().fold(0, |word, byte| word << 8 | u32::from(*byte)))
+            .collect();
         for i in 16..80 {
-            let word = [3, 8, 14, 16].iter().filter_map(|back| words.get(i - back)).fold(0, |a, b| a ^ b);
+            let word =
+                [3, 8, 14, 16].iter().filter_map(|back| words.get(i - back)).fold(0, |a, b| a ^ b);
             words.push(word.rotate_left(1));
         }
         let [mut a, mut b, mut c, mut d, mut e] = state;
@@ -177,7 +197,12 @@ fn sha1(message: &[u8]) -> String {
                 2 => ((b & c) | (b & d) | (c & d), 0x8f1b_bcdc),
                 _ => (b ^ c ^ d, 0xca62_c1d6),
             };
-            let next = a.rotate_left(5).wrapping_add(mixed).wrapping_add(e).wrapping_add(constant).wrapping_add(*word);
+            let next = a
+                .rotate_left(5)
+                .wrapping_add(mixed)
+                .wrapping_add(e)
+                .wrapping_add(constant)
+                .wrapping_add(*word);
             (e, d, c, b, a) = (d, c, b.rotate_left(30), a, next);
         }
         for (sum, part) in state.iter_mut().zip([a, b, c, d, e]) {
@@ -195,7 +220,10 @@ mod tests {
     fn sha1_as_its_standard_says() {
         assert_eq!(sha1(b""), "da39a3ee5e6b4b0d3255bfef95601890afd80709");
         assert_eq!(sha1(b"abc"), "a9993e364706816aba3e25717850c26c9cd0d89d");
-        assert_eq!(sha1(b"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"), "84983e441c3bd26ebaae4aa1f95129e5e54670f1");
+        assert_eq!(
+            sha1(b"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
+            "84983e441c3bd26ebaae4aa1f95129e5e54670f1"
+        );
         assert_eq!(sha1(&b"a".repeat(1000)), "291e9a6c66994949b57ba5e650361e98fc36b1ba");
     }
 }

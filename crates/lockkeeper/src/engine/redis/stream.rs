@@ -22,7 +22,14 @@ pub(super) async fn open(options: &RedisOptions) -> Result<Stream> {
             stream.set_nodelay(true).map_err(failed)?;
             match &options.tls {
                 Some(tls) => Ok(Stream::Tls(Box::new(
-                    shake_hands(tls, host, &options.address.to_string(), "use redis:// or its TLS port", stream).await?,
+                    shake_hands(
+                        tls,
+                        host,
+                        &options.address.to_string(),
+                        "use redis:// or its TLS port",
+                        stream,
+                    )
+                    .await?,
                 ))),
                 None => Ok(Stream::Tcp(stream)),
             }

@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::options::{Address, Layout, RedisOptions, RedissonLock, RedissonSemaphore, Tls, ValueFormat};
+use super::options::{
+    Address, Layout, RedisOptions, RedissonLock, RedissonSemaphore, Tls, ValueFormat,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::url::{EngineUrl, Secret};
 
-const PORT: u16 = 6379;
+pub(super) const PORT: u16 = 6379;
 
 fn wrong(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidArgument, message)
@@ -17,11 +19,17 @@ fn wrong(message: impl Into<String>) -> Error {
 ///
 /// # Errors
 /// `InvalidArgument`, naming the part; a password file that cannot be read.
-pub(crate) fn options(url: &mut EngineUrl, ttl: Duration, drift_permille: u32) -> Result<RedisOptions> {
+pub(crate) fn options(
+    url: &mut EngineUrl,
+    ttl: Duration,
+    drift_permille: u32,
+) -> Result<RedisOptions> {
     let address = if url.scheme == "redis+unix" {
         let path = std::mem::take(&mut url.path);
         if !path.starts_with('/') || !url.hosts.is_empty() {
-            return Err(wrong("redis+unix: takes the path of a socket, as in redis+unix:///run/redis.sock"));
+            return Err(wrong(
+                "redis+unix: takes the path of a socket, as in redis+unix:///run/redis.sock",
+            ));
         }
         Address::Unix(PathBuf::from(path))
     } else {
@@ -34,7 +42,10 @@ pub(crate) fn options(url: &mut EngineUrl, ttl: Duration, drift_permille: u32) -
     options.user = url.user.take();
     options.password = password(url)?;
     if options.user.is_some() && options.password.is_none() {
-        return Err(wrong("the URL names a user and no password: write redis://user:password@host, or use password_file or password_env"));
+        return Err(wrong(
+            "the URL names a user and no password: write redis://user:password@host, or use \
+             password_file or password_env",
+        ));
     }
     if let Some(time) = url.take_duration("connect_timeout")? {
         options.connect_timeout = time;
@@ -46,9 +57,12 @@ pub(crate) fn options(url: &mut EngineUrl, ttl: Duration, drift_permille: u32) -
         return Err(wrong("connect_timeout and request_timeout cannot be 0"));
     }
     if let Some(namespace) = url.take("namespace") {
-        let good = (1..=64).contains(&namespace.len()) && namespace.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+        let good = (1..=64).contains(&namespace.len())
+            && namespace.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
         if !good {
-            return Err(wrong("a namespace has 1 to 64 letters, digits, dots, dashes and underscores"));
+            return Err(wrong(
+                "a namespace has 1 to 64 letters, digits, dots, dashes and underscores",
+            ));
         }
         options.namespace = namespace;
     }
@@ -56,7 +70,9 @@ pub(crate) fn options(url: &mut EngineUrl, ttl: Duration, drift_permille: u32) -
         None | Some("native") => Layout::Native,
         Some("redisson") => Layout::Redisson,
         Some("plain") => Layout::Plain,
-        Some(other) => return Err(wrong(format!("layout={other} is none of native, redisson, plain"))),
+        Some(other) => {
+            return Err(wrong(format!("layout={other} is none of native, redisson, plain")));
+        }
     };
     take_plain(url, &mut options)?;
     take_redisson(url, &mut options)?;
@@ -74,21 +90,34 @@ fn db(url: &mut EngineUrl) -> Result<u32> {
     if digits.is_empty() {
         return Ok(0);
     }
-    digits.parse().map_err(|_| wrong(format!("the path of a redis: URL is a database number, as in redis://host/3, not {digits:?}")))
+    digits.parse().map_err(|_| {
+        wrong(format!(
+            "the path of a redis: URL is a database number, as in redis://host/3, not {digits:?}"
+        ))
+    })
 }
 
 fn password(url: &mut EngineUrl) -> Result<Option<Secret>> {
     let file = url.take("password_file");
     let variable = url.take("password_env");
-    if [url.password.is_some(), file.is_some(), variable.is_some()].into_iter().filter(|given| *given).count() > 1 {
-        return Err(wrong("the password is given twice: use one of the URL, password_file and password_env"));
+    if [url.password.is_some(), file.is_some(), variable.is_some()]
+        .into_iter()
+        .filter(|given| *given)
+        .count()
+        > 1
+    {
+        return Err(wrong(
+            "the password is given twice: use one of the URL, password_file and password_env",
+        ));
     }
     if let Some(file) = file {
-        let text = std::fs::read_to_string(&file).map_err(|e| wrong(format!("password_file={file} cannot be read: {e}")))?;
+        let text = std::fs::read_to_string(&file)
+            .map_err(|e| wrong(format!("password_file={file} cannot be read: {e}")))?;
         return Ok(Some(Secret::new(text.trim_end_matches(['\r', '\n']))));
     }
     if let Some(variable) = variable {
-        let text = std::env::var(&variable).map_err(|_| wrong(format!("password_env={variable}: this variable is not set")))?;
+        let text = std::env::var(&variable)
+            .map_err(|_| wrong(format!("password_env={variable}: this variable is not set")))?;
         return Ok(Some(Secret::new(text)));
     }
     Ok(url.password.take())
@@ -101,7 +130,9 @@ fn take_plain(url: &mut EngineUrl, options: &mut RedisOptions) -> Result<()> {
     }
     if let Some(key) = key {
         if key.matches("{name}").count() != 1 {
-            return Err(wrong(format!("key={key} needs {{name}} once, as in key=redlock:{{name}}")));
+            return Err(wrong(format!(
+                "key={key} needs {{name}} once, as in key=redlock:{{name}}"
+            )));
         }
         options.key = key;
     }
@@ -124,12 +155,16 @@ fn take_redisson(url: &mut EngineUrl, options: &mut RedisOptions) -> Result<()> 
         Some("fenced") => RedissonLock::Fenced,
         Some("fair") => RedissonLock::Fair,
         Some("rw") => RedissonLock::ReadWrite,
-        Some(other) => return Err(wrong(format!("lock={other} is none of plain, fenced, fair, rw"))),
+        Some(other) => {
+            return Err(wrong(format!("lock={other} is none of plain, fenced, fair, rw")));
+        }
     };
     options.semaphore = match semaphore.as_deref() {
         None | Some("expirable") => RedissonSemaphore::Expirable,
         Some("simple") => RedissonSemaphore::Simple,
-        Some(other) => return Err(wrong(format!("semaphore={other} is none of expirable, simple"))),
+        Some(other) => {
+            return Err(wrong(format!("semaphore={other} is none of expirable, simple")));
+        }
     };
     Ok(())
 }
@@ -137,9 +172,11 @@ fn take_redisson(url: &mut EngineUrl, options: &mut RedisOptions) -> Result<()> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Value;
 
     fn parse(text: &str) -> Result<RedisOptions> {
         let mut url = EngineUrl::parse(text)?;
+        crate::engine::redis::registration().check(&url)?;
         let options = options(&mut url, Duration::from_secs(30), 100)?;
         url.finish()?;
         Ok(options)
@@ -147,16 +184,62 @@ mod tests {
 
     #[test]
     fn every_part_of_a_url_is_understood() {
-        let options = parse("redis://ann:s3same@[::1]:6380/3?namespace=shop&connect_timeout=1s&request_timeout=500ms").unwrap();
+        let options = parse(
+            "redis://ann:s3same@[::1]:6380/3?namespace=shop&connect_timeout=1s&\
+             request_timeout=500ms",
+        )
+        .unwrap();
         assert_eq!(options.address, Address::Tcp("::1".into(), 6380));
-        assert_eq!((options.user.as_deref(), options.db, options.namespace.as_str()), (Some("ann"), 3, "shop"));
+        assert_eq!(
+            (options.user.as_deref(), options.db, options.namespace.as_str()),
+            (Some("ann"), 3, "shop")
+        );
         assert_eq!(options.request_timeout, Duration::from_millis(500));
         assert!(!format!("{options:?}").contains("s3same"), "{options:?}");
         assert_eq!(parse("redis://:pw@h").unwrap().password, Some(Secret::new("pw")));
-        assert_eq!(parse("redis+unix:///run/r.sock?db=2").unwrap().address, Address::Unix("/run/r.sock".into()));
+        assert_eq!(
+            parse("redis+unix:///run/r.sock?db=2").unwrap().address,
+            Address::Unix("/run/r.sock".into())
+        );
         let plain = parse("redis://h?layout=plain&key=redlock:{name}&value=guid").unwrap();
-        assert_eq!((plain.layout, plain.key.as_str(), plain.value), (Layout::Plain, "redlock:{name}", ValueFormat::Guid));
-        assert!(parse("rediss://h?tls_ca=/ca.pem").unwrap().tls.is_some_and(|tls| tls.ca.is_some()));
+        assert_eq!(
+            (plain.layout, plain.key.as_str(), plain.value),
+            (Layout::Plain, "redlock:{name}", ValueFormat::Guid)
+        );
+        assert!(
+            parse("rediss://h?tls_ca=/ca.pem").unwrap().tls.is_some_and(|tls| tls.ca.is_some())
+        );
+    }
+
+    #[test]
+    fn every_option_that_is_registered_is_read_and_its_default_is_what_it_says() {
+        for option in crate::engine::redis::registration().options {
+            let needs =
+                option.needs.map(|(name, value)| format!("&{name}={value}")).unwrap_or_default();
+            let tls = if option.name.starts_with("tls_") { "&tls_cert=/c&tls_key=/k" } else { "" };
+            let without = format!("rediss://h?{}{tls}", needs.trim_start_matches('&'));
+            if option.default.is_empty() {
+                let given = without
+                    .replace(&format!("&{}=", option.name), "&x=")
+                    .replace("&x=/c", "")
+                    .replace("&x=/k", "");
+                let error = parse(&format!("{given}&{}=PATH", option.name))
+                    .err()
+                    .map(|e| e.message().to_owned());
+                assert!(error.is_none_or(|e| e.starts_with(option.name)), "{}", option.name);
+                continue;
+            }
+            let given = parse(&format!("{without}&{}={}", option.name, option.default)).unwrap();
+            assert_eq!(
+                format!("{given:?}"),
+                format!("{:?}", parse(&without).unwrap()),
+                "{}",
+                option.name
+            );
+            for word in if let Value::OneOf(words) = option.value { words } else { &[] } {
+                parse(&format!("{without}&{}={word}", option.name)).unwrap();
+            }
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Who watches what, and when everybody looks again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,8 +9,10 @@ use tokio::time::sleep;
 
 use super::wire::either;
 use crate::engine::{Query, WatchId};
+use crate::name::{Kind, Name};
 
-/// A lease that ends by itself tells nobody, and a message can be lost: whoever watches looks again after this.
+/// A lease that ends by itself tells nobody, and a message can be lost: whoever watches looks again
+/// after this.
 const WATCH_EVERY: Duration = Duration::from_secs(5);
 
 /// What is watched.
@@ -42,13 +44,22 @@ impl Watches {
         !std::mem::replace(&mut self.lock().kept, true)
     }
 
-    /// Stops watching, and tells what it was; `last` is called when nobody watches any more, and before anybody can again.
-    pub(super) fn remove(&self, watch: WatchId, last: impl FnOnce()) -> Option<Query> {
+    /// Stops watching, and tells what it was; `last` is called when nobody watches that name, or
+    /// any beginning of names, any more, and before anybody can again.
+    pub(super) fn remove(&self, watch: WatchId, last: impl FnOnce(&Query)) -> Option<Query> {
         let mut state = self.lock();
         let gone = state.by_id.remove(&watch);
         if state.by_id.is_empty() {
-            last();
             self.stopped.notify_one();
+        }
+        let by_prefix = |query: &Query| matches!(query, Query::Prefix(_));
+        if let Some(gone) = &gone
+            && !state
+                .by_id
+                .values()
+                .any(|query| query == gone || by_prefix(query) && by_prefix(gone))
+        {
+            last(gone);
         }
         gone
     }
@@ -58,8 +69,14 @@ impl Watches {
         self.stopped.notify_one();
     }
 
-    pub(super) fn queries(&self) -> Vec<Query> {
-        self.lock().by_id.values().cloned().collect()
+    /// The names that are watched as such, each once.
+    pub(super) fn names(&self) -> BTreeSet<(Kind, Name)> {
+        let state = self.lock();
+        let names = state.by_id.values().filter_map(|query| match query {
+            Query::One(kind, name) => Some((*kind, name.clone())),
+            Query::Prefix(_) => None,
+        });
+        names.collect()
     }
 
     /// The watches whose query `about` picks.

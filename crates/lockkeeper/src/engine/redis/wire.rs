@@ -31,6 +31,8 @@ pub(super) struct Answered {
     pub(super) before: Ticks,
     pub(super) order: u64,
     pub(super) value: Value,
+    /// Its request was sent twice: what was sent right behind it may have come before it.
+    pub(super) resent: bool,
 }
 
 /// One connection that is remade whenever it breaks.
@@ -49,15 +51,24 @@ pub(super) struct Link {
 struct State {
     pipe: Option<Pipe>,
     channels: BTreeSet<String>,
-    /// The server is to tell when a key that we read changes.
-    tracks: bool,
+    tracks: Option<Tracking>,
     /// Why it is down.
     why: Option<Error>,
     facts: Option<Facts>,
     closed: bool,
 }
 
-/// Whoever keeps a link has gone, perhaps with its runtime: nobody connects any more, and nobody is to wait for that.
+/// Of which keys the server tells when somebody else changes them.
+#[derive(Clone, Debug)]
+pub(super) enum Tracking {
+    /// Those that this connection has read since the last word about them.
+    Read,
+    /// Every key that starts with this text.
+    Prefix(String),
+}
+
+/// Whoever keeps a link has gone, perhaps with its runtime: nobody connects any more, and nobody is
+/// to wait for that.
 struct Down(Arc<Link>);
 
 impl Drop for Down {
@@ -65,15 +76,30 @@ impl Drop for Down {
         {
             let mut state = self.0.lock();
             state.pipe = None;
-            state.why = Some(errors::unreachable(&self.0.options.address, "the runtime that kept the connection has ended"));
+            state.why = Some(errors::unreachable(
+                &self.0.options.address,
+                "the runtime that kept the connection has ended",
+            ));
         }
         self.0.up.send_replace(false);
     }
 }
 
 impl Link {
-    pub(super) fn new(options: Arc<RedisOptions>, clock: Clock, label: String, on_push: OnPush) -> Arc<Self> {
-        let state = State { pipe: None, channels: BTreeSet::new(), tracks: false, why: None, facts: None, closed: false };
+    pub(super) fn new(
+        options: Arc<RedisOptions>,
+        clock: Clock,
+        label: String,
+        on_push: OnPush,
+    ) -> Arc<Self> {
+        let state = State {
+            pipe: None,
+            channels: BTreeSet::new(),
+            tracks: None,
+            why: None,
+            facts: None,
+            closed: false,
+        };
         let (up, wanted) = (watch::Sender::new(false), watch::Sender::new(false));
         Arc::new(Self {
             options,
@@ -92,9 +118,14 @@ impl Link {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From the next connect on, hears when a key that it read is changed by somebody else.
-    pub(super) fn track(&self) {
-        self.lock().tracks = true;
+    /// From the next connect on, hears when somebody else changes such keys.
+    pub(super) fn track(&self, what: Tracking) {
+        self.lock().tracks = Some(what);
+    }
+
+    /// Whether the server is a node of a cluster, where the keys of one script are in one slot.
+    pub(super) fn in_cluster(&self) -> bool {
+        self.lock().facts.as_ref().is_some_and(Facts::in_cluster)
     }
 
     /// What the server said about itself when it was last connected.
@@ -106,24 +137,36 @@ impl Link {
     ///
     /// # Errors
     /// What keeps the server from being used.
-    pub(super) async fn connect(self: &Arc<Self>) -> Result<impl Future<Output = String> + Send + 'static> {
+    pub(super) async fn connect(
+        self: &Arc<Self>,
+    ) -> Result<impl Future<Output = String> + Send + 'static> {
         let within = self.options.connect_timeout;
         match timeout(within, self.connect_now()).await {
             Ok(done) => done,
             Err(_) => {
-                let hint = if self.options.tls.is_some() { "; if that port does not speak TLS, use redis://" } else { "" };
-                Err(errors::unreachable(&self.options.address, format_args!("no answer within {within:?}{hint}")))
+                let hint = if self.options.tls.is_some() {
+                    "; if that port does not speak TLS, use redis://"
+                } else {
+                    ""
+                };
+                Err(errors::unreachable(
+                    &self.options.address,
+                    format_args!("no answer within {within:?}{hint}"),
+                ))
             }
         }
     }
 
-    async fn connect_now(self: &Arc<Self>) -> Result<impl Future<Output = String> + Send + 'static> {
+    async fn connect_now(
+        self: &Arc<Self>,
+    ) -> Result<impl Future<Output = String> + Send + 'static> {
         let stream = stream::open(&self.options).await?;
         let (pipe, driver) = Pipe::new(stream, self.options.request_timeout, self.on_push.clone());
         let mut driver = Box::pin(driver);
         let channels: Vec<String> = self.lock().channels.iter().cloned().collect();
         let hello = pin!(self.hello(&pipe, &channels));
-        let facts = either(hello, &mut driver).await.unwrap_or_else(|why| Err(self.no_welcome(&why)))?;
+        let facts =
+            either(hello, &mut driver).await.unwrap_or_else(|why| Err(self.no_welcome(&why)))?;
         {
             let mut state = self.lock();
             if state.closed {
@@ -134,8 +177,12 @@ impl Link {
             state.pipe = Some(pipe.clone());
             state.why = None;
             // What was asked to be heard in the meantime.
-            let missed: Vec<Command> =
-                state.channels.iter().filter(|c| !channels.contains(c)).map(|c| Command::new(["SUBSCRIBE", c])).collect();
+            let missed: Vec<Command> = state
+                .channels
+                .iter()
+                .filter(|c| !channels.contains(c))
+                .map(|c| Command::new(["SUBSCRIBE", c]))
+                .collect();
             drop(state);
             drop(pipe.send(&missed));
         }
@@ -147,34 +194,55 @@ impl Link {
     fn no_welcome(&self, why: &str) -> Error {
         let at = &self.options.address;
         if why.contains("CertificateRequired") {
-            let text = format!("the server at {at} wants a certificate from us: name it with tls_cert=FILE and tls_key=FILE");
+            let text = format!(
+                "the server at {at} wants a client certificate: name it with tls_cert=FILE and \
+                 tls_key=FILE"
+            );
             return Error::new(crate::error::ErrorKind::Refused, text);
         }
         // A TLS alert, or the end of the connection: that is how a TLS port takes a plain greeting.
         let tls_port = self.options.tls.is_none()
-            && (why.contains("\\u{15}") || ["closed the connection", "reset by peer"].iter().any(|end| why.contains(end)));
-        if tls_port { errors::unreachable(at, format_args!("{why}; if it wants TLS, use rediss://")) } else { errors::unreachable(at, why) }
+            && (why.contains("\\u{15}")
+                || ["closed the connection", "reset by peer"].iter().any(|end| why.contains(end)));
+        if tls_port {
+            errors::unreachable(at, format_args!("{why}; if it wants TLS, use rediss://"))
+        } else {
+            errors::unreachable(at, why)
+        }
     }
 
-    /// Everything in one message: who we are, which database, what we listen to, what the server is.
+    /// Everything in one message: who we are, which database, what we listen to, what the server
+    /// is.
     async fn hello(&self, pipe: &Pipe, channels: &[String]) -> Result<Facts> {
         let options = &self.options;
         let mut hello = Command::new(["HELLO", "3"]);
         if let Some(password) = &options.password {
-            hello = hello.arg("AUTH").arg(options.user.as_deref().unwrap_or("default")).arg(password.reveal());
+            hello = hello
+                .arg("AUTH")
+                .arg(options.user.as_deref().unwrap_or("default"))
+                .arg(password.reveal());
         }
         let mut commands = vec![("HELLO", hello.arg("SETNAME").arg(&self.label))];
         if options.db != 0 {
             commands.push(("SELECT", Command::new(["SELECT"]).number(options.db.into())));
         }
-        commands.extend(channels.iter().map(|channel| ("SUBSCRIBE", Command::new(["SUBSCRIBE", channel]))));
+        commands.extend(
+            channels.iter().map(|channel| ("SUBSCRIBE", Command::new(["SUBSCRIBE", channel]))),
+        );
         commands.push(("TIME", Command::new(["TIME"])));
         let required = commands.len();
         commands.push(("INFO", Command::new(["INFO"])));
         commands.push(("CONFIG", Command::new(["CONFIG", "GET", "appendfsync"])));
-        let tracks = self.lock().tracks;
-        if tracks {
-            commands.push(("CLIENT", Command::new(["CLIENT", "TRACKING", "ON", "NOLOOP"])));
+        let tracks = self.lock().tracks.clone();
+        if let Some(tracks) = &tracks {
+            let on = Command::new(["CLIENT", "TRACKING", "ON", "NOLOOP"]);
+            commands.push((
+                "CLIENT",
+                match tracks {
+                    Tracking::Read => on,
+                    Tracking::Prefix(prefix) => on.arg("BCAST").arg("PREFIX").arg(prefix),
+                },
+            ));
         }
         let (names, commands): (Vec<&str>, Vec<Command>) = commands.into_iter().unzip();
         let (before, read_at_us) = (self.clock.now(), unix_us());
@@ -183,11 +251,15 @@ impl Link {
         for (at, (name, answer)) in names.iter().zip(pipe.send(&commands)).enumerate() {
             let value = match answer.await {
                 Ok(Ok((_, value))) => value,
-                Ok(Err(Broken::NotSent(why) | Broken::Unknown(why))) => return Err(self.no_welcome(&why)),
+                Ok(Err(Broken::NotSent(why) | Broken::Unknown(why))) => {
+                    return Err(self.no_welcome(&why));
+                }
                 Err(_) => return Err(self.no_welcome("the connection ended")),
             };
             match value {
-                Value::Error(text) if at < required => return Err(errors::server(options, name, &text)),
+                Value::Error(text) if at < required => {
+                    return Err(errors::server(options, name, &text));
+                }
                 // What it says first is enough to know a server that can never do.
                 value if at == 0 => {
                     Facts::read(&value, &Value::Nil, &Value::Nil).check(options)?;
@@ -196,8 +268,9 @@ impl Link {
                 value => values.push(value),
             }
         }
-        if tracks {
-            // Where it is denied, waiters look when the lease ends.
+        if tracks.is_some() {
+            // Where it is denied, waiters look when the lease ends, and watchers every five
+            // seconds.
             values.pop();
         }
         let fsync = values.pop().unwrap_or(Value::Nil);
@@ -213,7 +286,8 @@ impl Link {
         Ok(facts)
     }
 
-    /// Keeps the link up until it is closed. `driver` drives the first connection, if there is one; `tell` hears of ups and downs.
+    /// Keeps the link up until it is closed. `driver` drives the first connection, if there is one;
+    /// `tell` hears of ups and downs.
     pub(super) fn keep<D: Future<Output = String> + Send + 'static>(
         self: Arc<Self>,
         driver: Option<D>,
@@ -226,7 +300,11 @@ impl Link {
         }
     }
 
-    async fn keep_up<D: Future<Output = String> + Send + 'static>(self: &Arc<Self>, driver: Option<D>, tell: impl Fn(bool) + Send + Sync) {
+    async fn keep_up<D: Future<Output = String> + Send + 'static>(
+        self: &Arc<Self>,
+        driver: Option<D>,
+        tell: impl Fn(bool) + Send + Sync,
+    ) {
         let mut wait = BACK_OFF.0;
         if let Some(driver) = driver {
             self.drive(driver, &tell).await;
@@ -310,7 +388,8 @@ impl Link {
         self.lock().pipe.as_ref()?.inlet()
     }
 
-    /// Sends commands as one message, if there is a connection; the readings of the clock are from before.
+    /// Sends commands as one message, if there is a connection; the readings of the clock are from
+    /// before.
     pub(super) fn start(&self, commands: &[Command]) -> Started {
         let before = self.clock.now();
         if self.born != fork_generation() {
@@ -329,7 +408,12 @@ impl Link {
         let late = pin!(sleep_until(until));
         match either(waiting, late).await {
             Ok(Ok(_)) => Ok(()),
-            _ => Err(Broken::NotSent(self.lock().why.as_ref().map_or_else(|| "not connected".to_owned(), |e| e.message().to_owned()))),
+            _ => Err(Broken::NotSent(
+                self.lock()
+                    .why
+                    .as_ref()
+                    .map_or_else(|| "not connected".to_owned(), |e| e.message().to_owned()),
+            )),
         }
     }
 
@@ -338,7 +422,8 @@ impl Link {
         self.lock().why.clone()
     }
 
-    /// Runs a command to its answer. What was not sent is sent again once there is a connection, for as long as `patience` lasts.
+    /// Runs a command to its answer. What was not sent is sent again once there is a connection,
+    /// for as long as `patience` lasts.
     pub(super) async fn finish(
         &self,
         started: Started,
@@ -346,15 +431,18 @@ impl Link {
         patience: Duration,
     ) -> std::result::Result<Answered, Broken> {
         let until = Instant::now() + patience;
-        let mut started = started;
+        let (mut started, mut resent) = (started, false);
         loop {
             if started.forked {
-                return Err(Broken::NotSent("this process is a fork of the one that opened the connection: open its own".into()));
+                return Err(Broken::NotSent(
+                    "this process is a fork of the one that opened the connection: open its own"
+                        .into(),
+                ));
             }
             let before = started.before;
             let broken = match started.answers.pop() {
                 Some(answer) => match answer.await {
-                    Ok(Ok((order, value))) => return Ok(Answered { before, order, value }),
+                    Ok(Ok((order, value))) => return Ok(Answered { before, order, value, resent }),
                     Ok(Err(broken)) => broken,
                     Err(_) => Broken::Unknown("the connection ended".into()),
                 },
@@ -365,11 +453,12 @@ impl Link {
             }
             self.wait_up(until).await?;
             let Some(command) = command() else { return Err(broken) };
-            started = self.start(&[command]);
+            (started, resent) = (self.start(&[command]), true);
         }
     }
 
-    /// Runs a script to its answer; `wanted` is asked before its text is sent to a server that did not know it.
+    /// Runs a script to its answer; `wanted` is asked before its text is sent to a server that did
+    /// not know it.
     pub(super) async fn run(
         &self,
         started: Started,
@@ -382,13 +471,16 @@ impl Link {
             // Nothing was run, so nothing is run twice.
             Value::Error(text) if text.starts_with("NOSCRIPT") && wanted() => {
                 let started = self.start(&[call.in_full()]);
-                self.finish(started, || wanted().then(|| call.in_full()), patience).await
+                let command = || wanted().then(|| call.in_full());
+                let answered = self.finish(started, command, patience).await?;
+                Ok(Answered { resent: true, ..answered })
             }
             _ => Ok(answered),
         }
     }
 
-    /// Waits until nothing is parting any more, or until nothing can be sent, or for as long as an answer may take.
+    /// Waits until nothing is parting any more, or until nothing can be sent, or for as long as an
+    /// answer may take.
     pub(super) async fn settled(&self, parting: &AtomicUsize, within: Duration) {
         let until = Instant::now() + within;
         // Futures that were handed over a moment ago count only once they are polled.
@@ -452,7 +544,10 @@ impl Started {
 }
 
 /// Whichever is ready first.
-pub(super) async fn either<A: Future, B: Future>(a: A, b: B) -> std::result::Result<A::Output, B::Output> {
+pub(super) async fn either<A: Future, B: Future>(
+    a: A,
+    b: B,
+) -> std::result::Result<A::Output, B::Output> {
     let (mut a, mut b) = (pin!(a), pin!(b));
     poll_fn(|cx| {
         if let Poll::Ready(done) = a.as_mut().poll(cx) {

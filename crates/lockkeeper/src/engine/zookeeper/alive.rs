@@ -21,8 +21,9 @@ use std::time::Duration;
 use crate::clock::Ticks;
 use crate::protocol::margin;
 
-/// A server that nothing was sent to for this part of the timeout is touched. A hold that comes with
-/// the greatest margin rests on the touches of before: they must not be further apart than a period.
+/// A server that nothing was sent to for this part of the timeout is touched. A hold that comes
+/// with the greatest margin rests on the touches of before: they must not be further apart than a
+/// period.
 pub(super) const QUIET_PART: u32 = 8;
 /// Touches are at least this part of the timeout apart.
 const SPACES: u32 = 32;
@@ -42,7 +43,8 @@ pub(super) struct Alive {
     touches: VecDeque<Touch>,
     /// The session was certainly renewed at this time or later.
     proven: Ticks,
-    /// The session was taken up again by what may have been a deposed leader; the next acknowledged write proves it.
+    /// The session was taken up again by what may have been a deposed leader; the next acknowledged
+    /// write proves it.
     resumed: Option<Ticks>,
 }
 
@@ -70,23 +72,37 @@ impl Alive {
 
     /// Any request was answered; `write`: by the quorum. Answers whether more is proven now.
     /// `longest`: as in [`Self::plan`].
-    pub(super) fn answered(&mut self, sent: Ticks, now: Ticks, write: bool, longest: Option<Duration>) -> bool {
+    pub(super) fn answered(
+        &mut self,
+        sent: Ticks,
+        now: Ticks,
+        write: bool,
+        longest: Option<Duration>,
+    ) -> bool {
         let before = self.proven;
         if write {
             self.proven = self.proven.max(self.resumed.take().unwrap_or_default());
-            while let Some(touch) = self.touches.front().filter(|t| t.answered.plus(self.relay()) <= sent) {
+            while let Some(touch) =
+                self.touches.front().filter(|t| t.answered.plus(self.relay()) <= sent)
+            {
                 self.proven = self.proven.max(touch.sent);
                 self.touches.pop_front();
             }
         }
         // Spaced, so that a busy session keeps few of them; but one that was planned is kept.
         let space = self.timeout / SPACES;
-        let later = |last: &Touch| sent > last.sent && (sent >= last.sent.plus(space) || self.is_planned(sent, longest));
+        let later = |last: &Touch| {
+            sent > last.sent && (sent >= last.sent.plus(space) || self.is_planned(sent, longest))
+        };
         if self.touches.back().is_none_or(later) {
             // A write that was sent a quarter ago proves the later one: the first is of use only to
             // one that is under way for longer.
             let long_ago = sent.minus(self.relay());
-            while self.touches.get(1).is_some_and(|next| next.answered.plus(self.relay()) <= long_ago) {
+            while self
+                .touches
+                .get(1)
+                .is_some_and(|next| next.answered.plus(self.relay()) <= long_ago)
+            {
                 self.touches.pop_front();
             }
             self.touches.push_back(Touch { sent, answered: now });
@@ -157,13 +173,15 @@ impl Alive {
         self.timeout / 4
     }
 
-    /// How long the session certainly lasts from `now` if it is never renewed again; the drift allowance of the part that
-    /// is over is taken off, the keeper takes off that of the rest. Zero when nothing is known.
+    /// How long the session certainly lasts from `now` if it is never renewed again; the drift
+    /// allowance of the part that is over is taken off, the keeper takes off that of the rest. Zero
+    /// when nothing is known.
     pub(super) fn left(&self, now: Ticks, drift_per_mille: u32) -> Duration {
         let age = now.since(self.proven);
         let whole = u128::from(1000u32.saturating_sub(drift_per_mille).max(1));
         let stretched = age.as_nanos() * 1000 / whole;
-        self.timeout.saturating_sub(Duration::from_nanos(u64::try_from(stretched).unwrap_or(u64::MAX)))
+        self.timeout
+            .saturating_sub(Duration::from_nanos(u64::try_from(stretched).unwrap_or(u64::MAX)))
     }
 }
 
@@ -203,13 +221,25 @@ mod tests {
         let mut alive = connected();
         alive.answered(at(5_000), at(5_100), false, None);
         alive.answered(at(9_200), at(9_250), true, None);
-        assert_eq!(alive.left(at(9_250), 0), T - Duration::from_millis(4_250), "the ping of 5.0 s, answered 4.1 s before");
+        assert_eq!(
+            alive.left(at(9_250), 0),
+            T - Duration::from_millis(4_250),
+            "the ping of 5.0 s, answered 4.1 s before"
+        );
         let mut alive = connected();
         alive.answered(at(5_000), at(5_300), false, None);
         alive.answered(at(9_200), at(9_250), true, None);
-        assert_eq!(alive.left(at(9_250), 0), T - Duration::from_millis(8_250), "answered 3.9 s before: it may not have been passed on");
+        assert_eq!(
+            alive.left(at(9_250), 0),
+            T - Duration::from_millis(8_250),
+            "answered 3.9 s before: it may not have been passed on"
+        );
         alive.answered(at(9_400), at(9_450), true, None);
-        assert_eq!(alive.left(at(9_450), 0), T - Duration::from_millis(4_450), "the next write does prove it");
+        assert_eq!(
+            alive.left(at(9_450), 0),
+            T - Duration::from_millis(4_450),
+            "the next write does prove it"
+        );
     }
 
     #[test]
@@ -224,7 +254,11 @@ mod tests {
         let alive = connected();
         let left = alive.left(at(10_000), 100);
         assert_eq!(left, T - Duration::from_secs(10));
-        assert_eq!(left.mul_f64(0.9) + Duration::from_secs(9), T.mul_f64(0.9), "deadline = proven + 0.9 T, as if counted from there");
+        assert_eq!(
+            left.mul_f64(0.9) + Duration::from_secs(9),
+            T.mul_f64(0.9),
+            "deadline = proven + 0.9 T, as if counted from there"
+        );
     }
 
     #[test]
@@ -247,7 +281,11 @@ mod tests {
         }
         assert!(alive.touches.len() <= 20, "{}", alive.touches.len());
         alive.answered(at(100_000_100), at(100_000_105), true, None);
-        assert_eq!(alive.left(at(100_000_105), 0), T - Duration::from_millis(4_105), "the latest that is a quarter of the timeout old");
+        assert_eq!(
+            alive.left(at(100_000_105), 0),
+            T - Duration::from_millis(4_105),
+            "the latest that is a quarter of the timeout old"
+        );
     }
 
     #[test]
@@ -255,7 +293,11 @@ mod tests {
         let mut alive = connected();
         alive.resumed(at(8_000), T);
         alive.answered(at(8_100), at(8_200), false, None);
-        assert_eq!(alive.left(at(9_000), 0), Duration::from_secs(8), "the leader that was asked may be none any more");
+        assert_eq!(
+            alive.left(at(9_000), 0),
+            Duration::from_secs(8),
+            "the leader that was asked may be none any more"
+        );
         alive.answered(at(8_900), at(9_000), true, None);
         assert_eq!(alive.left(at(9_000), 0), Duration::from_secs(15));
     }

@@ -8,15 +8,24 @@ use super::state::Fault;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{Kind, Name};
 
-/// Answers whether somebody was asked. What a candidate's node says is its id, and a permit's holder is not told: they are
-/// not asked.
+/// Answers whether somebody was asked. What a candidate's node says is its id, and a permit's
+/// holder is not told: they are not asked.
 pub(super) async fn ask_holders(shared: &Shared, kind: Kind, name: &Name) -> Result<bool> {
     if kind != Kind::Lock {
-        return Err(Error::new(ErrorKind::Unsupported, "only the holder of a lock can be asked to let go").name(name));
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            "only the holder of a lock can be asked to let go",
+        )
+        .name(name));
     }
     let mut asked = false;
     for path in holding(shared, kind, name).await? {
-        match ask(shared, Request::SetData { path: path.clone(), data: REVOKE.to_vec(), version: -1 }).await {
+        match ask(
+            shared,
+            Request::SetData { path: path.clone(), data: REVOKE.to_vec(), version: -1 },
+        )
+        .await
+        {
             Ok(_) => asked = true,
             Err(Fault::Code(Code::NO_NODE)) => {}
             Err(fault) => return Err(failed(shared, fault, &path)),

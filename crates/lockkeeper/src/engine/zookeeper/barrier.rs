@@ -1,8 +1,8 @@
-//! Double barriers: a node for each member, and one more, `ready`, as soon as enough have come in; in Curator's and kazoo's
-//! shape, step by step.
+//! Double barriers: a node for each member, and one more, `ready`, as soon as enough have come in;
+//! in Curator's and kazoo's shape, step by step.
 //!
-//! Whoever leaves deletes its node and waits until nobody's is there. Only the first of them, by name, keeps its own until it
-//! is the last: Curator's wait for its end.
+//! Whoever leaves deletes its node and waits until nobody's is there. Only the first of them, by
+//! name, keeps its own until it is the last: Curator's wait for its end.
 
 use std::sync::Arc;
 
@@ -41,9 +41,14 @@ fn is_member(name: &str) -> bool {
 
 /// See [`Engine::barrier`](crate::engine::Engine::barrier).
 ///
-/// Whoever withdraws may do so while a step before it is still under way: that one must not come in afterwards. So it is known
-/// from when it is asked for who is a member.
-pub(super) fn step(shared: Arc<Shared>, name: &Name, id: ClaimId, step: Membership) -> impl Future<Output = Result<bool>> + Send + use<> {
+/// Whoever withdraws may do so while a step before it is still under way: that one must not come in
+/// afterwards. So it is known from when it is asked for who is a member.
+pub(super) fn step(
+    shared: Arc<Shared>,
+    name: &Name,
+    id: ClaimId,
+    step: Membership,
+) -> impl Future<Output = Result<bool>> + Send + use<> {
     let dir = path::directory(&shared.options.chroot, &shared.options.layout, name);
     let ours = shared.options.layout.bare(id);
     let was = {
@@ -98,8 +103,14 @@ async fn enter(shared: &Shared, dir: &str, ours: &str, id: ClaimId, members: u32
             let comes = create(shared, path.clone(), Create::Ephemeral);
             // Nobody is in: what is said there was left by members that died.
             let stale = ready && names.is_empty();
-            let request =
-                if stale { Request::Multi(vec![Request::Delete { path: ready_path.clone(), version: -1 }, comes]) } else { comes };
+            let request = if stale {
+                Request::Multi(vec![
+                    Request::Delete { path: ready_path.clone(), version: -1 },
+                    comes,
+                ])
+            } else {
+                comes
+            };
             match shared.lock().members.get_mut(&id) {
                 Some(member) => *member = Member { session, leaves: false },
                 None => return Err(lost()),
@@ -113,11 +124,14 @@ async fn enter(shared: &Shared, dir: &str, ours: &str, id: ClaimId, members: u32
             continue;
         }
         match ask(shared, Request::Exists { path: path.clone(), watch: false }).await {
-            Ok(Reply::Stat(stat)) if stat.ephemeral_owner == session => match shared.lock().members.get_mut(&id) {
-                // It may have been created in a session after the one in which it was asked for.
-                Some(member) => member.session = session,
-                None => return Err(lost()),
-            },
+            Ok(Reply::Stat(stat)) if stat.ephemeral_owner == session => {
+                match shared.lock().members.get_mut(&id) {
+                    // It may have been created in a session after the one in which it was asked
+                    // for.
+                    Some(member) => member.session = session,
+                    None => return Err(lost()),
+                }
+            }
             // Of a session that is over, or will be: it must not count for us.
             Ok(_) => {
                 _ = ask(shared, Request::Delete { path: path.clone(), version: -1 }).await;
@@ -154,7 +168,8 @@ async fn leave(shared: &Shared, dir: &str, ours: &str, id: ClaimId) -> Result<bo
             (None, _) if names.is_empty() => {
                 shared.lock().members.remove(&id);
                 let ready = format!("{dir}/{READY}");
-                return match ask(shared, Request::Delete { path: ready.clone(), version: -1 }).await {
+                return match ask(shared, Request::Delete { path: ready.clone(), version: -1 }).await
+                {
                     // Without an answer the next round's first member sees to it.
                     Ok(_) | Err(Fault::Code(Code::NO_NODE) | Fault::Lost) => Ok(true),
                     Err(fault) => Err(failed(shared, fault, &ready)),
@@ -175,7 +190,8 @@ async fn leave(shared: &Shared, dir: &str, ours: &str, id: ClaimId) -> Result<bo
     Err(errors::unanswered())
 }
 
-/// Deletes the member's node until it is known to be gone, or no session is left. Nobody else's has its name, whose session it is of.
+/// Deletes the member's node until it is known to be gone, or no session is left. Nobody else's has
+/// its name, whose session it is of.
 async fn withdraw(shared: &Shared, dir: &str, ours: &str, member: Member) -> Result<bool> {
     let path = format!("{dir}/{ours}");
     while member.session != 0 && session(shared) != 0 {
@@ -189,7 +205,7 @@ async fn withdraw(shared: &Shared, dir: &str, ours: &str, member: Member) -> Res
 }
 
 fn lost() -> Error {
-    Error::new(ErrorKind::Lost, "the member's node is gone: the others did not count it any more")
+    Error::new(ErrorKind::Lost, "the member's node no longer exists: the others do not count it")
 }
 
 #[cfg(test)]
@@ -207,7 +223,12 @@ mod tests {
         }
         assert!(is_member("7b2d0f4e-1111-2222-3333-444455556666"), "Curator's");
         assert!(is_member("7b2d0f4e111122223333444455556666"), "kazoo's");
-        for other in ["ready", "_c_7b2d0f4e-1111-2222-3333-444455556666-lock-0000000007", "lockkeeper-latch", ""] {
+        for other in [
+            "ready",
+            "_c_7b2d0f4e-1111-2222-3333-444455556666-lock-0000000007",
+            "lockkeeper-latch",
+            "",
+        ] {
             assert!(!is_member(other), "{other}");
         }
     }

@@ -1,8 +1,9 @@
-//! One connection while it serves: read by the session's driver, or by a caller that waits for an answer ([`Inlet`]), whoever is
-//! there first.
+//! One connection while it serves: read by the session's driver, or by a caller that waits for an
+//! answer ([`Inlet`]), whoever is there first.
 //!
-//! Messages are handed over in the order in which they came: the input is locked from before they are read until they are all
-//! dealt with. It is locked before the state, and never while events are told.
+//! Messages are handed over in the order in which they came: the input is locked from before they
+//! are read until they are all dealt with. It is locked before the state, and never while events
+//! are told.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -32,9 +33,17 @@ struct Input {
 }
 
 impl Connection {
-    pub(super) fn new(shared: &Arc<Shared>, socket: Option<Arc<OwnedFd>>, frames: Frames) -> Arc<Self> {
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        socket: Option<Arc<OwnedFd>>,
+        frames: Frames,
+    ) -> Arc<Self> {
         let input = Input { frames, last_heard: shared.clock.now(), over: false, failed: None };
-        Arc::new(Self { shared: Arc::downgrade(shared), input: Mutex::new(input), lent: Lent::new(socket) })
+        Arc::new(Self {
+            shared: Arc::downgrade(shared),
+            input: Mutex::new(input),
+            lent: Lent::new(socket),
+        })
     }
 
     /// Whether callers can read it.
@@ -57,7 +66,12 @@ impl Connection {
     }
 
     /// The driver's way: hands over what is there; `Err` when the connection has to end.
-    pub(super) fn read(&self, shared: &Shared, reader: &mut Reader, cx: &mut Context<'_>) -> io::Result<()> {
+    pub(super) fn read(
+        &self,
+        shared: &Shared,
+        reader: &mut Reader,
+        cx: &mut Context<'_>,
+    ) -> io::Result<()> {
         loop {
             let mut input = self.input();
             if input.over {
@@ -118,7 +132,9 @@ impl Inlet for Connection {
     }
 
     fn take(&self, patient: bool) -> Took {
-        let (Some(socket), Some(shared)) = (self.lent.socket(), self.shared.upgrade()) else { return Took::Over };
+        let (Some(socket), Some(shared)) = (self.lent.socket(), self.shared.upgrade()) else {
+            return Took::Over;
+        };
         let Some(mut input) = input_for_caller(&self.input, patient) else { return Took::Nothing };
         if input.over {
             return Took::Over;

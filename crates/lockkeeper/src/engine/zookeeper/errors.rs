@@ -27,27 +27,43 @@ pub(super) fn newer_limit(layout: u32) -> Code {
 pub(super) fn refused(code: Code, path: &str) -> Error {
     let text = match code {
         Code::NO_AUTH => {
-            format!("ZooKeeper's access rules (ACL) forbid it at {path}: give the URL an `auth` that may create, read and delete there")
+            format!(
+                "ZooKeeper's access rules (ACL) forbid it at {path}: give the URL an `auth` that \
+                 may create, read and delete there"
+            )
         }
-        Code::NO_CHILDREN_FOR_EPHEMERALS => format!("{path} is an ephemeral node, which cannot have children: choose another name"),
+        Code::NO_CHILDREN_FOR_EPHEMERALS => {
+            format!("{path} is an ephemeral node, which cannot have children: choose another name")
+        }
         Code::INVALID_ACL => {
-            "ZooKeeper does not accept the URL's `acl`: `auth` rules need an `auth`, and schemes must be known to the server".to_owned()
+            "ZooKeeper does not accept the URL's `acl`: `auth` rules need an `auth`, and schemes \
+             must be known to the server"
+                .to_owned()
         }
-        Code::QUOTA_EXCEEDED => format!("the quota of {path} is used up: raise it, or delete what is not needed there"),
-        Code::NO_NODE => format!("{path} went away again and again while it was being used: does its chroot exist?"),
+        Code::QUOTA_EXCEEDED => {
+            format!("the quota of {path} is used up: raise it, or delete what is not needed there")
+        }
+        Code::NO_NODE => format!(
+            "{path} went away again and again while it was being used: does its chroot exist?"
+        ),
         Code::BAD_ARGUMENTS => format!("ZooKeeper does not accept the path {path}"),
         Code::UNIMPLEMENTED => "this ZooKeeper is too old: 3.6 or newer is needed".to_owned(),
         TOO_MANY => format!("{path} has more than {PLACES_MAX} contenders, which is the limit"),
         OTHER_SHAPE => format!(
-            "a semaphore of another shape stands beside {path}, and the two would not see each other: say semaphore=shared to stand in \
-             line with those of Curator or kazoo, semaphore=own for lockkeeper's alone, or delete the other one's directory if nobody uses it"
+            "a semaphore of another shape stands beside {path}, and the two would not see each \
+             other: say semaphore=shared to stand in line with those of Curator or kazoo, \
+             semaphore=own for lockkeeper's alone, or delete the other one's directory if nobody \
+             uses it"
         ),
         Code(newer) if newer > NEWER_LIMIT => format!(
-            "the semaphore at {path} was written by layout {}, and this release knows {}: use a newer lockkeeper",
+            "the semaphore at {path} was written by layout {}, and this release knows {}: use a \
+             newer lockkeeper",
             newer - NEWER_LIMIT,
             limit::VERSION
         ),
-        TOO_LONG => format!("what ZooKeeper answers about {path} is more than 32 MiB, which is the limit"),
+        TOO_LONG => {
+            format!("what ZooKeeper answers about {path} is more than 32 MiB, which is the limit")
+        }
         Code::THROTTLED => "ZooKeeper is overloaded and drops requests: try again later".to_owned(),
         other => format!("ZooKeeper answered {} ({}) at {path}", other.word(), other.0),
     };
@@ -57,12 +73,14 @@ pub(super) fn refused(code: Code, path: &str) -> Error {
 
 /// A contender of another prefix stands in the directory `dir` of the layout plain.
 ///
-/// `InvalidArgument` and not `Refused`: the server refuses nothing. The URL's `prefix` is not the one that is in use
-/// there, as a limit may not be the stored one; another URL helps, and the same one again does not.
+/// `InvalidArgument` and not `Refused`: the server refuses nothing. The URL's `prefix` is not the
+/// one that is in use there, as a limit may not be the stored one; another URL helps, and the same
+/// one again does not.
 pub(super) fn other_prefix(layout: &Layout, dir: &str, name: &str) -> Error {
     let ours = if let Layout::Plain { prefix } = layout { prefix.as_str() } else { "" };
     let text = format!(
-        "the contender {name} stands in {dir}, and beside it this URL's prefix={} could let in two holders, or none: {}",
+        "the contender {name} stands in {dir}, and beside it this URL's prefix={} could let in two \
+         holders, or none: {}",
         url::encode(ours),
         advice(name)
     );
@@ -80,15 +98,19 @@ fn advice(name: &str) -> String {
     format!("say {option} to stand in line with it")
 }
 
-/// What whoever looks at a directory should know about a contender that our claims do not stand in line with, or that
-/// may not stand in line with ours.
+/// What whoever looks at a directory should know about a contender that our claims do not stand in
+/// line with, or that may not stand in line with ours.
 pub(super) fn hint(layout: &Layout, child: &Child) -> Option<String> {
     match layout {
         Layout::Plain { .. } if child.tag == Tag::OtherPrefix => {
             Some(format!("{} has another prefix: {}", child.name, advice(&child.name)))
         }
         Layout::Curator | Layout::Kazoo if child.tag == Tag::Lock && child.library().is_none() => {
-            Some(format!("if the code that made {} compares names as texts, {}", child.name, advice(&child.name)))
+            Some(format!(
+                "if the code that made {} compares names as texts, {}",
+                child.name,
+                advice(&child.name)
+            ))
         }
         _ => None,
     }
@@ -98,10 +120,10 @@ pub(super) fn hint(layout: &Layout, child: &Child) -> Option<String> {
 pub(super) fn other_limit(stored: u16, mode: Mode) -> Error {
     let text = match mode {
         Mode::Permits { count, limit } if limit == stored => {
-            format!("the semaphore has {stored} permits by now, and {count} were asked for")
+            format!("the semaphore now has {stored} permits, and {count} were requested")
         }
         Mode::Permits { limit, .. } => format!(
-            "the semaphore has a limit of {stored} and was asked for with {limit}: use {stored}, or change the stored one with a resize"
+            "its stored limit is {stored} and {limit} was requested: request {stored}, or resize it"
         ),
         _ => format!("the semaphore has a limit of {stored}"),
     };
@@ -115,7 +137,10 @@ pub(super) fn auth(code: Code) -> Error {
 
 /// A semaphore, latch or read whose answer did not come.
 pub(super) fn unanswered() -> Error {
-    Error::new(ErrorKind::Unknown, "the connection to ZooKeeper broke before the answer came: it may have happened")
+    Error::new(
+        ErrorKind::Unknown,
+        "the connection to ZooKeeper broke before the answer came: it may have happened",
+    )
 }
 
 pub(super) fn unreachable(servers: &str, why: &str) -> Error {

@@ -1,4 +1,5 @@
-//! Jute, ZooKeeper's record encoding: big-endian numbers, and texts, bytes and vectors behind a 32-bit length.
+//! Jute, ZooKeeper's record encoding: big-endian numbers, and texts, bytes and vectors behind a
+//! 32-bit length.
 
 /// What was received is not what the protocol says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +85,8 @@ impl<'a> Reader<'a> {
 
     pub(super) fn get_strs(&mut self) -> Result<Vec<String>, Malformed> {
         let count = usize::try_from(self.get_i32()?.max(0)).map_err(|_| Malformed)?;
-        // Each takes four bytes at least: a wrong count cannot make us reserve more than was received.
+        // Each takes four bytes at least: a wrong count cannot make us reserve more than was
+        // received.
         let mut all = Vec::with_capacity(count.min(self.0.len() / 4));
         for _ in 0..count {
             all.push(self.get_str()?);
@@ -105,7 +107,10 @@ mod tests {
         bytes.put_bool(true);
         bytes.put_str("é");
         let mut reader = Reader::new(&bytes);
-        assert_eq!((reader.get_i32(), reader.get_i64(), reader.get_bool()), (Ok(-7), Ok(1 << 40), Ok(true)));
+        assert_eq!(
+            (reader.get_i32(), reader.get_i64(), reader.get_bool()),
+            (Ok(-7), Ok(1 << 40), Ok(true))
+        );
         assert_eq!(reader.get_str().as_deref(), Ok("é"));
         assert!(reader.is_empty());
         assert_eq!(reader.get_i32(), Err(Malformed));

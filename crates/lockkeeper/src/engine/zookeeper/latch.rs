@@ -1,8 +1,9 @@
-//! Latches: one node that is there, with its count, for as long as the latch is closed. Curator's and kazoo's barriers are
-//! latches of one: closed while the node exists.
+//! Latches: one node that is there, with its count, for as long as the latch is closed. Curator's
+//! and kazoo's barriers are latches of one: closed while the node exists.
 //!
-//! Where the node is there already, as the directory of a lock, it may be one that the server deletes once it is empty. So a
-//! closed latch has a child there, created and deleted in one transaction with the count.
+//! Where the node is there already, as the directory of a lock, it may be one that the server
+//! deletes once it is empty. So a closed latch has a child there, created and deleted in one
+//! transaction with the count.
 
 use super::claims::together;
 use super::errors;
@@ -20,7 +21,8 @@ const HEAD: &str = "lockkeeper-latch/";
 const VERSION: u32 = 1;
 /// How many counts down are remembered, so that one that is sent twice counts once.
 const REMEMBERED: usize = 64;
-/// Keeps the directory of a lock there while the latch is closed; it ends in no number, and so stands in nobody's line.
+/// Keeps the directory of a lock there while the latch is closed; it ends in no number, and so
+/// stands in nobody's line.
 const KEEPS: &str = "lockkeeper-latch";
 /// How often a change is tried against others that change it too.
 const TRIES: u32 = 1_000;
@@ -52,19 +54,34 @@ impl Record {
     }
 
     fn read(data: &[u8]) -> Result<Option<Self>> {
-        let Some(rest) = std::str::from_utf8(data).ok().and_then(|text| text.strip_prefix(HEAD)) else { return Ok(None) };
+        let Some(rest) = std::str::from_utf8(data).ok().and_then(|text| text.strip_prefix(HEAD))
+        else {
+            return Ok(None);
+        };
         let mut fields = rest.split(' ');
         let version = fields.next().and_then(|v| v.parse::<u32>().ok());
         if let Some(newer) = version.filter(|v| *v > VERSION) {
-            let text = format!("the latch was written by layout {newer}, and this release knows {VERSION}: upgrade it");
+            let text = format!(
+                "the latch was written by layout {newer}, and this release knows {VERSION}: \
+                 upgrade it"
+            );
             return Err(Error::new(ErrorKind::NewerLayout, text));
         }
         let count = fields.next().and_then(|c| c.parse().ok());
         let set = fields.next().and_then(ClaimId::parse);
-        let by = fields.next().unwrap_or_default().split(',').filter(|id| !id.is_empty()).map(ClaimId::parse).collect::<Option<Vec<_>>>();
+        let by = fields
+            .next()
+            .unwrap_or_default()
+            .split(',')
+            .filter(|id| !id.is_empty())
+            .map(ClaimId::parse)
+            .collect::<Option<Vec<_>>>();
         match (version, count, set, by) {
             (Some(VERSION), Some(count), Some(set), Some(by)) => Ok(Some(Self { count, set, by })),
-            _ => Err(Error::new(ErrorKind::Corrupt, "the latch's record cannot be read: delete its node, which opens it")),
+            _ => Err(Error::new(
+                ErrorKind::Corrupt,
+                "the latch's record cannot be read: delete its node, which opens it",
+            )),
         }
     }
 }
@@ -84,8 +101,10 @@ impl Latch {
         if let Some(record) = Record::read(data)? {
             return Ok(Self::Closed(record));
         }
-        // Curator leaves the data of directories empty, kazoo that of barriers; kazoo's semaphores keep their limit there.
-        let limit = *layout == Layout::Kazoo && !data.is_empty() && data.iter().all(u8::is_ascii_digit);
+        // Curator leaves the data of directories empty, kazoo that of barriers; kazoo's semaphores
+        // keep their limit there.
+        let limit =
+            *layout == Layout::Kazoo && !data.is_empty() && data.iter().all(u8::is_ascii_digit);
         let empty = *layout != Layout::Kazoo && data.is_empty();
         Ok(if limit || empty || stat.is_directory() { Self::Open } else { Self::Barrier })
     }
@@ -110,7 +129,11 @@ fn keeper(path: &str) -> String {
 }
 
 fn set_data(path: &str, record: Option<&Record>, version: i32) -> Request {
-    Request::SetData { path: path.to_owned(), data: record.map(Record::write).unwrap_or_default(), version }
+    Request::SetData {
+        path: path.to_owned(),
+        data: record.map(Record::write).unwrap_or_default(),
+        version,
+    }
 }
 
 /// Sets the count, if it is zero or absent; answers whether it did.
@@ -129,8 +152,11 @@ pub(super) async fn set(shared: &Shared, name: &Name, count: u64) -> Result<bool
         }
         let request = match found {
             Err(Fault::Lost) if lost.is_some() => return Err(errors::unanswered()),
-            // Either never set, or set and counted down to the end since. Only an unchanged node says which.
-            Ok(Some((Latch::Open, _)) | None) if lost.is_some_and(|before| before.is_none() || before != there) => {
+            // Either never set, or set and counted down to the end since. Only an unchanged node
+            // says which.
+            Ok(Some((Latch::Open, _)) | None)
+                if lost.is_some_and(|before| before.is_none() || before != there) =>
+            {
                 return Err(errors::unanswered());
             }
             // A lost answer of ours: it happened.
@@ -138,13 +164,23 @@ pub(super) async fn set(shared: &Shared, name: &Name, count: u64) -> Result<bool
             Ok(Some((Latch::Open, version))) if kept => set_data(&path, Some(&record), version),
             Ok(Some((Latch::Open, version))) => {
                 let (path_kept, acl) = (keeper(&path), shared.options.acl.clone());
-                let keeps = Request::Create { path: path_kept, data: Vec::new(), acl, how: Create::Persistent };
+                let keeps = Request::Create {
+                    path: path_kept,
+                    data: Vec::new(),
+                    acl,
+                    how: Create::Persistent,
+                };
                 Request::Multi(vec![set_data(&path, Some(&record), version), keeps])
             }
             Ok(Some(_)) => return Ok(false),
             Ok(None) => {
                 let acl = shared.options.acl.clone();
-                Request::Create { path: path.clone(), data: record.write(), acl, how: Create::Persistent }
+                Request::Create {
+                    path: path.clone(),
+                    data: record.write(),
+                    acl,
+                    how: Create::Persistent,
+                }
             }
             Err(fault) => return Err(failed(shared, fault, &path)),
         };
@@ -176,8 +212,17 @@ pub(super) async fn parents(shared: &Shared, path: &str) -> Result<()> {
     let inside = path.get(shared.options.chroot.len()..).unwrap_or_default();
     for (at, _) in inside.match_indices('/').skip(1) {
         let above = path.get(..shared.options.chroot.len() + at).unwrap_or_default().to_owned();
-        let how = if shared.options.layout == Layout::Curator { Create::Container } else { Create::Persistent };
-        let request = Request::Create { path: above.clone(), data: Vec::new(), acl: shared.options.acl.clone(), how };
+        let how = if shared.options.layout == Layout::Curator {
+            Create::Container
+        } else {
+            Create::Persistent
+        };
+        let request = Request::Create {
+            path: above.clone(),
+            data: Vec::new(),
+            acl: shared.options.acl.clone(),
+            how,
+        };
         match ask(shared, request).await {
             Ok(_) | Err(Fault::Code(Code::NODE_EXISTS | Code::NO_NODE)) => {}
             Err(fault) => return Err(failed(shared, fault, &above)),
@@ -186,7 +231,8 @@ pub(super) async fn parents(shared: &Shared, path: &str) -> Result<()> {
     Ok(())
 }
 
-/// Counts down by one; answers whether the latch is open now. Sent twice with one id it counts once.
+/// Counts down by one; answers whether the latch is open now. Sent twice with one id it counts
+/// once.
 pub(super) async fn count_down(shared: &Shared, name: &Name, id: ClaimId) -> Result<bool> {
     let path = path::directory(&shared.options.chroot, &shared.options.layout, name)?;
     let mut which = None;
@@ -217,12 +263,18 @@ pub(super) async fn count_down(shared: &Shared, name: &Name, id: ClaimId) -> Res
             record.by.remove(0);
         }
         let opens = record.count == 0;
-        let request = if opens { Request::Delete { path: path.clone(), version } } else { set_data(&path, Some(&record), version) };
+        let request = if opens {
+            Request::Delete { path: path.clone(), version }
+        } else {
+            set_data(&path, Some(&record), version)
+        };
         let mut answer = done(ask(shared, request).await);
         if matches!(answer, Err(Fault::Code(Code::NOT_EMPTY))) {
             // A lock of the same name stands there: the directory stays, the latch goes.
             let keeps = Request::Delete { path: keeper(&path), version: -1 };
-            answer = done(ask(shared, Request::Multi(vec![set_data(&path, None, version), keeps])).await);
+            answer = done(
+                ask(shared, Request::Multi(vec![set_data(&path, None, version), keeps])).await,
+            );
             if matches!(answer, Err(Fault::Code(Code::NO_NODE))) {
                 answer = done(ask(shared, set_data(&path, None, version)).await);
             }
@@ -250,9 +302,19 @@ mod tests {
         assert_eq!(read(b"", &bare).unwrap(), Latch::Open, "the directory of a lock");
         assert_eq!(read(b"10.0.0.7", &bare).unwrap(), Latch::Barrier, "Curator's");
         assert_eq!(Latch::read(&Layout::Kazoo, b"", &bare).unwrap(), Latch::Barrier, "kazoo's");
-        assert_eq!(Latch::read(&Layout::Kazoo, b"", &Stat { cversion: 1, ..bare }).unwrap(), Latch::Open);
-        assert_eq!(Latch::read(&Layout::Kazoo, b"8", &bare).unwrap(), Latch::Open, "kazoo's semaphore");
-        assert_eq!(read(b"lockkeeper-latch/2 x", &bare).unwrap_err().kind(), ErrorKind::NewerLayout);
+        assert_eq!(
+            Latch::read(&Layout::Kazoo, b"", &Stat { cversion: 1, ..bare }).unwrap(),
+            Latch::Open
+        );
+        assert_eq!(
+            Latch::read(&Layout::Kazoo, b"8", &bare).unwrap(),
+            Latch::Open,
+            "kazoo's semaphore"
+        );
+        assert_eq!(
+            read(b"lockkeeper-latch/2 x", &bare).unwrap_err().kind(),
+            ErrorKind::NewerLayout
+        );
         assert_eq!(read(b"lockkeeper-latch/1 x", &bare).unwrap_err().kind(), ErrorKind::Corrupt);
     }
 }

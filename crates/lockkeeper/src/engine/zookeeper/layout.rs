@@ -1,7 +1,8 @@
-//! How a contender's node is called: ours by the layout, everybody else's by what they are known to write.
+//! How a contender's node is called: ours by the layout, everybody else's by what they are known to
+//! write.
 //!
-//! All libraries that share a directory share its counter, so the number at the end of a name is one order over all of
-//! them. It is a 32-bit number that wraps; names are never compared as texts.
+//! All libraries that share a directory share its counter, so the number at the end of a name is
+//! one order over all of them. It is a 32-bit number that wraps; names are never compared as texts.
 
 use crate::id::ClaimId;
 
@@ -12,10 +13,11 @@ pub(crate) enum Layout {
     Curator,
     /// Python's kazoo.
     Kazoo,
-    /// Bare sequential nodes behind a prefix of the user's choice, as simple ZkClient code writes them.
+    /// Bare sequential nodes behind a prefix of the user's choice, as simple ZkClient code writes
+    /// them.
     ///
-    /// That code compares whole names as texts. Text order is number order only among names of one prefix, so a
-    /// contender of another prefix is never stood in line with.
+    /// That code compares whole names as texts. Text order is number order only among names of one
+    /// prefix, so a contender of another prefix is never stood in line with.
     Plain {
         /// What stands before the number; empty unless configured.
         prefix: String,
@@ -103,7 +105,8 @@ pub(super) enum Tag {
     Write,
     /// A reader, Curator's or kazoo's.
     Read,
-    /// A reader of ours that may become the writer: to others a reader, to us marked by a capital in its id.
+    /// A reader of ours that may become the writer: to others a reader, to us marked by a capital
+    /// in its id.
     Upgradable,
     /// A candidate of Curator's LeaderLatch.
     Latch,
@@ -151,20 +154,31 @@ impl Child {
     pub(super) fn read(name: &str) -> Option<Self> {
         if let Some((_, rest)) = name.rsplit_once("-permits-") {
             let (count, seq) = rest.split_once('-')?;
-            return Some(Self { name: name.to_owned(), seq: parse_seq(seq)?, tag: Tag::Permits(count.parse().ok()?) });
+            return Some(Self {
+                name: name.to_owned(),
+                seq: parse_seq(seq)?,
+                tag: Tag::Permits(count.parse().ok()?),
+            });
         }
         let known = WORDS.iter().find_map(|(word, tag)| {
             let (_, rest) = name.rsplit_once(word)?;
             parse_seq(rest).map(|seq| (seq, *tag))
         });
         let id = name.strip_prefix("_c_").unwrap_or(name);
-        let marked = |tag: Tag| if tag == Tag::Read && id.starts_with(|c: char| c.is_ascii_uppercase()) { Tag::Upgradable } else { tag };
+        let marked = |tag: Tag| {
+            if tag == Tag::Read && id.starts_with(|c: char| c.is_ascii_uppercase()) {
+                Tag::Upgradable
+            } else {
+                tag
+            }
+        };
         let known = known.map(|(seq, tag)| (seq, marked(tag)));
         let (seq, tag) = known.or_else(|| trailing_seq(name).map(|seq| (seq, Tag::Lock)))?;
         Some(Self { name: name.to_owned(), seq, tag })
     }
 
-    /// A reader as Curator writes them: those of Curator's own wait for the writers of its rw-lock, and for no mutex.
+    /// A reader as Curator writes them: those of Curator's own wait for the writers of its rw-lock,
+    /// and for no mutex.
     pub(super) fn waits_for_writers_only(&self) -> bool {
         self.tag == Tag::Read && self.name.contains("__READ__")
     }
@@ -179,7 +193,12 @@ impl Child {
         let prefix = self.prefix();
         match prefix {
             _ if prefix.ends_with("__lock__") || prefix.ends_with("__rlock__") => Some("kazoo"),
-            _ if prefix.starts_with("_c_") || prefix.ends_with("-latch-") || prefix.ends_with("-lease-") => Some("curator"),
+            _ if prefix.starts_with("_c_")
+                || prefix.ends_with("-latch-")
+                || prefix.ends_with("-lease-") =>
+            {
+                Some("curator")
+            }
             _ => None,
         }
     }
@@ -214,8 +233,8 @@ pub(super) fn parse_seq(text: &str) -> Option<i32> {
 
 /// The number at the end of a name whose words are not known.
 ///
-/// A single `-` before ten digits is taken for a separator (`x-<session>-0000000007`), unless no 32-bit number looks like
-/// that without a sign; two of them are a separator and a sign.
+/// A single `-` before ten digits is taken for a separator (`x-<session>-0000000007`), unless no
+/// 32-bit number looks like that without a sign; two of them are a separator and a sign.
 fn trailing_seq(name: &str) -> Option<i32> {
     let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
     let head = name.get(..name.len() - digits)?;
@@ -301,7 +320,8 @@ mod tests {
             "x-permits-65536-0000000001",
         ] {
             let found = read(name);
-            let ends_in_ten_digits = name.bytes().rev().take_while(u8::is_ascii_digit).count() >= 10;
+            let ends_in_ten_digits =
+                name.bytes().rev().take_while(u8::is_ascii_digit).count() >= 10;
             assert!(found.is_none() || ends_in_ten_digits, "{name}: {found:?}");
         }
     }
@@ -316,7 +336,11 @@ mod tests {
         for seq in [0, 7, i32::MAX, i32::MIN, -5, -1_234_567_890] {
             assert_eq!(parse_seq(&write_seq(seq)), Some(seq));
         }
-        assert_eq!((write_seq(-5).as_str(), write_seq(i32::MIN).as_str()), ("-000000005", "-2147483648"), "as Java does");
+        assert_eq!(
+            (write_seq(-5).as_str(), write_seq(i32::MIN).as_str()),
+            ("-000000005", "-2147483648"),
+            "as Java does"
+        );
         assert!(!at(7).is_before(7));
     }
 
@@ -324,8 +348,19 @@ mod tests {
     fn z6_our_own_prefix_is_no_part_of_the_number() {
         for prefix in ["Lock", "Lock-", "", "n__rlock__"] {
             let layout = Layout::Plain { prefix: prefix.to_owned() };
-            for seq in [0, 7, i32::MAX, i32::MIN, i32::MIN + 1, -1_000_000_001, -1_000_000_000, -999_999_999, -5] {
-                let read = layout.child(&format!("{prefix}{}", write_seq(seq))).map(|c| (c.seq, c.tag));
+            for seq in [
+                0,
+                7,
+                i32::MAX,
+                i32::MIN,
+                i32::MIN + 1,
+                -1_000_000_001,
+                -1_000_000_000,
+                -999_999_999,
+                -5,
+            ] {
+                let read =
+                    layout.child(&format!("{prefix}{}", write_seq(seq))).map(|c| (c.seq, c.tag));
                 assert_eq!(read, Some((seq, Tag::Lock)), "{prefix}{}", write_seq(seq));
             }
         }
@@ -352,9 +387,17 @@ mod tests {
             ("", "00000000007", "0"),
         ] {
             let child = plain(ours).child(name).unwrap();
-            assert_eq!((child.tag, child.prefix(), child.library()), (Tag::OtherPrefix, theirs, None), "{name} beside {ours}");
+            assert_eq!(
+                (child.tag, child.prefix(), child.library()),
+                (Tag::OtherPrefix, theirs, None),
+                "{name} beside {ours}"
+            );
             let own = plain(theirs).child(name).unwrap();
-            assert_eq!((own.tag, own.seq), (Tag::Lock, child.seq), "{name} is one of the prefix that is named");
+            assert_eq!(
+                (own.tag, own.seq),
+                (Tag::Lock, child.seq),
+                "{name} is one of the prefix that is named"
+            );
         }
         for (name, library) in [
             (format!("_c_{uuid}-lock-0000000007"), "curator"),
@@ -366,7 +409,11 @@ mod tests {
             let child = plain("Lock").child(&name).unwrap();
             assert_eq!((child.tag, child.library()), (Tag::OtherPrefix, Some(library)), "{name}");
         }
-        assert_eq!(plain("").child("a1-permits-3-0000000020").unwrap().tag, Tag::Permits(3), "its own semaphores are read");
+        assert_eq!(
+            plain("").child("a1-permits-3-0000000020").unwrap().tag,
+            Tag::Permits(3),
+            "its own semaphores are read"
+        );
         assert_eq!(plain("").child("ready"), None);
     }
 
@@ -375,17 +422,33 @@ mod tests {
         let id = ClaimId(0x7b2d_0f4e_1111_2222_3333_4444_5555_6666);
         let curator = Layout::Curator.prefix(Tag::Lock, id);
         assert_eq!(curator, "_c_7b2d0f4e-1111-2222-3333-444455556666-lock-");
-        assert_eq!(Layout::Kazoo.prefix(Tag::Read, id), "7b2d0f4e111122223333444455556666__rlock__");
+        assert_eq!(
+            Layout::Kazoo.prefix(Tag::Read, id),
+            "7b2d0f4e111122223333444455556666__rlock__"
+        );
         for layout in [Layout::Curator, Layout::Kazoo] {
             for number in [0u128, 5, 0x9fff, u128::MAX] {
                 let id = ClaimId(number << 112 | 77);
-                assert_eq!(read(&(layout.prefix(Tag::Upgradable, id) + "0000000042")), Some((42, Tag::Upgradable)));
-                assert_eq!(read(&(layout.prefix(Tag::Read, id) + "0000000042")), Some((42, Tag::Read)));
-                assert_eq!(layout.prefix(Tag::Upgradable, id).to_lowercase().len(), layout.prefix(Tag::Read, id).len());
+                assert_eq!(
+                    read(&(layout.prefix(Tag::Upgradable, id) + "0000000042")),
+                    Some((42, Tag::Upgradable))
+                );
+                assert_eq!(
+                    read(&(layout.prefix(Tag::Read, id) + "0000000042")),
+                    Some((42, Tag::Read))
+                );
+                assert_eq!(
+                    layout.prefix(Tag::Upgradable, id).to_lowercase().len(),
+                    layout.prefix(Tag::Read, id).len()
+                );
             }
         }
-        for layout in [Layout::Curator, Layout::Kazoo, Layout::Plain { prefix: "Lock".to_owned() }, Layout::Plain { prefix: String::new() }]
-        {
+        for layout in [
+            Layout::Curator,
+            Layout::Kazoo,
+            Layout::Plain { prefix: "Lock".to_owned() },
+            Layout::Plain { prefix: String::new() },
+        ] {
             let name = layout.prefix(Tag::Lock, id) + "0000000042";
             assert_eq!(read(&name), Some((42, Tag::Lock)), "{name}");
         }

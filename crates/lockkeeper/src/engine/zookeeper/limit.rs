@@ -1,4 +1,5 @@
-//! How many permits a semaphore has: the data of the directory in which they stand. kazoo writes the bare number.
+//! How many permits a semaphore has: the data of the directory in which they stand. kazoo writes
+//! the bare number.
 
 use super::errors;
 use super::latch::parents;
@@ -34,8 +35,11 @@ impl Limit {
             let stored = std::str::from_utf8(data).ok().and_then(|text| text.trim().parse().ok());
             return Self { stored, newer: None, version: stat.version };
         }
-        let text = std::str::from_utf8(data).ok().and_then(|text| text.strip_prefix(HEAD)?.split_once(' '));
-        let Some((Ok(layout), text)) = text.map(|(layout, text)| (layout.parse::<u32>(), text)) else {
+        let text = std::str::from_utf8(data)
+            .ok()
+            .and_then(|text| text.strip_prefix(HEAD)?.split_once(' '));
+        let Some((Ok(layout), text)) = text.map(|(layout, text)| (layout.parse::<u32>(), text))
+        else {
             return Self { version: stat.version, ..Self::default() };
         };
         let stored = text.parse().ok().filter(|limit| layout == VERSION && *limit > 0);
@@ -49,15 +53,18 @@ pub(super) fn write(options: &Options, mode: Mode) -> Vec<u8> {
 }
 
 fn data(options: &Options, limit: u16) -> Vec<u8> {
-    if options.counts_leases() { limit.to_string() } else { format!("{HEAD}{VERSION} {limit}") }.into_bytes()
+    if options.counts_leases() { limit.to_string() } else { format!("{HEAD}{VERSION} {limit}") }
+        .into_bytes()
 }
 
-/// Stores a limit for everybody; answers whether that changed anything. Permits that are out stay out.
+/// Stores a limit for everybody; answers whether that changed anything. Permits that are out stay
+/// out.
 pub(super) async fn resize(shared: &Shared, name: &Name, limit: u16) -> Result<bool> {
     let path = path::of_kind(&shared.options, Kind::Semaphore, name)?;
     let mut sent = false;
     for _ in 0..TRIES {
-        let request = match ask(shared, Request::GetData { path: path.clone(), watch: false }).await {
+        let request = match ask(shared, Request::GetData { path: path.clone(), watch: false }).await
+        {
             Ok(Reply::Data(stored, stat)) => {
                 let stored = Limit::read(&shared.options, &stored, &stat);
                 if let Some(newer) = stored.newer {
@@ -67,7 +74,11 @@ pub(super) async fn resize(shared: &Shared, name: &Name, limit: u16) -> Result<b
                     // By our own request whose answer was lost, or by somebody else's.
                     return Ok(sent);
                 }
-                Request::SetData { path: path.clone(), data: data(&shared.options, limit), version: stored.version }
+                Request::SetData {
+                    path: path.clone(),
+                    data: data(&shared.options, limit),
+                    version: stored.version,
+                }
             }
             Ok(_) => return Err(errors::refused(Code::RUNTIME_INCONSISTENCY, &path)),
             Err(Fault::Code(Code::NO_NODE)) => Request::Create {
@@ -102,11 +113,30 @@ mod tests {
         assert_eq!(read(&write(&options, Mode::Permits { count: 2, limit: 65_535 })), Some(65_535));
         let newer = Limit::read(&options, b"lockkeeper-semaphore/2 8 x", &Stat::default());
         assert_eq!((newer.stored, newer.newer), (None, Some(2)));
-        for garbage in [&b""[..], b"8", b"10.0.0.7", b"lockkeeper-semaphore/1 0", b"lockkeeper-semaphore/1 65536", b"\xff"] {
+        for garbage in [
+            &b""[..],
+            b"8",
+            b"10.0.0.7",
+            b"lockkeeper-semaphore/1 0",
+            b"lockkeeper-semaphore/1 65536",
+            b"\xff",
+        ] {
             assert_eq!(read(garbage), None, "{garbage:?}");
         }
-        let kazoo = Options { layout: crate::engine::zookeeper::options::Layout::Kazoo, shared_permits: true, ..options };
-        assert_eq!(Limit::read(&kazoo, &write(&kazoo, Mode::Permits { count: 1, limit: 8 }), &Stat::default()).stored, Some(8));
+        let kazoo = Options {
+            layout: crate::engine::zookeeper::options::Layout::Kazoo,
+            shared_permits: true,
+            ..options
+        };
+        assert_eq!(
+            Limit::read(
+                &kazoo,
+                &write(&kazoo, Mode::Permits { count: 1, limit: 8 }),
+                &Stat::default()
+            )
+            .stored,
+            Some(8)
+        );
         assert_eq!(Limit::read(&kazoo, b"", &Stat::default()).stored, None);
     }
 }

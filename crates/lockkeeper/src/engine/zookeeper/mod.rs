@@ -37,6 +37,7 @@ mod proto;
 mod read;
 mod recipe;
 mod record;
+mod registration;
 mod reliance;
 mod session;
 mod state;
@@ -54,12 +55,16 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use self::options::{Layout, Options};
+pub(crate) use self::registration::registration;
 use self::session::{Shared, drive};
 use self::state::Fault;
-use super::{Answer, Attempt, Change, Claim, Context, End, Engine, Inlet, Line, Membership, Query, Released, Renewal, WatchId, Write};
+use super::{
+    Answer, Attempt, Change, Claim, Context, End, Engine, Inlet, Line, Membership, Query, Released,
+    Renewal, Standing, WatchId, Write,
+};
 use crate::claim::{Entry, Mode};
 use crate::error::{Error, ErrorKind, Result};
-use crate::guarantee::{Can, Class, Description, Warning};
+use crate::guarantee::{Ability, Can, Class, Description, Expiry, Warning};
 use crate::id::{ClaimId, HoldId, LeaseId};
 use crate::lost::Lost;
 use crate::name::{Kind, Name};
@@ -89,11 +94,17 @@ impl ZooKeeper {
     }
 
     fn can(&self) -> Can {
-        let mut can = Can { delay: false, ..Can::ALL };
-        if matches!(self.options.layout, Layout::Plain { .. }) {
-            can = Can { shared: false, upgrade: false, election: false, latch: false, barrier: false, ..can };
+        let can = Can::ALL.without(&[Ability::Delay]);
+        match self.options.layout {
+            Layout::Plain { .. } => can.without(&[
+                Ability::Shared,
+                Ability::Upgrade,
+                Ability::Election,
+                Ability::Latch,
+                Ability::Barrier,
+            ]),
+            _ => can,
         }
-        can
     }
 
     /// Where the claim stands, or why it cannot.
@@ -101,12 +112,16 @@ impl ZooKeeper {
         let can = self.can();
         let word = match (claim.kind, claim.mode) {
             (Kind::Lock, Mode::Exclusive) => None,
-            (Kind::Lock, Mode::Shared) => (!can.shared).then_some("shared locks"),
-            (Kind::Election, _) => (!can.election).then_some("elections"),
-            (Kind::Lock, Mode::Upgradable) => (!can.upgrade).then_some("upgradable locks"),
-            (Kind::Semaphore, Mode::Permits { count, .. }) if self.options.shared_permits && count > 1 => {
-                let text =
-                    "the semaphores of Curator and kazoo give one permit at a time: ask for one, or leave semaphore=shared out of the URL";
+            (Kind::Lock, Mode::Shared) => (!can.has(Ability::Shared)).then_some("shared locks"),
+            (Kind::Election, _) => (!can.has(Ability::Election)).then_some("elections"),
+            (Kind::Lock, Mode::Upgradable) => {
+                (!can.has(Ability::Upgrade)).then_some("upgradable locks")
+            }
+            (Kind::Semaphore, Mode::Permits { count, .. })
+                if self.options.shared_permits && count > 1 =>
+            {
+                let text = "the semaphores of Curator and kazoo give one permit at a time: ask for \
+                            one, or leave semaphore=shared out of the URL";
                 return Err(Error::new(ErrorKind::Unsupported, text).name(&claim.name));
             }
             (Kind::Semaphore, Mode::Permits { .. }) => None,
@@ -123,9 +138,13 @@ impl ZooKeeper {
     }
 
     /// Tries all claims, whose nodes are created in one transaction; all are granted or none.
-    fn together(&self, claims: &[Claim]) -> Result<impl Future<Output = Vec<Attempt>> + Send + use<>> {
+    fn together(
+        &self,
+        claims: &[Claim],
+    ) -> Result<impl Future<Output = Vec<Attempt>> + Send + use<>> {
         let shared = self.shared()?;
-        let dirs: Vec<String> = claims.iter().map(|claim| self.place_of(claim)).collect::<Result<_>>()?;
+        let dirs: Vec<String> =
+            claims.iter().map(|claim| self.place_of(claim)).collect::<Result<_>>()?;
         // One time for all answers, and no longer than the caller waits.
         let asked = shared.clock.now();
         let give_up = claims.iter().filter_map(|claim| claim.give_up).min();
@@ -157,11 +176,18 @@ impl ZooKeeper {
             for end in given_back {
                 end_of(shared.clone(), end).await;
             }
-            attempts.into_iter().map(|attempt| if got(&attempt) { Attempt::Busy(None) } else { attempt }).collect()
+            attempts
+                .into_iter()
+                .map(|attempt| if got(&attempt) { Attempt::Busy(None) } else { attempt })
+                .collect()
         })
     }
 
-    fn begin(&self, claim: &Claim, line: Line) -> Result<impl Future<Output = Attempt> + Send + use<>> {
+    fn begin(
+        &self,
+        claim: &Claim,
+        line: Line,
+    ) -> Result<impl Future<Output = Attempt> + Send + use<>> {
         let shared = self.shared()?;
         let dir = self.place_of(claim)?;
         let mut state = shared.lock();
@@ -169,8 +195,13 @@ impl ZooKeeper {
             return Err(refused.clone());
         }
         // What stands in line already is not `Failed`, which means that nothing is left of it.
-        if claim.give_up.is_some_and(|at| at <= shared.clock.now()) && !state.claims.contains_key(&claim.id) {
-            return Err(Error::new(ErrorKind::TimedOut, "the caller's time was over before the request was sent"));
+        if claim.give_up.is_some_and(|at| at <= shared.clock.now())
+            && !state.claims.contains_key(&claim.id)
+        {
+            return Err(Error::new(
+                ErrorKind::TimedOut,
+                "the caller's time had passed before the request was sent",
+            ));
         }
         let answer = state.attempt(claim, dir, line == Line::Try);
         drop(state);
@@ -181,7 +212,11 @@ impl ZooKeeper {
                 None => {
                     let mut state = shared.lock();
                     let error = state.unanswered();
-                    if state.forget_unsent(id) { Attempt::Failed(error) } else { Attempt::Unknown(error) }
+                    if state.forget_unsent(id) {
+                        Attempt::Failed(error)
+                    } else {
+                        Attempt::Unknown(error)
+                    }
                 }
             }
         })
@@ -209,12 +244,19 @@ async fn within<T>(time: Duration, mut answer: oneshot::Receiver<T>) -> Option<T
 
 impl Engine for ZooKeeper {
     fn open(&self, context: Context) -> Answer<Result<()>> {
-        let shared = Arc::new(Shared::new(self.options.clone(), context.clock.clone(), context.events.clone()));
+        let shared = Arc::new(Shared::new(
+            self.options.clone(),
+            context.clock.clone(),
+            context.events.clone(),
+        ));
         let (ready, opened) = oneshot::channel();
         let (done, ended) = oneshot::channel();
         let running = Running { shared: shared.clone(), done: Mutex::new(Some(ended)) };
         if self.running.set(running).is_err() {
-            return Answer::Now(Err(Error::new(ErrorKind::InvalidArgument, "the engine is open already")));
+            return Answer::Now(Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "the engine is open already",
+            )));
         }
         let driver = drive(shared.clone(), ready, done);
         Answer::later(async move {
@@ -233,38 +275,52 @@ impl Engine for ZooKeeper {
     }
 
     fn describe(&self) -> Description {
-        let timeout = self.running.get().and_then(|r| r.shared.lock().session.as_ref().map(|s| s.timeout));
+        let timeout =
+            self.running.get().and_then(|r| r.shared.lock().session.as_ref().map(|s| s.timeout));
         let timeout = timeout.unwrap_or(self.options.session_timeout);
-        let mut description = Description::new("zookeeper", self.options.layout.as_str(), Class::Timed);
-        description.server = format!("ZooKeeper at {}, session timeout {} ms", self.options.servers(), timeout.as_millis());
+        let mut description =
+            Description::new("zookeeper", self.options.layout.as_str(), Class::Timed);
+        description.server = format!(
+            "ZooKeeper at {}, session timeout {} ms",
+            self.options.servers(),
+            timeout.as_millis()
+        );
         if let Layout::Plain { prefix } = &self.options.layout {
-            description.server += &format!(", nodes NAME/{prefix}0000000067 (prefix={})", crate::url::encode(prefix));
+            description.server +=
+                &format!(", nodes NAME/{prefix}0000000067 (prefix={})", crate::url::encode(prefix));
             description.breaks.push(
-                "code that gives its nodes another prefix and compares names as texts can enter beside a holder: `prefix` has to be \
-                 what its createEphemeralSequential gets behind the last slash, nothing for \"/lock/\" and Lock for \"/lock/Lock\""
+                "code that gives its nodes another prefix and compares names as texts can enter \
+                 beside a holder: `prefix` has to be what its createEphemeralSequential gets \
+                 behind the last slash, nothing for \"/lock/\" and Lock for \"/lock/Lock\""
                     .to_owned(),
             );
             description.breaks.push(
-                "code that enters when the node before its own is gone, without listing again, enters beside a holder when a waiter \
-                 gives up"
+                "code that enters when the node before its own is gone, without listing again, \
+                 enters beside a holder when a waiter gives up"
                     .to_owned(),
             );
         }
         description.hosts = true;
         description.early = true;
-        description.session = Some(timeout);
+        description.expiry = Expiry::Session { ttl: timeout };
         description.request_timeout = Some(self.options.request_timeout);
-        // The leader forgets sessions in steps of a tick, and hears of us up to half a tick late; a tick is half the
-        // timeout at most.
+        // The leader forgets sessions in steps of a tick, and hears of us up to half a tick late; a
+        // tick is half the timeout at most.
         description.recovery = timeout * 7 / 4;
         description.recovery_stopped = Some(description.recovery);
         description.can = self.can();
         description.breaks.extend([
-            "an ensemble restored from a backup, or set up anew, starts its transaction numbers again: tokens go back".to_owned(),
-            "servers that run with forceSync=no can lose acknowledged writes in a power cut".to_owned(),
-            "servers whose minSessionTimeout was set below two ticks: what they prove of a session is older than it is taken for"
+            "an ensemble restored from a backup, or set up anew, starts its transaction numbers \
+             again: tokens go back"
                 .to_owned(),
-            "a server that lost a transaction of its ensemble (ZOOKEEPER-4712, ZOOKEEPER-4785) can miss who stands first".to_owned(),
+            "servers that run with forceSync=no can lose acknowledged writes in a power cut"
+                .to_owned(),
+            "servers whose minSessionTimeout was set below two ticks: what they prove of a \
+             session is older than it is taken for"
+                .to_owned(),
+            "a server that lost a transaction of its ensemble (ZOOKEEPER-4712, \
+             ZOOKEEPER-4785) can miss who stands first"
+                .to_owned(),
         ]);
         description
     }
@@ -280,11 +336,11 @@ impl Engine for ZooKeeper {
         }
     }
 
-    fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Attempt>> {
+    fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Standing>> {
         let claims = claims.to_vec();
         match self.shared() {
             Ok(shared) => Answer::later(async move { net::recheck(&shared, &claims).await }),
-            Err(error) => Answer::Now(claims.iter().map(|_| Attempt::Failed(error.clone())).collect()),
+            Err(error) => Answer::Now(vec![Standing::Gone(error); claims.len()]),
         }
     }
 
@@ -300,9 +356,17 @@ impl Engine for ZooKeeper {
 
     fn convert(&self, hold: HoldId, claim: &Claim) -> Answer<Attempt> {
         let shared = match self.shared() {
-            Ok(shared) if self.can().upgrade && claim.kind == Kind::Lock && claim.rw => shared,
+            Ok(shared)
+                if self.can().has(Ability::Upgrade) && claim.kind == Kind::Lock && claim.rw =>
+            {
+                shared
+            }
             Ok(_) => {
-                let text = format!("the layout {} cannot change such a hold to {}", self.options.layout.as_str(), claim.mode.as_str());
+                let text = format!(
+                    "the layout {} cannot change such a hold to {}",
+                    self.options.layout.as_str(),
+                    claim.mode.as_str()
+                );
                 return Answer::Now(Attempt::Failed(Error::new(ErrorKind::Unsupported, text)));
             }
             Err(error) => return Answer::Now(Attempt::Failed(error)),
@@ -318,7 +382,9 @@ impl Engine for ZooKeeper {
         let leases = leases.to_vec();
         match self.shared() {
             Ok(shared) => Answer::later(async move { renew(&shared, &leases).await }),
-            Err(error) => Answer::Now(leases.iter().map(|_| Renewal::Unknown(error.clone())).collect()),
+            Err(error) => {
+                Answer::Now(leases.iter().map(|_| Renewal::Unknown(error.clone())).collect())
+            }
         }
     }
 
@@ -327,7 +393,10 @@ impl Engine for ZooKeeper {
             Ok(shared) => shared,
             Err(error) => {
                 let ends = holds.iter().map(|_| End::Unknown(error.clone())).collect();
-                return Answer::Now(Released { ends, again: again.map(|_| Attempt::Failed(error)) });
+                return Answer::Now(Released {
+                    ends,
+                    again: again.map(|_| Attempt::Failed(error)),
+                });
             }
         };
         let ends: Vec<_> = {
@@ -372,18 +441,37 @@ impl Engine for ZooKeeper {
         }
     }
 
-    fn clear_probe(&self, name: &Name) -> Option<Answer<Result<Vec<Warning>>>> {
+    fn clear_probe(&self, name: &Name) -> Answer<Result<Vec<Warning>>> {
         let name = name.clone();
-        Some(match self.shared() {
-            Ok(shared) => Answer::later(async move { clear::clear(&shared, &name).await.map(|()| Vec::new()) }),
+        match self.shared() {
+            Ok(shared) => {
+                Answer::later(
+                    async move { clear::clear(&shared, &name).await.map(|()| Vec::new()) },
+                )
+            }
             Err(error) => Answer::Now(Err(error)),
-        })
+        }
+    }
+
+    fn sweep(&self, word: &str) -> Answer<Result<bool>> {
+        let swept = self.shared().and_then(|shared| {
+            let name = Name::new(word)?;
+            Ok((path::directory(&self.options.chroot, &self.options.layout, &name)?, shared))
+        });
+        match swept {
+            Ok((directory, shared)) => {
+                Answer::later(async move { clear::sweep(&shared, directory).await })
+            }
+            Err(error) => Answer::Now(Err(error)),
+        }
     }
 
     fn watch(&self, watch: WatchId, query: &Query) -> Answer<Result<()>> {
         let watched = self.shared().and_then(|shared| {
             let path = match query {
-                Query::One(_, name) => path::directory(&self.options.chroot, &self.options.layout, name)?,
+                Query::One(_, name) => {
+                    path::directory(&self.options.chroot, &self.options.layout, name)?
+                }
                 Query::Prefix(_) => self.options.root(),
             };
             shared.lock().observe(watch, path);
@@ -398,33 +486,39 @@ impl Engine for ZooKeeper {
         }
     }
 
-    fn attempt_all(&self, claims: &[Claim]) -> Option<Answer<Vec<Attempt>>> {
-        Some(match self.together(claims) {
+    fn attempt_all(&self, claims: &[Claim]) -> Answer<Vec<Attempt>> {
+        match self.together(claims) {
             Ok(answers) => Answer::later(answers),
-            Err(error) => Answer::Now(claims.iter().map(|_| Attempt::Failed(error.clone())).collect()),
-        })
+            Err(error) => {
+                Answer::Now(claims.iter().map(|_| Attempt::Failed(error.clone())).collect())
+            }
+        }
     }
 
-    fn barrier(&self, name: &Name, member: ClaimId, step: Membership) -> Option<Answer<Result<bool>>> {
-        self.can().barrier.then(|| match self.shared() {
+    fn barrier(&self, name: &Name, member: ClaimId, step: Membership) -> Answer<Result<bool>> {
+        match self.shared() {
             Ok(shared) => Answer::later(barrier::step(shared, name, member, step)),
             Err(error) => Answer::Now(Err(error)),
-        })
+        }
     }
 
-    fn ask(&self, kind: Kind, name: &Name) -> Option<Answer<Result<bool>>> {
+    fn ask(&self, kind: Kind, name: &Name) -> Answer<Result<bool>> {
         let name = name.clone();
-        Some(match self.shared() {
-            Ok(shared) => Answer::later(async move { ask::ask_holders(&shared, kind, &name).await }),
+        match self.shared() {
+            Ok(shared) => {
+                Answer::later(async move { ask::ask_holders(&shared, kind, &name).await })
+            }
             Err(error) => Answer::Now(Err(error)),
-        })
+        }
     }
 
-    fn write_held(&self, hold: HoldId, writes: &[Write]) -> Option<Answer<Result<()>>> {
-        Some(match self.shared().and_then(|shared| Ok((write::requests(&shared, writes)?, shared))) {
-            Ok((requests, shared)) => Answer::later(async move { write::commit(&shared, hold, requests).await }),
+    fn write_held(&self, hold: HoldId, writes: &[Write]) -> Answer<Result<()>> {
+        match self.shared().and_then(|shared| Ok((write::requests(&shared, writes)?, shared))) {
+            Ok((requests, shared)) => {
+                Answer::later(async move { write::commit(&shared, hold, requests).await })
+            }
             Err(error) => Answer::Now(Err(error)),
-        })
+        }
     }
 
     fn close(&self) -> Answer<()> {
@@ -448,8 +542,12 @@ async fn renew(shared: &Shared, leases: &[LeaseId]) -> Vec<Renewal> {
     let after = current(shared);
     let one = |lease: &LeaseId| match (&proven, after) {
         (_, Some((session, _))) if session != *lease => Renewal::Gone(Lost::SessionEnded),
-        (_, None) if before.is_none_or(|(session, _)| session == *lease) => Renewal::Gone(Lost::SessionEnded),
-        (Err(Fault::Lost | Fault::NotSent | Fault::Told(_)), _) => Renewal::Unknown(errors::unanswered()),
+        (_, None) if before.is_none_or(|(session, _)| session == *lease) => {
+            Renewal::Gone(Lost::SessionEnded)
+        }
+        (Err(Fault::Lost | Fault::NotSent | Fault::Told(_)), _) => {
+            Renewal::Unknown(errors::unanswered())
+        }
         // Also a refused check went through the quorum.
         _ => {
             let now = shared.clock.now();

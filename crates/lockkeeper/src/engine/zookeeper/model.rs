@@ -1,8 +1,10 @@
-//! A model of the ensemble, for searches over the recipe: one directory, its transactions, and the server of each client.
+//! A model of the ensemble, for searches over the recipe: one directory, its transactions, and the
+//! server of each client.
 //!
-//! Writes are decided by the leader, in one order, and answered by the client's own server once it has come so far.
-//! Reads are answered from what that server has applied, and may be older than what others were told. A test compares
-//! the answers and the news of watches with those of a real server, call by call (`claims/compared.rs`).
+//! Writes are decided by the leader, in one order, and answered by the client's own server once it
+//! has come so far. Reads are answered from what that server has applied, and may be older than
+//! what others were told. A test compares the answers and the news of watches with those of a real
+//! server, call by call (`claims/compared.rs`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,7 +20,8 @@ pub(super) enum Part {
     Reader { upgradable: bool },
 }
 
-/// What a client brings along: how its nodes are called up to their number, and the limit that it believes in.
+/// What a client brings along: how its nodes are called up to their number, and the limit that it
+/// believes in.
 pub(super) struct Who<'a> {
     pub(super) at: usize,
     pub(super) prefix: &'a dyn Fn(Part) -> String,
@@ -58,7 +61,8 @@ enum Change {
 }
 
 impl Directory {
-    /// Carries it out; answers which nodes it changed (the directory is the one without a name) and whether they are gone.
+    /// Carries it out; answers which nodes it changed (the directory is the one without a name) and
+    /// whether they are gone.
     fn apply(&mut self, change: &Change) -> (Vec<String>, bool) {
         match change {
             Change::Created(name, stored) => {
@@ -81,7 +85,12 @@ impl Directory {
                 (vec![String::new()], false)
             }
             Change::Ended { who, backwards } => {
-                let mut names: Vec<String> = self.nodes.iter().filter(|(_, s)| s.owner == *who).map(|(n, _)| n.clone()).collect();
+                let mut names: Vec<String> = self
+                    .nodes
+                    .iter()
+                    .filter(|(_, s)| s.owner == *who)
+                    .map(|(n, _)| n.clone())
+                    .collect();
                 if *backwards {
                     names.reverse();
                 }
@@ -169,10 +178,9 @@ impl Model {
 
     /// Whether the client's server has not heard yet that its session is over.
     pub(super) fn still_serves(&self, at: usize) -> bool {
-        self.servers[at]
-            .behind
-            .as_ref()
-            .is_some_and(|b| b.to_come.iter().any(|change| matches!(change, Change::Ended { who, .. } if *who == at)))
+        self.servers[at].behind.as_ref().is_some_and(|b| {
+            b.to_come.iter().any(|change| matches!(change, Change::Ended { who, .. } if *who == at))
+        })
     }
 
     /// News of watches since the last call, in their order.
@@ -188,7 +196,10 @@ impl Model {
             if server.synced_first {
                 continue;
             }
-            let behind = server.behind.get_or_insert_with(|| Behind { directory: self.leader.clone(), to_come: VecDeque::new() });
+            let behind = server.behind.get_or_insert_with(|| Behind {
+                directory: self.leader.clone(),
+                to_come: VecDeque::new(),
+            });
             behind.to_come.push_back(change.clone());
             if !self.lags {
                 Self::apply(at, server, &mut self.told);
@@ -202,7 +213,11 @@ impl Model {
         if let Some(change) = behind.to_come.pop_front() {
             let (names, deleted) = behind.directory.apply(&change);
             for name in names.into_iter().filter(|name| server.watches.remove(name)) {
-                let news = if name.is_empty() { Input::LimitChanged } else { Input::Happened { name, deleted } };
+                let news = if name.is_empty() {
+                    Input::LimitChanged
+                } else {
+                    Input::Happened { name, deleted }
+                };
                 told.push((at, news));
             }
         }
@@ -222,8 +237,8 @@ impl Model {
         }
     }
 
-    /// A client is connected, to a server that knows at least what the client was told: with a new session, which is a
-    /// transaction itself, or with the one that it had.
+    /// A client is connected, to a server that knows at least what the client was told: with a new
+    /// session, which is a transaction itself, or with the one that it had.
     pub(super) fn connect(&mut self, at: usize, same_session: bool) {
         let server = &mut self.servers[at];
         server.synced_first = same_session && !self.unsynced;
@@ -233,8 +248,14 @@ impl Model {
 
     pub(super) fn disconnect(&mut self, at: usize) {
         let server = &mut self.servers[at];
-        let elsewhere = server.elsewhere.take().or_else(|| server.behind.take().filter(|_| self.unsynced));
-        *server = Server { synced_first: true, elsewhere, version_read: server.version_read, ..Server::default() };
+        let elsewhere =
+            server.elsewhere.take().or_else(|| server.behind.take().filter(|_| self.unsynced));
+        *server = Server {
+            synced_first: true,
+            elsewhere,
+            version_read: server.version_read,
+            ..Server::default()
+        };
     }
 
     /// A client read an answer: it goes to no server any more that is behind that.
@@ -250,7 +271,10 @@ impl Model {
 
     /// Whether it is answered by the quorum, and not by the client's server alone.
     pub(super) fn is_write(action: &Action) -> bool {
-        use Action::{Create, CreateLease, CreateReader, CreateWriter, Delete, Discard, Guard, Number, Prove, StoreLimit};
+        use Action::{
+            Create, CreateLease, CreateReader, CreateWriter, Delete, Discard, Guard, Number, Prove,
+            StoreLimit,
+        };
         matches!(
             action,
             Create
@@ -272,13 +296,20 @@ impl Model {
             self.servers[who.at].elsewhere = None;
         }
         // A proof of the session says nothing about the directory.
-        if Self::is_write(action) && *action != Action::Prove { self.write(who, action) } else { self.read(who, action) }
+        if Self::is_write(action) && *action != Action::Prove {
+            self.write(who, action)
+        } else {
+            self.read(who, action)
+        }
     }
 
     fn create(&mut self, at: usize, name: &str) -> i64 {
         self.zxid += 1;
         self.next_seq = self.next_seq.wrapping_add(1);
-        self.commit(Change::Created(name.to_owned(), Stored { owner: at, czxid: self.zxid, mzxid: self.zxid }));
+        self.commit(Change::Created(
+            name.to_owned(),
+            Stored { owner: at, czxid: self.zxid, mzxid: self.zxid },
+        ));
         self.zxid
     }
 
@@ -309,14 +340,16 @@ impl Model {
             // It takes a gate, which no world has.
             Action::CreateLease => Some(Input::Created(Err(Code::NO_NODE))),
             Action::CreateReader { seq, upgradable } => {
-                let name = (who.prefix)(Part::Reader { upgradable: *upgradable }) + &write_seq(*seq);
+                let name =
+                    (who.prefix)(Part::Reader { upgradable: *upgradable }) + &write_seq(*seq);
                 if !self.leader.nodes.contains_key(&name) {
                     self.create(at, &name);
                 }
                 Some(Input::Made(Ok(Node::new(name, *seq, None))))
             }
             Action::Guard { node, behind } => {
-                let gone = behind.iter().find(|name| !self.leader.nodes.contains_key(*name)).cloned();
+                let gone =
+                    behind.iter().find(|name| !self.leader.nodes.contains_key(*name)).cloned();
                 let made = match (&gone, self.leader.nodes.contains_key(node)) {
                     (Some(_), _) => Err(Code::NO_NODE),
                     (None, true) => Err(Code::NODE_EXISTS),
@@ -333,14 +366,17 @@ impl Model {
                 None
             }
             Action::Number { node, before } => {
-                let names: Vec<String> = [Some(node), before.as_ref()].into_iter().flatten().cloned().collect();
-                Some(Input::Numbered(if names.iter().all(|name| self.leader.nodes.contains_key(name)) {
-                    self.zxid += 1;
-                    self.commit(Change::Numbered(names, self.zxid));
-                    Ok(self.zxid)
-                } else {
-                    Err(Code::NO_NODE)
-                }))
+                let names: Vec<String> =
+                    [Some(node), before.as_ref()].into_iter().flatten().cloned().collect();
+                Some(Input::Numbered(
+                    if names.iter().all(|name| self.leader.nodes.contains_key(name)) {
+                        self.zxid += 1;
+                        self.commit(Change::Numbered(names, self.zxid));
+                        Ok(self.zxid)
+                    } else {
+                        Err(Code::NO_NODE)
+                    },
+                ))
             }
             Action::StoreLimit => {
                 let fresh = self.servers[at].version_read == self.leader.version;
@@ -375,24 +411,34 @@ impl Model {
                     server.watches.insert(String::new());
                     server.version_read = directory.version;
                 }
-                let children = directory.nodes.keys().filter_map(|name| Child::read(name)).collect();
+                let children =
+                    directory.nodes.keys().filter_map(|name| Child::read(name)).collect();
                 let limit = directory.limit.filter(|_| who.limit.is_some());
                 Input::Listed(Ok(Listing { children, mzxid: directory.mzxid, limit }))
             }
             Action::WatchOwn(name) => {
                 watch(name);
-                let seen = directory.nodes.get(name).map(|s| OwnSeen { czxid: s.czxid, ours: s.owner == who.at, asked: false });
+                let seen = directory.nodes.get(name).map(|s| OwnSeen {
+                    czxid: s.czxid,
+                    ours: s.owner == who.at,
+                    asked: false,
+                });
                 Input::Own(name.clone(), seen.ok_or(Code::NO_NODE))
             }
             Action::Watch(name) => {
                 watch(name);
                 Input::Watched(name.clone(), directory.seen(name))
             }
-            Action::Whose(name) => Input::Whose { name: name.clone(), seen: directory.seen(name), ours: true },
+            Action::Whose(name) => {
+                Input::Whose { name: name.clone(), seen: directory.seen(name), ours: true }
+            }
             Action::Peek(name) => Input::Peeked(name.clone(), directory.seen(name)),
             Action::Find { writer } => {
                 let prefix = (who.prefix)(if *writer { Part::Writer } else { Part::Own });
-                let ours = directory.nodes.iter().filter(|(name, s)| s.owner == who.at && name.starts_with(&prefix));
+                let ours = directory
+                    .nodes
+                    .iter()
+                    .filter(|(name, s)| s.owner == who.at && name.starts_with(&prefix));
                 Input::Found(Ok(ours.filter_map(|(name, _)| Child::read(name)).collect()))
             }
             Action::Prove => Input::Proven,

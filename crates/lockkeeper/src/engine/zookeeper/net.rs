@@ -1,4 +1,5 @@
-//! The net under a lost wake-up (R10): one message for all claims of the process, and the nodes that none of them knows.
+//! The net under a lost wake-up (R10): one message for all claims of the process, and the nodes
+//! that none of them knows.
 
 use super::layout::Layout;
 use super::proto::{Code, Reply, Request};
@@ -6,14 +7,16 @@ use super::read;
 use super::recipe::{Input, Seen};
 use super::session::Shared;
 use super::state::Fault;
-use crate::engine::Attempt;
+use crate::engine::Standing;
 use crate::id::ClaimId;
 
-/// How many claims are asked about in one message: at the longest names that is less than a server takes.
+/// How many claims are asked about in one message: at the longest names that is less than a server
+/// takes.
 const ASKED_AT_ONCE: usize = 256;
 
-/// Asks the quorum whether the holds' nodes are there, and looks whether the nodes that places wait for still are.
-pub(super) async fn recheck(shared: &Shared, claims: &[ClaimId]) -> Vec<Attempt> {
+/// Asks the quorum whether the holds' nodes are there, and looks whether the nodes that places wait
+/// for still are.
+pub(super) async fn recheck(shared: &Shared, claims: &[ClaimId]) -> Vec<Standing> {
     let (mut waits, mut asked) = (false, false);
     for part in claims.chunks(ASKED_AT_ONCE) {
         match look_at_holds(shared, part).await {
@@ -29,15 +32,22 @@ pub(super) async fn recheck(shared: &Shared, claims: &[ClaimId]) -> Vec<Attempt>
             None => return unknown(shared, claims),
         }
     }
-    // A claim whose node is not made yet has nothing to ask about, and is in line by our word alone.
+    // A claim whose node is not made yet has nothing to ask about, and is in line by our word
+    // alone.
     if !asked && !waits {
         let root = shared.options.root();
-        if read::ask(shared, Request::Exists { path: root, watch: false }).await.is_err_and(|fault| fault.is_silence()) {
+        if read::ask(shared, Request::Exists { path: root, watch: false })
+            .await
+            .is_err_and(|fault| fault.is_silence())
+        {
             return unknown(shared, claims);
         }
     }
     // Nor is a place waited for behind a node of our own that nobody here knows.
-    if waits && let Ok(Reply::Children(paths)) = read::ask(shared, Request::GetEphemerals { prefix: shared.options.root() }).await {
+    if waits
+        && let Ok(Reply::Children(paths)) =
+            read::ask(shared, Request::GetEphemerals { prefix: shared.options.root() }).await
+    {
         shared.lock().drop_leftovers(&paths);
     }
     let state = shared.lock();
@@ -45,9 +55,9 @@ pub(super) async fn recheck(shared: &Shared, claims: &[ClaimId]) -> Vec<Attempt>
 }
 
 /// The ensemble did not answer.
-fn unknown(shared: &Shared, claims: &[ClaimId]) -> Vec<Attempt> {
+fn unknown(shared: &Shared, claims: &[ClaimId]) -> Vec<Standing> {
     let error = shared.lock().unanswered();
-    claims.iter().map(|_| Attempt::Unknown(error.clone())).collect()
+    vec![Standing::Unknown(error); claims.len()]
 }
 
 /// Whether anything was asked; `None` when the quorum did not answer.
@@ -57,9 +67,21 @@ async fn look_at_holds(shared: &Shared, claims: &[ClaimId]) -> Option<bool> {
         let (nodes, checks): (Vec<_>, Vec<_>) = {
             let state = shared.lock();
             let entries = claims.iter().filter_map(|id| Some((*id, state.claims.get(id)?)));
-            let nodes =
-                entries.flat_map(|(id, entry)| entry.machine.rests_on().into_iter().map(move |name| (id, &entry.dir, name.to_owned())));
-            nodes.map(|(id, dir, name)| ((id, name.clone()), Request::Check { path: format!("{dir}/{name}"), version: -1 })).unzip()
+            let nodes = entries.flat_map(|(id, entry)| {
+                entry
+                    .machine
+                    .rests_on()
+                    .into_iter()
+                    .map(move |name| (id, &entry.dir, name.to_owned()))
+            });
+            nodes
+                .map(|(id, dir, name)| {
+                    (
+                        (id, name.clone()),
+                        Request::Check { path: format!("{dir}/{name}"), version: -1 },
+                    )
+                })
+                .unzip()
         };
         if nodes.is_empty() {
             return Some(asked);
@@ -76,14 +98,18 @@ async fn look_at_holds(shared: &Shared, claims: &[ClaimId]) -> Option<bool> {
     }
 }
 
-/// The net under a lost wake-up, and under a server that shows what its ensemble does not have. In the layout plain it looks for
-/// contenders of another prefix, too. Answers whether there are any places; `None` when the ensemble did not answer.
+/// The net under a lost wake-up, and under a server that shows what its ensemble does not have. In
+/// the layout plain it looks for contenders of another prefix, too. Answers whether there are any
+/// places; `None` when the ensemble did not answer.
 async fn look_at_places(shared: &Shared, claims: &[ClaimId]) -> Option<bool> {
     let (places, mut reads): (Vec<_>, Vec<_>) = {
         let state = shared.lock();
         let waiting = claims.iter().filter_map(|id| {
             let (id, entry, before) = state.waits(*id)?;
-            Some(((id, before.to_owned()), Request::GetData { path: format!("{}/{before}", entry.dir), watch: false }))
+            Some((
+                (id, before.to_owned()),
+                Request::GetData { path: format!("{}/{before}", entry.dir), watch: false },
+            ))
         });
         waiting.unzip()
     };
@@ -113,7 +139,9 @@ async fn look_at_places(shared: &Shared, claims: &[ClaimId]) -> Option<bool> {
             match reply {
                 Err(Code::NO_NODE) => state.step(id, Input::Watched(name, Seen::Gone)),
                 // It looked like a contender before its first child came.
-                Ok(Reply::Data(_, stat)) if stat.is_directory() => state.step(id, Input::Watched(name, Seen::NoContender)),
+                Ok(Reply::Data(_, stat)) if stat.is_directory() => {
+                    state.step(id, Input::Watched(name, Seen::NoContender))
+                }
                 _ => there.push((id, name)),
             }
         }

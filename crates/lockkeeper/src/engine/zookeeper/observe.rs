@@ -1,7 +1,7 @@
 //! What is not a claim: looking at names, and being told when they change.
 //!
-//! Observers get one persistent watch below the directory. Nobody who stands in a line has it: with it every waiter would
-//! hear of every other.
+//! Observers get one persistent watch below the directory. Nobody who stands in a line has it: with
+//! it every waiter would hear of every other.
 
 use super::proto::{Request, WatchEvent};
 use super::state::{State, Ticket};
@@ -31,12 +31,18 @@ impl State {
         for path in paths {
             self.send(&Request::WatchBelow { path }, Ticket::Nobody);
         }
-        self.outbox.events.extend(self.observers.keys().map(|watch| Event::Changed { watch: *watch }));
+        self.outbox
+            .events
+            .extend(self.observers.keys().map(|watch| Event::Changed { watch: *watch }));
     }
 
     pub(super) fn observed(&mut self, event: &WatchEvent) {
-        let below =
-            |path: &str| event.path.strip_prefix(path.trim_end_matches('/')).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        let below = |path: &str| {
+            event
+                .path
+                .strip_prefix(path.trim_end_matches('/'))
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
         let told = self.observers.iter().filter(|(_, path)| below(path));
         self.outbox.events.extend(told.map(|(watch, _)| Event::Changed { watch: *watch }));
     }

@@ -6,8 +6,12 @@ pub(crate) use super::layout::Layout;
 pub(crate) use super::proto::Acl;
 use crate::engine::tls::Tls;
 use crate::error::{Error, ErrorKind, Result};
-use crate::keeper::Settings;
 use crate::url::{EngineUrl, Secret};
+
+/// The port of a server that is named without one.
+pub(super) const PORT: u16 = 2181;
+/// How long a session lasts unless the URL says otherwise.
+pub(super) const SESSION: Duration = Duration::from_secs(15);
 
 /// One identity that the session takes on: `digest` and `user:password`, for example.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +51,7 @@ impl Options {
             auth: Vec::new(),
             acl: vec![Acl::open()],
             tls: None,
-            session_timeout: Duration::from_secs(15),
+            session_timeout: SESSION,
             connect_timeout: Duration::from_secs(5),
             request_timeout: Duration::from_secs(2),
             layout: Layout::Curator,
@@ -60,21 +64,28 @@ impl Options {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`], naming the option.
-    pub(crate) fn from_url(url: &mut EngineUrl, settings: &Settings) -> Result<Self> {
+    pub(crate) fn from_url(url: &mut EngineUrl, drift_per_mille: u32) -> Result<Self> {
         if url.hosts.is_empty() {
             return Err(invalid("zk: needs its servers, as in zk://a:2181,b:2181,c:2181/chroot"));
         }
-        let hosts = url.hosts.iter().map(|(host, port)| (host.clone(), port.unwrap_or(2181))).collect();
-        let mut options = Self { drift_per_mille: settings.drift.per_mille, ..Self::new(hosts) };
+        let hosts =
+            url.hosts.iter().map(|(host, port)| (host.clone(), port.unwrap_or(PORT))).collect();
+        let mut options = Self { drift_per_mille, ..Self::new(hosts) };
         options.chroot = super::path::check_chroot(&url.path)?;
         if let Some(user) = &url.user {
             let password = url.password.as_ref().map_or("", Secret::reveal);
-            options.auth.push(Auth { scheme: "digest".to_owned(), credential: Secret::new(format!("{user}:{password}")) });
+            options.auth.push(Auth {
+                scheme: "digest".to_owned(),
+                credential: Secret::new(format!("{user}:{password}")),
+            });
         }
         if let Some(text) = url.take("auth") {
-            let (scheme, credential) =
-                text.split_once(':').ok_or_else(|| invalid("auth= is written scheme:credential, as in digest:user:password"))?;
-            options.auth.push(Auth { scheme: scheme.to_owned(), credential: Secret::new(credential) });
+            let (scheme, credential) = text.split_once(':').ok_or_else(|| {
+                invalid("auth= is written scheme:credential, as in digest:user:password")
+            })?;
+            options
+                .auth
+                .push(Auth { scheme: scheme.to_owned(), credential: Secret::new(credential) });
         }
         if let Some(text) = url.take("acl") {
             options.acl = Acl::parse_all(&text)?;
@@ -84,20 +95,32 @@ impl Options {
             None | Some("curator") => Layout::Curator,
             Some("kazoo") => Layout::Kazoo,
             Some("plain") => Layout::Plain { prefix: prefix.clone().unwrap_or_default() },
-            Some(other) => return Err(invalid(format!("layout={other} is none of ZooKeeper's: curator, kazoo, plain"))),
+            Some(other) => {
+                return Err(invalid(format!(
+                    "layout={other} is none of ZooKeeper's: curator, kazoo, plain"
+                )));
+            }
         };
         match (&options.layout, prefix) {
             (Layout::Plain { .. }, Some(prefix)) if prefix.contains('/') => {
                 return Err(invalid("prefix= is part of one node's name and holds no slash"));
             }
-            (Layout::Curator | Layout::Kazoo, Some(_)) => return Err(invalid("prefix= goes with layout=plain only")),
+            (Layout::Curator | Layout::Kazoo, Some(_)) => {
+                return Err(invalid("prefix= goes with layout=plain only"));
+            }
             _ => {}
         }
         options.shared_permits = match (url.take("semaphore").as_deref(), &options.layout) {
             (None | Some("own"), _) => false,
             (Some("shared"), Layout::Curator | Layout::Kazoo) => true,
-            (Some("shared"), _) => return Err(invalid("semaphore=shared goes with layout=curator and layout=kazoo only")),
-            (Some(other), _) => return Err(invalid(format!("semaphore={other} is neither own nor shared"))),
+            (Some("shared"), _) => {
+                return Err(invalid(
+                    "semaphore=shared goes with layout=curator and layout=kazoo only",
+                ));
+            }
+            (Some(other), _) => {
+                return Err(invalid(format!("semaphore={other} is neither own nor shared")));
+            }
         };
         let times = [
             ("session_timeout", &mut options.session_timeout),
@@ -119,7 +142,8 @@ impl Options {
 
     /// The servers as texts, for messages.
     pub(super) fn servers(&self) -> String {
-        let all: Vec<String> = self.hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
+        let all: Vec<String> =
+            self.hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
         all.join(",")
     }
 
@@ -154,7 +178,10 @@ impl Acl {
 
     fn parse(text: &str) -> Result<Self> {
         let bad = || {
-            let text = format!("{text:?} is no access rule: write scheme:id:perms with perms out of c, d, r, w, a, such as auth::cdrwa");
+            let text = format!(
+                "{text:?} is not an access rule: write scheme:id:perms with perms out of c, d, r, \
+                 w, a, such as auth::cdrwa"
+            );
             Error::new(ErrorKind::InvalidArgument, text)
         };
         let (scheme, rest) = text.split_once(':').ok_or_else(bad)?;
@@ -180,30 +207,54 @@ impl Acl {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Value;
 
     #[test]
     fn access_rules_are_read_as_zookeepers_own_shell_writes_them() {
         let all = Acl::parse_all("auth::cdrwa,digest:bob:x+y/z=:rw").unwrap();
         assert_eq!(all[0], Acl { perms: 31, scheme: "auth".into(), id: String::new() });
         assert_eq!(all[1], Acl { perms: 3, scheme: "digest".into(), id: "bob:x+y/z=".into() });
-        for bad in ["", "world", "world:anyone", "world:anyone:", "world:anyone:x", ":anyone:r", "world:anyone:r,"] {
-            assert_eq!(Acl::parse_all(bad).unwrap_err().kind(), ErrorKind::InvalidArgument, "{bad}");
+        for bad in [
+            "",
+            "world",
+            "world:anyone",
+            "world:anyone:",
+            "world:anyone:x",
+            ":anyone:r",
+            "world:anyone:r,",
+        ] {
+            assert_eq!(
+                Acl::parse_all(bad).unwrap_err().kind(),
+                ErrorKind::InvalidArgument,
+                "{bad}"
+            );
         }
     }
 
     fn options(url: &str) -> Result<Options> {
         let mut url = EngineUrl::parse(url)?;
-        let options = Options::from_url(&mut url, &Settings::default())?;
+        crate::engine::zookeeper::registration().check(&url)?;
+        let options = Options::from_url(&mut url, 100)?;
         url.finish()?;
         Ok(options)
     }
 
     #[test]
     fn a_url_is_read_whole() {
-        let all = options("zk://ann:sesame@a:2182,b/app?layout=kazoo&session_timeout=9s&auth=digest:bob:hunter2&acl=auth::cdrwa").unwrap();
+        let all = options(
+            "zk://ann:sesame@a:2182,b/app?layout=kazoo&session_timeout=9s&auth=digest:bob:hunter2&\
+             acl=auth::cdrwa",
+        )
+        .unwrap();
         assert_eq!(all.hosts, [("a".to_owned(), 2182), ("b".to_owned(), 2181)]);
-        assert_eq!((all.chroot.as_str(), &all.layout, all.session_timeout), ("/app", &Layout::Kazoo, Duration::from_secs(9)));
-        assert_eq!(all.auth.iter().map(|a| a.credential.reveal()).collect::<Vec<_>>(), ["ann:sesame", "bob:hunter2"]);
+        assert_eq!(
+            (all.chroot.as_str(), &all.layout, all.session_timeout),
+            ("/app", &Layout::Kazoo, Duration::from_secs(9))
+        );
+        assert_eq!(
+            all.auth.iter().map(|a| a.credential.reveal()).collect::<Vec<_>>(),
+            ["ann:sesame", "bob:hunter2"]
+        );
         assert!(!format!("{all:?}").contains("hunter2"), "a secret is never shown");
         for (given, prefix) in [("", ""), ("&prefix=", ""), ("&prefix=Lock", "Lock")] {
             let layout = options(&format!("zk://a?layout=plain{given}")).unwrap().layout;
@@ -213,10 +264,36 @@ mod tests {
     }
 
     #[test]
+    fn every_option_that_is_registered_is_read_and_its_default_is_what_it_says() {
+        for option in crate::engine::zookeeper::registration().options {
+            let needs =
+                option.needs.map(|(name, value)| format!("&{name}={value}")).unwrap_or_default();
+            let without = format!("zk://a?tls=true{needs}")
+                .replace("tls=true", if option.name == "tls" { "" } else { "tls=true" });
+            let given = options(&format!("{without}&{}={}", option.name, option.default));
+            if option.default.is_empty() && option.name != "prefix" {
+                let error = given.err().map(|e| e.message().to_owned());
+                assert!(error.is_none_or(|e| e.contains(option.name)), "{}", option.name);
+                continue;
+            }
+            assert_eq!(given.unwrap(), options(&without).unwrap(), "{}", option.name);
+            for word in if let Value::OneOf(words) = option.value { words } else { &[] } {
+                options(&format!("{without}&{}={word}", option.name)).unwrap();
+            }
+        }
+    }
+
+    #[test]
     fn tls_has_to_be_asked_for_and_is_never_left_out_silently() {
-        assert!(options("zk://a?tls=true&tls_ca=/ca.pem").unwrap().tls.is_some_and(|tls| tls.ca.is_some()));
+        assert!(
+            options("zk://a?tls=true&tls_ca=/ca.pem")
+                .unwrap()
+                .tls
+                .is_some_and(|tls| tls.ca.is_some())
+        );
         assert!(options("zk://a?tls=false").unwrap().tls.is_none());
-        for bad in ["zk://a?tls_ca=/ca.pem", "zk://a?tls=true&tls_cert=/c.pem", "zk://a?tls=maybe"] {
+        for bad in ["zk://a?tls_ca=/ca.pem", "zk://a?tls=true&tls_cert=/c.pem", "zk://a?tls=maybe"]
+        {
             assert_eq!(options(bad).unwrap_err().kind(), ErrorKind::InvalidArgument, "{bad}");
         }
     }

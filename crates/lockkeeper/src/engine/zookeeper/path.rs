@@ -1,8 +1,8 @@
 //! From a lock's name to its path (R12).
 //!
-//! The layouts are shared with other software, so the name *is* the path below the chroot: `stock/sku-42` is
-//! `/stock/sku-42`. Nothing is escaped, because an escaped name would lock beside the others; what cannot be said is
-//! refused with the reason.
+//! The layouts are shared with other software, so the name *is* the path below the chroot:
+//! `stock/sku-42` is `/stock/sku-42`. Nothing is escaped, because an escaped name would lock beside
+//! the others; what cannot be said is refused with the reason.
 
 use super::layout::{Child, Layout};
 use super::options::Options;
@@ -44,7 +44,10 @@ pub(super) fn of_data(options: &Options, text: &str) -> Result<String> {
     match refusal(&options.chroot, &Layout::Curator, text) {
         None if text.is_empty() => Err(Error::new(ErrorKind::InvalidName, "a write needs a path")),
         None => Ok(format!("{}/{text}", options.chroot)),
-        Some(why) => Err(Error::new(ErrorKind::InvalidName, format!("{text:?} is no path of ZooKeeper: {why}"))),
+        Some(why) => Err(Error::new(
+            ErrorKind::InvalidName,
+            format!("{text:?} is not a path of ZooKeeper: {why}"),
+        )),
     }
 }
 
@@ -67,17 +70,24 @@ fn refusal(chroot: &str, layout: &Layout, text: &str) -> Option<String> {
         return Some(format!("it holds the character {}", bad.escape_unicode()));
     }
     if chroot.is_empty() && (text == "zookeeper" || text.starts_with("zookeeper/")) {
-        return Some("`zookeeper` at the root is the server's own; give the URL a chroot".to_owned());
+        return Some(
+            "`zookeeper` at the root is the server's own; give the URL a chroot".to_owned(),
+        );
     }
-    // We tell a directory from a contender, and Curator's users nest locks; kazoo and plain code would wait for it for ever.
+    // We tell a directory from a contender, and Curator's users nest locks; kazoo and plain code
+    // would wait for it for ever.
     let like_a_contender = text.split('/').skip(1).find(|part| Child::read(part).is_some());
     if let Some(part) = like_a_contender.filter(|_| *layout != Layout::Curator) {
-        return Some(format!("the part `{part}` ends like a contender's node and would stand in the line of the name above it"));
+        return Some(format!(
+            "the part `{part}` ends like a contender's node and would stand in the line of the \
+             name above it"
+        ));
     }
     None
 }
 
-/// Checks a chroot as the URL gives it, and answers it without a slash at the end: empty for the root.
+/// Checks a chroot as the URL gives it, and answers it without a slash at the end: empty for the
+/// root.
 pub(crate) fn check_chroot(text: &str) -> Result<String> {
     let trimmed = text.strip_suffix('/').unwrap_or(text);
     if trimmed.is_empty() {
@@ -87,13 +97,21 @@ pub(crate) fn check_chroot(text: &str) -> Result<String> {
     match refusal("-", &Layout::Curator, inner) {
         None if trimmed.starts_with('/') => Ok(trimmed.to_owned()),
         None => Ok(format!("/{inner}")),
-        Some(why) => Err(Error::new(ErrorKind::InvalidArgument, format!("the chroot {text:?} is no path of ZooKeeper: {why}"))),
+        Some(why) => Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!("the chroot {text:?} is not a path of ZooKeeper: {why}"),
+        )),
     }
 }
 
-/// The characters that the server accepts in paths; those beyond the basic plane are surrogates to it.
+/// The characters that the server accepts in paths; those beyond the basic plane are surrogates to
+/// it.
 fn is_allowed(c: char) -> bool {
-    !matches!(c, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}' | '\u{10000}'..)
+    !matches!(
+        c,
+        '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}'
+            | '\u{10000}'..
+    )
 }
 
 #[cfg(test)]
@@ -106,7 +124,18 @@ mod tests {
 
     #[test]
     fn r12_the_name_is_the_path() {
-        for name in ["anyLock", "stock/sku-42", "a b", "É", "e\u{301}", "...", "a.b", "stock/1234567890", "UPPER", "upper"] {
+        for name in [
+            "anyLock",
+            "stock/sku-42",
+            "a b",
+            "É",
+            "e\u{301}",
+            "...",
+            "a.b",
+            "stock/1234567890",
+            "UPPER",
+            "upper",
+        ] {
             assert_eq!(dir(&Layout::Curator, name).unwrap(), format!("/app/{name}"));
             assert_eq!(name_of("/app", &format!("/app/{name}")).unwrap().as_str(), name);
         }
@@ -114,12 +143,27 @@ mod tests {
 
     #[test]
     fn r12_what_a_path_cannot_say_is_refused_with_the_reason() {
-        for name in ["/a", "a/", "a//b", ".", "a/./b", "..", "a/..", "a\u{1}b", "a\nb", "\u{1f600}", "\u{e000}"] {
+        for name in [
+            "/a",
+            "a/",
+            "a//b",
+            ".",
+            "a/./b",
+            "..",
+            "a/..",
+            "a\u{1}b",
+            "a\nb",
+            "\u{1f600}",
+            "\u{e000}",
+        ] {
             let error = dir(&Layout::Curator, name).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidName, "{name:?}");
             assert!(error.message().contains("cannot say"), "{error}");
         }
-        assert!(dir(&Layout::Kazoo, "stock/1234567890").is_err(), "it would block the kazoo lock `stock` for ever");
+        assert!(
+            dir(&Layout::Kazoo, "stock/1234567890").is_err(),
+            "it would block the kazoo lock `stock` for ever"
+        );
         assert!(dir(&Layout::Kazoo, "1234567890").is_ok(), "nothing can be locked above it");
         assert!(directory("", &Layout::Curator, &Name::new("zookeeper/quota").unwrap()).is_err());
     }

@@ -84,7 +84,9 @@ impl Patience {
     fn end_until(&self, now: Option<Instant>) {
         let mut over = Vec::new();
         let mut waits = self.lock();
-        while let Some(first) = waits.open.first_entry().filter(|first| now.is_none_or(|now| first.get().0 <= now)) {
+        while let Some(first) =
+            waits.open.first_entry().filter(|first| now.is_none_or(|now| first.get().0 <= now))
+        {
             over.push(first.remove().1);
         }
         drop(waits);
@@ -169,7 +171,9 @@ mod tests {
         run(&patience, async {
             let (sender, answer) = oneshot::channel();
             let mut waits = std::pin::pin!(patience.within(answer));
-            assert!(std::future::poll_fn(|cx| Poll::Ready(waits.as_mut().poll(cx).is_pending())).await);
+            assert!(
+                std::future::poll_fn(|cx| Poll::Ready(waits.as_mut().poll(cx).is_pending())).await
+            );
             assert_eq!(patience.lock().open.len(), 1);
             sender.send(7).unwrap();
             assert_eq!(waits.await, Some(7));
@@ -183,7 +187,9 @@ mod tests {
         run(&patience, async {
             let (_first, answer) = oneshot::channel::<u32>();
             let mut waits = std::pin::pin!(patience.within(answer));
-            assert!(std::future::poll_fn(|cx| Poll::Ready(waits.as_mut().poll(cx).is_pending())).await);
+            assert!(
+                std::future::poll_fn(|cx| Poll::Ready(waits.as_mut().poll(cx).is_pending())).await
+            );
             patience.close();
             assert_eq!(waits.await, None);
             let (_second, answer) = oneshot::channel::<u32>();

@@ -23,8 +23,8 @@ const READ_AT_ONCE: usize = 128;
 /// How many directories a listing looks into.
 const LISTED_MAX: usize = 65_536;
 
-/// Lets the server catch up with its leader before it answers what is sent next, in the same flight: whoever was told of a
-/// change and looks at it from another server must see it.
+/// Lets the server catch up with its leader before it answers what is sent next, in the same
+/// flight: whoever was told of a change and looks at it from another server must see it.
 pub(super) fn catch_up(shared: &Shared) {
     let mut state = shared.lock();
     if state.up {
@@ -53,7 +53,9 @@ pub(super) async fn read(shared: &Shared, query: &Query) -> Result<Vec<Entry>> {
     match query {
         Query::One(kind, name) => {
             let dir = path::of_kind(&shared.options, *kind, name)?;
-            let Some(found) = look(shared, &dir).await? else { return Ok(vec![Entry::new(*kind, name.clone())]) };
+            let Some(found) = look(shared, &dir).await? else {
+                return Ok(vec![Entry::new(*kind, name.clone())]);
+            };
             if *kind == Kind::Latch {
                 return Ok(vec![latch(shared, name.clone(), &found)?]);
             }
@@ -76,7 +78,10 @@ struct Found {
 
 async fn look(shared: &Shared, dir: &str) -> Result<Option<Found>> {
     catch_up(shared);
-    let both = vec![Request::GetChildren { path: dir.to_owned() }, Request::GetData { path: dir.to_owned(), watch: false }];
+    let both = vec![
+        Request::GetChildren { path: dir.to_owned() },
+        Request::GetData { path: dir.to_owned(), watch: false },
+    ];
     let replies = match ask(shared, Request::MultiRead(both)).await {
         Ok(Reply::Many(replies)) => replies,
         Ok(_) => Vec::new(),
@@ -84,14 +89,19 @@ async fn look(shared: &Shared, dir: &str) -> Result<Option<Found>> {
     };
     let mut replies = replies.into_iter();
     match (replies.next(), replies.next()) {
-        (Some(Ok(Reply::Children(names))), Some(Ok(Reply::Data(data, stat)))) => Ok(Some(Found { names, data, stat })),
-        (Some(Err(code)), _) | (_, Some(Err(code))) if code != Code::NO_NODE => Err(errors::refused(code, dir)),
+        (Some(Ok(Reply::Children(names))), Some(Ok(Reply::Data(data, stat)))) => {
+            Ok(Some(Found { names, data, stat }))
+        }
+        (Some(Err(code)), _) | (_, Some(Err(code))) if code != Code::NO_NODE => {
+            Err(errors::refused(code, dir))
+        }
         _ => Ok(None),
     }
 }
 
 fn latch(shared: &Shared, name: Name, found: &Found) -> Result<Entry> {
-    let latch = Latch::read(&shared.options.layout, &found.data, &found.stat).map_err(|error| error.name(&name))?;
+    let latch = Latch::read(&shared.options.layout, &found.data, &found.stat)
+        .map_err(|error| error.name(&name))?;
     Ok(Entry { count: Some(latch.count()), ..Entry::new(Kind::Latch, name) })
 }
 
@@ -120,17 +130,26 @@ async fn list(shared: &Shared, prefix: &str) -> Result<Vec<Entry>> {
     while let Some(dir) = open.pop() {
         looked += 1;
         if looked > LISTED_MAX {
-            let text = format!("more than {LISTED_MAX} nodes are below {}: list with a longer prefix", options.root());
+            let text = format!(
+                "more than {LISTED_MAX} nodes are below {}: list with a longer prefix",
+                options.root()
+            );
             return Err(Error::new(ErrorKind::Refused, text));
         }
         let Some(found_here) = look(shared, &dir).await? else { continue };
         let names = &found_here.names;
         let inside = dir.trim_end_matches('/');
-        let mut deeper: Vec<String> =
-            names.iter().filter(|name| Child::read(name).is_none() || inside == options.chroot).cloned().collect();
-        if let Some(name) = path::name_of(&options.chroot, &dir).filter(|n| n.as_str().starts_with(prefix)) {
+        let mut deeper: Vec<String> = names
+            .iter()
+            .filter(|name| Child::read(name).is_none() || inside == options.chroot)
+            .cloned()
+            .collect();
+        if let Some(name) =
+            path::name_of(&options.chroot, &dir).filter(|n| n.as_str().starts_with(prefix))
+        {
             if found_here.data.starts_with(b"lockkeeper-latch/") {
-                let latched = latch(shared, name.clone(), &found_here).unwrap_or_else(|error| unreadable(Kind::Latch, name.clone(), error));
+                let latched = latch(shared, name.clone(), &found_here)
+                    .unwrap_or_else(|error| unreadable(Kind::Latch, name.clone(), error));
                 found.extend(Some(latched).filter(|latch| latch.count != Some(0)));
             }
             let mut kinds = kinds_of(&options.layout, names);
@@ -141,7 +160,10 @@ async fn list(shared: &Shared, prefix: &str) -> Result<Vec<Entry>> {
             for kind in kinds {
                 let mut name = name.clone();
                 if kind == Kind::Semaphore && !options.counts_leases() {
-                    let above = name.as_str().strip_suffix("/permits").or_else(|| name.as_str().strip_suffix("/leases"));
+                    let above = name
+                        .as_str()
+                        .strip_suffix("/permits")
+                        .or_else(|| name.as_str().strip_suffix("/leases"));
                     match above.filter(|above| above.starts_with(prefix)).map(Name::new) {
                         Some(Ok(above)) => name = above,
                         _ => continue,
@@ -154,7 +176,8 @@ async fn list(shared: &Shared, prefix: &str) -> Result<Vec<Entry>> {
         }
         let matters = |path: &String| {
             let name = path.get(options.chroot.len() + 1..).unwrap_or_default();
-            (name.starts_with(prefix) || prefix.starts_with(name)) && !(options.chroot.is_empty() && name == "zookeeper")
+            (name.starts_with(prefix) || prefix.starts_with(name))
+                && !(options.chroot.is_empty() && name == "zookeeper")
         };
         open.extend(deeper.into_iter().map(|name| format!("{inside}/{name}")).filter(matters));
     }
@@ -164,12 +187,22 @@ async fn list(shared: &Shared, prefix: &str) -> Result<Vec<Entry>> {
 }
 
 /// What stands in one directory, and which children only look like contenders.
-async fn entry(shared: &Shared, kind: Kind, name: Name, dir: &str, found: &Found) -> Result<(Entry, Vec<String>)> {
-    let mut children = contenders(&shared.options, kind, &found.names).map_err(|code| errors::refused(code, dir).name(&name))?;
+async fn entry(
+    shared: &Shared,
+    kind: Kind,
+    name: Name,
+    dir: &str,
+    found: &Found,
+) -> Result<(Entry, Vec<String>)> {
+    let mut children = contenders(&shared.options, kind, &found.names)
+        .map_err(|code| errors::refused(code, dir).name(&name))?;
     in_order(&mut children);
     let limit = Limit::read(&shared.options, &found.data, &found.stat);
     if let Some(newer) = limit.newer.filter(|_| kind == Kind::Semaphore) {
-        return Ok((unreadable(kind, name, errors::refused(errors::newer_limit(newer), dir)), Vec::new()));
+        return Ok((
+            unreadable(kind, name, errors::refused(errors::newer_limit(newer), dir)),
+            Vec::new(),
+        ));
     }
     let mut entry = Entry::new(kind, name);
     let mut room = Room::new(&shared.options, kind, found);
@@ -182,7 +215,8 @@ async fn entry(shared: &Shared, kind: Kind, name: Name, dir: &str, found: &Found
                 directories.push(child.name.clone());
                 continue;
             }
-            // The second node of an upgrade is nobody who waits: with nobody else beside it, it holds alone.
+            // The second node of an upgrade is nobody who waits: with nobody else beside it, it
+            // holds alone.
             let record = record::Record::read(&data);
             if record.claim.is_some()
                 && let Some(at) = entry.holders.iter().position(|h| h.claim == record.claim)
@@ -206,15 +240,18 @@ async fn entry(shared: &Shared, kind: Kind, name: Name, dir: &str, found: &Found
         }
     }
     if let (Some(hint), Some(holder)) = (hint, entry.holders.first_mut()) {
-        holder.label = Some(holder.label.take().map_or(hint.clone(), |label| format!("{hint}; {label}")));
+        holder.label =
+            Some(holder.label.take().map_or(hint.clone(), |label| format!("{hint}; {label}")));
     }
     Ok((entry, directories))
 }
 
-/// Those who wait at a semaphore's gate. The first of them may wait among the permits already, or have got its own.
+/// Those who wait at a semaphore's gate. The first of them may wait among the permits already, or
+/// have got its own.
 async fn at_gate(shared: &Shared, gate: &str, entry: &mut Entry) -> Result<()> {
     let Some(found) = look(shared, gate).await? else { return Ok(()) };
-    let mut children = contenders(&shared.options, Kind::Lock, &found.names).map_err(|code| errors::refused(code, gate))?;
+    let mut children = contenders(&shared.options, Kind::Lock, &found.names)
+        .map_err(|code| errors::refused(code, gate))?;
     in_order(&mut children);
     let seen = usize::from(!entry.waiters.is_empty()).min(children.len());
     for part in children.get(seen..).unwrap_or_default().chunks(READ_AT_ONCE) {
@@ -231,8 +268,14 @@ async fn at_gate(shared: &Shared, gate: &str, entry: &mut Entry) -> Result<()> {
 }
 
 /// The data of many nodes, in one message; those that went away in between are left out.
-async fn data_of<'a>(shared: &Shared, dir: &str, children: &'a [Child]) -> Result<Vec<(&'a Child, Vec<u8>, Stat)>> {
-    let reads = children.iter().map(|c| Request::GetData { path: format!("{dir}/{}", c.name), watch: false });
+async fn data_of<'a>(
+    shared: &Shared,
+    dir: &str,
+    children: &'a [Child],
+) -> Result<Vec<(&'a Child, Vec<u8>, Stat)>> {
+    let reads = children
+        .iter()
+        .map(|c| Request::GetData { path: format!("{dir}/{}", c.name), watch: false });
     let replies = match ask(shared, Request::MultiRead(reads.collect())).await {
         Ok(Reply::Many(replies)) => replies,
         Ok(_) => Vec::new(),
@@ -251,20 +294,28 @@ async fn data_of<'a>(shared: &Shared, dir: &str, children: &'a [Child]) -> Resul
 pub(super) async fn holding(shared: &Shared, kind: Kind, name: &Name) -> Result<Vec<String>> {
     let dir = path::of_kind(&shared.options, kind, name)?;
     let Some(found) = look(shared, &dir).await? else { return Ok(Vec::new()) };
-    let mut children = contenders(&shared.options, kind, &found.names).map_err(|code| errors::refused(code, &dir).name(name))?;
+    let mut children = contenders(&shared.options, kind, &found.names)
+        .map_err(|code| errors::refused(code, &dir).name(name))?;
     in_order(&mut children);
     let holding = data_of(shared, &dir, children.get(..READ_AT_ONCE).unwrap_or(&children)).await?;
-    let stranger = holding.iter().find(|(child, _, stat)| child.tag == Tag::OtherPrefix && !stat.is_directory());
+    let stranger = holding
+        .iter()
+        .find(|(child, _, stat)| child.tag == Tag::OtherPrefix && !stat.is_directory());
     if let Some((child, ..)) = stranger {
         // The first by number need not be the holder: those who wrote it go by the order of texts.
         return Err(errors::other_prefix(&shared.options.layout, &dir, &child.name).name(name));
     }
     let mut room = Room::new(&shared.options, kind, &found);
-    let holding = holding.into_iter().filter(|(_, _, stat)| !stat.is_directory()).map(|(child, ..)| child);
-    Ok(holding.take_while(|child| room.holds(child)).map(|child| format!("{dir}/{}", child.name)).collect())
+    let holding =
+        holding.into_iter().filter(|(_, _, stat)| !stat.is_directory()).map(|(child, ..)| child);
+    Ok(holding
+        .take_while(|child| room.holds(child))
+        .map(|child| format!("{dir}/{}", child.name))
+        .collect())
 }
 
-/// Takes a name away from whoever holds it: deletes the holders' nodes. Answers whether there were any.
+/// Takes a name away from whoever holds it: deletes the holders' nodes. Answers whether there were
+/// any.
 pub(super) async fn force(shared: &Shared, kind: Kind, name: &Name) -> Result<bool> {
     let mut taken = false;
     for path in holding(shared, kind, name).await? {
@@ -316,6 +367,10 @@ impl Room {
 
 /// Sorts contenders as they stand in line.
 fn in_order(children: &mut [Child]) {
-    let first = children.iter().map(|c| c.seq).reduce(|a, b| if b.wrapping_sub(a) < 0 { b } else { a }).unwrap_or(0);
+    let first = children
+        .iter()
+        .map(|c| c.seq)
+        .reduce(|a, b| if b.wrapping_sub(a) < 0 { b } else { a })
+        .unwrap_or(0);
     children.sort_unstable_by_key(|c| (c.seq.wrapping_sub(first), c.tag));
 }

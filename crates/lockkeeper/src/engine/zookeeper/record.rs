@@ -1,11 +1,12 @@
-//! What our nodes say about who stands there, as text: Curator's and kazoo's tools decode the data of every contender.
+//! What our nodes say about who stands there, as text: Curator's and kazoo's tools decode the data
+//! of every contender.
 
 use std::fmt::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::layout::Child;
 use super::proto::Stat;
-use crate::claim::{Claim, Holder, Identity, Mode, Waiter};
+use crate::claim::{Claim, Ends, Holder, Identity, Mode, Waiter};
 use crate::id::ClaimId;
 use crate::name::Kind;
 use crate::token::Token;
@@ -18,7 +19,8 @@ const FOREIGN_MAX: usize = 256;
 /// How much of a candidate's id is shown: as much as it may have (R13).
 const VALUE_MAX: usize = 1024;
 
-/// The data of a claim's node. A candidate's is its id alone: that is what Curator's and kazoo's observers show.
+/// The data of a claim's node. A candidate's is its id alone: that is what Curator's and kazoo's
+/// observers show.
 pub(super) fn write(claim: &Claim) -> Vec<u8> {
     if claim.kind == Kind::Election {
         return match &claim.value {
@@ -27,11 +29,17 @@ pub(super) fn write(claim: &Claim) -> Vec<u8> {
         };
     }
     let Identity { host, pid, started, program, label } = &*claim.who;
-    let mut text = format!("{HEAD}{VERSION} claim={} mode={} pid={pid} start={started}", claim.id, claim.mode.as_str());
+    let mut text = format!(
+        "{HEAD}{VERSION} claim={} mode={} pid={pid} start={started}",
+        claim.id,
+        claim.mode.as_str()
+    );
     if let Mode::Permits { count, limit } = claim.mode {
         _ = write!(text, " permits={count}/{limit}");
     }
-    for (key, value) in [("host", Some(host)), ("program", Some(program)), ("label", label.as_ref())] {
+    for (key, value) in
+        [("host", Some(host)), ("program", Some(program)), ("label", label.as_ref())]
+    {
         if let Some(value) = value {
             _ = write!(text, " {key}={}", escaped(value));
         }
@@ -58,7 +66,8 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Reads what somebody stored; a text that is none of our records is kept as a label, bounded and escaped.
+    /// Reads what somebody stored; a text that is none of our records is kept as a label, bounded
+    /// and escaped.
     pub(super) fn read(data: &[u8]) -> Self {
         let text = String::from_utf8_lossy(data);
         let Some(rest) = text.strip_prefix(HEAD) else {
@@ -67,7 +76,9 @@ impl Record {
         let mut fields = rest.split(' ');
         match fields.next().and_then(|v| v.parse::<u32>().ok()) {
             Some(VERSION) => {}
-            Some(newer) if newer > VERSION => return Self { newer: Some(newer), ..Self::default() },
+            Some(newer) if newer > VERSION => {
+                return Self { newer: Some(newer), ..Self::default() };
+            }
             _ => return Self { label: foreign(&text), ..Self::default() },
         }
         let mut record = Self::default();
@@ -110,16 +121,22 @@ pub(super) fn holder(kind: Kind, child: &Child, data: &[u8], stat: &Stat) -> Hol
         holder.program = record.program;
         holder.label = record.label;
         if let Some(newer) = record.newer {
-            holder.label = Some(format!("its record has layout {newer}, and this release knows {VERSION}: upgrade it"));
+            holder.label = Some(format!(
+                "its record has layout {newer}, and this release knows {VERSION}: upgrade it"
+            ));
         }
         holder.mode = record.mode;
     }
+    holder.ends = Some(if stat.ephemeral_owner == 0 { Ends::Never } else { Ends::Session });
     if stat.ephemeral_owner == 0 {
         // Nothing will ever delete it by itself: whoever looks must learn what to delete.
-        let said = holder.label.as_deref().map_or(String::new(), |label| format!("; its data: {label}"));
-        holder.label = Some(format!("the persistent node {} blocks until it is deleted{said}", child.name));
+        let said =
+            holder.label.as_deref().map_or(String::new(), |label| format!("; its data: {label}"));
+        holder.label =
+            Some(format!("the persistent node {} blocks until it is deleted{said}", child.name));
     }
-    holder.mode = holder.mode.or(Some(if child.tag.is_shared() { Mode::Shared } else { Mode::Exclusive }));
+    holder.mode =
+        holder.mode.or(Some(if child.tag.is_shared() { Mode::Shared } else { Mode::Exclusive }));
     if kind != Kind::Semaphore {
         holder.token = u64::try_from(stat.czxid).ok().and_then(|number| Token::of(number, 0));
     }
@@ -129,11 +146,20 @@ pub(super) fn holder(kind: Kind, child: &Child, data: &[u8], stat: &Stat) -> Hol
 /// The same node as somebody who waits.
 pub(super) fn waiter(kind: Kind, child: &Child, data: &[u8], stat: &Stat, ahead: u32) -> Waiter {
     let holder = holder(kind, child, data, stat);
-    Waiter { host: holder.host, pid: holder.pid, since: holder.since, ahead: Some(ahead), mode: holder.mode }
+    Waiter {
+        host: holder.host,
+        pid: holder.pid,
+        since: holder.since,
+        ahead: Some(ahead),
+        mode: holder.mode,
+    }
 }
 
 fn since(stat: &Stat) -> Option<std::time::SystemTime> {
-    u64::try_from(stat.ctime_ms).ok().filter(|ms| *ms > 0).and_then(|ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms)))
+    u64::try_from(stat.ctime_ms)
+        .ok()
+        .filter(|ms| *ms > 0)
+        .and_then(|ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms)))
 }
 
 /// A text that others stored, fit for a terminal: bounded, and without control characters.
@@ -142,7 +168,11 @@ fn foreign(text: &str) -> Option<String> {
 }
 
 fn shown(text: &str, most: usize) -> Option<String> {
-    let shown: String = text.chars().take(most).map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect();
+    let shown: String = text
+        .chars()
+        .take(most)
+        .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
+        .collect();
     Some(shown).filter(|s| !s.is_empty())
 }
 
@@ -165,7 +195,10 @@ fn unescaped(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&first, tail)) = rest.split_first() {
-        let hex = tail.get(..2).and_then(|h| std::str::from_utf8(h).ok()).and_then(|h| u8::from_str_radix(h, 16).ok());
+        let hex = tail
+            .get(..2)
+            .and_then(|h| std::str::from_utf8(h).ok())
+            .and_then(|h| u8::from_str_radix(h, 16).ok());
         match hex.filter(|_| first == b'%') {
             Some(byte) => {
                 out.push(byte);
@@ -188,7 +221,13 @@ mod tests {
     use crate::name::Name;
 
     fn claim(kind: Kind, mode: Mode, value: Option<&str>) -> Claim {
-        let who = Identity { host: "web 3%".into(), pid: 4121, started: 7, program: "job".into(), label: Some("nachts\n=ü".into()) };
+        let who = Identity {
+            host: "web 3%".into(),
+            pid: 4121,
+            started: 7,
+            program: "job".into(),
+            label: Some("nachts\n=ü".into()),
+        };
         Claim {
             id: ClaimId(77),
             kind,
@@ -211,8 +250,15 @@ mod tests {
         assert!(std::str::from_utf8(&data).unwrap().starts_with("lockkeeper/1 "));
         let record = Record::read(&data);
         assert_eq!((record.claim, record.pid), (Some(ClaimId(77)), Some(4121)));
-        assert_eq!((record.host.as_deref(), record.program.as_deref()), (Some("web 3%"), Some("job")));
-        assert_eq!(record.label.as_deref(), Some("nachts\u{fffd}=ü"), "control characters never reach a terminal");
+        assert_eq!(
+            (record.host.as_deref(), record.program.as_deref()),
+            (Some("web 3%"), Some("job"))
+        );
+        assert_eq!(
+            record.label.as_deref(),
+            Some("nachts\u{fffd}=ü"),
+            "control characters never reach a terminal"
+        );
         assert_eq!(record.mode, Some(Mode::Permits { count: 2, limit: 8 }));
     }
 
@@ -220,10 +266,19 @@ mod tests {
     fn what_others_stored_is_shown_bounded_and_escaped() {
         assert_eq!(Record::read(b"10.0.0.7").label.as_deref(), Some("10.0.0.7"));
         assert_eq!(Record::read(b"").label, None);
-        assert_eq!(Record::read(b"\xac\xed\x00\x05t\x1b[31m").label.as_deref(), Some("\u{fffd}\u{fffd}\u{fffd}\u{fffd}t\u{fffd}[31m"));
+        assert_eq!(
+            Record::read(b"\xac\xed\x00\x05t\x1b[31m").label.as_deref(),
+            Some("\u{fffd}\u{fffd}\u{fffd}\u{fffd}t\u{fffd}[31m")
+        );
         assert_eq!(Record::read("x".repeat(10_000).as_bytes()).label.unwrap().len(), FOREIGN_MAX);
         assert_eq!(Record::read(b"lockkeeper/2 anything").newer, Some(2));
-        for odd in ["lockkeeper/", "lockkeeper/x", "lockkeeper/1", "lockkeeper/1 = a=b pid=x permits=9 %", "lockkeeper/1 host=%zz%e"] {
+        for odd in [
+            "lockkeeper/",
+            "lockkeeper/x",
+            "lockkeeper/1",
+            "lockkeeper/1 = a=b pid=x permits=9 %",
+            "lockkeeper/1 host=%zz%e",
+        ] {
             _ = Record::read(odd.as_bytes());
         }
     }
@@ -231,7 +286,12 @@ mod tests {
     #[test]
     fn r17_who_stands_there_with_a_newer_record_is_shown_with_both_numbers() {
         let child = Child::read("_c_a-lock-0000000000").unwrap();
-        let stands = holder(Kind::Lock, &child, b"lockkeeper/2 anything", &Stat { ephemeral_owner: 1, ..Stat::default() });
+        let stands = holder(
+            Kind::Lock,
+            &child,
+            b"lockkeeper/2 anything",
+            &Stat { ephemeral_owner: 1, ..Stat::default() },
+        );
         let label = stands.label.unwrap();
         assert!(label.contains("layout 2") && label.contains("knows 1"), "{label}");
     }

@@ -69,7 +69,10 @@ impl State {
         let longest = self.longest()?;
         let plan = self.alive.plan(longest);
         // A server that refuses the write is not asked without end.
-        let write = plan.write.map(|at| at.max(self.beat_sent.plus(longest / 16))).filter(|_| !self.beating);
+        let write = plan
+            .write
+            .map(|at| at.max(self.beat_sent.plus(longest / 16)))
+            .filter(|_| !self.beating);
         if write.is_some_and(|at| at <= now) {
             self.beat();
         }
@@ -94,7 +97,8 @@ impl State {
     /// Whether a claim relies on the session may be another now.
     pub(super) fn note_reliance(&mut self, id: ClaimId) {
         let Some(entry) = self.claims.get_mut(&id) else { return };
-        let relies = self.next_in_line.contains(&id) || (entry.claim.renew && entry.machine.held().is_some());
+        let relies = self.next_in_line.contains(&id)
+            || (entry.claim.renew && entry.machine.held().is_some());
         if std::mem::replace(&mut entry.relies, relies) == relies {
             return;
         }
@@ -106,7 +110,8 @@ impl State {
         self.reliance.add(margin);
         if is_first && let Some(longest) = self.longest() {
             let plan = self.alive.plan(longest);
-            self.reliance.sooner |= plan.write.unwrap_or(plan.touch).min(plan.touch) < self.reliance.driver_at;
+            self.reliance.sooner |=
+                plan.write.unwrap_or(plan.touch).min(plan.touch) < self.reliance.driver_at;
         }
     }
 

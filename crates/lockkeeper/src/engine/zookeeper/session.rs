@@ -1,4 +1,5 @@
-//! The session's driver: it connects, hands over what comes in, sends what goes out, and connects again.
+//! The session's driver: it connects, hands over what comes in, sends what goes out, and connects
+//! again.
 
 use std::future::Future;
 use std::io;
@@ -38,7 +39,8 @@ pub(super) struct Shared {
     closing: Notify,
 }
 
-/// With fewer requests unanswered, those of a caller are written by itself; above, they gather and leave together.
+/// With fewer requests unanswered, those of a caller are written by itself; above, they gather and
+/// leave together.
 const DIRECT_BELOW: usize = 4;
 
 /// Who locks the state.
@@ -83,7 +85,8 @@ impl Drop for Locked<'_> {
     fn drop(&mut self) {
         let Some(mut state) = self.state.take() else { return };
         let caller = self.role == Role::Caller;
-        let (attempts, ends) = (std::mem::take(&mut state.outbox.attempts), std::mem::take(&mut state.outbox.ends));
+        let (attempts, ends) =
+            (std::mem::take(&mut state.outbox.attempts), std::mem::take(&mut state.outbox.ends));
         let calls = std::mem::take(&mut state.outbox.calls);
         let told = if caller { None } else { state.begin_to_tell() };
         let wake = self.role != Role::Driver && {
@@ -128,7 +131,8 @@ impl Shared {
         Locked { shared: self, outstanding: state.outstanding(), state: Some(state), role }
     }
 
-    /// Tells events, and those that come meanwhile: in the order in which they happened, whoever read of them.
+    /// Tells events, and those that come meanwhile: in the order in which they happened, whoever
+    /// read of them.
     fn tell(&self, mut events: Vec<Event>) {
         struct Telling<'a>(&'a Shared);
         impl Drop for Telling<'_> {
@@ -172,8 +176,13 @@ impl Shared {
     }
 }
 
-/// Runs until the engine is closed, or the ensemble refuses us for good. `ready` hears how the first connection went.
-pub(super) async fn drive(shared: Arc<Shared>, ready: oneshot::Sender<Result<()>>, done: oneshot::Sender<()>) {
+/// Runs until the engine is closed, or the ensemble refuses us for good. `ready` hears how the
+/// first connection went.
+pub(super) async fn drive(
+    shared: Arc<Shared>,
+    ready: oneshot::Sender<Result<()>>,
+    done: oneshot::Sender<()>,
+) {
     let mut ready = Some(ready);
     let mut round = Round::new(&shared.options);
     loop {
@@ -199,7 +208,8 @@ pub(super) async fn drive(shared: Arc<Shared>, ready: oneshot::Sender<Result<()>
         shared.lock_as(Role::Driver).connected(answer.key, timeout, sent, link.direct.take());
         let serve = Serve::new(shared.clone(), link, timeout, ready.take());
         let connection = serve.connection.clone();
-        *shared.connection.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection.clone());
+        *shared.connection.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(connection.clone());
         let (why, opening) = serve.await;
         *shared.connection.lock().unwrap_or_else(PoisonError::into_inner) = None;
         // Whoever still reads it is waited for.
@@ -239,9 +249,14 @@ struct Round {
 impl Round {
     fn new(options: &Options) -> Self {
         // Each process begins elsewhere, so that they spread over the ensemble.
-        let start = usize::try_from(ClaimId::fresh().0 % options.hosts.len().max(1) as u128).unwrap_or(0);
+        let start =
+            usize::try_from(ClaimId::fresh().0 % options.hosts.len().max(1) as u128).unwrap_or(0);
         let count = options.hosts.len();
-        Self { order: (0..count).map(|n| (start + n) % count.max(1)).collect(), next: 0, failures: 0 }
+        Self {
+            order: (0..count).map(|n| (start + n) % count.max(1)).collect(),
+            next: 0,
+            failures: 0,
+        }
     }
 
     fn pick(&mut self) -> Option<usize> {
@@ -250,8 +265,8 @@ impl Round {
         at
     }
 
-    /// How long to wait before the next try: not within a round, then longer and longer up to a second, and never in step
-    /// with other processes.
+    /// How long to wait before the next try: not within a round, then longer and longer up to a
+    /// second, and never in step with other processes.
     fn pause(&mut self) -> Duration {
         self.failures += 1;
         let rounds = self.failures / u32::try_from(self.order.len().max(1)).unwrap_or(1);
@@ -264,7 +279,8 @@ impl Round {
     }
 }
 
-/// Tries one server after the other until one takes us; `None` when the first says why none ever will.
+/// Tries one server after the other until one takes us; `None` when the first says why none ever
+/// will.
 async fn connect(shared: &Shared, round: &mut Round, first: bool) -> Option<Dialled> {
     loop {
         let (key, last_zxid, timeout, down_since) = {
@@ -282,8 +298,10 @@ async fn connect(shared: &Shared, round: &mut Round, first: bool) -> Option<Dial
         // While a session runs, a server that hangs must leave time for the others.
         let hosts = u32::try_from(shared.options.hosts.len().max(1)).unwrap_or(1);
         let whole = shared.options.connect_timeout;
-        let patience = if first { whole / hosts.min(4) } else { whole.min(timeout / 5) }.max(Duration::from_millis(100));
-        let dialling = dial(server, shared.options.tls.as_ref(), &key, last_zxid, timeout, &shared.clock);
+        let patience = if first { whole / hosts.min(4) } else { whole.min(timeout / 5) }
+            .max(Duration::from_millis(100));
+        let dialling =
+            dial(server, shared.options.tls.as_ref(), &key, last_zxid, timeout, &shared.clock);
         let failed = match tokio::time::timeout(patience, dialling).await {
             Ok(Ok(dialled)) => {
                 round.failures = 0;
@@ -297,11 +315,16 @@ async fn connect(shared: &Shared, round: &mut Round, first: bool) -> Option<Dial
             Err(_) => format!("no answer within {patience:?}"),
         };
         if down_since.is_some_and(|since| shared.clock.now().since(since) > timeout * 2) {
-            // The session is over by any clock. A server whose data was restored knows less than we have seen, and refuses us for that.
+            // The session is over by any clock. A server whose data was restored knows less than we
+            // have seen, and refuses us for that.
             let fresh = SessionKey::fresh();
             let anew = dial(server, shared.options.tls.as_ref(), &fresh, 0, timeout, &shared.clock);
             if let Ok(Ok(dialled)) = tokio::time::timeout(patience, anew).await {
-                tracing::warn!(host = %server.0, port = server.1, "ZooKeeper knows less than it did: was it restored? A new session is begun");
+                tracing::warn!(
+                    host = %server.0,
+                    port = server.1,
+                    "ZooKeeper knows less than it did: was it restored? A new session is begun"
+                );
                 let mut state = shared.lock_as(Role::Driver);
                 state.session_over();
                 state.last_zxid = 0;
@@ -309,7 +332,12 @@ async fn connect(shared: &Shared, round: &mut Round, first: bool) -> Option<Dial
                 return Some(dialled);
             }
         }
-        tracing::debug!(host = %server.0, port = server.1, why = %failed, "cannot connect to ZooKeeper");
+        tracing::debug!(
+            host = %server.0,
+            port = server.1,
+            why = %failed,
+            "cannot connect to ZooKeeper"
+        );
         shared.lock_as(Role::Driver).last_failure = failed;
         tokio::time::sleep(round.pause()).await;
     }
@@ -335,14 +363,33 @@ struct Opening {
 }
 
 impl Serve {
-    fn new(shared: Arc<Shared>, link: Link, timeout: Duration, ready: Option<oneshot::Sender<Result<()>>>) -> Self {
+    fn new(
+        shared: Arc<Shared>,
+        link: Link,
+        timeout: Duration,
+        ready: Option<oneshot::Sender<Result<()>>>,
+    ) -> Self {
         let opening = ready.map(|ready| {
             let root = shared.options.root();
-            Opening { ready, chroot: shared.lock_as(Role::Driver).call(Request::Exists { path: root, watch: false }) }
+            Opening {
+                ready,
+                chroot: shared
+                    .lock_as(Role::Driver)
+                    .call(Request::Exists { path: root, watch: false }),
+            }
         });
         let Link { socket, reader, frames, writer, .. } = link;
         let connection = Connection::new(&shared, socket, frames);
-        Self { shared, connection, reader, writer, timer: Timer::new(), timeout, opening, close_sent: None }
+        Self {
+            shared,
+            connection,
+            reader,
+            writer,
+            timer: Timer::new(),
+            timeout,
+            opening,
+            close_sent: None,
+        }
     }
 
     /// Keeps the session alive, and finds out that the connection is dead.
@@ -353,7 +400,10 @@ impl Serve {
             let now = self.shared.clock.now();
             let silence = now.since(last_heard);
             if silence >= self.timeout * 2 / 5 {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, format!("nothing came from the server for {silence:?}")));
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    format!("nothing came from the server for {silence:?}"),
+                ));
             }
             let next_beat = state.keep_proven(now);
             state.search(now);
@@ -365,7 +415,8 @@ impl Serve {
             if quiet >= every {
                 state.send(&Request::Ping, Ticket::Nobody);
             }
-            let mut wait = every.saturating_sub(quiet).min((self.timeout * 2 / 5).saturating_sub(silence));
+            let mut wait =
+                every.saturating_sub(quiet).min((self.timeout * 2 / 5).saturating_sub(silence));
             wait = wait.min(next_beat.map_or(wait, |at| at.since(now)));
             if let Some(at) = watch {
                 wait = wait.min(at.since(now));
@@ -401,7 +452,9 @@ impl Serve {
         let result = match answer {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(Fault::Code(Code::NO_NODE))) => {
-                let text = format!("the chroot {root} does not exist: create it, or leave it out of the URL");
+                let text = format!(
+                    "the chroot {root} does not exist: create it, or leave it out of the URL"
+                );
                 Err(Error::new(ErrorKind::Refused, text))
             }
             Ok(Err(Fault::Code(code))) => Err(errors::refused(code, &root)),
@@ -420,8 +473,11 @@ impl Serve {
             let state = self.shared.lock_as(Role::Driver);
             (state.closing, state.out.is_empty())
         };
-        // The server ends the connection once the session is over; a server that does not is not waited for long.
-        let waited = self.close_sent.is_none_or(|at| self.shared.clock.now().since(at) > Duration::from_millis(500));
+        // The server ends the connection once the session is over; a server that does not is not
+        // waited for long.
+        let waited = self
+            .close_sent
+            .is_none_or(|at| self.shared.clock.now().since(at) > Duration::from_millis(500));
         closing && waited && sent
     }
 }
@@ -431,7 +487,8 @@ impl Future for Serve {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let serve = self.get_mut();
-        *serve.shared.driver.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
+        *serve.shared.driver.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(cx.waker().clone());
         let done = (|| {
             serve.connection.read(&serve.shared, &mut serve.reader, cx)?;
             serve.open(cx)?;

@@ -1,7 +1,7 @@
 //! Everything that one session knows, behind one lock: requests on their way, claims, watches.
 //!
-//! Callers and the session's driver step it in turn, and write what it sends. Whatever is to be told to the outside is collected in an
-//! [`Outbox`] and told after the lock is given back.
+//! Callers and the session's driver step it in turn, and write what it sends. Whatever is to be
+//! told to the outside is collected in an [`Outbox`] and told after the lock is given back.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,7 +12,9 @@ use super::alive::Alive;
 use super::barrier::Member;
 use super::claims::{Entry, Renumber, Step};
 use super::options::Options;
-use super::proto::{Code, Happened, Reply, ReplyHeader, Request, SessionKey, Shape, WatchEvent, xid};
+use super::proto::{
+    Code, Happened, Reply, ReplyHeader, Request, SessionKey, Shape, WatchEvent, xid,
+};
 use super::reliance::Reliance;
 use super::wire::Frame;
 use crate::clock::{Clock, Ticks};
@@ -54,7 +56,8 @@ pub(super) enum Ticket {
     /// The paths of all nodes of this session.
     Search,
     Call(Caller),
-    /// The write that proves the session, and asks whether these nodes are there that claims wait for.
+    /// The write that proves the session, and asks whether these nodes are there that claims wait
+    /// for.
     Beat(Vec<(ClaimId, String)>),
     Auth,
 }
@@ -128,8 +131,8 @@ pub(super) struct State {
     pub(super) targets: HashMap<String, BTreeSet<ClaimId>>,
     /// Claims that are next in line, or whose turn it is: they need a session that is proven.
     pub(super) next_in_line: BTreeSet<ClaimId>,
-    /// When nodes of ours are looked for that nobody here knows: a create or a delete was lost with the link, and a slow
-    /// server may still pass it on.
+    /// When nodes of ours are looked for that nobody here knows: a create or a delete was lost with
+    /// the link, and a slow server may still pass it on.
     pub(super) search_at: Option<Ticks>,
     /// Numbers that are asked for again after a pause.
     pub(super) renumber: Vec<Renumber>,
@@ -209,7 +212,11 @@ impl State {
     /// Why nothing was answered, as far as is known.
     pub(super) fn unanswered(&self) -> Error {
         let waited = self.options.request_timeout;
-        let why = if self.up { format!("connected, and no answer within {waited:?}") } else { self.last_failure.clone() };
+        let why = if self.up {
+            format!("connected, and no answer within {waited:?}")
+        } else {
+            self.last_failure.clone()
+        };
         super::errors::unreachable(&self.options.servers(), &why)
     }
 
@@ -225,7 +232,13 @@ impl State {
         };
         request.write(xid, &mut self.out);
         self.last_sent = self.clock.now();
-        self.pending.push_back(Pending { xid, shape: request.shape(), write: request.is_write(), sent: self.last_sent, ticket });
+        self.pending.push_back(Pending {
+            xid,
+            shape: request.shape(),
+            write: request.is_write(),
+            sent: self.last_sent,
+            ticket,
+        });
     }
 
     /// How many requests are not answered yet.
@@ -248,7 +261,12 @@ impl State {
         let soon = self.reliance.is_sooner();
         let watch = !self.soon_set && !self.soon.is_empty();
         let stuck = !self.stuck.is_empty() && self.must_end_session();
-        std::mem::take(&mut self.driver_wanted) || !self.out.is_empty() || self.closing || soon || watch || stuck
+        std::mem::take(&mut self.driver_wanted)
+            || !self.out.is_empty()
+            || self.closing
+            || soon
+            || watch
+            || stuck
     }
 
     /// The events to tell, unless somebody tells them already.
@@ -293,7 +311,8 @@ impl State {
         let header = ReplyHeader::read(body).map_err(|_| "a reply without a header".to_owned())?;
         let rest = body.get(ReplyHeader::LEN..).unwrap_or_default();
         if header.xid == xid::EVENT {
-            let event = WatchEvent::read(rest).map_err(|_| "an event that cannot be read".to_owned())?;
+            let event =
+                WatchEvent::read(rest).map_err(|_| "an event that cannot be read".to_owned())?;
             self.happened(event);
             return Ok(());
         }
@@ -301,14 +320,15 @@ impl State {
             self.last_zxid = header.zxid;
         }
         // Pings and identities are answered beside the line of requests.
-        let at = self.pending.iter().position(|p| p.xid == header.xid).ok_or("a reply to no request")?;
+        let at =
+            self.pending.iter().position(|p| p.xid == header.xid).ok_or("a reply to no request")?;
         let Some(pending) = self.pending.remove(at) else { return Ok(()) };
         match header.code {
-            Code::SESSION_EXPIRED => return Err("the session is over".to_owned()),
+            Code::SESSION_EXPIRED => return Err("the session has ended".to_owned()),
             Code::SESSION_MOVED => return Err("the session moved to another connection".to_owned()),
             Code::AUTH_FAILED | Code::NEEDS_SASL => {
                 self.refused = Some(super::errors::auth(header.code));
-                return Err("the server refused our identity".to_owned());
+                return Err("the server refused the identity".to_owned());
             }
             _ => {}
         }
@@ -319,15 +339,20 @@ impl State {
                 Err(_) => return Err("a reply that cannot be read".to_owned()),
             },
             // A failed multi says what failed in its parts.
-            code if pending.shape == Shape::Many => Reply::read(pending.shape, rest).map_err(|_| code),
+            code if pending.shape == Shape::Many => {
+                Reply::read(pending.shape, rest).map_err(|_| code)
+            }
             code => Err(code),
         };
         if let Ok(Reply::Many(parts)) = &result
-            && parts.iter().any(|part| matches!(part, Err(Code::SESSION_EXPIRED | Code::SESSION_MOVED)))
+            && parts
+                .iter()
+                .any(|part| matches!(part, Err(Code::SESSION_EXPIRED | Code::SESSION_MOVED)))
         {
-            return Err("the session is over, or moved to another connection".to_owned());
+            return Err("the session has ended, or moved to another connection".to_owned());
         }
-        // A refusal may be the word of the server that we are connected to alone; one of a transaction's part is the quorum's.
+        // A refusal may be the word of the server that we are connected to alone; one of a
+        // transaction's part is the quorum's.
         let write = pending.write && result.is_ok();
         let longest = self.longest();
         if self.alive.answered(pending.sent, self.clock.now(), write, longest) {
@@ -341,7 +366,7 @@ impl State {
             Ticket::Auth => {
                 if let Err(code) = result {
                     self.refused = Some(super::errors::auth(code));
-                    return Err("the server refused our identity".to_owned());
+                    return Err("the server refused the identity".to_owned());
                 }
             }
             Ticket::Call(sender) => self.outbox.calls.push((sender, result.map_err(Fault::Code))),
@@ -372,7 +397,13 @@ impl State {
     }
 
     /// A connection was accepted; callers may write to `direct`.
-    pub(super) fn connected(&mut self, key: SessionKey, timeout: std::time::Duration, sent: Ticks, direct: Option<Writer>) {
+    pub(super) fn connected(
+        &mut self,
+        key: SessionKey,
+        timeout: std::time::Duration,
+        sent: Ticks,
+        direct: Option<Writer>,
+    ) {
         let same = self.session.as_ref().is_some_and(|s| s.key.id == key.id);
         if !same && self.session.is_some() {
             // Some servers hand out another session without a word.
@@ -426,7 +457,8 @@ impl State {
         self.diverges = None;
         for pending in std::mem::take(&mut self.pending) {
             if pending.write && !matches!(pending.ticket, Ticket::Beat(_) | Ticket::Call(_)) {
-                let later = self.session.as_ref().map_or(std::time::Duration::ZERO, |s| s.timeout / 2);
+                let later =
+                    self.session.as_ref().map_or(std::time::Duration::ZERO, |s| s.timeout / 2);
                 self.search_at = Some(self.clock.now().plus(later));
             }
             if let Ticket::Call(sender) = pending.ticket {
@@ -447,7 +479,9 @@ impl State {
         for id in ids {
             self.claim_session_ended(id);
         }
-        self.outbox.events.push(Event::Ended { which: Which::Lease(session.lease()), why: Lost::SessionEnded });
+        self.outbox
+            .events
+            .push(Event::Ended { which: Which::Lease(session.lease()), why: Lost::SessionEnded });
     }
 
     /// Nodes of ours that nobody here knows are to be looked for, unless they are already.
@@ -464,9 +498,9 @@ impl State {
         }
     }
 
-    /// Whether the session is to be ended: the engine is closed and nothing is held (what is held stays until the session
-    /// times out), or every node that is left is one that the server does not let us delete; and no member of a barrier
-    /// rests on it.
+    /// Whether the session is to be ended: the engine is closed and nothing is held (what is held
+    /// stays until the session times out), or every node that is left is one that the server does
+    /// not let us delete; and no member of a barrier rests on it.
     pub(super) fn must_end_session(&self) -> bool {
         if self.closing {
             return self.claims.values().all(|e| e.machine.held().is_none() || e.is_gate());

@@ -19,7 +19,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// The longest message that is read: a list of some hundred thousand children.
 const FRAME_MAX: usize = 32 << 20;
-/// A longer one is passed over, of which only the head is read; what says that it is longer than this is no message.
+/// A longer one is passed over, of which only the head is read; what says that it is longer than
+/// this is no message.
 const PASSED_MAX: usize = 1 << 30;
 /// How much is read at once.
 const READ_AT_ONCE: usize = 16 << 10;
@@ -51,18 +52,34 @@ pub(super) async fn dial(
         None => Stream::Tcp(tcp),
         Some(tls) => {
             let (host, at) = (&server.0, format!("{}:{}", server.0, server.1));
-            Stream::Tls(Box::new(shake_hands(tls, host, &at, "leave tls out of the URL, or use its secureClientPort", tcp).await?))
+            Stream::Tls(Box::new(
+                shake_hands(
+                    tls,
+                    host,
+                    &at,
+                    "leave tls out of the URL, or use its secureClientPort",
+                    tcp,
+                )
+                .await?,
+            ))
         }
     };
     let mut link = Link::new(stream);
     let sent = clock.now();
     let mut hello = Vec::new();
-    write_connect(key, last_zxid, i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX), &mut hello);
+    write_connect(
+        key,
+        last_zxid,
+        i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
+        &mut hello,
+    );
     let body = std::future::poll_fn(|cx| {
         poll_write(&mut link.writer, cx, &mut hello)?;
         loop {
             match link.frames.next()? {
-                Some(Frame::Whole(frame)) => return Poll::Ready(Ok::<_, io::Error>(frame.to_vec())),
+                Some(Frame::Whole(frame)) => {
+                    return Poll::Ready(Ok::<_, io::Error>(frame.to_vec()));
+                }
                 Some(Frame::Head(_)) => return Poll::Ready(Err(garbled())),
                 None => {}
             }
@@ -73,15 +90,21 @@ pub(super) async fn dial(
         }
     });
     let body = body.await.map_err(|error| {
-        if tls.is_some_and(|tls| tls.certificate.is_none()) && error.to_string().to_lowercase().contains("certificate") {
-            let text = "the server wants a certificate from us: name it with tls_cert=FILE and tls_key=FILE";
+        if tls.is_some_and(|tls| tls.certificate.is_none())
+            && error.to_string().to_lowercase().contains("certificate")
+        {
+            let text = "the server wants a client certificate: name it with tls_cert=FILE and \
+                        tls_key=FILE";
             return Error::new(ErrorKind::Refused, text);
         }
         unreachable(error)
     })?;
     let answer = Connected::read(&body).map_err(|_| unreachable(garbled()))?;
     if answer.read_only {
-        return Err(Error::new(ErrorKind::Unreachable, "the server is cut off from its ensemble and read-only"));
+        return Err(Error::new(
+            ErrorKind::Unreachable,
+            "the server is cut off from its ensemble and read-only",
+        ));
     }
     Ok(Dialled { link, answer, sent })
 }
@@ -138,7 +161,12 @@ pub(super) struct Frames {
 
 impl Frames {
     fn new() -> Self {
-        Self { scratch: vec![0; READ_AT_ONCE], received: Vec::with_capacity(4096), taken: 0, passing: 0 }
+        Self {
+            scratch: vec![0; READ_AT_ONCE],
+            received: Vec::with_capacity(4096),
+            taken: 0,
+            passing: 0,
+        }
     }
 
     /// Where to read to.
@@ -160,7 +188,10 @@ impl Frames {
         self.taken += passed;
         let rest = self.received.get(self.taken..).unwrap_or_default();
         let Some((prefix, rest)) = rest.split_first_chunk::<4>() else { return Ok(None) };
-        let length = usize::try_from(i32::from_be_bytes(*prefix)).ok().filter(|l| *l <= PASSED_MAX).ok_or_else(garbled)?;
+        let length = usize::try_from(i32::from_be_bytes(*prefix))
+            .ok()
+            .filter(|l| *l <= PASSED_MAX)
+            .ok_or_else(garbled)?;
         if length > FRAME_MAX {
             let Some(head) = rest.get(..ReplyHeader::LEN) else { return Ok(None) };
             self.taken += 4 + head.len();
@@ -174,7 +205,11 @@ impl Frames {
 }
 
 /// Writes what the connection takes; what is left stays.
-pub(super) fn poll_write(writer: &mut Writer, cx: &mut Context<'_>, out: &mut Vec<u8>) -> io::Result<()> {
+pub(super) fn poll_write(
+    writer: &mut Writer,
+    cx: &mut Context<'_>,
+    out: &mut Vec<u8>,
+) -> io::Result<()> {
     while !out.is_empty() {
         match writer.poll_write(cx, out) {
             Poll::Pending => return Ok(()),

@@ -1,6 +1,7 @@
 //! What a holder writes into ZooKeeper: in one transaction with the check that its node is there.
 //!
-//! The node's name is nobody else's, so its existence is the hold: no clock and no delay can make it true for two.
+//! The node's name is nobody else's, so its existence is the hold: no clock and no delay can make
+//! it true for two.
 
 use super::errors;
 use super::path;
@@ -13,24 +14,34 @@ use crate::engine::Write;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::HoldId;
 
-/// How much may be written at once: servers close the connection on a request of more than 1 MB, and all holds are on it.
+/// How much may be written at once: servers close the connection on a request of more than 1 MB,
+/// and all holds are on it.
 const BYTES_MAX: usize = 1_000_000;
 /// What one write takes besides its path and its data, at most.
 const OVERHEAD: usize = 64;
 
 /// The writes as requests; nothing is sent.
 pub(super) fn requests(shared: &Shared, writes: &[Write]) -> Result<Vec<Request>> {
-    let size: usize = writes.iter().map(|write| write.path().len() + shared.options.chroot.len() + data(write).len() + OVERHEAD).sum();
+    let size: usize = writes
+        .iter()
+        .map(|write| {
+            write.path().len() + shared.options.chroot.len() + data(write).len() + OVERHEAD
+        })
+        .sum();
     if size > BYTES_MAX {
-        let text = format!("write() takes {BYTES_MAX} bytes at most on ZooKeeper, and {size} were given");
+        let text =
+            format!("write() takes {BYTES_MAX} bytes at most on ZooKeeper, and {size} were given");
         return Err(Error::new(ErrorKind::InvalidArgument, text));
     }
     let request = |write: &Write| {
         let path = path::of_data(&shared.options, write.path())?;
         Ok(match write {
-            Write::Create { data, .. } => {
-                Request::Create { path, data: data.clone(), acl: shared.options.acl.clone(), how: Create::Persistent }
-            }
+            Write::Create { data, .. } => Request::Create {
+                path,
+                data: data.clone(),
+                acl: shared.options.acl.clone(),
+                how: Create::Persistent,
+            },
             Write::Put { data, .. } => Request::SetData { path, data: data.clone(), version: -1 },
             Write::Delete { .. } => Request::Delete { path, version: -1 },
         })
@@ -48,14 +59,18 @@ fn data(write: &Write) -> &[u8] {
 /// Carries them out, if the hold is there.
 pub(super) async fn commit(shared: &Shared, hold: HoldId, requests: Vec<Request>) -> Result<()> {
     let (dir, nodes) = match shared.lock().claims.get(&hold) {
-        Some(entry) => (entry.dir.clone(), entry.machine.rests_on().into_iter().map(str::to_owned).collect::<Vec<_>>()),
+        Some(entry) => (
+            entry.dir.clone(),
+            entry.machine.rests_on().into_iter().map(str::to_owned).collect::<Vec<_>>(),
+        ),
         None => (String::new(), Vec::new()),
     };
     if nodes.is_empty() {
         return Err(lost());
     }
     let paths: Vec<String> = requests.iter().map(|request| request.path().to_owned()).collect();
-    let checks = nodes.iter().map(|name| Request::Check { path: format!("{dir}/{name}"), version: -1 });
+    let checks =
+        nodes.iter().map(|name| Request::Check { path: format!("{dir}/{name}"), version: -1 });
     let replies = match ask(shared, Request::Multi(checks.chain(requests).collect())).await {
         Ok(Reply::Many(replies)) => replies,
         Ok(_) => return Err(errors::unanswered()),
@@ -86,5 +101,5 @@ pub(super) async fn commit(shared: &Shared, hold: HoldId, requests: Vec<Request>
 }
 
 fn lost() -> Error {
-    Error::new(ErrorKind::Lost, "the lock's node is gone, and nothing was written")
+    Error::new(ErrorKind::Lost, "the lock's node no longer exists, and nothing was written")
 }

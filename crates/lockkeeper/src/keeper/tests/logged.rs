@@ -7,8 +7,8 @@ use tracing::{Level, Metadata, Subscriber};
 use super::*;
 use crate::engine::Lease;
 
-/// Keeps what is logged, a line each: a level and the fields of an event, the name and the fields of a span, or what it
-/// learns later.
+/// Keeps what is logged, a line each: a level and the fields of an event, the name and the fields
+/// of a span, or what it learns later.
 #[derive(Clone)]
 pub(super) struct Log(Level, Arc<Mutex<Vec<String>>>);
 
@@ -55,8 +55,9 @@ impl Subscriber for Log {
     fn exit(&self, _: &Id) {}
 }
 
-/// Lets a log hear what this thread does. Beside it stands one that hears nothing: with a single one in the process, whichever
-/// thread comes to a place first would decide for all whether that place is logged.
+/// Lets a log hear what this thread does. Beside it stands one that hears nothing: with a single
+/// one in the process, whichever thread comes to a place first would decide for all whether that
+/// place is logged.
 pub(super) fn heard_by(log: &Log) -> tracing::subscriber::DefaultGuard {
     static KEEP: OnceLock<tracing::Dispatch> = OnceLock::new();
     KEEP.get_or_init(|| tracing::Dispatch::new(Log::from(Level::TRACE)));
@@ -73,7 +74,8 @@ async fn r4_only_a_release_of_what_was_thought_ours_is_logged_as_illegal() {
     let _logged = heard_by(&errors);
     let send = |event| stub.context.get().unwrap().events.send(event);
 
-    // The loss overtakes the grant, and the engine has forgotten the hold by the time it is given back.
+    // The loss overtakes the grant, and the engine has forgotten the hold by the time it is given
+    // back.
     let mut waiting = Box::pin(locks.mutex("void").lock().into_future());
     assert!(futures_poll(waiting.as_mut()).is_none());
     let claim = of(&stub.attempted)[0];
@@ -98,7 +100,11 @@ async fn an_acquisition_is_logged_with_engine_name_token_wait_and_what_woke_it()
     let mut waiting = Box::pin(locks.mutex("stock").lock().into_future());
     assert!(futures_poll(waiting.as_mut()).is_none());
     let claim = of(&stub.attempted)[0];
-    stub.context.get().unwrap().events.send(Event::Granted { claim, grant: Grant { number: Number::Raw(7), lease: None } });
+    stub.context
+        .get()
+        .unwrap()
+        .events
+        .send(Event::Granted { claim, grant: Grant { number: Number::Raw(7), lease: None } });
     drop(soon("it is granted", waiting).await.unwrap());
     let said = log.take();
     let has = |words: &[&str]| said.iter().any(|line| words.iter().all(|word| line.contains(word)));
@@ -121,7 +127,8 @@ async fn an_acquisition_is_logged_with_engine_name_token_wait_and_what_woke_it()
 async fn a_lease_that_was_not_renewed_is_logged_with_the_reason() {
     let stub = Stub { leases: true, ..Stub::default() };
     let lease = Lease { id: LeaseId(7), ttl: Duration::from_secs(30), since: None, confirm: false };
-    of(&stub.attempts).push_back(Attempt::Granted(Grant { number: Number::None, lease: Some(lease) }));
+    of(&stub.attempts)
+        .push_back(Attempt::Granted(Grant { number: Number::None, lease: Some(lease) }));
     let (locks, stub, _clock) = open(stub).await;
     let _guard = locks.mutex("stock").lock().await.unwrap();
     let log = Log::from(Level::WARN);
@@ -129,5 +136,9 @@ async fn a_lease_that_was_not_renewed_is_logged_with_the_reason() {
     // The link is back: everything is renewed, and the answers are lost.
     stub.context.get().unwrap().events.send(Event::Link { up: true });
     let said = log.take();
-    assert!(said.iter().any(|line| line.contains("was not renewed") && line.contains("the reply was lost")), "{said:?}");
+    assert!(
+        said.iter()
+            .any(|line| line.contains("was not renewed") && line.contains("the reply was lost")),
+        "{said:?}"
+    );
 }

@@ -26,7 +26,8 @@ async fn an_acquisition_ends_as_unreachable_once_the_engine_is_silent_for_its_pa
     of(&stub.attempts).push_back(in_line());
     let (locks, stub, clock) = open(stub).await;
     let mutex = locks.mutex("stock");
-    let mut patient = Box::pin(mutex.lock().unreachable_after(Duration::from_secs(7)).into_future());
+    let mut patient =
+        Box::pin(mutex.lock().unreachable_after(Duration::from_secs(7)).into_future());
     assert!(futures_poll(patient.as_mut()).is_none());
     // The net asks after five seconds, and nobody answers.
     clock.advance(Duration::from_secs(5));
@@ -52,7 +53,8 @@ async fn one_that_began_to_wait_during_an_outage_has_its_own_patience() {
     assert!(futures_poll(first.as_mut()).is_none());
     stub.context.get().unwrap().events.send(Event::Link { up: false });
     clock.advance(Duration::from_secs(8));
-    let mut second = Box::pin(mutex.lock().unreachable_after(Duration::from_secs(10)).into_future());
+    let mut second =
+        Box::pin(mutex.lock().unreachable_after(Duration::from_secs(10)).into_future());
     assert!(futures_poll(second.as_mut()).is_none());
     clock.advance(Duration::from_millis(2_040));
     let error = soon("the first ends", first).await.map(drop).unwrap_err();
@@ -85,7 +87,11 @@ async fn one_who_comes_while_the_place_of_one_before_is_still_being_left_has_its
     let mut second = Box::pin(mutex.lock().unreachable_after(Duration::from_secs(9)).into_future());
     assert!(futures_poll(second.as_mut()).is_none());
     let error = soon("a try ends", mutex.try_lock().into_future()).await.map(drop).unwrap_err();
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Unreachable, "the reply was lost"), "nobody said that it is busy");
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Unreachable, "the reply was lost"),
+        "nobody said that it is busy"
+    );
     clock.advance(Duration::from_millis(8_000));
     until("it is told", || !of(&told.0).is_empty()).await;
     assert!(futures_poll(second.as_mut()).is_none(), "its patience is not over");
@@ -124,7 +130,8 @@ async fn a_place_is_kept_through_any_number_of_questions_without_an_answer() {
     let stub = Stub::default();
     of(&stub.attempts).push_back(in_line());
     of(&stub.attempts).extend((0..30).map(|_| Attempt::Unknown(lost_reply())));
-    of(&stub.attempts).extend((0..30).map(|_| Attempt::Failed(Error::new(ErrorKind::Unreachable, "it is down"))));
+    of(&stub.attempts)
+        .extend((0..30).map(|_| Attempt::Failed(Error::new(ErrorKind::Unreachable, "it is down"))));
     let (locks, stub, clock) = open(stub).await;
     let mut waiting = Box::pin(locks.mutex("stock").lock().into_future());
     assert!(futures_poll(waiting.as_mut()).is_none());
@@ -155,18 +162,21 @@ async fn a_silence_is_told_after_10_s_with_the_reason_and_its_end_once() {
     stub.context.get().unwrap().events.send(Event::Link { up: false });
     until("the reason is asked for", || of(&stub.rechecking).len() == 1).await;
     clock.advance(Duration::from_secs(5));
-    of(&stub.rechecking).remove(0).send(vec![Attempt::Unknown(lost_reply())]).unwrap();
+    of(&stub.rechecking).remove(0).send(vec![Standing::Unknown(lost_reply())]).unwrap();
     clock.advance(Duration::from_millis(4_990));
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert!(of(&told.0).is_empty());
     clock.advance(Duration::from_millis(10));
     until("it is told", || !of(&told.0).is_empty()).await;
     let why = "the reply was lost".to_owned();
-    assert_eq!(of(&told.0)[0], Seen::Unreachable { place: claim, silent_for: Duration::from_secs(10), why });
+    assert_eq!(
+        of(&told.0)[0],
+        Seen::Unreachable { place: claim, silent_for: Duration::from_secs(10), why }
+    );
     stub.context.get().unwrap().events.send(Event::Link { up: true });
     until("the net asks again", || !of(&stub.rechecking).is_empty()).await;
     for asked in std::mem::take(&mut *of(&stub.rechecking)) {
-        asked.send(vec![in_line()]).unwrap();
+        asked.send(vec![in_line().into()]).unwrap();
     }
     until("its end is told", || of(&told.0).len() == 2).await;
     assert_eq!(of(&told.0)[1], Seen::Reachable { place: claim });
@@ -186,12 +196,21 @@ async fn a_silence_and_its_end_are_logged() {
     // Told by this thread, whose log hears it.
     locks.keeper.tell_outages(clock.now().plus(Duration::from_secs(10)));
     let said = log.take();
-    let warned = |line: &String| line.contains("no answer") && line.contains("stock") && line.contains("silent_for=10s");
+    let warned = |line: &String| {
+        line.contains("no answer") && line.contains("stock") && line.contains("silent_for=10s")
+    };
     assert!(said.iter().any(warned), "{said:?}");
-    stub.context.get().unwrap().events.send(Event::Granted { claim, grant: Grant { number: Number::None, lease: None } });
+    stub.context
+        .get()
+        .unwrap()
+        .events
+        .send(Event::Granted { claim, grant: Grant { number: Number::None, lease: None } });
     drop(soon("it is granted", waiting).await.unwrap());
     let said = log.take();
-    assert!(said.iter().any(|line| line.contains("the engine answers again") && line.contains("stock")), "{said:?}");
+    assert!(
+        said.iter().any(|line| line.contains("the engine answers again") && line.contains("stock")),
+        "{said:?}"
+    );
 }
 
 #[tokio::test]
@@ -212,7 +231,8 @@ async fn a_timeout_of_zero_asks_once_and_a_free_lock_is_had() {
 #[tokio::test]
 async fn an_answer_that_is_nonsense_is_no_reason_to_ask_again() {
     let stub = Stub::default();
-    of(&stub.attempts).push_back(Attempt::Unknown(Error::new(ErrorKind::Corrupt, "it says OK to everything")));
+    of(&stub.attempts)
+        .push_back(Attempt::Unknown(Error::new(ErrorKind::Corrupt, "it says OK to everything")));
     let (locks, stub, _clock) = open(stub).await;
     let error = locks.mutex("stock").lock().await.map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");

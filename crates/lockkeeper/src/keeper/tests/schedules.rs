@@ -1,6 +1,8 @@
-//! The keeper with its threads in every order that shuttle can think of: renewal, release, loss, conversion, hand-off, close.
+//! The keeper with its threads in every order that shuttle can think of: renewal, release, loss,
+//! conversion, hand-off, close.
 //!
-//! `LOCKKEEPER_SCHEDULES=N` explores N orders of each instead of a few; a failure prints the one that failed.
+//! `LOCKKEEPER_SCHEDULES=N` explores N orders of each instead of a few; a failure prints the one
+//! that failed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -26,7 +28,8 @@ const SEED: u64 = 0x10c_4ee9;
 
 /// Explores orders drawn at random, and ones that a bug of a few steps cannot hide from for long.
 fn in_every_order(scenario: impl Fn() + Send + Sync + Clone + 'static) {
-    let count = std::env::var("LOCKKEEPER_SCHEDULES").ok().and_then(|n| n.parse().ok()).unwrap_or(300);
+    let count =
+        std::env::var("LOCKKEEPER_SCHEDULES").ok().and_then(|n| n.parse().ok()).unwrap_or(300);
     let ran = explore(RandomScheduler::new_from_seed(SEED, count), scenario.clone())
         + explore(PctScheduler::new_from_seed(SEED, 3, count), scenario);
     println!("{ran} orders");
@@ -61,7 +64,10 @@ impl World {
     fn new() -> Self {
         let clock = Clock::virtual_at(Duration::from_secs(1));
         let (server, told) = (Server::new(clock.clone()), Arc::new(Told::default()));
-        let builder = Locks::builder().clock(clock.clone()).observer(told.clone()).host(Arc::new(Tasks(clock.clone())));
+        let builder = Locks::builder()
+            .clock(clock.clone())
+            .observer(told.clone())
+            .host(Arc::new(Tasks(clock.clone())));
         let locks = block_on(builder.with_engine(server.clone())).unwrap();
         Self { server, clock, locks, told }
     }
@@ -93,7 +99,10 @@ impl World {
         let left = residue(&self.locks);
         assert_eq!((left.claims, left.leases, self.server.holders()), (0, 0, 0), "{left:?}");
         for (claim, words) in self.told.0.lock().unwrap().iter() {
-            assert!(matches!(words.as_slice(), ["got", "released" | "lost"]), "claim {claim} was told of as {words:?}");
+            assert!(
+                matches!(words.as_slice(), ["got", "released" | "lost"]),
+                "claim {claim} was told of as {words:?}"
+            );
         }
     }
 }
@@ -121,7 +130,13 @@ fn g9_a_renewal_that_meets_a_release_revives_nothing_and_leaves_nothing() {
         let released = block_on(guard.release());
         assert!(held.is_lost(), "whoever still looks is told that it is over");
         assert_eq!(residue(&world.locks).leases, 0, "nobody renews it any more");
-        assert!(matches!(released, Released::Clean | Released::AlreadyLost(Lost::Expired) | Released::NotOurs), "{released:?}");
+        assert!(
+            matches!(
+                released,
+                Released::Clean | Released::AlreadyLost(Lost::Expired) | Released::NotOurs
+            ),
+            "{released:?}"
+        );
         time.join().unwrap();
         view.join().unwrap();
         world.is_tidy();
@@ -133,11 +148,15 @@ fn r2_a_loss_that_meets_a_renewal_and_a_release_is_told_once_and_is_final() {
     in_every_order(|| {
         let world = World::new();
         let guard = block_on(async { world.locks.mutex("a").lock().await }).unwrap();
-        let (time, view, server) = (world.time_passes(2), watched(guard.held()), world.server.clone());
+        let (time, view, server) =
+            (world.time_passes(2), watched(guard.held()), world.server.clone());
         let operator = thread::spawn(move || server.take_away("a"));
         let released = block_on(guard.release());
         let known = [Lost::TakenAway, Lost::Expired];
-        assert!(!matches!(&released, Released::AlreadyLost(why) if !known.contains(why)), "{released:?}");
+        assert!(
+            !matches!(&released, Released::AlreadyLost(why) if !known.contains(why)),
+            "{released:?}"
+        );
         assert!(!matches!(released, Released::Unknown(_)), "{released:?}");
         time.join().unwrap();
         view.join().unwrap();
@@ -178,7 +197,8 @@ fn an_upgrade_that_meets_a_loss_ends_and_says_so() {
     in_every_order(|| {
         let world = World::new();
         let mut guard = block_on(async { world.locks.rwlock("a").upgradable().await }).unwrap();
-        let (time, view, server) = (world.time_passes(1), watched(guard.held()), world.server.clone());
+        let (time, view, server) =
+            (world.time_passes(1), watched(guard.held()), world.server.clone());
         let operator = thread::spawn(move || server.take_away("a"));
         block_on(async {
             match guard.upgrade().await {

@@ -1,4 +1,5 @@
-//! A server with leases on a clock that stands still until it is moved; every answer comes later, and others may act before it.
+//! A server with leases on a clock that stands still until it is moved; every answer comes later,
+//! and others may act before it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -8,10 +9,10 @@ use std::time::Duration;
 use super::granted_with;
 use crate::clock::{Clock, Ticks};
 use crate::engine::{
-    Answer, Attempt, BoxFuture, Change, Claim, ClaimId, Context, Description, End, Engine, Entry, Event, HoldId, LeaseId, Line, Place,
-    Query, Released, Renewal, WatchId, Which,
+    Answer, Attempt, BoxFuture, Change, Claim, ClaimId, Context, Description, End, Engine, Entry,
+    Event, HoldId, LeaseId, Line, Place, Query, Released, Renewal, Standing, WatchId, Which,
 };
-use crate::guarantee::Class;
+use crate::guarantee::{Class, Expiry};
 use crate::lost::Lost;
 use crate::name::Name;
 use crate::test_util::Host;
@@ -46,14 +47,21 @@ impl Server {
     /// Who holds anything now.
     pub(super) fn holders(&self) -> usize {
         let now = self.clock.now();
-        self.locks().values().filter(|lock| lock.holder.is_some_and(|(_, until)| until > now)).count()
+        self.locks()
+            .values()
+            .filter(|lock| lock.holder.is_some_and(|(_, until)| until > now))
+            .count()
     }
 
     /// An operator takes the lock away, and whoever had it is told.
     pub(super) fn take_away(&self, name: &str) {
-        let taken = self.locks().get_mut(&Name::new(name).unwrap()).and_then(|lock| lock.holder.take());
+        let taken =
+            self.locks().get_mut(&Name::new(name).unwrap()).and_then(|lock| lock.holder.take());
         if let Some((hold, _)) = taken {
-            self.tell(Event::Ended { which: Which::Lease(LeaseId::from(hold)), why: Lost::TakenAway });
+            self.tell(Event::Ended {
+                which: Which::Lease(LeaseId::from(hold)),
+                why: Lost::TakenAway,
+            });
         }
         self.wake();
     }
@@ -66,11 +74,17 @@ impl Server {
     fn wake(&self) {
         let now = self.clock.now();
         let free = |lock: &Lock| lock.holder.is_none_or(|(_, until)| until <= now);
-        let first: Vec<ClaimId> = self.locks().values().filter(|lock| free(lock)).filter_map(|lock| lock.line.front().copied()).collect();
+        let first: Vec<ClaimId> = self
+            .locks()
+            .values()
+            .filter(|lock| free(lock))
+            .filter_map(|lock| lock.line.front().copied())
+            .collect();
         first.into_iter().for_each(|claim| self.tell(Event::Wake { claim }));
     }
 
-    /// The answer to a request: done at the server some time after it was sent, and heard of some time after that.
+    /// The answer to a request: done at the server some time after it was sent, and heard of some
+    /// time after that.
     fn later<T: Send + 'static>(&self, act: impl FnOnce(&Self) -> T + Send + 'static) -> Answer<T> {
         let server = self.clone();
         Answer::later(async move {
@@ -127,22 +141,24 @@ impl Engine for Server {
     }
     fn describe(&self) -> Description {
         let mut description = Description::new("server", "server", Class::Efficiency);
-        description.leases = true;
+        description.expiry = Expiry::PerHold { claim_lease: Some(Duration::from_secs(2)) };
         description.hand_off = true;
-        description.can.upgrade = true;
         description
     }
     fn attempt(&self, claim: &Claim, line: Line) -> Answer<Attempt> {
         let claim = claim.clone();
         self.later(move |server| server.attempt_now(&claim, line))
     }
-    fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Attempt>> {
+    fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Standing>> {
         let claims = claims.to_vec();
         self.later(move |server| {
             let locks = server.locks();
             let of = |id: &ClaimId| {
-                let lock = locks.values().find(|lock| lock.holder.is_some_and(|(hold, _)| hold == *id));
-                lock.map_or(Attempt::InLine(Place::default()), |lock| granted_with(lock.number, *id, TTL))
+                let lock =
+                    locks.values().find(|lock| lock.holder.is_some_and(|(hold, _)| hold == *id));
+                lock.map_or(Standing::InLine(Place::default()), |lock| {
+                    granted_with(lock.number, *id, TTL).into()
+                })
             };
             claims.iter().map(of).collect()
         })
@@ -154,7 +170,9 @@ impl Engine for Server {
         self.later(move |server| {
             let now = server.clock.now();
             let mut locks = server.locks();
-            let held = locks.values_mut().find(|lock| lock.holder.is_some_and(|(id, until)| id == hold && until > now));
+            let held = locks
+                .values_mut()
+                .find(|lock| lock.holder.is_some_and(|(id, until)| id == hold && until > now));
             let Some(lock) = held else { return Attempt::Failed(super::gone()) };
             lock.number += 1;
             lock.holder = Some((hold, now.plus(TTL)));
@@ -167,8 +185,13 @@ impl Engine for Server {
             let now = server.clock.now();
             let mut locks = server.locks();
             let mut one = |lease: &LeaseId| {
-                let ours = |lock: &&mut Lock| lock.holder.is_some_and(|(hold, until)| LeaseId::from(hold) == *lease && until > now);
-                let Some(lock) = locks.values_mut().find(ours) else { return Renewal::Gone(Lost::TakenAway) };
+                let ours = |lock: &&mut Lock| {
+                    lock.holder
+                        .is_some_and(|(hold, until)| LeaseId::from(hold) == *lease && until > now)
+                };
+                let Some(lock) = locks.values_mut().find(ours) else {
+                    return Renewal::Gone(Lost::TakenAway);
+                };
                 lock.holder = lock.holder.map(|(hold, _)| (hold, now.plus(TTL)));
                 Renewal::Extended { ttl: TTL, since: None }
             };
@@ -192,9 +215,6 @@ impl Engine for Server {
         Answer::Now(Ok(()))
     }
     fn unwatch(&self, _: WatchId) {}
-    fn attempt_all(&self, _: &[Claim]) -> Option<Answer<Vec<Attempt>>> {
-        None
-    }
     fn close(&self) -> Answer<()> {
         Answer::Now(())
     }
@@ -210,6 +230,8 @@ impl Host for Tasks {
     fn sleep_until(&self, at: Ticks) -> BoxFuture<()> {
         let clock = self.0.clone();
         // Whoever moves the clock kicks the keeper, which then looks again.
-        Box::pin(std::future::poll_fn(move |_| if clock.now() >= at { Poll::Ready(()) } else { Poll::Pending }))
+        Box::pin(std::future::poll_fn(move |_| {
+            if clock.now() >= at { Poll::Ready(()) } else { Poll::Pending }
+        }))
     }
 }

@@ -15,9 +15,13 @@ impl Observer for Words {
             Seen::Got { claim, .. } => format!("got {claim}"),
             Seen::Renewing { .. } => "renewing".to_owned(),
             Seen::Renewed { .. } => "renewed".to_owned(),
-            Seen::NotRenewed { gone, .. } => format!("not renewed, {}", if *gone { "gone" } else { "unknown" }),
+            Seen::NotRenewed { gone, .. } => {
+                format!("not renewed, {}", if *gone { "gone" } else { "unknown" })
+            }
             Seen::Releasing { claim, .. } => format!("releasing {claim}"),
-            Seen::GivingBack { again, .. } => format!("giving back{}", if *again { " again" } else { "" }),
+            Seen::GivingBack { again, .. } => {
+                format!("giving back{}", if *again { " again" } else { "" })
+            }
             Seen::Released { end, .. } => format!("released {end}"),
             Seen::Lost { claim, .. } => format!("lost {claim}"),
             _ => return,
@@ -33,8 +37,14 @@ impl Words {
 }
 
 async fn told(stub: Stub) -> (Locks, Arc<Stub>, Clock, Arc<Words>) {
-    let (clock, stub, words) = (Clock::virtual_at(Duration::from_secs(1)), Arc::new(stub), Arc::new(Words::default()));
-    let locks = Locks::builder().clock(clock.clone()).observer(words.clone()).with_engine(Shared(stub.clone())).await.unwrap();
+    let (clock, stub, words) =
+        (Clock::virtual_at(Duration::from_secs(1)), Arc::new(stub), Arc::new(Words::default()));
+    let locks = Locks::builder()
+        .clock(clock.clone())
+        .observer(words.clone())
+        .with_engine(Shared(stub.clone()))
+        .await
+        .unwrap();
     (locks, stub, clock, words)
 }
 
@@ -48,7 +58,11 @@ async fn a_renewal_is_told_before_it_is_sent_and_what_came_of_it_after_those_who
     let (locks, stub, clock, words) = told(Stub { leases: true, ..Stub::default() }).await;
     of(&stub.attempts).push_back(leased());
     let extended = Renewal::Extended { ttl: TTL, since: None };
-    of(&stub.renewals).extend([extended, Renewal::Unknown(lost_reply()), Renewal::Gone(Lost::TakenAway)]);
+    of(&stub.renewals).extend([
+        extended,
+        Renewal::Unknown(lost_reply()),
+        Renewal::Gone(Lost::TakenAway),
+    ]);
     let guard = locks.mutex("a").lock().await.unwrap();
     assert_eq!(words.take(), ["asked 1", "got 1"]);
     clock.advance(TTL / 3);
@@ -72,7 +86,8 @@ async fn the_release_of_a_hold_that_was_lost_is_told_too_and_so_is_one_that_is_r
     words.take();
     clock.advance(TTL);
     assert_eq!(soon("its lease is over", guard.lost()).await, Lost::Expired);
-    until("it is given back", || of(&words.0).iter().any(|word| word.starts_with("released"))).await;
+    until("it is given back", || of(&words.0).iter().any(|word| word.starts_with("released")))
+        .await;
     let all = words.take();
     let at = all.iter().position(|word| word == "lost 1").expect("it was lost");
     assert_eq!(all[at + 1..at + 3], ["giving back", "released unknown"], "{all:?}");
@@ -80,7 +95,10 @@ async fn the_release_of_a_hold_that_was_lost_is_told_too_and_so_is_one_that_is_r
     let (slow, stub, clock, words) = told(Stub { slow: true, ..Stub::default() }).await;
     drop(slow.mutex("b").lock().await.unwrap());
     not_answered(&stub, &clock).await;
-    assert_eq!(words.take(), ["asked 1", "got 1", "releasing 1", "giving back", "giving back again"]);
+    assert_eq!(
+        words.take(),
+        ["asked 1", "got 1", "releasing 1", "giving back", "giving back again"]
+    );
 }
 
 /// A release whose answer is lost, until it is repeated.
@@ -111,9 +129,11 @@ async fn r4_a_repeated_release_that_finds_nothing_is_no_illegal_one() {
 }
 
 #[tokio::test]
-async fn c7_the_release_of_a_hold_whose_lease_ended_on_the_way_is_already_lost_and_no_illegal_one() {
+async fn c7_the_release_of_a_hold_whose_lease_ended_on_the_way_is_already_lost_and_no_illegal_one()
+{
     let released_after = async |passes: Duration| {
-        let (locks, stub, clock, _words) = told(Stub { slow: true, leases: true, ..Stub::default() }).await;
+        let (locks, stub, clock, _words) =
+            told(Stub { slow: true, leases: true, ..Stub::default() }).await;
         of(&stub.attempts).push_back(leased());
         let released = tokio::spawn(locks.mutex("a").lock().await.unwrap().release());
         until("the release is under way", || of(&stub.releasing).len() == 1).await;
@@ -125,6 +145,25 @@ async fn c7_the_release_of_a_hold_whose_lease_ended_on_the_way_is_already_lost_a
     assert!(matches!(late, crate::Released::AlreadyLost(Lost::Expired)), "{late:?}");
     let early = released_after(Duration::ZERO).await;
     assert!(matches!(early, crate::Released::NotOurs), "somebody took it: {early:?}");
+}
+
+#[tokio::test]
+async fn how_a_release_ended_is_decided_when_the_engine_answers_and_not_when_somebody_looks() {
+    let (locks, stub, clock, words) =
+        told(Stub { slow: true, leases: true, ..Stub::default() }).await;
+    of(&stub.attempts).push_back(leased());
+    let mut released = Box::pin(locks.mutex("a").lock().await.unwrap().release());
+    assert!(futures_poll(released.as_mut()).is_none());
+    until("the release is under way", || of(&stub.releasing).len() == 1).await;
+    of(&stub.releasing).remove(0).1.send(End::NotOurs).unwrap();
+    until("the log has it", || of(&words.0).last().is_some_and(|last| last == "released not-ours"))
+        .await;
+    clock.advance(TTL);
+    let late = soon("it is answered", released).await;
+    assert!(
+        matches!(late, crate::Released::NotOurs),
+        "the log called it somebody else's: {late:?}"
+    );
 }
 
 #[tokio::test]
@@ -151,18 +190,30 @@ async fn waits_and_is_rechecked(
 }
 
 async fn answered_once_more(once_more: Attempt) {
-    let (locks, stub, clock, words) = told(Stub { slow: true, slow_rechecks: true, ..Stub::default() }).await;
+    let (locks, stub, clock, words) =
+        told(Stub { slow: true, slow_rechecks: true, ..Stub::default() }).await;
     let (waiting, claim) = waits_and_is_rechecked(&locks, &stub, &clock).await;
-    stub.context.get().unwrap().events.send(Event::Granted { claim, grant: Grant { number: Number::None, lease: None } });
+    stub.context
+        .get()
+        .unwrap()
+        .events
+        .send(Event::Granted { claim, grant: Grant { number: Number::None, lease: None } });
     let guard = soon("it is granted", waiting).await.unwrap();
     let released = tokio::spawn(guard.release());
     until("the release is under way", || of(&stub.releasing).len() == 1).await;
 
-    // The re-check found the grant that is being given back. It may have been made anew, so it is given back once more, for nobody; and
-    // behind the first release, so that it cannot take from that what it would have freed.
-    of(&stub.rechecking).remove(0).send(vec![once_more]).unwrap();
+    // The re-check found the grant that is being given back. It may have been made anew, so it is
+    // given back once more, for nobody; and behind the first release, so that it cannot take from
+    // that what it would have freed.
+    of(&stub.rechecking).remove(0).send(vec![once_more.into()]).unwrap();
     let entry = locks.keeper.all_entries().remove(0);
-    let echoed = || entry.lock().state.as_deref_mut().is_some_and(|state| state.releasing.values().any(|under_way| under_way.echoed));
+    let echoed = || {
+        entry
+            .lock()
+            .state
+            .as_deref_mut()
+            .is_some_and(|state| state.releasing.values().any(|under_way| under_way.echoed))
+    };
     until("the re-check is understood", echoed).await;
     assert_eq!((of(&stub.releasing).len(), of(&stub.withdrawn).len()), (1, 0), "one at a time");
     of(&stub.releasing).remove(0).1.send(End::Freed).unwrap();
@@ -171,20 +222,22 @@ async fn answered_once_more(once_more: Attempt) {
     of(&stub.releasing).remove(0).1.send(End::NotOurs).unwrap();
     assert!(locks.close().await.unknown.is_empty());
     let all = words.take();
-    assert_eq!(all[all.len() - 3..], ["releasing 1", "giving back", "released freed"], "the second one is sent for nobody: {all:?}");
+    assert_eq!(
+        all[all.len() - 3..],
+        ["releasing 1", "giving back", "released freed"],
+        "the second one is sent for nobody: {all:?}"
+    );
 }
 
 #[tokio::test]
-async fn r7_a_place_that_is_found_granted_without_its_number_waits_for_that() {
-    let (locks, stub, clock, _words) = told(Stub { fenced: true, slow: true, slow_rechecks: true, ..Stub::default() }).await;
-    let (mut waiting, claim) = waits_and_is_rechecked(&locks, &stub, &clock).await;
-    let granted = |number| Grant { number, lease: None };
-    of(&stub.rechecking).remove(0).send(vec![Attempt::Granted(granted(Number::None))]).unwrap();
-    // The net is cast again: the answer before was understood.
-    clock.advance(Duration::from_secs(5));
-    until("the place is re-checked again", || of(&stub.rechecking).len() == 1).await;
-    assert!(futures_poll(waiting.as_mut()).is_none());
-    stub.context.get().unwrap().events.send(Event::Granted { claim, grant: granted(Number::Ours(7)) });
+async fn r7_a_place_that_is_found_granted_has_the_number_that_was_found() {
+    let (locks, stub, clock, _words) =
+        told(Stub { fenced: true, slow: true, slow_rechecks: true, ..Stub::default() }).await;
+    let (waiting, claim) = waits_and_is_rechecked(&locks, &stub, &clock).await;
+    let grant = Grant { number: Number::Ours(7), lease: None };
+    of(&stub.rechecking).remove(0).send(vec![Standing::Held(grant.clone())]).unwrap();
     let guard = soon("it is granted", waiting).await.unwrap();
-    assert!(guard.token().is_ok(), "the one that was told");
+    // Its push comes behind, and changes nothing.
+    stub.context.get().unwrap().events.send(Event::Granted { claim, grant });
+    assert_eq!(guard.token().ok(), crate::Token::of(7, 0), "the one that was found");
 }

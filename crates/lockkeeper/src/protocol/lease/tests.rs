@@ -98,13 +98,21 @@ fn a_fixed_lease_that_waits_for_its_confirmation_is_renewed_once_until_that_is_a
     let mut leases = Leases::new(Drift::default());
     leases.add(id(1), at(100), Duration::from_secs(2), FIXED_PUSH);
     let mut out = Vec::new();
-    assert_eq!(leases.take_due(at(100), 9), [id(1)], "a pushed grant has its claim lease, and no more");
+    assert_eq!(
+        leases.take_due(at(100), 9),
+        [id(1)],
+        "a pushed grant has its claim lease, and no more"
+    );
     leases.unanswered(id(1), at(100), &mut out);
     assert_eq!(leases.take_due(at(101), 9), [id(1)]);
     assert_eq!(leases.take_all(), [id(1)], "after a reconnect, too");
     leases.renewed(id(1), at(101), TTL, &mut out);
     assert_eq!(out.last(), Some(&Change::Extended(id(1), at(128))));
-    assert_eq!((leases.take_due(at(127), 9), leases.take_all()), (vec![], vec![]), "from then on it is fixed");
+    assert_eq!(
+        (leases.take_due(at(127), 9), leases.take_all()),
+        (vec![], vec![]),
+        "from then on it is fixed"
+    );
     // The same where the answer comes late, and the next try was due already.
     leases.add(id(2), at(101), Duration::from_secs(2), FIXED_PUSH);
     leases.unanswered(id(2), at(101), &mut out);
@@ -180,7 +188,8 @@ fn without_a_fault_a_renewed_lease_never_comes_closer_than_the_floor() {
                 let mut start = Leases::new(drift);
                 let zero = at(1_000);
                 start.add(id(1), zero, ttl, Terms { margin, ..RENEWED });
-                let (mut open, mut seen, mut least) = (vec![start], std::collections::HashSet::new(), ttl);
+                let (mut open, mut seen, mut least) =
+                    (vec![start], std::collections::HashSet::new(), ttl);
                 while let Some(leases) = open.pop() {
                     if !seen.insert(leases.clone()) {
                         continue;
@@ -197,11 +206,17 @@ fn without_a_fault_a_renewed_lease_never_comes_closer_than_the_floor() {
                         // From there on it is as after the first.
                         let mut again = Leases::new(drift);
                         again.add(id(1), zero, ttl, Terms { margin, ..RENEWED });
-                        assert_eq!(next.next_timer().unwrap().since(sent), again.next_timer().unwrap().since(zero));
+                        assert_eq!(
+                            next.next_timer().unwrap().since(sent),
+                            again.next_timer().unwrap().since(zero)
+                        );
                         open.push(again);
                     }
                 }
-                assert!(least >= floor, "{ttl:?} {margin:?} {per_mille}: {least:?} of {floor:?} was left");
+                assert!(
+                    least >= floor,
+                    "{ttl:?} {margin:?} {per_mille}: {least:?} of {floor:?} was left"
+                );
             }
         }
     }

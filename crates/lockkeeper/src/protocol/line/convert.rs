@@ -1,4 +1,5 @@
-//! Upgrade and downgrade: one hold changes its mode and gets another number, or the next turn of the one that it has.
+//! Upgrade and downgrade: one hold changes its mode and gets another number, or the next turn of
+//! the one that it has.
 
 use super::Line;
 use super::holds::TURN_LAST;
@@ -27,7 +28,14 @@ pub(super) struct Next {
 }
 
 impl Line {
-    pub(super) fn convert(&mut self, seq: Seq, id: ClaimId, to: Mode, give_up: Option<Ticks>, out: &mut Vec<Action>) {
+    pub(super) fn convert(
+        &mut self,
+        seq: Seq,
+        id: ClaimId,
+        to: Mode,
+        give_up: Option<Ticks>,
+        out: &mut Vec<Action>,
+    ) {
         let Some((h, _)) = self.find(seq) else { return };
         let next = Next { id, to, give_up };
         match self.holds[h].converting.as_mut().filter(|c| c.leaving) {
@@ -39,7 +47,14 @@ impl Line {
 
     fn send_convert(&mut self, h: usize, Next { id, to, give_up }: Next, out: &mut Vec<Action>) {
         let hold = &mut self.holds[h];
-        hold.converting = Some(Box::new(Converting { id, to, give_up, leaving: false, again_at: None, next: None }));
+        hold.converting = Some(Box::new(Converting {
+            id,
+            to,
+            give_up,
+            leaving: false,
+            again_at: None,
+            next: None,
+        }));
         out.push(Action::Convert { hold: hold.id, id, to, give_up, shape: hold.shape });
     }
 
@@ -71,16 +86,26 @@ impl Line {
         }
     }
 
-    pub(super) fn convert_answered(&mut self, now: Ticks, h: usize, answer: Answered, out: &mut Vec<Action>) {
+    pub(super) fn convert_answered(
+        &mut self,
+        now: Ticks,
+        h: usize,
+        answer: Answered,
+        out: &mut Vec<Action>,
+    ) {
         let hold = &mut self.holds[h];
-        let (Some(c), Some(seq)) = (hold.converting.as_mut(), hold.turns.first().map(|t| t.seq)) else { return };
+        let (Some(c), Some(seq)) = (hold.converting.as_mut(), hold.turns.first().map(|t| t.seq))
+        else {
+            return;
+        };
         if c.leaving {
             return;
         }
         match answer {
             Answered::Granted(number) => {
-                // Between two writers an engine may have one number alone, which whoever becomes a reader has already: then the
-                // next turn of that number is the new token, and still below the next writer's (R7).
+                // Between two writers an engine may have one number alone, which whoever becomes a
+                // reader has already: then the next turn of that number is the new token, and still
+                // below the next writer's (R7).
                 let turn = if number == hold.number { hold.turns_used.min(TURN_LAST) } else { 0 };
                 hold.shape.mode = c.to;
                 hold.number = number;
@@ -119,10 +144,17 @@ impl Line {
             out.push(if c.leaving {
                 Action::Withdraw(c.id)
             } else {
-                Action::Convert { hold: hold.id, id: c.id, to: c.to, give_up: c.give_up, shape: hold.shape }
+                Action::Convert {
+                    hold: hold.id,
+                    id: c.id,
+                    to: c.to,
+                    give_up: c.give_up,
+                    shape: hold.shape,
+                }
             });
         }
-        let next_gives_up = c.next.as_ref().is_some_and(|next| next.give_up.is_some_and(|at| at <= now));
+        let next_gives_up =
+            c.next.as_ref().is_some_and(|next| next.give_up.is_some_and(|at| at <= now));
         if next_gives_up || c.give_up.is_some_and(|at| at <= now) {
             out.push(Action::RefuseConvert { seq, why: Refusal::TimedOut });
             self.cancel_convert(seq, out);

@@ -25,7 +25,8 @@ pub(super) struct Hold {
     pub(super) shape: Shape,
     pub(super) number: Number,
     pub(super) granted: Ticks,
-    /// The turn in which it got its mode: those who share the hold stand beside each other, so they show that one's token.
+    /// The turn in which it got its mode: those who share the hold stand beside each other, so they
+    /// show that one's token.
     pub(super) first_turn: u8,
     pub(super) turns_used: u8,
     pub(super) turns: Vec<Turn>,
@@ -59,10 +60,15 @@ impl Line {
     }
 
     pub(super) fn may_pass(&self, now: Ticks, hold: &Hold) -> bool {
-        // An offer that nobody took costs others no time that its hold was used: only the count bounds it (R5).
+        // An offer that nobody took costs others no time that its hold was used: only the count
+        // bounds it (R5).
         let in_time = !hold.taken || now.since(hold.granted) < self.rules.pass_for;
         // The last turn of a number is for the reader that it may become.
-        let turns_max = if hold.shape.mode == Mode::Upgradable { self.rules.turns_max.min(TURN_LAST) } else { self.rules.turns_max };
+        let turns_max = if hold.shape.mode == Mode::Upgradable {
+            self.rules.turns_max.min(TURN_LAST)
+        } else {
+            self.rules.turns_max
+        };
         self.hand_off
             && !self.closed
             && in_time
@@ -79,7 +85,8 @@ impl Line {
         if ask.shape.mode != Mode::Shared {
             return false;
         }
-        let open = |h: &Hold| h.shape.serves(&ask.shape) && !h.turns.is_empty() && self.may_pass(now, h);
+        let open =
+            |h: &Hold| h.shape.serves(&ask.shape) && !h.turns.is_empty() && self.may_pass(now, h);
         let Some(at) = self.holds.iter().position(open) else { return false };
         self.add_turn(now, at, ask.seq, out);
         true
@@ -100,7 +107,10 @@ impl Line {
     }
 
     pub(super) fn find(&self, seq: Seq) -> Option<(usize, usize)> {
-        self.holds.iter().enumerate().find_map(|(h, hold)| hold.turns.iter().position(|t| t.seq == seq).map(|t| (h, t)))
+        self.holds
+            .iter()
+            .enumerate()
+            .find_map(|(h, hold)| hold.turns.iter().position(|t| t.seq == seq).map(|t| (h, t)))
     }
 
     pub(super) fn turn_over(&mut self, now: Ticks, seq: Seq, fresh: bool, out: &mut Vec<Action>) {
@@ -113,7 +123,13 @@ impl Line {
     }
 
     /// The last turn of a hold is over.
-    pub(super) fn pass_or_release(&mut self, now: Ticks, at: usize, fresh: bool, out: &mut Vec<Action>) {
+    pub(super) fn pass_or_release(
+        &mut self,
+        now: Ticks,
+        at: usize,
+        fresh: bool,
+        out: &mut Vec<Action>,
+    ) {
         let hold = &self.holds[at];
         if fresh
             && self.standing.is_none()
@@ -142,7 +158,14 @@ impl Line {
         self.advance(now, out);
     }
 
-    pub(super) fn ended(&mut self, now: Ticks, id: HoldId, why: Lost, ours: bool, out: &mut Vec<Action>) {
+    pub(super) fn ended(
+        &mut self,
+        now: Ticks,
+        id: HoldId,
+        why: Lost,
+        ours: bool,
+        out: &mut Vec<Action>,
+    ) {
         let Some(at) = self.holds.iter().position(|h| h.id == id) else {
             if let Some(standing) = self.standing.as_mut().filter(|s| s.ask.id == id) {
                 standing.void = Some(why);
@@ -165,8 +188,9 @@ impl Line {
         self.advance(now, out);
     }
 
-    /// Offers that nobody took in time: their futures were not polled; the turns go on without them (R5). Whether the lease
-    /// is fresh enough for that is not known here: the answer to each is its [`Event::TurnOver`](super::Event::TurnOver).
+    /// Offers that nobody took in time: their futures were not polled; the turns go on without them
+    /// (R5). Whether the lease is fresh enough for that is not known here: the answer to each is
+    /// its [`Event::TurnOver`](super::Event::TurnOver).
     pub(super) fn park_lapsed(&mut self, now: Ticks, out: &mut Vec<Action>) {
         for hold in &mut self.holds {
             for turn in &mut hold.turns {

@@ -1,9 +1,11 @@
-//! The local line of one name: the tasks of this process that want it, its one place in the engine's line, and its holds.
+//! The local line of one name: the tasks of this process that want it, its one place in the
+//! engine's line, and its holds.
 //!
-//! Tasks queue here, first come first served. The process stands in the engine's line at most once for a name (R9).
-//! When a turn ends, the hold passes to the next local claim without touching the engine, within bounds that keep other
-//! processes from starving; at the bound the process gives the hold back and stands again at the end of the line.
-//! A grant is an offer until its future takes it: not taken in time, it moves on (R5).
+//! Tasks queue here, first come first served. The process stands in the engine's line at most once
+//! for a name (R9). When a turn ends, the hold passes to the next local claim without touching the
+//! engine, within bounds that keep other processes from starving; at the bound the process gives
+//! the hold back and stands again at the end of the line. A grant is an offer until its future
+//! takes it: not taken in time, it moves on (R5).
 
 mod convert;
 mod holds;
@@ -80,18 +82,28 @@ impl Line {
 
     /// Whether this line knows the id: as a hold, a conversion under way or done, or a place.
     pub fn knows(&self, id: ClaimId) -> bool {
-        let of_hold = |h: &Hold| h.id == id || h.converted == Some(id) || h.converting.as_ref().is_some_and(|c| c.id == id);
+        let of_hold = |h: &Hold| {
+            h.id == id
+                || h.converted == Some(id)
+                || h.converting.as_ref().is_some_and(|c| c.id == id)
+        };
         self.standing.as_ref().is_some_and(|s| s.ask.id == id) || self.holds.iter().any(of_hold)
     }
 
     /// Whether somebody waits for this claim, or for the conversion of that id.
     pub fn asks(&self, id: ClaimId) -> bool {
-        self.standing.as_ref().is_some_and(|s| s.ask.id == id) || self.conversions().any(|conversion| conversion == id)
+        self.standing.as_ref().is_some_and(|s| s.ask.id == id)
+            || self.conversions().any(|conversion| conversion == id)
     }
 
-    /// The hold that a grant of this claim would give or change; `None` when nobody here wants it any more.
+    /// The hold that a grant of this claim would give or change; `None` when nobody here wants it
+    /// any more.
     pub fn hold_for(&self, id: ClaimId) -> Option<HoldId> {
-        if self.standing.as_ref().is_some_and(|s| s.ask.id == id && !matches!(s.phase, Phase::Leaving(_))) {
+        if self
+            .standing
+            .as_ref()
+            .is_some_and(|s| s.ask.id == id && !matches!(s.phase, Phase::Leaving(_)))
+        {
             return Some(id);
         }
         let converts = |h: &Hold| h.converting.as_ref().is_some_and(|c| c.id == id && !c.leaving);
@@ -157,7 +169,12 @@ impl Line {
             [phase, s.give_up]
         });
         let first_to_leave = self.queue.first_give_up();
-        offers.chain(converting).chain(standing.flatten()).chain(first_to_leave).chain(self.warn_at).min()
+        offers
+            .chain(converting)
+            .chain(standing.flatten())
+            .chain(first_to_leave)
+            .chain(self.warn_at)
+            .min()
     }
 
     /// One step.
@@ -169,7 +186,8 @@ impl Line {
                 if let Some((h, t)) = self.find(seq) {
                     self.holds[h].taken = true;
                     let offered = self.holds[h].turns[t].offered_until.take();
-                    // An uncontended turn is taken at once and needs no timer; beside many holds the timer finds out.
+                    // An uncontended turn is taken at once and needs no timer; beside many holds
+                    // the timer finds out.
                     if offered == self.check_at && self.holds.len() < 4 {
                         self.check_at = self.next_due();
                     }
@@ -183,7 +201,8 @@ impl Line {
                 if let Some(s) = self.standing.as_mut().filter(|s| s.ask.id == claim) {
                     match s.phase {
                         Phase::InLine => ask_again(s, out),
-                        // The answer under way may be older than the hint: ask once more when it is there.
+                        // The answer under way may be older than the hint: ask once more when it is
+                        // there.
                         Phase::Asking => s.woken = true,
                         Phase::Doubt(_) | Phase::Leaving(_) => {}
                     }
@@ -202,7 +221,11 @@ impl Line {
         } else if ask.give_up.is_some_and(|at| at <= now) && !ask.try_only {
             Some(Refusal::TimedOut)
         } else if ask.try_only && self.is_busy_for(&ask.shape) {
-            Some(if self.is_kept_from(&ask.shape) { Refusal::Unanswered } else { Refusal::BusyHere })
+            Some(if self.is_kept_from(&ask.shape) {
+                Refusal::Unanswered
+            } else {
+                Refusal::BusyHere
+            })
         } else if self.queue.len() >= self.rules.waiting_max {
             Some(Refusal::TooMany)
         } else {
@@ -222,9 +245,10 @@ impl Line {
         self.enqueue(now, ask);
     }
 
-    /// A try never overtakes a line (R11), and is refused only for the sake of somebody who has the lock or stands in line.
-    /// Of another try under way, of an attempt beside which it may be granted, and of a place that is being left, that is not
-    /// known before the answer: it waits for that.
+    /// A try never overtakes a line (R11), and is refused only for the sake of somebody who has the
+    /// lock or stands in line. Of another try under way, of an attempt beside which it may be
+    /// granted, and of a place that is being left, that is not known before the answer: it waits
+    /// for that.
     fn is_busy_for(&self, shape: &Shape) -> bool {
         let stands = self.standing.as_ref().is_some_and(|s| s.refuses(shape));
         let waits = self.queue.back().is_some_and(|a| !a.try_only);
@@ -327,7 +351,9 @@ impl Line {
         while let Some(ask) = self.pop_waiting() {
             out.push(Action::Refuse { seq: ask.seq, why: Refusal::Closed });
         }
-        if let Some(standing) = self.standing.as_mut().filter(|s| !matches!(s.phase, Phase::Leaving(_))) {
+        if let Some(standing) =
+            self.standing.as_mut().filter(|s| !matches!(s.phase, Phase::Leaving(_)))
+        {
             out.extend(standing.serves.map(|seq| Action::Refuse { seq, why: Refusal::Closed }));
             leave(standing, out);
         }

@@ -26,14 +26,16 @@ pub(super) struct Standing {
     pub(super) serves: Option<Seq>,
     pub(super) give_up: Option<Ticks>,
     pub(super) phase: Phase,
-    /// Every claim up to this number was there when the engine was asked first: what it answers, it says to them, too.
+    /// Every claim up to this number was there when the engine was asked first: what it answers, it
+    /// says to them, too.
     pub(super) heard_by: Seq,
     pub(super) asked: u8,
     /// Since when the withdrawal is repeated, if the engine has not answered it.
     pub(super) kept_since: Option<Ticks>,
     /// A hint came while the attempt was under way.
     pub(super) woken: bool,
-    /// It was lent while the attempt was under way, which was asked with the time of the one before.
+    /// It was lent while the attempt was under way, which was asked with the time of the one
+    /// before.
     pub(super) lent: bool,
     /// The engine said that the hold is over before it said that it was granted.
     pub(super) void: Option<Lost>,
@@ -57,7 +59,8 @@ impl Standing {
         at
     }
 
-    /// Whether a try of this shape is refused here, instead of waiting for what the engine says to the place.
+    /// Whether a try of this shape is refused here, instead of waiting for what the engine says to
+    /// the place.
     pub(super) fn refuses(&self, shape: &Shape) -> bool {
         match self.phase {
             Phase::Asking | Phase::Doubt(_) if self.ask.try_only => false,
@@ -90,8 +93,8 @@ impl Line {
         }
     }
 
-    /// Nobody wants the place any more: the next local claim gets it if it has the same shape, else the place is left. A try
-    /// would come to stand in line with it.
+    /// Nobody wants the place any more: the next local claim gets it if it has the same shape, else
+    /// the place is left. A try would come to stand in line with it.
     pub(super) fn leave_or_lend(&mut self, out: &mut Vec<Action>) {
         let Some(mut standing) = self.standing.take() else { return };
         let lends = !standing.ask.try_only && self.queue.front().is_some_and(|next| !next.try_only);
@@ -101,7 +104,8 @@ impl Line {
                 standing.give_up = next.give_up;
                 standing.ask.patient = next.patient;
                 self.check_by(next.give_up);
-                // The engine refuses who has left: it must hear that the place is wanted for longer now (R3).
+                // The engine refuses who has left: it must hear that the place is wanted for longer
+                // now (R3).
                 if standing.ask.give_up.is_some() {
                     standing.ask.give_up = next.give_up;
                     match standing.phase {
@@ -117,16 +121,26 @@ impl Line {
         self.standing = Some(standing);
     }
 
-    pub(super) fn answered(&mut self, now: Ticks, claim: ClaimId, answer: Answered, out: &mut Vec<Action>) {
-        if let Some(h) = self.holds.iter().position(|h| h.converting.as_ref().is_some_and(|c| c.id == claim)) {
+    pub(super) fn answered(
+        &mut self,
+        now: Ticks,
+        claim: ClaimId,
+        answer: Answered,
+        out: &mut Vec<Action>,
+    ) {
+        if let Some(h) =
+            self.holds.iter().position(|h| h.converting.as_ref().is_some_and(|c| c.id == claim))
+        {
             return self.convert_answered(now, h, answer, out);
         }
         let Some(standing) = self.standing.as_mut().filter(|s| s.ask.id == claim) else {
-            // A grant for a claim that nobody here remembers: give it back, unless it is a hold that we have, or has
-            // converted one (a repeated answer).
+            // A grant for a claim that nobody here remembers: give it back, unless it is a hold
+            // that we have, or has converted one (a repeated answer).
             match answer {
                 _ if self.knows(claim) => {}
-                Answered::Granted(_) => out.push(Action::Release { hold: claim, again: None, over: true }),
+                Answered::Granted(_) => {
+                    out.push(Action::Release { hold: claim, again: None, over: true })
+                }
                 // A withdrawal overtook its claim: the place is left once more (R5).
                 Answered::InLine => out.push(Action::Withdraw(claim)),
                 Answered::Busy | Answered::Failed | Answered::Unreachable => {}
@@ -142,7 +156,8 @@ impl Line {
             Answered::Granted(number) => {
                 let Some(standing) = self.standing.take() else { return };
                 let Some(seq) = standing.serves else { return };
-                // One is what there mostly is, of 100 000 names; a push alone would make room for four.
+                // One is what there mostly is, of 100 000 names; a push alone would make room for
+                // four.
                 if self.holds.is_empty() {
                     self.holds.reserve_exact(1);
                 }
@@ -174,7 +189,8 @@ impl Line {
                 standing.phase = Phase::InLine;
                 standing.stood = true;
                 standing.asked = 1;
-                let (woken, lent) = (std::mem::take(&mut standing.woken), std::mem::take(&mut standing.lent));
+                let (woken, lent) =
+                    (std::mem::take(&mut standing.woken), std::mem::take(&mut standing.lent));
                 if woken || lent {
                     ask_again(standing, out);
                 }
@@ -185,11 +201,17 @@ impl Line {
                 self.check_by(Some(at));
             }
             // That was said to the one before, whose time may have been over.
-            Answered::Busy | Answered::Failed | Answered::Unreachable if std::mem::take(&mut standing.lent) => ask_again(standing, out),
+            Answered::Busy | Answered::Failed | Answered::Unreachable
+                if std::mem::take(&mut standing.lent) =>
+            {
+                ask_again(standing, out)
+            }
             Answered::Busy | Answered::Failed | Answered::Unreachable => {
-                let (seq, heard_by, shape) = (standing.serves, standing.heard_by, standing.ask.shape);
+                let (seq, heard_by, shape) =
+                    (standing.serves, standing.heard_by, standing.ask.shape);
                 if standing.asked > 1 {
-                    // It was asked before, and that was not answered: where it comes late it must take nothing (R4).
+                    // It was asked before, and that was not answered: where it comes late it must
+                    // take nothing (R4).
                     leave(standing, out);
                 } else {
                     self.standing = None;
@@ -197,16 +219,26 @@ impl Line {
                 out.extend(seq.map(|seq| Action::Refuse { seq, why: Refusal::Answer }));
                 // Who came later asks anew: what was in the way may have gone before it came.
                 let busy = answer == Answered::Busy;
-                let of = |other: &Shape| if busy { shape.busy_means_busy_for(other) } else { shape == *other };
-                self.refuse_tries(Refusal::Answer, |ask| ask.seq <= heard_by && of(&ask.shape), out);
+                let of = |other: &Shape| {
+                    if busy { shape.busy_means_busy_for(other) } else { shape == *other }
+                };
+                self.refuse_tries(
+                    Refusal::Answer,
+                    |ask| ask.seq <= heard_by && of(&ask.shape),
+                    out,
+                );
                 self.advance(now, out);
             }
             Answered::Nonsense => self.refuse_unknown(Refusal::Unknown, out),
             // Nobody waits for a try longer than for one answer.
-            Answered::Unknown if standing.ask.try_only && standing.ask.give_up.is_some_and(|at| at <= now) => {
+            Answered::Unknown
+                if standing.ask.try_only && standing.ask.give_up.is_some_and(|at| at <= now) =>
+            {
                 self.refuse_unknown(Refusal::Unanswered, out);
             }
-            Answered::Unknown if standing.asked > self.rules.ask_again_max && !standing.waits_on() => {
+            Answered::Unknown
+                if standing.asked > self.rules.ask_again_max && !standing.waits_on() =>
+            {
                 self.refuse_unknown(Refusal::Unknown, out);
             }
             Answered::Unknown => {
@@ -230,13 +262,30 @@ impl Line {
         leave(standing, out);
     }
 
-    pub(super) fn withdrawn(&mut self, now: Ticks, claim: ClaimId, known: bool, out: &mut Vec<Action>) {
-        if let Some(h) = self.holds.iter().position(|h| h.converting.as_ref().is_some_and(|c| c.id == claim && c.leaving)) {
+    pub(super) fn withdrawn(
+        &mut self,
+        now: Ticks,
+        claim: ClaimId,
+        known: bool,
+        out: &mut Vec<Action>,
+    ) {
+        if let Some(h) = self
+            .holds
+            .iter()
+            .position(|h| h.converting.as_ref().is_some_and(|c| c.id == claim && c.leaving))
+        {
             return self.unconverted(now, h, known, out);
         }
-        let Some(standing) = self.standing.as_mut().filter(|s| s.ask.id == claim && matches!(s.phase, Phase::Leaving(_))) else { return };
+        let Some(standing) = self
+            .standing
+            .as_mut()
+            .filter(|s| s.ask.id == claim && matches!(s.phase, Phase::Leaving(_)))
+        else {
+            return;
+        };
         // Repeated until the lease that a crossing grant may have would be over (R4).
-        let over = standing.kept_since.is_some_and(|since| now.since(since) > standing.ask.shape.ttl);
+        let over =
+            standing.kept_since.is_some_and(|since| now.since(since) > standing.ask.shape.ttl);
         if known || over {
             self.standing = None;
             self.advance(now, out);

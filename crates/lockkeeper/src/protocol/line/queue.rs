@@ -23,7 +23,8 @@ impl Queue {
         self.waiting == 0
     }
 
-    /// Numbers only rise, so the queue stays sorted by them and a claim that leaves is found by binary search.
+    /// Numbers only rise, so the queue stays sorted by them and a claim that leaves is found by
+    /// binary search.
     pub(super) fn push(&mut self, ask: Ask) {
         if let Some(at) = ask.give_up {
             self.give_ups.insert((at, ask.seq));

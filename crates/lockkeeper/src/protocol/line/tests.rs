@@ -32,7 +32,11 @@ impl Bench {
         while let Some(action) = out.get(next) {
             next += 1;
             if let Action::Parked { seq, .. } = *action {
-                self.line.step(Ticks(self.now), Event::TurnOver { seq, fresh: self.fresh }, &mut out);
+                self.line.step(
+                    Ticks(self.now),
+                    Event::TurnOver { seq, fresh: self.fresh },
+                    &mut out,
+                );
             }
         }
         out
@@ -49,8 +53,15 @@ impl Bench {
             own_value: false,
             rw: false,
         };
-        let mut ask =
-            Ask { seq, id: ClaimId(u128::from(seq)), shape, try_only: false, sent_elsewhere: false, give_up: None, patient: false };
+        let mut ask = Ask {
+            seq,
+            id: ClaimId(u128::from(seq)),
+            shape,
+            try_only: false,
+            sent_elsewhere: false,
+            give_up: None,
+            patient: false,
+        };
         change(&mut ask);
         let out = self.step(Event::Ask(ask));
         (seq, out)
@@ -61,7 +72,10 @@ impl Bench {
     }
 
     fn granted(&mut self, seq: u64, number: u64) -> Vec<Action> {
-        self.step(Event::Answered { claim: ClaimId(u128::from(seq)), answer: Answered::Granted(Number::Ours(number)) })
+        self.step(Event::Answered {
+            claim: ClaimId(u128::from(seq)),
+            answer: Answered::Granted(Number::Ours(number)),
+        })
     }
 
     fn in_line(&mut self, seq: u64) -> Vec<Action> {
@@ -95,7 +109,9 @@ fn release_over(hold: u64) -> Action {
 }
 
 fn attempts(out: &[Action]) -> Vec<u64> {
-    out.iter().filter_map(|a| if let Action::Attempt(ask) = a { Some(ask.seq) } else { None }).collect()
+    out.iter()
+        .filter_map(|a| if let Action::Attempt(ask) = a { Some(ask.seq) } else { None })
+        .collect()
 }
 
 #[test]
@@ -130,7 +146,10 @@ fn r9_at_fifty_milliseconds_the_process_releases_and_stands_again_in_one_message
     let (two, _) = b.lock();
     b.now += 50 * MS;
     let out = b.over(one);
-    assert!(matches!(&out[..], [Action::Release { again: Some(ask), .. }] if ask.seq == two), "{out:?}");
+    assert!(
+        matches!(&out[..], [Action::Release { again: Some(ask), .. }] if ask.seq == two),
+        "{out:?}"
+    );
     assert_eq!(b.granted(two, 99), [offer(two, two, Token::of(99, 0))]);
 }
 
@@ -168,7 +187,10 @@ fn r9_only_the_same_mode_ttl_and_renewal_pass_and_fixed_leases_permits_and_raw_t
     }
     let mut b = Bench::new();
     let (one, _) = b.lock();
-    b.step(Event::Answered { claim: ClaimId(u128::from(one)), answer: Answered::Granted(Number::Raw(5)) });
+    b.step(Event::Answered {
+        claim: ClaimId(u128::from(one)),
+        answer: Answered::Granted(Number::Raw(5)),
+    });
     b.lock();
     assert!(matches!(b.over(one)[..], [Action::Release { .. }]));
 }
@@ -178,7 +200,10 @@ fn r9_a_hold_whose_renewal_is_in_doubt_does_not_pass() {
     let mut b = Bench::new();
     let one = b.held(Mode::Exclusive);
     b.lock();
-    assert!(matches!(b.step(Event::TurnOver { seq: one, fresh: false })[..], [Action::Release { .. }]));
+    assert!(matches!(
+        b.step(Event::TurnOver { seq: one, fresh: false })[..],
+        [Action::Release { .. }]
+    ));
 }
 
 #[test]
@@ -206,7 +231,13 @@ fn r5_an_offer_that_nobody_polls_moves_on_after_a_second() {
     b.now += 999 * MS;
     assert_eq!(b.step(Event::Timer), []);
     b.now += MS;
-    assert_eq!(b.step(Event::Timer), [Action::Parked { seq: one, hold: ClaimId(u128::from(one)) }, offer(two, one, Token::of(3, 1))]);
+    assert_eq!(
+        b.step(Event::Timer),
+        [
+            Action::Parked { seq: one, hold: ClaimId(u128::from(one)) },
+            offer(two, one, Token::of(3, 1))
+        ]
+    );
 }
 
 #[test]
@@ -218,8 +249,15 @@ fn r9_an_offer_of_a_doubtful_lease_goes_back_and_not_on() {
         let (two, _) = b.lock();
         b.granted(one, 3);
         b.now += 1_000 * MS;
-        let out = if lapses { b.step(Event::Timer) } else { b.step(Event::Cancel { seq: one, fresh: false }) };
-        assert!(matches!(out.last(), Some(Action::Release { again: Some(ask), .. }) if ask.seq == two), "{out:?}");
+        let out = if lapses {
+            b.step(Event::Timer)
+        } else {
+            b.step(Event::Cancel { seq: one, fresh: false })
+        };
+        assert!(
+            matches!(out.last(), Some(Action::Release { again: Some(ask), .. }) if ask.seq == two),
+            "{out:?}"
+        );
     }
 }
 
@@ -231,7 +269,11 @@ fn r2_a_loss_that_overtakes_its_grant_is_not_swallowed() {
     let hold = ClaimId(u128::from(one));
     assert_eq!(b.step(Event::Ended { hold, why: Lost::TakenAway, ours: false }), []);
     let out = b.granted(one, 3);
-    assert!(out.contains(&Action::Lost { seq: one, why: Lost::TakenAway }) && out.contains(&release_over(one)), "{out:?}");
+    assert!(
+        out.contains(&Action::Lost { seq: one, why: Lost::TakenAway })
+            && out.contains(&release_over(one)),
+        "{out:?}"
+    );
     assert_eq!(attempts(&out), [two], "the next claim is asked for anew");
     assert_eq!(b.granted(two, 4), [offer(two, two, Token::of(4, 0))]);
 }
@@ -259,11 +301,17 @@ fn readers_join_a_shared_hold_until_a_writer_waits() {
     assert_eq!(out, [], "first come, first served");
     b.over(one);
     let out = b.over(two);
-    assert!(matches!(&out[..], [Action::Release { again: Some(ask), .. }] if ask.seq == writer), "{out:?}");
+    assert!(
+        matches!(&out[..], [Action::Release { again: Some(ask), .. }] if ask.seq == writer),
+        "{out:?}"
+    );
     b.granted(writer, 30);
     b.step(Event::Take(writer));
     let out = b.over(writer);
-    assert!(matches!(&out[..], [Action::Release { again: Some(ask), .. }] if ask.seq == late), "{out:?}");
+    assert!(
+        matches!(&out[..], [Action::Release { again: Some(ask), .. }] if ask.seq == late),
+        "{out:?}"
+    );
 }
 
 #[test]
@@ -273,7 +321,14 @@ fn r2_a_lost_hold_is_lost_for_every_turn_and_released_when_the_loss_was_ours() {
     let (two, _) = b.ask(Mode::Shared, |_| ());
     let id = ClaimId(u128::from(one));
     let out = b.step(Event::Ended { hold: id, why: Lost::Expired, ours: true });
-    assert_eq!(out, [Action::Lost { seq: one, why: Lost::Expired }, Action::Lost { seq: two, why: Lost::Expired }, release_over(one)]);
+    assert_eq!(
+        out,
+        [
+            Action::Lost { seq: one, why: Lost::Expired },
+            Action::Lost { seq: two, why: Lost::Expired },
+            release_over(one)
+        ]
+    );
     assert_eq!(b.over(one), [], "a lost hold is never released twice");
     assert_eq!(b.step(Event::Ended { hold: id, why: Lost::TakenAway, ours: false }), []);
 }
@@ -294,13 +349,15 @@ fn r6_closing_refuses_who_waits_and_takes_every_hold() {
     let (two, _) = b.lock();
     let out = b.step(Event::Close);
     assert!(out.contains(&Action::Refuse { seq: two, why: Refusal::Closed }));
-    assert!(out.contains(&Action::Lost { seq: one, why: Lost::Closed }) && out.contains(&release(one)));
+    assert!(
+        out.contains(&Action::Lost { seq: one, why: Lost::Closed }) && out.contains(&release(one))
+    );
     let (three, out) = b.lock();
     assert_eq!(out, [Action::Refuse { seq: three, why: Refusal::Closed }]);
 }
 
-/// Random walks: whatever happens in whatever order, turns of one name never exclude each other, tokens only rise, and
-/// once everybody has left, nothing is left.
+/// Random walks: whatever happens in whatever order, turns of one name never exclude each other,
+/// tokens only rise, and once everybody has left, nothing is left.
 #[test]
 fn whatever_happens_nothing_overlaps_and_nothing_is_left() {
     for seed in 0..2_000u64 {
@@ -345,13 +402,19 @@ fn walk(seed: u64) {
                 b.over(seq)
             }
             _ => {
-                let free = standing.first().filter(|(_, mode)| engine_holds.iter().all(|(_, m)| m.shares_with(*mode))).copied();
+                let free = standing
+                    .first()
+                    .filter(|(_, mode)| engine_holds.iter().all(|(_, m)| m.shares_with(*mode)))
+                    .copied();
                 match free {
                     Some((id, mode)) => {
                         standing.remove(0);
                         engine_holds.push((id, mode));
                         number += 1;
-                        b.step(Event::Answered { claim: id, answer: Answered::Granted(Number::Ours(number)) })
+                        b.step(Event::Answered {
+                            claim: id,
+                            answer: Answered::Granted(Number::Ours(number)),
+                        })
                     }
                     None => b.step(Event::Timer),
                 }
@@ -372,9 +435,16 @@ fn walk(seed: u64) {
                     todo.extend(b.step(Event::Withdrawn { claim: id, known: true }));
                 }
                 Action::Offer { seq, hold, token } => {
-                    let mode = engine_holds.iter().find(|(id, _)| *id == hold).expect("a hold of the engine's").1;
+                    let mode = engine_holds
+                        .iter()
+                        .find(|(id, _)| *id == hold)
+                        .expect("a hold of the engine's")
+                        .1;
                     let others = turns.iter().filter(|(_, h)| *h != hold).count();
-                    assert!(mode == Mode::Shared || (others == 0 && turns.is_empty()), "seed {seed}: {turns:?}");
+                    assert!(
+                        mode == Mode::Shared || (others == 0 && turns.is_empty()),
+                        "seed {seed}: {turns:?}"
+                    );
                     if mode == Mode::Exclusive {
                         assert!(token > last_token, "seed {seed}");
                         last_token = token;
@@ -391,13 +461,20 @@ fn walk(seed: u64) {
         }
         assert!(standing.len() <= 1, "seed {seed}: one place a process");
     }
-    for seq in std::mem::take(&mut waiting).into_iter().chain(turns.iter().map(|(s, _)| *s).collect::<Vec<_>>()) {
+    for seq in std::mem::take(&mut waiting)
+        .into_iter()
+        .chain(turns.iter().map(|(s, _)| *s).collect::<Vec<_>>())
+    {
         let mut todo = b.step(Event::Cancel { seq, fresh: true });
         while let Some(action) = (!todo.is_empty()).then(|| todo.remove(0)) {
             match action {
-                Action::Withdraw(id) => todo.extend(b.step(Event::Withdrawn { claim: id, known: true })),
+                Action::Withdraw(id) => {
+                    todo.extend(b.step(Event::Withdrawn { claim: id, known: true }))
+                }
                 Action::Attempt(ask) | Action::Release { again: Some(ask), .. } => {
-                    todo.extend(b.step(Event::Answered { claim: ask.id, answer: Answered::InLine }));
+                    todo.extend(
+                        b.step(Event::Answered { claim: ask.id, answer: Answered::InLine }),
+                    );
                 }
                 _ => {}
             }

@@ -70,7 +70,8 @@ pub struct Shape {
     /// How much of the lease its holder relies on; `None` for the default.
     pub margin: Option<Duration>,
     pub lock_delay: Duration,
-    /// Carries a value of its own (an election's candidate): never served by another's place or hold.
+    /// Carries a value of its own (an election's candidate): never served by another's place or
+    /// hold.
     pub own_value: bool,
     /// Asked for through an rw-lock, which other libraries write differently from a mutex.
     pub rw: bool,
@@ -82,13 +83,17 @@ impl Shape {
         self == other && !self.own_value
     }
 
-    /// Is whatever keeps the engine from granting this shape in the way of that shape, too? Readers are in a writer's way
-    /// and not in each other's.
+    /// Is whatever keeps the engine from granting this shape in the way of that shape, too? Readers
+    /// are in a writer's way and not in each other's.
     pub(super) fn busy_means_busy_for(&self, other: &Self) -> bool {
         use Mode::{Exclusive, Permits, Shared, Upgradable};
         let in_its_way = match (self.mode, other.mode) {
-            (Shared, Shared | Upgradable | Exclusive) | (Upgradable, Upgradable | Exclusive) | (Exclusive, Exclusive) => true,
-            (Permits { count, limit }, Permits { count: more, limit: of }) => more >= count && of == limit,
+            (Shared, Shared | Upgradable | Exclusive)
+            | (Upgradable, Upgradable | Exclusive)
+            | (Exclusive, Exclusive) => true,
+            (Permits { count, limit }, Permits { count: more, limit: of }) => {
+                more >= count && of == limit
+            }
             _ => false,
         };
         in_its_way && self.rw == other.rw
@@ -122,7 +127,8 @@ pub enum Event {
     },
     /// The future took its offer.
     Take(Seq),
-    /// A turn ended. `fresh`: the last renewal was answered and more than half of the lease is left.
+    /// A turn ended. `fresh`: the last renewal was answered and more than half of the lease is
+    /// left.
     TurnOver {
         seq: Seq,
         fresh: bool,
@@ -187,8 +193,8 @@ pub enum Action {
     /// Ask the engine; `ask.id` is the claim.
     Attempt(Ask),
     Withdraw(ClaimId),
-    /// Give the hold back; `again` stands in line in the same message. `over`: nobody here has it any more, or ever had it, so
-    /// that the engine may rightly have forgotten it.
+    /// Give the hold back; `again` stands in line in the same message. `over`: nobody here has it
+    /// any more, or ever had it, so that the engine may rightly have forgotten it.
     Release {
         hold: HoldId,
         again: Option<Ask>,
@@ -207,8 +213,8 @@ pub enum Action {
         hold: HoldId,
         token: Option<Token>,
     },
-    /// The offer of this hold lapsed and the claim is forgotten; its future must ask anew when it is polled. To be answered
-    /// with the end of its turn.
+    /// The offer of this hold lapsed and the claim is forgotten; its future must ask anew when it
+    /// is polled. To be answered with the end of its turn.
     Parked {
         seq: Seq,
         hold: HoldId,

@@ -5,12 +5,16 @@ import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 
-/** How many times a second Curator's mutex is acquired and released: ADDRESS NAME THREADS SECONDS, after as long a warm-up. */
+/**
+ * How many times a second Curator's mutex is acquired and released: ADDRESS NAME THREADS SECONDS,
+ * after as long a warm-up.
+ */
 public class Rate {
     public static void main(String[] args) throws Exception {
         int threads = Integer.parseInt(args[2]);
         long time = Long.parseLong(args[3]) * 1_000_000_000L;
-        CuratorFramework client = CuratorFrameworkFactory.newClient(args[0], new ExponentialBackoffRetry(100, 3));
+        CuratorFramework client = CuratorFrameworkFactory.newClient(args[0],
+                new ExponentialBackoffRetry(100, 3));
         client.start();
         client.blockUntilConnected();
         long warm = System.nanoTime() + time, end = warm + time;

@@ -4,7 +4,10 @@ import java.util.concurrent.CountDownLatch;
 import org.I0Itec.zkclient.IZkDataListener;
 import org.I0Itec.zkclient.ZkClient;
 
-/** The articles' two locks on ZkClient, step by step as they go wrong: one value a thread, one hold at a time. */
+/**
+ * The articles' two locks on ZkClient, step by step as they go wrong: one value a thread, one hold
+ * at a time.
+ */
 abstract class Articles {
     static final String PATH = "/lock";
     final ZkClient client;
@@ -16,7 +19,8 @@ abstract class Articles {
     }
 
     static Articles of(String variant, ZkClient client) {
-        return variant.equals("no-second-look") ? new NoSecondLook(client) : new LatchAfterExists(client);
+        return variant.equals("no-second-look") ? new NoSecondLook(client)
+                : new LatchAfterExists(client);
     }
 
     /** Waits for the lock. */
@@ -27,7 +31,10 @@ abstract class Articles {
         node = null;
     }
 
-    /** The list as texts; answers whether our node is the first, and else remembers the one before it. */
+    /**
+     * The list as texts; answers whether our node is the first, and else remembers the one before
+     * it.
+     */
     boolean isFirst() {
         List<String> children = client.getChildren(PATH);
         Collections.sort(children);
@@ -69,7 +76,10 @@ abstract class Articles {
         }
     }
 
-    /** It looks again, but makes its latch after it has asked: a deletion between the two counts nothing down. */
+    /**
+     * It looks again, but makes its latch after it has asked: a deletion between the two counts
+     * nothing down.
+     */
     static class LatchAfterExists extends Articles {
         private volatile CountDownLatch gone;
 

@@ -6,7 +6,10 @@ import java.util.concurrent.CountDownLatch;
 import org.I0Itec.zkclient.IZkDataListener;
 import org.I0Itec.zkclient.ZkClient;
 
-/** The lock on ZkClient as it should be: it looks again after each wake-up. Its nodes begin with Lock. Ten threads want it, each so many times. */
+/**
+ * The lock on ZkClient as it should be: it looks again after each wake-up. Its nodes begin with
+ * Lock. Ten threads want it, each so many times.
+ */
 public class LockTest {
     public static void main(String[] args) throws Exception {
         Path inside = Path.of(args[1]);

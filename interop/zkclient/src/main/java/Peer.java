@@ -6,8 +6,9 @@ import java.util.concurrent.CountDownLatch;
 import org.I0Itec.zkclient.ZkClient;
 
 /**
- * One of the articles' locks: `Peer ADDRESS VARIANT` does what it is told, a line at a time (begin, is-in, standing, unlock), and answers one line
- * with the time in ms; `Peer ADDRESS VARIANT INSIDE TURNS` lets ten threads take it so many times each.
+ * One of the articles' locks: `Peer ADDRESS VARIANT` does what it is told, a line at a time (begin,
+ * is-in, standing, unlock), and answers one line with the time in ms;
+ * `Peer ADDRESS VARIANT INSIDE TURNS` lets ten threads take it so many times each.
  */
 public class Peer {
     private static final int SESSION_MS = 4_000;
@@ -61,7 +62,8 @@ public class Peer {
         }
     }
 
-    private static void tenThreads(String address, String variant, Path inside, int turns) throws InterruptedException {
+    private static void tenThreads(String address, String variant, Path inside,
+            int turns) throws InterruptedException {
         CountDownLatch all = new CountDownLatch(10);
         System.out.println("ready");
         for (int n = 0; n < 10; n++) {

@@ -1,4 +1,5 @@
-//! flock(2) shared, then exclusive on the same file: the kernel gives the first up before it waits for the second.
+//! flock(2) shared, then exclusive on the same file: the kernel gives the first up before it waits
+//! for the second.
 
 use std::fs::File;
 use std::io;
@@ -13,7 +14,8 @@ use super::{BASE, Broken, EVERY, directory, lock, open};
 pub(super) const THIS: Broken = Broken {
     name: "flock-upgrade",
     url: "file:auto",
-    what: "it upgrades with flock, which gives the shared lock up first: another writes between what it read and what it writes",
+    what: "it upgrades with flock, which gives the shared lock up first: another client writes \
+           between its read and its write",
     convicted_by: &["readers-with-writer"],
     style: Style { shared: true, ..Style::PLAIN },
     make: |orders, _| Ok(Box::new(Lock { directory: directory(orders)?, held: None })),

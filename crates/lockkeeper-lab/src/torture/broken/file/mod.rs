@@ -22,15 +22,19 @@ const EVERY: Duration = Duration::from_millis(1);
 
 /// Where lock files are.
 fn directory(orders: &Orders) -> Result<PathBuf, String> {
-    let path = orders.url.strip_prefix("file://").map(|rest| rest.split('?').next().unwrap_or(rest));
+    let path =
+        orders.url.strip_prefix("file://").map(|rest| rest.split('?').next().unwrap_or(rest));
     let path = path.map(Path::new).filter(|p| p.is_dir());
-    path.map(Path::to_owned).ok_or_else(|| format!("{}: this client needs file:auto, or file:///path/of/a/directory", orders.url))
+    path.map(Path::to_owned).ok_or_else(|| {
+        format!("{}: this client needs file:auto, or file:///path/of/a/directory", orders.url)
+    })
 }
 
 /// The file of a name, made if it is not there.
 fn open(directory: &Path, name: &str) -> io::Result<(PathBuf, File)> {
     let path = directory.join(name.replace('/', "_"));
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
+    let file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
     Ok((path, file))
 }
 

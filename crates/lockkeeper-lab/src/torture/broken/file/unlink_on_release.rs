@@ -1,4 +1,5 @@
-//! flock(2), and the file removed with its release: whoever waited on it gets a lock on a file that nobody finds any more.
+//! flock(2), and the file removed with its release: whoever waited on it gets a lock on a file that
+//! nobody finds any more.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +13,8 @@ use super::{BASE, Broken, directory, lock, open};
 pub(super) const THIS: Broken = Broken {
     name: "unlink-on-release",
     url: "file:auto",
-    what: "it removes the file when it releases: one who waited on it holds a file without a name, while the next makes and holds another",
+    what: "it removes the file when it releases: a waiter on it holds a file without a name, while \
+           the next client makes and holds another",
     convicted_by: &["overlap"],
     make: |orders, _| Ok(Box::new(Lock { directory: directory(orders)?, held: None })),
     ..BASE
@@ -26,7 +28,8 @@ struct Lock {
 impl RawLock for Lock {
     fn acquire(&mut self, name: &str, give_up: &GiveUp) -> io::Result<Option<Grant>> {
         let (path, file) = open(&self.directory, name)?;
-        self.held = lock(file, FlockArg::LockExclusiveNonblock, give_up)?.map(|locked| (path, locked));
+        self.held =
+            lock(file, FlockArg::LockExclusiveNonblock, give_up)?.map(|locked| (path, locked));
         Ok(self.held.as_ref().map(|_| Grant::default()))
     }
 

@@ -8,12 +8,15 @@ use crate::history::Writer;
 
 pub(super) const THIS: Broken = Broken {
     name: "deadline-from-reply",
-    what: "its deadline counts from the reply, which came late: it holds while the server has given the lock to the next",
+    what: "its deadline counts from the reply, which came late: it holds while the server has \
+           given the lock to the next",
     convicted_by: &["overlap"],
     trigger: &[Strike::one("slow-link", (0, 100), 900)],
     round_ms: 1_000,
     style: Style { long_one_in: 2, long: Long::ToDeadline, rest_ms: (20, 60), ..Style::PLAIN },
-    make: |orders, task| OneKey::boxed(Base::of(orders, task)?, set_and_count_late, Base::compare_and_delete),
+    make: |orders, task| {
+        OneKey::boxed(Base::of(orders, task)?, set_and_count_late, Base::compare_and_delete)
+    },
     ..BASE
 };
 

@@ -7,11 +7,18 @@ use super::{BASE, Base, Broken, OneKey, Strike};
 
 pub(super) const THIS: Broken = Broken {
     name: "get-then-del",
-    what: "comparing and deleting are two commands: when the lease ends between them it frees the lock of the next",
+    what: "comparing and deleting are two commands: when the lease ends between them it frees the \
+           lock of the next",
     convicted_by: &["overlap", "hold-vanished"],
     trigger: &[Strike::one("hold-replies", (0, 50), 350)],
     round_ms: 500,
-    style: Style { hold_ms: (1, 3), long_one_in: 3, long: super::super::super::raw::Long::Ms(60), rest_ms: (0, 3), ..Style::PLAIN },
+    style: Style {
+        hold_ms: (1, 3),
+        long_one_in: 3,
+        long: super::super::super::raw::Long::Ms(60),
+        rest_ms: (0, 3),
+        ..Style::PLAIN
+    },
     make: |orders, task| OneKey::boxed(Base::of(orders, task)?, Base::set_if_free, get_then_del),
     ..BASE
 };

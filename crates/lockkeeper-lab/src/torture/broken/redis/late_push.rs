@@ -1,4 +1,5 @@
-//! A line of waiters, and a message that says "it is yours": read long after it was sent, it is yours no more.
+//! A line of waiters, and a message that says "it is yours": read long after it was sent, it is
+//! yours no more.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -11,18 +12,26 @@ use crate::history::Writer;
 
 pub(super) const THIS: Broken = Broken {
     name: "late-push-is-a-grant",
-    what: "it takes the message of a grant for the grant, and counts from when it was read: after a pause the lock is another's already",
+    what: "it takes the message of a grant for the grant, and counts from its reading: after a \
+           pause another client has the lock already",
     convicted_by: &["overlap"],
     trigger: &[Strike::one(STOP, (0, 100), 500)],
     round_ms: 800,
     style: Style { hold_ms: (40, 80), ..Style::PLAIN },
-    make: |orders, task| Ok(Box::new(Lock { base: Base::of(orders, task)?, ear: wire(&orders.url)?, listens: false })),
+    make: |orders, task| {
+        Ok(Box::new(Lock {
+            base: Base::of(orders, task)?,
+            ear: wire(&orders.url)?,
+            listens: false,
+        }))
+    },
     ..BASE
 };
 
 /// Takes the lock if it is free, else a place in line.
 const ACQUIRE: &str =
-    "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then redis.call('LREM', KEYS[2], 0, ARGV[1]) return 1 end
+    "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then redis.call('LREM', KEYS[2], \
+     0, ARGV[1]) return 1 end
 if not redis.call('LPOS', KEYS[2], ARGV[1]) then redis.call('RPUSH', KEYS[2], ARGV[1]) end
 return 0";
 /// Hands it to the first in line, and tells it.

@@ -1,4 +1,5 @@
-//! Waits for the message of the release, and for nothing else: a message that came while nobody listened wakes nobody.
+//! Waits for the message of the release, and for nothing else: a message that came while nobody
+//! listened wakes nobody.
 
 use std::io;
 use std::time::Duration;
@@ -9,7 +10,8 @@ use super::{BASE, Base, Broken, Strike, wire};
 
 pub(super) const THIS: Broken = Broken {
     name: "lost-wakeup",
-    what: "it waits for the release's message and looks no more: one that was published while its link was down never wakes it",
+    what: "it waits for the release's message and never looks: a message that was published while \
+           its link was down never wakes it",
     convicted_by: &["liveness"],
     trigger: &[
         Strike::all("reset", (0, 30), 30),
@@ -21,7 +23,13 @@ pub(super) const THIS: Broken = Broken {
     round_ms: 2_100,
     clients: 2,
     style: Style { hold_ms: (800, 1_400), rest_ms: (1_100, 1_300), ..Style::PLAIN },
-    make: |orders, task| Ok(Box::new(Lock { base: Base::of(orders, task)?, ear: wire(&orders.url)?, listens: false })),
+    make: |orders, task| {
+        Ok(Box::new(Lock {
+            base: Base::of(orders, task)?,
+            ear: wire(&orders.url)?,
+            listens: false,
+        }))
+    },
     ..BASE
 };
 
@@ -72,6 +80,12 @@ impl RawLock for Lock {
     }
 
     fn release(&mut self) -> io::Result<Ending> {
-        Ok(super::ending(&self.base.wire.ask(&["EVAL", RELEASE, "1", &self.base.name, &self.base.value])?))
+        Ok(super::ending(&self.base.wire.ask(&[
+            "EVAL",
+            RELEASE,
+            "1",
+            &self.base.name,
+            &self.base.value,
+        ])?))
     }
 }

@@ -44,7 +44,8 @@ const EVERY: Duration = Duration::from_millis(5);
 /// How long they wait for an answer: longer than any reply is held.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Deletes a key that has our value.
-const COMPARE_AND_DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
+const COMPARE_AND_DELETE: &str =
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
 /// A connection, and the value that this holder puts into keys.
 struct Base {
@@ -80,7 +81,9 @@ impl Base {
     /// `SETNX name value` until it succeeds; it knows of no deadline.
     fn set_for_ever(&mut self, name: &str, give_up: &GiveUp) -> io::Result<Option<Grant>> {
         self.name = name.to_owned();
-        give_up.poll(EVERY, || Ok(self.wire.ask(&["SETNX", name, &self.value])?.is_ok().then(Grant::default)))
+        give_up.poll(EVERY, || {
+            Ok(self.wire.ask(&["SETNX", name, &self.value])?.is_ok().then(Grant::default))
+        })
     }
 
     /// Deletes the key, whosever it is.
@@ -142,7 +145,8 @@ fn wire(url: &str) -> Result<Resp, String> {
     Ok(Resp::to(port(url).ok_or("this server cannot be reached")?, PATIENCE))
 }
 
-/// These clients know nothing of databases: one with a number would be another than that they work in.
+/// These clients know nothing of databases: one with a number would be another than that they work
+/// in.
 pub(super) fn port(url: &str) -> Option<u16> {
     let rest = url.strip_prefix("redis://")?;
     let (address, options) = rest.split_once('?').unwrap_or((rest, ""));

@@ -7,10 +7,12 @@ use super::{BASE, Base, Broken, OneKey};
 
 pub(super) const THIS: Broken = Broken {
     name: "no-watchdog",
-    what: "nobody renews the lease, and work that takes longer goes on beside the next holder's",
+    what: "it never renews the lease, and work that takes longer goes on beside the next holder's",
     convicted_by: &["overlap"],
     style: Style { long_one_in: 8, long: Long::Ms(450), ..Style::PLAIN },
-    make: |orders, task| OneKey::boxed(Base::of(orders, task)?, set_and_forget, Base::compare_and_delete),
+    make: |orders, task| {
+        OneKey::boxed(Base::of(orders, task)?, set_and_forget, Base::compare_and_delete)
+    },
     ..BASE
 };
 

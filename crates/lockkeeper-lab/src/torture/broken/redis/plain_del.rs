@@ -5,7 +5,7 @@ use super::{BASE, Base, Broken, OneKey, Strike};
 
 pub(super) const THIS: Broken = Broken {
     name: "plain-del",
-    what: "it deletes by name alone: a holder whose lease was over frees the lock of the next",
+    what: "it deletes by name alone: a holder whose lease has expired frees the lock of the next",
     convicted_by: &["foreign-release"],
     trigger: &[Strike::one(STOP, (0, 100), 500)],
     round_ms: 800,

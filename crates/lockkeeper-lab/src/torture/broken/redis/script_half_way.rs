@@ -1,4 +1,5 @@
-//! One script that takes the lock, counts a token, and sets the expiry: Redis does not undo what a failing script has done.
+//! One script that takes the lock, counts a token, and sets the expiry: Redis does not undo what a
+//! failing script has done.
 
 use std::io;
 
@@ -9,7 +10,8 @@ use super::{BASE, Base, Broken, EVERY, Strike, TTL};
 
 pub(super) const THIS: Broken = Broken {
     name: "script-fails-half-way",
-    what: "its script fails after it took the lock and before it set an expiry, and Redis undoes nothing: nobody gets it any more",
+    what: "its script fails after it took the lock and before it set an expiry, and Redis undoes \
+           nothing: no client gets it any more",
     convicted_by: &["liveness"],
     trigger: &[Strike::one(SPOIL_COUNTER, (0, 100), 200)],
     round_ms: 2_500,
@@ -30,8 +32,13 @@ impl RawLock for Lock {
         let (counter, ttl) = (format!("{name}:token"), TTL.as_millis().to_string());
         give_up.poll(EVERY, || {
             // An error is taken for "not now, try again".
-            let reply = self.0.wire.ask(&["EVAL", SCRIPT, "2", name, &counter, &self.0.value, &ttl])?;
-            let token = if let Reply::Number(token) = reply { u64::try_from(token).unwrap_or(0) } else { 0 };
+            let reply =
+                self.0.wire.ask(&["EVAL", SCRIPT, "2", name, &counter, &self.0.value, &ttl])?;
+            let token = if let Reply::Number(token) = reply {
+                u64::try_from(token).unwrap_or(0)
+            } else {
+                0
+            };
             Ok((token > 0).then_some(Grant { token, deadline: 0 }))
         })
     }

@@ -5,7 +5,7 @@ use super::{BASE, Base, Broken, OneKey, Strike};
 
 pub(super) const THIS: Broken = Broken {
     name: "setnx-forever",
-    what: "it never expires: after its holder was killed nobody gets it any more",
+    what: "it never expires: after its holder was killed no client gets it any more",
     convicted_by: &["liveness"],
     trigger: &[Strike::one(KILL, (0, 100), 50)],
     round_ms: 400,

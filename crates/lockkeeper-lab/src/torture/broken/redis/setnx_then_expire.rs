@@ -1,4 +1,5 @@
-//! `SETNX name value`, then `PEXPIRE name ttl`: a holder that dies between the two keeps the lock for ever.
+//! `SETNX name value`, then `PEXPIRE name ttl`: a holder that dies between the two keeps the lock
+//! for ever.
 
 use std::io;
 
@@ -8,13 +9,16 @@ use super::{BASE, Base, Broken, OneKey, Strike, TTL};
 
 pub(super) const THIS: Broken = Broken {
     name: "setnx-then-expire",
-    what: "taking and expiring are two commands: a holder that was killed between them keeps it for ever",
+    what: "taking and expiring are two commands: a holder that was killed between them keeps it \
+           for ever",
     convicted_by: &["liveness"],
     trigger: &[Strike::one("hold-replies", (0, 100), 300), Strike::one(KILL, (200, 300), 50)],
     round_ms: 1_700,
     clients: 2,
     style: Style { hold_ms: (1, 5), rest_ms: (10, 30), ..Style::PLAIN },
-    make: |orders, task| OneKey::boxed(Base::of(orders, task)?, set_then_expire, Base::compare_and_delete),
+    make: |orders, task| {
+        OneKey::boxed(Base::of(orders, task)?, set_then_expire, Base::compare_and_delete)
+    },
     ..BASE
 };
 

@@ -1,4 +1,5 @@
-//! Asks again and again, after pauses that double each time and have no end: the longer somebody waits, the more rarely it asks.
+//! Asks again and again, after pauses that double each time and have no end: the longer somebody
+//! waits, the more rarely it asks.
 
 use std::io;
 use std::time::Duration;
@@ -8,7 +9,8 @@ use super::{BASE, Base, Broken, EVERY, OneKey};
 
 pub(super) const THIS: Broken = Broken {
     name: "unbounded-backoff",
-    what: "it asks again after pauses that double: who waits longest asks most rarely, and newcomers get the lock before it",
+    what: "it asks again after pauses that double: the longest waiter asks most rarely, and \
+           newcomers get the lock before it",
     convicted_by: &["starvation"],
     // No fault is needed: that others come is enough.
     trigger: &[],

@@ -1,4 +1,5 @@
-//! A watchdog that renews by name, and that nobody tells of the release: it keeps the locks of the dead alive.
+//! A watchdog that renews by name, and that nobody tells of the release: it keeps the locks of the
+//! dead alive.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,7 +20,12 @@ pub(super) const THIS: Broken = Broken {
         let (renewed, mut wire) = (names.clone(), wire(&orders.url)?);
         let work = move || {
             loop {
-                let names: Vec<String> = renewed.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
+                let names: Vec<String> = renewed
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .iter()
+                    .cloned()
+                    .collect();
                 for name in names {
                     // A server that is away is asked again the next time.
                     let _ = wire.ask(&["PEXPIRE", &name, &TTL.as_millis().to_string()]);

@@ -1,4 +1,5 @@
-//! The recipe, by somebody who never asks whether the session still is: its node may be gone for long.
+//! The recipe, by somebody who never asks whether the session still is: its node may be gone for
+//! long.
 
 use std::io;
 
@@ -9,7 +10,8 @@ use super::{ARENA, BASE, Base, Broken, Node, Strike};
 pub(super) const THIS: Broken = Broken {
     name: "ignores-session-loss",
     url: ARENA,
-    what: "it never asks whether its session still is: after a pause it goes on beside the next holder",
+    what: "it never checks whether its session still exists: after a pause it goes on beside the \
+           next holder",
     convicted_by: &["overlap"],
     trigger: &[Strike::one(STOP, (0, 100), 1_500)],
     round_ms: 1_800,

@@ -1,4 +1,5 @@
-//! Makes the latch that its watch counts down only after it has asked whether the node before its own exists.
+//! Makes the latch that its watch counts down only after it has asked whether the node before its
+//! own exists.
 
 use std::io;
 use std::time::Duration;
@@ -9,7 +10,8 @@ use super::{ARENA, BASE, Base, Broken, Node};
 pub(super) const THIS: Broken = Broken {
     name: "zk-latch-after-exists",
     url: ARENA,
-    what: "it makes its latch after `exists`: an event that comes between the two wakes nobody, and it waits for ever",
+    what: "it makes its latch after `exists`: an event that comes between the two wakes no waiter, \
+           and it waits for ever",
     convicted_by: &["liveness"],
     style: Style { hold_ms: (1, 10), ..Style::PLAIN },
     make: |orders, task| Ok(Box::new(Lock(Base::of(orders, task)?))),

@@ -74,7 +74,8 @@ impl Base {
     /// Takes a place in line.
     fn join(&mut self, name: &str, kind: Node) -> io::Result<()> {
         self.directory = format!("/{}", name.replace('/', "-"));
-        let (directory, path) = (self.directory.clone(), format!("/{}/{}", name.replace('/', "-"), self.id));
+        let (directory, path) =
+            (self.directory.clone(), format!("/{}/{}", name.replace('/', "-"), self.id));
         let session = self.session()?;
         loop {
             session.create(&directory, kind)?;
@@ -103,7 +104,7 @@ impl Base {
     fn before(&mut self) -> io::Result<Option<String>> {
         let line = self.line(false)?;
         let place = line.iter().position(|node| *node == self.node);
-        let Some(place) = place else { return Err(io::Error::other("our node is gone")) };
+        let Some(place) = place else { return Err(io::Error::other("its node no longer exists")) };
         let before = place.checked_sub(1).and_then(|before| line.get(before));
         Ok(before.map(|before| format!("{}/{before}", self.directory)))
     }

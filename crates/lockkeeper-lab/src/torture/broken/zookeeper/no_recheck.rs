@@ -9,7 +9,8 @@ use super::{ARENA, BASE, Base, Broken, Node};
 pub(super) const THIS: Broken = Broken {
     name: "zk-no-recheck",
     url: ARENA,
-    what: "it enters when the node before its own is gone, without listing again: a waiter that gives up lets it in beside the holder",
+    what: "it enters when the node before its own has disappeared, without listing again: a waiter \
+           that gives up lets it in beside the holder",
     convicted_by: &["overlap"],
     clients: 4,
     style: Style { hold_ms: (60, 120), ..Style::PLAIN },

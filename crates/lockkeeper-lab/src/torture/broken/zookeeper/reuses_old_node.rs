@@ -1,5 +1,5 @@
-//! Finds its node again by its id after a lost connection, and does not look whose session it belongs to: the old one's end
-//! takes it away.
+//! Finds its node again by its id after a lost connection, and does not look whose session it
+//! belongs to: the old one's end takes it away.
 
 use std::io;
 
@@ -9,7 +9,8 @@ use super::{ARENA, BASE, Base, Broken, Node, Strike};
 pub(super) const THIS: Broken = Broken {
     name: "reuses-old-session-node",
     url: ARENA,
-    what: "after a lost connection it takes its old session's node for its own: that goes when the old session ends, and the next gets the lock",
+    what: "after a lost connection it takes its old session's node for its own: that node \
+           disappears when the old session ends, and the next client gets the lock",
     convicted_by: &["overlap"],
     trigger: &[Strike::one("reset", (0, 100), 20)],
     round_ms: 700,

@@ -1,4 +1,5 @@
-//! The sequence number of the node as the token: it begins again at zero when the directory is made anew.
+//! The sequence number of the node as the token: it begins again at zero when the directory is made
+//! anew.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -10,7 +11,8 @@ pub(super) const THIS: Broken = Broken {
     name: "sequence-as-token",
     // The server removes idle directories every second instead of every minute.
     url: "zk:auto?session_timeout=600ms&container_check=1s",
-    what: "its token is the node's number, which begins again when the server has removed the idle directory",
+    what: "its token is the node's number, which begins again when the server has removed the idle \
+           directory",
     convicted_by: &["token-order", "token-repeated"],
     clients: 2,
     names: 3,
@@ -20,8 +22,8 @@ pub(super) const THIS: Broken = Broken {
     ..BASE
 };
 
-/// How long a server may take to remove an idle directory: turns are so short, and rests so long, that one which looks every few seconds
-/// finds some idle.
+/// How long a server may take to remove an idle directory: turns are so short, and rests so long,
+/// that one which looks every few seconds finds some idle.
 const IDLE_MAX: Duration = Duration::from_secs(4);
 
 fn removes_idle_directories(url: &str) -> Result<(), String> {
@@ -31,7 +33,9 @@ fn removes_idle_directories(url: &str) -> Result<(), String> {
         let mut session = Session::open(port, SESSION)?;
         session.create(&directory, Node::Container)?;
         // One that never had a child is not removed.
-        if let Some(child) = session.create(&format!("{directory}/child-"), Node::EphemeralSequential)? {
+        if let Some(child) =
+            session.create(&format!("{directory}/child-"), Node::EphemeralSequential)?
+        {
             session.delete(&child)?;
         }
         let until = Instant::now() + IDLE_MAX;
@@ -48,9 +52,12 @@ fn removes_idle_directories(url: &str) -> Result<(), String> {
     match removes() {
         Ok(true) => Ok(()),
         Ok(false) => Err(format!(
-            "this server does not remove an idle directory within {most} s; start it with -Dznode.container.checkIntervalMs=1000, or torture {arena}"
+            "this server does not remove an idle directory within {most} s; \
+             start it with -Dznode.container.checkIntervalMs=1000, or torture {arena}"
         )),
-        Err(error) => Err(format!("this server does not say whether it removes idle directories: {error}")),
+        Err(error) => {
+            Err(format!("this server does not say whether it removes idle directories: {error}"))
+        }
     }
 }
 

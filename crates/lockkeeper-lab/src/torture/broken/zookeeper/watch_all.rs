@@ -10,7 +10,8 @@ use super::{ARENA, BASE, Base, Broken, Node, Strike};
 pub(super) const THIS: Broken = Broken {
     name: "watch-all-herd",
     url: ARENA,
-    what: "everybody in line is woken by every change and lists the line: a hand-off costs the more, the more wait",
+    what: "every change wakes every waiter, and each lists the line: the more waiters, the more a \
+           hand-off costs",
     convicted_by: &["cost"],
     trigger: &[Strike::one(CROWD, (1_000, 1_000), 3_000)],
     round_ms: 4_500,

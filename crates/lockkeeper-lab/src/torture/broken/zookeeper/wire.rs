@@ -36,7 +36,8 @@ impl Session {
 
     /// Makes a node; answers its path, `None` when it is there already.
     pub(super) fn create(&mut self, path: &str, node: Node) -> io::Result<Option<String>> {
-        let operation = if matches!(node, Node::Container) { op::CREATE_CONTAINER } else { op::CREATE_PLAIN };
+        let operation =
+            if matches!(node, Node::Container) { op::CREATE_CONTAINER } else { op::CREATE_PLAIN };
         match self.ask(operation, &Body::create(path, &[], node as i32))? {
             (0, answer) => answer.body().text().map(Some),
             (NODE_EXISTS, _) => Ok(None),
@@ -73,7 +74,11 @@ impl Session {
         self.wait_until(within, |events| events.iter().any(|event| event == path))
     }
 
-    fn wait_until(&mut self, within: Duration, so: impl Fn(&VecDeque<String>) -> bool) -> io::Result<bool> {
+    fn wait_until(
+        &mut self,
+        within: Duration,
+        so: impl Fn(&VecDeque<String>) -> bool,
+    ) -> io::Result<bool> {
         let until = Instant::now() + within;
         while !so(&self.events) {
             let left = until.saturating_duration_since(Instant::now());

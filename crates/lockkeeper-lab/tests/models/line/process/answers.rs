@@ -10,7 +10,14 @@ use super::{Awaited, DRIFT, Kept, Number, Process, SECOND, Sent, seconds, ticks}
 
 impl Process {
     /// An answer came; `None`: it is not known what became of the call.
-    pub fn answered(&mut self, now: u64, number: u8, answer: Option<Answer>, flaw: Option<Flaw>, out: &mut Sent) {
+    pub fn answered(
+        &mut self,
+        now: u64,
+        number: u8,
+        answer: Option<Answer>,
+        flaw: Option<Flaw>,
+        out: &mut Sent,
+    ) {
         let Some(Awaited { call, mut sent }) = self.calls.remove(&number) else { return };
         if flaw == Some(Flaw::DeadlineFromReply) {
             sent = now;
@@ -21,8 +28,11 @@ impl Process {
             Call::Convert { id, .. } => self.attempted(now, sent, id, answer, flaw, out),
             Call::Recheck { id, .. } => match answer {
                 None => _ = self.ask_at.entry(id).or_insert(now + 1),
-                Some(Answer::Gone) if self.line.place() == Some(id) => self.step(now, Event::Wake { claim: id }, flaw, out),
-                // Also what is not asked about any more: it was granted or left meanwhile, and may be over.
+                Some(Answer::Gone) if self.line.place() == Some(id) => {
+                    self.step(now, Event::Wake { claim: id }, flaw, out)
+                }
+                // Also what is not asked about any more: it was granted or left meanwhile, and may
+                // be over.
                 Some(answer) => self.attempted(now, sent, id, Some(answer), flaw, out),
             },
             Call::Withdraw { id, .. } => {
@@ -44,7 +54,9 @@ impl Process {
             Call::Renew(id) => {
                 let mut changes = Vec::new();
                 match answer {
-                    Some(Answer::Extended) => self.leases.renewed(id.into(), ticks(sent), seconds(TTL), &mut changes),
+                    Some(Answer::Extended) => {
+                        self.leases.renewed(id.into(), ticks(sent), seconds(TTL), &mut changes)
+                    }
                     Some(_) => self.gone(now, id, Lost::TakenAway, flaw, out),
                     None => self.leases.unanswered(id.into(), ticks(now), &mut changes),
                 }
@@ -52,7 +64,8 @@ impl Process {
                     match change {
                         Change::Extended(id, until) => {
                             if let Some(kept) = self.kept.get_mut(&ClaimId(id.0)) {
-                                *kept = Kept { deadline: until.0 / SECOND, ttl: TTL, answered: true };
+                                *kept =
+                                    Kept { deadline: until.0 / SECOND, ttl: TTL, answered: true };
                             }
                         }
                         Change::Doubtful(id) => {
@@ -73,9 +86,19 @@ impl Process {
         self.step(now, Event::Ended { hold, why, ours: false }, flaw, out);
     }
 
-    pub fn attempted(&mut self, now: u64, sent: u64, id: ClaimId, answer: Option<Answer>, flaw: Option<Flaw>, out: &mut Sent) {
+    pub fn attempted(
+        &mut self,
+        now: u64,
+        sent: u64,
+        id: ClaimId,
+        answer: Option<Answer>,
+        flaw: Option<Flaw>,
+        out: &mut Sent,
+    ) {
         let answer = match answer {
-            Some(Answer::Granted { number, left, confirm }) => return self.granted(now, id, number, (sent, left, confirm), flaw, out),
+            Some(Answer::Granted { number, left, confirm }) => {
+                return self.granted(now, id, number, (sent, left, confirm), flaw, out);
+            }
             // It was granted or left meanwhile: this says nothing about those who wait now.
             Some(Answer::InLine { .. }) if !self.line.asks(id) => Answered::InLine,
             Some(Answer::InLine { ask_in }) => {
@@ -97,11 +120,24 @@ impl Process {
         self.step(now, Event::Answered { claim: id, answer }, flaw, out);
     }
 
-    fn granted(&mut self, now: u64, id: ClaimId, number: u64, lease: (u64, u64, bool), flaw: Option<Flaw>, out: &mut Sent) {
+    fn granted(
+        &mut self,
+        now: u64,
+        id: ClaimId,
+        number: u64,
+        lease: (u64, u64, bool),
+        flaw: Option<Flaw>,
+        out: &mut Sent,
+    ) {
         let (since, ttl, confirm) = lease;
         let over = deadline(ticks(since), seconds(ttl), DRIFT) <= ticks(now);
         if over && !self.kept.contains_key(&id) && self.line.hold_for(id) == Some(id) {
-            return self.step(now, Event::Answered { claim: id, answer: Answered::Unknown }, flaw, out);
+            return self.step(
+                now,
+                Event::Answered { claim: id, answer: Answered::Unknown },
+                flaw,
+                out,
+            );
         }
         self.waiting.remove(&id);
         self.ask_at.remove(&id);
@@ -112,7 +148,11 @@ impl Process {
             let until = self.leases.add(hold.into(), ticks(since), seconds(ttl), terms);
             self.kept.insert(hold, Kept { deadline: until.0 / SECOND, ttl, answered: true });
         }
-        let number = if matches!(self.way_of(id), Way::Permits(_)) { Number::None } else { Number::Ours(number) };
+        let number = if matches!(self.way_of(id), Way::Permits(_)) {
+            Number::None
+        } else {
+            Number::Ours(number)
+        };
         self.step(now, Event::Answered { claim: id, answer: Answered::Granted(number) }, flaw, out);
     }
 

@@ -1,4 +1,5 @@
-//! How holds are given back: what is answered once more meanwhile is given back behind the first release, and not beside it.
+//! How holds are given back: what is answered once more meanwhile is given back behind the first
+//! release, and not beside it.
 
 use lockkeeper::ClaimId;
 use lockkeeper::engine::LeaseId;
@@ -24,7 +25,15 @@ pub(super) struct UnderWay {
 }
 
 impl Process {
-    pub(super) fn release(&mut self, now: u64, hold: ClaimId, again: Option<Ask>, over: bool, flaw: Option<Flaw>, out: &mut Sent) {
+    pub(super) fn release(
+        &mut self,
+        now: u64,
+        hold: ClaimId,
+        again: Option<Ask>,
+        over: bool,
+        flaw: Option<Flaw>,
+        out: &mut Sent,
+    ) {
         let until = self.kept.remove(&hold).map_or(now, |kept| kept.deadline.max(now)) + TTL;
         if flaw != Some(Flaw::WatchdogOutlivesUnlock) {
             self.leases.forget(LeaseId::from(hold));
@@ -37,7 +46,13 @@ impl Process {
             (ask.id, ask.shape.mode.into(), self.may_arrive_until(now, ask.id))
         });
         let number = self.send_release(now, hold, again, out);
-        self.releases.entry(hold).or_insert(UnderWay { until, next: None, number, repeated: false, echoed: false });
+        self.releases.entry(hold).or_insert(UnderWay {
+            until,
+            next: None,
+            number,
+            repeated: false,
+            echoed: false,
+        });
     }
 
     /// Whether the hold is being given back already: what came once more is given back behind that.
@@ -47,14 +62,31 @@ impl Process {
         true
     }
 
-    fn send_release(&mut self, now: u64, hold: ClaimId, again: Option<(ClaimId, Way, u64)>, out: &mut Sent) -> u8 {
+    fn send_release(
+        &mut self,
+        now: u64,
+        hold: ClaimId,
+        again: Option<(ClaimId, Way, u64)>,
+        out: &mut Sent,
+    ) -> u8 {
         let refuse = self.sent_until.get(&hold).copied().unwrap_or(0);
         self.send(now, Call::Release { hold, again, refuse }, out)
     }
 
     /// A release was answered, and found its hold or did not; or it is not known what became of it.
-    pub(super) fn released(&mut self, now: u64, number: u8, hold: ClaimId, found: Option<bool>, out: &mut Sent) {
-        let Some(under_way) = self.releases.get_mut(&hold).filter(|under_way| under_way.number == number) else { return };
+    pub(super) fn released(
+        &mut self,
+        now: u64,
+        number: u8,
+        hold: ClaimId,
+        found: Option<bool>,
+        out: &mut Sent,
+    ) {
+        let Some(under_way) =
+            self.releases.get_mut(&hold).filter(|under_way| under_way.number == number)
+        else {
+            return;
+        };
         if found.is_none() && now < under_way.until {
             (under_way.next, under_way.repeated) = (Some(now + 1), true);
             return;
@@ -72,7 +104,12 @@ impl Process {
 
     /// Sends once more what is due.
     pub(super) fn release_again(&mut self, now: u64, out: &mut Sent) {
-        let due: Vec<ClaimId> = self.releases.iter().filter(|(_, one)| one.next.is_some_and(|at| at <= now)).map(|(id, _)| *id).collect();
+        let due: Vec<ClaimId> = self
+            .releases
+            .iter()
+            .filter(|(_, one)| one.next.is_some_and(|at| at <= now))
+            .map(|(id, _)| *id)
+            .collect();
         for hold in due {
             let number = self.send_release(now, hold, None, out);
             self.releases.entry(hold).and_modify(|one| (one.next, one.number) = (None, number));

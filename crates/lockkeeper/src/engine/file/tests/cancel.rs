@@ -4,7 +4,10 @@ fn threads() -> usize {
     std::fs::read_dir("/proc/self/task")
         .unwrap()
         .filter(|task| {
-            let name = task.as_ref().ok().and_then(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+            let name = task
+                .as_ref()
+                .ok()
+                .and_then(|task| std::fs::read_to_string(task.path().join("comm")).ok());
             name.is_some_and(|name| name.starts_with("lockkeeper-wait"))
         })
         .count()
@@ -85,8 +88,16 @@ fn a_foreign_signal_does_not_end_a_wait() {
         let comm = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
         let tid: i32 = task.file_name().to_string_lossy().parse().unwrap();
         if comm.starts_with("lockkeeper-wait") {
-            // SAFETY: sends a signal whose handler does nothing, or which is blocked there, to a thread of this process.
-            unsafe { nix::libc::syscall(nix::libc::SYS_tgkill, nix::libc::getpid(), tid, nix::libc::SIGURG) };
+            // SAFETY: sends a signal whose handler does nothing, or which is blocked there, to a
+            // thread of this process.
+            unsafe {
+                nix::libc::syscall(
+                    nix::libc::SYS_tgkill,
+                    nix::libc::getpid(),
+                    tid,
+                    nix::libc::SIGURG,
+                )
+            };
         }
     }
     assert!(b.is_silent());
@@ -107,7 +118,12 @@ fn r13_a_process_waits_for_1024_names_at_once_and_is_told_so_beyond() {
     let waits: Vec<_> = names[..1_024].iter().map(|name| b.stand(name, Mode::Exclusive)).collect();
     match b.attempt(&claim(&names[1_024], Mode::Exclusive), Line::Join) {
         Attempt::Failed(error) => {
-            assert!(error.kind() == crate::ErrorKind::Refused && error.is_temporary() && error.to_string().contains("1024"), "{error}");
+            assert!(
+                error.kind() == crate::ErrorKind::Refused
+                    && error.is_temporary()
+                    && error.to_string().contains("1024"),
+                "{error}"
+            );
         }
         other => panic!("{other:?}"),
     }

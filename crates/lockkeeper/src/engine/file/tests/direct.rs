@@ -20,7 +20,9 @@ fn a_lock_is_got_released_and_got_again() {
     let held = got(&files, "x");
     let token = held.token().unwrap();
     assert!(held.verify().is_ok());
-    let Ok(Begin::Busy(Some(holder))) = files.begin(&claim("x", Mode::Exclusive), Line::Try) else { panic!() };
+    let Ok(Begin::Busy(Some(holder))) = files.begin(&claim("x", Mode::Exclusive), Line::Try) else {
+        panic!()
+    };
     assert_eq!(holder.token, Some(token));
     held.release();
     assert!(got(&files, "x").token().unwrap() > token);
@@ -31,8 +33,13 @@ fn a_wait_becomes_readable_when_it_is_over() {
     let dir = tempfile::tempdir().unwrap();
     let files = Files::open(dir.path(), false).unwrap();
     let held = got(&files, "x");
-    let Ok(Begin::Waiting(pending)) = files.begin(&claim("x", Mode::Exclusive), Line::Join) else { panic!() };
-    assert_eq!(pending.place().holder.as_ref().and_then(|holder| holder.pid), Some(std::process::id()));
+    let Ok(Begin::Waiting(pending)) = files.begin(&claim("x", Mode::Exclusive), Line::Join) else {
+        panic!()
+    };
+    assert_eq!(
+        pending.place().holder.as_ref().and_then(|holder| holder.pid),
+        Some(std::process::id())
+    );
     let readable = |ms: u16| {
         let mut fds = [PollFd::new(pending.as_fd(), PollFlags::POLLIN)];
         poll(&mut fds, PollTimeout::from(ms)).unwrap() == 1
@@ -50,7 +57,10 @@ fn a_cancelled_wait_leaves_nothing_behind_also_when_it_had_just_won() {
     let files = Files::open(dir.path(), false).unwrap();
     for round in 0..300 {
         let held = got(&files, "x");
-        let Ok(Begin::Waiting(pending)) = files.begin(&claim("x", Mode::Exclusive), Line::Join) else { panic!() };
+        let Ok(Begin::Waiting(pending)) = files.begin(&claim("x", Mode::Exclusive), Line::Join)
+        else {
+            panic!()
+        };
         if round % 2 == 0 {
             held.release();
             pending.cancel();
@@ -58,7 +68,9 @@ fn a_cancelled_wait_leaves_nothing_behind_also_when_it_had_just_won() {
             pending.cancel();
             held.release();
         }
-        until("it is free", || matches!(files.begin(&claim("x", Mode::Exclusive), Line::Try), Ok(Begin::Got(_))));
+        until("it is free", || {
+            matches!(files.begin(&claim("x", Mode::Exclusive), Line::Try), Ok(Begin::Got(_)))
+        });
     }
 }
 
@@ -68,13 +80,17 @@ fn an_inherited_lock_lives_as_long_as_the_child() {
     let files = Files::open(dir.path(), false).unwrap();
     let held = got(&files, "x");
     held.set_inherit(true).unwrap();
-    let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let mut child =
+        std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
     held.release();
     assert!(matches!(files.begin(&claim("x", Mode::Exclusive), Line::Try), Ok(Begin::Busy(_))));
     drop(child.stdin.take());
     child.wait().unwrap();
-    // A program that another test started meanwhile may have inherited it too, and keeps it until its own end.
-    until("it is free", || matches!(files.begin(&claim("x", Mode::Exclusive), Line::Try), Ok(Begin::Got(_))));
+    // A program that another test started meanwhile may have inherited it too, and keeps it until
+    // its own end.
+    until("it is free", || {
+        matches!(files.begin(&claim("x", Mode::Exclusive), Line::Try), Ok(Begin::Got(_)))
+    });
 }
 
 #[test]
@@ -82,7 +98,8 @@ fn f3_a_lock_that_is_not_passed_on_deliberately_is_not_inherited() {
     let dir = tempfile::tempdir().unwrap();
     let files = Files::open(dir.path(), false).unwrap();
     let held = got(&files, "x");
-    let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let mut child =
+        std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
     held.release();
     got(&files, "x");
     drop(child.stdin.take());

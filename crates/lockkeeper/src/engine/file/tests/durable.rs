@@ -24,7 +24,10 @@ fn r5_a_durable_claim_that_is_withdrawn_before_its_thread_asked_leaves_nothing_l
         if let Some(held) = held {
             b.release(held);
         }
-        assert!(matches!(finish(withdrawing), End::Freed), "round {round}: it was asked, so it was undone");
+        assert!(
+            matches!(finish(withdrawing), End::Freed),
+            "round {round}: it was asked, so it was undone"
+        );
         drop(asking);
         until_free(&b, "the withdrawn claim is gone");
     }
@@ -46,10 +49,13 @@ fn r5_a_durable_conversion_that_is_withdrawn_before_its_thread_asked_leaves_the_
             b.release(reading);
         }
         assert!(b.can_get("x", Mode::Shared), "round {round}: readers come in again");
-        assert!(!b.can_get("x", Mode::Upgradable), "round {round}: and it is still the upgradable one");
+        assert!(
+            !b.can_get("x", Mode::Upgradable),
+            "round {round}: and it is still the upgradable one"
+        );
     }
     a.release(up);
-    until_free(&b, "the hold is gone");
+    until_free(&b, "the hold no longer exists");
 }
 
 #[test]

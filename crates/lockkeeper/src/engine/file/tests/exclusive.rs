@@ -18,8 +18,13 @@ fn a_busy_answer_names_the_holder() {
     let dir = tempfile::tempdir().unwrap();
     let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
     let (hold, number) = a.get("x", Mode::Exclusive);
-    let Attempt::Busy(Some(holder)) = b.attempt(&claim("x", Mode::Exclusive), Line::Try) else { panic!() };
-    assert_eq!((holder.claim, holder.pid, holder.host.as_deref()), (Some(hold), Some(std::process::id()), Some("here")));
+    let Attempt::Busy(Some(holder)) = b.attempt(&claim("x", Mode::Exclusive), Line::Try) else {
+        panic!()
+    };
+    assert_eq!(
+        (holder.claim, holder.pid, holder.host.as_deref()),
+        (Some(hold), Some(std::process::id()), Some("here"))
+    );
     assert_eq!((holder.token, holder.mode), (crate::Token::of(number, 0), Some(Mode::Exclusive)));
 }
 
@@ -89,12 +94,24 @@ fn a_release_can_stand_in_line_again_and_both_get_it() {
     a.until_waiters(Kind::Lock, "x", 1);
     let again = claim("x", Mode::Exclusive);
     let released = finish(a.engine.release(&[hold], Some(&again)));
-    assert!(matches!(released.ends[..], [End::Freed]) && matches!(released.again, Some(Attempt::InLine(_))), "{released:?}");
-    // The kernel wakes the one that waited, and keeps no order among it and those who come just then.
+    assert!(
+        matches!(released.ends[..], [End::Freed])
+            && matches!(released.again, Some(Attempt::InLine(_))),
+        "{released:?}"
+    );
+    // The kernel wakes the one that waited, and keeps no order among it and those who come just
+    // then.
     let mut first = None;
-    let is_granted = |peer: &Peer, id| matches!(peer.events.try_recv(), Ok(Event::Granted { claim, .. }) if claim == id);
+    let is_granted = |peer: &Peer, id| {
+        matches!(
+            peer.events.try_recv(),
+            Ok(Event::Granted { claim, .. }) if claim == id
+        )
+    };
     until("one of them has it", || {
-        first = [(&b, waiting, &a, again.id), (&a, again.id, &b, waiting)].into_iter().find(|(peer, id, ..)| is_granted(peer, *id));
+        first = [(&b, waiting, &a, again.id), (&a, again.id, &b, waiting)]
+            .into_iter()
+            .find(|(peer, id, ..)| is_granted(peer, *id));
         first.is_some()
     });
     let (one, its, other, others) = first.unwrap();
@@ -156,7 +173,9 @@ fn close_ends_every_wait_and_every_thread() {
     }
     finish(b.engine.close());
     assert_eq!(b.engine.0.crew.threads(), 0);
-    let Attempt::Failed(error) = b.attempt(&claim("y", Mode::Exclusive), Line::Try) else { panic!() };
+    let Attempt::Failed(error) = b.attempt(&claim("y", Mode::Exclusive), Line::Try) else {
+        panic!()
+    };
     assert_eq!(error.kind(), ErrorKind::Closed);
     assert!(!b.events.try_iter().any(|event| matches!(event, Event::Granted { .. })));
 }
@@ -177,7 +196,11 @@ fn an_election_keeps_its_leaders_value() {
     let dir = tempfile::tempdir().unwrap();
     let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
     for value in ["host-a", &"v".repeat(1024)] {
-        let leader = Claim { kind: Kind::Election, value: Some(value.into()), ..claim("e", Mode::Exclusive) };
+        let leader = Claim {
+            kind: Kind::Election,
+            value: Some(value.into()),
+            ..claim("e", Mode::Exclusive)
+        };
         assert!(matches!(a.attempt(&leader, Line::Try), Attempt::Granted(_)));
         assert_eq!(b.entry(Kind::Election, "e").holders[0].value.as_deref(), Some(value));
         assert!(b.can_get("e", Mode::Exclusive), "the lock of that name is another thing");

@@ -7,7 +7,9 @@ impl Peer {
     /// Whether a change of this watch is told within two seconds.
     fn hears(&self, watch: WatchId) -> bool {
         let end = Instant::now() + Duration::from_secs(2);
-        while let Ok(event) = self.events.recv_timeout(end.saturating_duration_since(Instant::now())) {
+        while let Ok(event) =
+            self.events.recv_timeout(end.saturating_duration_since(Instant::now()))
+        {
             if matches!(event, Event::Changed { watch: told } if told == watch) {
                 return true;
             }
@@ -28,7 +30,9 @@ impl Peer {
     fn loses(&self, hold: HoldId) -> Duration {
         let start = Instant::now();
         match self.events.recv_timeout(Duration::from_secs(5)) {
-            Ok(Event::Ended { which: Which::Hold(lost), why: Lost::Replaced }) if lost == hold => start.elapsed(),
+            Ok(Event::Ended { which: Which::Hold(lost), why: Lost::Replaced }) if lost == hold => {
+                start.elapsed()
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -38,10 +42,14 @@ impl Peer {
 fn f1_r2_a_holder_is_told_when_its_file_is_deleted_replaced_or_moved() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.lock");
-    let replace: [&dyn Fn(); 3] = [&|| fs::remove_file(&path).unwrap(), &|| fs::rename(&path, dir.path().join("away")).unwrap(), &|| {
-        fs::write(dir.path().join("other"), "").unwrap();
-        fs::rename(dir.path().join("other"), &path).unwrap();
-    }];
+    let replace: [&dyn Fn(); 3] = [
+        &|| fs::remove_file(&path).unwrap(),
+        &|| fs::rename(&path, dir.path().join("away")).unwrap(),
+        &|| {
+            fs::write(dir.path().join("other"), "").unwrap();
+            fs::rename(dir.path().join("other"), &path).unwrap();
+        },
+    ];
     for replace in replace {
         let peer = Peer::new(dir.path());
         let (hold, _) = peer.get("x", Mode::Exclusive);
@@ -167,7 +175,7 @@ fn permits_of_a_lost_hold_are_given_back_whoever_notices() {
         let pool = peer.engine.0.state().pool(&Name::new("s").unwrap()).expect("it has permits");
         fs::remove_file(dir.path().join("s.semaphore")).unwrap();
         if asked {
-            assert!(matches!(finish(peer.engine.recheck(&[hold]))[..], [Attempt::Failed(_)]));
+            assert!(matches!(finish(peer.engine.recheck(&[hold]))[..], [Standing::Gone(_)]));
         } else {
             peer.loses(hold);
         }

@@ -25,7 +25,10 @@ fn r7_numbers_grow_over_a_deleted_file_and_a_deleted_directory() {
     let (hold, third) = peer.get("x", Mode::Shared);
     peer.release(hold);
     let (_, fourth) = peer.get("x", Mode::Exclusive);
-    assert!(first < second && second < third && third < fourth, "{first} {second} {third} {fourth}");
+    assert!(
+        first < second && second < third && third < fourth,
+        "{first} {second} {third} {fourth}"
+    );
     assert!(dir.join("x.lock").exists());
 }
 
@@ -36,9 +39,12 @@ fn f1_a_replaced_file_is_noticed_before_a_grant_and_by_its_holder() {
     let (idle, _) = a.get("x", Mode::Exclusive);
     a.release(idle);
     let (hold, _) = b.get("x", Mode::Exclusive);
-    assert!(matches!(finish(b.engine.recheck(&[hold]))[..], [Attempt::Granted(_)]));
+    assert!(matches!(finish(b.engine.recheck(&[hold]))[..], [Standing::Held(_)]));
     fs::remove_file(dir.path().join("x.lock")).unwrap();
-    assert!(matches!(finish(b.engine.recheck(&[hold]))[..], [Attempt::Failed(_)]), "its holder notices");
+    assert!(
+        matches!(finish(b.engine.recheck(&[hold]))[..], [Standing::Gone(_)]),
+        "its holder notices"
+    );
     let (_, _) = a.get("x", Mode::Exclusive);
     assert!(!b.can_get("x", Mode::Exclusive), "the kept descriptor of the old file serves nobody");
 }
@@ -54,8 +60,10 @@ fn f1_a_file_renamed_over_or_away_is_noticed() {
     fs::copy(&path, dir.path().join("copy")).unwrap();
     fs::rename(dir.path().join("copy"), &path).unwrap();
     let (third, _) = peer.get("x", Mode::Exclusive);
-    let held: Vec<_> =
-        finish(peer.engine.recheck(&[first, second, third])).iter().map(|answer| matches!(answer, Attempt::Granted(_))).collect();
+    let held: Vec<_> = finish(peer.engine.recheck(&[first, second, third]))
+        .iter()
+        .map(|answer| matches!(answer, Standing::Held(_)))
+        .collect();
     assert_eq!(held, [false, false, true]);
 }
 
@@ -66,14 +74,19 @@ fn a_file_emptied_or_filled_with_garbage_while_held_is_survived() {
     let path = dir.path().join("x.lock");
     let whole = super::super::bytes::FILE as usize;
     let mut last = 0;
-    for damage in [vec![], vec![0xa5; whole], vec![0; whole], vec![0xa5; 100], vec![0xa5; 3 * whole]] {
+    for damage in
+        [vec![], vec![0xa5; whole], vec![0; whole], vec![0xa5; 100], vec![0xa5; 3 * whole]]
+    {
         let (hold, number) = a.get("x", Mode::Exclusive);
         assert!(number > last);
         last = number;
         fs::write(&path, &damage).unwrap();
         let other = b.attempt(&claim("x", Mode::Exclusive), Line::Try);
         assert!(!matches!(other, Attempt::Granted(_)), "the kernel's lock is where it was");
-        assert!(matches!(finish(a.engine.recheck(&[hold]))[..], [Attempt::Granted(_)]), "and its holder repairs the file");
+        assert!(
+            matches!(finish(a.engine.recheck(&[hold]))[..], [Standing::Held(_)]),
+            "and its holder repairs the file"
+        );
         assert_eq!(b.entry(Kind::Lock, "x").holders[0].claim, Some(hold));
         let waiting = b.stand("x", Mode::Exclusive);
         a.release(hold);
@@ -96,10 +109,18 @@ fn an_unreadable_record_says_how_to_repair_it_and_an_empty_file_is_a_fresh_one()
     a.until_waiters(Kind::Lock, "x", 1);
     fs::write(&path, vec![0xa5; super::super::bytes::FILE as usize]).unwrap();
     a.release(hold);
-    let Ok(Event::Failed { claim, error: told }) = b.events.recv_timeout(Duration::from_secs(5)) else { panic!() };
+    let Ok(Event::Failed { claim, error: told }) = b.events.recv_timeout(Duration::from_secs(5))
+    else {
+        panic!()
+    };
     assert_eq!(claim, waiting);
     for error in [told, failure(&a, "x"), failure(&b, "x")] {
-        assert!(error.kind() == ErrorKind::Corrupt && error.message().contains("x.lock") && error.message().contains("gc"), "{error}");
+        assert!(
+            error.kind() == ErrorKind::Corrupt
+                && error.message().contains("x.lock")
+                && error.message().contains("gc"),
+            "{error}"
+        );
         assert_eq!(error.kind().exit_code(), 69);
     }
 }
@@ -116,7 +137,8 @@ fn f5_a_torn_record_repeats_no_number() {
         last = number;
         peer.release(hold);
         let file = fs::File::options().write(true).open(dir.path().join("x.lock")).unwrap();
-        file.write_all_at(&[round], super::super::bytes::HOT_AT + 128 * u64::from(round % 2) + 50).unwrap();
+        file.write_all_at(&[round], super::super::bytes::HOT_AT + 128 * u64::from(round % 2) + 50)
+            .unwrap();
     }
 }
 
@@ -140,9 +162,18 @@ fn what_is_no_lock_file_is_refused_with_one_clear_line() {
         ("two", ErrorKind::Refused, "more than one name"),
     ] {
         let error = failure(&peer, name);
-        assert!(error.kind() == kind && error.message().contains(says) && error.message().contains("user "), "{name}: {error}");
+        assert!(
+            error.kind() == kind
+                && error.message().contains(says)
+                && error.message().contains("user "),
+            "{name}: {error}"
+        );
     }
-    assert_eq!(fs::read(dir.path().join("target")).unwrap(), b"", "a symbolic link is not followed");
+    assert_eq!(
+        fs::read(dir.path().join("target")).unwrap(),
+        b"",
+        "a symbolic link is not followed"
+    );
 }
 
 #[test]
@@ -152,9 +183,19 @@ fn r17_a_newer_layout_stops_with_both_numbers() {
     let peer = Peer::new(dir.path());
     let (hold, _) = peer.get("x", Mode::Exclusive);
     peer.release(hold);
-    fs::File::options().write(true).open(dir.path().join("x.lock")).unwrap().write_all_at(&[9], 20).unwrap();
+    fs::File::options()
+        .write(true)
+        .open(dir.path().join("x.lock"))
+        .unwrap()
+        .write_all_at(&[9], 20)
+        .unwrap();
     let error = failure(&Peer::new(dir.path()), "x");
-    assert!(error.kind() == ErrorKind::NewerLayout && error.message().contains('9') && error.message().contains('1'), "{error}");
+    assert!(
+        error.kind() == ErrorKind::NewerLayout
+            && error.message().contains('9')
+            && error.message().contains('1'),
+        "{error}"
+    );
 }
 
 #[test]
@@ -176,10 +217,17 @@ fn the_directory_is_made_private_if_only_it_is_missing() {
     let _held = peer.get("x", Mode::Exclusive);
     let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
     assert_eq!((mode(&dir), mode(&dir.join("x.lock"))), (0o700, 0o600));
-    let error = super::super::direct::Files::open(&temp.path().join("no/locks"), false).err().unwrap();
-    assert!(error.kind().exit_code() == 69 && error.message().contains("does not exist"), "{error}");
+    let error =
+        super::super::direct::Files::open(&temp.path().join("no/locks"), false).err().unwrap();
+    assert!(
+        error.kind().exit_code() == 69 && error.message().contains("does not exist"),
+        "{error}"
+    );
     let error = super::super::direct::Files::open(&dir.join("x.lock"), false).err().unwrap();
-    assert!(error.kind().exit_code() == 69 && error.message().contains("not a directory"), "{error}");
+    assert!(
+        error.kind().exit_code() == 69 && error.message().contains("not a directory"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -188,7 +236,11 @@ fn files_in_a_shared_directory_are_open_to_whoever_shares_it() {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(of_dir)).unwrap();
         let _held = Peer::new(dir.path()).get("x", Mode::Exclusive);
-        assert_eq!(fs::metadata(dir.path().join("x.lock")).unwrap().mode() & 0o777, of_file, "{of_dir:o}");
+        assert_eq!(
+            fs::metadata(dir.path().join("x.lock")).unwrap().mode() & 0o777,
+            of_file,
+            "{of_dir:o}"
+        );
     }
 }
 
@@ -203,8 +255,15 @@ fn many_names_keep_few_files_open() {
         peer.release(hold);
     }
     assert!(open() < before + 400, "{} after {before}", open());
-    let kept = || fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
-    until("what is not used any more is closed", || !kept().any(|path| path.starts_with(dir.path()) && path != dir.path()));
+    let kept = || {
+        fs::read_dir("/proc/self/fd")
+            .unwrap()
+            .flatten()
+            .filter_map(|fd| fs::read_link(fd.path()).ok())
+    };
+    until("what is not used any more is closed", || {
+        !kept().any(|path| path.starts_with(dir.path()) && path != dir.path())
+    });
 }
 
 #[test]
@@ -222,5 +281,8 @@ fn f1_a_directory_that_went_with_one_above_it_is_noticed_after_a_wait() {
     a.release(hold);
     assert!(b.granted(waits) > number);
     assert!(dir.join("x.lock").exists(), "it holds the file that the path leads to");
-    assert!(!Peer::new(&dir).can_get("x", Mode::Exclusive), "whoever comes along the path finds it held");
+    assert!(
+        !Peer::new(&dir).can_get("x", Mode::Exclusive),
+        "whoever comes along the path finds it held"
+    );
 }

@@ -37,9 +37,23 @@ fn gc_removes_what_nobody_uses_and_nothing_else() {
     b.granted(waiting);
     b.release(waiting);
     assert_eq!(files.gc().unwrap(), 2);
-    let mut left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    let mut left: Vec<_> = fs::read_dir(dir.path())
+        .unwrap()
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
     left.sort();
-    assert_eq!(left, ["chosen.semaphore", "dir.lock", "notes.txt", "read.lock", "shut.latch", "some.semaphore", "yarn.lock"]);
+    assert_eq!(
+        left,
+        [
+            "chosen.semaphore",
+            "dir.lock",
+            "notes.txt",
+            "read.lock",
+            "shut.latch",
+            "some.semaphore",
+            "yarn.lock"
+        ]
+    );
 }
 
 #[test]
@@ -72,7 +86,8 @@ fn gc_leaves_a_file_that_was_just_made_to_whoever_is_about_to_lock_it() {
     let opened = Directory::open(dir.path(), false).unwrap();
     let path = dir.path().join("x.lock");
     let empty = || drop(fs::File::create(&path).unwrap());
-    let ready = || drop(LockFile::open(&opened, &Key::new(Kind::Lock, &Name::new("x").unwrap())).unwrap());
+    let ready =
+        || drop(LockFile::open(&opened, &Key::new(Kind::Lock, &Name::new("x").unwrap())).unwrap());
     for make in [&empty as &dyn Fn(), &ready] {
         // A pause in between makes it old; then it is made anew.
         until("it is looked at in time", || {
@@ -87,6 +102,27 @@ fn gc_leaves_a_file_that_was_just_made_to_whoever_is_about_to_lock_it() {
         make_old(&path);
         assert_eq!(files.gc().unwrap(), 1, "whoever made it died");
     }
+}
+
+#[test]
+fn a_probe_takes_its_own_file_away_however_new_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let peer = Peer::new(dir.path());
+    let opened = Directory::open(dir.path(), false).unwrap();
+    let (name, path) = (Name::new("x").unwrap(), dir.path().join("x.lock"));
+    let clear = || drop(finish(peer.engine.clear_probe(&name)).unwrap());
+    // As after a disk was full before it got its contents, and after a lock was not taken.
+    let empty = || drop(fs::File::create(&path).unwrap());
+    let ready = || drop(LockFile::open(&opened, &Key::new(Kind::Lock, &name)).unwrap());
+    for make in [&empty as &dyn Fn(), &ready] {
+        make();
+        clear();
+        assert!(!path.exists());
+    }
+    let (held, _) = peer.get("x", Mode::Exclusive);
+    clear();
+    assert!(path.exists(), "it is held");
+    peer.release(held);
 }
 
 /// Says that it is over when it is dropped, also by a panic: a scope waits for all its threads.
@@ -165,7 +201,12 @@ fn gc_running_all_the_time_refuses_no_try_for_a_free_name() {
         let peer = Peer::new(dir.path());
         let mut refused = Vec::new();
         for round in 0..1_000 {
-            for mode in [Mode::Exclusive, Mode::Shared, Mode::Upgradable, Mode::Permits { count: 1, limit: 2 }] {
+            for mode in [
+                Mode::Exclusive,
+                Mode::Shared,
+                Mode::Upgradable,
+                Mode::Permits { count: 1, limit: 2 },
+            ] {
                 if is_refused(&peer, mode) {
                     refused.push((round, mode));
                 }
@@ -178,7 +219,8 @@ fn gc_running_all_the_time_refuses_no_try_for_a_free_name() {
 }
 
 #[test]
-fn a_removal_that_does_not_come_to_an_end_fails_tries_lets_claims_wait_and_is_nobody_who_holds_or_waits() {
+fn a_removal_that_does_not_come_to_an_end_fails_tries_lets_claims_wait_and_is_nobody_who_holds_or_waits()
+ {
     let dir = tempfile::tempdir().unwrap();
     let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
     let (hold, _) = a.get("x", Mode::Exclusive);
@@ -186,13 +228,17 @@ fn a_removal_that_does_not_come_to_an_end_fails_tries_lets_claims_wait_and_is_no
     a.until_waiters(Kind::Lock, "x", 1);
     b.withdraw(waits);
     a.release(hold);
-    let sweeper = fs::File::options().read(true).write(true).open(dir.path().join("x.lock")).unwrap();
+    let sweeper =
+        fs::File::options().read(true).write(true).open(dir.path().join("x.lock")).unwrap();
     // What dead waiters leave.
     wire::write_at(&sweeper, &[1; WAITERS + 1], FLAGS_AT).unwrap();
     assert_eq!(wire::try_lock(&sweeper, Span::EVERYTHING, Grip::Write), Ok(true));
     for mode in [Mode::Exclusive, Mode::Shared, Mode::Upgradable] {
         match a.attempt(&claim("x", mode), Line::Try) {
-            Attempt::Failed(error) => assert!(error.kind() == crate::ErrorKind::Unknown && error.message().contains("stopped"), "{error}"),
+            Attempt::Failed(error) => assert!(
+                error.kind() == crate::ErrorKind::Unknown && error.message().contains("stopped"),
+                "{error}"
+            ),
             other => panic!("{mode:?}: {other:?}"),
         }
     }
@@ -232,7 +278,9 @@ fn who_sweeps_is_told_apart_from_who_waits_in_the_table_and_beyond_it() {
     let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
     let (hold, _) = a.get("x", Mode::Shared);
     let file = fs::File::options().read(true).write(true).open(dir.path().join("x.lock")).unwrap();
-    for (place, waits, sweeps) in [(5, Grip::Write, Grip::Read), (WAITERS as u16, Grip::Read, Grip::Write)] {
+    for (place, waits, sweeps) in
+        [(5, Grip::Write, Grip::Read), (WAITERS as u16, Grip::Read, Grip::Write)]
+    {
         let flag = |is: u8| wire::write_at(&file, &[is], FLAGS_AT + u64::from(place)).unwrap();
         flag(1);
         assert_eq!(wire::try_lock(&file, Span::waiter(place), waits), Ok(true));

@@ -51,7 +51,8 @@ fn count_downs_from_everywhere_all_count() {
             let engine = peer.engine.clone();
             scope.spawn(move || {
                 for _ in 0..100 {
-                    finish(engine.write(&Change::LatchCountDown(name(), ClaimId::fresh()))).unwrap();
+                    finish(engine.write(&Change::LatchCountDown(name(), ClaimId::fresh())))
+                        .unwrap();
                 }
             });
         }

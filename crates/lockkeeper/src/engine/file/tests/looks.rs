@@ -1,5 +1,5 @@
-//! A look at a lock file that the system does not allow proves nothing: no hold is lost by it, nobody loses a place, and nobody is
-//! granted anything.
+//! A look at a lock file that the system does not allow proves nothing: no hold is lost by it,
+//! nobody loses a place, and nobody is granted anything.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, symlink};
@@ -25,7 +25,8 @@ impl Behind {
         }
         symlink("locks", temp.path().join("link")).unwrap();
         symlink("other", temp.path().join("to-other")).unwrap();
-        // In the link's place it leads to itself: an error that is neither "nothing there" nor "another one".
+        // In the link's place it leads to itself: an error that is neither "nothing there" nor
+        // "another one".
         symlink("link", temp.path().join("nowhere")).unwrap();
         Self { temp }
     }
@@ -55,16 +56,28 @@ fn look(peer: &Peer) -> (usize, bool) {
 fn an_error_of_the_system_ends_no_hold_and_asking_says_that_it_is_not_known() {
     let behind = Behind::new();
     let peer = Peer::new(&behind.path());
-    let modes = [("w", Mode::Exclusive), ("r", Mode::Shared), ("u", Mode::Upgradable), ("p", Mode::Permits { count: 1, limit: 2 })];
+    let modes = [
+        ("w", Mode::Exclusive),
+        ("r", Mode::Shared),
+        ("u", Mode::Upgradable),
+        ("p", Mode::Permits { count: 1, limit: 2 }),
+    ];
     let holds = modes.map(|(name, mode)| peer.get(name, mode).0);
     behind.blind();
     for answer in finish(peer.engine.recheck(&holds)) {
-        let Attempt::Unknown(error) = answer else { panic!("{answer:?}") };
-        assert!(error.kind() == ErrorKind::Unknown && error.message().contains("symbolic links"), "{error}");
+        let Standing::Unknown(error) = answer else { panic!("{answer:?}") };
+        assert!(
+            error.kind() == ErrorKind::Unknown && error.message().contains("symbolic links"),
+            "{error}"
+        );
     }
     assert_eq!(look(&peer), (0, true), "looked at again, and not lost");
     behind.blind();
-    assert!(finish(peer.engine.recheck(&holds)).iter().all(|answer| matches!(answer, Attempt::Granted(_))));
+    assert!(
+        finish(peer.engine.recheck(&holds))
+            .iter()
+            .all(|answer| matches!(answer, Standing::Held(_)))
+    );
     assert_eq!(look(&peer), (0, false));
     behind.exchange("link", "to-other");
     assert_eq!(look(&peer), (4, false), "that is another directory");
@@ -87,7 +100,10 @@ fn nothing_is_granted_while_the_system_does_not_let_us_look() {
     a.release(hold);
     match b.events.recv_timeout(Duration::from_secs(20)) {
         Ok(Event::Failed { claim, error }) if claim == waiting => {
-            assert!(error.kind() == ErrorKind::Refused && error.message().contains("x.lock"), "{error}");
+            assert!(
+                error.kind() == ErrorKind::Refused && error.message().contains("x.lock"),
+                "{error}"
+            );
         }
         other => panic!("{other:?}"),
     }
@@ -122,7 +138,9 @@ fn a_holder_is_told_of_another_directory_once_it_can_be_looked_at_again() {
     assert!(peer.is_silent());
     behind.exchange("link", "to-other");
     match peer.events.recv_timeout(Duration::from_secs(20)) {
-        Ok(Event::Ended { which: crate::engine::Which::Hold(lost), why: Lost::Replaced }) => assert_eq!(lost, hold),
+        Ok(Event::Ended { which: crate::engine::Which::Hold(lost), why: Lost::Replaced }) => {
+            assert_eq!(lost, hold)
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -134,15 +152,22 @@ fn a_hold_whose_damaged_file_cannot_be_repaired_at_once_is_not_lost_and_is_looke
     let peer = Peer::new(&dir);
     let (hold, _) = peer.get("x", Mode::Exclusive);
     let file = fs::File::options().read(true).write(true).open(dir.join("x.lock")).unwrap();
-    assert_eq!(wire::try_lock(&file, Span::BRIEF, Grip::Write), Ok(true), "somebody who writes into it, and does not come to an end");
+    assert_eq!(
+        wire::try_lock(&file, Span::BRIEF, Grip::Write),
+        Ok(true),
+        "somebody who writes into it, and does not come to an end"
+    );
     let damaged = vec![0xa5; super::super::bytes::FILE as usize];
     file.write_all_at(&damaged, 0).unwrap();
-    assert!(matches!(finish(peer.engine.recheck(&[hold]))[..], [Attempt::Unknown(_)]));
-    // The directory itself gets another name, of which the kernel tells, and its path leads there all the same.
+    assert!(matches!(finish(peer.engine.recheck(&[hold]))[..], [Standing::Unknown(_)]));
+    // The directory itself gets another name, of which the kernel tells, and its path leads there
+    // all the same.
     symlink("through", behind.temp.path().join("through")).unwrap();
     behind.exchange("locks", "through");
     assert!(peer.is_silent());
     wire::unlock(&file, Span::BRIEF).unwrap();
-    until("it is repaired without being asked for", || fs::read(dir.join("x.lock")).unwrap() != damaged);
-    assert!(matches!(finish(peer.engine.recheck(&[hold]))[..], [Attempt::Granted(_)]));
+    until("it is repaired without being asked for", || {
+        fs::read(dir.join("x.lock")).unwrap() != damaged
+    });
+    assert!(matches!(finish(peer.engine.recheck(&[hold]))[..], [Standing::Held(_)]));
 }

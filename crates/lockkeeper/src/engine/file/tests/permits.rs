@@ -46,7 +46,8 @@ fn tries_for_permits_that_meet_are_not_refused_for_each_others_sake() {
                 let peer = Peer::new(dir.path());
                 for round in 0..1_000 {
                     let claim = claim("s", permits(1, 3));
-                    // One whose turn to count did not come, for want of a processor, is told so, and not that it is busy.
+                    // One whose turn to count did not come, for want of a processor, is told so,
+                    // and not that it is busy.
                     match peer.attempt(&claim, Line::Try) {
                         Attempt::Granted(_) => drop(peer.release(claim.id)),
                         Attempt::Failed(error) if error.kind() == ErrorKind::Unknown => {}
@@ -60,7 +61,11 @@ fn tries_for_permits_that_meet_are_not_refused_for_each_others_sake() {
 
 /// The one lock file of a directory, as another process has it open.
 fn beside(dir: &std::path::Path) -> std::fs::File {
-    let path = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.is_file()).unwrap();
+    let path = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.is_file())
+        .unwrap();
     std::fs::File::options().read(true).write(true).open(path).unwrap()
 }
 
@@ -72,7 +77,10 @@ fn a_count_of_permits_that_does_not_come_to_an_end_fails_tries_and_lets_claims_w
     let stopped = beside(dir.path());
     assert_eq!(wire::try_lock(&stopped, Span::COUNT, Grip::Write), Ok(true));
     let Attempt::Failed(error) = b.attempt(&claim("s", permits(1, 2)), Line::Try) else { panic!() };
-    assert!(error.kind() == ErrorKind::Unknown && error.message().contains("is it stopped?"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::Unknown && error.message().contains("is it stopped?"),
+        "{error}"
+    );
     a.release(hold);
     let waiting = b.stand("s", permits(2, 2));
     a.until_waiters(Kind::Semaphore, "s", 1);
@@ -91,7 +99,8 @@ fn who_waits_for_permits_is_woken_when_a_count_is_over() {
     let took = [(); 3].map(|()| {
         let waiting = b.stand("s", permits(2, 2));
         a.until_waiters(Kind::Semaphore, "s", 1);
-        // Closing a file wakes who dozes; this one stays open. It counts when who waits is told of the release.
+        // Closing a file wakes who dozes; this one stays open. It counts when who waits is told of
+        // the release.
         assert_eq!(wire::try_lock(&counter, Span::COUNT, Grip::Write), Ok(true));
         a.release(hold);
         assert!((0..5).all(|_| b.is_silent()), "looking often for a while is over by then");
@@ -113,7 +122,12 @@ fn another_limit_than_the_stored_one_is_refused_naming_both() {
     let (hold, _) = a.get("s", permits(8, 8));
     for line in [Line::Try, Line::Join] {
         let Attempt::Failed(error) = b.attempt(&claim("s", permits(1, 4)), line) else { panic!() };
-        assert!(error.kind() == ErrorKind::LimitMismatch && error.message().contains('8') && error.message().contains('4'), "{error}");
+        assert!(
+            error.kind() == ErrorKind::LimitMismatch
+                && error.message().contains('8')
+                && error.message().contains('4'),
+            "{error}"
+        );
     }
     a.release(hold);
     let Attempt::Failed(error) = b.attempt(&claim("s", permits(1, 4)), Line::Try) else { panic!() };
@@ -152,7 +166,11 @@ fn a_waiting_process_takes_no_time_to_hear_of_a_permit() {
         b.granted(waiting);
         b.release(waiting);
     }
-    assert!(start.elapsed() < Duration::from_secs(5), "never by the net of a second: {:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_secs(5),
+        "never by the net of a second: {:?}",
+        start.elapsed()
+    );
 }
 
 #[test]
@@ -172,7 +190,10 @@ fn permits_of_a_closed_engine_are_back() {
         b.release(waiting);
         took
     });
-    assert!(took.iter().any(|took| *took < Duration::from_millis(500)), "woken by the close: {took:?}");
+    assert!(
+        took.iter().any(|took| *took < Duration::from_millis(500)),
+        "woken by the close: {took:?}"
+    );
 }
 
 #[test]
@@ -200,7 +221,10 @@ fn a_wait_for_permits_can_be_called_off_wherever_it_stands() {
 fn a_resize_counts_for_everybody_and_wakes_who_waits() {
     let dir = tempfile::tempdir().unwrap();
     let (a, b) = (Peer::new(dir.path()), Peer::new(dir.path()));
-    let resize = |peer: &Peer, limit| finish(peer.engine.write(&crate::engine::Change::Resize(Name::new("s").unwrap(), limit))).unwrap();
+    let resize = |peer: &Peer, limit| {
+        finish(peer.engine.write(&crate::engine::Change::Resize(Name::new("s").unwrap(), limit)))
+            .unwrap()
+    };
     let (hold, _) = a.get("s", permits(2, 2));
     let waiting = b.stand("s", permits(1, 2));
     a.until_waiters(Kind::Semaphore, "s", 1);
@@ -221,7 +245,10 @@ fn more_permits_than_there_are_is_an_error_and_no_wait() {
     let dir = tempfile::tempdir().unwrap();
     let peer = Peer::new(dir.path());
     for count in [0, 3] {
-        let Attempt::Failed(error) = peer.attempt(&claim("s", permits(count, 2)), Line::Join) else { panic!() };
+        let Attempt::Failed(error) = peer.attempt(&claim("s", permits(count, 2)), Line::Join)
+        else {
+            panic!()
+        };
         assert_eq!(error.kind().exit_code(), 64);
     }
 }
@@ -233,7 +260,10 @@ fn the_greatest_semaphore_works() {
     let (all, _) = a.get("s", permits(65_535, 65_535));
     assert!(!b.can_get("s", permits(1, 65_535)));
     a.release(all);
-    let holds: Vec<_> = (0..600).map(|n| if n % 2 == 0 { &a } else { &b }).map(|p| (p, p.get("s", permits(1, 65_535)).0)).collect();
+    let holds: Vec<_> = (0..600)
+        .map(|n| if n % 2 == 0 { &a } else { &b })
+        .map(|p| (p, p.get("s", permits(1, 65_535)).0))
+        .collect();
     assert!(a.can_get("s", permits(64_935, 65_535)) && !a.can_get("s", permits(64_936, 65_535)));
     for (peer, hold) in holds {
         peer.release(hold);

@@ -1,9 +1,16 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
+use std::time::SystemTime;
 
+use super::super::bytes::Span;
+use super::super::dir::Directory;
+use super::super::living;
+use super::super::lockfile::{Key, LockFile};
 use super::*;
+use crate::claim::Holder;
 
-/// Not a test of its own: what the other processes of the tests below do. Run as a test it has nothing to do.
+/// Not a test of its own: what the other processes of the tests below do. Run as a test it has
+/// nothing to do.
 #[test]
 fn helper() {
     let Ok(role) = std::env::var("LOCKKEEPER_TEST_ROLE") else { return };
@@ -12,23 +19,35 @@ fn helper() {
     match role.as_str() {
         "hold" => {
             let mode = std::env::var("LOCKKEEPER_TEST_MODE").unwrap();
-            let mode = if mode == "permits" { Mode::Permits { count: 2, limit: 2 } } else { Mode::Exclusive };
+            let mode = if mode == "permits" {
+                Mode::Permits { count: 2, limit: 2 }
+            } else {
+                Mode::Exclusive
+            };
             peer.get("x", mode);
             say("held");
             pause();
         }
         "hold and fork" => {
             let (hold, _) = peer.get("x", Mode::Exclusive);
-            // SAFETY: the child calls the engine, which answers a fork before it takes a lock, and then only waits.
+            // SAFETY: the child calls the engine, which answers a fork before it takes a lock, and
+            // then only waits.
             match unsafe { nix::unistd::fork() }.unwrap() {
                 nix::unistd::ForkResult::Child => {
-                    let refused = matches!(peer.engine.attempt(&claim("y", Mode::Exclusive), Line::Try), Answer::Now(Attempt::Failed(_)));
+                    let refused = matches!(
+                        peer.engine.attempt(&claim("y", Mode::Exclusive), Line::Try),
+                        Answer::Now(Attempt::Failed(_))
+                    );
                     let not_ours = matches!(peer.engine.0.release(hold), Answer::Now(End::NotOurs));
                     say(&format!("child {} {}", std::process::id(), refused && not_ours));
                     pause();
                 }
                 nix::unistd::ForkResult::Parent { .. } => pause(),
             }
+        }
+        "rest" => {
+            say("resting");
+            pause();
         }
         "count" => {
             let path = dir.join("counter");
@@ -87,7 +106,9 @@ fn hear(child: &mut Child, start: &str) -> String {
 fn the_lock_of_a_killed_holder_goes_to_the_next_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let peer = Peer::new(dir.path());
-    for (mode_name, mode) in [("exclusive", Mode::Exclusive), ("permits", Mode::Permits { count: 1, limit: 2 })] {
+    for (mode_name, mode) in
+        [("exclusive", Mode::Exclusive), ("permits", Mode::Permits { count: 1, limit: 2 })]
+    {
         let kind = if mode.permits().is_some() { Kind::Semaphore } else { Kind::Lock };
         // One in three is enough: what looks by itself does that once a second.
         let after = [(); 3].map(|()| {
@@ -104,7 +125,55 @@ fn the_lock_of_a_killed_holder_goes_to_the_next_at_once() {
             peer.release(waiting);
             after
         });
-        assert!(after.iter().any(|after| *after < Duration::from_millis(500)), "{mode_name}: {after:?}");
+        assert!(
+            after.iter().any(|after| *after < Duration::from_millis(500)),
+            "{mode_name}: {after:?}"
+        );
+    }
+}
+
+#[test]
+fn a_process_that_was_given_the_number_of_a_dead_holder_is_not_named_as_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let peer = Peer::new(dir.path());
+    let (mut holder, mut other) =
+        (start(dir.path(), "hold", "exclusive"), start(dir.path(), "rest", ""));
+    hear(&mut holder, "held");
+    hear(&mut other, "resting");
+    let opened = Directory::open(dir.path(), false).unwrap();
+    let file = LockFile::open_to_look(&opened, &Key::new(Kind::Lock, &Name::new("x").unwrap()))
+        .unwrap()
+        .unwrap();
+    let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
+    let named = |span, pid, since| {
+        living::named(
+            &file,
+            span,
+            Holder { pid: Some(pid), since: Some(since), ..Holder::default() },
+        )
+        .pid
+    };
+    assert_eq!(
+        named(Span::MAIN, other.id(), long_ago),
+        Some(holder.id()),
+        "it began after the record was written"
+    );
+    assert_eq!(
+        named(Span::MAIN, holder.id(), long_ago),
+        Some(holder.id()),
+        "only the clock was set"
+    );
+    assert_eq!(
+        named(Span::MAIN, other.id(), SystemTime::now()),
+        Some(other.id()),
+        "it may have written it"
+    );
+    // Nobody that can be seen has these bytes.
+    assert_eq!(named(Span::waiter(7), other.id(), long_ago), None);
+    assert_eq!(peer.entry(Kind::Lock, "x").holders[0].pid, Some(holder.id()));
+    for child in [&mut holder, &mut other] {
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }
 

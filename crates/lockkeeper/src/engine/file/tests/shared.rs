@@ -23,7 +23,10 @@ fn r7_a_shared_number_is_above_every_earlier_and_below_every_later_exclusive_one
     for round in 0..200 {
         let mode = if round % 3 == 0 { Mode::Exclusive } else { Mode::Shared };
         let (hold, number) = if round % 2 == 0 { a.get("x", mode) } else { b.get("x", mode) };
-        assert!(if mode == Mode::Exclusive { number > last } else { number >= last }, "{round}: {number} after {last}");
+        assert!(
+            if mode == Mode::Exclusive { number > last } else { number >= last },
+            "{round}: {number} after {last}"
+        );
         last = number;
         a.release(hold);
         b.release(hold);
@@ -192,7 +195,10 @@ fn an_upgrade_asked_for_while_the_one_before_is_being_left_is_not_undone_by_it()
             a.granted(second.id);
         }
         finish(leaving);
-        assert!(!b.can_get("x", Mode::Shared), "round {round}: a reader stands beside the upgraded hold: {answer:?}");
+        assert!(
+            !b.can_get("x", Mode::Shared),
+            "round {round}: a reader stands beside the upgraded hold: {answer:?}"
+        );
         assert!(matches!(convert(&a, up, Mode::Upgradable).1, Attempt::Granted(_)));
     }
 }
@@ -208,17 +214,29 @@ fn r3_a_conversion_that_is_asked_about_is_what_it_came_to_or_not_known_yet_and_n
                 let ask = claim("x", to);
                 let converting = a.engine.convert(up, &ask);
                 let meanwhile = finish(a.engine.recheck(&[ask.id]));
-                assert!(matches!(meanwhile[..], [Attempt::Granted(_) | Attempt::Unknown(_)]), "round {round}: {meanwhile:?}");
-                let Attempt::Granted(grant) = finish(converting) else { panic!("round {round}: nobody is in the way") };
+                assert!(
+                    matches!(meanwhile[..], [Standing::Held(_) | Standing::Unknown(_)]),
+                    "round {round}: {meanwhile:?}"
+                );
+                let Attempt::Granted(grant) = finish(converting) else {
+                    panic!("round {round}: nobody is in the way")
+                };
                 let after = finish(a.engine.recheck(&[ask.id]));
-                assert!(matches!(&after[..], [Attempt::Granted(again)] if number(again) == number(&grant)), "round {round}: {after:?}");
+                assert!(
+                    matches!(
+                        &after[..],
+                        [Standing::Held(again)] if number(again) == number(&grant)
+                    ),
+                    "round {round}: {after:?}"
+                );
             }
         }
     }
 }
 
 #[test]
-fn r7_a_reader_that_was_upgradable_keeps_the_number_that_every_writer_after_it_exceeds_whatever_the_clock_says() {
+fn r7_a_reader_that_was_upgradable_keeps_the_number_that_every_writer_after_it_exceeds_whatever_the_clock_says()
+ {
     let dir = tempfile::tempdir().unwrap();
     let a = Peer::new(dir.path());
     let (writer, last) = a.get("x", Mode::Exclusive);
@@ -226,5 +244,9 @@ fn r7_a_reader_that_was_upgradable_keeps_the_number_that_every_writer_after_it_e
     let (up, number_of_up) = a.get("x", Mode::Upgradable);
     let (_, answer) = convert(&a, up, Mode::Shared);
     let Attempt::Granted(grant) = answer else { panic!("{answer:?}") };
-    assert_eq!((number_of_up, number(&grant)), (last + 1, last + 1), "a writer takes two more than the last one at least");
+    assert_eq!(
+        (number_of_up, number(&grant)),
+        (last + 1, last + 1),
+        "a writer takes two more than the last one at least"
+    );
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::glance::shown;
+use super::glance::{ends, shown};
 use super::{Entry, Foreign, LOOK, Phase, Request};
 use crate::claim::{Claim, Holder, Mode};
 use crate::clock::Ticks;
@@ -15,7 +15,7 @@ use crate::engine::redis::pipe::Broken;
 use crate::engine::redis::resp::Value;
 use crate::engine::redis::script::Call;
 use crate::engine::redis::wire::{Answered, Started};
-use crate::engine::{Answer, Attempt, Event, Grant, Lease, Line, Place};
+use crate::engine::{Answer, Attempt, Event, Grant, Lease, Line, Number, Place};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ClaimId, HoldId};
 
@@ -56,7 +56,9 @@ impl Asking for Foreign {
                         entry.look_at = None;
                         due.push(*id);
                     }
-                    Some(at) if entry.phase == Phase::Waiting => next = Some(next.map_or(at, |n| n.min(at))),
+                    Some(at) if entry.phase == Phase::Waiting => {
+                        next = Some(next.map_or(at, |n| n.min(at)))
+                    }
                     _ => {}
                 }
             }
@@ -69,37 +71,24 @@ impl Asking for Foreign {
 
     fn ask(self: &Arc<Self>, claim: &Claim, how: Line, hold: Option<HoldId>) -> Answer<Attempt> {
         if hold.is_some() {
-            return Answer::Now(Attempt::Failed(unsupported("this layout cannot convert a hold: use layout=native")));
+            return Answer::Now(Attempt::Failed(unsupported(
+                "this layout cannot convert a hold: use layout=native",
+            )));
         }
-        if !self.state().claims.contains_key(&claim.id) {
-            let terms = match self.dialect.terms(claim) {
-                Ok(terms) => Arc::new(terms),
-                Err(error) => return Answer::Now(Attempt::Failed(error)),
-            };
-            let entry = Entry {
-                terms,
-                mode: claim.mode,
-                ttl: claim.ttl,
-                how,
-                give_up: None,
-                phase: Phase::Asked,
-                doubtful: false,
-                in_flight: 0,
-                in_time_until: Ticks::default(),
-                leaving: false,
-                waited: false,
-                listening: false,
-                look_at: None,
-            };
-            self.state().claims.insert(claim.id, entry);
+        if let Err(error) = self.enter(claim, how) {
+            return Answer::Now(Attempt::Failed(error));
         }
-        if let Some(entry) = self.state().claims.get_mut(&claim.id) {
-            entry.give_up = claim.give_up;
+        let now = self.links.context.clock.now();
+        if self.still_stands_back(claim, now) {
+            return Answer::Now(Attempt::InLine(Place { ahead: None, holder: None }));
         }
         let Some(request) = self.request(claim.id) else { return Answer::Now(Attempt::Busy(None)) };
         let started = self.links.main.start(&[request.call.by_name()]);
-        let now = self.links.context.clock.now();
-        let patience = self.links.options.connect_timeout.min(claim.give_up.map_or(Duration::MAX, |at| at.since(now)));
+        let patience = self
+            .links
+            .options
+            .connect_timeout
+            .min(claim.give_up.map_or(Duration::MAX, |at| at.since(now)));
         Answer::later(self.clone().asked(claim.id, request, started, patience))
     }
 
@@ -107,8 +96,19 @@ impl Asking for Foreign {
         if self.is_held(id) { None } else { self.request(id) }
     }
 
+    fn number(&self, id: ClaimId) -> Option<Number> {
+        let state = self.state();
+        state.claims.get(&id).filter(|entry| entry.phase == Phase::Held).map(|entry| entry.number)
+    }
+
     /// Follows a request to its answer; one that has to listen first asks a second time.
-    async fn asked(self: Arc<Self>, id: ClaimId, mut request: Request, mut started: Started, patience: Duration) -> Attempt {
+    async fn asked(
+        self: Arc<Self>,
+        id: ClaimId,
+        mut request: Request,
+        mut started: Started,
+        patience: Duration,
+    ) -> Attempt {
         for tries_left in (0..ASKED_MAX).rev() {
             let wanted = || self.state().claims.get(&id).is_some_and(|entry| !entry.leaving);
             let outcome = self.links.main.run(started, &request.call, patience, wanted).await;
@@ -124,7 +124,11 @@ impl Asking for Foreign {
                 }
                 Said::Busy(busy) => {
                     let (how, mode, listens) = match self.state().claims.get(&id) {
-                        Some(entry) => (entry.how, entry.mode, entry.listening || entry.terms.channel.is_none()),
+                        Some(entry) => (
+                            entry.how,
+                            entry.mode,
+                            entry.listening || entry.terms.channel.is_none(),
+                        ),
                         None => return Attempt::Busy(None),
                     };
                     if how == Line::Try {
@@ -133,9 +137,13 @@ impl Asking for Foreign {
                     }
                     if listens {
                         self.wait_for(id, busy.rest);
-                        return Attempt::InLine(Place { ahead: None, holder: self.holder_of(mode, busy) });
+                        return Attempt::InLine(Place {
+                            ahead: None,
+                            holder: self.holder_of(mode, busy),
+                        });
                     }
-                    // What is published before we listen is lost, so listening comes before the answer that counts.
+                    // What is published before we listen is lost, so listening comes before the
+                    // answer that counts.
                     if let Err(error) = self.listen(id).await {
                         self.forget(id);
                         return Attempt::Failed(error);
@@ -144,10 +152,18 @@ impl Asking for Foreign {
                 Said::Late => {
                     let now = self.links.context.clock.now();
                     let (over, stands) = match self.state().claims.get(&id) {
-                        Some(entry) => (entry.give_up.is_some_and(|at| at <= now), entry.waited && entry.terms.has_line),
+                        Some(entry) => (
+                            entry.give_up.is_some_and(|at| at <= now),
+                            entry.waited && entry.terms.has_line,
+                        ),
                         None => (true, false),
                     };
-                    let error = || Error::new(ErrorKind::TimedOut, "the request arrived after its time was over");
+                    let error = || {
+                        Error::new(
+                            ErrorKind::TimedOut,
+                            "the request arrived after its time had passed",
+                        )
+                    };
                     if over && stands {
                         // Its place is there: whoever asked has to leave.
                         return Attempt::Unknown(error());
@@ -159,7 +175,9 @@ impl Asking for Foreign {
                 }
                 Said::Refused(error, certain) => {
                     let mut state = self.state();
-                    let Some(entry) = state.claims.get_mut(&id) else { return Attempt::Failed(error) };
+                    let Some(entry) = state.claims.get_mut(&id) else {
+                        return Attempt::Failed(error);
+                    };
                     entry.doubtful |= !certain;
                     // Who waits goes on waiting over a server that is away for a while.
                     if entry.doubtful || entry.listening || entry.waited {
@@ -177,11 +195,46 @@ impl Asking for Foreign {
             started = self.links.main.start(&[next.call.by_name()]);
             request = next;
         }
-        Attempt::Unknown(Error::new(ErrorKind::Unknown, "the server's clock refuses the request as late, again and again"))
+        Attempt::Unknown(Error::new(
+            ErrorKind::Unknown,
+            "the server's clock refuses the request as late, again and again",
+        ))
     }
 }
 
 impl Foreign {
+    /// Knows a claim from here on, and until when its caller waits.
+    pub(super) fn enter(&self, claim: &Claim, how: Line) -> Result<()> {
+        let known = self.state().claims.contains_key(&claim.id);
+        let terms = if known { None } else { Some(Arc::new(self.dialect.terms(claim)?)) };
+        let mut state = self.state();
+        if let Some(terms) = terms {
+            let entry = Entry {
+                terms,
+                mode: claim.mode,
+                ttl: claim.ttl,
+                number: Number::None,
+                how,
+                give_up: None,
+                phase: Phase::Asked,
+                doubtful: false,
+                in_flight: 0,
+                in_time_until: Ticks::default(),
+                leaving: false,
+                waited: false,
+                listening: false,
+                look_at: None,
+                run_until: None,
+                pause: None,
+            };
+            state.claims.insert(claim.id, entry);
+        }
+        if let Some(entry) = state.claims.get_mut(&claim.id) {
+            entry.give_up = claim.give_up;
+        }
+        Ok(())
+    }
+
     /// The request for a claim; `None` when it is not wanted any more.
     fn request(&self, id: ClaimId) -> Option<Request> {
         let now = self.links.context.clock.now();
@@ -208,17 +261,29 @@ impl Foreign {
         self.state().claims.get(&id).is_none_or(|entry| entry.phase == Phase::Held)
     }
 
-    fn said(&self, id: ClaimId, call: &Call, outcome: std::result::Result<Answered, Broken>) -> Said {
+    fn said(
+        &self,
+        id: ClaimId,
+        call: &Call,
+        outcome: std::result::Result<Answered, Broken>,
+    ) -> Said {
         let answered = match outcome {
             Ok(answered) => answered,
-            Err(broken) => return Said::Refused(self.links.broken(&self.links.main, &broken), matches!(broken, Broken::NotSent(_))),
+            Err(broken) => {
+                return Said::Refused(
+                    self.links.broken(&self.links.main, &broken),
+                    matches!(broken, Broken::NotSent(_)),
+                );
+            }
         };
         if let Value::Error(text) = &answered.value {
             return Said::Refused(errors::script(&self.links.options, call, text), true);
         }
         let items = answered.value.items();
         let garbage = || Said::Refused(errors::garbage(&self.links.options), false);
-        let (Some(word), Some(now_us)) = (items.first().and_then(Value::text), items.get(1).and_then(Value::unsigned)) else {
+        let (Some(word), Some(now_us)) =
+            (items.first().and_then(Value::text), items.get(1).and_then(Value::unsigned))
+        else {
             return garbage();
         };
         let mut state = self.state();
@@ -226,23 +291,37 @@ impl Foreign {
         state.anchor = Some(state.anchor.map_or(anchor, |old| old.newer(anchor)));
         match word {
             "G" => {
-                let Some(entry) = state.claims.get_mut(&id) else { return Said::Busy(Busy { rest: None, who: None }) };
+                let Some(entry) = state.claims.get_mut(&id) else {
+                    return Said::Busy(Busy { rest: None, who: None });
+                };
                 entry.phase = Phase::Held;
                 let number = entry.terms.number(items.get(2).and_then(Value::text));
-                let lease = Lease { id: id.into(), ttl: entry.ttl, since: Some(answered.before), confirm: false };
+                entry.number = number;
+                let lease = Lease {
+                    id: id.into(),
+                    ttl: entry.ttl,
+                    since: Some(answered.before),
+                    confirm: false,
+                };
+                state.run(self.links.context.clock.now(), id);
                 Said::Granted(Grant { number, lease: Some(lease) })
             }
             "B" => {
                 // -1: no time to live, -2: gone just now.
                 let rest = items.get(2).and_then(Value::integer);
-                let rest = rest.filter(|r| *r != -1).map(|r| Duration::from_millis(u64::try_from(r).unwrap_or(0)));
+                let rest = rest
+                    .filter(|r| *r != -1)
+                    .map(|r| Duration::from_millis(u64::try_from(r).unwrap_or(0)));
                 Said::Busy(Busy { rest, who: items.get(3).and_then(shown) })
             }
             "M" => {
                 let stored = items.get(2).and_then(Value::text).unwrap_or("another");
                 Said::OtherLimit(Error::new(
                     ErrorKind::LimitMismatch,
-                    format!("the stored limit is {stored}: use it, or resize the semaphore"),
+                    format!(
+                        "its stored limit is {stored}, and another was requested: request \
+                         {stored}, or resize it"
+                    ),
                 ))
             }
             "T" => Said::Late,
@@ -252,18 +331,23 @@ impl Foreign {
 
     fn holder_of(&self, mode: Mode, busy: Busy) -> Option<Box<Holder>> {
         let mode = Some(mode).filter(|m| *m == Mode::Exclusive);
-        Some(Box::new(Holder { label: busy.who, mode, expires_in: busy.rest, ..Holder::default() }))
+        let ends = ends(mode, busy.rest);
+        Some(Box::new(Holder { label: busy.who, mode, ends, ..Holder::default() }))
     }
 
     fn wait_for(&self, id: ClaimId, rest: Option<Duration>) {
         let now = self.links.context.clock.now();
-        if let Some(entry) = self.state().claims.get_mut(&id) {
+        let mut state = self.state();
+        state.run_ends(id);
+        if let Some(entry) = state.claims.get_mut(&id) {
             entry.phase = Phase::Waiting;
             entry.waited = true;
-            let look = rest.map_or(LOOK.1, |r| (r + Duration::from_millis(1)).clamp(LOOK.0, LOOK.1));
+            let look =
+                rest.map_or(LOOK.1, |r| (r + Duration::from_millis(1)).clamp(LOOK.0, LOOK.1));
             // Woken while the answer was on its way: look at once.
             entry.look_at = Some(entry.look_at.map_or(now.plus(look), |at| at.min(now.plus(look))));
         }
+        drop(state);
         self.looks_changed.notify_one();
     }
 
@@ -274,12 +358,15 @@ impl Foreign {
             entry.listening = true;
             let Some(channel) = entry.terms.channel.clone() else { return Ok(()) };
             *state.channels.entry(channel.clone()).or_default() += 1;
-            // The count and what the server is told change together: somebody may stop listening at this moment.
+            // The count and what the server is told change together: somebody may stop listening at
+            // this moment.
             self.links.main.subscribe(&channel)
         };
         match subscribed {
             Some(answer) => match answer.await {
-                Ok(Ok((_, Value::Error(text)))) => Err(errors::server(&self.links.options, "SUBSCRIBE", &text)),
+                Ok(Ok((_, Value::Error(text)))) => {
+                    Err(errors::server(&self.links.options, "SUBSCRIBE", &text))
+                }
                 // A connection that broke subscribes again when it is back.
                 _ => Ok(()),
             },

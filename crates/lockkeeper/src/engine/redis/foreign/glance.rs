@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Foreign;
-use crate::claim::{Entry, Holder, Mode, Waiter};
+use crate::claim::{Ends, Entry, Holder, Mode, Waiter};
 use crate::engine::redis::dialect::{LatchStep, unsupported};
 use crate::engine::redis::errors;
 use crate::engine::redis::opened::Telling;
@@ -23,16 +23,21 @@ impl Telling for Foreign {
             )));
         };
         let value = self.links.call(self.dialect.inspect(kind, &name)?).await?;
-        let [count, holders, rest @ ..] = value.items() else { return Err(errors::garbage(&self.links.options)) };
+        let [count, holders, rest @ ..] = value.items() else {
+            return Err(errors::garbage(&self.links.options));
+        };
         let mut entry = Entry::new(kind, name);
         let count: Option<u64> = count.text().and_then(|text| text.parse().ok());
         match kind {
             Kind::Semaphore => entry.limit = count.and_then(|limit| u16::try_from(limit).ok()),
             _ => entry.count = count,
         }
-        entry.holders = holders.items().iter().filter_map(|value| holder(value, entry.limit)).collect();
+        entry.holders =
+            holders.items().iter().filter_map(|value| holder(value, entry.limit)).collect();
         let waiting = rest.first().map(Value::items).unwrap_or_default();
-        entry.waiters = (0..waiting.len()).map(|at| Waiter { ahead: u32::try_from(at).ok(), ..Waiter::default() }).collect();
+        entry.waiters = (0..waiting.len())
+            .map(|at| Waiter { ahead: u32::try_from(at).ok(), ..Waiter::default() })
+            .collect();
         Ok(vec![entry])
     }
 
@@ -44,13 +49,19 @@ impl Telling for Foreign {
             Change::Resize(name, limit) => self.dialect.resize(name, *limit)?,
         };
         let value = self.links.call(call).await?;
-        let done = value.items().get(1).and_then(Value::unsigned).ok_or_else(|| errors::garbage(&self.links.options))?;
+        let done = value
+            .items()
+            .get(1)
+            .and_then(Value::unsigned)
+            .ok_or_else(|| errors::garbage(&self.links.options))?;
         Ok(done > 0)
     }
 
     async fn watch(self: Arc<Self>, watch: WatchId, query: Query) -> Result<()> {
         let Query::One(kind, name) = &query else {
-            return Err(unsupported("this layout cannot watch names by their beginning: use layout=native"));
+            return Err(unsupported(
+                "this layout cannot watch names by their beginning: use layout=native",
+            ));
         };
         if let Some(channel) = self.dialect.channel(*kind, name) {
             self.hear_channel(&channel);
@@ -73,7 +84,7 @@ impl Telling for Foreign {
     }
 
     fn unwatch(&self, watch: WatchId) {
-        if let Some(Query::One(kind, name)) = self.watches.remove(watch, || ())
+        if let Some(Query::One(kind, name)) = self.watches.remove(watch, |_| ())
             && let Some(channel) = self.dialect.channel(kind, &name)
         {
             self.hush_channel(&channel);
@@ -94,7 +105,10 @@ impl Foreign {
 
     /// Tells the watches of the names that `about` picks.
     pub(super) fn changed(&self, about: impl Fn(Kind, &Name) -> bool) {
-        self.links.changed(self.watches.picked(|query| matches!(query, Query::One(kind, name) if about(*kind, name))));
+        self.links.changed(
+            self.watches
+                .picked(|query| matches!(query, Query::One(kind, name) if about(*kind, name))),
+        );
     }
 }
 
@@ -104,10 +118,20 @@ fn holder(value: &Value, limit: Option<u16>) -> Option<Holder> {
     let mode = match mode.text()? {
         "x" => Some(Mode::Exclusive),
         "s" => Some(Mode::Shared),
-        _ => count.text().and_then(|count| count.parse().ok()).zip(limit).map(|(count, limit)| Mode::Permits { count, limit }),
+        _ => count
+            .text()
+            .and_then(|count| count.parse().ok())
+            .zip(limit)
+            .map(|(count, limit)| Mode::Permits { count, limit }),
     };
-    let expires_in = rest.integer().and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis);
-    Some(Holder { label: shown(who), mode, expires_in, ..Holder::default() })
+    let left = rest.integer().and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis);
+    Some(Holder { label: shown(who), mode, ends: ends(mode, left), ..Holder::default() })
+}
+
+/// How a hold ends whose key has so long to live: a lock that has no time to live stays.
+pub(super) fn ends(mode: Option<Mode>, left: Option<Duration>) -> Option<Ends> {
+    let stays = (mode == Some(Mode::Exclusive)).then_some(Ends::Never);
+    left.map(Ends::Lease).or(stays)
 }
 
 /// An identity that others wrote, fit to be shown; nothing when there is none.

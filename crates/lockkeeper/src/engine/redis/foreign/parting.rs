@@ -10,12 +10,12 @@ use crate::claim::Claim;
 use crate::clock::Ticks;
 use crate::engine::redis::dialect::Terms;
 use crate::engine::redis::errors;
-use crate::engine::redis::opened::{Asking, Opened, Parting, RENEWALS_PER_CALL};
+use crate::engine::redis::opened::{Opened, Parting, RENEWALS_PER_CALL};
 use crate::engine::redis::pipe::Broken;
 use crate::engine::redis::resp::Value;
 use crate::engine::redis::script::Call;
 use crate::engine::redis::wire::{Answered, Counted, Started};
-use crate::engine::{Answer, End, Line, Released, Renewal};
+use crate::engine::{Answer, End, Released, Renewal};
 use crate::id::{ClaimId, HoldId, LeaseId};
 use crate::lost::Lost;
 
@@ -28,16 +28,28 @@ impl Parting for Foreign {
         let side = self.links.side();
         let mut batches: Vec<(Vec<(LeaseId, Duration)>, Call)> = Vec::new();
         let mut order = Vec::with_capacity(leases.len());
+        let at_once = self.links.names_at_once(RENEWALS_PER_CALL);
         for lease in leases {
-            let Some((terms, ttl)) = self.state().claims.get(&ClaimId(lease.0)).map(|e| (e.terms.clone(), e.ttl)) else {
+            let Some((terms, ttl)) =
+                self.state().claims.get(&ClaimId(lease.0)).map(|e| (e.terms.clone(), e.ttl))
+            else {
                 order.push(None);
                 continue;
             };
-            let fits = |(some, call): &(Vec<_>, Call)| terms.batch && call.script == terms.renew.script && some.len() < RENEWALS_PER_CALL;
+            let fits = |(some, call): &(Vec<_>, Call)| {
+                terms.batch && call.script == terms.renew.script && some.len() < at_once
+            };
             let at = match batches.iter().position(fits) {
                 Some(at) => at,
                 None => {
-                    batches.push((Vec::new(), Call { script: terms.renew.script, keys: Vec::new(), arguments: Vec::new() }));
+                    batches.push((
+                        Vec::new(),
+                        Call {
+                            script: terms.renew.script,
+                            keys: Vec::new(),
+                            arguments: Vec::new(),
+                        },
+                    ));
                     batches.len() - 1
                 }
             };
@@ -57,7 +69,9 @@ impl Parting for Foreign {
                 let one = answers.next().unwrap_or_else(Started::nothing);
                 renewals.push(foreign.renewed(some, call, one).await);
             }
-            let pick = |at: Option<(usize, usize)>| at.and_then(|(batch, n)| renewals.get(batch)?.get(n).cloned());
+            let pick = |at: Option<(usize, usize)>| {
+                at.and_then(|(batch, n)| renewals.get(batch)?.get(n).cloned())
+            };
             order.into_iter().map(|at| pick(at).unwrap_or(Renewal::Gone(Lost::TakenAway))).collect()
         })
     }
@@ -65,7 +79,8 @@ impl Parting for Foreign {
     fn leave(self: &Arc<Self>, id: ClaimId) -> Option<(Call, Started)> {
         let mut state = self.state();
         let entry = state.claims.get_mut(&id)?;
-        // What it was told last is that it has to wait; a request that is not answered may take the lock all the same.
+        // What it was told last is that it has to wait; a request that is not answered may take the
+        // lock all the same.
         let told_all = entry.phase == Phase::Waiting && entry.in_flight == 0 && !entry.doubtful;
         let nothing_there = told_all && !entry.terms.has_line;
         let call = entry.terms.release.clone();
@@ -81,9 +96,11 @@ impl Parting for Foreign {
     }
 
     fn release(self: &Arc<Self>, holds: &[HoldId], again: Option<&Claim>) -> Answer<Released> {
-        let calls: Vec<(HoldId, Option<(Call, Started)>)> = holds.iter().map(|hold| (*hold, self.leave(*hold))).collect();
+        let run_until = self.run_until(holds.first());
+        let calls: Vec<(HoldId, Option<(Call, Started)>)> =
+            holds.iter().map(|hold| (*hold, self.leave(*hold))).collect();
         // Behind the release on the same connection, so after it on the server.
-        let again = again.map(|claim| self.ask(claim, Line::Join, None));
+        let again = again.map(|claim| self.ask_again(claim, run_until));
         let foreign = self.clone();
         Answer::later(async move {
             let mut ends = Vec::with_capacity(calls.len());
@@ -113,9 +130,15 @@ impl Parting for Foreign {
 }
 
 impl Foreign {
-    /// A request is answered, or never will be. What it took for nobody is given back: a caller may leave at the very moment at
-    /// which it is sent, and the server hears of that before it hears of the request.
-    pub(super) fn is_answered(self: &Arc<Self>, id: ClaimId, request: &Request, outcome: &Result<Answered, Broken>) {
+    /// A request is answered, or never will be. What it took for nobody is given back: a caller may
+    /// leave at the very moment at which it is sent, and the server hears of that before it hears
+    /// of the request.
+    pub(super) fn is_answered(
+        self: &Arc<Self>,
+        id: ClaimId,
+        request: &Request,
+        outcome: &Result<Answered, Broken>,
+    ) {
         let in_doubt = matches!(outcome, Err(Broken::Unknown(_)));
         let (wanted, known) = match self.state().claims.get_mut(&id) {
             Some(entry) => {
@@ -140,12 +163,24 @@ impl Foreign {
 
     fn give_back(self: &Arc<Self>, terms: &Arc<Terms>, ttl: Duration, from: Ticks) {
         let parting = self.links.parting();
-        self.links.context.spawner.spawn(self.clone().free_what_came_late(parting, terms.clone(), ttl, from));
+        self.links.context.spawner.spawn(self.clone().free_what_came_late(
+            parting,
+            terms.clone(),
+            ttl,
+            from,
+        ));
     }
 
-    /// A copy of a request of somebody who left may arrive over a connection that broke, and these layouts have no place for a word
-    /// that would stop it: what it took is given back once no copy is in time any more (G6), and again until that is known (R4).
-    async fn free_what_came_late(self: Arc<Self>, _parting: Counted, terms: Arc<Terms>, ttl: Duration, from: Ticks) {
+    /// A copy of a request of somebody who left may arrive over a connection that broke, and these
+    /// layouts have no place for a word that would stop it: what it took is given back once no copy
+    /// is in time any more (G6), and again until that is known (R4).
+    async fn free_what_came_late(
+        self: Arc<Self>,
+        _parting: Counted,
+        terms: Arc<Terms>,
+        ttl: Duration,
+        from: Ticks,
+    ) {
         let clock = &self.links.context.clock;
         let until = from.plus(ttl);
         let mut next = from;
@@ -160,7 +195,12 @@ impl Foreign {
     }
 
     /// Renews the holds of one call.
-    async fn renewed(self: &Arc<Self>, leases: Vec<(LeaseId, Duration)>, call: Call, started: Started) -> Vec<Renewal> {
+    async fn renewed(
+        self: &Arc<Self>,
+        leases: Vec<(LeaseId, Duration)>,
+        call: Call,
+        started: Started,
+    ) -> Vec<Renewal> {
         let (since, value) = match self.links.renewed(started, &call).await {
             Ok(Answered { before, value, .. }) => (before, value),
             Err(error) => return leases.iter().map(|_| Renewal::Unknown(error.clone())).collect(),

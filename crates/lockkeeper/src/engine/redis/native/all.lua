@@ -1,8 +1,8 @@
-local names = (#KEYS - 1) / 3
+local names = #KEYS / 4
 local function open(i)
   me, granted = nil, nil
-  local at = i * 3 - 2
-  load(KEYS, at, redis.call('MGET', KEYS[at], KEYS[at + 2], KEYS[#KEYS]))
+  local at = i * 4 - 3
+  load(KEYS, at, redis.call('MGET', KEYS[at], KEYS[at + 2], KEYS[at + 3]))
   return place_at(i * 13 - 12)
 end
 local replies = {}

@@ -14,7 +14,7 @@ use crate::engine::redis::reply::Reply;
 use crate::engine::redis::resp::Value;
 use crate::engine::redis::script::{Call, Which};
 use crate::engine::redis::wire::{Answered, Started};
-use crate::engine::{Answer, Attempt, Event, Line};
+use crate::engine::{Answer, Attempt, Event, Line, Number};
 use crate::error::{Error, ErrorKind};
 use crate::id::{ClaimId, HoldId};
 use crate::name::Kind;
@@ -31,7 +31,8 @@ impl Asking for Native {
         self.recipe().heard(server_us, before);
     }
 
-    /// Asks for whoever is first in line when the lease before it ends: the server does nothing by itself then (R10).
+    /// Asks for whoever is first in line when the lease before it ends: the server does nothing by
+    /// itself then (R10).
     async fn ask_in_time(self: Arc<Self>) {
         while !self.links.is_closed() {
             let now = self.links.context.clock.now();
@@ -49,38 +50,52 @@ impl Asking for Native {
 
     fn ask(self: &Arc<Self>, claim: &Claim, line: Line, hold: Option<HoldId>) -> Answer<Attempt> {
         if claim.kind == Kind::Latch {
-            return Answer::Now(Attempt::Failed(Error::new(ErrorKind::Unsupported, "a latch is not held")));
+            return Answer::Now(Attempt::Failed(Error::new(
+                ErrorKind::Unsupported,
+                "a latch is not held",
+            )));
         }
         let now = self.links.context.clock.now();
         let call = self.recipe().ask(now, claim, line, hold);
         let started = self.links.main.start(&[call.by_name()]);
-        let patience = self.links.options.connect_timeout.min(claim.give_up.map_or(Duration::MAX, |at| at.since(now)));
+        let patience = self
+            .links
+            .options
+            .connect_timeout
+            .min(claim.give_up.map_or(Duration::MAX, |at| at.since(now)));
         Answer::later(self.clone().asked(claim.id, call, started, patience))
     }
 
-    fn ask_all(self: &Arc<Self>, claims: &[Claim]) -> Option<Answer<Vec<Attempt>>> {
-        if claims.is_empty() {
-            return Some(Answer::Now(Vec::new()));
-        }
+    fn ask_all(self: &Arc<Self>, claims: &[Claim]) -> Answer<Vec<Attempt>> {
         let now = self.links.context.clock.now();
         let mut call = Call { script: Which::Together, keys: Vec::new(), arguments: Vec::new() };
         for claim in claims {
             let one = self.recipe().ask(now, claim, Line::Try, None);
-            call.keys.extend(one.keys.into_iter().take(3));
+            call.keys.extend(one.keys);
             call.arguments.extend(one.arguments);
         }
-        call.keys.push(self.keys.watch());
         let started = self.links.main.start(&[call.by_name()]);
-        Some(Answer::later(self.clone().asked_all(claims.to_vec(), call, started)))
+        Answer::later(self.clone().asked_all(claims.to_vec(), call, started))
     }
 
     fn again(&self, id: ClaimId) -> Option<Call> {
         self.recipe().again(self.links.context.clock.now(), id)
     }
 
-    async fn asked(self: Arc<Self>, id: ClaimId, mut call: Call, mut started: Started, patience: Duration) -> Attempt {
+    fn number(&self, id: ClaimId) -> Option<Number> {
+        self.recipe().number(id)
+    }
+
+    async fn asked(
+        self: Arc<Self>,
+        id: ClaimId,
+        mut call: Call,
+        mut started: Started,
+        patience: Duration,
+    ) -> Attempt {
         for _ in 0..LATE_TRIES {
-            let outcome = self.links.main.run(started, &call, patience, || self.recipe().wants(id)).await;
+            let outcome =
+                self.links.main.run(started, &call, patience, || self.recipe().wants(id)).await;
             match self.understand(id, &call, outcome) {
                 Verdict::Tell(attempt) => {
                     self.leave_if_refused(id, &attempt);
@@ -94,7 +109,10 @@ impl Asking for Native {
                 }
             }
         }
-        let error = Error::new(ErrorKind::Unknown, "the server's clock refuses the request as late, again and again");
+        let error = Error::new(
+            ErrorKind::Unknown,
+            "the server's clock refuses the request as late, again and again",
+        );
         self.recipe().unanswered(id, false, error)
     }
 }
@@ -105,37 +123,54 @@ impl Native {
         let Some(call) = self.recipe().again(now, id) else { return };
         let started = self.links.main.start(&[call.by_name()]);
         match self.clone().asked(id, call, started, self.links.options.request_timeout).await {
-            Attempt::Granted(grant) => self.links.context.events.send(Event::Granted { claim: id, grant }),
+            Attempt::Granted(grant) => {
+                self.links.context.events.send(Event::Granted { claim: id, grant })
+            }
             Attempt::InLine(_) => {}
             Attempt::Unknown(_) => {
                 let now = self.links.context.clock.now();
                 self.recipe().ask_later(now, id, ASK_AGAIN);
                 self.asks_changed.notify_one();
             }
-            Attempt::Failed(error) => self.links.context.events.send(Event::Failed { claim: id, error }),
+            Attempt::Failed(error) => {
+                self.links.context.events.send(Event::Failed { claim: id, error })
+            }
             Attempt::Busy(_) => {}
         }
     }
 
-    /// A claim that was refused, while a copy of its request may still be on its way: that one must find that its caller has left.
+    /// A claim that was refused, while a copy of its request may still be on its way: that one must
+    /// find that its caller has left.
     pub(super) fn leave_if_refused(self: &Arc<Self>, id: ClaimId, attempt: &Attempt) {
         if !matches!(attempt, Attempt::Busy(_) | Attempt::Failed(_)) || !self.recipe().wants(id) {
             return;
         }
         if let Some((call, started)) = self.leave(id) {
             let native = self.clone();
-            self.links.context.spawner.spawn(async move { _ = native.ended(id, &call, started).await });
+            self.links
+                .context
+                .spawner
+                .spawn(async move { _ = native.ended(id, &call, started).await });
         }
     }
 
     /// What an outcome means for a claim.
-    fn understand(&self, id: ClaimId, call: &Call, outcome: std::result::Result<Answered, Broken>) -> Verdict {
+    fn understand(
+        &self,
+        id: ClaimId,
+        call: &Call,
+        outcome: std::result::Result<Answered, Broken>,
+    ) -> Verdict {
         let now = self.links.context.clock.now();
         let verdict = match outcome {
             Ok(answered) => self.understand_value(now, id, call, &answered),
             Err(broken) => {
                 let error = self.links.broken(&self.links.main, &broken);
-                Verdict::Tell(self.recipe().unanswered(id, matches!(broken, Broken::NotSent(_)), error))
+                Verdict::Tell(self.recipe().unanswered(
+                    id,
+                    matches!(broken, Broken::NotSent(_)),
+                    error,
+                ))
             }
         };
         if matches!(verdict, Verdict::Tell(Attempt::InLine(_))) {
@@ -144,27 +179,52 @@ impl Native {
         verdict
     }
 
-    fn understand_value(&self, now: Ticks, id: ClaimId, call: &Call, answered: &Answered) -> Verdict {
+    fn understand_value(
+        &self,
+        now: Ticks,
+        id: ClaimId,
+        call: &Call,
+        answered: &Answered,
+    ) -> Verdict {
         if let Value::Error(text) = &answered.value {
             let error = errors::script(&self.links.options, call, text);
             return Verdict::Tell(self.recipe().unanswered(id, true, error));
         }
         match Reply::parse(&answered.value) {
             Some(reply) => self.recipe().answered(now, answered.before, id, answered.order, reply),
-            None => Verdict::Tell(self.recipe().unanswered(id, false, errors::garbage(&self.links.options))),
+            None => Verdict::Tell(self.recipe().unanswered(
+                id,
+                false,
+                errors::garbage(&self.links.options),
+            )),
         }
     }
 
     /// Follows a request for all of several locks to its answers: all granted or none.
-    async fn asked_all(self: Arc<Self>, claims: Vec<Claim>, call: Call, started: Started) -> Vec<Attempt> {
-        let outcome = self.links.run(&self.links.main, started, &call, self.links.options.connect_timeout).await;
+    async fn asked_all(
+        self: Arc<Self>,
+        claims: Vec<Claim>,
+        call: Call,
+        started: Started,
+    ) -> Vec<Attempt> {
+        let now = self.links.context.clock.now();
+        let rest = claims
+            .iter()
+            .filter_map(|claim| claim.give_up)
+            .min()
+            .map_or(Duration::MAX, |at| at.since(now));
+        let patience = self.links.options.connect_timeout.min(rest);
+        let outcome = self.links.run(&self.links.main, started, &call, patience).await;
         let now = self.links.context.clock.now();
         let mut recipe = self.recipe();
         let answered = match outcome {
             Ok(answered) => answered,
             Err(error) => {
                 let certain = error.kind() != ErrorKind::Unknown;
-                return claims.iter().map(|claim| recipe.unanswered(claim.id, certain, error.clone())).collect();
+                return claims
+                    .iter()
+                    .map(|claim| recipe.unanswered(claim.id, certain, error.clone()))
+                    .collect();
             }
         };
         let items = answered.value.items();
@@ -172,32 +232,51 @@ impl Native {
         let server_us = items.get(1).and_then(Value::unsigned).unwrap_or_default();
         recipe.heard(server_us, answered.before);
         let each = items.get(2).map(Value::items).unwrap_or_default();
-        let which = items.get(if word == "M" { 3 } else { 2 }).and_then(Value::unsigned).and_then(|n| usize::try_from(n).ok());
+        let which = items
+            .get(if word == "M" { 3 } else { 2 })
+            .and_then(Value::unsigned)
+            .and_then(|n| usize::try_from(n).ok());
         let mut attempts = Vec::with_capacity(claims.len());
         for (at, claim) in claims.iter().enumerate() {
             let reply = match word {
                 "G" => each.get(at).and_then(Reply::parse),
                 "B" if which == Some(at + 1) => Some(Reply::Busy {
                     now_us: server_us,
-                    rest: Duration::from_millis(items.get(3).and_then(Value::unsigned).unwrap_or(0)),
+                    rest: Duration::from_millis(
+                        items.get(3).and_then(Value::unsigned).unwrap_or(0),
+                    ),
                     holder: items.get(4).and_then(Value::text).unwrap_or_default().to_owned(),
                 }),
-                "M" if which == Some(at + 1) => {
-                    Some(Reply::OtherLimit { now_us: server_us, stored: items.get(2).and_then(Value::unsigned).unwrap_or(0) })
-                }
-                "B" | "M" => Some(Reply::Busy { now_us: server_us, rest: Duration::ZERO, holder: String::new() }),
+                "M" if which == Some(at + 1) => Some(Reply::OtherLimit {
+                    now_us: server_us,
+                    stored: items.get(2).and_then(Value::unsigned).unwrap_or(0),
+                }),
+                "B" | "M" => Some(Reply::Busy {
+                    now_us: server_us,
+                    rest: Duration::ZERO,
+                    holder: String::new(),
+                }),
                 "T" => Some(Reply::Late { now_us: server_us }),
                 _ => None,
             };
-            attempts.push(match reply.map(|reply| recipe.answered(now, answered.before, claim.id, answered.order, reply)) {
-                Some(Verdict::Tell(attempt)) => attempt,
-                Some(Verdict::Again) => recipe.unanswered(
-                    claim.id,
-                    false,
-                    Error::new(ErrorKind::Unknown, "the request arrived after its time by the server's clock"),
-                ),
-                None => recipe.unanswered(claim.id, false, errors::garbage(&self.links.options)),
-            });
+            attempts.push(
+                match reply.map(|reply| {
+                    recipe.answered(now, answered.before, claim.id, answered.order, reply)
+                }) {
+                    Some(Verdict::Tell(attempt)) => attempt,
+                    Some(Verdict::Again) => recipe.unanswered(
+                        claim.id,
+                        false,
+                        Error::new(
+                            ErrorKind::Unknown,
+                            "the request arrived after its time by the server's clock",
+                        ),
+                    ),
+                    None => {
+                        recipe.unanswered(claim.id, false, errors::garbage(&self.links.options))
+                    }
+                },
+            );
         }
         drop(recipe);
         for (claim, attempt) in claims.iter().zip(&attempts) {

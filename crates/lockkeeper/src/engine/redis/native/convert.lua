@@ -1,4 +1,5 @@
--- Upgrades or downgrades a hold, which keeps its id. ARGV as in take.lua; hold is the one to convert.
+-- Upgrades or downgrades a hold, which keeps its id. ARGV as in take.lua; hold is the one to
+-- convert.
 load(KEYS, 1, got)
 if now > tonumber(ARGV[11]) then return {'T', text(now)} end
 local place, how = place_at(1), ARGV[12]
@@ -20,7 +21,8 @@ else
     return granted_reply(holder)
   end
 end
--- A copy that was delayed in the network, behind a younger conversion or its own withdrawal: it must change nothing.
+-- A copy that was delayed in the network, behind a younger conversion or its own withdrawal: it
+-- must change nothing.
 if tonumber(place.since) <= (tonumber(holder.conversion) or 0) then return {'T', text(now)} end
 end_what_is_over()
 local reply
@@ -33,19 +35,25 @@ if place.mode == 'x' then
     local rest, shown = blocker()
     reply = {'B', text(now), rest, shown}
   else
-    -- In front of the line: there is one upgradable holder at most, and no new reader comes in while it waits.
+    -- In front of the line: there is one upgradable holder at most, and no new reader comes in
+    -- while it waits.
     call('ZADD', line, '0', place.member)
     live(place)
     marked, changed = true, true
     reply = in_line(0)
   end
 else
-  holder.mode, holder.conversion, holder.number, changed = place.mode, place.since, next_number(), true
+  holder.mode, holder.conversion, holder.number, changed = place.mode, place.since, next_number(),
+      true
   if one then
     left = place.ttl
     call('SET', record, holder_text(holder), 'PX', left + holder.delay)
   else
-    if place.mode == 'u' then many.up = place.hold elseif many.up == place.hold then many.up = '-' end
+    if place.mode == 'u' then
+      many.up = place.hold
+    elseif many.up == place.hold then
+      many.up = '-'
+    end
     call('HSET', record, place.hold, text(now + place.ttl * 1000) .. ' ' .. holder_text(holder))
     summarise()
     outlive(now + (place.ttl + holder.delay) * 1000)

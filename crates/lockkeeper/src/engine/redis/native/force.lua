@@ -6,7 +6,9 @@ if one then
 elseif many then
   local all = call('HGETALL', record)
   for i = 1, #all, 2 do
-    if all[i] ~= '=' then taken[#taken + 1] = holder_of((string.gsub(all[i + 1], '^%d+ ', '', 1))) end
+    if all[i] ~= '=' then
+      taken[#taken + 1] = holder_of((string.gsub(all[i + 1], '^%d+ ', '', 1)))
+    end
   end
 end
 if #taken > 0 then

@@ -1,4 +1,4 @@
-//! Telling who holds what, changing what is no lock, and watching.
+//! Telling who holds what, and changing what is no lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,6 @@ use crate::engine::redis::opened::Telling;
 use crate::engine::redis::record;
 use crate::engine::redis::resp::{Command, Value};
 use crate::engine::redis::script::{Call, Which};
-use crate::engine::redis::wire::Started;
 use crate::engine::{Change, Query, WatchId};
 use crate::error::Result;
 use crate::guarantee::Warning;
@@ -22,10 +21,14 @@ const WAITERS_SHOWN: u64 = 1000;
 /// How many names one listing tells of, and how many are looked at in one message.
 const NAMES_MAX: usize = 100_000;
 const NAMES_PER_CALL: usize = 50;
-/// The longest text that a script of ours writes: label and value of 1 KiB each, escaped, and the rest.
+/// The longest text that a script of ours writes: label and value of 1 KiB each, escaped, and the
+/// rest.
 const TEXT_BYTES_MAX: u64 = 16 << 10;
-/// How long the list of watched names lives without a sign of a watcher; one is given at every round.
-const WATCH_LIVES: Duration = Duration::from_secs(15);
+/// The most fields of a record: one for each permit, and the summary.
+const FIELDS_MAX: u64 = 1 + u16::MAX as u64;
+/// How many bytes of records one answer holds before the rest of its names is asked for in another
+/// one.
+const RECORD_BYTES_ENOUGH: u64 = 1 << 20;
 
 impl Telling for Native {
     async fn look(self: Arc<Self>, query: Query) -> Result<Vec<Entry>> {
@@ -33,9 +36,13 @@ impl Telling for Native {
             Query::One(kind, name) => self.look_at(&[(kind, name)]).await,
             Query::Prefix(prefix) => {
                 let names = self.scan(&prefix).await?;
-                let mut entries = Vec::new();
-                for some in names.chunks(NAMES_PER_CALL) {
-                    entries.extend(self.look_at(some).await?.into_iter().filter(Entry::is_in_use));
+                let at_once = self.links.names_at_once(NAMES_PER_CALL);
+                let (mut entries, mut rest) = (Vec::new(), names.as_slice());
+                while !rest.is_empty() {
+                    let (some, _) = rest.split_at(rest.len().min(at_once));
+                    let told = self.look_at(some).await?;
+                    rest = rest.get(told.len()..).unwrap_or_default();
+                    entries.extend(told.into_iter().filter(Entry::is_in_use));
                 }
                 Ok(entries)
             }
@@ -44,28 +51,29 @@ impl Telling for Native {
 
     async fn change(self: Arc<Self>, change: Change) -> Result<bool> {
         let value = match &change {
-            Change::LatchSet(name, count) => self.about(Which::Latch, Kind::Latch, name, vec!["set".into(), count.to_string()]).await?,
-            Change::LatchCountDown(name, id) => self.about(Which::Latch, Kind::Latch, name, vec!["down".into(), id.to_string()]).await?,
+            Change::LatchSet(name, count) => {
+                self.about(Which::Latch, Kind::Latch, name, vec!["set".into(), count.to_string()])
+                    .await?
+            }
+            Change::LatchCountDown(name, id) => {
+                self.about(Which::Latch, Kind::Latch, name, vec!["down".into(), id.to_string()])
+                    .await?
+            }
             Change::Force(kind, name) => self.about(Which::Force, *kind, name, Vec::new()).await?,
-            Change::Resize(name, limit) => self.about(Which::Resize, Kind::Semaphore, name, vec![limit.to_string()]).await?,
+            Change::Resize(name, limit) => {
+                self.about(Which::Resize, Kind::Semaphore, name, vec![limit.to_string()]).await?
+            }
         };
-        let done = value.items().get(2).and_then(Value::unsigned).ok_or_else(|| errors::garbage(&self.links.options))?;
+        let done = value
+            .items()
+            .get(2)
+            .and_then(Value::unsigned)
+            .ok_or_else(|| errors::garbage(&self.links.options))?;
         Ok(done > 0)
     }
 
     async fn watch(self: Arc<Self>, watch: WatchId, query: Query) -> Result<()> {
-        self.watches.add(watch, query);
-        if let Some(subscribed) = self.links.main.subscribe(&self.keys.watch())
-            && let Ok(Ok((_, Value::Error(text)))) = subscribed.await
-        {
-            self.unwatch(watch);
-            return Err(errors::server(&self.links.options, "SUBSCRIBE", &text));
-        }
-        self.observe().await?;
-        if self.watches.must_keep() {
-            self.links.context.spawner.spawn(self.clone().keep_watching());
-        }
-        Ok(())
+        self.begin_watching(watch, query).await
     }
 
     async fn clear_probe(self: Arc<Self>, name: Name) -> Result<Vec<Warning>> {
@@ -75,31 +83,48 @@ impl Telling for Native {
     }
 
     fn unwatch(&self, watch: WatchId) {
-        self.watches.remove(watch, || self.links.main.unsubscribe(&self.keys.watch()));
+        self.end_watching(watch);
     }
 }
 
 impl Native {
     /// Runs one script about one name.
-    async fn about(&self, script: Which, kind: Kind, name: &Name, arguments: Vec<String>) -> Result<Value> {
+    async fn about(
+        &self,
+        script: Which,
+        kind: Kind,
+        name: &Name,
+        arguments: Vec<String>,
+    ) -> Result<Value> {
         let keys = self.recipe().keys(&self.keys.record(kind, name));
         self.links.call(Call { script, keys, arguments }).await
     }
 
+    /// Tells of the first name at least, and of as many behind it as one answer holds.
     async fn look_at(&self, names: &[(Kind, Name)]) -> Result<Vec<Entry>> {
-        let mut call =
-            Call { script: Which::Inspect, keys: Vec::new(), arguments: vec![WAITERS_SHOWN.to_string(), TEXT_BYTES_MAX.to_string()] };
+        let limits = [WAITERS_SHOWN, TEXT_BYTES_MAX, FIELDS_MAX, RECORD_BYTES_ENOUGH];
+        let mut call = Call {
+            script: Which::Inspect,
+            keys: Vec::new(),
+            arguments: limits.map(|limit| limit.to_string()).into(),
+        };
         for (kind, name) in names {
             let record = self.keys.record(*kind, name);
             call.keys.extend([record.clone(), line(&record), last(&record)]);
         }
         let value = self.links.call(call).await?;
         let (now_us, each) = match value.items().split_first() {
-            Some((now, each)) => (now.unsigned().unwrap_or(0), each),
-            None => return Err(errors::garbage(&self.links.options)),
+            Some((now, each)) if each.is_empty() == names.is_empty() => {
+                (now.unsigned().unwrap_or(0), each)
+            }
+            _ => return Err(errors::garbage(&self.links.options)),
         };
         let told = names.iter().zip(each);
-        Ok(told.map(|((kind, name), found)| entry(*kind, name, &self.keys.record(*kind, name), now_us, found)).collect())
+        Ok(told
+            .map(|((kind, name), found)| {
+                entry(*kind, name, &self.keys.record(*kind, name), now_us, found)
+            })
+            .collect())
     }
 
     /// Every name that starts with the text, sorted.
@@ -108,54 +133,24 @@ impl Native {
         let mut cursor = "0".to_owned();
         let link = self.links.side();
         loop {
-            let command = Command::new(["SCAN", &cursor, "MATCH", &self.keys.pattern(prefix), "COUNT", "1000"]);
-            let answered = link.finish(Started::nothing(), || Some(command.clone()), self.links.options.connect_timeout).await;
-            let value = match answered {
-                Ok(answered) => answered.value,
-                Err(broken) => return Err(self.links.broken(link, &broken)),
+            let command = Command::new([
+                "SCAN",
+                &cursor,
+                "MATCH",
+                &self.keys.pattern(prefix),
+                "COUNT",
+                "1000",
+            ]);
+            let value = self.links.command(link, "SCAN", command).await?;
+            let [next, keys] = value.items() else {
+                return Err(errors::garbage(&self.links.options));
             };
-            if let Value::Error(text) = &value {
-                return Err(errors::server(&self.links.options, "SCAN", text));
-            }
-            let [next, keys] = value.items() else { return Err(errors::garbage(&self.links.options)) };
             names.extend(keys.items().iter().filter_map(|key| self.keys.parse(key.text()?)));
             cursor = next.text().unwrap_or("0").to_owned();
             if cursor == "0" || names.len() >= NAMES_MAX {
                 return Ok(names.into_iter().take(NAMES_MAX).collect());
             }
         }
-    }
-
-    /// Writes down what is watched, so that the scripts tell of it.
-    async fn observe(&self) -> Result<()> {
-        let mut arguments = vec![WATCH_LIVES.as_secs().to_string()];
-        arguments.extend(self.watches.queries().iter().map(|query| match query {
-            Query::One(kind, name) => self.keys.record(*kind, name),
-            Query::Prefix(_) => "*".to_owned(),
-        }));
-        self.links.call(Call { script: Which::Observe, keys: vec![self.keys.watch()], arguments }).await.map(drop)
-    }
-
-    /// A lease that ends by itself tells nobody, and a message can be lost: so everybody looks again now and then.
-    async fn keep_watching(self: Arc<Self>) {
-        loop {
-            let ids = self.watches.round().await;
-            if ids.is_empty() || self.links.is_closed() {
-                return;
-            }
-            // When it fails, the next round tries again.
-            _ = self.observe().await;
-            self.links.changed(ids);
-        }
-    }
-
-    /// A record changed.
-    pub(super) fn changed(&self, record: &str) {
-        let Some((kind, name)) = self.keys.parse(record) else { return };
-        self.links.changed(self.watches.picked(|query| match query {
-            Query::One(k, n) => *k == kind && *n == name,
-            Query::Prefix(prefix) => name.as_str().starts_with(prefix.as_str()),
-        }));
     }
 }
 
@@ -174,19 +169,30 @@ fn entry(kind: Kind, name: &Name, record: &str, now_us: u64, found: &Value) -> E
     }
     let limit = entry.limit.unwrap_or(0);
     match (record_type.text(), kind) {
-        (Some("string"), Kind::Latch) => entry.count = value.text().and_then(|v| v.split(' ').nth(1)?.parse().ok()),
+        (Some("string"), Kind::Latch) => {
+            entry.count = value.text().and_then(|v| v.split(' ').nth(1)?.parse().ok())
+        }
         (Some("string"), _) => {
             let text = value.text().unwrap_or_default();
             let whole = record::ttl_of(text) + record::delay_of(text);
-            // Without a time to live, or with a longer one than it began with, the next script gives it this one.
-            let left = left.unsigned().map(Duration::from_millis).filter(|left| *left <= whole).unwrap_or(whole);
+            // Without a time to live, or with a longer one than it began with, the next script
+            // gives it this one.
+            let left = left
+                .unsigned()
+                .map(Duration::from_millis)
+                .filter(|left| *left <= whole)
+                .unwrap_or(whole);
             let left = left.saturating_sub(record::delay_of(text));
-            entry.holders.extend(record::holder(text, kind, limit, Some(left)).filter(|_| !left.is_zero()));
+            entry
+                .holders
+                .extend(record::holder(text, kind, limit, Some(left)).filter(|_| !left.is_zero()));
         }
         (Some("hash"), _) => {
             for (deadline_us, text) in several(value) {
                 let left = Duration::from_micros(deadline_us.saturating_sub(now_us));
-                entry.holders.extend(record::holder(text, kind, limit, Some(left)).filter(|_| !left.is_zero()));
+                entry.holders.extend(
+                    record::holder(text, kind, limit, Some(left)).filter(|_| !left.is_zero()),
+                );
             }
             entry.holders.sort_by_key(|h| (h.since, h.claim));
         }
@@ -197,7 +203,8 @@ fn entry(kind: Kind, name: &Name, record: &str, now_us: u64, found: &Value) -> E
     }
     // In the order of joining, each with the end of its sign of life.
     for (place, until) in places.pairs() {
-        let lives = until.text().and_then(|u| u.parse::<f64>().ok()).is_some_and(|u| u > now_us as f64);
+        let lives =
+            until.text().and_then(|u| u.parse::<f64>().ok()).is_some_and(|u| u > now_us as f64);
         let Some(text) = place.text().filter(|_| lives) else { continue };
         let ahead = u32::try_from(entry.waiters.len()).unwrap_or(u32::MAX);
         entry.waiters.extend(record::waiter(text, limit, ahead));
@@ -215,23 +222,45 @@ fn several(value: &Value) -> impl Iterator<Item = (u64, &str)> {
 }
 
 /// What keeps a name from being locked, in the words of the script that would refuse it.
-fn misread(kind: Kind, key: &str, record_type: &Value, value: &Value, places: &Value, last_text: &Value) -> Option<String> {
+fn misread(
+    kind: Kind,
+    key: &str,
+    record_type: &Value,
+    value: &Value,
+    places: &Value,
+    last_text: &Value,
+) -> Option<String> {
     let corrupt = || format!("CORRUPT {key}");
     let of_last = || {
         let last = last(key);
-        last_text.bytes().and_then(|_| last_text.text().map_or(Some(format!("CORRUPT {last}")), |text| record::last_misread(text, &last)))
+        last_text.bytes().and_then(|_| {
+            last_text
+                .text()
+                .map_or(Some(format!("CORRUPT {last}")), |text| record::last_misread(text, &last))
+        })
     };
-    let of_places = || places.pairs().into_iter().find_map(|(place, _)| record::place_misread(place.text()?));
+    let of_places =
+        || places.pairs().into_iter().find_map(|(place, _)| record::place_misread(place.text()?));
     let wrong = match (record_type.text(), kind) {
-        (Some("string"), Kind::Latch) => value.text().map_or_else(|| Some(corrupt()), |text| record::latch_misread(text, key)),
-        (Some("string"), _) => value.text().map_or_else(|| Some(corrupt()), |text| record::holder_misread(text, key)),
+        (Some("string"), Kind::Latch) => {
+            value.text().map_or_else(|| Some(corrupt()), |text| record::latch_misread(text, key))
+        }
+        (Some("string"), _) => {
+            value.text().map_or_else(|| Some(corrupt()), |text| record::holder_misread(text, key))
+        }
         (Some("hash"), Kind::Latch) => Some(format!("TYPE {key}")),
         (Some("hash"), _) => {
             let pairs = value.pairs();
-            let summary = pairs.iter().find(|(field, _)| field.text() == Some("=")).and_then(|(_, text)| text.text());
-            let wrong = summary.map_or_else(|| Some(corrupt()), |summary| record::summary_misread(summary, key));
+            let summary = pairs
+                .iter()
+                .find(|(field, _)| field.text() == Some("="))
+                .and_then(|(_, text)| text.text());
+            let wrong = summary
+                .map_or_else(|| Some(corrupt()), |summary| record::summary_misread(summary, key));
             let read = || several(value).count() + 1 == pairs.len();
-            wrong.or_else(|| several(value).find_map(|(_, text)| record::holder_misread(text, key))).or_else(|| (!read()).then(corrupt))
+            wrong
+                .or_else(|| several(value).find_map(|(_, text)| record::holder_misread(text, key)))
+                .or_else(|| (!read()).then(corrupt))
         }
         _ => None,
     };

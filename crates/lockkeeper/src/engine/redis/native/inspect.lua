@@ -1,10 +1,16 @@
 -- Tells who holds and who waits; changes nothing. KEYS: record, line, last of each name.
--- ARGV: how many places to tell of, how long a text of ours is at most.
+-- ARGV: how many places to tell of, how long a text of ours is at most, how many fields a record of
+-- ours has at most, after how many bytes of records no further name is told of: the caller asks
+-- again for the rest.
 local time = redis.call('TIME')
 local reply = {string.format('%.0f', time[1] * 1000000 + time[2])}
-local places_max, text_max = tonumber(ARGV[1]), tonumber(ARGV[2])
+local places_max, text_max, fields_max, enough = tonumber(ARGV[1]), tonumber(ARGV[2]),
+    tonumber(ARGV[3]), tonumber(ARGV[4])
+local told = 0
 for i = 1, #KEYS, 3 do
-  -- What keeps this name from being read, in the words of the scripts that refuse to lock it; the others are told all the same.
+  if told > enough then break end
+  -- What keeps this name from being read, in the words of the scripts that refuse to lock it; the
+  -- others are told all the same.
   local trouble = ''
   local function typed(key, ...)
     local kind = redis.call('TYPE', key).ok
@@ -22,14 +28,21 @@ for i = 1, #KEYS, 3 do
   end
   local value, left, last, members, places = false, '0', false, {}, {}
   if typed(KEYS[i + 2], 'string') == 'string' then last = text_of(KEYS[i + 2]) end
-  if typed(KEYS[i + 1], 'zset') == 'zset' then members = redis.call('ZRANGE', KEYS[i + 1], 0, places_max - 1) end
+  if typed(KEYS[i + 1], 'zset') == 'zset' then
+    members = redis.call('ZRANGE', KEYS[i + 1], 0, places_max - 1)
+  end
   local kind = typed(KEYS[i], 'string', 'hash')
   if kind == 'string' then
     value, left = text_of(KEYS[i]), string.format('%.0f', redis.call('PTTL', KEYS[i]))
   elseif kind == 'hash' then
-    value = redis.call('HGETALL', KEYS[i])
+    -- Counted first: somebody else's hash of millions of fields would stop the server for everybody
+    -- while it is read.
+    local fields = redis.call('HLEN', KEYS[i]) <= fields_max
+    value = fields and redis.call('HGETALL', KEYS[i]) or {}
+    if not fields then trouble = 'CORRUPT ' .. KEYS[i] end
     for n = 1, #value do
       if #value[n] > text_max then value, trouble = {}, 'CORRUPT ' .. KEYS[i] break end
+      told = told + #value[n]
     end
   end
   -- Places stand before all signs of life: each is told with its own.

@@ -1,4 +1,4 @@
--- The beginning of the scripts that have no short way. KEYS: record, line, last, watch list.
+-- The beginning of the scripts that have no short way. KEYS: record, line, last, watch.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local function text(number) return string.format('%.0f', number) end

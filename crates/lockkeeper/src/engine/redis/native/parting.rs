@@ -20,7 +20,7 @@ impl Parting for Native {
     fn renew(self: &Arc<Self>, leases: &[LeaseId]) -> Answer<Vec<Renewal>> {
         let side = self.links.side();
         let mut batches = Vec::new();
-        for batch in leases.chunks(RENEWALS_PER_CALL) {
+        for batch in leases.chunks(self.links.names_at_once(RENEWALS_PER_CALL)) {
             let mut call = Call { script: Which::Renew, keys: Vec::new(), arguments: Vec::new() };
             let mut sent = Vec::with_capacity(batch.len());
             for lease in batch {
@@ -31,7 +31,12 @@ impl Parting for Native {
             }
             let call = (!sent.is_empty()).then_some(call);
             let commands: Vec<_> = call.iter().map(Call::by_name).collect();
-            batches.push(Renewing { leases: batch.to_vec(), sent, call, started: side.start(&commands) });
+            batches.push(Renewing {
+                leases: batch.to_vec(),
+                sent,
+                call,
+                started: side.start(&commands),
+            });
         }
         let native = self.clone();
         Answer::later(async move {
@@ -78,7 +83,12 @@ impl Parting for Native {
 }
 
 impl Native {
-    async fn released(self: Arc<Self>, calls: Vec<Option<(HoldId, Call)>>, started: Started, again: Option<Claim>) -> Released {
+    async fn released(
+        self: Arc<Self>,
+        calls: Vec<Option<(HoldId, Call)>>,
+        started: Started,
+        again: Option<Claim>,
+    ) -> Released {
         let mut ends = Vec::with_capacity(calls.len());
         let mut stands = None;
         let mut answers = started.each();
@@ -99,7 +109,8 @@ impl Native {
         let again = again.map(|claim| {
             let now = self.links.context.clock.now();
             let verdict = stands.and_then(|(before, order, reply)| {
-                Reply::parse(&reply).map(|reply| self.recipe().answered(now, before, claim.id, order, reply))
+                Reply::parse(&reply)
+                    .map(|reply| self.recipe().answered(now, before, claim.id, order, reply))
             });
             match verdict {
                 Some(Verdict::Tell(attempt)) => {
@@ -107,7 +118,11 @@ impl Native {
                     attempt
                 }
                 _ => {
-                    let error = Error::new(ErrorKind::Unknown, "it is not known whether the next claim stands in line").name(&claim.name);
+                    let error = Error::new(
+                        ErrorKind::Unknown,
+                        "it is not known whether the next claim stands in line",
+                    )
+                    .name(&claim.name);
                     self.recipe().unanswered(claim.id, false, error)
                 }
             }
@@ -119,7 +134,9 @@ impl Native {
     /// Renews what one message can carry.
     async fn renewed(&self, batch: Renewing) -> Vec<Renewal> {
         let Renewing { leases, sent, call, started } = batch;
-        let Some(call) = call else { return leases.iter().map(|_| Renewal::Gone(Lost::TakenAway)).collect() };
+        let Some(call) = call else {
+            return leases.iter().map(|_| Renewal::Gone(Lost::TakenAway)).collect();
+        };
         let answered = match self.links.renewed(started, &call).await {
             Ok(answered) => answered,
             Err(error) => return leases.iter().map(|_| Renewal::Unknown(error.clone())).collect(),
@@ -131,7 +148,8 @@ impl Native {
         let mut ends = items.get(1).map(Value::items).unwrap_or_default().iter();
         let mut sent = sent.into_iter().peekable();
         let renewal = |lease: LeaseId| {
-            // An answer belongs to the lease that was sent, also when that was given back meanwhile.
+            // An answer belongs to the lease that was sent, also when that was given back
+            // meanwhile.
             let end = sent.next_if_eq(&lease).and_then(|_| ends.next());
             let mut recipe = self.recipe();
             let Some(ttl) = recipe.ttl(lease) else { return Renewal::Gone(Lost::TakenAway) };
@@ -141,7 +159,9 @@ impl Native {
                     recipe.forget(ClaimId(lease.0));
                     Renewal::Gone(Lost::TakenAway)
                 }
-                Some(text) => Renewal::Unknown(errors::server(&self.links.options, "EVALSHA", text)),
+                Some(text) => {
+                    Renewal::Unknown(errors::server(&self.links.options, "EVALSHA", text))
+                }
                 None => Renewal::Unknown(errors::garbage(&self.links.options)),
             }
         };

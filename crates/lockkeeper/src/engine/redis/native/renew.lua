@@ -1,4 +1,5 @@
--- Renews leases, many in one call. KEYS: record and last of each; ARGV: claim and ttl_ms of each. Answers D, X or an error text for each.
+-- Renews leases, many in one call. KEYS: record and last of each; ARGV: claim and ttl_ms of each.
+-- Answers D, X or an error text for each.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local function text(number) return string.format('%.0f', number) end
@@ -25,7 +26,8 @@ local function renew(record, last, claim, ttl)
   local delay, since = string.match(rest or '', '^1 %x+ %a %d+ %d+ %d+ (%d+) (%d+) ')
   if not delay then return 'LOCKKEEPER CORRUPT ' .. record end
   if tonumber(deadline) <= now then return 'X' end
-  -- First the time to live: in a full server the first write of a script must not be one that needs memory.
+  -- First the time to live: in a full server the first write of a script must not be one that needs
+  -- memory.
   local ms = ttl + delay
   redis.call('PEXPIRE', record, math.max(ms, redis.call('PTTL', record)))
   redis.call('HSET', record, claim, text(now + ttl * 1000) .. ' ' .. rest)

@@ -1,28 +1,36 @@
--- What every script does first: end what is over, skip dead places, grant to the head(s) of the line, tell them.
--- So whoever touches a lock moves its line, and any client may die at any point.
+-- What every script does first: end what is over, skip dead places, grant to the head(s) of the
+-- line, tell them. So whoever touches a lock moves its line, and any client may die at any point.
 --
 -- record  one holder: a string, whose time to live is the lease and the delay after it:
 --             1 claim mode count number ttl_ms delay_ms since_us channel conversion who
---             conversion: the since_us of the last one that was granted, which rises from each conversion of a hold to the next
---         several: a hash, a field a claim: deadline_us and the same text; and '=': version used upgradable earliest_us
+--             conversion: the since_us of the last one that was granted, which rises from each
+--               conversion of a hold to the next
+--         several: a hash, a field a claim: deadline_us and the same text; and '=': version used
+--           upgradable earliest_us
 -- line    a sorted set. A place: score = joining number (0: an upgrade),
 --             1 claim mode count ttl_ms delay_ms since_us channel hold who
---         its sign of life: 's' and the claim, score = until when it lives; 'w' and a claim: withdrawn, refuse it until then
---         a question: 'a' and the claim, score = the sign of life that a place has which answered at the instant it was asked
--- last    version:number:flags, for a semaphore version:limit:flags; flag w: somebody may stand in line; flag q: somebody there may
---         have been asked for a sign of life; flag d: nobody heard of a grant that was pushed, and its claim lease is waited for
+--         its sign of life: 's' and the claim, score = until when it lives; 'w' and a claim:
+--           withdrawn, refuse it until then
+--         a question: 'a' and the claim, score = the sign of life that a place has which answered
+--           at the instant it was asked
+-- last    version:number:flags, for a semaphore version:limit:flags; flag w: somebody may stand in
+--         line; flag q: somebody there may have been asked for a sign of life; flag d: nobody heard
+--         of a grant that was pushed, and its claim lease is waited for
+-- watch   there while somebody watches this name, who says so again every five seconds; also the
+--         channel that tells of changes
 local call = redis.call
 local LIVES_US, CLAIM_LEASE_MS, PLACES_MAX, KEEP_S = 15000000, 2000, 16384, 604800
 local TIMES = '1000000000000' -- scores from here on are times, below are joining numbers
--- A place that was asked for a sign of life is waited for this long. One whose sign is younger than FRESH_US, or than half its
--- claim lease if that is shorter, is not asked.
+-- A place that was asked for a sign of life is waited for this long. One whose sign is younger than
+-- FRESH_US, or than half its claim lease if that is shorter, is not asked.
 local WINDOW_US, FRESH_US = 500000, 750000
 -- A place whose sign is older than STALE_US missed its net check (5 s at most), and may be dead.
 local STALE_US = 6000000
--- How many places one question reaches, how many one script looks at for it, and how many that owe an answer already it skips.
+-- How many places one question reaches, how many one script looks at for it, and how many that owe
+-- an answer already it skips.
 local ASKED_MAX, LOOKED_MAX, SKIPPED_MAX = 64, 256, 4096
 
-local record, line, last, watched
+local record, line, last, watch
 local one, many            -- who holds it: one holder, several, or nobody
 local left                 -- milliseconds until the one holder's lease is over
 local stored, flags        -- what `last` says
@@ -31,12 +39,16 @@ local marked               -- the line holds something: places or withdrawals
 local questioned           -- somebody in line may have been asked for a sign of life
 local unheard              -- nobody heard of a grant to a holder that is there
 local dirty, changed       -- `last` has to be written; watchers have to be told
-local lapsed               -- nobody gave the lock back: it was free already, or a lease ran out, when this script came
-local pause                -- milliseconds for which a place that was asked is still waited for, and nobody behind it gets the lock
+-- nobody gave the lock back: it was free already, or a lease ran out, when this script came
+local lapsed
+-- milliseconds for which a place that was asked is still waited for, and nobody behind it gets the
+-- lock
+local pause
 local me, granted          -- the claim that this call is about, and what it got
 
--- A word to others is a hint: a user who may not send it loses the speed and not the lock. Redis does not undo half a script.
--- Answers how many heard it, nil where it may not be sent. Nobody: the process is dead, or its connection is.
+-- A word to others is a hint: a user who may not send it loses the speed and not the lock. Redis
+-- does not undo half a script. Answers how many heard it, nil where it may not be sent. Nobody: the
+-- process is dead, or its connection is.
 local function tell(channel, word)
   local heard = redis.pcall('PUBLISH', channel, word)
   return type(heard) == 'number' and heard or nil
@@ -44,7 +56,8 @@ end
 
 local function fail(code, detail) error('LOCKKEEPER ' .. code .. ' ' .. detail, 0) end
 
--- A record that does not read: only a greater layout number is a newer release's, everything else is damage.
+-- A record that does not read: only a greater layout number is a newer release's, everything else
+-- is damage.
 local function misread(version, key)
   if version and tonumber(version) > 1 then fail('NEWER', version) end
   fail('CORRUPT', key)
@@ -56,12 +69,14 @@ local function holder_of(value)
   local version, claim, mode, count, number, ttl, delay, since, channel, conversion, who =
     string.match(value, '^(%d+) (%x+) (%a) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (%S+)$')
   if version ~= '1' then misread(string.match(value, '^(%d+) %x+ '), record) end
-  return {claim = claim, mode = mode, count = tonumber(count), number = tonumber(number), ttl = tonumber(ttl), delay = tonumber(delay),
+  return {claim = claim, mode = mode, count = tonumber(count), number = tonumber(number),
+      ttl = tonumber(ttl), delay = tonumber(delay),
     since = since, channel = channel, conversion = conversion, who = who}
 end
 
 local function holder_text(h)
-  return '1 ' .. h.claim .. ' ' .. h.mode .. ' ' .. h.count .. ' ' .. text(h.number) .. ' ' .. text(h.ttl) .. ' ' .. text(h.delay) .. ' '
+  return '1 ' .. h.claim .. ' ' .. h.mode .. ' ' .. h.count .. ' ' .. text(h.number) .. ' '
+      .. text(h.ttl) .. ' ' .. text(h.delay) .. ' '
     .. h.since .. ' ' .. h.channel .. ' ' .. h.conversion .. ' ' .. h.who
 end
 
@@ -70,16 +85,18 @@ local function place_of(member)
     string.match(member, '^(%d+) (%x+) (%a) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (%S+)$')
   if not version then return nil end
   if version ~= '1' then return nil, version end
-  return {member = member, claim = claim, mode = mode, count = tonumber(count), ttl = tonumber(ttl), delay = tonumber(delay),
+  return {member = member, claim = claim, mode = mode, count = tonumber(count),
+      ttl = tonumber(ttl), delay = tonumber(delay),
     since = since, channel = channel, hold = hold, who = who}
 end
 
--- Reads everything, and so checks every key's type, before the first write: Redis does not undo half a script.
+-- Reads everything, and so checks every key's type, before the first write: Redis does not undo
+-- half a script.
 local function load(keys, at, values)
-  record, line, last, watched = keys[at], keys[at + 1], keys[at + 2], nil
-  one, many, left, stored, flags, queue, marked, dirty, changed = nil, nil, nil, 0, '', false, false, false, false
+  record, line, last, watch = keys[at], keys[at + 1], keys[at + 2], values[3] and keys[at + 3]
+  one, many, left, stored, flags, queue, marked, dirty, changed = nil, nil, nil, 0, '', false,
+      false, false, false
   lapsed, pause, questioned, unheard = false, nil, false, false
-  if values[3] and (string.find(values[3], '\n' .. record .. '\n', 1, true) or string.find(values[3], '\n*\n', 1, true)) then watched = true end
   if values[2] then
     local version, number, marks = string.match(values[2], '^(%d+):(%d+):(%a*)$')
     if version ~= '1' then misread(version, last) end
@@ -106,14 +123,15 @@ local function load(keys, at, values)
   unheard = unheard and marked
   if one then
     if left < 0 or left > one.ttl + one.delay then
-      -- Somebody took the time to live away, or the server's clock was set back (D2): a dead holder would keep the lock for
-      -- as long. No lease has more left than it began with.
+      -- Somebody took the time to live away, or the server's clock was set back (D2): a dead holder
+      -- would keep the lock for as long. No lease has more left than it began with.
       left = one.ttl + one.delay
       call('PEXPIRE', record, left)
     end
     left = left - one.delay
   end
-  -- Whoever gives the lock back grants it in the same script: where places wait beside a free lock, a lease ran out.
+  -- Whoever gives the lock back grants it in the same script: where places wait beside a free lock,
+  -- a lease ran out.
   lapsed = not one and not many
 end
 
@@ -165,7 +183,8 @@ local function end_what_is_over()
   end
 end
 
--- Whether a place can be granted now. Two results: it can; it never will (an upgrade whose hold is gone).
+-- Whether a place can be granted now. Two results: it can; it never will (an upgrade whose hold is
+-- gone).
 local function fits(place)
   if place.hold ~= '-' then
     if one then return one.claim == place.hold and left > 0, one.claim ~= place.hold end
@@ -190,7 +209,8 @@ end
 
 -- Writes a holder down. One alone is a string; a second one makes it a hash.
 local function put(place, lease)
-  local holder = {claim = place.claim, mode = place.mode, count = place.count, number = 0, ttl = place.ttl, delay = place.delay,
+  local holder = {claim = place.claim, mode = place.mode, count = place.count, number = 0,
+      ttl = place.ttl, delay = place.delay,
     since = text(now), channel = place.channel, conversion = '-', who = place.who}
   if place.mode ~= 'p' then holder.number = next_number() end
   -- Permits have no number, but their limit is to be kept for as long as they are used.
@@ -204,7 +224,8 @@ local function put(place, lease)
     local deadline = now + left * 1000
     call('DEL', record)
     call('HSET', record, one.claim, text(deadline) .. ' ' .. holder_text(one))
-    many = {used = one.count, up = one.mode == 'u' and one.claim or '-', earliest = deadline + one.delay * 1000}
+    many = {used = one.count, up = one.mode == 'u' and one.claim or '-',
+        earliest = deadline + one.delay * 1000}
     call('PEXPIRE', record, left + one.delay)
     one = nil
   end
@@ -240,7 +261,8 @@ local function remove(claim)
   end
 end
 
--- The only holder left becomes exclusive; it keeps its id and gets a new number. `lease` nil: the deadline stays.
+-- The only holder left becomes exclusive; it keeps its id and gets a new number. `lease` nil: the
+-- deadline stays.
 local function upgrade(place, lease)
   local holder, rest = one, left
   if many then
@@ -250,7 +272,8 @@ local function upgrade(place, lease)
     call('DEL', record)
     many = nil
   end
-  holder.mode, holder.conversion, holder.number, holder.ttl = 'x', place.since, next_number(), place.ttl
+  holder.mode, holder.conversion, holder.number, holder.ttl = 'x', place.since, next_number(),
+      place.ttl
   one, left, changed = holder, lease or rest, true
   call('SET', record, holder_text(holder), 'PX', left + holder.delay)
   return holder
@@ -258,7 +281,8 @@ end
 
 local blocker
 
--- Until when a place may still answer, if it was asked for a sign of life and gave none since; nil: it owes none.
+-- Until when a place may still answer, if it was asked for a sign of life and gave none since; nil:
+-- it owes none.
 local function owes(place, sign)
   local asked = questioned and call('ZSCORE', line, 'a' .. place.claim)
   asked = asked and tonumber(asked)
@@ -271,7 +295,8 @@ local function owes(place, sign)
   return asked - LIVES_US + WINDOW_US
 end
 
--- The places from this joining number on that live and owe no answer, in order and without our own, until `visit` answers true.
+-- The places from this joining number on that live and owe no answer, in order and without our own,
+-- until `visit` answers true.
 local function each_place(from, visit)
   local looked, skipped, step = 0, 0, 4
   while looked < LOOKED_MAX and skipped < SKIPPED_MAX do
@@ -284,7 +309,10 @@ local function each_place(from, visit)
         skipped = skipped + 1
       else
         looked = looked + 1
-        if lives and not (me and place.claim == me.claim) and visit(place, sign) or looked >= LOOKED_MAX then return end
+        if lives and not (me and place.claim == me.claim) and visit(place, sign)
+            or looked >= LOOKED_MAX then
+          return
+        end
       end
     end
     if #found < step * 2 then return end
@@ -298,7 +326,8 @@ local function hears(place, sign, rest)
   return not heard or heard > 0 and sign > now + LIVES_US - STALE_US
 end
 
--- Tells those from this joining number on when to look, until so many hear it: the holder before them may never confirm.
+-- Tells those from this joining number on when to look, until so many hear it: the holder before
+-- them may never confirm.
 local function tell_line(from, rest, most)
   local reached = 0
   each_place(from, function(place, sign)
@@ -312,7 +341,8 @@ local function is_fresh(place, sign)
   return sign >= now + LIVES_US - math.min(FRESH_US, math.floor(place.ttl / 3) * 500)
 end
 
--- Asks the line from this joining number on for a sign of life, so that dead places cost one claim lease together and not one each (R11).
+-- Asks the line from this joining number on for a sign of life, so that dead places cost one claim
+-- lease together and not one each (R11).
 local function ask_the_line(from)
   local reached = 0
   each_place(from, function(place, sign)
@@ -353,7 +383,8 @@ local function settle()
     local sign = place and tonumber(call('ZSCORE', line, 's' .. place.claim) or 0)
     local can, never, answers_by = false, true, nil
     if sign and sign > now then
-      -- A sign of life from the future: the clock was set back (D2), and nobody would notice that the place is dead.
+      -- A sign of life from the future: the clock was set back (D2), and nobody would notice that
+      -- the place is dead.
       if sign > now + LIVES_US then
         sign = now + LIVES_US
         call('ZADD', line, 'XX', text(sign), 's' .. place.claim)
@@ -362,20 +393,24 @@ local function settle()
     end
     local mine = place and me and place.claim == me.claim
     if not never and not (mine or place.hold ~= '-') then answers_by = owes(place, sign) end
-    if can and lapsed and not asked and not answers_by and (mine or place.hold == '-' and not is_fresh(place, sign)) then
+    if can and lapsed and not asked and not answers_by
+        and (mine or place.hold == '-' and not is_fresh(place, sign)) then
       asked = true
       ask_the_line(score)
       if not mine then answers_by = owes(place, sign) end
     end
     if never then
-      call('ZREM', line, head, place and 's' .. place.claim or head, place and 'a' .. place.claim or head)
+      call('ZREM', line, head, place and 's' .. place.claim or head, place and 'a' .. place.claim
+          or head)
       changed = true
     elseif answers_by and answers_by <= now then
-      -- It was asked and is silent: it keeps its place, and the lock goes past it until it gives a sign.
+      -- It was asked and is silent: it keeps its place, and the lock goes past it until it gives a
+      -- sign.
       from = '(' .. score
     elseif not can then
       queue = true
-      -- Who is first now has to know when the one before it must have confirmed: that one may be dead.
+      -- Who is first now has to know when the one before it must have confirmed: that one may be
+      -- dead.
       if told then
         local rest = blocker()
         if deaf then
@@ -407,7 +442,8 @@ local function settle()
         granted = holder
       else
         told = true
-        local heard = tell(place.channel, 'granted ' .. place.claim .. ' ' .. text(holder.number) .. ' ' .. text(now) .. ' ' .. text(lease))
+        local heard = tell(place.channel, 'granted ' .. place.claim .. ' ' .. text(holder.number)
+            .. ' ' .. text(now) .. ' ' .. text(lease))
         deaf = deaf or heard == 0
         unheard = unheard or heard == 0
       end
@@ -418,8 +454,10 @@ end
 -- Writes `last`, and tells those who watch.
 local function finish()
   local marks = marked and 'w' .. (questioned and 'q' or '') .. (unheard and 'd' or '') or ''
-  if dirty or marks ~= flags then call('SET', last, '1:' .. text(stored) .. ':' .. marks, 'EX', KEEP_S) end
-  if changed and watched then tell(KEYS[#KEYS], record) end
+  if dirty or marks ~= flags then
+    call('SET', last, '1:' .. text(stored) .. ':' .. marks, 'EX', KEEP_S)
+  end
+  if changed and watch then tell(watch, record) end
 end
 
 -- Who is waited for, and until when at most, in milliseconds.
@@ -435,10 +473,12 @@ function blocker()
       if all[i] ~= '=' then shown = all[i + 1] end
     end
   end
-  return text(math.max(math.ceil((many.earliest - now) / 1000), 0)), (string.gsub(shown, '^%d+ ', '', 1))
+  return text(math.max(math.ceil((many.earliest - now) / 1000), 0)),
+      (string.gsub(shown, '^%d+ ', '', 1))
 end
 
--- A request of this claim may still be on its way over a connection that broke: it must find that its caller has left.
+-- A request of this claim may still be on its way over a connection that broke: it must find that
+-- its caller has left.
 local function refuse(claim, until_us)
   if until_us <= now then return end
   call('ZREMRANGEBYSCORE', line, TIMES, now)
@@ -448,22 +488,28 @@ local function refuse(claim, until_us)
   marked = true
 end
 
-local function granted_reply(holder) return {'G', text(now), text(holder.number), text(holder.ttl)} end
-
--- Whether the only holder was told of its grant a moment ago and has not confirmed it yet; out of several, one may have been.
-local function unconfirmed()
-  if not one then return many and many.earliest - now <= CLAIM_LEASE_MS * 1000 end
-  return (now - tonumber(one.since)) / 1000 + left <= math.min(CLAIM_LEASE_MS, math.floor(one.ttl / 3)) + 5
+local function granted_reply(holder)
+  return {'G', text(now), text(holder.number), text(holder.ttl)}
 end
 
--- Whether the line moves: its only holder is about to confirm, or one of several is, or ends as soon.
+-- Whether the only holder was told of its grant a moment ago and has not confirmed it yet; out of
+-- several, one may have been.
+local function unconfirmed()
+  if not one then return many and many.earliest - now <= CLAIM_LEASE_MS * 1000 end
+  return (now - tonumber(one.since)) / 1000 + left <= math.min(CLAIM_LEASE_MS,
+      math.floor(one.ttl / 3)) + 5
+end
+
+-- Whether the line moves: its only holder is about to confirm, or one of several is, or ends as
+-- soon.
 local function moves()
   if not one then return not many or unconfirmed() end
   return left > math.min(CLAIM_LEASE_MS, math.floor(one.ttl / 3)) / 2 and unconfirmed()
 end
 
--- Standing in line: how many are before it, who is waited for, and when to ask. '0': when that one's time is over. '1': one claim
--- lease later, for whoever is before it comes first and may be dead. '-': a line that moves moves without it, the net is enough.
+-- Standing in line: how many are before it, who is waited for, and when to ask. '0': when that
+-- one's time is over. '1': one claim lease later, for whoever is before it comes first and may be
+-- dead. '-': a line that moves moves without it, the net is enough.
 local function in_line(score)
   local rest, shown = blocker()
   local ahead = call('ZCOUNT', line, '-inf', '(' .. text(score))
@@ -485,8 +531,8 @@ local function live(place)
   call('PEXPIRE', line, LIVES_US / 1000 + 5000)
 end
 
--- The limit that is stored is the one that counts; the first to come stores its own. Whoever stands already is spared when
--- it changes, unless there will never be enough.
+-- The limit that is stored is the one that counts; the first to come stores its own. Whoever stands
+-- already is spared when it changes, unless there will never be enough.
 local function limit_differs(place)
   if place.mode ~= 'p' then return nil end
   if stored == 0 then stored, dirty = place.limit, true end
@@ -499,7 +545,8 @@ local function limit_differs(place)
   return {'M', text(now), text(stored)}
 end
 
--- Asks for the lock: granted, standing in line, or busy. The second time it does what the first did (R3).
+-- Asks for the lock: granted, standing in line, or busy. The second time it does what the first did
+-- (R3).
 local function stand(place, how)
   me = place
   if marked and call('ZSCORE', line, 'w' .. place.claim) then return {'T', text(now)} end
@@ -546,8 +593,11 @@ end
 
 -- The place that arguments from `at` on describe.
 local function place_at(at)
-  return {claim = ARGV[at], mode = ARGV[at + 1], count = tonumber(ARGV[at + 2]), limit = tonumber(ARGV[at + 3]), ttl = tonumber(ARGV[at + 4]),
-    delay = tonumber(ARGV[at + 5]), since = ARGV[at + 6], channel = ARGV[at + 7], hold = ARGV[at + 8], who = ARGV[at + 9],
-    member = '1 ' .. ARGV[at] .. ' ' .. ARGV[at + 1] .. ' ' .. ARGV[at + 2] .. ' ' .. ARGV[at + 4] .. ' ' .. ARGV[at + 5] .. ' ' .. ARGV[at + 6]
+  return {claim = ARGV[at], mode = ARGV[at + 1], count = tonumber(ARGV[at + 2]),
+      limit = tonumber(ARGV[at + 3]), ttl = tonumber(ARGV[at + 4]),
+    delay = tonumber(ARGV[at + 5]), since = ARGV[at + 6], channel = ARGV[at + 7],
+        hold = ARGV[at + 8], who = ARGV[at + 9],
+    member = '1 ' .. ARGV[at] .. ' ' .. ARGV[at + 1] .. ' ' .. ARGV[at + 2] .. ' ' .. ARGV[at + 4]
+        .. ' ' .. ARGV[at + 5] .. ' ' .. ARGV[at + 6]
       .. ' ' .. ARGV[at + 7] .. ' ' .. ARGV[at + 8] .. ' ' .. ARGV[at + 9]}
 end

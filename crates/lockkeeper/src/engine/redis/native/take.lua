@@ -1,6 +1,7 @@
--- The beginning of an acquire. KEYS: record, line, last, watch list.
+-- The beginning of an acquire. KEYS: record, line, last, watch.
 -- ARGV: claim mode count limit ttl_ms delay_ms since_us channel hold who not_after_us how fresh
--- Nobody holds it and nobody waits: four calls and done. Everything else goes on in settle.lua and acquire.lua.
+-- Nobody holds it and nobody waits: four calls and done. Everything else goes on in settle.lua and
+-- acquire.lua.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local function text(number) return string.format('%.0f', number) end
@@ -24,7 +25,8 @@ if ARGV[13] == '1' and not got[1] then
       number = math.max(stored + 1, math.floor((now - 1767225600000000) / 16))
       stored = number
     end
-    local holder = '1 ' .. ARGV[1] .. ' ' .. ARGV[2] .. ' ' .. ARGV[3] .. ' ' .. text(number) .. ' ' .. ARGV[5] .. ' ' .. ARGV[6]
+    local holder = '1 ' .. ARGV[1] .. ' ' .. ARGV[2] .. ' ' .. ARGV[3] .. ' ' .. text(number) .. ' '
+        .. ARGV[5] .. ' ' .. ARGV[6]
       .. ' ' .. text(now) .. ' ' .. ARGV[8] .. ' - ' .. ARGV[10]
     -- MGET shows a key of another type as none: that one must not be overwritten.
     local kept = '1:' .. text(stored) .. ':'
@@ -36,9 +38,7 @@ if ARGV[13] == '1' and not got[1] then
     -- NX: a record of several holders is a hash, which MGET does not show.
     if redis.call('SET', KEYS[1], holder, 'PX', ARGV[5] + ARGV[6], 'NX') then
       if had then redis.call('SET', KEYS[3], kept, 'EX', 604800) end
-      if got[3] and (string.find(got[3], '\n' .. KEYS[1] .. '\n', 1, true) or string.find(got[3], '\n*\n', 1, true)) then
-        redis.pcall('PUBLISH', KEYS[4], KEYS[1])
-      end
+      if got[3] then redis.pcall('PUBLISH', KEYS[4], KEYS[1]) end
       return {'G', text(now), text(number), ARGV[5]}
     end
   end

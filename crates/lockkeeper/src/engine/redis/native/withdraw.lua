@@ -1,4 +1,5 @@
--- Leaves the line, or gives back a grant that is under way. ARGV: the place as in take.lua, until when to refuse it (0: no need).
+-- Leaves the line, or gives back a grant that is under way. ARGV: the place as in take.lua, until
+-- when to refuse it (0: no need).
 load(KEYS, 1, got)
 local place = place_at(1)
 local outcome = 'X'
@@ -12,8 +13,9 @@ if place.hold == '-' then
     outcome = 'D'
   end
 elseif one and one.claim == place.hold and one.conversion == place.since and one.mode == 'x' then
-  -- An upgrade that nobody wants any more: the hold is upgradable as before. That it was converted stays written down: a copy of
-  -- this request or of an older one may still be on its way, and must not make a writer of it.
+  -- An upgrade that nobody wants any more: the hold is upgradable as before. That it was converted
+  -- stays written down: a copy of this request or of an older one may still be on its way, and must
+  -- not make a writer of it.
   one.mode = 'u'
   call('SET', record, holder_text(one), 'PX', left + one.delay)
   outcome, changed = 'D', true

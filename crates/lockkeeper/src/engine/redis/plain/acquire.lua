@@ -1,4 +1,5 @@
--- SET key value NX PX ttl, as everybody does it; and sent twice it holds once (R3). KEYS: key. ARGV: value ttl_ms not_after_us how
+-- SET key value NX PX ttl, as everybody does it; and sent twice it holds once (R3). KEYS: key.
+-- ARGV: value ttl_ms not_after_us how
 local held = redis.call('GET', KEYS[1])
 if held == ARGV[1] then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])

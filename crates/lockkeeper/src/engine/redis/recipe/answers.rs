@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::super::record;
 use super::super::reply::{Push, Reply};
+use super::times::look_in;
 use super::{Entry, Held, Phase, Recipe};
 use crate::clock::Ticks;
-use crate::engine::{Attempt, Event, Grant, Lease, Number, Place as Standing, Which as What};
+use crate::engine::{Attempt, Event, Grant, Lease, Number, Place, Which as What};
 use crate::error::{Error, ErrorKind};
 use crate::id::{ClaimId, HoldId, LeaseId};
 use crate::lost::Lost;
@@ -37,11 +38,23 @@ struct Lease2 {
 
 impl Recipe {
     /// What the answer to a request means; it was number `order` of everything that was read.
-    pub(in crate::engine::redis) fn answered(&mut self, now: Ticks, before: Ticks, id: ClaimId, order: u64, reply: Reply) -> Verdict {
+    pub(in crate::engine::redis) fn answered(
+        &mut self,
+        now: Ticks,
+        before: Ticks,
+        id: ClaimId,
+        order: u64,
+        reply: Reply,
+    ) -> Verdict {
         self.heard(reply.now_us(), before);
         let asking = match self.claims.get_mut(&id) {
             Some(Entry::Asking(asking)) => asking,
-            Some(Entry::Held(held)) => return Verdict::Tell(crossed(id, held.kind, before, &reply)),
+            Some(Entry::Held(held)) => {
+                if let Reply::Granted { number, .. } = reply {
+                    held.number = held.number.max(number);
+                }
+                return Verdict::Tell(crossed(id, held.kind, before, &reply));
+            }
             None => return Verdict::Tell(Attempt::Busy(None)),
         };
         asking.in_flight = asking.in_flight.saturating_sub(1);
@@ -49,27 +62,36 @@ impl Recipe {
         // A request that the server answered before it put the question is no answer to it.
         let questioned = asking.questioned.take().is_some_and(|at| at > order);
         let (kind, limit, hold) = (asking.kind, asking.limit, asking.hold);
-        let shown = |holder: &str, rest: Duration| record::holder(holder, kind, limit, Some(rest)).map(Box::new);
+        let shown = |holder: &str, rest: Duration| {
+            record::holder(holder, kind, limit, Some(rest)).map(Box::new)
+        };
         match reply {
             Reply::Granted { number, ttl, .. } => {
-                let lease = Lease { id: lease_of(id, hold), ttl, since: Some(before), confirm: false };
-                self.hold(id);
-                Verdict::Tell(Attempt::Granted(Grant { number: number_of(kind, number), lease: Some(lease) }))
+                let lease =
+                    Lease { id: lease_of(id, hold), ttl, since: Some(before), confirm: false };
+                self.hold(id, number);
+                Verdict::Tell(Attempt::Granted(Grant {
+                    number: number_of(kind, number),
+                    lease: Some(lease),
+                }))
             }
             Reply::InLine { ahead, rest, holder, turn, .. } => {
-                if let Some(grant) = pushed.as_ref().and_then(|pushed| grant_of(now, id, hold, kind, pushed)) {
-                    self.hold(id);
+                if let Some(pushed) = &pushed
+                    && let Some(grant) = grant_of(now, id, hold, kind, pushed)
+                {
+                    self.hold(id, pushed.grant_number);
                     return Verdict::Tell(Attempt::Granted(grant));
                 }
                 (asking.phase, asking.stood) = (Phase::InLine, true);
                 let holder = shown(&holder, rest);
                 if pushed.is_some() || questioned {
-                    // As of a push that is read so late: a reason to ask, and at once, for it may be ours for a moment yet.
+                    // As of a push that is read so late: a reason to ask, and at once, for it may
+                    // be ours for a moment yet.
                     self.ask_later(now, id, Duration::ZERO);
                 } else {
                     self.ask_when(now, id, turn, rest);
                 }
-                Verdict::Tell(Attempt::InLine(Standing { ahead: Some(ahead), holder }))
+                Verdict::Tell(Attempt::InLine(Place { ahead: Some(ahead), holder }))
             }
             Reply::Busy { rest, holder, .. } => {
                 let holder = shown(&holder, rest);
@@ -78,7 +100,10 @@ impl Recipe {
             }
             Reply::Late { .. } if asking.leaving || asking.give_up.is_some_and(|at| at <= now) => {
                 let (certain, leaving) = (!asking.doubtful && !asking.stood, asking.leaving);
-                let error = Error::new(ErrorKind::TimedOut, "the request arrived after its time was over");
+                let error = Error::new(
+                    ErrorKind::TimedOut,
+                    "the request arrived after its time had passed",
+                );
                 if !certain && !leaving {
                     // What an earlier request did is there: whoever asked has to leave.
                     return Verdict::Tell(Attempt::Unknown(error));
@@ -90,29 +115,45 @@ impl Recipe {
             Reply::OtherLimit { stored, .. } => {
                 self.refused(now, id);
                 let text = format!(
-                    "the semaphore has {stored} permits and it was asked for with {limit}: use {stored}, or change the limit with resize"
+                    "its stored limit is {stored} and {limit} was requested: request {stored}, or \
+                     resize it"
                 );
                 Verdict::Tell(Attempt::Failed(Error::new(ErrorKind::LimitMismatch, text)))
             }
             Reply::Full { .. } => {
                 self.refused(now, id);
-                let text = "16384 places stand in line for this name already: ask later, or with try_lock";
+                let text =
+                    "16384 places stand in line for this name already: ask later, or with try_lock";
                 Verdict::Tell(Attempt::Failed(Error::new(ErrorKind::Refused, text).temporary(true)))
             }
             Reply::Gone { .. } => {
                 self.forget(id);
-                Verdict::Tell(Attempt::Failed(Error::new(ErrorKind::Lost, "the hold is not ours any more")))
+                Verdict::Tell(Attempt::Failed(Error::new(
+                    ErrorKind::Lost,
+                    "the hold is not ours any more",
+                )))
             }
             Reply::NotUpgradable { .. } => {
                 self.forget(id);
-                Verdict::Tell(Attempt::Failed(Error::new(ErrorKind::WouldDeadlock, "only an upgradable hold upgrades")))
+                Verdict::Tell(Attempt::Failed(Error::new(
+                    ErrorKind::WouldDeadlock,
+                    "only an upgradable hold upgrades",
+                )))
             }
         }
     }
 
-    /// A request whose answer did not come: `certain` when it was not sent, or was refused as a whole.
-    pub(in crate::engine::redis) fn unanswered(&mut self, id: ClaimId, certain: bool, error: Error) -> Attempt {
-        let Some(Entry::Asking(asking)) = self.claims.get_mut(&id) else { return Attempt::Failed(error) };
+    /// A request whose answer did not come: `certain` when it was not sent, or was refused as a
+    /// whole.
+    pub(in crate::engine::redis) fn unanswered(
+        &mut self,
+        id: ClaimId,
+        certain: bool,
+        error: Error,
+    ) -> Attempt {
+        let Some(Entry::Asking(asking)) = self.claims.get_mut(&id) else {
+            return Attempt::Failed(error);
+        };
         asking.in_flight = asking.in_flight.saturating_sub(1);
         // The next connection counts what it reads from the beginning.
         (asking.pushed, asking.questioned) = (None, None);
@@ -126,7 +167,12 @@ impl Recipe {
     }
 
     /// What a push means to the keeper.
-    pub(in crate::engine::redis) fn pushed(&mut self, now: Ticks, order: u64, push: &Push) -> Option<Event> {
+    pub(in crate::engine::redis) fn pushed(
+        &mut self,
+        now: Ticks,
+        order: u64,
+        push: &Push,
+    ) -> Option<Event> {
         match push {
             Push::Granted { claim, number, now_us, lease } => {
                 let id = ClaimId(*claim);
@@ -135,7 +181,8 @@ impl Recipe {
                 if asking.leaving {
                     return None;
                 }
-                let pushed = Pushed { order, grant_number: *number, lease: Lease2 { ttl: *lease, since } };
+                let pushed =
+                    Pushed { order, grant_number: *number, lease: Lease2 { ttl: *lease, since } };
                 if asking.phase == Phase::Asked {
                     asking.pushed = Some(pushed);
                     return None;
@@ -145,15 +192,20 @@ impl Recipe {
                     // Read so late that it may have passed on: no grant, only a reason to ask (R1).
                     return Some(Event::Wake { claim: id });
                 };
-                self.hold(id);
+                self.hold(id, pushed.grant_number);
                 Some(Event::Granted { claim: id, grant })
             }
             Push::First { claim, rest } => {
                 let id = ClaimId(*claim);
-                self.ask_when(now, id, Some(0), *rest);
-                if let Some(Entry::Asking(asking)) = self.claims.get_mut(&id) {
-                    asking.told_at = asking.ask_at;
+                if let Some(Entry::Asking(asking)) = self.claims.get_mut(&id)
+                    && !asking.leaving
+                {
+                    // Kept until it has looked, also where the answer that it stands in line is
+                    // still on its way.
+                    asking.told_at =
+                        asking.told_at.into_iter().chain([now.plus(look_in(*rest))]).min();
                 }
+                self.ask_when(now, id, Some(0), *rest);
                 None
             }
             Push::Alive { claim } => {
@@ -177,19 +229,23 @@ impl Recipe {
         }
     }
 
-    fn hold(&mut self, id: ClaimId) {
+    fn hold(&mut self, id: ClaimId, number: u64) {
         let Some(Entry::Asking(asking)) = self.claims.get(&id) else { return };
         if asking.leaving {
             return;
         }
         self.asks.remove(&(asking.ask_at.unwrap_or_default(), id));
         if let Some(hold) = asking.hold {
-            // Its caller may have left meanwhile, and the hold is to be as it was: so it stays known.
+            // Its caller may have left meanwhile, and the hold is to be as it was: so it stays
+            // known.
             if let Some(Entry::Asking(asking)) = self.claims.get_mut(&id) {
                 asking.ask_at = None;
             }
             let before = match self.claims.get_mut(&hold) {
-                Some(Entry::Held(held)) => held.converted.replace(id),
+                Some(Entry::Held(held)) => {
+                    held.number = held.number.max(number);
+                    held.converted.replace(id)
+                }
                 _ => None,
             };
             if let Some(before) = before.filter(|before| *before != id) {
@@ -200,6 +256,7 @@ impl Recipe {
                 record: asking.record.clone(),
                 kind: asking.kind,
                 ttl: asking.place.ttl,
+                number,
                 refuse_us: asking.refuse_us(),
                 converting_us: 0,
                 converted: None,
@@ -208,11 +265,14 @@ impl Recipe {
         }
     }
 
-    /// It has nothing, and its caller is told so. While a copy of its request may still be on its way it stays known, so that
-    /// [`Recipe::withdraw`] leaves word of it.
+    /// It has nothing, and its caller is told so. While a copy of its request may still be on its
+    /// way it stays known, so that [`Recipe::withdraw`] leaves word of it.
     fn refused(&mut self, now: Ticks, id: ClaimId) {
         let server_us = self.server_us(now);
-        let copy = matches!(self.claims.get(&id), Some(Entry::Asking(asking)) if asking.refuse_us() > server_us);
+        let copy = matches!(
+            self.claims.get(&id),
+            Some(Entry::Asking(asking)) if asking.refuse_us() > server_us
+        );
         if !copy {
             self.forget(id);
         }
@@ -229,11 +289,12 @@ fn lease_of(id: ClaimId, hold: Option<HoldId>) -> LeaseId {
     hold.unwrap_or(id).into()
 }
 
-fn number_of(kind: Kind, number: u64) -> Number {
+pub(super) fn number_of(kind: Kind, number: u64) -> Number {
     if kind == Kind::Semaphore { Number::None } else { Number::Ours(number) }
 }
 
-/// What an answer says that comes when its claim is held already, because a push or another answer was faster.
+/// What an answer says that comes when its claim is held already, because a push or another answer
+/// was faster.
 fn crossed(id: ClaimId, kind: Kind, before: Ticks, reply: &Reply) -> Attempt {
     match *reply {
         Reply::Granted { number, ttl, .. } => {
@@ -241,14 +302,23 @@ fn crossed(id: ClaimId, kind: Kind, before: Ticks, reply: &Reply) -> Attempt {
             Attempt::Granted(Grant { number: number_of(kind, number), lease: Some(lease) })
         }
         // It was in line when the server answered; the grant came behind.
-        Reply::InLine { ahead, .. } => Attempt::InLine(Standing { ahead: Some(ahead), holder: None }),
+        Reply::InLine { ahead, .. } => Attempt::InLine(Place { ahead: Some(ahead), holder: None }),
         // The hold's own lease decides.
-        _ => Attempt::Unknown(Error::new(ErrorKind::Unknown, "it was granted while it was asked about")),
+        _ => Attempt::Unknown(Error::new(
+            ErrorKind::Unknown,
+            "it was granted while it was asked about",
+        )),
     }
 }
 
 /// The grant that a push means; `None` when its lease may be over already.
-fn grant_of(now: Ticks, id: ClaimId, hold: Option<HoldId>, kind: Kind, pushed: &Pushed) -> Option<Grant> {
+fn grant_of(
+    now: Ticks,
+    id: ClaimId,
+    hold: Option<HoldId>,
+    kind: Kind,
+    pushed: &Pushed,
+) -> Option<Grant> {
     let Lease2 { ttl, since } = pushed.lease;
     if since.is_some_and(|since| since.plus(ttl) <= now) {
         return None;

@@ -31,8 +31,14 @@ impl Recipe {
         }
     }
 
-    /// The release of a hold; `again` stands in line in the same message. `None`: there is nothing of it.
-    pub(in crate::engine::redis) fn release(&mut self, now: Ticks, id: HoldId, again: Option<&Claim>) -> Option<Call> {
+    /// The release of a hold; `again` stands in line in the same message. `None`: there is nothing
+    /// of it.
+    pub(in crate::engine::redis) fn release(
+        &mut self,
+        now: Ticks,
+        id: HoldId,
+        again: Option<&Claim>,
+    ) -> Option<Call> {
         let server_us = self.server_us(now);
         if let Entry::Held(held) = self.claims.get_mut(&id)?
             && held.refuse_us <= server_us
@@ -49,10 +55,16 @@ impl Recipe {
     }
 
     /// The keys and arguments that renew one lease; `None` when there is no such hold.
-    pub(in crate::engine::redis) fn renewal(&self, lease: LeaseId) -> Option<([String; 2], [String; 2])> {
+    pub(in crate::engine::redis) fn renewal(
+        &self,
+        lease: LeaseId,
+    ) -> Option<([String; 2], [String; 2])> {
         let id = ClaimId(lease.0);
         match self.claims.get(&id)? {
-            Entry::Held(held) => Some(([held.record.to_string(), last(&held.record)], [id.to_string(), millis(held.ttl).to_string()])),
+            Entry::Held(held) => Some((
+                [held.record.to_string(), last(&held.record)],
+                [id.to_string(), millis(held.ttl).to_string()],
+            )),
             Entry::Asking(_) => None,
         }
     }
@@ -68,7 +80,9 @@ impl Recipe {
     /// It is over, and the server knows.
     pub(in crate::engine::redis) fn forget(&mut self, id: ClaimId) {
         match self.claims.remove(&id) {
-            Some(Entry::Asking(asking)) => _ = self.asks.remove(&(asking.ask_at.unwrap_or_default(), id)),
+            Some(Entry::Asking(asking)) => {
+                _ = self.asks.remove(&(asking.ask_at.unwrap_or_default(), id))
+            }
             Some(Entry::Held(Held { converted: Some(conversion), .. })) => self.forget(conversion),
             _ => {}
         }
@@ -76,7 +90,8 @@ impl Recipe {
 }
 
 impl Asking {
-    /// Until when the server must refuse a request of this claim that is still on its way; 0 when none can be.
+    /// Until when the server must refuse a request of this claim that is still on its way; 0 when
+    /// none can be.
     pub(super) fn refuse_us(&self) -> u64 {
         if self.doubtful || self.in_flight > 0 { self.not_after_us + 1 } else { 0 }
     }

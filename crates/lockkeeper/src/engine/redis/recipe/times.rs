@@ -7,9 +7,14 @@ use crate::clock::Ticks;
 use crate::id::ClaimId;
 
 /// How long a granted place has to be confirmed, at most (R11).
-const CLAIM_LEASE: Duration = Duration::from_secs(2);
+pub(in crate::engine::redis) const CLAIM_LEASE: Duration = Duration::from_secs(2);
 /// How soon somebody in line asks again when nothing says when.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
+
+/// In what time to look at a lease of which so much is left.
+pub(super) fn look_in(rest: Duration) -> Duration {
+    if rest.is_zero() { ASK_AGAIN } else { rest + Duration::from_millis(1) }
+}
 
 impl Recipe {
     /// The next instant at which somebody has to ask again.
@@ -42,13 +47,13 @@ impl Recipe {
         self.asks.insert((at, id));
     }
 
-    /// The first in line asks when the lease before it ends, whoever is behind it one claim lease later: those before it may be dead.
+    /// The first in line asks when the lease before it ends, whoever is behind it one claim lease
+    /// later: those before it may be dead.
     pub(super) fn ask_when(&mut self, now: Ticks, id: ClaimId, turn: Option<u32>, rest: Duration) {
         let Some(Entry::Asking(asking)) = self.claims.get(&id) else { return };
         let told = asking.told_at.map(|at| at.since(now));
         let lease = CLAIM_LEASE.min(asking.place.ttl / 3);
-        let rest = if rest.is_zero() { ASK_AGAIN } else { rest + Duration::from_millis(1) };
-        let wait = turn.map(|turn| rest + lease * turn.min(1));
+        let wait = turn.map(|turn| look_in(rest) + lease * turn.min(1));
         if let Some(wait) = wait.into_iter().chain(told).min() {
             self.ask_later(now, id, wait);
         }

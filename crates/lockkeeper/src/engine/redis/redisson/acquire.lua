@@ -1,5 +1,6 @@
 -- RLock and RFencedLock. KEYS: hash[, token counter]. ARGV: owner ttl_ms not_after_us how
--- The owner is new for each claim, so that a claim sent twice is not a second hold of the same owner.
+-- The owner is new for each claim, so that a claim sent twice is not a second hold of the same
+-- owner.
 local ours = redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1
 if ours or redis.call('EXISTS', KEYS[1]) == 0 then
   local token = ''

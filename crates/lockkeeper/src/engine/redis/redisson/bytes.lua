@@ -1,7 +1,10 @@
--- Permits: 16 raw bytes each in the sorted set. Those of one claim differ in the last two: its id, with their number mixed in.
-local function digits(raw) return (string.gsub(raw, '.', function(c) return string.format('%02x', string.byte(c)) end)) end
+-- Permits: 16 raw bytes each in the sorted set. Those of one claim differ in the last two: its id,
+-- with their number mixed in.
+local function digits(raw) return (string.gsub(raw, '.',
+    function(c) return string.format('%02x', string.byte(c)) end)) end
 local function permits_of(hex, count)
-  local head = string.gsub(string.sub(hex, 1, 28), '%x%x', function(pair) return string.char(tonumber(pair, 16)) end)
+  local head = string.gsub(string.sub(hex, 1, 28), '%x%x',
+      function(pair) return string.char(tonumber(pair, 16)) end)
   local last, ids = tonumber(string.sub(hex, 29), 16), {}
   for n = 0, count - 1 do
     local mixed = bit.bxor(last, n)

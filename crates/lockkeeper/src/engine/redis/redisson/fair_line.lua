@@ -1,6 +1,7 @@
 -- The queue of an RFairLock. KEYS: hash, queue, deadlines, signs of life. Needs ms.
--- Deadlines are Java's: each place adds five minutes to the one before it, and whoever acquires or leaves takes them off those
--- behind it. Ours have signs of life besides, which Java does not read, so that our dead are skipped sooner.
+-- Deadlines are Java's: each place adds five minutes to the one before it, and whoever acquires or
+-- leaves takes them off those behind it. Ours have signs of life besides, which Java does not read,
+-- so that our dead are skipped sooner.
 local JAVA_WAIT = 300000
 local function lives(owner)
   local life = redis.call('ZSCORE', KEYS[4], owner)

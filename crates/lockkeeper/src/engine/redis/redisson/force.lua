@@ -1,4 +1,5 @@
--- Takes it away and wakes everybody. KEYS: hash, and the queue of an RFairLock. ARGV: channel payload
+-- Takes it away and wakes everybody. KEYS: hash, and the queue of an RFairLock. ARGV: channel
+-- payload
 local had = redis.call('DEL', KEYS[1])
 if had == 1 then
   redis.call('PUBLISH', ARGV[1], ARGV[2])

@@ -1,9 +1,12 @@
--- RCountDownLatch. KEYS: counter, calls that were counted lately, so that a repeated one counts once (R3).
+-- RCountDownLatch. KEYS: counter, calls that were counted lately, so that a repeated one counts
+-- once (R3).
 -- ARGV: set, down or look, count or claim, channel
 -- The name is the key whatever its type: a hash is a lock, and no latch.
 if ARGV[1] == 'look' and redis.call('TYPE', KEYS[1]).ok == 'hash' then return {'', {}} end
 local count = redis.call('GET', KEYS[1])
-if count and not string.find(count, '^%-?%d+$') then return redis.error_reply('LOCKKEEPER CORRUPT ' .. KEYS[1]) end
+if count and not string.find(count, '^%-?%d+$') then
+  return redis.error_reply('LOCKKEEPER CORRUPT ' .. KEYS[1])
+end
 if ARGV[1] == 'look' then return {count or '', {}} end
 if ARGV[1] == 'set' then
   if count then return {'D', '0'} end

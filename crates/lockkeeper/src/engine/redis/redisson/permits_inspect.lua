@@ -2,7 +2,9 @@
 -- The name is the key whatever its type: a hash is a lock, and no semaphore.
 if redis.call('TYPE', KEYS[1]).ok == 'hash' then return {'', {}} end
 local counter = redis.call('GET', KEYS[1])
-if counter and not string.find(counter, '^%-?%d+$') then return redis.error_reply('LOCKKEEPER CORRUPT ' .. KEYS[1]) end
+if counter and not string.find(counter, '^%-?%d+$') then
+  return redis.error_reply('LOCKKEEPER CORRUPT ' .. KEYS[1])
+end
 local all, holders, known = redis.call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES'), {}, {}
 for i = 1, #all, 2 do
   if tonumber(all[i + 1]) > ms then

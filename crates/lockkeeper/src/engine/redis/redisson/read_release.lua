@@ -8,7 +8,8 @@ if redis.call('HLEN', KEYS[1]) > 1 then
   for i = 1, #all, 2 do
     if all[i] ~= 'mode' then
       for n = 1, tonumber(all[i + 1]) or 0 do
-        longest = math.max(longest, redis.call('PTTL', ARGV[3] .. all[i] .. ':rwlock_timeout:' .. n))
+        longest = math.max(longest, redis.call('PTTL', ARGV[3] .. all[i] .. ':rwlock_timeout:'
+            .. n))
       end
     end
   end

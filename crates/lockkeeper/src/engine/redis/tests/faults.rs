@@ -6,7 +6,7 @@ use super::proxy::{Fault, Proxy, Way};
 use super::server::RedisServer;
 use super::support::{Process, granted, number, options, until};
 use crate::claim::{Claim, Mode};
-use crate::engine::{Attempt, End, Event, Renewal};
+use crate::engine::{Attempt, End, Event, Renewal, Standing};
 use crate::error::ErrorKind;
 use crate::name::Kind;
 
@@ -37,10 +37,16 @@ fn g4_g10_a_lease_counts_from_before_the_request_left_however_late_the_answer_is
     let before = process.now();
     let claim = process.exclusive("a");
     let lease = granted(process.attempt(&claim)).lease.unwrap();
-    assert!(lease.since.unwrap() <= before.plus(Duration::from_millis(250)), "counted from the reply");
+    assert!(
+        lease.since.unwrap() <= before.plus(Duration::from_millis(250)),
+        "counted from the reply"
+    );
     let before = process.now();
     let Renewal::Extended { since, .. } = process.renew(claim.id) else { panic!("not extended") };
-    assert!(since.unwrap() >= before && process.now().since(since.unwrap()) >= Duration::from_millis(300));
+    assert!(
+        since.unwrap() >= before
+            && process.now().since(since.unwrap()) >= Duration::from_millis(300)
+    );
 }
 
 #[test]
@@ -52,13 +58,19 @@ fn g5_an_acquire_whose_reply_was_lost_is_unknown_and_the_same_claim_again_holds_
         proxy.set(Way::Down, Fault { cut_after: Some(lost), ..Fault::default() });
         let claim = process.exclusive("a");
         let attempt = process.attempt(&claim);
-        assert!(matches!(&attempt, Attempt::Unknown(e) if e.kind() == ErrorKind::Unknown), "{attempt:?}");
+        assert!(
+            matches!(&attempt, Attempt::Unknown(e) if e.kind() == ErrorKind::Unknown),
+            "{attempt:?}"
+        );
         process.link(false);
         process.link(true);
         until("the lost request has arrived", || server.command(&["EXISTS", RECORD]) == ["1"]);
         let written = server.command(&["GET", RECORD])[0].clone();
         let grant = granted(process.attempt(&claim));
-        assert!(written.contains(&format!(" {} ", number(&grant))), "the grant of the lost reply: {written}");
+        assert!(
+            written.contains(&format!(" {} ", number(&grant))),
+            "the grant of the lost reply: {written}"
+        );
         assert!(matches!(process.release(claim.id), End::Freed));
         assert_eq!(server.command(&["EXISTS", RECORD]), ["0"], "held once");
     }
@@ -79,7 +91,9 @@ fn g6_an_acquire_that_arrives_after_the_caller_left_and_cleaned_up_locks_nobody(
     assert!(matches!(process.withdraw(claim.id), End::NotOurs));
     let asked_before = server.command_counts().get("evalsha").copied().unwrap_or(0);
     proxy.heal();
-    until("the late request has arrived", || server.command_counts().get("evalsha").copied().unwrap_or(0) > asked_before);
+    until("the late request has arrived", || {
+        server.command_counts().get("evalsha").copied().unwrap_or(0) > asked_before
+    });
     assert_eq!(server.command(&["EXISTS", RECORD]), ["0"], "it must find that its caller has left");
     process.take("a", Mode::Exclusive);
 }
@@ -170,8 +184,15 @@ fn d7_a_server_that_was_stopped_longer_than_the_lease_revives_nothing() {
     assert!(matches!(renewal, Renewal::Unknown(_)), "{renewal:?}");
     assert!(matches!(attempt, Attempt::Unknown(_)), "{attempt:?}");
     process.link(true);
-    assert!(matches!(process.renew(claim.id), Renewal::Gone(_)), "a renewal that was applied late must not revive it");
-    assert_eq!(server.command(&["EXISTS", "lockkeeper:{lock:b}"]), ["0"], "it came too late to lock");
+    assert!(
+        matches!(process.renew(claim.id), Renewal::Gone(_)),
+        "a renewal that was applied late must not revive it"
+    );
+    assert_eq!(
+        server.command(&["EXISTS", "lockkeeper:{lock:b}"]),
+        ["0"],
+        "it came too late to lock"
+    );
     assert!(matches!(process.withdraw(late.id), End::NotOurs));
 }
 
@@ -189,7 +210,7 @@ fn d8_a_wake_up_that_was_lost_is_made_up_for_by_the_check_after_the_reconnect() 
     proxy.refuse(false);
     two.link(true);
     let answers = two.wait(two.engine.recheck(&[waiting.id]));
-    assert!(matches!(answers[..], [Attempt::Granted(_)]), "{answers:?}");
+    assert!(matches!(answers[..], [Standing::Held(_)]), "{answers:?}");
 }
 
 #[test]
@@ -199,7 +220,12 @@ fn every_connection_may_be_killed_at_any_time() {
     for _ in 0..3 {
         let (held, _) = process.take("a", Mode::Exclusive);
         assert!(matches!(process.renew(held.id), Renewal::Extended { .. }));
-        for line in server.command(&["CLIENT", "LIST"]).join("\n").lines().filter(|l| l.contains("name=lockkeeper")) {
+        for line in server
+            .command(&["CLIENT", "LIST"])
+            .join("\n")
+            .lines()
+            .filter(|l| l.contains("name=lockkeeper"))
+        {
             let id = line.split_once("id=").and_then(|(_, rest)| rest.split_once(' ')).unwrap().0;
             server.command(&["CLIENT", "KILL", "ID", id]);
         }
@@ -239,7 +265,12 @@ fn a_renewal_goes_over_the_first_connection_at_once_when_there_is_no_second() {
     let server = RedisServer::start();
     let process = Process::of(&server);
     let (held, _) = process.take("a", Mode::Exclusive);
-    let clients = server.command(&["CLIENT", "LIST"]).join("\n").lines().filter(|l| l.contains("name=lockkeeper")).count();
+    let clients = server
+        .command(&["CLIENT", "LIST"])
+        .join("\n")
+        .lines()
+        .filter(|l| l.contains("name=lockkeeper"))
+        .count();
     assert_eq!(clients, 1);
     server.command(&["CONFIG", "SET", "maxclients", "1"]);
     let before = Instant::now();
@@ -259,7 +290,14 @@ fn one_process_that_cannot_write_to_its_server_for_long_fails_and_leaves_nothing
     process.link(false);
     let claim = process.exclusive("a");
     let attempt = process.attempt(&claim);
-    assert!(matches!(&attempt, Attempt::Failed(e) if e.kind() == ErrorKind::Unreachable && e.message().contains("refused")), "{attempt:?}");
+    assert!(
+        matches!(
+            &attempt,
+            Attempt::Failed(e)
+                if e.kind() == ErrorKind::Unreachable && e.message().contains("refused")
+        ),
+        "{attempt:?}"
+    );
     server.restart();
     process.link(true);
     assert_eq!(process.look(Kind::Lock, "a").holders, []);
@@ -282,9 +320,9 @@ fn d8_a_subscriber_that_the_output_limit_cuts_off_listens_again_and_misses_nothi
     process.link(true);
     let answers = process.wait(process.engine.recheck(&[waiting.id]));
     match answers.as_slice() {
-        [Attempt::Granted(_)] => {}
+        [Standing::Held(_)] => {}
         // The grant may be heard while the question is on its way.
-        [Attempt::InLine(_)] => drop(process.granted(waiting.id)),
+        [Standing::InLine(_)] => drop(process.granted(waiting.id)),
         other => panic!("the place is lost: {other:?}"),
     }
     assert!(matches!(process.renew(waiting.id), Renewal::Extended { .. }));
@@ -312,7 +350,9 @@ fn g6_a_downgrade_that_arrives_after_a_later_upgrade_takes_nothing_back() {
     granted(convert(&one.exclusive("a")));
     let asked_before = server.command_counts().get("evalsha").copied().unwrap_or(0);
     proxy.heal();
-    until("the late request has arrived", || server.command_counts().get("evalsha").copied().unwrap_or(0) > asked_before);
+    until("the late request has arrived", || {
+        server.command_counts().get("evalsha").copied().unwrap_or(0) > asked_before
+    });
     let reader = two.attempt_try(&two.claim("a", Mode::Shared));
     assert!(matches!(reader, Attempt::Busy(_)), "the writer believes that it is alone: {reader:?}");
     assert!(matches!(one.renew(up.id), Renewal::Extended { .. }));
@@ -341,10 +381,14 @@ fn r3_a_try_whose_first_copy_is_still_on_its_way_and_that_is_busy_locks_nothing_
     let attempt = one.attempt_try(&claim);
     assert!(matches!(attempt, Attempt::Busy(_)), "{attempt:?}");
     // Its caller has gone by now.
-    until("word of it was left", || server.command(&["ZCARD", "lockkeeper:{lock:a}:line"]) == ["1"]);
+    until("word of it was left", || {
+        server.command(&["ZCARD", "lockkeeper:{lock:a}:line"]) == ["1"]
+    });
     assert!(matches!(two.release(theirs.id), End::Freed));
     let asked_before = server.command_counts().get("evalsha").copied().unwrap_or(0);
     proxy.heal();
-    until("the late request has arrived", || server.command_counts().get("evalsha").copied().unwrap_or(0) > asked_before);
+    until("the late request has arrived", || {
+        server.command_counts().get("evalsha").copied().unwrap_or(0) > asked_before
+    });
     assert_eq!(server.command(&["EXISTS", RECORD]), ["0"], "it must find that its caller has left");
 }

@@ -18,7 +18,10 @@ async fn a_write_is_refused_once_a_newer_token_was_seen() {
     assert!(keys.set("stock", b"4", token(640)).await.unwrap(), "the same turn writes again");
     assert!(!keys.set("stock", b"9", token(576)).await.unwrap(), "an older one");
     keys.set_unchecked("stock", b"8").await.unwrap();
-    assert!(!keys.set("stock", b"7", token(576)).await.unwrap(), "an unchecked write forgets no token");
+    assert!(
+        !keys.set("stock", b"7", token(576)).await.unwrap(),
+        "an unchecked write forgets no token"
+    );
     assert_eq!(keys.get("stock").await.unwrap().as_deref(), Some(b"8".as_slice()));
     assert_eq!(keys.read("stock", token(704)).await.unwrap().as_deref(), Some(b"8".as_slice()));
     assert!(!keys.set("stock", b"7", token(640)).await.unwrap(), "a newer holder has read");
@@ -51,7 +54,8 @@ async fn a_key_of_another_type_is_refused_and_a_lost_connection_is_made_again() 
     assert!(error.message().contains("{other}:fence"), "{error}");
     server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
     let mut written = keys.set("stock", b"1", token(64)).await;
-    // What was on its way when the connection was cut is not known; sent again it has the effect of one.
+    // What was on its way when the connection was cut is not known; sent again it has the effect of
+    // one.
     while written.as_ref().is_err_and(|e| e.kind() == ErrorKind::Unknown) {
         written = keys.set("stock", b"1", token(64)).await;
     }
@@ -66,7 +70,8 @@ async fn both_helpers_for_fenced_data_are_one_layout() {
     assert_eq!(server.command(&["GET", "stock"]), ["5"]);
     assert_eq!(server.command(&["GET", "{stock}:fence"]), [format!("{0:019} {0:019}", 640)]);
     let eval = |script: crate::fence::Script| {
-        let words: Vec<String> = script.words().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+        let words: Vec<String> =
+            script.words().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
         server.command(&words.iter().map(String::as_str).collect::<Vec<_>>())
     };
     assert_eq!(eval(crate::fence::RedisFence::of("stock").write(token(639), "9")), ["0"]);
@@ -79,8 +84,10 @@ fn keys_whose_runtime_has_ended_say_so_and_do_not_hang() {
     let server = RedisServer::start();
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let first = runtime();
-    let keys = first.block_on(FencedKeys::open(&format!("{}?connect_timeout=2s", server.url()))).unwrap();
+    let keys =
+        first.block_on(FencedKeys::open(&format!("{}?connect_timeout=2s", server.url()))).unwrap();
     drop(first);
-    let asked = runtime().block_on(async { tokio::time::timeout(Duration::from_secs(20), keys.get("stock")).await });
+    let asked = runtime()
+        .block_on(async { tokio::time::timeout(Duration::from_secs(20), keys.get("stock")).await });
     assert_eq!(asked.expect("an answer").unwrap_err().kind(), ErrorKind::Unreachable);
 }

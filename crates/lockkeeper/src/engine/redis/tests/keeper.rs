@@ -1,20 +1,25 @@
 //! The whole library on this engine.
 
+use std::future::IntoFuture as _;
 use std::time::Duration;
 
+use super::proxy::{Fault, Proxy, Way};
 use super::server::RedisServer;
 use crate::{ErrorKind, Locks, Lost, Require};
 
 fn run<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(30), future).await.expect("in time") })
+    runtime.block_on(async {
+        tokio::time::timeout(Duration::from_secs(30), future).await.expect("in time")
+    })
 }
 
 #[test]
 fn a_lock_is_taken_handed_over_and_given_back_through_the_library() {
     let server = RedisServer::start();
     run(async {
-        let (one, two) = (Locks::open(&server.url()).await.unwrap(), Locks::open(&server.url()).await.unwrap());
+        let (one, two) =
+            (Locks::open(&server.url()).await.unwrap(), Locks::open(&server.url()).await.unwrap());
         one.require(Require::Fenced).unwrap();
         one.require(Require::Hosts).unwrap();
         assert_eq!(one.require(Require::Timed).unwrap_err().kind(), ErrorKind::NotMet);
@@ -35,8 +40,13 @@ fn a_lock_is_taken_handed_over_and_given_back_through_the_library() {
         assert!(one.close().await.unknown.is_empty());
         assert!(two.close().await.unknown.is_empty());
     });
-    assert_eq!(server.command(&["EXISTS", "lockkeeper:{lock:a}", "lockkeeper:{lock:a}:line"]), ["0"]);
-    super::support::until("the connections are gone", || !server.command(&["CLIENT", "LIST"]).join("\n").contains("name=lockkeeper"));
+    assert_eq!(
+        server.command(&["EXISTS", "lockkeeper:{lock:a}", "lockkeeper:{lock:a}:line"]),
+        ["0"]
+    );
+    super::support::until("the connections are gone", || {
+        !server.command(&["CLIENT", "LIST"]).join("\n").contains("name=lockkeeper")
+    });
 }
 
 #[test]
@@ -48,8 +58,13 @@ fn d6_a_lock_that_was_flushed_away_is_announced_as_lost() {
         tokio::time::sleep(Duration::from_secs(4)).await;
         assert!(!guard.is_lost(), "it is renewed");
         server.command(&["FLUSHALL"]);
-        let why = tokio::time::timeout(Duration::from_secs(10), guard.lost()).await.expect("it is told");
-        assert_eq!(why, Lost::TakenAway, "noticed at the next renewal, and not by the end of the lease");
+        let why =
+            tokio::time::timeout(Duration::from_secs(10), guard.lost()).await.expect("it is told");
+        assert_eq!(
+            why,
+            Lost::TakenAway,
+            "noticed at the next renewal, and not by the end of the lease"
+        );
         assert!(locks.close().await.unknown.is_empty());
     });
 }
@@ -93,11 +108,79 @@ fn a_time_out_names_the_owner_that_another_program_wrote_and_that_it_left_no_tim
     server.command(&["SET", "b", "worker-4", "PX", "60000"]);
     run(async {
         let locks = Locks::open(&format!("{}?layout=plain", server.url())).await.unwrap();
-        for (name, says) in [("a", "held by worker-3, without a time to live"), ("b", "held by worker-4")] {
+        for (name, says) in
+            [("a", "held by worker-3, without a time to live"), ("b", "held by worker-4")]
+        {
             let error = locks.mutex(name).lock().timeout(Duration::from_secs(1)).await.unwrap_err();
-            assert!(error.kind() == ErrorKind::TimedOut && error.message().ends_with(says), "{error}");
+            assert!(
+                error.kind() == ErrorKind::TimedOut && error.message().ends_with(says),
+                "{error}"
+            );
         }
         assert!(locks.close().await.unknown.is_empty());
+    });
+}
+
+#[test]
+fn a_timeout_of_zero_asks_once_for_an_upgrade_and_for_a_latch() {
+    let server = RedisServer::start();
+    run(async {
+        let (one, two) =
+            (Locks::open(&server.url()).await.unwrap(), Locks::open(&server.url()).await.unwrap());
+        let mut guard = one.rwlock("a").upgradable().await.unwrap();
+        assert!(guard.upgrade().timeout(Duration::ZERO).await.is_ok(), "nobody else reads");
+        let reader = two.rwlock("a").read().await.unwrap();
+        let error = guard.upgrade().timeout(Duration::ZERO).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+        // It stays as it was, and nothing of the upgrade waits.
+        drop(two.rwlock("a").read().await.unwrap());
+        assert!(reader.release().await.is_clean());
+        assert!(guard.upgrade().timeout(Duration::ZERO).await.is_ok());
+        assert!(guard.release().await.is_clean());
+        let latch = one.latch("l");
+        latch.wait().timeout(Duration::ZERO).await.unwrap();
+        latch.set(1).await.unwrap();
+        assert_eq!(
+            latch.wait().timeout(Duration::ZERO).await.unwrap_err().kind(),
+            ErrorKind::TimedOut
+        );
+        latch.count_down().await.unwrap();
+        latch.wait().timeout(Duration::ZERO).await.unwrap();
+        assert!(one.close().await.unknown.is_empty());
+        assert!(two.close().await.unknown.is_empty());
+    });
+}
+
+#[test]
+fn c5_a_probe_whose_connection_breaks_anywhere_leaves_nothing_for_long() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    run(async {
+        let locks = Locks::open(&format!("redis://127.0.0.1:{}", proxy.port())).await.unwrap();
+        locks.probe().await.unwrap();
+        let (mut clean, mut unknown) = (0, 0);
+        for after in [0, 30, 60, 70, 80, 90, 100, 120, 200] {
+            proxy.set(Way::Down, Fault { cut_after: Some(after), ..Fault::default() });
+            match locks.probe().await {
+                Ok(_) => clean += 1,
+                Err(error) if error.kind() == ErrorKind::Unknown => unknown += 1,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}"),
+            }
+            // That a caller has left is remembered for as long as the request of it may arrive.
+            for key in server.command(&["KEYS", "*doctor*"]) {
+                let left: i64 = server.command(&["TTL", &key])[0].parse().unwrap();
+                assert!(
+                    // -2: it has ended meanwhile; -1 would be for ever.
+                    !key.ends_with('}') && ((0..=60).contains(&left) || left == -2),
+                    "cut after {after} bytes: {key} stays for {left} s"
+                );
+            }
+            proxy.set(Way::Down, Fault::default());
+            // The next one begins on a connection that is there.
+            locks.list("").await.unwrap();
+        }
+        assert!(unknown > 0, "{clean} of them heard the end");
+        drop(locks.close().await);
     });
 }
 
@@ -152,7 +235,10 @@ fn a_task_that_waits_reads_its_answer_itself_where_its_runtime_has_io() {
 #[test]
 fn r10_a_waiting_thread_hears_of_its_grant_without_the_keeper() {
     let server = RedisServer::start();
-    let (one, two) = (crate::blocking::Locks::open(&server.url()).unwrap(), crate::blocking::Locks::open(&server.url()).unwrap());
+    let (one, two) = (
+        crate::blocking::Locks::open(&server.url()).unwrap(),
+        crate::blocking::Locks::open(&server.url()).unwrap(),
+    );
     // From here on the server knows the scripts.
     for locks in [&one, &two] {
         assert!(locks.mutex("a").lock().run().unwrap().release().is_clean());
@@ -160,7 +246,9 @@ fn r10_a_waiting_thread_hears_of_its_grant_without_the_keeper() {
     let guard = one.mutex("a").lock().run().unwrap();
     let mutex = two.mutex("a");
     let waiting = std::thread::spawn(move || in_time(move || mutex.lock().run().unwrap()));
-    super::support::until("it stands in line", || !one.status(crate::Kind::Lock, "a").unwrap().waiters.is_empty());
+    super::support::until("it stands in line", || {
+        !one.status(crate::Kind::Lock, "a").unwrap().waiters.is_empty()
+    });
     // Its answer was read by then or is read by whoever waits.
     let go_on = stuck(two.as_async());
     drop(guard);
@@ -172,7 +260,8 @@ fn r10_a_waiting_thread_hears_of_its_grant_without_the_keeper() {
 #[test]
 fn r5_a_watch_whose_caller_left_before_it_began_is_ended() {
     let server = RedisServer::start();
-    let subscribers = || server.command(&["PUBSUB", "NUMSUB", "lockkeeper:watch:0"])[1].clone();
+    let subscribers =
+        || server.command(&["PUBSUB", "NUMSUB", "lockkeeper:{latch:import}:watch:0"])[1].clone();
     run(async {
         let locks = Locks::open(&server.url()).await.unwrap();
         let latch = locks.latch("import");
@@ -183,5 +272,27 @@ fn r5_a_watch_whose_caller_left_before_it_began_is_ended() {
         }
         super::support::until("nobody watches", || subscribers() == "0");
         assert!(locks.close().await.unknown.is_empty());
+    });
+}
+
+#[test]
+fn several_locks_ride_out_a_restart_within_their_timeout_and_need_no_time_where_they_are_free() {
+    let mut server = RedisServer::start();
+    run(async {
+        let locks = Locks::open(&server.url()).await.unwrap();
+        let all = || locks.all([locks.mutex("a").lock(), locks.mutex("b").lock()]);
+        let both = all().timeout(Duration::ZERO).await.expect("both are free");
+        assert!(both.release().await.iter().all(crate::Released::is_clean));
+        server.kill();
+        let error = all().timeout(Duration::from_millis(300)).await.map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        let away = tokio::net::TcpListener::bind(("127.0.0.1", server.port())).await.unwrap();
+        let waiting = tokio::spawn(all().timeout(Duration::from_secs(20)).into_future());
+        tokio::task::yield_now().await;
+        // It is tried, in vain, before the server is back.
+        drop(away.accept().await.unwrap());
+        drop(away);
+        server.restart();
+        assert_eq!(waiting.await.unwrap().expect("the server is back in time").guards().len(), 2);
     });
 }

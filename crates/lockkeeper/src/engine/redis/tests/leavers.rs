@@ -1,4 +1,5 @@
-//! The layouts that belong to other programs: what a request takes for a caller who has left is given back.
+//! The layouts that belong to other programs: what a request takes for a caller who has left is
+//! given back.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,7 +29,11 @@ fn warm(process: &Process) {
 fn g6_what_a_late_request_takes_for_nobody_is_given_back_once_no_copy_is_in_time_any_more() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
-    for options in [plain(&server), redisson(&server, RedissonLock::Plain), redisson(&server, RedissonLock::Fair)] {
+    for options in [
+        plain(&server),
+        redisson(&server, RedissonLock::Plain),
+        redisson(&server, RedissonLock::Fair),
+    ] {
         let patience = options.request_timeout;
         let process = Process::with(behind(&proxy, options));
         warm(&process);
@@ -41,10 +46,15 @@ fn g6_what_a_late_request_takes_for_nobody_is_given_back_once_no_copy_is_in_time
         process.link(true);
         assert!(matches!(process.withdraw(claim.id), End::NotOurs));
         proxy.heal();
-        until("the late request has arrived, and locks for nobody", || server.command(&["EXISTS", "a"]) == ["1"]);
+        until("the late request has arrived, and locks for nobody", || {
+            server.command(&["EXISTS", "a"]) == ["1"]
+        });
         until("it is free", || server.command(&["EXISTS", "a"]) == ["0"]);
         let (took, at_most) = (asked_at.elapsed(), patience + patience / 4);
-        assert!(took < at_most + Duration::from_secs(1), "free after {took:?}, not within {at_most:?}");
+        assert!(
+            took < at_most + Duration::from_secs(1),
+            "free after {took:?}, not within {at_most:?}"
+        );
         // Nothing of it comes later: whoever takes it from now on has it.
         let (held, _) = process.take("a", Mode::Exclusive);
         assert!(matches!(process.renew(held.id), Renewal::Extended { .. }));
@@ -57,7 +67,8 @@ fn r5_who_leaves_while_it_is_asked_for_again_leaves_no_lock_that_the_question_ta
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
     for options in [plain(&server), redisson(&server, RedissonLock::Plain)] {
-        let (process, other) = (Process::with(behind(&proxy, options.clone())), Process::with(options));
+        let (process, other) =
+            (Process::with(behind(&proxy, options.clone())), Process::with(options));
         warm(&process);
         let (held, _) = other.take("a", Mode::Exclusive);
         let claim = process.queue("a", Mode::Exclusive);
@@ -74,12 +85,15 @@ fn r5_who_leaves_while_it_is_asked_for_again_leaves_no_lock_that_the_question_ta
         let leaving = process.engine.withdraw(claim.id);
         proxy.heal();
         let (end, late) = (process.wait(leaving), process.wait(net));
-        until(&format!("nobody has it, after {end:?} and {late:?}"), || server.command(&["EXISTS", "a"]) == ["0"]);
+        until(&format!("nobody has it, after {end:?} and {late:?}"), || {
+            server.command(&["EXISTS", "a"]) == ["0"]
+        });
         assert!(matches!(end, End::Freed), "the question took it: {end:?}");
     }
 }
 
-/// A claim whose caller leaves while a request of it is made and not sent yet: the server hears of both in the other order.
+/// A claim whose caller leaves while a request of it is made and not sent yet: the server hears of
+/// both in the other order.
 struct Crossing {
     process: Process,
     foreign: Arc<Foreign>,
@@ -98,7 +112,9 @@ impl Crossing {
         let claim = process.queue("a", Mode::Exclusive);
         server.command(&["DEL", "a"]);
         // The word of that has come: nothing else is on its way to us when the connection is cut.
-        process.event("a wake-up", |e| matches!(e, Event::Wake { claim: id } if *id == claim.id).then_some(()));
+        process.event("a wake-up", |e| {
+            matches!(e, Event::Wake { claim: id } if *id == claim.id).then_some(())
+        });
         let request = foreign.again(claim.id).expect("it waits");
         assert!(matches!(process.withdraw(claim.id), End::NotOurs), "nothing of it is there");
         assert!(foreign.again(claim.id).is_none(), "it is forgotten");
@@ -110,7 +126,8 @@ impl Crossing {
         let Self { process, foreign, claim, request } = self;
         let started = foreign.links().main.start(&[request.as_ref().by_name()]);
         meanwhile();
-        let told = process.wait(Answer::later(foreign.asked(claim.id, request, started, Duration::ZERO)));
+        let told =
+            process.wait(Answer::later(foreign.asked(claim.id, request, started, Duration::ZERO)));
         assert!(!matches!(told, Attempt::Granted(_)), "nobody waits for it: {told:?}");
         process
     }
@@ -119,13 +136,15 @@ impl Crossing {
 #[test]
 fn r5_a_request_that_is_sent_behind_the_word_that_its_caller_has_left_takes_nothing() {
     let server = RedisServer::start();
-    let process = Crossing::new(&server, plain(&server)).send(|| until("it has the lock", || server.command(&["EXISTS", "a"]) == ["1"]));
+    let process = Crossing::new(&server, plain(&server))
+        .send(|| until("it has the lock", || server.command(&["EXISTS", "a"]) == ["1"]));
     until("it is given back", || server.command(&["EXISTS", "a"]) == ["0"]);
     drop(process);
 }
 
 #[test]
-fn g6_a_request_that_is_sent_behind_the_word_that_its_caller_has_left_and_lost_with_its_connection_takes_nothing() {
+fn g6_a_request_that_is_sent_behind_the_word_that_its_caller_has_left_and_lost_with_its_connection_takes_nothing()
+ {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
     let crossing = Crossing::new(&server, behind(&proxy, plain(&server)));
@@ -136,7 +155,9 @@ fn g6_a_request_that_is_sent_behind_the_word_that_its_caller_has_left_and_lost_w
     });
     process.link(true);
     proxy.heal();
-    until("the late request has arrived, and locks for nobody", || server.command(&["EXISTS", "a"]) == ["1"]);
+    until("the late request has arrived, and locks for nobody", || {
+        server.command(&["EXISTS", "a"]) == ["1"]
+    });
     until("it is given back", || server.command(&["EXISTS", "a"]) == ["0"]);
 }
 

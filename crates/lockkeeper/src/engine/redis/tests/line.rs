@@ -6,7 +6,7 @@ use super::proxy::Proxy;
 use super::server::RedisServer;
 use super::support::{Process, granted, number, options, until};
 use crate::claim::Mode;
-use crate::engine::{Attempt, End, Renewal};
+use crate::engine::{Attempt, End, Renewal, Standing};
 use crate::error::ErrorKind;
 use crate::id::ClaimId;
 use crate::name::Kind;
@@ -24,9 +24,15 @@ fn a_release_grants_to_the_head_of_the_line_and_tells_its_process() {
     let second = two.granted(second_claim.id);
     let lease = second.lease.unwrap();
     assert!(lease.confirm && lease.ttl == Duration::from_secs(2), "a claim lease: {lease:?}");
-    assert!(lease.since.is_some_and(|since| since <= two.now()), "counted from the anchor, not from now");
+    assert!(
+        lease.since.is_some_and(|since| since <= two.now()),
+        "counted from the anchor, not from now"
+    );
     assert!(number(&second) > number(&first));
-    assert!(matches!(two.renew(second_claim.id), Renewal::Extended { ttl, .. } if ttl == Duration::from_secs(30)));
+    assert!(matches!(
+        two.renew(second_claim.id),
+        Renewal::Extended { ttl, .. } if ttl == Duration::from_secs(30)
+    ));
     assert!(matches!(two.release(second_claim.id), End::Freed));
     assert!(number(&three.granted(third_claim.id)) > number(&second));
 }
@@ -41,7 +47,10 @@ fn everybody_in_a_long_line_is_shown() {
         two.queue("a", Mode::Exclusive);
     }
     let seen = one.look(Kind::Lock, "a");
-    assert_eq!(seen.waiters.iter().map(|w| w.ahead).collect::<Vec<_>>(), (0..WAITERS).map(Some).collect::<Vec<_>>());
+    assert_eq!(
+        seen.waiters.iter().map(|w| w.ahead).collect::<Vec<_>>(),
+        (0..WAITERS).map(Some).collect::<Vec<_>>()
+    );
 }
 
 #[test]
@@ -54,10 +63,14 @@ fn d10_a_dead_waiter_costs_one_claim_lease() {
     dead.die();
     let before = Instant::now();
     one.release(held.id);
-    // The grant to the dead one lasts its claim lease; the next one was told, and asks by itself when it is over.
+    // The grant to the dead one lasts its claim lease; the next one was told, and asks by itself
+    // when it is over.
     three.granted(claim.id);
     let waited = before.elapsed();
-    assert!(waited >= Duration::from_millis(1990) && waited < Duration::from_millis(4500), "{waited:?}");
+    assert!(
+        waited >= Duration::from_millis(1990) && waited < Duration::from_millis(4500),
+        "{waited:?}"
+    );
 }
 
 #[test]
@@ -76,12 +89,22 @@ fn r11_dead_waiters_in_a_row_cost_one_claim_lease_together() {
     one.release(held.id);
     living.granted(claim.id);
     let waited = before.elapsed();
-    assert!(waited >= Duration::from_millis(1990) && waited < Duration::from_millis(3500), "{waited:?}");
+    assert!(
+        waited >= Duration::from_millis(1990) && waited < Duration::from_millis(3500),
+        "{waited:?}"
+    );
 }
 
 /// How many processes listen.
 fn until_connected(server: &RedisServer, count: usize) {
-    let connected = || server.command(&["CLIENT", "LIST"]).iter().flat_map(|all| all.lines()).filter(|c| c.contains("sub=1")).count();
+    let connected = || {
+        server
+            .command(&["CLIENT", "LIST"])
+            .iter()
+            .flat_map(|all| all.lines())
+            .filter(|c| c.contains("sub=1"))
+            .count()
+    };
     until("the connections of the dead are gone", || connected() == count);
 }
 
@@ -89,7 +112,8 @@ fn until_connected(server: &RedisServer, count: usize) {
 fn r11_who_joins_while_a_dead_one_has_its_claim_lease_comes_when_that_is_over() {
     for joins_after in [500, 1200].map(Duration::from_millis) {
         let server = RedisServer::start();
-        let (one, dead, living) = (Process::of(&server), Process::of(&server), Process::of(&server));
+        let (one, dead, living) =
+            (Process::of(&server), Process::of(&server), Process::of(&server));
         let (held, _) = one.take("a", Mode::Exclusive);
         for _ in 0..3 {
             dead.queue("a", Mode::Exclusive);
@@ -102,7 +126,10 @@ fn r11_who_joins_while_a_dead_one_has_its_claim_lease_comes_when_that_is_over() 
         let claim = living.queue("a", Mode::Exclusive);
         living.granted(claim.id);
         let waited = before.elapsed();
-        assert!(waited >= Duration::from_millis(1990) && waited < Duration::from_secs(3), "joins after {joins_after:?}: {waited:?}");
+        assert!(
+            waited >= Duration::from_millis(1990) && waited < Duration::from_secs(3),
+            "joins after {joins_after:?}: {waited:?}"
+        );
     }
 }
 
@@ -121,7 +148,10 @@ fn r11_more_dead_waiters_than_one_script_asks_cost_half_a_second_more_and_not_a_
     let claim = living.queue("a", Mode::Exclusive);
     living.granted(claim.id);
     let waited = before.elapsed();
-    assert!(waited >= Duration::from_millis(2490) && waited < Duration::from_millis(3500), "{waited:?}");
+    assert!(
+        waited >= Duration::from_millis(2490) && waited < Duration::from_millis(3500),
+        "{waited:?}"
+    );
 }
 
 #[test]
@@ -145,7 +175,10 @@ fn r11_dead_waiters_with_leases_of_a_second_cost_one_claim_lease_together() {
     let claim = short(&living);
     living.granted(claim.id);
     let waited = before.elapsed();
-    assert!(waited >= Duration::from_millis(820) && waited < Duration::from_millis(1200), "{waited:?}");
+    assert!(
+        waited >= Duration::from_millis(820) && waited < Duration::from_millis(1200),
+        "{waited:?}"
+    );
 }
 
 #[test]
@@ -155,14 +188,18 @@ fn a_line_is_full_of_places_and_not_of_what_else_is_written_there() {
     one.take("a", Mode::Exclusive);
     two.queue("a", Mode::Exclusive);
     let add = |count: &str, member: &str, score: &str| {
-        let script = "for i = 1, ARGV[1] do redis.call('ZADD', KEYS[1], ARGV[3], string.format(ARGV[2], i)) end";
+        let script = "for i = 1, ARGV[1] do redis.call('ZADD', KEYS[1], ARGV[3], \
+                      string.format(ARGV[2], i)) end";
         server.command(&["EVAL", script, "1", "lockkeeper:{lock:a}:line", count, member, score]);
     };
     add("32768", "a%032x", "9000000000000000");
     two.queue("a", Mode::Exclusive);
     add("16382", "1 %032x x 1 30000 0 1 c - w", "5");
     let refused = two.attempt(&two.exclusive("a"));
-    assert!(matches!(&refused, Attempt::Failed(error) if error.kind() == ErrorKind::Refused), "{refused:?}");
+    assert!(
+        matches!(&refused, Attempt::Failed(error) if error.kind() == ErrorKind::Refused),
+        "{refused:?}"
+    );
 }
 
 #[test]
@@ -203,7 +240,9 @@ fn r10_a_hand_off_in_a_long_line_costs_the_server_what_it_costs_in_a_short_one()
         one.release(held.id);
         two.granted(waiting[0].id);
         let mut counts = server.command_counts();
-        counts.retain(|command, _| !matches!(command.as_str(), "config|resetstat" | "config" | "info"));
+        counts.retain(|command, _| {
+            !matches!(command.as_str(), "config|resetstat" | "config" | "info")
+        });
         counts
     };
     let (short, long) = (cost(2), cost(1000));
@@ -215,7 +254,8 @@ fn r10_a_hand_off_in_a_long_line_costs_the_server_what_it_costs_in_a_short_one()
 #[test]
 fn r11_who_did_not_answer_in_time_keeps_its_place_and_comes_before_those_behind_it() {
     let server = RedisServer::start();
-    let (one, dead, living, last) = (Process::of(&server), Process::of(&server), Process::of(&server), Process::of(&server));
+    let (one, dead, living, last) =
+        (Process::of(&server), Process::of(&server), Process::of(&server), Process::of(&server));
     let proxy = Proxy::to(server.port());
     let slow = Process::with(options(proxy.port()));
     let (held, _) = one.take("a", Mode::Exclusive);
@@ -233,7 +273,10 @@ fn r11_who_did_not_answer_in_time_keeps_its_place_and_comes_before_those_behind_
     slow.link(true);
     // Its sign of life.
     let answers = slow.wait(slow.engine.recheck(&[slow_claim.id]));
-    assert!(matches!(answers[..], [Attempt::InLine(ref place)] if place.ahead == Some(0)), "{answers:?}");
+    assert!(
+        matches!(answers[..], [Standing::InLine(ref place)] if place.ahead == Some(0)),
+        "{answers:?}"
+    );
     living.release(living_claim.id);
     let granted = slow.granted(slow_claim.id);
     slow.release(slow_claim.id);
@@ -272,7 +315,10 @@ fn a_place_that_is_withdrawn_is_gone_and_a_grant_that_crosses_is_given_back() {
     assert!(matches!(two.withdraw(crossing.id), End::Freed));
     let (free, _) = one.take("a", Mode::Exclusive);
     one.release(free.id);
-    assert_eq!(server.command(&["EXISTS", "lockkeeper:{lock:a}", "lockkeeper:{lock:a}:line"]), ["0"]);
+    assert_eq!(
+        server.command(&["EXISTS", "lockkeeper:{lock:a}", "lockkeeper:{lock:a}:line"]),
+        ["0"]
+    );
 }
 
 #[test]
@@ -288,7 +334,11 @@ fn r9_a_release_requeues_in_the_same_message_behind_the_others() {
     assert!(matches!(released.again, Some(Attempt::InLine(_))), "{:?}", released.again);
     two.granted(theirs.id);
     let counts = server.command_counts();
-    assert_eq!(counts.get("evalsha").unwrap_or(&0) + counts.get("eval").unwrap_or(&0), 1 + counts.get("eval").unwrap_or(&0), "{counts:?}");
+    assert_eq!(
+        counts.get("evalsha").unwrap_or(&0) + counts.get("eval").unwrap_or(&0),
+        1 + counts.get("eval").unwrap_or(&0),
+        "{counts:?}"
+    );
     two.release(theirs.id);
     one.granted(again.id);
     // Nobody else stands there: the same message gives it back at once.
@@ -305,7 +355,7 @@ fn places_that_were_wiped_out_stand_again_after_the_next_check() {
     let waiting = two.queue("a", Mode::Exclusive);
     server.command(&["FLUSHALL"]);
     let answers = two.wait(two.engine.recheck(&[waiting.id]));
-    assert!(matches!(answers[..], [Attempt::Granted(_)]), "{answers:?}");
+    assert!(matches!(answers[..], [Standing::Held(_)]), "{answers:?}");
     assert!(matches!(two.renew(waiting.id), Renewal::Extended { .. }));
 }
 
@@ -320,11 +370,20 @@ fn a_check_of_many_places_is_one_message_and_their_sign_of_life() {
         waiting.push(two.queue(&name, Mode::Exclusive).id);
     }
     let lives = |n: usize| {
-        server.command(&["ZSCORE", &format!("lockkeeper:{{lock:name-{n}}}:line"), &format!("s{}", waiting[n])])[0].parse::<f64>().unwrap()
+        server.command(&[
+            "ZSCORE",
+            &format!("lockkeeper:{{lock:name-{n}}}:line"),
+            &format!("s{}", waiting[n]),
+        ])[0]
+            .parse::<f64>()
+            .unwrap()
     };
     let before = lives(49);
     let answers = two.wait(two.engine.recheck(&waiting));
-    assert!(answers.iter().all(|a| matches!(a, Attempt::InLine(place) if place.ahead == Some(0))), "{answers:?}");
+    assert!(
+        answers.iter().all(|a| matches!(a, Standing::InLine(place) if place.ahead == Some(0))),
+        "{answers:?}"
+    );
     assert!(lives(49) > before);
 }
 
@@ -337,7 +396,10 @@ fn a_check_of_more_places_than_one_message_carries_asks_about_each() {
     let answers = two.wait(two.engine.recheck(&waiting));
     assert_eq!(answers.len(), waiting.len());
     for (n, answer) in answers.iter().enumerate() {
-        assert!(matches!(answer, Attempt::InLine(place) if place.ahead == Some(n as u32)), "place {n}: {answer:?}");
+        assert!(
+            matches!(answer, Standing::InLine(place) if place.ahead == Some(n as u32)),
+            "place {n}: {answer:?}"
+        );
     }
 }
 
@@ -350,10 +412,16 @@ fn an_upgradable_hold_beside_readers_stays_the_only_one_when_it_is_made_upgradab
     let same = granted(one.wait(one.engine.convert(up.id, &one.claim("a", Mode::Upgradable))));
     assert!(number(&same) > number(&first));
     let another = three.attempt_try(&three.claim("a", Mode::Upgradable));
-    assert!(matches!(another, Attempt::Busy(_)), "two that wait for each other's upgrade never end: {another:?}");
+    assert!(
+        matches!(another, Attempt::Busy(_)),
+        "two that wait for each other's upgrade never end: {another:?}"
+    );
     // A reader becomes nothing more.
     let refused = two.wait(two.engine.convert(reader.id, &two.claim("a", Mode::Upgradable)));
-    assert!(matches!(&refused, Attempt::Failed(error) if error.kind() == ErrorKind::WouldDeadlock), "{refused:?}");
+    assert!(
+        matches!(&refused, Attempt::Failed(error) if error.kind() == ErrorKind::WouldDeadlock),
+        "{refused:?}"
+    );
     // As a reader it leaves room for another one.
     granted(one.wait(one.engine.convert(up.id, &one.claim("a", Mode::Shared))));
     granted(three.attempt_try(&three.claim("a", Mode::Upgradable)));
@@ -367,7 +435,10 @@ fn an_upgrade_waits_in_front_of_the_line_for_the_readers_and_keeps_its_hold() {
     let (reader, second) = two.take("a", Mode::Shared);
     assert!(number(&second) > number(&first));
     let writer = three.queue("a", Mode::Exclusive);
-    assert!(matches!(three.attempt_try(&three.claim("a", Mode::Shared)), Attempt::Busy(_)), "nobody overtakes the writer");
+    assert!(
+        matches!(three.attempt_try(&three.claim("a", Mode::Shared)), Attempt::Busy(_)),
+        "nobody overtakes the writer"
+    );
     let conversion = one.exclusive("a");
     let answer = one.wait(one.engine.convert(up.id, &conversion));
     assert!(matches!(answer, Attempt::InLine(ref place) if place.ahead == Some(0)), "{answer:?}");
@@ -444,7 +515,7 @@ fn a_check_of_places_does_not_wait_for_a_server_that_is_away() {
     // One after the other would be 20 times the time of a request.
     let began = Instant::now();
     let answers = two.wait(two.engine.recheck(&places));
-    assert!(answers.iter().all(|answer| matches!(answer, Attempt::Unknown(_))), "{answers:?}");
+    assert!(answers.iter().all(|answer| matches!(answer, Standing::Unknown(_))), "{answers:?}");
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
 }
 

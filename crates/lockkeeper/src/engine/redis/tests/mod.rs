@@ -12,7 +12,9 @@ mod recipe;
 mod redisson;
 mod refusals;
 mod shared_layouts;
+mod slots;
 mod support;
+mod watching;
 
 use lockkeeper_lab::proxy;
 use lockkeeper_lab::servers::redis as server;

@@ -1,11 +1,12 @@
-//! What is not a mutex: shared holds, permits, elections, latches, several at once, force, watching.
+//! What is not a mutex: shared holds, permits, elections, latches, several at once, force,
+//! watching.
 
 use std::time::Duration;
 
 use super::server::RedisServer;
 use super::support::{Process, granted, number};
 use crate::claim::{Claim, Mode};
-use crate::engine::{Attempt, Change, End, Event, Number, Query, Renewal, WatchId};
+use crate::engine::{Attempt, Change, End, Event, Number, Query, Renewal, Standing, WatchId};
 use crate::error::ErrorKind;
 use crate::id::ClaimId;
 use crate::lost::Lost;
@@ -77,7 +78,11 @@ fn permits_are_weighted_limited_and_die_with_their_holder() {
     let other = one.claim("gpu", Mode::Permits { count: 1, limit: 9 });
     let attempt = one.attempt(&other);
     assert!(
-        matches!(&attempt, Attempt::Failed(e) if e.kind() == crate::ErrorKind::LimitMismatch && e.message().contains('8')),
+        matches!(
+            &attempt,
+            Attempt::Failed(e)
+                if e.kind() == crate::ErrorKind::LimitMismatch && e.message().contains('8')
+        ),
         "{attempt:?}"
     );
     // Resizing lets the next one in.
@@ -101,8 +106,13 @@ fn many_small_permits_are_counted_exactly() {
     for _ in 0..50 {
         held.push(process.take("s", Mode::Permits { count: 1, limit: 50 }).0);
     }
-    assert!(matches!(process.attempt_try(&process.claim("s", Mode::Permits { count: 1, limit: 50 })), Attempt::Busy(_)));
-    let ends = process.wait(process.engine.release(&held.iter().map(|c| c.id).collect::<Vec<_>>(), None)).ends;
+    assert!(matches!(
+        process.attempt_try(&process.claim("s", Mode::Permits { count: 1, limit: 50 })),
+        Attempt::Busy(_)
+    ));
+    let ends = process
+        .wait(process.engine.release(&held.iter().map(|c| c.id).collect::<Vec<_>>(), None))
+        .ends;
     assert!(ends.iter().all(|e| matches!(e, End::Freed)), "{ends:?}");
     process.take("s", Mode::Permits { count: 50, limit: 50 });
 }
@@ -116,7 +126,10 @@ fn an_election_stores_the_leaders_value() {
     granted(process.attempt(&claim));
     // The lock of that name is another thing.
     process.take("scheduler", Mode::Exclusive);
-    assert_eq!(process.look(Kind::Election, "scheduler").holders[0].value.as_deref(), Some("host a, zone 1"));
+    assert_eq!(
+        process.look(Kind::Election, "scheduler").holders[0].value.as_deref(),
+        Some("host a, zone 1")
+    );
 }
 
 #[test]
@@ -142,13 +155,16 @@ fn several_locks_are_taken_all_or_none() {
     let (one, two) = (Process::of(&server), Process::of(&server));
     let (held, _) = two.take("b", Mode::Exclusive);
     let claims = [one.exclusive("a"), one.claim("b", Mode::Shared), one.exclusive("c")];
-    let attempts = one.wait(one.engine.attempt_all(&claims).unwrap());
+    let attempts = one.wait(one.engine.attempt_all(&claims));
     assert!(attempts.iter().all(|a| matches!(a, Attempt::Busy(_))), "{attempts:?}");
-    assert!(matches!(&attempts[1], Attempt::Busy(Some(holder)) if holder.claim == Some(held.id)), "{attempts:?}");
+    assert!(
+        matches!(&attempts[1], Attempt::Busy(Some(holder)) if holder.claim == Some(held.id)),
+        "{attempts:?}"
+    );
     assert_eq!(one.list("").len(), 1, "nothing of ours stays");
     two.release(held.id);
     let claims = [one.exclusive("a"), one.claim("b", Mode::Shared), one.exclusive("c")];
-    let attempts = one.wait(one.engine.attempt_all(&claims).unwrap());
+    let attempts = one.wait(one.engine.attempt_all(&claims));
     assert!(attempts.iter().all(|a| matches!(a, Attempt::Granted(_))), "{attempts:?}");
     for claim in &claims {
         assert!(matches!(one.release(claim.id), End::Freed));
@@ -163,7 +179,12 @@ fn force_takes_a_lock_away_and_its_holder_hears_of_it() {
     let waiting = two.queue("a", Mode::Exclusive);
     assert!(two.change(&Change::Force(Kind::Lock, name("a"))));
     one.event("the loss", |e| {
-        matches!(e, Event::Ended { which: crate::engine::Which::Hold(id), why: Lost::TakenAway } if *id == held.id).then_some(())
+        matches!(
+            e,
+            Event::Ended { which: crate::engine::Which::Hold(id), why: Lost::TakenAway }
+                if *id == held.id
+        )
+        .then_some(())
     });
     assert!(number(&two.granted(waiting.id)) > number(&grant));
     assert!(matches!(one.release(held.id), End::NotOurs));
@@ -197,7 +218,9 @@ fn r16_after_a_lease_that_ran_out_the_delay_passes_and_after_a_release_it_does_n
 fn watchers_hear_of_what_they_watch_and_of_nothing_else() {
     let server = RedisServer::start();
     let (one, two) = (Process::of(&server), Process::of(&server));
-    let changed = |id: u64| move |e: &Event| matches!(e, Event::Changed { watch: WatchId(n) } if *n == id).then_some(());
+    let changed = |id: u64| {
+        move |e: &Event| matches!(e, Event::Changed { watch: WatchId(n) } if *n == id).then_some(())
+    };
     two.wait(two.engine.watch(WatchId(1), &Query::One(Kind::Lock, name("a")))).unwrap();
     two.wait(two.engine.watch(WatchId(2), &Query::Prefix("jobs/".into()))).unwrap();
     let (held, _) = one.take("a", Mode::Exclusive);
@@ -221,7 +244,7 @@ fn a_limit_that_changes_takes_neither_places_nor_permits_away() {
     let waiting = two.queue("gpu", mode);
     assert!(one.change(&Change::Resize(name("gpu"), 3)));
     let answers = two.wait(two.engine.recheck(&[waiting.id]));
-    assert!(matches!(answers[..], [Attempt::InLine(_)]), "{answers:?}");
+    assert!(matches!(answers[..], [Standing::InLine(_)]), "{answers:?}");
     // The answer to an acquire was lost, and it is sent again.
     granted(one.attempt(&held));
     let refused = one.attempt(&one.claim("gpu", mode));
@@ -244,7 +267,10 @@ fn a_place_that_asks_for_more_than_a_new_limit_is_refused_and_keeps_nobody_waiti
     assert!(one.change(&Change::Resize(name("gpu"), 1)));
     assert!(matches!(one.release(held.id), End::Freed));
     let answers = two.wait(two.engine.recheck(&[great.id]));
-    assert!(matches!(&answers[..], [Attempt::Failed(error)] if error.kind() == ErrorKind::LimitMismatch), "{answers:?}");
+    assert!(
+        matches!(&answers[..], [Standing::Gone(error)] if error.kind() == ErrorKind::LimitMismatch),
+        "{answers:?}"
+    );
     three.granted(small.id);
     assert_eq!(one.look(Kind::Semaphore, "gpu").waiters, []);
 }
@@ -293,7 +319,10 @@ fn r16_a_pushed_grant_that_lapsed_into_its_delay_is_waited_for_again() {
         // The claim lease is a second, and nobody confirms it.
         std::thread::sleep(Duration::from_millis(1100));
         let attempt = two.attempt(&claim);
-        assert!(matches!(attempt, Attempt::InLine(_)), "it never held, so it cannot have lost: {attempt:?}");
+        assert!(
+            matches!(attempt, Attempt::InLine(_)),
+            "it never held, so it cannot have lost: {attempt:?}"
+        );
         let attempt = two.attempt_try(&two.claim("a", Mode::Exclusive));
         assert!(matches!(attempt, Attempt::Busy(_)), "{attempt:?}");
         assert!(number(&two.granted(claim.id)) > number(&first));
@@ -303,4 +332,40 @@ fn r16_a_pushed_grant_that_lapsed_into_its_delay_is_waited_for_again() {
         }
         assert_eq!(server.command(&["EXISTS", "lockkeeper:{lock:a}"]), ["0"]);
     }
+}
+
+#[test]
+fn a_hash_of_more_fields_than_a_record_has_is_told_as_unreadable_without_being_read() {
+    let server = RedisServer::start();
+    let process = Process::of(&server);
+    process.take("shop/a", Mode::Exclusive);
+    let fill = "for i = 1, ARGV[1], 1000 do local t = {} for n = i, i + 999 do t[#t + 1] = n t[#t \
+                + 1] = ARGV[2] end redis.call('HSET', KEYS[1], unpack(t)) end";
+    server.command(&["EVAL", fill, "1", "lockkeeper:{lock:shop/huge}", "66000", "x"]);
+    let entries = process.list("shop/");
+    let told: Vec<_> =
+        entries.iter().map(|entry| (entry.name.as_str(), entry.unreadable.is_some())).collect();
+    assert_eq!(told, [("shop/a", false), ("shop/huge", true)]);
+    assert_eq!(
+        server.command_counts().get("hgetall"),
+        None,
+        "it would stop the server for everybody"
+    );
+}
+
+#[test]
+fn a_listing_of_long_records_comes_in_several_answers_and_is_whole() {
+    let server = RedisServer::start();
+    let process = Process::of(&server);
+    let value = "x".repeat(1 << 10);
+    let fill = "for i = 1, 200 do redis.call('HSET', KEYS[1], i, ARGV[1]) end";
+    for n in 10..30 {
+        server.command(&["EVAL", fill, "1", &format!("lockkeeper:{{lock:shop/{n}}}"), &value]);
+    }
+    let asked = || server.command_counts().get("evalsha").copied().unwrap_or(0);
+    let before = asked();
+    let names: Vec<_> =
+        process.list("shop/").into_iter().map(|entry| entry.name.as_str().to_owned()).collect();
+    assert_eq!(names, (10..30).map(|n| format!("shop/{n}")).collect::<Vec<_>>());
+    assert!(asked() - before > 1, "4 MB in one answer hold up all others");
 }

@@ -79,7 +79,11 @@ fn a_message_of_many_commands_is_late_only_when_no_reply_comes_any_more() {
     });
     let mut asked = asked.into_iter();
     for n in 0..4 {
-        assert_eq!(answer(asked.next().unwrap()), Value::Integer(n), "the whole takes longer than one reply may");
+        assert_eq!(
+            answer(asked.next().unwrap()),
+            Value::Integer(n),
+            "the whole takes longer than one reply may"
+        );
     }
     let broken = asked.next().unwrap().blocking_recv().unwrap().unwrap_err();
     assert!(format!("{broken:?}").contains("did not answer within"), "{broken:?}");
@@ -116,7 +120,10 @@ fn a_caller_that_is_held_up_while_it_reads_does_not_hold_up_the_keepers_thread()
     on_it.recv().unwrap();
     server.write_all(b">1\r\n+hello\r\n").unwrap();
     let end = Instant::now() + PATIENCE;
-    let reads = std::thread::spawn(move || while inlet.take(true) == Took::Nothing && Instant::now() < end {});
+    let reads =
+        std::thread::spawn(
+            move || while inlet.take(true) == Took::Nothing && Instant::now() < end {},
+        );
     arrived.recv_timeout(PATIENCE).expect("the caller reads the push");
     drop(busy);
     server.write_all(b"+PONG\r\n").unwrap();

@@ -21,8 +21,12 @@ fn at(ms: u64) -> Ticks {
 }
 
 fn recipe() -> Recipe {
-    let rules =
-        Rules { keys: Keys::new("lockkeeper", 0), channel: "channel".into(), drift_permille: 100, request_timeout: Duration::from_secs(2) };
+    let rules = Rules {
+        keys: Keys::new("lockkeeper", 0),
+        channel: "channel".into(),
+        drift_permille: 100,
+        request_timeout: Duration::from_secs(2),
+    };
     Recipe::new(rules)
 }
 
@@ -38,7 +42,13 @@ fn claim() -> Claim {
         margin: None,
         lock_delay: Duration::ZERO,
         give_up: None,
-        who: Arc::new(Identity { host: "host".into(), pid: 1, started: 0, program: "test".into(), label: None }),
+        who: Arc::new(Identity {
+            host: "host".into(),
+            pid: 1,
+            started: 0,
+            program: "test".into(),
+            label: None,
+        }),
         value: None,
     }
 }
@@ -58,8 +68,22 @@ fn in_line() -> Reply {
 }
 
 fn pushed(recipe: &mut Recipe, id: ClaimId, order: u64) {
-    let push = Push::Granted { claim: id.0, number: 7, now_us: 2_000_000, lease: Duration::from_secs(2) };
+    let push =
+        Push::Granted { claim: id.0, number: 7, now_us: 2_000_000, lease: Duration::from_secs(2) };
     assert!(matches!(recipe.pushed(at(1001), order, &push), Some(Event::Granted { .. })));
+}
+
+#[test]
+fn r7_a_hold_knows_the_number_of_its_grant() {
+    let (mut recipe, id) = rechecking();
+    assert_eq!(recipe.number(id), None, "in line");
+    pushed(&mut recipe, id, 3);
+    assert_eq!(recipe.number(id), Some(Number::Ours(7)), "as it was pushed");
+    let anew = Reply::Granted { now_us: 2_000_000, number: 9, ttl: TTL };
+    recipe.answered(at(1002), at(1000), id, 4, anew);
+    assert_eq!(recipe.number(id), Some(Number::Ours(9)), "and as it was granted anew");
+    recipe.forget(id);
+    assert_eq!(recipe.number(id), None, "given back");
 }
 
 #[test]
@@ -70,13 +94,25 @@ fn r10_a_check_that_crosses_a_pushed_grant_never_says_that_it_is_gone() {
     let verdict = recipe.answered(at(1002), at(1000), id, 2, in_line());
     assert!(matches!(verdict, Verdict::Tell(Attempt::InLine(_))), "{verdict:?}");
     assert!(recipe.renewal(id.into()).is_some(), "it is held");
-    // The answer was read behind the push: the server confirmed the grant, and gave the whole lease.
+    // The answer was read behind the push: the server confirmed the grant, and gave the whole
+    // lease.
     let (mut recipe, id) = rechecking();
     pushed(&mut recipe, id, 2);
-    let verdict = recipe.answered(at(1002), at(1000), id, 3, Reply::Granted { now_us: 2_000_000, number: 7, ttl: TTL });
+    let verdict = recipe.answered(
+        at(1002),
+        at(1000),
+        id,
+        3,
+        Reply::Granted { now_us: 2_000_000, number: 7, ttl: TTL },
+    );
     let Verdict::Tell(Attempt::Granted(grant)) = verdict else { panic!("{verdict:?}") };
     assert_eq!(grant.number, Number::Ours(7));
-    assert!(grant.lease.is_some_and(|lease| lease.ttl == TTL && lease.since == Some(at(1000)) && !lease.confirm), "{grant:?}");
+    assert!(
+        grant.lease.is_some_and(|lease| lease.ttl == TTL
+            && lease.since == Some(at(1000))
+            && !lease.confirm),
+        "{grant:?}"
+    );
     // Anything else changes nothing: the hold's lease decides.
     let verdict = recipe.answered(at(1002), at(1000), id, 4, Reply::Gone { now_us: 2_000_000 });
     assert!(matches!(verdict, Verdict::Tell(Attempt::Unknown(_))), "{verdict:?}");
@@ -89,14 +125,23 @@ fn a_place_that_stood_once_is_never_called_gone_by_a_request_that_failed() {
     for fault in ["refused", "late"] {
         let (mut recipe, mut claim) = (recipe(), claim());
         recipe.ask(at(0), &claim, Line::Join, None);
-        assert!(matches!(recipe.answered(at(1), at(0), claim.id, 1, in_line()), Verdict::Tell(Attempt::InLine(_))));
+        assert!(matches!(
+            recipe.answered(at(1), at(0), claim.id, 1, in_line()),
+            Verdict::Tell(Attempt::InLine(_))
+        ));
         // The keeper asks for it once more, and that comes to nothing.
         claim.give_up = Some(at(5000));
         recipe.ask(at(4000), &claim, Line::Join, None);
         let attempt = if fault == "refused" {
             recipe.unanswered(claim.id, true, refused())
         } else {
-            match recipe.answered(at(5001), at(4000), claim.id, 2, Reply::Late { now_us: 6_000_000 }) {
+            match recipe.answered(
+                at(5001),
+                at(4000),
+                claim.id,
+                2,
+                Reply::Late { now_us: 6_000_000 },
+            ) {
                 Verdict::Tell(attempt) => attempt,
                 Verdict::Again => panic!("its time is over"),
             }
@@ -133,18 +178,35 @@ fn r10_a_grant_that_overtook_its_answer_and_may_be_over_is_asked_about_at_once()
     // Its request left long ago, and so did the one whose answer told the server's time last.
     recipe.heard(1_000_000, at(0));
     recipe.ask(at(0), &claim, Line::Join, None);
-    let push = Push::Granted { claim: claim.id.0, number: 7, now_us: 1_000_001, lease: Duration::from_millis(200) };
+    let push = Push::Granted {
+        claim: claim.id.0,
+        number: 7,
+        now_us: 1_000_001,
+        lease: Duration::from_millis(200),
+    };
     assert!(recipe.pushed(at(500), 2, &push).is_none(), "its answer comes first");
     let verdict = recipe.answered(at(501), at(0), claim.id, 1, in_line());
-    assert!(matches!(verdict, Verdict::Tell(Attempt::InLine(_))), "whether it is still granted is not known: {verdict:?}");
-    assert_eq!(recipe.due(at(501)), [claim.id], "who could tell is asked, and not when the lease before it ends");
+    assert!(
+        matches!(verdict, Verdict::Tell(Attempt::InLine(_))),
+        "whether it is still granted is not known: {verdict:?}"
+    );
+    assert_eq!(
+        recipe.due(at(501)),
+        [claim.id],
+        "who could tell is asked, and not when the lease before it ends"
+    );
 }
 
 #[test]
 fn a_push_is_forgotten_with_the_connection_that_brought_it() {
     let (mut recipe, claim) = (recipe(), claim());
     recipe.ask(at(0), &claim, Line::Join, None);
-    let push = Push::Granted { claim: claim.id.0, number: 7, now_us: 2_000_000, lease: Duration::from_secs(2) };
+    let push = Push::Granted {
+        claim: claim.id.0,
+        number: 7,
+        now_us: 2_000_000,
+        lease: Duration::from_secs(2),
+    };
     assert!(recipe.pushed(at(1), 5000, &push).is_none(), "its answer comes first");
     let broken = Error::new(ErrorKind::Unknown, "the connection broke");
     assert!(matches!(recipe.unanswered(claim.id, false, broken), Attempt::Unknown(_)));
@@ -161,7 +223,8 @@ fn r11_a_question_for_a_sign_of_life_is_answered_at_once_and_by_a_request_that_c
     let (mut recipe, id) = rechecking();
     assert!(recipe.pushed(at(1001), 3, &question(id)).is_none());
     assert_eq!(recipe.due(at(1001)), [id]);
-    // The answer to the request on its way is older than the question: it asks again when it has read it.
+    // The answer to the request on its way is older than the question: it asks again when it has
+    // read it.
     let (mut recipe, claim) = (self::recipe(), claim());
     recipe.ask(at(0), &claim, Line::Join, None);
     assert!(recipe.pushed(at(2), 3, &question(claim.id)).is_none());
@@ -178,7 +241,13 @@ fn r11_a_question_for_a_sign_of_life_is_answered_at_once_and_by_a_request_that_c
 #[test]
 fn r11_an_answer_does_not_put_off_the_look_that_a_place_behind_dead_ones_was_told_to_take() {
     let (mut recipe, id) = rechecking();
-    let behind = |now_us| Reply::InLine { now_us, ahead: 1, rest: Duration::from_secs(1), holder: String::new(), turn: Some(1) };
+    let behind = |now_us| Reply::InLine {
+        now_us,
+        ahead: 1,
+        rest: Duration::from_secs(1),
+        holder: String::new(),
+        turn: Some(1),
+    };
     recipe.answered(at(1001), at(1000), id, 2, behind(2_000_000));
     recipe.pushed(at(2000), 3, &Push::First { claim: id.0, rest: Duration::from_secs(2) });
     // The net asks meanwhile.
@@ -189,4 +258,21 @@ fn r11_an_answer_does_not_put_off_the_look_that_a_place_behind_dead_ones_was_tol
     assert!(recipe.again(at(4001), id).is_some());
     recipe.answered(at(4002), at(4001), id, 5, behind(5_000_000));
     assert!(recipe.next_ask() > Some(at(5000)), "it looked: one claim lease behind the next end");
+}
+
+#[test]
+fn r11_a_place_that_is_told_to_look_before_its_join_is_answered_looks_then() {
+    let (mut recipe, claim) = (recipe(), claim());
+    recipe.ask(at(0), &claim, Line::Join, None);
+    recipe.pushed(at(10), 2, &Push::First { claim: claim.id.0, rest: Duration::from_secs(2) });
+    assert_eq!(recipe.next_ask(), None, "the answer comes first");
+    let behind =
+        Reply::InLine { now_us: 1_000_000, ahead: 3, rest: TTL, holder: String::new(), turn: None };
+    recipe.answered(at(20), at(0), claim.id, 1, behind);
+    assert_eq!(
+        recipe.next_ask(),
+        Some(at(2011)),
+        "when it was told to, and not when it hears from the holder next"
+    );
+    assert_eq!(recipe.due(at(2011)), [claim.id]);
 }

@@ -7,7 +7,7 @@ use super::server::RedisServer;
 use super::shared_layouts::{redisson, woken};
 use super::support::{Process, granted};
 use crate::claim::Mode;
-use crate::engine::{Attempt, Change, End, Event, Number, Query, Renewal, WatchId};
+use crate::engine::{Attempt, Change, End, Event, Number, Query, Renewal, Standing, WatchId};
 use crate::error::ErrorKind;
 use crate::id::ClaimId;
 use crate::name::{Kind, Name};
@@ -25,8 +25,10 @@ fn permits_that_are_out_stay_out_when_their_counter_is_gone() {
 }
 
 /// RLock's scripts, as Redisson sends them.
-const TRY_LOCK: &str = "if ((redis.call('exists', KEYS[1]) == 0) or (redis.call('hexists', KEYS[1], ARGV[2]) == 1)) then \
-    redis.call('hincrby', KEYS[1], ARGV[2], 1); redis.call('pexpire', KEYS[1], ARGV[1]); return nil; end; return redis.call('pttl', KEYS[1]);";
+const TRY_LOCK: &str = "if ((redis.call('exists', KEYS[1]) == 0) or (redis.call('hexists', \
+                        KEYS[1], ARGV[2]) == 1)) then redis.call('hincrby', KEYS[1], ARGV[2], 1); \
+                        redis.call('pexpire', KEYS[1], ARGV[1]); return nil; end; \
+                        return redis.call('pttl', KEYS[1]);";
 
 #[test]
 fn rlock_excludes_wakes_and_is_woken() {
@@ -45,7 +47,10 @@ fn rlock_excludes_wakes_and_is_woken() {
     granted(process.attempt(&waiting));
     let hash = server.command(&["HGETALL", "anyLock"]);
     assert!(
-        matches!(&hash[..], [owner, count] if owner.len() > 38 && owner.contains(':') && count == "1"),
+        matches!(
+            &hash[..],
+            [owner, count] if owner.len() > 38 && owner.contains(':') && count == "1"
+        ),
         "sent twice it counts once: {hash:?}"
     );
     assert!(lock().parse::<i64>().is_ok_and(|pttl| pttl > 29_000));
@@ -82,7 +87,10 @@ fn rfencedlock_counts_once_a_claim() {
 #[test]
 fn rfairlock_keeps_its_order_and_skips_the_dead() {
     let server = RedisServer::start();
-    let (one, two) = (Process::with(redisson(&server, RedissonLock::Fair)), Process::with(redisson(&server, RedissonLock::Fair)));
+    let (one, two) = (
+        Process::with(redisson(&server, RedissonLock::Fair)),
+        Process::with(redisson(&server, RedissonLock::Fair)),
+    );
     let (held, _) = one.take("q", Mode::Exclusive);
     let first = two.queue("q", Mode::Exclusive);
     let second = one.queue("q", Mode::Exclusive);
@@ -95,25 +103,49 @@ fn rfairlock_keeps_its_order_and_skips_the_dead() {
     assert!(matches!(one.attempt(&second), Attempt::InLine(_)), "not its turn");
     granted(two.attempt(&first));
     assert!(matches!(one.withdraw(second.id), End::Freed));
-    assert_eq!(server.command(&["EXISTS", "redisson_lock_queue:{q}", "redisson_lock_timeout:{q}", "{q}:lockkeeper:lives"]), ["0"]);
+    assert_eq!(
+        server.command(&[
+            "EXISTS",
+            "redisson_lock_queue:{q}",
+            "redisson_lock_timeout:{q}",
+            "{q}:lockkeeper:lives"
+        ]),
+        ["0"]
+    );
 }
 
 /// A Java client joins an RFairLock's line: five minutes behind whoever is last.
-const JAVA_JOINS: &str = "local last = redis.call('lindex', KEYS[2], -1); local now = redis.call('time')[1] * 1000 + redis.call('pttl', KEYS[1]); \
-    redis.call('zadd', KEYS[3], (last and redis.call('zscore', KEYS[3], last) or now) + 300000, ARGV[1]); return redis.call('rpush', KEYS[2], ARGV[1]);";
+const JAVA_JOINS: &str = "local last = redis.call('lindex', KEYS[2], -1); \
+                          local now = redis.call('time')[1] * 1000 + redis.call('pttl', KEYS[1]); \
+                          redis.call('zadd', KEYS[3], (last and redis.call('zscore', KEYS[3], \
+                          last) or now) + 300000, ARGV[1]); return redis.call('rpush', KEYS[2], \
+                          ARGV[1]);";
 /// The head of the line is Java's, and acquires.
 const JAVA_ACQUIRES: &str = "redis.call('zrem', KEYS[3], redis.call('lindex', KEYS[2], 0)); \
-    for _, place in ipairs(redis.call('zrange', KEYS[3], 0, -1)) do redis.call('zincrby', KEYS[3], -300000, place); end; \
-    redis.call('hset', KEYS[1], redis.call('lpop', KEYS[2]), 1); return redis.call('pexpire', KEYS[1], 30000);";
+                             for _, place in ipairs(redis.call('zrange', KEYS[3], 0, -1)) do \
+                             redis.call('zincrby', KEYS[3], -300000, place); end; \
+                             redis.call('hset', KEYS[1], redis.call('lpop', KEYS[2]), 1); \
+                             return redis.call('pexpire', KEYS[1], 30000);";
 /// What Java does before anything else: it skips whoever's time is over. Says who comes next.
 const JAVA_SKIPS: &str = "while true do local head = redis.call('lindex', KEYS[2], 0); \
-    if not head or tonumber(redis.call('zscore', KEYS[3], head)) > redis.call('time')[1] * 1000 then return head; end; \
-    redis.call('lpop', KEYS[2]); redis.call('zrem', KEYS[3], head); end";
+                          if not head or tonumber(redis.call('zscore', KEYS[3], head)) > \
+                          redis.call('time')[1] * 1000 then return head; end; \
+                          redis.call('lpop', KEYS[2]); redis.call('zrem', KEYS[3], head); end";
 
 #[test]
 fn rfairlock_keeps_our_place_when_java_clients_before_it_acquire_and_theirs_when_we_do() {
     let server = RedisServer::start();
-    let java = |script, who: &str| server.command(&["EVAL", script, "3", "q", "redisson_lock_queue:{q}", "redisson_lock_timeout:{q}", who]);
+    let java = |script, who: &str| {
+        server.command(&[
+            "EVAL",
+            script,
+            "3",
+            "q",
+            "redisson_lock_queue:{q}",
+            "redisson_lock_timeout:{q}",
+            who,
+        ])
+    };
     let process = Process::with(redisson(&server, RedissonLock::Fair));
     let (held, _) = process.take("q", Mode::Exclusive);
     for who in ["java:1", "java:2"] {
@@ -126,7 +158,11 @@ fn rfairlock_keeps_our_place_when_java_clients_before_it_acquire_and_theirs_when
         assert_eq!(java(JAVA_SKIPS, ""), [who]);
         java(JAVA_ACQUIRES, "");
         assert!(matches!(process.attempt(&ours), Attempt::InLine(_)));
-        assert_eq!(server.command(&["LRANGE", "redisson_lock_queue:{q}", "-2", "-1"])[1], "java:3", "nobody lost a place");
+        assert_eq!(
+            server.command(&["LRANGE", "redisson_lock_queue:{q}", "-2", "-1"])[1],
+            "java:3",
+            "nobody lost a place"
+        );
         server.command(&["DEL", "q"]);
     }
     assert_ne!(java(JAVA_SKIPS, ""), ["java:3"], "Java sees that we live");
@@ -134,13 +170,24 @@ fn rfairlock_keeps_our_place_when_java_clients_before_it_acquire_and_theirs_when
     assert_eq!(java(JAVA_SKIPS, ""), ["java:3"]);
     process.release(ours.id);
     java(JAVA_ACQUIRES, "");
-    assert_eq!(server.command(&["EXISTS", "redisson_lock_queue:{q}", "redisson_lock_timeout:{q}", "{q}:lockkeeper:lives"]), ["0"]);
+    assert_eq!(
+        server.command(&[
+            "EXISTS",
+            "redisson_lock_queue:{q}",
+            "redisson_lock_timeout:{q}",
+            "{q}:lockkeeper:lives"
+        ]),
+        ["0"]
+    );
 }
 
 #[test]
 fn a_forced_release_of_an_rfairlock_wakes_the_head_of_its_line() {
     let server = RedisServer::start();
-    let (one, two) = (Process::with(redisson(&server, RedissonLock::Fair)), Process::with(redisson(&server, RedissonLock::Fair)));
+    let (one, two) = (
+        Process::with(redisson(&server, RedissonLock::Fair)),
+        Process::with(redisson(&server, RedissonLock::Fair)),
+    );
     one.take("q", Mode::Exclusive);
     let waiting = two.queue("q", Mode::Exclusive);
     assert!(one.change(&Change::Force(Kind::Lock, Name::new("q").unwrap())));
@@ -152,7 +199,10 @@ fn a_forced_release_of_an_rfairlock_wakes_the_head_of_its_line() {
 #[test]
 fn rreadwritelock_shares_and_excludes_and_leaves_an_rlock_alone() {
     let server = RedisServer::start();
-    let (one, two) = (Process::with(redisson(&server, RedissonLock::ReadWrite)), Process::with(redisson(&server, RedissonLock::ReadWrite)));
+    let (one, two) = (
+        Process::with(redisson(&server, RedissonLock::ReadWrite)),
+        Process::with(redisson(&server, RedissonLock::ReadWrite)),
+    );
     let (first, _) = one.take("c", Mode::Shared);
     let (second, _) = two.take("c", Mode::Shared);
     assert_eq!(server.command(&["HGET", "c", "mode"]), ["read"]);
@@ -181,18 +231,33 @@ fn rreadwritelock_shares_and_excludes_and_leaves_an_rlock_alone() {
 #[test]
 fn rpermitexpirablesemaphore_gives_and_takes_back() {
     let server = RedisServer::start();
-    let (one, two) = (Process::with(redisson(&server, RedissonLock::Plain)), Process::with(redisson(&server, RedissonLock::Plain)));
+    let (one, two) = (
+        Process::with(redisson(&server, RedissonLock::Plain)),
+        Process::with(redisson(&server, RedissonLock::Plain)),
+    );
     let permits = |count| Mode::Permits { count, limit: 4 };
     let (three, _) = one.take("s", permits(3));
-    assert_eq!((server.command(&["GET", "s"]), server.command(&["ZCARD", "{s}:timeout"])), (vec!["1".to_owned()], vec!["3".to_owned()]));
+    assert_eq!(
+        (server.command(&["GET", "s"]), server.command(&["ZCARD", "{s}:timeout"])),
+        (vec!["1".to_owned()], vec!["3".to_owned()])
+    );
     granted(one.attempt(&three));
     assert_eq!(server.command(&["GET", "s"]), ["1"], "sent twice it counts once");
     let waiting = two.queue("s", permits(2));
     assert!(matches!(one.renew(three.id), Renewal::Extended { .. }));
     let seen = two.look(Kind::Semaphore, "s");
-    assert_eq!((seen.limit, seen.holders.len(), seen.holders[0].mode), (Some(4), 1, Some(permits(3))));
+    assert_eq!(
+        (seen.limit, seen.holders.len(), seen.holders[0].mode),
+        (Some(4), 1, Some(permits(3)))
+    );
     let other = two.attempt(&two.claim("s", Mode::Permits { count: 1, limit: 5 }));
-    assert!(matches!(&other, Attempt::Failed(e) if e.kind() == ErrorKind::LimitMismatch && e.message().contains('4')), "{other:?}");
+    assert!(
+        matches!(
+            &other,
+            Attempt::Failed(e) if e.kind() == ErrorKind::LimitMismatch && e.message().contains('4')
+        ),
+        "{other:?}"
+    );
     assert!(matches!(one.release(three.id), End::Freed));
     woken(&two, waiting.id);
     granted(two.attempt(&waiting));
@@ -259,7 +324,11 @@ fn rsemaphore_is_counted_with_java_and_our_permits_end_with_their_holder() {
     woken(&two, next.id);
     granted(two.attempt_until(&next));
     let refused = two.wait(two.engine.write(&Change::Resize(Name::new("s").unwrap(), 9)));
-    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unsupported, "nobody knows how many there are");
+    assert_eq!(
+        refused.unwrap_err().kind(),
+        ErrorKind::Unsupported,
+        "nobody knows how many there are"
+    );
 }
 
 #[test]
@@ -290,7 +359,8 @@ fn rcountdownlatch_opens_for_both() {
     // Java counts down the last one.
     server.command(&["DEL", "import"]);
     server.command(&["PUBLISH", "redisson_countdownlatch__channel__{import}", "0"]);
-    process.event("the change", |e| matches!(e, Event::Changed { watch: WatchId(7) }).then_some(()));
+    process
+        .event("the change", |e| matches!(e, Event::Changed { watch: WatchId(7) }).then_some(()));
     assert_eq!(process.look(Kind::Latch, "import").count, None);
 }
 
@@ -304,7 +374,7 @@ fn a_broken_connection_listens_again() {
     process.link(false);
     process.link(true);
     let answers = process.wait(process.engine.recheck(&[waiting.id]));
-    assert!(matches!(answers[..], [Attempt::InLine(_)]), "{answers:?}");
+    assert!(matches!(answers[..], [Standing::InLine(_)]), "{answers:?}");
     server.command(&["DEL", "a"]);
     server.command(&["PUBLISH", "redisson_lock__channel:{a}", "0"]);
     woken(&process, waiting.id);

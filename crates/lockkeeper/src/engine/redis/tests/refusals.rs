@@ -1,4 +1,5 @@
-//! Servers that refuse us, or that are not what the URL says: one clear line each, and nothing lost.
+//! Servers that refuse us, or that are not what the URL says: one clear line each, and nothing
+//! lost.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -8,9 +9,9 @@ use super::super::options::{Address, RedisOptions, Tls};
 use super::server::RedisServer;
 use super::support::{Process, number, options};
 use crate::claim::Mode;
-use crate::engine::{Attempt, Change, End, Query, Renewal, WatchId};
+use crate::engine::{Attempt, Change, End, Query, Renewal, Standing, WatchId};
 use crate::error::{Error, ErrorKind};
-use crate::guarantee::Class;
+use crate::guarantee::{Class, Expiry};
 use crate::name::{Kind, Name};
 use crate::url::Secret;
 
@@ -32,11 +33,17 @@ fn failed(attempt: Attempt) -> Error {
 fn a_password_that_is_missing_wrong_or_not_wanted() {
     let server = RedisServer::start_with(&["--requirepass", "sesame"]);
     let error = refused(options(server.port()));
-    assert!(error.kind() == ErrorKind::Refused && error.message().contains("wants a password"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::Refused && error.message().contains("wants a password"),
+        "{error}"
+    );
     let mut wrong = options(server.port());
     wrong.password = Some(Secret::new("open"));
     let error = refused(wrong);
-    assert!(error.kind() == ErrorKind::Refused && error.message().contains("does not accept"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::Refused && error.message().contains("does not accept"),
+        "{error}"
+    );
     assert!(!format!("{error:?}").contains("open\""), "{error:?}");
     let mut right = options(server.port());
     right.password = Some(Secret::new("sesame"));
@@ -59,14 +66,18 @@ fn a_password_that_is_set_later_is_asked_for_at_the_next_connect_and_nothing_is_
     process.link(false);
     let claim = process.exclusive("b");
     let refused = || match process.attempt(&claim) {
-        Attempt::Failed(error) if error.kind() == ErrorKind::Refused => error.message().contains("wants a password"),
+        Attempt::Failed(error) if error.kind() == ErrorKind::Refused => {
+            error.message().contains("wants a password")
+        }
         _ => false,
     };
     super::support::until("it is told", refused);
     assert!(matches!(process.renew(held.id), Renewal::Unknown(_)), "not known, and not lost");
     assert_eq!(client.command(&["CONFIG", "SET", "requirepass", ""]), ["OK"]);
     process.link(true);
-    super::support::until("it is renewed", || matches!(process.renew(held.id), Renewal::Extended { .. }));
+    super::support::until("it is renewed", || {
+        matches!(process.renew(held.id), Renewal::Extended { .. })
+    });
     assert!(matches!(process.release(held.id), End::Freed));
 }
 
@@ -75,11 +86,17 @@ fn a_server_whose_clock_is_far_off_is_used_and_named() {
     use lockkeeper_lab::servers::clock_shim::{ClockShim, Clocks};
     let shim = ClockShim::new().unwrap();
     let [(preload, library), (control, file)] = shim.environment();
-    let server = RedisServer::start_in(&[], &[(preload, &library.to_string_lossy()), (control, &file.to_string_lossy())]);
+    let server = RedisServer::start_in(
+        &[],
+        &[(preload, &library.to_string_lossy()), (control, &file.to_string_lossy())],
+    );
     shim.step(Clocks::Wall, Duration::from_secs(3600)).unwrap();
     let process = Process::of(&server);
     let warnings = process.engine.describe().warnings;
-    assert!(warnings.iter().any(|w| w.id == "clock-offset" && w.text.contains("s ahead of ours")), "{warnings:?}");
+    assert!(
+        warnings.iter().any(|w| w.id == "clock-offset" && w.text.contains("s ahead of ours")),
+        "{warnings:?}"
+    );
     let (held, _) = process.take("a", Mode::Exclusive);
     assert!(matches!(process.renew(held.id), Renewal::Extended { .. }));
     assert!(matches!(process.attempt_try(&process.exclusive("a")), Attempt::Busy(Some(_))));
@@ -97,7 +114,10 @@ fn names_with_braces_are_locks_of_their_own_in_every_layout() {
         let names = ["{", "}", "{}", "a{b}c", "}a{", "{a}:line", "a{b"];
         let held: Vec<_> = names.iter().map(|name| one.take(name, Mode::Exclusive).0.id).collect();
         for name in names {
-            assert!(matches!(two.attempt_try(&two.exclusive(name)), Attempt::Busy(_)), "{layout:?}: {name}");
+            assert!(
+                matches!(two.attempt_try(&two.exclusive(name)), Attempt::Busy(_)),
+                "{layout:?}: {name}"
+            );
             assert_eq!(two.look(Kind::Lock, name).holders.len(), 1, "{layout:?}: {name}");
         }
         for hold in held {
@@ -126,14 +146,25 @@ fn a_user_without_a_right_is_told_which_command() {
     let process = Process::with(user(&["~lockkeeper:*", "&lockkeeper:*", "+@all", "-set"]));
     let error = failed(process.attempt(&process.exclusive("a")));
     assert!(
-        error.kind() == ErrorKind::Refused && error.message().contains("the script uses") && error.message().contains(" SET"),
+        error.kind() == ErrorKind::Refused
+            && error.message().contains("the script uses")
+            && error.message().contains(" SET"),
         "{error}"
     );
     let process = Process::with(user(&["~other:*", "&lockkeeper:*", "+@all"]));
     let error = failed(process.attempt(&process.exclusive("a")));
     assert!(error.kind() == ErrorKind::Refused, "{error}");
     // What the message says is needed is enough.
-    let rights = ["~lockkeeper:*", "&lockkeeper:*", "+@scripting", "+@read", "+@write", "+@pubsub", "+@connection", "+time"];
+    let rights = [
+        "~lockkeeper:*",
+        "&lockkeeper:*",
+        "+@scripting",
+        "+@read",
+        "+@write",
+        "+@pubsub",
+        "+@connection",
+        "+time",
+    ];
     let process = Process::with(user(&rights));
     let (held, _) = process.take("a", Mode::Exclusive);
     assert!(matches!(process.renew(held.id), Renewal::Extended { .. }));
@@ -146,7 +177,8 @@ fn a_user_without_a_right_is_told_which_command() {
 fn a_user_who_may_not_publish_locks_and_frees_all_the_same() {
     let server = RedisServer::start();
     let user = |name: &str, rules: &[&str]| {
-        let mut words = vec!["ACL", "SETUSER", name, "reset", "on", ">pw", "~lockkeeper:*", "+@all"];
+        let mut words =
+            vec!["ACL", "SETUSER", name, "reset", "on", ">pw", "~lockkeeper:*", "+@all"];
         words.extend(rules);
         assert_eq!(server.command(&words), ["OK"]);
         let mut options = options(server.port());
@@ -167,7 +199,7 @@ fn a_user_who_may_not_publish_locks_and_frees_all_the_same() {
     assert_eq!(server.command(&["EXISTS", "lockkeeper:{lock:a}:last"]), ["1"], "numbers rise on");
     // Untold, it finds out when it asks.
     let answers = watcher.wait(watcher.engine.recheck(&[waiting.id]));
-    let [Attempt::Granted(grant)] = &answers[..] else { panic!("{answers:?}") };
+    let [Standing::Held(grant)] = &answers[..] else { panic!("{answers:?}") };
     assert!(number(grant) > number(&first));
     assert!(process.change(&Change::Force(Kind::Lock, Name::new("a").unwrap())));
 }
@@ -191,12 +223,20 @@ fn a_place_of_a_newer_layout_behind_one_of_ours_stops_nobody_halfway() {
 #[test]
 fn a_replica_a_cluster_node_and_a_sentinel_are_named_for_what_they_are() {
     let primary = RedisServer::start();
-    let replica = RedisServer::start_with(&["--replicaof", "127.0.0.1", &primary.port().to_string()]);
+    let replica =
+        RedisServer::start_with(&["--replicaof", "127.0.0.1", &primary.port().to_string()]);
     let error = refused(options(replica.port()));
-    assert!(error.kind() == ErrorKind::Refused && error.message().contains("read-only replica of 127.0.0.1"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::Refused
+            && error.message().contains("read-only replica of 127.0.0.1"),
+        "{error}"
+    );
     let node = RedisServer::start_with(&["--cluster-enabled", "yes"]);
     let error = refused(options(node.port()));
-    assert!(error.message().contains(&format!("redis+cluster://127.0.0.1:{}", node.port())), "{error}");
+    assert!(
+        error.message().contains(&format!("redis+cluster://127.0.0.1:{}", node.port())),
+        "{error}"
+    );
     let sentinel = RedisServer::start_sentinel();
     let error = refused(options(sentinel.port()));
     assert!(error.message().contains("redis+sentinel://"), "{error}");
@@ -209,7 +249,10 @@ fn a_primary_that_became_a_replica_says_so() {
     let (held, _) = process.take("a", Mode::Exclusive);
     server.command(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
     let error = failed(process.attempt(&process.exclusive("b")));
-    assert!(error.kind() == ErrorKind::Refused && error.message().contains("read-only replica"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::Refused && error.message().contains("read-only replica"),
+        "{error}"
+    );
     assert!(matches!(process.release(held.id), End::Unknown(_) | End::NotOurs));
 }
 
@@ -224,7 +267,12 @@ fn a_full_server_gives_no_lock_but_renews_and_frees() {
     let waiting = other.queue("a", Mode::Exclusive);
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
     let error = failed(process.attempt(&process.exclusive("c")));
-    assert!(error.kind() == ErrorKind::Refused && error.message().contains("maxmemory") && error.is_temporary(), "{error}");
+    assert!(
+        error.kind() == ErrorKind::Refused
+            && error.message().contains("maxmemory")
+            && error.is_temporary(),
+        "{error}"
+    );
     for hold in [held.id, reader.id] {
         let renewal = process.renew(hold);
         assert!(matches!(renewal, Renewal::Extended { .. }), "{renewal:?}");
@@ -255,16 +303,27 @@ fn keys_of_another_kind_or_of_a_newer_layout_stop_with_their_name() {
     let process = Process::of(&server);
     server.command(&["RPUSH", "lockkeeper:{lock:list}", "x"]);
     let error = failed(process.attempt(&process.exclusive("list")));
-    assert!(error.kind() == ErrorKind::Corrupt && error.message().contains("lockkeeper:{lock:list}"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::Corrupt && error.message().contains("lockkeeper:{lock:list}"),
+        "{error}"
+    );
     server.command(&["SET", "lockkeeper:{lock:text}", "somebody's"]);
     let error = failed(process.attempt(&process.exclusive("text")));
-    assert!(error.kind() == ErrorKind::Corrupt && error.message().contains("lockkeeper:{lock:text}"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::Corrupt && error.message().contains("lockkeeper:{lock:text}"),
+        "{error}"
+    );
     assert_eq!(server.command(&["GET", "lockkeeper:{lock:text}"]), ["somebody's"]);
     let (held, _) = process.take("a", Mode::Exclusive);
     let record = server.command(&["GET", "lockkeeper:{lock:a}"])[0].replacen("1 ", "2 ", 1);
     server.command(&["SET", "lockkeeper:{lock:a}", &record]);
     let error = failed(process.attempt(&process.exclusive("a")));
-    assert!(error.kind() == ErrorKind::NewerLayout && error.message().contains('2') && error.message().contains('1'), "{error}");
+    assert!(
+        error.kind() == ErrorKind::NewerLayout
+            && error.message().contains('2')
+            && error.message().contains('1'),
+        "{error}"
+    );
     assert!(!matches!(process.release(held.id), End::Freed));
     server.command(&["SET", "lockkeeper:{lock:b}:last", "3:77:"]);
     let error = failed(process.attempt(&process.exclusive("b")));
@@ -279,7 +338,11 @@ fn a_last_number_of_another_type_stops_with_its_name_and_is_not_overwritten() {
     server.command(&["RPUSH", "lockkeeper:{lock:a}:last", "x"]);
     let failed_with_its_name = |claim| {
         let error = failed(process.attempt(&claim));
-        assert!(error.kind() == ErrorKind::Corrupt && error.message().contains("lockkeeper:{lock:a}:last"), "{error}");
+        assert!(
+            error.kind() == ErrorKind::Corrupt
+                && error.message().contains("lockkeeper:{lock:a}:last"),
+            "{error}"
+        );
     };
     failed_with_its_name(process.exclusive("a"));
     failed_with_its_name(process.claim("a", Mode::Shared));
@@ -308,10 +371,16 @@ fn something_that_is_no_redis_is_told_apart_from_one_that_is_not_there() {
         stream
     });
     let error = refused(options(port));
-    assert!(error.kind() == ErrorKind::Unreachable && error.message().contains("HTTP/1.1"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::Unreachable && error.message().contains("HTTP/1.1"),
+        "{error}"
+    );
     drop(http.join());
     let error = refused(options(super::server::free_port()));
-    assert!(error.kind() == ErrorKind::Unreachable && error.message().contains("refused"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::Unreachable && error.message().contains("refused"),
+        "{error}"
+    );
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut impatient = options(silent.local_addr().unwrap().port());
     impatient.connect_timeout = Duration::from_millis(200);
@@ -354,27 +423,44 @@ fn tls_is_spoken_and_a_mismatch_is_named() {
     let mut tls = options(port);
     tls.address = Address::Tcp("localhost".into(), port);
     let certificate = Some((file("client.pem"), file("client.key")));
-    tls.tls = Some(Tls { ca: Some(file("ca.pem")), certificate: certificate.clone(), server_name: None });
+    tls.tls =
+        Some(Tls { ca: Some(file("ca.pem")), certificate: certificate.clone(), server_name: None });
     let process = Process::with(tls.clone());
     let (held, _) = process.take("a", Mode::Exclusive);
     let waiting = process.queue("a", Mode::Exclusive);
     assert!(matches!(process.renew(held.id), Renewal::Extended { .. }));
     process.release(held.id);
     process.granted(waiting.id);
-    let many: Vec<_> = (0..50).map(|n| process.take(&format!("n{n}"), Mode::Exclusive).0.id).collect();
-    assert!(process.wait(process.engine.release(&many, None)).ends.iter().all(|e| matches!(e, End::Freed)));
+    let many: Vec<_> =
+        (0..50).map(|n| process.take(&format!("n{n}"), Mode::Exclusive).0.id).collect();
+    assert!(
+        process
+            .wait(process.engine.release(&many, None))
+            .ends
+            .iter()
+            .all(|e| matches!(e, End::Freed))
+    );
     // Each of the ways to get it wrong.
     let mut to_plain = tls.clone();
     to_plain.address = Address::Tcp("localhost".into(), plain.port());
     to_plain.connect_timeout = Duration::from_millis(500);
     let error = refused(to_plain);
-    assert!(error.kind() == ErrorKind::Unreachable && error.message().contains("does not speak TLS"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::Unreachable && error.message().contains("does not speak TLS"),
+        "{error}"
+    );
     let error = refused(options(port));
-    assert!(error.kind() == ErrorKind::Unreachable && error.message().contains("rediss://"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::Unreachable && error.message().contains("rediss://"),
+        "{error}"
+    );
     let mut untrusted = tls.clone();
     untrusted.tls = Some(Tls { ca: Some(file("other.pem")), certificate, server_name: None });
     let error = refused(untrusted);
-    assert!(error.kind() == ErrorKind::Refused && error.message().contains("certificate"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::Refused && error.message().contains("certificate"),
+        "{error}"
+    );
     let mut anonymous = tls.clone();
     anonymous.tls = Some(Tls { ca: Some(file("ca.pem")), certificate: None, server_name: None });
     let error = refused(anonymous);
@@ -386,10 +472,13 @@ fn tls_is_spoken_and_a_mismatch_is_named() {
 fn what_a_server_is_decides_its_class_and_its_warnings() {
     let plain = RedisServer::start();
     let about = Process::of(&plain).engine.describe();
-    assert_eq!((about.class, about.fenced, about.hosts, about.leases), (Class::Efficiency, true, true, true));
+    assert_eq!((about.class, about.fenced, about.hosts), (Class::Efficiency, true, true));
     assert_eq!(about.recovery, Duration::from_secs(30));
+    assert_eq!(about.expiry, Expiry::PerHold { claim_lease: Some(Duration::from_secs(2)) });
     assert!(
-        about.server.starts_with("Redis 7") || about.server.starts_with("Redis 6") || about.server.starts_with("Redis 8"),
+        about.server.starts_with("Redis 7")
+            || about.server.starts_with("Redis 6")
+            || about.server.starts_with("Redis 8"),
         "{}",
         about.server
     );
@@ -406,5 +495,9 @@ fn what_a_server_is_decides_its_class_and_its_warnings() {
     ]);
     let about = Process::of(&evicting).engine.describe();
     assert_eq!(about.class, Class::Efficiency);
-    assert!(about.warnings.iter().any(|w| w.id == "eviction" && w.text.contains("allkeys-lru")), "{:?}", about.warnings);
+    assert!(
+        about.warnings.iter().any(|w| w.id == "eviction" && w.text.contains("allkeys-lru")),
+        "{:?}",
+        about.warnings
+    );
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use super::super::options::{Layout, RedisOptions, RedissonLock, ValueFormat};
 use super::server::RedisServer;
 use super::support::{Process, granted, options, until};
-use crate::claim::Mode;
-use crate::engine::{Attempt, Change, End, Event, Number, Query, Renewal, WatchId};
+use crate::claim::{Ends, Mode};
+use crate::engine::{Attempt, Change, End, Event, Line, Number, Query, Renewal, Standing, WatchId};
 use crate::error::ErrorKind;
 use crate::id::ClaimId;
 use crate::name::{Kind, Name};
@@ -25,7 +25,9 @@ pub(super) fn redisson(server: &RedisServer, lock: RedissonLock) -> RedisOptions
 
 pub(super) fn woken(process: &Process, claim: ClaimId) -> Duration {
     let before = Instant::now();
-    process.event("a wake-up", |e| matches!(e, Event::Wake { claim: id } if *id == claim).then_some(()));
+    process.event("a wake-up", |e| {
+        matches!(e, Event::Wake { claim: id } if *id == claim).then_some(())
+    });
     before.elapsed()
 }
 
@@ -65,13 +67,18 @@ fn plain_waits_for_a_foreign_lock_and_is_woken_by_its_release() {
         assert!(matches!(process.attempt_try(&process.exclusive("a")), Attempt::Busy(_)));
         let waiting = process.queue("a", Mode::Exclusive);
         // Compare and delete by EVAL, as the articles have it.
-        let script = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
+        let script = "if redis.call('get',KEYS[1]) == ARGV[1] then return \
+                      redis.call('del',KEYS[1]) else return 0 end";
         assert_eq!(server.command(&["EVAL", script, "1", "a", "theirs"]), ["1"]);
         let waited = woken(&process, waiting.id);
         // By itself it looks after five seconds.
         assert!(waited < Duration::from_secs(3), "{waited:?}");
         granted(process.attempt(&waiting));
-        assert_eq!(server.command(&["SET", "a", "theirs", "NX", "PX", "30000"]), ["(nil)"], "and they wait for us");
+        assert_eq!(
+            server.command(&["SET", "a", "theirs", "NX", "PX", "30000"]),
+            ["(nil)"],
+            "and they wait for us"
+        );
         assert!(matches!(process.release(waiting.id), End::Freed));
     }
 }
@@ -102,7 +109,17 @@ fn plain_looks_again_when_a_foreign_lease_ends() {
     woken(&process, waiting.id);
     granted(process.attempt_until(&waiting));
     // Without tracking there is the lease's end alone.
-    server.command(&["ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all", "-client|tracking"]);
+    server.command(&[
+        "ACL",
+        "SETUSER",
+        "ann",
+        "on",
+        ">pw",
+        "~*",
+        "&*",
+        "+@all",
+        "-client|tracking",
+    ]);
     let mut options = plain(&server);
     (options.user, options.password) = (Some("ann".into()), Some(crate::url::Secret::new("pw")));
     let deaf = Process::with(options);
@@ -127,18 +144,27 @@ fn plain_never_extends_or_deletes_what_is_not_its_own() {
     assert_eq!(server.command(&["GET", "a"]), ["theirs"]);
     let seen = process.look(Kind::Lock, "a");
     assert_eq!(seen.holders[0].label.as_deref(), Some("theirs"));
-    for (kind, mode) in
-        [(Kind::Lock, Mode::Shared), (Kind::Semaphore, Mode::Permits { count: 1, limit: 2 }), (Kind::Election, Mode::Exclusive)]
-    {
+    for (kind, mode) in [
+        (Kind::Lock, Mode::Shared),
+        (Kind::Semaphore, Mode::Permits { count: 1, limit: 2 }),
+        (Kind::Election, Mode::Exclusive),
+    ] {
         let mut claim = process.claim("x", mode);
         claim.kind = kind;
-        assert!(matches!(process.attempt(&claim), Attempt::Failed(e) if e.kind() == ErrorKind::Unsupported));
+        assert!(matches!(
+            process.attempt(&claim),
+            Attempt::Failed(e) if e.kind() == ErrorKind::Unsupported
+        ));
     }
     assert!(process.change(&Change::Force(Kind::Lock, Name::new("a").unwrap())));
     server.command(&["RPUSH", "list", "x"]);
     let attempt = process.attempt(&process.exclusive("list"));
     assert!(
-        matches!(&attempt, Attempt::Failed(e) if e.kind() == ErrorKind::Corrupt && e.message().contains("the key list is")),
+        matches!(
+            &attempt,
+            Attempt::Failed(e)
+                if e.kind() == ErrorKind::Corrupt && e.message().contains("the key list is")
+        ),
         "{attempt:?}"
     );
 }
@@ -160,13 +186,16 @@ fn whoever_begins_to_listen_while_another_stops_is_heard() {
             granted(process.attempt(&claim));
             assert!(matches!(process.release(claim.id), End::Freed));
             let channels = server.command(&["PUBSUB", "CHANNELS", "*"]);
-            assert!(
-                channels.iter().any(|c| c == "redisson_lock__channel:{a}" || c.starts_with("lockkeeper:watch")),
-                "round {n}: {channels:?}"
-            );
+            let ours = ["redisson_lock__channel:{a}", "lockkeeper:{lock:a}:watch:0"];
+            assert!(channels.iter().any(|c| ours.contains(&c.as_str())), "round {n}: {channels:?}");
         }
         process.engine.unwatch(WatchId(300));
-        until("nobody listens", || !server.command(&["PUBSUB", "CHANNELS", "*"]).iter().any(|c| c.contains("{a}") || c.contains("watch")));
+        until("nobody listens", || {
+            !server
+                .command(&["PUBSUB", "CHANNELS", "*"])
+                .iter()
+                .any(|c| c.contains("{a}") || c.contains("watch"))
+        });
     }
 }
 
@@ -174,16 +203,20 @@ fn whoever_begins_to_listen_while_another_stops_is_heard() {
 fn r2_asking_about_a_lost_hold_never_takes_the_lock_anew() {
     let server = RedisServer::start();
     let all = [plain(&server)].into_iter().chain(
-        [RedissonLock::Plain, RedissonLock::Fenced, RedissonLock::Fair, RedissonLock::ReadWrite].map(|lock| redisson(&server, lock)),
+        [RedissonLock::Plain, RedissonLock::Fenced, RedissonLock::Fair, RedissonLock::ReadWrite]
+            .map(|lock| redisson(&server, lock)),
     );
     for options in all {
         let process = Process::with(options);
         let (held, _) = process.take("a", Mode::Exclusive);
         let asked = process.wait(process.engine.recheck(&[held.id]));
-        assert!(matches!(asked[..], [Attempt::Granted(_)]), "{asked:?}");
+        assert!(matches!(asked[..], [Standing::Held(_)]), "{asked:?}");
         server.command(&["DEL", "a"]);
         let asked = process.wait(process.engine.recheck(&[held.id]));
-        assert!(matches!(&asked[..], [Attempt::Failed(e)] if e.kind() == ErrorKind::Lost), "{asked:?}");
+        assert!(
+            matches!(&asked[..], [Standing::Gone(e)] if e.kind() == ErrorKind::Lost),
+            "{asked:?}"
+        );
         assert_eq!(server.command(&["EXISTS", "a"]), ["0"], "it was not taken anew");
     }
 }
@@ -193,16 +226,157 @@ fn a_lock_that_somebody_left_without_a_time_to_live_is_shown_and_waited_for() {
     let server = RedisServer::start();
     server.command(&["SETNX", "a", "worker-3"]);
     server.command(&["HSET", "b", "b983c153-7421-469a-addb-44fb92259a1b:1", "1"]);
-    for (options, name, who) in
-        [(plain(&server), "a", "worker-3"), (redisson(&server, RedissonLock::Plain), "b", "b983c153-7421-469a-addb-44fb92259a1b:1")]
-    {
+    for (options, name, who) in [
+        (plain(&server), "a", "worker-3"),
+        (redisson(&server, RedissonLock::Plain), "b", "b983c153-7421-469a-addb-44fb92259a1b:1"),
+    ] {
         let process = Process::with(options);
-        let Attempt::Busy(Some(holder)) = process.attempt_try(&process.exclusive(name)) else { panic!("somebody has it") };
-        assert_eq!((holder.label.as_deref(), holder.expires_in), (Some(who), None), "who has it, and that it does not end by itself");
+        let Attempt::Busy(Some(holder)) = process.attempt_try(&process.exclusive(name)) else {
+            panic!("somebody has it")
+        };
+        assert_eq!(
+            (holder.label.as_deref(), holder.ends),
+            (Some(who), Some(Ends::Never)),
+            "who has it, and that it does not end by itself"
+        );
         let waiting = process.queue(name, Mode::Exclusive);
-        assert!(process.change(&Change::Force(Kind::Lock, Name::new(name).unwrap())), "it can be taken away");
+        assert!(
+            process.change(&Change::Force(Kind::Lock, Name::new(name).unwrap())),
+            "it can be taken away"
+        );
         granted(process.attempt_until(&waiting));
         let rest: i64 = server.command(&["PTTL", name])[0].parse().unwrap();
         assert!(rest > 29_000, "ours has one: {rest}");
+    }
+}
+
+/// Takes a lock, on a server that knows the scripts: a release that has to be sent twice comes
+/// behind the next claim.
+fn taken(process: &Process, name: &str) -> ClaimId {
+    let (held, _) = process.take("scripts", Mode::Exclusive);
+    assert!(matches!(process.release(held.id), End::Freed));
+    process.take(name, Mode::Exclusive).0.id
+}
+
+/// Gives a lock back and asks for it again in the same message, until the process stands back;
+/// answers the claim that does.
+fn standing_back(process: &Process, held: ClaimId, name: &str) -> ClaimId {
+    let (mut held, began) = (held, Instant::now());
+    loop {
+        let again = process.exclusive(name);
+        match process.release_again(held, &again).again.expect("it was asked for again") {
+            Attempt::Granted(_) => held = again.id,
+            Attempt::InLine(_) => return again.id,
+            other => panic!("{other:?}"),
+        }
+        assert!(began.elapsed() < Duration::from_secs(10), "it never lets anybody pass");
+    }
+}
+
+#[test]
+fn a_claim_that_came_before_a_release_that_was_sent_twice_is_woken_once_that_is_answered() {
+    for at_once in [true, false] {
+        let server = RedisServer::start();
+        let process = Process::with(plain(&server));
+        // The server does not know the script of the release.
+        let (held, _) = process.take("a", Mode::Exclusive);
+        let next = process.exclusive("a");
+        let attempt = if at_once {
+            process.release_again(held.id, &next).again.expect("it was asked for again")
+        } else {
+            let release = process.engine.release(&[held.id], None);
+            let attempt = process.engine.attempt(&next, Line::Join);
+            process.wait(release);
+            process.wait(attempt)
+        };
+        if matches!(attempt, Attempt::InLine(_)) {
+            // By itself it looks after five seconds.
+            let waited = woken(&process, next.id);
+            assert!(waited < Duration::from_secs(3), "{waited:?}");
+            granted(process.attempt(&next));
+        }
+        assert!(matches!(process.release(next.id), End::Freed));
+    }
+}
+
+#[test]
+fn a_process_that_had_a_plain_lock_for_long_lets_others_pass_for_a_quarter_of_a_second() {
+    let server = RedisServer::start();
+    let process = Process::with(plain(&server));
+    let began = Instant::now();
+    let held = taken(&process, "a");
+    let waiting = standing_back(&process, held, "a");
+    let ran = began.elapsed();
+    assert!(ran >= Duration::from_millis(50), "{ran:?}: not after each hold");
+    // A wake-up is for those who compete.
+    let since = Instant::now();
+    assert_eq!(
+        server.command(&["SET", "a", "theirs", "NX", "PX", "30000"]),
+        ["OK"],
+        "whoever asks now gets it"
+    );
+    assert_eq!(server.command(&["DEL", "a"]), ["1"]);
+    woken(&process, waiting);
+    let stood = since.elapsed();
+    assert!(stood > Duration::from_millis(200) && stood < Duration::from_secs(3), "{stood:?}");
+    let mut claim = process.exclusive("a");
+    claim.id = waiting;
+    granted(process.attempt(&claim));
+    // Somebody else wanted it, so it stands back again as soon.
+    let again = Instant::now();
+    let waiting = standing_back(&process, waiting, "a");
+    assert!(again.elapsed() < Duration::from_secs(2), "{:?}", again.elapsed());
+    assert!(
+        matches!(process.withdraw(waiting), End::NotOurs),
+        "there is nothing of it on the server"
+    );
+    assert_eq!(server.command(&["EXISTS", "a"]), ["0"]);
+}
+
+#[test]
+fn a_process_that_nobody_competes_with_for_a_plain_lock_stands_back_once_in_seconds() {
+    let server = RedisServer::start();
+    let process = Process::with(plain(&server));
+    let held = taken(&process, "a");
+    let mut claim = process.exclusive("a");
+    claim.id = standing_back(&process, held, "a");
+    granted(process.attempt_until(&claim));
+    let began = Instant::now();
+    standing_back(&process, claim.id, "a");
+    assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_claim_that_stands_back_looks_before_its_caller_gives_up() {
+    let server = RedisServer::start();
+    let process = Process::with(plain(&server));
+    let mut held = taken(&process, "a");
+    loop {
+        let mut again = process.exclusive("a");
+        again.give_up = Some(process.clock.now().plus(Duration::from_millis(240)));
+        match process.release_again(held, &again).again {
+            Some(Attempt::Granted(_)) => held = again.id,
+            _ => {
+                woken(&process, again.id);
+                granted(process.attempt(&again));
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn no_other_layout_stands_back() {
+    let server = RedisServer::start();
+    for options in [redisson(&server, RedissonLock::Plain), options(server.port())] {
+        let process = Process::with(options);
+        let mut held = taken(&process, "a");
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_millis(300) {
+            let again = process.exclusive("a");
+            let answer = process.release_again(held, &again).again;
+            assert!(matches!(answer, Some(Attempt::Granted(_))), "{answer:?}");
+            held = again.id;
+        }
     }
 }

@@ -9,7 +9,8 @@ use super::server::RedisServer;
 use crate::claim::{Claim, Entry, Identity, Mode};
 use crate::clock::{Clock, Ticks};
 use crate::engine::{
-    Answer, Attempt, Change, Context, End, Engine, Event, EventSink, Grant, Line, Number, Query, Released, Renewal, Spawner,
+    Answer, Attempt, Change, Context, End, Engine, Event, EventSink, Grant, Line, Number, Query,
+    Released, Renewal, Spawner,
 };
 use crate::error::Error;
 use crate::id::{ClaimId, HoldId};
@@ -45,7 +46,11 @@ impl Process {
 
     /// A process with an engine of the test's own making.
     pub(super) fn around(engine: Arc<dyn Engine>) -> Result<Self, Error> {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime");
         let (sender, events) = channel();
         let sender = Mutex::new(sender);
         let sink = EventSink::new(move |event| {
@@ -55,9 +60,22 @@ impl Process {
         let handle = runtime.handle().clone();
         let spawner = Spawner::new(move |task| drop(handle.spawn(task)));
         let clock = Clock::real();
-        let who = Arc::new(Identity { host: "host".into(), pid: std::process::id(), started: 0, program: "test".into(), label: None });
+        let who = Arc::new(Identity {
+            host: "host".into(),
+            pid: std::process::id(),
+            started: 0,
+            program: "test".into(),
+            label: None,
+        });
         let context = Context { clock: clock.clone(), events: sink, spawner, who: who.clone() };
-        let process = Self { engine, runtime: Some(runtime), events: Mutex::new(events), seen: Mutex::default(), clock, who };
+        let process = Self {
+            engine,
+            runtime: Some(runtime),
+            events: Mutex::new(events),
+            seen: Mutex::default(),
+            clock,
+            who,
+        };
         process.wait(process.engine.open(context))?;
         Ok(process)
     }
@@ -67,7 +85,9 @@ impl Process {
             Answer::Now(value) => value,
             Answer::Later(future) => {
                 let runtime = self.runtime.as_ref().expect("it runs");
-                runtime.block_on(async { tokio::time::timeout(PATIENCE, future).await.expect("an answer in time") })
+                runtime.block_on(async {
+                    tokio::time::timeout(PATIENCE, future).await.expect("an answer in time")
+                })
             }
         }
     }
@@ -105,7 +125,9 @@ impl Process {
     pub(super) fn attempt_until(&self, claim: &Claim) -> Attempt {
         loop {
             match self.attempt(claim) {
-                Attempt::InLine(_) => self.event("a wake-up", |e| matches!(e, Event::Wake { claim: id } if *id == claim.id).then_some(())),
+                Attempt::InLine(_) => self.event("a wake-up", |e| {
+                    matches!(e, Event::Wake { claim: id } if *id == claim.id).then_some(())
+                }),
                 done => return done,
             }
         }
@@ -161,17 +183,28 @@ impl Process {
 
     /// Waits for the first event that `pick` takes; others are kept for later.
     pub(super) fn event<T>(&self, what: &str, mut pick: impl FnMut(&Event) -> Option<T>) -> T {
-        self.event_within(PATIENCE, &mut pick).unwrap_or_else(|| panic!("waited in vain for {what}; seen: {:?}", self.seen.lock().unwrap()))
+        self.event_within(PATIENCE, &mut pick).unwrap_or_else(|| {
+            panic!("waited in vain for {what}; seen: {:?}", self.seen.lock().unwrap())
+        })
     }
 
-    pub(super) fn event_within<T>(&self, within: Duration, pick: &mut impl FnMut(&Event) -> Option<T>) -> Option<T> {
+    pub(super) fn event_within<T>(
+        &self,
+        within: Duration,
+        pick: &mut impl FnMut(&Event) -> Option<T>,
+    ) -> Option<T> {
         let until = Instant::now() + within;
         let mut seen = self.seen.lock().unwrap();
         if let Some(at) = seen.iter().position(|e| pick(e).is_some()) {
             return pick(&seen.remove(at));
         }
         loop {
-            let event = self.events.lock().unwrap().recv_timeout(until.saturating_duration_since(Instant::now())).ok()?;
+            let event = self
+                .events
+                .lock()
+                .unwrap()
+                .recv_timeout(until.saturating_duration_since(Instant::now()))
+                .ok()?;
             match pick(&event) {
                 Some(picked) => return Some(picked),
                 None => seen.push(event),
@@ -188,11 +221,25 @@ impl Process {
     }
 
     pub(super) fn link(&self, state: bool) {
-        self.event("the link", |event| matches!(event, Event::Link { up } if *up == state).then_some(()));
+        self.event("the link", |event| {
+            matches!(event, Event::Link { up } if *up == state).then_some(())
+        });
     }
 
     pub(super) fn now(&self) -> Ticks {
         self.clock.now()
+    }
+
+    /// Its thread does nothing until what is answered is dropped.
+    pub(super) fn stall(&self) -> std::sync::mpsc::Sender<()> {
+        let ((stalled, began), (sender, receiver)) = (channel(), channel());
+        self.runtime.as_ref().expect("it runs").spawn(async move {
+            stalled.send(()).expect("somebody waits");
+            // Nothing is ever sent.
+            let _: Result<(), _> = receiver.recv();
+        });
+        began.recv().expect("it runs");
+        sender
     }
 
     /// The process dies: nothing of it is told to the server.

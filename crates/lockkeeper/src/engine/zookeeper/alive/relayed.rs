@@ -65,7 +65,10 @@ fn z1_the_leader_lets_a_session_live_for_as_long_as_its_holder_believes_whenever
     for first_ping in (0..80).map(|n| STEP * n) {
         for answer in [20, 300].map(Duration::from_millis) {
             for floor in [T / 12, T * 3 / 10, T * 23 / 60] {
-                assert!(is_outlived(first_ping, answer, floor), "pings from {first_ping:?}, answers in {answer:?}, floor {floor:?}");
+                assert!(
+                    is_outlived(first_ping, answer, floor),
+                    "pings from {first_ping:?}, answers in {answer:?}, floor {floor:?}"
+                );
             }
         }
     }

@@ -81,7 +81,8 @@ impl World {
         for sent in &mut self.under_way {
             (sent.sent, sent.answered) = (shift(sent.sent), shift(sent.answered));
         }
-        (self.now, self.last_sent, self.timer) = (shift(self.now), shift(self.last_sent), shift(self.timer));
+        (self.now, self.last_sent, self.timer) =
+            (shift(self.now), shift(self.last_sent), shift(self.timer));
         self
     }
 }
@@ -100,7 +101,12 @@ impl Search {
         for (late, by_driver) in ways {
             let mut world = world.clone();
             world.last_sent = world.now;
-            world.under_way.push(Sent { sent: world.now, answered: world.now.plus(late), write, by_driver });
+            world.under_way.push(Sent {
+                sent: world.now,
+                answered: world.now.plus(late),
+                write,
+                by_driver,
+            });
             after.push(world);
         }
         after
@@ -121,7 +127,9 @@ impl Search {
         if write.is_some_and(|at| at <= now) {
             worlds = worlds.iter().flat_map(|world| self.sends(world, true)).collect();
         }
-        if touch.is_some_and(|at| at <= now && worlds[0].last_sent < at) || now.since(worlds[0].last_sent) >= every {
+        if touch.is_some_and(|at| at <= now && worlds[0].last_sent < at)
+            || now.since(worlds[0].last_sent) >= every
+        {
             worlds = worlds.iter().flat_map(|world| self.sends(world, false)).collect();
         }
         let next = [write, touch].into_iter().flatten().filter(|at| *at > now).min();
@@ -138,7 +146,12 @@ impl Search {
 
     /// What happens next: an answer comes, or the timer fires.
     fn next(&mut self, mut world: World, relied: bool) -> Vec<World> {
-        let first = world.under_way.iter().enumerate().min_by_key(|(_, sent)| sent.answered).map(|(at, sent)| (at, *sent));
+        let first = world
+            .under_way
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, sent)| sent.answered)
+            .map(|(at, sent)| (at, *sent));
         match first.filter(|(_, sent)| sent.answered <= world.timer) {
             Some((at, sent)) => {
                 world.now = sent.answered;
@@ -148,7 +161,11 @@ impl Search {
                 }
                 let longest = relied.then(|| self.longest(&world.alive));
                 let proves = world.alive.answered(sent.sent, world.now, sent.write, longest);
-                if sent.by_driver || proves && relied { self.tend(world, relied) } else { vec![world] }
+                if sent.by_driver || proves && relied {
+                    self.tend(world, relied)
+                } else {
+                    vec![world]
+                }
             }
             None => {
                 world.now = world.timer;
@@ -205,10 +222,14 @@ fn search(timeout: Duration, margin: Option<Duration>, most: usize) -> Search {
     // Two answers and two timers: what the reserve is for.
     let reserve = Alive { timeout, ..Alive::default() }.reserve();
     let late = Late { answer: reserve * 2 / 5, timer: reserve / 10 };
-    let mut search = Search { timeout, margin, late, least: timeout, states: 0, most, bounded: false };
+    let mut search =
+        Search { timeout, margin, late, least: timeout, states: 0, most, bounded: false };
     search.run();
     let (floor, least) = (margin::floor(timeout, margin), search.least);
-    println!("{timeout:?}, margin {margin:?}: floor {floor:?}, least {least:?}, {} states, bounded: {}", search.states, search.bounded);
+    println!(
+        "{timeout:?}, margin {margin:?}: floor {floor:?}, least {least:?}, {} states, bounded: {}",
+        search.states, search.bounded
+    );
     assert!(least >= floor, "{timeout:?}, {margin:?}: {least:?} of {floor:?} was left");
     search
 }

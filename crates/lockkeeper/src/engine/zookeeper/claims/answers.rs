@@ -47,7 +47,9 @@ impl State {
                 self.finish(id, Attempt::Failed(error));
             }
             Say::Lost => {
-                self.outbox.events.push(Event::Ended { which: Which::Hold(id), why: Lost::TakenAway });
+                self.outbox
+                    .events
+                    .push(Event::Ended { which: Which::Hold(id), why: Lost::TakenAway });
                 let error = Error::new(ErrorKind::Lost, "its node was deleted");
                 self.turned(id, &Attempt::Failed(error));
             }
@@ -89,14 +91,19 @@ impl State {
         }
     }
 
-    /// Tells what a conversion came to: as the answer, or as an event to whom it was told that it has to wait.
+    /// Tells what a conversion came to: as the answer, or as an event to whom it was told that it
+    /// has to wait.
     pub(super) fn turned(&mut self, hold: ClaimId, answer: &Attempt) {
         let Some(turn) = self.claims.get_mut(&hold).and_then(|e| e.turn.as_mut()) else { return };
         turn.answers.retain(|sender| !sender.is_closed());
         if turn.answers.is_empty() && turn.ends.is_empty() {
             match answer {
-                Attempt::Granted(grant) => self.outbox.events.push(Event::Granted { claim: turn.id, grant: grant.clone() }),
-                Attempt::Failed(error) => self.outbox.events.push(Event::Failed { claim: turn.id, error: error.clone() }),
+                Attempt::Granted(grant) => {
+                    self.outbox.events.push(Event::Granted { claim: turn.id, grant: grant.clone() })
+                }
+                Attempt::Failed(error) => {
+                    self.outbox.events.push(Event::Failed { claim: turn.id, error: error.clone() })
+                }
                 _ => {}
             }
         }
@@ -159,7 +166,10 @@ impl State {
         for sender in entry.ends.drain(..) {
             self.outbox.ends.push((sender, End::NotOurs));
         }
-        let lost = Attempt::Failed(Error::new(ErrorKind::Lost, "the hold that would be converted is gone"));
+        let lost = Attempt::Failed(Error::new(
+            ErrorKind::Lost,
+            "the hold to be converted no longer exists",
+        ));
         for turn in entry.turn.take().into_iter().chain(entry.later.drain(..)) {
             self.turn_ended(turn, &lost, &End::NotOurs);
         }

@@ -1,7 +1,8 @@
-//! The model of the ensemble beside a real server: the same requests, the same answers and news, in the same order.
+//! The model of the ensemble beside a real server: the same requests, the same answers and news, in
+//! the same order.
 //!
-//! What a claim's machine asks for goes through [`State::perform`] to the server, and what comes back is what the machine
-//! would be told; it is taken down instead.
+//! What a claim's machine asks for goes through [`State::perform`] to the server, and what comes
+//! back is what the machine would be told; it is taken down instead.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +39,8 @@ impl Side {
             _ = state.attempt(&claim, dir, false);
         }
         let limit = if let Mode::Permits { limit, .. } = mode { Some(limit) } else { None };
-        let mut side = Self { client, claim: claim.id, limit, prefixes: Default::default(), seqs: Vec::new() };
+        let mut side =
+            Self { client, claim: claim.id, limit, prefixes: Default::default(), seqs: Vec::new() };
         side.heard();
         side.renamed();
         side
@@ -55,7 +57,15 @@ impl Side {
         let writer = layout.prefix(Tag::Write, turn);
         let prefix = writer.clone();
         let (answers, ends) = (Vec::new(), Vec::new());
-        entry.turn = Some(TurnEntry { id: turn, way: Turn::Up, running: true, number: None, prefix, answers, ends });
+        entry.turn = Some(TurnEntry {
+            id: turn,
+            way: Turn::Up,
+            running: true,
+            number: None,
+            prefix,
+            answers,
+            ends,
+        });
         let [read, upgradable] = [Tag::Read, Tag::Upgradable].map(|tag| layout.prefix(tag, stood));
         self.prefixes = [entry.prefix.clone(), writer, read, upgradable];
     }
@@ -101,11 +111,18 @@ impl Side {
         let before = self.client.session();
         _ = self.client.ask(Request::Close).await;
         let (shared, client) = (self.client.engine.shared().unwrap(), &self.client);
-        until("there is another session", || async { client.session() != before && shared.lock().up }).await;
+        until("there is another session", || async {
+            client.session() != before && shared.lock().up
+        })
+        .await;
         let mut heard = self.heard();
         // It may be told of its own nodes' end, because it asked for it.
         heard.retain(|input| !is_news(input));
-        assert_eq!(heard, [Input::LinkDown, Input::SessionEnded, Input::LinkUp], "of the session's end");
+        assert_eq!(
+            heard,
+            [Input::LinkDown, Input::SessionEnded, Input::LinkUp],
+            "of the session's end"
+        );
         self.renamed();
     }
 }
@@ -117,7 +134,9 @@ fn is_news(input: &Input) -> bool {
 /// Takes the transaction numbers out, and puts lists in one order.
 fn numbers_of(input: &mut Input) -> Vec<i64> {
     match input {
-        Input::Created(Ok(node)) | Input::Made(Ok(node)) => node.czxid.as_mut().map(std::mem::take).into_iter().collect(),
+        Input::Created(Ok(node)) | Input::Made(Ok(node)) => {
+            node.czxid.as_mut().map(std::mem::take).into_iter().collect()
+        }
         Input::Listed(Ok(listing)) => {
             listing.children.sort_by(|a, b| a.name.cmp(&b.name));
             vec![std::mem::take(&mut listing.mzxid)]
@@ -127,7 +146,9 @@ fn numbers_of(input: &mut Input) -> Vec<i64> {
             Vec::new()
         }
         Input::Own(_, Ok(seen)) => vec![std::mem::take(&mut seen.czxid)],
-        Input::Watched(_, Seen::Here(number)) | Input::Peeked(_, Seen::Here(number)) | Input::Numbered(Ok(number)) => {
+        Input::Watched(_, Seen::Here(number))
+        | Input::Peeked(_, Seen::Here(number))
+        | Input::Numbered(Ok(number)) => {
             vec![std::mem::take(number)]
         }
         _ => Vec::new(),
@@ -144,7 +165,11 @@ impl Numbers {
         assert_eq!(known, real, "the number that is {model} in the model");
         let below = self.0.range(..model).next_back().is_none_or(|(_, below)| *below < real);
         let above = self.0.range(model + 1..).next().is_none_or(|(_, above)| real < *above);
-        assert!(below && above, "{model}, which is {real} in reality, stands elsewhere in the order: {:?}", self.0);
+        assert!(
+            below && above,
+            "{model}, which is {real} in reality, stands elsewhere in the order: {:?}",
+            self.0
+        );
     }
 }
 
@@ -152,7 +177,12 @@ fn action(dice: &mut Dice, side: &Side, names: &[String]) -> Action {
     // Mostly of those that came last, which are there more often.
     let name = |dice: &mut Dice| {
         let back = if dice.below(4) == 0 { dice.below(names.len() as u64) } else { dice.below(6) };
-        names.iter().rev().nth(back as usize).cloned().unwrap_or_else(|| "_c_x-lock-0000000000".to_owned())
+        names
+            .iter()
+            .rev()
+            .nth(back as usize)
+            .cloned()
+            .unwrap_or_else(|| "_c_x-lock-0000000000".to_owned())
     };
     let (one, other) = (name(dice), name(dice));
     let seq = dice.below(side.seqs.len() as u64 + 1) as usize;
@@ -162,8 +192,13 @@ fn action(dice: &mut Dice, side: &Side, names: &[String]) -> Action {
         0 | 1 => Action::Create,
         2 if !permits => Action::CreateWriter,
         3 if !permits => Action::CreateReader { seq, upgradable: dice.below(2) == 0 },
-        4 if !permits => Action::Guard { node: side.prefix(Part::Writer) + &write_seq(seq), behind: vec![one, other] },
-        5 if !permits => Action::Number { node: one, before: (dice.below(2) == 0).then_some(other) },
+        4 if !permits => Action::Guard {
+            node: side.prefix(Part::Writer) + &write_seq(seq),
+            behind: vec![one, other],
+        },
+        5 if !permits => {
+            Action::Number { node: one, before: (dice.below(2) == 0).then_some(other) }
+        }
         2 | 3 if permits => Action::StoreLimit,
         6 => Action::Find { writer: !permits && dice.below(2) == 0 },
         7 => Action::Delete(one),
@@ -231,8 +266,12 @@ async fn compare(options: &str, kind: Kind, modes: [Mode; 3], seed: u64) {
                     all.sort_by_key(|input| format!("{input:?}"));
                 }
             }
-            let [ours, theirs] = [&mut expected, &mut heard].map(|all| all.iter_mut().flat_map(numbers_of).collect::<Vec<_>>());
-            assert_eq!(heard, expected, "seed {seed}, call {call}: {at} asks for {action:?}, and {whom} hears");
+            let [ours, theirs] = [&mut expected, &mut heard]
+                .map(|all| all.iter_mut().flat_map(numbers_of).collect::<Vec<_>>());
+            assert_eq!(
+                heard, expected,
+                "seed {seed}, call {call}: {at} asks for {action:?}, and {whom} hears"
+            );
             for (ours, theirs) in ours.into_iter().zip(theirs) {
                 numbers.compare(ours, theirs);
             }
@@ -240,11 +279,15 @@ async fn compare(options: &str, kind: Kind, modes: [Mode; 3], seed: u64) {
                 let text = format!("{input:?}");
                 let word = text.split(['(', ' ']).next().unwrap_or_default();
                 let failed = text.contains("Err(") || text.contains("Gone");
-                *kinds.entry(format!("{word}{}", if failed { ", refused" } else { "" })).or_default() += 1;
+                *kinds
+                    .entry(format!("{word}{}", if failed { ", refused" } else { "" }))
+                    .or_default() += 1;
             }
         }
     }
-    println!("model zookeeper: {CALLS} calls, answered alike by a real server ({options}): {kinds:?}");
+    println!(
+        "model zookeeper: {CALLS} calls, answered alike by a real server ({options}): {kinds:?}"
+    );
     assert!(kinds.len() >= 12 && kinds.values().all(|count| *count >= 5), "too weak: {kinds:?}");
     for side in &sides {
         side.client.close().await;

@@ -1,9 +1,11 @@
-//! The gate of a semaphore whose shape is Curator's or kazoo's: a mutex beside the permits. Curator counts every node among
-//! these, so whoever has the gate is the only one that waits there with a node; kazoo creates one only with the gate, once
-//! few enough are there. All others wait for the gate.
+//! The gate of a semaphore whose shape is Curator's or kazoo's: a mutex beside the permits. Curator
+//! counts every node among these, so whoever has the gate is the only one that waits there with a
+//! node; kazoo creates one only with the gate, once few enough are there. All others wait for the
+//! gate.
 //!
-//! A claim that goes through a gate has a second one for it, which nobody outside knows. A try does not stand at the gate:
-//! it looks whether anybody does, and if not, whether a permit is free. With kazoo it takes the gate, or not.
+//! A claim that goes through a gate has a second one for it, which nobody outside knows. A try does
+//! not stand at the gate: it looks whether anybody does, and if not, whether a permit is free. With
+//! kazoo it takes the gate, or not.
 
 use super::{Contender, Entry, Step, Want, all_contenders};
 use crate::claim::{Claim, Mode};
@@ -56,7 +58,9 @@ impl State {
         match entry.gate {
             Gate::Open | Gate::Passed(_) | Gate::Gone => self.step(id, Input::LinkUp),
             Gate::Look => {
-                let Some(path) = path::gate(&self.options, entry.claim.kind, &entry.dir) else { return };
+                let Some(path) = path::gate(&self.options, entry.claim.kind, &entry.dir) else {
+                    return;
+                };
                 self.send(&Request::List { path }, Ticket::Claim(id, Step::Gate));
             }
             Gate::Wanted => self.stand_at_gate(id),
@@ -71,9 +75,22 @@ impl State {
         let gate = ClaimId::fresh();
         let only_try = entry.only_try;
         entry.gate = Gate::Waits(gate);
-        let claim = Claim { id: gate, kind: Kind::Lock, mode: Mode::Exclusive, rw: false, give_up: None, ..entry.claim.clone() };
+        let claim = Claim {
+            id: gate,
+            kind: Kind::Lock,
+            mode: Mode::Exclusive,
+            rw: false,
+            give_up: None,
+            ..entry.claim.clone()
+        };
         let data = entry.data.clone();
-        let mut entry = Entry::new(&self.options, &claim, dir, Contender::new(Want::Exclusive, only_try), Vec::new());
+        let mut entry = Entry::new(
+            &self.options,
+            &claim,
+            dir,
+            Contender::new(Want::Exclusive, only_try),
+            Vec::new(),
+        );
         // Who stands there is the one that wants the permit.
         entry.data = data;
         entry.gate_of = Some(id);
@@ -87,8 +104,8 @@ impl State {
         self.stand_at_gate(id);
     }
 
-    /// Its gate was taken away, and now a node has to be made among the permits: it must not stand there without the gate, and begins
-    /// there again instead. Answers whether it does.
+    /// Its gate was taken away, and now a node has to be made among the permits: it must not stand
+    /// there without the gate, and begins there again instead. Answers whether it does.
     pub(super) fn makes_way(&mut self, id: ClaimId, action: &Action) -> bool {
         let gone = self.claims.get(&id).is_some_and(|e| e.gate == Gate::Gone);
         let makes_way = self.up && gone && matches!(action, Action::Create | Action::CreateLease);
@@ -103,7 +120,9 @@ impl State {
     pub(super) fn looked_at_gate(&mut self, id: ClaimId, result: Result<Reply, Code>) {
         let Some(entry) = self.claims.get_mut(&id) else { return };
         let standing = match result {
-            Ok(Reply::Listing(names, _)) => all_contenders(&self.options, Kind::Lock, &names).map(|all| !all.is_empty()),
+            Ok(Reply::Listing(names, _)) => {
+                all_contenders(&self.options, Kind::Lock, &names).map(|all| !all.is_empty())
+            }
             Ok(_) => Err(Code::RUNTIME_INCONSISTENCY),
             Err(Code::NO_NODE) => Ok(false),
             Err(code) => Err(code),
@@ -123,7 +142,9 @@ impl State {
 
     /// What the claim at a gate says.
     pub(super) fn gate_says(&mut self, gate: ClaimId, id: ClaimId, say: Say) {
-        let Some(entry) = self.claims.get_mut(&id).filter(|e| e.gate.claim() == Some(gate)) else { return };
+        let Some(entry) = self.claims.get_mut(&id).filter(|e| e.gate.claim() == Some(gate)) else {
+            return;
+        };
         match say {
             Say::Granted { .. } => {
                 entry.gate = Gate::Passed(gate);
@@ -133,7 +154,10 @@ impl State {
                 // Who holds the gate waits behind it, for the permits.
                 let ahead = ahead.saturating_add(1);
                 for sender in std::mem::take(&mut entry.answers) {
-                    self.outbox.attempts.push((sender, Attempt::InLine(Place { ahead: Some(ahead), holder: None })));
+                    self.outbox.attempts.push((
+                        sender,
+                        Attempt::InLine(Place { ahead: Some(ahead), holder: None }),
+                    ));
                 }
             }
             Say::Busy => {
@@ -146,9 +170,11 @@ impl State {
                 let error = errors::refused(code, dir);
                 self.finish(id, Attempt::Failed(error));
             }
-            // Somebody's hand took it away, or the end of the session, of which we hear later. What has no node yet must not count without
-            // it; a node among the permits stays there.
-            Say::Lost if self.options.counts_leases() && entry.machine.left_nothing() => self.begin_at_gate(id, Input::LinkDown),
+            // Somebody's hand took it away, or the end of the session, of which we hear later. What
+            // has no node yet must not count without it; a node among the permits stays there.
+            Say::Lost if self.options.counts_leases() && entry.machine.left_nothing() => {
+                self.begin_at_gate(id, Input::LinkDown)
+            }
             Say::Lost => entry.gate = Gate::Gone,
             Say::Stuck(_) => _ = self.stuck.insert(gate),
             _ => {}
@@ -160,7 +186,9 @@ impl State {
         self.drop_entry(gate);
         self.next_in_line.remove(&gate);
         self.stuck.remove(&gate);
-        let Some(entry) = self.claims.get_mut(&id).filter(|e| e.gate.claim() == Some(gate)) else { return };
+        let Some(entry) = self.claims.get_mut(&id).filter(|e| e.gate.claim() == Some(gate)) else {
+            return;
+        };
         if entry.ends.is_empty() {
             // It went with its session: the next one begins at the gate.
             entry.gate = Gate::Wanted;
@@ -228,5 +256,8 @@ impl State {
 
 /// Its caller's time is over.
 pub(super) fn late() -> Attempt {
-    Attempt::Failed(Error::new(ErrorKind::TimedOut, "ZooKeeper could not be reached within the caller's time"))
+    Attempt::Failed(Error::new(
+        ErrorKind::TimedOut,
+        "ZooKeeper could not be reached within the caller's time",
+    ))
 }

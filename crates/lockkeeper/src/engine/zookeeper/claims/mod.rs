@@ -1,4 +1,5 @@
-//! Runs each claim's [`Contender`]: its actions become requests, what it says becomes answers and events.
+//! Runs each claim's [`Contender`]: its actions become requests, what it says becomes answers and
+//! events.
 
 mod answers;
 mod gate;
@@ -26,7 +27,7 @@ use super::recipe::{Contender, Input, Node, Turn, Want};
 use super::record;
 use super::state::State;
 use crate::claim::{Claim, Holder, Mode};
-use crate::engine::{Attempt, End, Grant, Lease, Number, Place};
+use crate::engine::{Attempt, End, Grant, Lease, Number, Place, Standing};
 use crate::error::{Error, ErrorKind};
 use crate::id::ClaimId;
 use crate::name::Kind;
@@ -57,7 +58,8 @@ pub(super) enum Step {
         prefix: String,
     },
     Delete(String),
-    /// Reads a node before it is deleted once more: in a layout whose names carry no ids, somebody else's may have the name by now.
+    /// Reads a node before it is deleted once more: in a layout whose names carry no ids, somebody
+    /// else's may have the name by now.
     DeleteAgain(String),
     /// Reads a reader's node: is it one of ours?
     Whose(String),
@@ -124,7 +126,13 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    fn new(options: &Options, claim: &Claim, dir: String, machine: Contender, answers: Vec<oneshot::Sender<Attempt>>) -> Self {
+    fn new(
+        options: &Options,
+        claim: &Claim,
+        dir: String,
+        machine: Contender,
+        answers: Vec<oneshot::Sender<Attempt>>,
+    ) -> Self {
         Self {
             claim: claim.clone(),
             machine,
@@ -185,7 +193,12 @@ struct Build {
 
 impl State {
     /// A claim is asked for, or asked about again.
-    pub(super) fn attempt(&mut self, claim: &Claim, dir: String, only_try: bool) -> oneshot::Receiver<Attempt> {
+    pub(super) fn attempt(
+        &mut self,
+        claim: &Claim,
+        dir: String,
+        only_try: bool,
+    ) -> oneshot::Receiver<Attempt> {
         let (sender, receiver) = oneshot::channel();
         let id = claim.id;
         if !self.claims.contains_key(&id) {
@@ -203,7 +216,10 @@ impl State {
         entry.claim.give_up = claim.give_up;
         let held = entry.machine.held();
         if entry.machine.is_leaving() {
-            self.outbox.attempts.push((sender, Attempt::Unknown(Error::new(ErrorKind::Unknown, "the claim is being withdrawn"))));
+            self.outbox.attempts.push((
+                sender,
+                Attempt::Unknown(Error::new(ErrorKind::Unknown, "the claim is being withdrawn")),
+            ));
         } else if held.is_some() {
             // Whoever asks does not renew yet: then the session is proven first.
             entry.answers.push(sender);
@@ -218,16 +234,28 @@ impl State {
         receiver
     }
 
-    /// A create in doubt, of which the server would not say what it came to, is looked for once more.
+    /// A create in doubt, of which the server would not say what it came to, is looked for once
+    /// more.
     pub(super) fn look_again(&mut self, id: ClaimId) {
         let at = self.waits_at(id);
-        if self.up && self.claims.get(&at).is_some_and(|e| e.machine.is_idle() && !matches!(e.gate, Gate::Look | Gate::Wanted)) {
+        if self.up
+            && self.claims.get(&at).is_some_and(|e| {
+                e.machine.is_idle() && !matches!(e.gate, Gate::Look | Gate::Wanted)
+            })
+        {
             self.step(at, Input::LinkUp);
         }
     }
 
-    fn enter(&mut self, claim: &Claim, dir: String, only_try: bool, sender: oneshot::Sender<Attempt>) {
-        let machine = Contender::new(want_of(&self.options, claim.mode), only_try).of_one_prefix(one_prefix(&self.options, claim));
+    fn enter(
+        &mut self,
+        claim: &Claim,
+        dir: String,
+        only_try: bool,
+        sender: oneshot::Sender<Attempt>,
+    ) {
+        let machine = Contender::new(want_of(&self.options, claim.mode), only_try)
+            .of_one_prefix(one_prefix(&self.options, claim));
         let mut entry = Entry::new(&self.options, claim, dir, machine, vec![sender]);
         entry.gate = Gate::of(&self.options, claim, only_try);
         entry.only_try = only_try;
@@ -269,19 +297,23 @@ impl State {
 
     /// The ensemble will not have us any more: whoever does not hold gets nothing.
     pub(super) fn refuse_waiting(&mut self, error: &Error) {
-        let waiting: Vec<ClaimId> =
-            self.claims.iter().filter(|(_, e)| e.machine.held().is_none() && !e.is_gate()).map(|(id, _)| *id).collect();
+        let waiting: Vec<ClaimId> = self
+            .claims
+            .iter()
+            .filter(|(_, e)| e.machine.held().is_none() && !e.is_gate())
+            .map(|(id, _)| *id)
+            .collect();
         for id in waiting {
             self.finish(id, Attempt::Failed(error.clone()));
         }
     }
 
     /// How a claim or a conversion stands.
-    pub(super) fn stands(&self, id: ClaimId) -> Attempt {
+    pub(super) fn stands(&self, id: ClaimId) -> Standing {
         match self.claims.get(&id).map(|e| e.machine.held()).or_else(|| self.turn_stands(id)) {
-            Some(Some(number)) => self.grant(id, number),
-            Some(None) => Attempt::InLine(Place::default()),
-            None => Attempt::Failed(Error::new(ErrorKind::Lost, "nothing of it is there any more")),
+            Some(Some(number)) => self.grant(id, number).into(),
+            Some(None) => Standing::InLine(Place::default()),
+            None => Standing::Gone(Error::new(ErrorKind::Lost, "nothing of it is there any more")),
         }
     }
 
@@ -291,12 +323,20 @@ impl State {
         let permits = self.claims.get(&id).is_some_and(|e| e.claim.kind == Kind::Semaphore);
         let number = u64::try_from(number).ok().filter(|n| *n < 1 << 57);
         let (Some(number), Some(session)) = (number, &self.session) else {
-            let text = format!("the ensemble's transaction number {zxid} is beyond what a token can carry");
+            let text = format!(
+                "the ensemble's transaction number {zxid} is beyond what a token can carry"
+            );
             return Attempt::Failed(Error::new(ErrorKind::Refused, text));
         };
         let now = self.clock.now();
-        // What is proven of the session, and never more: an answer may be made of what was known before a long pause.
-        let lease = Lease { id: session.lease(), ttl: self.left(), since: Some(now), confirm: !self.is_proven() };
+        // What is proven of the session, and never more: an answer may be made of what was known
+        // before a long pause.
+        let lease = Lease {
+            id: session.lease(),
+            ttl: self.left(),
+            since: Some(now),
+            confirm: !self.is_proven(),
+        };
         let number = if permits { Number::None } else { Number::Ours(number) };
         Attempt::Granted(Grant { number, lease: Some(lease) })
     }
@@ -324,13 +364,15 @@ impl State {
     pub(super) fn claim_session_ended(&mut self, id: ClaimId) {
         let Some(entry) = self.claims.get_mut(&id) else { return };
         entry.incarnation = entry.incarnation.wrapping_add(1);
-        // A node of the session that ended may still be listed for a while: it must not look like ours.
+        // A node of the session that ended may still be listed for a while: it must not look like
+        // ours.
         let fresh = ClaimId(entry.claim.id.0.wrapping_add(u128::from(entry.incarnation)));
         entry.prefix = self.options.layout.prefix(tag_of(&self.options, &entry.claim), fresh);
         if entry.gate == Gate::Gone {
             entry.gate = Gate::Wanted;
         }
-        // Who leaves at its gate has not begun to: it is told, and forgotten, when that one is gone.
+        // Who leaves at its gate has not begun to: it is told, and forgotten, when that one is
+        // gone.
         if entry.late && entry.machine.is_leaving() {
             // It ended with the session, and not by what was asked for afterwards.
             self.outbox.ends.extend(entry.ends.drain(..).map(|sender| (sender, End::NotOurs)));
@@ -344,7 +386,11 @@ impl State {
         if event.path == entry.dir {
             return self.step(id, Input::LimitChanged);
         }
-        let Some(name) = event.path.strip_prefix(&entry.dir).and_then(|rest| rest.strip_prefix('/')) else { return };
+        let Some(name) =
+            event.path.strip_prefix(&entry.dir).and_then(|rest| rest.strip_prefix('/'))
+        else {
+            return;
+        };
         let name = name.to_owned();
         self.step(id, Input::Happened { name, deleted: event.happened == Happened::Deleted });
     }
@@ -360,8 +406,11 @@ impl State {
         let mut actions = Vec::new();
         entry.machine.step(input, &mut actions);
         let after = entry.machine.watched();
-        let dropped: Vec<String> =
-            before.into_iter().filter(|n| !after.contains(&n.as_str())).map(|n| format!("{}/{n}", entry.dir)).collect();
+        let dropped: Vec<String> = before
+            .into_iter()
+            .filter(|n| !after.contains(&n.as_str()))
+            .map(|n| format!("{}/{n}", entry.dir))
+            .collect();
         let next = entry.wants_proof() || entry.machine.waits_for().is_some_and(|(_, last)| last);
         for path in dropped {
             self.drop_target(&path, id);
@@ -405,7 +454,8 @@ fn want_of(options: &Options, mode: Mode) -> Want {
     }
 }
 
-/// Whether the directory of a claim belongs to one prefix; a semaphore of ours has a directory of its own.
+/// Whether the directory of a claim belongs to one prefix; a semaphore of ours has a directory of
+/// its own.
 fn one_prefix(options: &Options, claim: &Claim) -> bool {
     matches!(options.layout, Layout::Plain { .. }) && claim.kind == Kind::Lock
 }
@@ -429,11 +479,17 @@ fn lease(name: &str) -> Child {
     Child { name: name.to_owned(), seq: 0, tag: Tag::Lease }
 }
 
-/// The children that stand in the line of this kind, if they are not too many to look at all of them.
-pub(super) fn contenders(options: &Options, kind: Kind, names: &[String]) -> Result<Vec<Child>, Code> {
+/// The children that stand in the line of this kind, if they are not too many to look at all of
+/// them.
+pub(super) fn contenders(
+    options: &Options,
+    kind: Kind,
+    names: &[String],
+) -> Result<Vec<Child>, Code> {
     let all = all_contenders(options, kind, names)?;
     // As many may hold the permits of the greatest semaphore.
-    let most = if kind == Kind::Semaphore { PLACES_MAX + usize::from(u16::MAX) } else { PLACES_MAX };
+    let most =
+        if kind == Kind::Semaphore { PLACES_MAX + usize::from(u16::MAX) } else { PLACES_MAX };
     if all.len() > most { Err(TOO_MANY) } else { Ok(all) }
 }
 

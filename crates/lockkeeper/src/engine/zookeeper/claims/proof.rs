@@ -1,11 +1,13 @@
-//! What only the quorum can prove: that the session lasts, and that those are there whom claims wait for.
+//! What only the quorum can prove: that the session lasts, and that those are there whom claims
+//! wait for.
 //!
 //! Both go in one transaction that changes nothing and wakes nobody: it checks that nodes exist.
 //!
-//! A server that lost a transaction shows a node that is gone everywhere else, and its deletion is never told there. Faults
-//! of ZooKeeper make such servers when they fail and come back (ZOOKEEPER-4712, ZOOKEEPER-4785, ZOOKEEPER-5010). Who waits for
-//! that node would wait for ever. So if the quorum does not have it and the server, asked after that, still shows it, the
-//! claim looks past it, and the server is left: what it does not show cannot be known.
+//! A server that lost a transaction shows a node that is gone everywhere else, and its deletion is
+//! never told there. Faults of ZooKeeper make such servers when they fail and come back
+//! (ZOOKEEPER-4712, ZOOKEEPER-4785, ZOOKEEPER-5010). Who waits for that node would wait for ever.
+//! So if the quorum does not have it and the server, asked after that, still shows it, the claim
+//! looks past it, and the server is left: what it does not show cannot be known.
 
 use crate::engine::zookeeper::proto::{Code, Reply, Request};
 use crate::engine::zookeeper::recipe::{Input, Say, Seen};
@@ -33,11 +35,15 @@ impl State {
     /// answered first; less has to do where the server is slow.
     fn is_ample(&self) -> bool {
         let Some(session) = &self.session else { return false };
-        let floor = self.reliance.floor(session.timeout).unwrap_or_else(|| margin::floor(session.timeout, None));
+        let floor = self
+            .reliance
+            .floor(session.timeout)
+            .unwrap_or_else(|| margin::floor(session.timeout, None));
         self.left() * 1000u32.saturating_sub(self.options.drift_per_mille) / 1000 >= floor
     }
 
-    /// It is the claim's turn, or somebody asks about a hold: that is told as soon as the session is known to last.
+    /// It is the claim's turn, or somebody asks about a hold: that is told as soon as the session
+    /// is known to last.
     pub(super) fn prove(&mut self, id: ClaimId) {
         if self.is_ample() {
             return self.tell_proven(id);
@@ -73,7 +79,9 @@ impl State {
         }
         self.beat_sent = self.clock.now();
         let next = self.next_in_line.iter().filter_map(|id| Some((*id, self.claims.get(id)?)));
-        let nodes = next.flat_map(|(id, entry)| entry.machine.watched().into_iter().map(move |name| (id, &entry.dir, name.to_owned())));
+        let nodes = next.flat_map(|(id, entry)| {
+            entry.machine.watched().into_iter().map(move |name| (id, &entry.dir, name.to_owned()))
+        });
         let (asked, checks): (Vec<_>, Vec<_>) = nodes
             .take(ASKED_MAX)
             .map(|(id, dir, name)| {
@@ -95,8 +103,13 @@ impl State {
         Request::Check { path: self.options.root(), version: -1 }
     }
 
-    /// The quorum has answered: the first node that it does not have is read again, behind that answer.
-    pub(in super::super) fn beaten(&mut self, asked: &[(ClaimId, String)], result: &Result<Reply, Code>) {
+    /// The quorum has answered: the first node that it does not have is read again, behind that
+    /// answer.
+    pub(in super::super) fn beaten(
+        &mut self,
+        asked: &[(ClaimId, String)],
+        result: &Result<Reply, Code>,
+    ) {
         self.beating = false;
         let Ok(Reply::Many(parts)) = result else { return };
         let gone = parts.iter().skip(1).position(|part| *part == Err(Code::NO_NODE));
@@ -122,7 +135,11 @@ impl State {
             Err(Code::NO_NODE) => self.step(id, Input::Watched(name, Seen::Gone)),
             Ok(Reply::Data(..)) => {
                 let path = format!("{}/{name}", entry.dir);
-                tracing::error!(path, "the ZooKeeper server shows a node that its ensemble does not have: its data diverges; it is left");
+                tracing::error!(
+                    path,
+                    "the ZooKeeper server shows a node that its ensemble does not have: its data \
+                     diverges; it is left"
+                );
                 self.diverges = Some(format!("it shows {path}, which its ensemble does not have"));
                 self.step(id, Input::Watched(name, Seen::NoContender));
             }

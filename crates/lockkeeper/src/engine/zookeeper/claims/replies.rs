@@ -16,12 +16,19 @@ use crate::id::ClaimId;
 
 impl State {
     /// A reply to one of a claim's requests.
-    pub(in super::super) fn claim_reply(&mut self, id: ClaimId, step: Step, result: Result<Reply, Code>) {
+    pub(in super::super) fn claim_reply(
+        &mut self,
+        id: ClaimId,
+        step: Step,
+        result: Result<Reply, Code>,
+    ) {
         let Some(entry) = self.claims.get_mut(&id) else { return };
         let owner = self.session.as_ref().map_or(0, |s| s.key.id);
         let input = match step {
             Step::Create => Input::Created(created(entry, &entry.prefix, owner, result)),
-            Step::CreateLease => Input::Created(together(result).map(|_| Node::new(entry.prefix.clone(), 0, None))),
+            Step::CreateLease => {
+                Input::Created(together(result).map(|_| Node::new(entry.prefix.clone(), 0, None)))
+            }
             Step::CreateWriter => {
                 let prefix = entry.turn.as_ref().map_or("", |t| t.prefix.as_str());
                 Input::Created(created(entry, prefix, owner, result))
@@ -37,7 +44,8 @@ impl State {
                         return Err(newer_limit(newer));
                     }
                     let children = all_contenders(&self.options, entry.claim.kind, &names)?;
-                    // Who has a place keeps it, however many come after; and those who may hold permits are no line.
+                    // Who has a place keeps it, however many come after; and those who may hold
+                    // permits are no line.
                     let places = PLACES_MAX + usize::from(entry.limit.stored.unwrap_or(0));
                     if entry.machine.ahead(&children).is_some_and(|ahead| ahead >= places) {
                         return Err(TOO_MANY);
@@ -48,13 +56,19 @@ impl State {
             })),
             Step::Own(name) => {
                 let asked = match &result {
-                    Ok(Reply::Data(data, stat)) if data == REVOKE && stat.ephemeral_owner == owner => Some(stat.version),
+                    Ok(Reply::Data(data, stat))
+                        if data == REVOKE && stat.ephemeral_owner == owner =>
+                    {
+                        Some(stat.version)
+                    }
                     _ => None,
                 };
                 let seen = result.and_then(|reply| match reply {
-                    Reply::Data(data, stat) => {
-                        Ok(OwnSeen { czxid: stat.czxid, ours: stat.ephemeral_owner == owner, asked: data == REVOKE })
-                    }
+                    Reply::Data(data, stat) => Ok(OwnSeen {
+                        czxid: stat.czxid,
+                        ours: stat.ephemeral_owner == owner,
+                        asked: data == REVOKE,
+                    }),
                     _ => Err(Code::RUNTIME_INCONSISTENCY),
                 });
                 let path = format!("{}/{name}", entry.dir);
@@ -86,8 +100,13 @@ impl State {
                 Input::Whose { name, seen, ours }
             }
             Step::Guard { behind } => {
-                let parts = if let Ok(Reply::Many(parts)) = &result { parts.as_slice() } else { &[] };
-                let gone = parts.iter().position(|part| *part == Err(Code::NO_NODE)).and_then(|at| behind.get(at)).cloned();
+                let parts =
+                    if let Ok(Reply::Many(parts)) = &result { parts.as_slice() } else { &[] };
+                let gone = parts
+                    .iter()
+                    .position(|part| *part == Err(Code::NO_NODE))
+                    .and_then(|at| behind.get(at))
+                    .cloned();
                 Input::Guarded(together(result).map(|_| ()), gone)
             }
             Step::Before { nodes, tries } => return self.number(id, nodes, tries, result),
@@ -115,9 +134,12 @@ impl State {
             }
             Step::Delete(name) => Input::Deleted(name, result.map(|_| ())),
             Step::DeleteAgain(name) => match result {
-                Ok(Reply::Data(_, stat)) if stat.ephemeral_owner == owner && !self.is_anothers(id, &name) => {
+                Ok(Reply::Data(_, stat))
+                    if stat.ephemeral_owner == owner && !self.is_anothers(id, &name) =>
+                {
                     let Some(entry) = self.claims.get(&id) else { return };
-                    let request = Request::Delete { path: format!("{}/{name}", entry.dir), version: -1 };
+                    let request =
+                        Request::Delete { path: format!("{}/{name}", entry.dir), version: -1 };
                     return self.send(&request, Ticket::Claim(id, Step::Delete(name)));
                 }
                 Ok(_) => Input::Deleted(name, Err(Code::NO_NODE)),
@@ -137,8 +159,11 @@ impl State {
         let (seen, holder) = match result {
             Ok(Reply::Data(_, stat)) if stat.is_directory() => (Seen::NoContender, None),
             Ok(Reply::Data(data, stat)) => {
-                let child = contenders(&self.options, entry.claim.kind, &[name.to_owned()]).ok().and_then(|mut all| all.pop());
-                let holder = child.map(|child| Box::new(record::holder(entry.claim.kind, &child, &data, &stat)));
+                let child = contenders(&self.options, entry.claim.kind, &[name.to_owned()])
+                    .ok()
+                    .and_then(|mut all| all.pop());
+                let holder = child
+                    .map(|child| Box::new(record::holder(entry.claim.kind, &child, &data, &stat)));
                 (Seen::Here(stat.mzxid), holder)
             }
             Err(Code::NO_NODE) => (Seen::Gone, None),
@@ -150,7 +175,10 @@ impl State {
             && seen != Seen::NoContender
         {
             for sender in std::mem::take(&mut entry.answers) {
-                self.outbox.attempts.push((sender, Attempt::InLine(Place { ahead: Some(ahead), holder: holder.clone() })));
+                self.outbox.attempts.push((
+                    sender,
+                    Attempt::InLine(Place { ahead: Some(ahead), holder: holder.clone() }),
+                ));
             }
         }
         seen
@@ -160,9 +188,14 @@ impl State {
     fn found(&self, id: ClaimId, prefix: &str, paths: &[String]) -> Result<Vec<Child>, Code> {
         let entry = self.claims.get(&id).ok_or(Code::NO_NODE)?;
         let inside = format!("{}/", entry.dir);
-        let names: Vec<&str> = paths.iter().filter_map(|p| p.strip_prefix(&inside)).filter(|name| !name.contains('/')).collect();
+        let names: Vec<&str> = paths
+            .iter()
+            .filter_map(|p| p.strip_prefix(&inside))
+            .filter(|name| !name.contains('/'))
+            .collect();
         let carries_ids = self.options.layout.names_carry_ids();
-        let ours = |name: &&str| name.starts_with(prefix) && (carries_ids || !self.is_anothers(id, name));
+        let ours =
+            |name: &&str| name.starts_with(prefix) && (carries_ids || !self.is_anothers(id, name));
         let names: Vec<String> = names.into_iter().filter(ours).map(str::to_owned).collect();
         contenders(&self.options, entry.claim.kind, &names)
     }
@@ -176,28 +209,38 @@ impl State {
         }
     }
 
-    /// Whether another claim of ours knows the node as its own, which only happens in a layout whose names carry no ids.
+    /// Whether another claim of ours knows the node as its own, which only happens in a layout
+    /// whose names carry no ids.
     fn is_anothers(&self, id: ClaimId, name: &str) -> bool {
         let Some(entry) = self.claims.get(&id) else { return false };
         let others = self.claims.iter().filter(|(other, e)| **other != id && e.dir == entry.dir);
         others.flat_map(|(_, e)| e.machine.nodes()).any(|n| n == name)
     }
 
-    /// Deletes those of this session's nodes that no claim knows: a create that a slow server passed on after its reply was
-    /// given up stands in the line, and nobody would ever leave it.
+    /// Deletes those of this session's nodes that no claim knows: a create that a slow server
+    /// passed on after its reply was given up stands in the line, and nobody would ever leave it.
     pub(in super::super) fn drop_leftovers(&mut self, paths: &[String]) {
         if !self.up || !self.options.layout.names_carry_ids() {
             return;
         }
         // A create whose answer is on its way may have made any of a directory.
-        let open = self.claims.values().filter(|e| !e.machine.knows_its_nodes()).map(|e| e.dir.as_str());
+        let open =
+            self.claims.values().filter(|e| !e.machine.knows_its_nodes()).map(|e| e.dir.as_str());
         let open: HashSet<&str> = open.collect();
-        let known = self.claims.values().flat_map(|e| e.machine.nodes().into_iter().map(|name| (e.dir.as_str(), name)));
+        let known = self
+            .claims
+            .values()
+            .flat_map(|e| e.machine.nodes().into_iter().map(|name| (e.dir.as_str(), name)));
         let known: HashSet<(&str, &str)> = known.collect();
-        let is_unknown =
-            |path: &&String| path.rsplit_once('/').is_some_and(|(dir, name)| Child::read(name).is_some() && !known.contains(&(dir, name)));
-        let is_open = |path: &String| path.rsplit_once('/').is_some_and(|(dir, _)| open.contains(dir));
-        let (skipped, left): (Vec<String>, Vec<String>) = paths.iter().filter(is_unknown).cloned().partition(is_open);
+        let is_unknown = |path: &&String| {
+            path.rsplit_once('/').is_some_and(|(dir, name)| {
+                Child::read(name).is_some() && !known.contains(&(dir, name))
+            })
+        };
+        let is_open =
+            |path: &String| path.rsplit_once('/').is_some_and(|(dir, _)| open.contains(dir));
+        let (skipped, left): (Vec<String>, Vec<String>) =
+            paths.iter().filter(is_unknown).cloned().partition(is_open);
         if !skipped.is_empty() {
             self.search_later();
         }
@@ -226,12 +269,19 @@ impl State {
 }
 
 /// The node that a create made, if it lives with our session.
-fn created(entry: &Entry, prefix: &str, owner: i64, result: Result<Reply, Code>) -> Result<Node, Code> {
+fn created(
+    entry: &Entry,
+    prefix: &str,
+    owner: i64,
+    result: Result<Reply, Code>,
+) -> Result<Node, Code> {
     match result? {
         Reply::Created { path, stat } if stat.ephemeral_owner == owner => {
             let name = path.strip_prefix(&entry.dir).and_then(|rest| rest.strip_prefix('/'));
             let seq = name.and_then(|name| parse_seq(name.strip_prefix(prefix)?));
-            name.zip(seq).map(|(name, seq)| Node::new(name.to_owned(), seq, Some(stat.czxid))).ok_or(Code::RUNTIME_INCONSISTENCY)
+            name.zip(seq)
+                .map(|(name, seq)| Node::new(name.to_owned(), seq, Some(stat.czxid)))
+                .ok_or(Code::RUNTIME_INCONSISTENCY)
         }
         _ => Err(Code::RUNTIME_INCONSISTENCY),
     }

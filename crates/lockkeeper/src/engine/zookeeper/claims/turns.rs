@@ -13,10 +13,15 @@ use crate::id::ClaimId;
 
 impl State {
     /// Converts a hold, or answers again what a conversion came to.
-    pub(in super::super) fn convert(&mut self, hold: ClaimId, id: ClaimId, to: Mode) -> oneshot::Receiver<Attempt> {
+    pub(in super::super) fn convert(
+        &mut self,
+        hold: ClaimId,
+        id: ClaimId,
+        to: Mode,
+    ) -> oneshot::Receiver<Attempt> {
         let (sender, receiver) = oneshot::channel();
         let Some(entry) = self.claims.get_mut(&hold).filter(|e| e.machine.held().is_some()) else {
-            let error = Error::new(ErrorKind::Lost, "the hold that would be converted is gone");
+            let error = Error::new(ErrorKind::Lost, "the hold to be converted no longer exists");
             self.outbox.attempts.push((sender, Attempt::Failed(error)));
             return receiver;
         };
@@ -36,7 +41,15 @@ impl State {
             _ => Turn::Down,
         };
         let prefix = self.options.layout.prefix(Tag::Write, id);
-        entry.later.push_back(TurnEntry { id, way, running: true, number: None, prefix, answers: vec![sender], ends: Vec::new() });
+        entry.later.push_back(TurnEntry {
+            id,
+            way,
+            running: true,
+            number: None,
+            prefix,
+            answers: vec![sender],
+            ends: Vec::new(),
+        });
         self.turns.insert(id, hold);
         if entry.turn.as_ref().is_none_or(|turn| !turn.running) {
             self.next_turn(hold);
@@ -93,7 +106,9 @@ impl State {
     /// Nobody will hear of a conversion any more: whoever still waits for it is told this.
     pub(super) fn turn_ended(&mut self, turn: TurnEntry, answer: &Attempt, end: &End) {
         self.turns.remove(&turn.id);
-        self.outbox.attempts.extend(turn.answers.into_iter().map(|sender| (sender, answer.clone())));
+        self.outbox
+            .attempts
+            .extend(turn.answers.into_iter().map(|sender| (sender, answer.clone())));
         self.outbox.ends.extend(turn.ends.into_iter().map(|sender| (sender, end.clone())));
     }
 }

@@ -80,7 +80,8 @@ pub(super) struct Stat {
 
 impl Stat {
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let (czxid, mzxid, ctime_ms, _mtime) = (from.get_i64()?, from.get_i64()?, from.get_i64()?, from.get_i64()?);
+        let (czxid, mzxid, ctime_ms, _mtime) =
+            (from.get_i64()?, from.get_i64()?, from.get_i64()?, from.get_i64()?);
         let (version, cversion, _aversion) = (from.get_i32()?, from.get_i32()?, from.get_i32()?);
         let ephemeral_owner = from.get_i64()?;
         let (_length, children, _pzxid) = (from.get_i32()?, from.get_i32()?, from.get_i64()?);

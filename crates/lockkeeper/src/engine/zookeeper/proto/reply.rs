@@ -29,7 +29,8 @@ pub(in super::super) enum Reply {
     /// Names, or whole paths for ephemerals.
     Children(Vec<String>),
     Listing(Vec<String>, Stat),
-    /// One result for each part; when one failed, those before it say code 0 and those after it RuntimeInconsistency.
+    /// One result for each part; when one failed, those before it say code 0 and those after it
+    /// RuntimeInconsistency.
     Many(Vec<Result<Reply, Code>>),
 }
 
@@ -59,7 +60,9 @@ fn read_many(from: &mut Reader<'_>) -> Result<Vec<Result<Reply, Code>>, Malforme
             opcode::ERROR => Err(Code(from.get_i32()?)),
             // Servers before 3.8.2 answer so inside a multi, whatever kind of create was asked for.
             opcode::CREATE => Ok(Reply::Created { path: from.get_str()?, stat: Stat::default() }),
-            opcode::CREATE2 | opcode::CREATE_CONTAINER => Ok(Reply::Created { path: from.get_str()?, stat: Stat::read(from)? }),
+            opcode::CREATE2 | opcode::CREATE_CONTAINER => {
+                Ok(Reply::Created { path: from.get_str()?, stat: Stat::read(from)? })
+            }
             opcode::SET_DATA => Ok(Reply::Stat(Stat::read(from)?)),
             opcode::GET_DATA => Ok(Reply::Data(from.get_bytes()?.to_vec(), Stat::read(from)?)),
             opcode::GET_CHILDREN => Ok(Reply::Children(from.get_strs()?)),

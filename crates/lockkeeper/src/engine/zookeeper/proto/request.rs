@@ -121,13 +121,21 @@ impl Request {
             | Self::WatchBelow { path }
             | Self::UnwatchData { path }
             | Self::UnwatchAll { path } => path,
-            Self::Multi(_) | Self::MultiRead(_) | Self::GetEphemerals { .. } | Self::Auth { .. } | Self::Ping | Self::Close => "",
+            Self::Multi(_)
+            | Self::MultiRead(_)
+            | Self::GetEphemerals { .. }
+            | Self::Auth { .. }
+            | Self::Ping
+            | Self::Close => "",
         }
     }
 
     /// Whether it goes through the quorum, so that its answer comes from a leader that was one.
     pub(in super::super) fn is_write(&self) -> bool {
-        matches!(self, Self::Create { .. } | Self::Delete { .. } | Self::SetData { .. } | Self::Multi(_))
+        matches!(
+            self,
+            Self::Create { .. } | Self::Delete { .. } | Self::SetData { .. } | Self::Multi(_)
+        )
     }
 
     /// What the reply will look like.

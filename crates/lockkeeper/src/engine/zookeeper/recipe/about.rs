@@ -4,7 +4,8 @@ use super::super::layout::Child;
 use super::{Contender, Phase};
 
 impl Contender {
-    /// The names of our nodes, as far as they are known; the one that stands for the claim comes first.
+    /// The names of our nodes, as far as they are known; the one that stands for the claim comes
+    /// first.
     pub(in super::super) fn nodes(&self) -> Vec<&str> {
         match &self.phase {
             Phase::Held(held) => held.nodes(),
@@ -44,7 +45,9 @@ impl Contender {
     /// Whether anything of ours may be there.
     pub(in super::super) fn left_nothing(&self) -> bool {
         match self.phase {
-            Phase::Idle | Phase::Looking | Phase::Full(_) | Phase::Peeking | Phase::Building => !self.doubt,
+            Phase::Idle | Phase::Looking | Phase::Full(_) | Phase::Peeking | Phase::Building => {
+                !self.doubt
+            }
             Phase::Over => true,
             _ => false,
         }
@@ -55,7 +58,8 @@ impl Contender {
         matches!(&self.phase, Phase::Deleting(deleting) if deleting.again)
     }
 
-    /// Whether the list that decides is under way, after a create whose answer said all about our node.
+    /// Whether the list that decides is under way, after a create whose answer said all about our
+    /// node.
     pub(in super::super) fn is_listing(&self) -> bool {
         matches!(&self.phase, Phase::Listing(node) if node.czxid.is_some())
     }
@@ -92,7 +96,9 @@ impl Contender {
     /// The watches it has on other nodes.
     pub(in super::super) fn watched(&self) -> Vec<&str> {
         match &self.phase {
-            Phase::Waiting(w) => [Some(w.before.name.as_str()), w.next.as_deref()].into_iter().flatten().collect(),
+            Phase::Waiting(w) => {
+                [Some(w.before.name.as_str()), w.next.as_deref()].into_iter().flatten().collect()
+            }
             Phase::Queueing(queueing) => queueing.watched(),
             Phase::Held(held) => held.watched().into_iter().collect(),
             _ => Vec::new(),

@@ -1,10 +1,12 @@
 //! What happens to a hold: it is given back or lost, or it is held in another way from now on.
 //!
-//! *Upgrade*: the upgradable reader's node stays, which keeps every writer out that stands behind it, and a writer's node is
-//! created beside it, which keeps new readers out. When the readers that came in before are gone, the hold is exclusive.
-//! Readers between the two that wait for another writer would come in when that one leaves: for them a writer's node with
-//! the number of our reader's is created, in one transaction with the check that the other writer still keeps them out.
-//! *Downgrade*: a reader's node with the number of our node is created before that goes, as Curator does it.
+//! *Upgrade*: the upgradable reader's node stays, which keeps every writer out that stands behind
+//! it, and a writer's node is created beside it, which keeps new readers out. When the readers that
+//! came in before are gone, the hold is exclusive. Readers between the two that wait for another
+//! writer would come in when that one leaves: for them a writer's node with the number of our
+//! reader's is created, in one transaction with the check that the other writer still keeps them
+//! out. *Downgrade*: a reader's node with the number of our node is created before that goes, as
+//! Curator does it.
 //!
 //! One conversion at a time: the next is asked for when the one before has come to something.
 
@@ -33,7 +35,8 @@ pub(super) struct Held {
     leftovers: Vec<String>,
     /// Tell when the last leftover is gone.
     pub(super) taking_back: bool,
-    /// It is lost with this node, which was told; what is still being created is deleted as soon as it is known.
+    /// It is lost with this node, which was told; what is still being created is deleted as soon as
+    /// it is known.
     lost: Option<String>,
 }
 
@@ -53,7 +56,8 @@ pub(super) enum Way {
     Asking {
         left: BTreeSet<String>,
     },
-    /// No reader is left before this writer; is it one? Beside it, the one that keeps Curator's readers out.
+    /// No reader is left before this writer; is it one? Beside it, the one that keeps Curator's
+    /// readers out.
     Checking {
         writer: String,
         beside: Option<String>,
@@ -96,9 +100,16 @@ impl Held {
     }
 
     pub(super) fn nodes(&self) -> Vec<&str> {
-        let reader = if let Way::Replacing { reader } = &self.way { Some(&reader.name) } else { None };
+        let reader =
+            if let Way::Replacing { reader } = &self.way { Some(&reader.name) } else { None };
         let beside = self.writer.iter().chain(&self.guard).map(|n| &n.name);
-        [&self.node.name].into_iter().chain(beside).chain(reader).chain(&self.leftovers).map(String::as_str).collect()
+        [&self.node.name]
+            .into_iter()
+            .chain(beside)
+            .chain(reader)
+            .chain(&self.leftovers)
+            .map(String::as_str)
+            .collect()
     }
 
     pub(super) fn knows_its_nodes(&self) -> bool {
@@ -115,14 +126,21 @@ impl Held {
     }
 
     fn node_called(&mut self, name: &str) -> Option<&mut Node> {
-        let reader = if let Way::Replacing { reader } = &mut self.way { Some(reader) } else { None };
+        let reader =
+            if let Way::Replacing { reader } = &mut self.way { Some(reader) } else { None };
         let guard = self.guard.as_mut().filter(|_| self.guarded);
-        [Some(&mut self.node), self.writer.as_mut(), guard, reader].into_iter().flatten().find(|n| n.name == name)
+        [Some(&mut self.node), self.writer.as_mut(), guard, reader]
+            .into_iter()
+            .flatten()
+            .find(|n| n.name == name)
     }
 
     /// Tells that a conversion is taken back, once nothing of it is left.
     fn taken_back(&mut self, out: &mut Vec<Action>) {
-        if self.way == Way::Steady && self.leftovers.is_empty() && std::mem::take(&mut self.taking_back) {
+        if self.way == Way::Steady
+            && self.leftovers.is_empty()
+            && std::mem::take(&mut self.taking_back)
+        {
             out.push(Action::Say(Say::TakenBack));
         }
     }
@@ -188,7 +206,12 @@ impl Contender {
                     held.taken_back(out);
                 }
             }
-            Input::Watched(..) | Input::Built(_) | Input::Proven | Input::LimitStored(_) | Input::LimitChanged | Input::Strangers => {}
+            Input::Watched(..)
+            | Input::Built(_)
+            | Input::Proven
+            | Input::LimitStored(_)
+            | Input::LimitChanged
+            | Input::Strangers => {}
         }
     }
 
@@ -199,24 +222,38 @@ impl Contender {
         held.writer.iter_mut().chain(&mut held.guard).for_each(|node| node.armed = false);
         held.way = match std::mem::replace(&mut held.way, Way::Steady) {
             // Whether the guard is there is what the list says.
-            Way::Waiting { .. } | Way::Asking { .. } | Way::Checking { .. } | Way::Guarding => Way::Looking,
+            Way::Waiting { .. } | Way::Asking { .. } | Way::Checking { .. } | Way::Guarding => {
+                Way::Looking
+            }
             // The answer to either may be lost, and both can be done again.
-            Way::Replacing { reader } => Way::Making { upgradable: tag(&reader) == Some(Tag::Upgradable) },
+            Way::Replacing { reader } => {
+                Way::Making { upgradable: tag(&reader) == Some(Tag::Upgradable) }
+            }
             other => other,
         };
     }
 
-    /// Looks after what the connection that broke left open; everything that is repeated has the effect of once.
+    /// Looks after what the connection that broke left open; everything that is repeated has the
+    /// effect of once.
     fn held_link_up(&mut self, out: &mut Vec<Action>) {
         let Phase::Held(held) = &mut self.phase else { return };
         out.extend(held.rests_on().into_iter().map(|name| Action::WatchOwn(name.to_owned())));
         out.extend(held.leftovers.iter().cloned().map(Action::Delete));
         match &held.way {
-            Way::Steady | Way::Waiting { .. } | Way::Asking { .. } | Way::Checking { .. } | Way::Guarding | Way::Replacing { .. } => {}
+            Way::Steady
+            | Way::Waiting { .. }
+            | Way::Asking { .. }
+            | Way::Checking { .. }
+            | Way::Guarding
+            | Way::Replacing { .. } => {}
             Way::Creating => out.push(Action::Find { writer: true }),
             Way::Looking => self.list(out),
-            Way::Numbering { .. } => out.push(Action::Number { node: held.node.name.clone(), before: None }),
-            Way::Making { upgradable } => out.push(Action::CreateReader { seq: held.node.seq, upgradable: *upgradable }),
+            Way::Numbering { .. } => {
+                out.push(Action::Number { node: held.node.name.clone(), before: None })
+            }
+            Way::Making { upgradable } => {
+                out.push(Action::CreateReader { seq: held.node.seq, upgradable: *upgradable })
+            }
         }
     }
 
@@ -287,7 +324,9 @@ impl Contender {
             return;
         }
         match turn {
-            Turn::Up if held.writer.is_some() => out.push(Action::Say(Say::Turned { number: held.number })),
+            Turn::Up if held.writer.is_some() => {
+                out.push(Action::Say(Say::Turned { number: held.number }))
+            }
             Turn::Up => {
                 held.way = Way::Creating;
                 out.push(Action::CreateWriter);
@@ -313,7 +352,10 @@ impl Contender {
             Ok(reader) => {
                 out.push(Action::WatchOwn(reader.name.clone()));
                 // Whoever waits for the node before must hear that its end is not ours.
-                out.push(Action::Number { node: reader.name.clone(), before: Some(held.node.name.clone()) });
+                out.push(Action::Number {
+                    node: reader.name.clone(),
+                    before: Some(held.node.name.clone()),
+                });
                 held.way = Way::Replacing { reader };
             }
             Err(code) => {
@@ -361,7 +403,9 @@ impl Contender {
     pub(super) fn not_turned(&mut self, code: Code, out: &mut Vec<Action>) {
         let Phase::Held(held) = &mut self.phase else { return };
         match std::mem::replace(&mut held.way, Way::Steady) {
-            Way::Looking | Way::Guarding | Way::Numbering { turn: Turn::Up } => _ = held.stop_writing(out),
+            Way::Looking | Way::Guarding | Way::Numbering { turn: Turn::Up } => {
+                _ = held.stop_writing(out)
+            }
             Way::Replacing { reader } => held.leave_over(reader.name, out),
             _ => {}
         }
@@ -371,8 +415,12 @@ impl Contender {
     fn take_back(&mut self, out: &mut Vec<Action>) {
         let Phase::Held(held) = &mut self.phase else { return };
         match &held.way {
-            // It is deleted as soon as it is known; and a way down leads to no more than there was, so it is gone to its end.
-            Way::Creating | Way::Making { .. } | Way::Replacing { .. } | Way::Numbering { turn: Turn::Back | Turn::Down } => {
+            // It is deleted as soon as it is known; and a way down leads to no more than there was,
+            // so it is gone to its end.
+            Way::Creating
+            | Way::Making { .. }
+            | Way::Replacing { .. }
+            | Way::Numbering { turn: Turn::Back | Turn::Down } => {
                 held.taking_back = true;
             }
             Way::Steady

@@ -1,5 +1,6 @@
-//! A permit of kazoo's semaphore: a node without a number. Whoever has the gate counts those that are there, and creates one
-//! as soon as there are too few, in one transaction with the check that the gate is still its own.
+//! A permit of kazoo's semaphore: a node without a number. Whoever has the gate counts those that
+//! are there, and creates one as soon as there are too few, in one transaction with the check that
+//! the gate is still its own.
 
 use super::words::{Action, Listing, Say};
 use super::{Contender, Phase, Want};
@@ -21,7 +22,8 @@ impl Contender {
         if self.only_try {
             return self.over(Say::Busy, out);
         }
-        self.phase = Phase::Full(listing.children.first().map(|c| c.name.clone()).unwrap_or_default());
+        self.phase =
+            Phase::Full(listing.children.first().map(|c| c.name.clone()).unwrap_or_default());
     }
 
     /// How many permits, for those that are counted and have no line.

@@ -37,15 +37,23 @@ impl Contender {
         self.delete_all(node.name.clone(), vec![node.name], then, out);
     }
 
-    pub(super) fn delete_all(&mut self, main: String, left: Vec<String>, then: Then, out: &mut Vec<Action>) {
+    pub(super) fn delete_all(
+        &mut self,
+        main: String,
+        left: Vec<String>,
+        then: Then,
+        out: &mut Vec<Action>,
+    ) {
         out.extend(left.iter().cloned().map(Action::Delete));
-        self.phase = Phase::Deleting(Deleting { main, left, then, again: false, stuck: false, ours: false });
+        self.phase =
+            Phase::Deleting(Deleting { main, left, then, again: false, stuck: false, ours: false });
     }
 
     pub(super) fn deleted(&mut self, name: &str, result: Result<(), Code>, out: &mut Vec<Action>) {
         let Phase::Deleting(deleting) = &mut self.phase else { return };
         match result {
-            // Gone already: by the request whose answer was lost, as the name is nobody else's; else by somebody's hand.
+            // Gone already: by the request whose answer was lost, as the name is nobody else's;
+            // else by somebody's hand.
             Ok(()) | Err(Code::NO_NODE) => {
                 if deleting.main == name {
                     deleting.ours = result.is_ok() || deleting.again;
@@ -71,7 +79,9 @@ impl Contender {
             Then::Busy => out.push(Action::Say(Say::Busy)),
             Then::Refused(code) => out.push(Action::Say(Say::Refused(code))),
             Then::OtherLimit(limit) => out.push(Action::Say(Say::OtherLimit(limit))),
-            Then::OtherPrefix => out.push(Action::Say(Say::OtherPrefix(self.stranger.take().unwrap_or_default()))),
+            Then::OtherPrefix => {
+                out.push(Action::Say(Say::OtherPrefix(self.stranger.take().unwrap_or_default())))
+            }
             Then::Nothing => {}
         }
     }
@@ -83,7 +93,9 @@ impl Contender {
         }
         match &mut self.phase {
             Phase::Idle if self.doubt => {}
-            Phase::Idle | Phase::Looking | Phase::Full(_) | Phase::Peeking | Phase::Building => self.over(Say::Left { ours: true }, out),
+            Phase::Idle | Phase::Looking | Phase::Full(_) | Phase::Peeking | Phase::Building => {
+                self.over(Say::Left { ours: true }, out)
+            }
             // On its way out already; now somebody waits to hear that it is.
             Phase::Deleting(deleting) => {
                 deleting.then = Then::Left;

@@ -21,7 +21,10 @@ impl Contender {
         if !self.only_try {
             return self.create(out);
         }
-        let others = listing.children.iter().filter(|c| self.want.excludes(c.tag) && !self.ignored.contains(&c.name));
+        let others = listing
+            .children
+            .iter()
+            .filter(|c| self.want.excludes(c.tag) && !self.ignored.contains(&c.name));
         let first = others.reduce(|first, c| if c.is_before(first.seq) { c } else { first });
         match first {
             None => self.create(out),

@@ -1,16 +1,21 @@
-//! One claim's way through the line of a directory: a pure machine, from the first request to the last.
+//! One claim's way through the line of a directory: a pure machine, from the first request to the
+//! last.
 //!
-//! A contender is an ephemeral node with a number. Whoever has nobody before it that it cannot share with, holds. The
-//! create and the list go out in one flight: the server answers a session in order, so the list shows everything with a
-//! smaller number, and nothing smaller can come later but what a hold that is converted leaves. From then on a waiter's set of nodes before it only shrinks, and
-//! when it is known to be one node, that node's deletion *is* the grant: nothing is read between the event and it.
+//! A contender is an ephemeral node with a number. Whoever has nobody before it that it cannot
+//! share with, holds. The create and the list go out in one flight: the server answers a session in
+//! order, so the list shows everything with a smaller number, and nothing smaller can come later
+//! but what a hold that is converted leaves. From then on a waiter's set of nodes before it only
+//! shrinks, and when it is known to be one node, that node's deletion *is* the grant: nothing is
+//! read between the event and it.
 //!
-//! The watch on the own node is set before any other watch, and events come in the order in which things happened. So a
-//! grant by event means that our own node was there when the one before it went, on one connection of one session.
+//! The watch on the own node is set before any other watch, and events come in the order in which
+//! things happened. So a grant by event means that our own node was there when the one before it
+//! went, on one connection of one session.
 //!
-//! A hold's number is the transaction that created its node, which rises along the line. Only a hold that was converted
-//! takes a later one. It then changes its node and the directory, so that everybody behind it sees (on the node that is
-//! watched, or with the next list) that numbers have moved on, lists before it holds, and takes a later one, too.
+//! A hold's number is the transaction that created its node, which rises along the line. Only a
+//! hold that was converted takes a later one. It then changes its node and the directory, so that
+//! everybody behind it sees (on the node that is watched, or with the next list) that numbers have
+//! moved on, lists before it holds, and takes a later one, too.
 
 mod about;
 mod held;
@@ -59,8 +64,8 @@ enum Phase {
     Queueing(Queueing),
     /// It is our turn, and numbers have moved on since our node was created.
     Numbering(Node),
-    /// It is our turn with this number, as soon as the session is known to last. What was read may be old news: the session
-    /// may have ended since, and its nodes with it.
+    /// It is our turn with this number, as soon as the session is known to last. What was read may
+    /// be old news: the session may have ended since, and its nodes with it.
     Proving(Node, i64),
     Held(Held),
     Deleting(Deleting),
@@ -72,9 +77,9 @@ impl Phase {
     fn node(&self) -> Option<&Node> {
         match self {
             Self::Listing(node) | Self::Numbering(node) | Self::Proving(node, _) => Some(node),
-            Self::Waiting(Waiting { node, .. }) | Self::Queueing(Queueing { node, .. }) | Self::Suspecting(Suspecting { node, .. }) => {
-                Some(node)
-            }
+            Self::Waiting(Waiting { node, .. })
+            | Self::Queueing(Queueing { node, .. })
+            | Self::Suspecting(Suspecting { node, .. }) => Some(node),
             _ => None,
         }
     }
@@ -82,9 +87,9 @@ impl Phase {
     fn node_mut(&mut self) -> Option<&mut Node> {
         match self {
             Self::Listing(node) | Self::Numbering(node) | Self::Proving(node, _) => Some(node),
-            Self::Waiting(Waiting { node, .. }) | Self::Queueing(Queueing { node, .. }) | Self::Suspecting(Suspecting { node, .. }) => {
-                Some(node)
-            }
+            Self::Waiting(Waiting { node, .. })
+            | Self::Queueing(Queueing { node, .. })
+            | Self::Suspecting(Suspecting { node, .. }) => Some(node),
             _ => None,
         }
     }
@@ -223,7 +228,8 @@ impl Contender {
             Phase::Over => {}
             Phase::Deleting(deleting) => {
                 // Nobody had said that it was gone before.
-                let ours = deleting.ours || deleting.stuck || deleting.left.contains(&deleting.main);
+                let ours =
+                    deleting.ours || deleting.stuck || deleting.left.contains(&deleting.main);
                 let then = deleting.then;
                 self.gone(then, ours, out);
             }
@@ -264,7 +270,9 @@ impl Contender {
     }
 
     fn created(&mut self, result: Result<Node, Code>, out: &mut Vec<Action>) {
-        if self.phase != Phase::Creating && !(self.phase == Phase::Looking && self.counts().is_some()) {
+        if self.phase != Phase::Creating
+            && !(self.phase == Phase::Looking && self.counts().is_some())
+        {
             return;
         }
         match result {
@@ -308,11 +316,15 @@ impl Contender {
             (Phase::Full(_), Ok(listing)) => self.looked(&listing, out),
             (Phase::Full(_), Err(_)) => self.begin(out),
             (Phase::Looking, Ok(listing)) => self.looked(&listing, out),
-            (Phase::Looking, Err(Code::NO_NODE)) if self.counts().is_some() => self.created(Err(Code::NO_NODE), out),
+            (Phase::Looking, Err(Code::NO_NODE)) if self.counts().is_some() => {
+                self.created(Err(Code::NO_NODE), out)
+            }
             // Nobody ever stood there.
             (Phase::Looking, Err(Code::NO_NODE)) => self.create(out),
             (Phase::Looking, Err(code)) => self.over(Say::Refused(code), out),
-            (Phase::Listing(node) | Phase::Queueing(Queueing { node, .. }), Ok(listing)) if self.want.permits().is_some() => {
+            (Phase::Listing(node) | Phase::Queueing(Queueing { node, .. }), Ok(listing))
+                if self.want.permits().is_some() =>
+            {
                 let node = node.clone();
                 self.decide_permits(node, listing, out);
             }
@@ -328,8 +340,15 @@ impl Contender {
                 self.decide(node, listing.children, out);
             }
             // The directory went with everything in it.
-            (Phase::Listing(_) | Phase::Waiting(_) | Phase::Queueing(_), Err(Code::NO_NODE)) => self.create(out),
-            (Phase::Listing(node) | Phase::Waiting(Waiting { node, .. }) | Phase::Queueing(Queueing { node, .. }), Err(code)) => {
+            (Phase::Listing(_) | Phase::Waiting(_) | Phase::Queueing(_), Err(Code::NO_NODE)) => {
+                self.create(out)
+            }
+            (
+                Phase::Listing(node)
+                | Phase::Waiting(Waiting { node, .. })
+                | Phase::Queueing(Queueing { node, .. }),
+                Err(code),
+            ) => {
                 // We may create there and not look: no way to learn whether it is our turn.
                 let node = node.clone();
                 self.delete(node, Then::Refused(code), out);
@@ -346,7 +365,8 @@ impl Contender {
                 out.push(Action::Number { node: node.name.clone(), before: None });
                 self.phase = Phase::Numbering(node);
             }
-            // The create's answer said it, or that to our own node's read, which was sent before the list.
+            // The create's answer said it, or that to our own node's read, which was sent before
+            // the list.
             None => self.delete(node, Then::Refused(Code::RUNTIME_INCONSISTENCY), out),
         }
     }
@@ -399,8 +419,8 @@ impl Contender {
             return;
         }
         let Ok(nodes) = nodes else {
-            // Asked again by whoever asks for the claim, or on the next link: to begin anew could mean to wait behind
-            // ourselves.
+            // Asked again by whoever asks for the claim, or on the next link: to begin anew could
+            // mean to wait behind ourselves.
             self.phase = Phase::Idle;
             return;
         };
@@ -422,9 +442,11 @@ impl Contender {
     }
 }
 
-/// Keeps the first of our nodes and discards the others: a create whose reply was lost may have been sent twice.
+/// Keeps the first of our nodes and discards the others: a create whose reply was lost may have
+/// been sent twice.
 fn first_of(nodes: Vec<Child>, out: &mut Vec<Action>) -> Option<Child> {
-    let first = nodes.iter().reduce(|first, c| if c.is_before(first.seq) { c } else { first }).cloned()?;
+    let first =
+        nodes.iter().reduce(|first, c| if c.is_before(first.seq) { c } else { first }).cloned()?;
     out.extend(nodes.into_iter().filter(|c| c.name != first.name).map(|c| Action::Discard(c.name)));
     Some(first)
 }

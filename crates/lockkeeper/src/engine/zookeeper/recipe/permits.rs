@@ -1,10 +1,13 @@
-//! Permits: whoever stands in a semaphore's line holds as soon as those before it and itself fit into the limit.
+//! Permits: whoever stands in a semaphore's line holds as soon as those before it and itself fit
+//! into the limit.
 //!
-//! That counts everybody who came before, whether it holds or waits: so nobody is overtaken, and a great claim is not
-//! starved by small ones. Nodes only ever leave from before us, so what we know of them is never less than what is there.
+//! That counts everybody who came before, whether it holds or waits: so nobody is overtaken, and a
+//! great claim is not starved by small ones. Nodes only ever leave from before us, so what we know
+//! of them is never less than what is there.
 //!
-//! A waiter watches its nearest predecessors, as many as could not all stay while it is let in: without one of those
-//! leaving, its turn cannot come. Those at the back watch others who wait, so a permit that comes back wakes few.
+//! A waiter watches its nearest predecessors, as many as could not all stay while it is let in:
+//! without one of those leaving, its turn cannot come. Those at the back watch others who wait, so
+//! a permit that comes back wakes few.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +33,8 @@ impl Queueing {
         weight(&self.before) + self.count <= self.limit
     }
 
-    /// How many of those before us only wait: from the first one on they hold as long as there are permits.
+    /// How many of those before us only wait: from the first one on they hold as long as there are
+    /// permits.
     fn places(&self) -> u32 {
         let mut taken = 0;
         let holds = |child: &&Child| {
@@ -76,11 +80,18 @@ fn weight(children: &[Child]) -> u32 {
 
 impl Contender {
     /// A try has looked.
-    pub(super) fn looked_for_permits(&mut self, listing: &Listing, count: u16, limit: u16, out: &mut Vec<Action>) {
+    pub(super) fn looked_for_permits(
+        &mut self,
+        listing: &Listing,
+        count: u16,
+        limit: u16,
+        out: &mut Vec<Action>,
+    ) {
         if let Some(stored) = listing.limit.filter(|stored| *stored != limit) {
             return self.over(Say::OtherLimit(stored), out);
         }
-        let taken: Vec<Child> = listing.children.iter().filter(|c| !self.ignored.contains(&c.name)).cloned().collect();
+        let taken: Vec<Child> =
+            listing.children.iter().filter(|c| !self.ignored.contains(&c.name)).cloned().collect();
         let first = taken.iter().reduce(|first, c| if c.is_before(first.seq) { c } else { first });
         match first {
             Some(first) if weight(&taken) + u32::from(count) > u32::from(limit) => {
@@ -101,7 +112,8 @@ impl Contender {
             self.phase = Phase::Listing(node);
             return out.push(Action::StoreLimit);
         };
-        // Once it was agreed on, another limit is a resize; then only what can never be granted is refused.
+        // Once it was agreed on, another limit is a resize; then only what can never be granted is
+        // refused.
         if (!self.agreed && stored != limit) || count > stored {
             return self.delete(node, Then::OtherLimit(stored), out);
         }
@@ -109,8 +121,16 @@ impl Contender {
         let mut before = listing.children;
         before.retain(|c| c.is_before(node.seq) && !self.ignored.contains(&c.name));
         before.sort_unstable_by_key(|c| node.seq.wrapping_sub(c.seq));
-        let watched = self.watched().into_iter().map(str::to_owned).filter(|name| before.iter().any(|c| c.name == *name)).collect();
-        self.go_on(Queueing { node, before, watched, limit: u32::from(stored), count: u32::from(count) }, out);
+        let watched = self
+            .watched()
+            .into_iter()
+            .map(str::to_owned)
+            .filter(|name| before.iter().any(|c| c.name == *name))
+            .collect();
+        self.go_on(
+            Queueing { node, before, watched, limit: u32::from(stored), count: u32::from(count) },
+            out,
+        );
     }
 
     /// Holds if it fits, else waits.
@@ -175,7 +195,8 @@ impl Contender {
     }
 
     pub(super) fn limit_changed(&mut self, out: &mut Vec<Action>) {
-        // Who looks among counted permits may have read one half before the change: its event does not come twice.
+        // Who looks among counted permits may have read one half before the change: its event does
+        // not come twice.
         let looks = self.phase == Phase::Looking && self.counts().is_some();
         if looks || matches!(self.phase, Phase::Full(_) | Phase::Queueing(_) | Phase::Listing(_)) {
             self.list(out);

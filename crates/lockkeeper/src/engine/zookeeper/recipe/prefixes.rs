@@ -1,12 +1,14 @@
 //! A directory of the layout plain belongs to one prefix.
 //!
-//! The code that we share it with compares whole names as texts. Among names of one prefix that is the order of their
-//! numbers; with another prefix beside them it is not. If theirs comes first as a text, it enters beside our holder. If it
-//! comes first as a number only, each of the two waits for the other. So a claim looks before it makes its node, and takes
-//! its node back when a list shows a contender of another prefix. Of two newcomers with two prefixes, the later one's list
+//! The code that we share it with compares whole names as texts. Among names of one prefix that is
+//! the order of their numbers; with another prefix beside them it is not. If theirs comes first as
+//! a text, it enters beside our holder. If it comes first as a number only, each of the two waits
+//! for the other. So a claim looks before it makes its node, and takes its node back when a list
+//! shows a contender of another prefix. Of two newcomers with two prefixes, the later one's list
 //! shows the earlier one's node, because it was made before; at most one of them stays.
 //!
-//! A holder keeps what it has when a stranger comes later: losing the hold would not keep the stranger out.
+//! A holder keeps what it has when a stranger comes later: losing the hold would not keep the
+//! stranger out.
 
 use super::leaving::Then;
 use super::words::{Action, Node, Seen};

@@ -39,7 +39,8 @@ impl Contender {
         }
         let nodes = match nodes {
             Ok(nodes) => nodes,
-            // If it is there after all, it is one that no claim knows: those are looked for after a lost write.
+            // If it is there after all, it is one that no claim knows: those are looked for after a
+            // lost write.
             Err(code) => return self.no_writer(code, out),
         };
         match first_of(nodes, out) {
@@ -94,14 +95,17 @@ impl Contender {
         // Another upgradable reader behind us waits for us.
         let waits = |c: &Child| c.tag == Tag::Upgradable && !c.is_before(seq);
         let counts = |c: &&Child| c.is_before(last) && !waits(c) && !self.ignored.contains(&c.name);
-        let (readers, writers): (Vec<&Child>, Vec<&Child>) = listing.children.iter().filter(counts).partition(|c| c.tag.is_shared());
-        // Writers that seem to stand before us are no contenders, or came too late to keep anybody out.
+        let (readers, writers): (Vec<&Child>, Vec<&Child>) =
+            listing.children.iter().filter(counts).partition(|c| c.tag.is_shared());
+        // Writers that seem to stand before us are no contenders, or came too late to keep anybody
+        // out.
         let writers = writers.into_iter().filter(|c| !c.is_before(seq) && c.seq != seq);
         let first = writers.clone().min_by_key(|c| c.seq.wrapping_sub(seq));
         // Curator's readers wait for this one only, whatever mutexes are before them.
         let stops = writers.filter(|c| c.tag == Tag::Write).min_by_key(|c| c.seq.wrapping_sub(seq));
         let bound = first.map_or(last, |c| c.seq);
-        let nearest = readers.iter().filter(|c| c.is_before(bound)).min_by_key(|c| bound.wrapping_sub(c.seq));
+        let nearest =
+            readers.iter().filter(|c| c.is_before(bound)).min_by_key(|c| bound.wrapping_sub(c.seq));
         match (nearest, first) {
             (Some(reader), _) => {
                 out.push(Action::Watch(reader.name.clone()));
@@ -111,23 +115,40 @@ impl Contender {
             // Only the writer keeps those behind it out.
             (None, Some(first)) if !readers.is_empty() => {
                 let stop = stops.map_or(last, |c| c.seq);
-                let may_read = |c: &&&Child| c.is_before(stop) && c.waits_for_writers_only() && !held.kept_out.contains(&c.name);
-                let left: BTreeSet<String> = readers.iter().filter(may_read).map(|c| c.name.clone()).collect();
+                let may_read = |c: &&&Child| {
+                    c.is_before(stop)
+                        && c.waits_for_writers_only()
+                        && !held.kept_out.contains(&c.name)
+                };
+                let left: BTreeSet<String> =
+                    readers.iter().filter(may_read).map(|c| c.name.clone()).collect();
                 if !left.is_empty() {
                     out.extend(left.iter().cloned().map(Action::Whose));
                     held.way = Way::Asking { left };
                     return;
                 }
-                let beside = stops.filter(|c| c.name != first.name && !readers.iter().all(|r| r.is_before(c.seq)));
+                let beside = stops.filter(|c| {
+                    c.name != first.name && !readers.iter().all(|r| r.is_before(c.seq))
+                });
                 out.push(Action::Peek(first.name.clone()));
-                held.way = Way::Checking { writer: first.name.clone(), beside: beside.map(|c| c.name.clone()) };
+                held.way = Way::Checking {
+                    writer: first.name.clone(),
+                    beside: beside.map(|c| c.name.clone()),
+                };
             }
             (None, _) => held.number_up(out),
         }
     }
 
-    /// Does a reader behind a mutex wait for it? Ours do, and must not be waited for; Curator's read.
-    pub(super) fn asked_whose(&mut self, name: &str, seen: Seen, ours: bool, out: &mut Vec<Action>) {
+    /// Does a reader behind a mutex wait for it? Ours do, and must not be waited for; Curator's
+    /// read.
+    pub(super) fn asked_whose(
+        &mut self,
+        name: &str,
+        seen: Seen,
+        ours: bool,
+        out: &mut Vec<Action>,
+    ) {
         let Phase::Held(held) = &mut self.phase else { return };
         let Way::Asking { left } = &mut held.way else { return };
         if !left.remove(name) {
@@ -152,7 +173,10 @@ impl Contender {
     /// Is it a writer that keeps readers out? Then the guard is created while it is there.
     pub(super) fn checked(&mut self, name: &str, seen: Seen, out: &mut Vec<Action>) {
         let Phase::Held(held) = &mut self.phase else { return };
-        let (Way::Checking { writer: first, beside }, Some(writer)) = (&held.way, &held.writer) else { return };
+        let (Way::Checking { writer: first, beside }, Some(writer)) = (&held.way, &held.writer)
+        else {
+            return;
+        };
         if first != name {
             return;
         }
@@ -174,7 +198,12 @@ impl Contender {
     }
 
     /// The guard is there, or the writer that it was to stand in for is not there any more.
-    pub(super) fn guarded(&mut self, result: Result<(), Code>, gone: Option<String>, out: &mut Vec<Action>) {
+    pub(super) fn guarded(
+        &mut self,
+        result: Result<(), Code>,
+        gone: Option<String>,
+        out: &mut Vec<Action>,
+    ) {
         let Phase::Held(held) = &mut self.phase else { return };
         let (Way::Guarding | Way::Looking, Some(guard)) = (&held.way, &held.guard) else { return };
         match result {

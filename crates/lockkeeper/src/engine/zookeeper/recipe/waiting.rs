@@ -11,7 +11,8 @@ pub(super) struct Waiting {
     pub(super) node: Node,
     /// The nearest node before us.
     pub(super) before: Child,
-    /// Those of the watched nodes that are known to be watched: what happens to them cannot be missed.
+    /// Those of the watched nodes that are known to be watched: what happens to them cannot be
+    /// missed.
     pub(super) armed: BTreeSet<String>,
     /// It is the only one before us: its deletion is the grant.
     pub(super) last: bool,
@@ -19,7 +20,8 @@ pub(super) struct Waiting {
     pub(super) next: Option<String>,
 }
 
-/// How many of those before us, the nearest first, only wait: the first holds, and with a reader those that read right behind it.
+/// How many of those before us, the nearest first, only wait: the first holds, and with a reader
+/// those that read right behind it.
 fn places(before: &[Child]) -> u32 {
     let reads = |child: &&Child| child.tag.is_shared();
     let hold = match before.last() {
@@ -40,7 +42,10 @@ impl Contender {
         if let Some(name) = self.stranger_among(&children) {
             return self.suspect(node, name, out);
         }
-        let mut before: Vec<Child> = children.into_iter().filter(|c| c.is_before(node.seq) && !self.ignored.contains(&c.name)).collect();
+        let mut before: Vec<Child> = children
+            .into_iter()
+            .filter(|c| c.is_before(node.seq) && !self.ignored.contains(&c.name))
+            .collect();
         before.sort_unstable_by_key(|c| (node.seq.wrapping_sub(c.seq), c.tag));
         let ahead = places(&before);
         before.retain(|c| self.want.excludes(c.tag));
@@ -103,11 +108,16 @@ impl Contender {
         } else if waiting.before.name == name {
             // Gone before it was watched: then its number may have moved on without our seeing it.
             let seen_all = waiting.node.armed && waiting.armed.contains(name);
-            // A hold that is converted leaves a node of its number behind, which the one that went says before it goes; and
-            // one that could be shared with may have become a writer.
-            let none_stayed = waiting.node.czxid.is_some_and(|czxid| self.moved <= czxid) && waiting.before.tag != Tag::Write;
+            // A hold that is converted leaves a node of its number behind, which the one that went
+            // says before it goes; and one that could be shared with may have become a writer.
+            let none_stayed = waiting.node.czxid.is_some_and(|czxid| self.moved <= czxid)
+                && waiting.before.tag != Tag::Write;
             // A contender of another prefix may have come since.
-            let certain = waiting.last && seen_all && none_stayed && self.want != Want::Shared && !self.one_prefix;
+            let certain = waiting.last
+                && seen_all
+                && none_stayed
+                && self.want != Want::Shared
+                && !self.one_prefix;
             if certain && self.lists == 0 {
                 let node = waiting.node.clone();
                 self.our_turn(node, out);

@@ -113,7 +113,8 @@ pub(in super::super) enum Input {
     Watched(String, Seen),
     /// Somebody's data was read.
     Peeked(String, Seen),
-    /// This session's nodes that carry the id asked for; what a server that does not say it has of ours stays in doubt.
+    /// This session's nodes that carry the id asked for; what a server that does not say it has of
+    /// ours stays in doubt.
     Found(Result<Vec<Child>, Code>),
     Deleted(String, Result<(), Code>),
     /// Answers [`Action::CreateReader`].
@@ -124,7 +125,8 @@ pub(in super::super) enum Input {
         seen: Seen,
         ours: bool,
     },
-    /// Answers [`Action::Guard`]; with the one of those that it stands in for which is gone, if that hindered it.
+    /// Answers [`Action::Guard`]; with the one of those that it stands in for which is gone, if
+    /// that hindered it.
     Guarded(Result<(), Code>, Option<String>),
     /// Answers [`Action::Number`].
     Numbered(Result<i64, Code>),
@@ -175,12 +177,14 @@ pub(in super::super) enum Action {
     Watch(String),
     /// Read another node: who stands there?
     Peek(String),
-    /// Ask for this session's nodes that carry our id; the writer's that stands beside our reader's.
+    /// Ask for this session's nodes that carry our id; the writer's that stands beside our
+    /// reader's.
     Find {
         writer: bool,
     },
     Delete(String),
-    /// Delete a second node of ours, made by a create whose reply was lost; nobody waits for the answer.
+    /// Delete a second node of ours, made by a create whose reply was lost; nobody waits for the
+    /// answer.
     Discard(String),
     /// Read a reader's data: is it one of ours?
     Whose(String),
@@ -189,9 +193,9 @@ pub(in super::super) enum Action {
         node: String,
         behind: Vec<String>,
     },
-    /// Change our node and the directory in one transaction, without changing what they say: its number is above every
-    /// number before, and whoever stands behind us learns that numbers have moved on. So does whoever watches the node
-    /// that it replaces.
+    /// Change our node and the directory in one transaction, without changing what they say: its
+    /// number is above every number before, and whoever stands behind us learns that numbers have
+    /// moved on. So does whoever watches the node that it replaces.
     Number {
         node: String,
         before: Option<String>,

@@ -6,7 +6,7 @@ use crate::engine::Membership;
 use crate::{ErrorKind, Locks};
 
 async fn step(client: &Client, member: ClaimId, step: Membership) -> Result<bool> {
-    answer(client.engine.barrier(&name("b/x"), member, step).unwrap()).await
+    answer(client.engine.barrier(&name("b/x"), member, step)).await
 }
 
 #[test]
@@ -14,17 +14,29 @@ fn nobody_begins_before_all_are_in_and_nobody_goes_before_all_have_finished() {
     run(async {
         let place = Place::new().await;
         for layout in ["layout=curator", "layout=kazoo"] {
-            let (one, two) = (Locks::open(&place.url(layout)).await.unwrap(), Locks::open(&place.url(layout)).await.unwrap());
+            let (one, two) = (
+                Locks::open(&place.url(layout)).await.unwrap(),
+                Locks::open(&place.url(layout)).await.unwrap(),
+            );
             for round in 0..2 {
                 let barrier = two.double_barrier(layout, 3);
-                let late = one.double_barrier(layout, 3).enter().timeout(Duration::from_millis(200)).await.unwrap_err();
+                let late = one
+                    .double_barrier(layout, 3)
+                    .enter()
+                    .timeout(Duration::from_millis(200))
+                    .await
+                    .unwrap_err();
                 assert_eq!(late.kind(), ErrorKind::TimedOut, "round {round}");
                 let first = tokio::spawn(one.double_barrier(layout, 3).enter().into_future());
                 let second = tokio::spawn(barrier.enter().into_future());
                 assert!(!first.is_finished() && !second.is_finished());
                 let third = barrier.enter().await.unwrap();
-                let (first, second) = (first.await.unwrap().unwrap(), second.await.unwrap().unwrap());
-                let leaving = [tokio::spawn(first.leave().into_future()), tokio::spawn(third.leave().into_future())];
+                let (first, second) =
+                    (first.await.unwrap().unwrap(), second.await.unwrap().unwrap());
+                let leaving = [
+                    tokio::spawn(first.leave().into_future()),
+                    tokio::spawn(third.leave().into_future()),
+                ];
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 assert!(leaving.iter().all(|l| !l.is_finished()), "one has not finished");
                 second.leave().await.unwrap();
@@ -33,7 +45,10 @@ fn nobody_begins_before_all_are_in_and_nobody_goes_before_all_have_finished() {
                 }
             }
             let looks = place.client_with(layout).await;
-            assert!(looks.children(layout).await.is_empty(), "a barrier that all have left leaves nothing behind");
+            assert!(
+                looks.children(layout).await.is_empty(),
+                "a barrier that all have left leaves nothing behind"
+            );
         }
     });
 }
@@ -60,16 +75,19 @@ fn r5_who_withdraws_while_it_comes_in_does_not_come_in() {
         let place = Place::new().await;
         let one = place.client().await;
         let a = ClaimId(0x10);
-        let coming = one.engine.barrier(&name("b/x"), a, Membership::Enter(2)).unwrap();
-        let going = one.engine.barrier(&name("b/x"), a, Membership::Withdraw).unwrap();
+        let coming = one.engine.barrier(&name("b/x"), a, Membership::Enter(2));
+        let going = one.engine.barrier(&name("b/x"), a, Membership::Withdraw);
         assert!(answer(going).await.unwrap());
         assert_eq!(answer(coming).await.unwrap_err().kind(), ErrorKind::Lost);
         assert!(one.children("b/x").await.is_empty());
         // The same with the request on its way already.
-        let coming = one.engine.barrier(&name("b/x"), a, Membership::Enter(2)).unwrap();
+        let coming = one.engine.barrier(&name("b/x"), a, Membership::Enter(2));
         let Answer::Later(mut coming) = coming else { panic!("it asks the server") };
         while one.children("b/x").await.is_empty() {
-            let came = std::future::poll_fn(|context| std::task::Poll::Ready(coming.as_mut().poll(context).is_ready())).await;
+            let came = std::future::poll_fn(|context| {
+                std::task::Poll::Ready(coming.as_mut().poll(context).is_ready())
+            })
+            .await;
             assert!(!came, "it looks again first");
         }
         assert!(step(&one, a, Membership::Withdraw).await.unwrap());
@@ -92,7 +110,10 @@ fn every_step_may_be_sent_twice_and_the_first_by_name_is_the_last_to_go() {
             assert!(step(&one, a, Membership::Enter(2)).await.unwrap());
         }
         for _ in 0..2 {
-            assert!(!step(&one, a, Membership::Leave).await.unwrap(), "Curator's members wait for its end");
+            assert!(
+                !step(&one, a, Membership::Leave).await.unwrap(),
+                "Curator's members wait for its end"
+            );
         }
         assert_eq!(one.children("b/x").await.len(), 3);
         for _ in 0..2 {
@@ -143,13 +164,25 @@ fn what_a_barrier_cannot_be_is_refused() {
         let place = Place::new().await;
         let locks = Locks::open(&place.url("")).await.unwrap();
         for members in [0, 1025] {
-            assert_eq!(locks.double_barrier("x", members).enter().await.unwrap_err().kind(), ErrorKind::InvalidArgument);
+            assert_eq!(
+                locks.double_barrier("x", members).enter().await.unwrap_err().kind(),
+                ErrorKind::InvalidArgument
+            );
         }
-        assert_eq!(locks.double_barrier("a//b", 2).enter().await.unwrap_err().kind(), ErrorKind::InvalidName);
+        assert_eq!(
+            locks.double_barrier("a//b", 2).enter().await.unwrap_err().kind(),
+            ErrorKind::InvalidName
+        );
         let plain = Locks::open(&place.url("layout=plain")).await.unwrap();
-        assert_eq!(plain.double_barrier("x", 2).enter().await.unwrap_err().kind(), ErrorKind::Unsupported);
+        assert_eq!(
+            plain.double_barrier("x", 2).enter().await.unwrap_err().kind(),
+            ErrorKind::Unsupported
+        );
         let memory = Locks::open("memory:").await.unwrap();
-        assert_eq!(memory.double_barrier("x", 2).enter().await.unwrap_err().kind(), ErrorKind::Unsupported);
+        assert_eq!(
+            memory.double_barrier("x", 2).enter().await.unwrap_err().kind(),
+            ErrorKind::Unsupported
+        );
         assert_eq!(memory.ask(Kind::Lock, "x").await.unwrap_err().kind(), ErrorKind::Unsupported);
     });
 }
@@ -158,7 +191,10 @@ fn what_a_barrier_cannot_be_is_refused() {
 fn whoever_holds_a_lock_is_asked_to_let_go_by_whoever_needs_it() {
     run(async {
         let place = Place::new().await;
-        let (one, two) = (Locks::open(&place.url("")).await.unwrap(), Locks::open(&place.url("")).await.unwrap());
+        let (one, two) = (
+            Locks::open(&place.url("")).await.unwrap(),
+            Locks::open(&place.url("")).await.unwrap(),
+        );
         assert!(!two.ask(Kind::Lock, "x").await.unwrap(), "nobody holds it");
         let guard = one.mutex("x").lock().await.unwrap();
         assert!(two.ask(Kind::Lock, "x").await.unwrap());

@@ -28,43 +28,70 @@ fn an_upgrade_waits_for_the_readers_and_goes_before_the_writers_with_rising_toke
         for layout in ["layout=curator", "layout=kazoo"] {
             let clients = place.clients::<4>(layout).await;
             let at = layout.replace('=', "-");
-            let (up, reads, writes, mutex) = (upgradable(&at), reader(&at), writer(&at), claim(&at));
+            let (up, reads, writes, mutex) =
+                (upgradable(&at), reader(&at), writer(&at), claim(&at));
             let first = number(&clients[0].lock(&up).await);
             let second = number(&clients[1].lock(&reads).await);
-            assert!(matches!(clients[1].attempt(&upgradable(&at), Line::Try).await, Attempt::Busy(_)), "one upgradable at a time");
+            assert!(
+                matches!(clients[1].attempt(&upgradable(&at), Line::Try).await, Attempt::Busy(_)),
+                "one upgradable at a time"
+            );
             for (client, claim) in [(&clients[2], &writes), (&clients[3], &mutex)] {
                 assert!(matches!(client.join(claim).await, Attempt::InLine(_)));
             }
             let (turn, waits) = convert(&clients[0], &up, Mode::Exclusive).await;
             assert!(matches!(waits, Attempt::InLine(_)), "{waits:?}");
-            assert!(matches!(answer(clients[0].engine.recheck(&[turn.id])).await[..], [Attempt::InLine(_)]));
+            assert!(matches!(
+                answer(clients[0].engine.recheck(&[turn.id])).await[..],
+                [Standing::InLine(_)]
+            ));
             clients[1].release(&reads).await;
             let third = number(&clients[0].granted(turn.id).await);
-            assert!(matches!(answer(clients[0].engine.convert(up.id, &turn)).await, Attempt::Granted(g) if number(&g) == third), "R3");
+            assert!(
+                matches!(
+                    answer(clients[0].engine.convert(up.id, &turn)).await,
+                    Attempt::Granted(g) if number(&g) == third
+                ),
+                "R3"
+            );
             let entry = clients[3].read(Kind::Lock, &at).await;
-            assert_eq!(entry.holders.iter().map(|h| h.mode).collect::<Vec<_>>(), [Some(Mode::Exclusive)], "{entry:?}");
+            assert_eq!(
+                entry.holders.iter().map(|h| h.mode).collect::<Vec<_>>(),
+                [Some(Mode::Exclusive)],
+                "{entry:?}"
+            );
             assert_eq!(entry.waiters.len(), 2);
             let fourth = converted(&clients[0], &up, Mode::Upgradable).await;
             let fifth = converted(&clients[0], &up, Mode::Exclusive).await;
             let sixth = converted(&clients[0], &up, Mode::Shared).await;
-            until("the writer's node is gone", || async { clients[0].children(&at).await.len() == 3 }).await;
+            until("the writer's node is gone", || async {
+                clients[0].children(&at).await.len() == 3
+            })
+            .await;
             assert!(clients[2].is_quiet_about(writes.id), "it still reads");
             clients[0].release(&up).await;
             let seventh = number(&clients[2].granted(writes.id).await);
             clients[2].release(&writes).await;
             let eighth = number(&clients[3].granted(mutex.id).await);
             let all = [first, second, third, fourth, fifth, sixth, seventh, eighth];
-            assert!(all.is_sorted_by(|a, b| a < b), "R7: those who stood in line meanwhile come after: {all:?}");
+            assert!(
+                all.is_sorted_by(|a, b| a < b),
+                "R7: those who stood in line meanwhile come after: {all:?}"
+            );
             clients[3].release(&mutex).await;
             assert!(clients[0].children(&at).await.is_empty());
         }
     });
 }
 
-/// Until everything that was told before has been heard, and what was asked because of it has been answered.
+/// Until everything that was told before has been heard, and what was asked because of it has been
+/// answered.
 async fn heard(client: &Client, claim: &Claim) {
     for _ in 0..2 {
-        assert!(matches!(answer(client.engine.recheck(&[claim.id])).await[..], [Attempt::InLine(_)]), "it waits");
+        assert!(
+            matches!(answer(client.engine.recheck(&[claim.id])).await[..], [Standing::InLine(_)]),
+            "it waits"
+        );
     }
 }
 
@@ -131,11 +158,13 @@ fn a_holder_that_was_upgraded_past_a_writer_is_asked_to_let_go_and_still_says_wh
         assert!(matches!(three.join(&reads).await, Attempt::InLine(_)));
         converted(&one, &up, Mode::Exclusive).await;
         assert_eq!(one.children("x").await.len(), 5, "its writer's node, and the guard");
-        assert!(answer(two.engine.ask(Kind::Lock, &name("x")).unwrap()).await.unwrap());
+        assert!(answer(two.engine.ask(Kind::Lock, &name("x"))).await.unwrap());
         one.event(|e| matches!(e, Event::Asked { hold } if hold == up.id).then_some(())).await;
         until("the record is there again", || async {
             let entry = two.read(Kind::Lock, "x").await;
-            entry.holders[0].host.as_deref() == Some("testhost") && entry.holders.len() == 1 && entry.waiters.len() == 2
+            entry.holders[0].host.as_deref() == Some("testhost")
+                && entry.holders.len() == 1
+                && entry.waiters.len() == 2
         })
         .await;
         one.release(&up).await;
@@ -157,13 +186,29 @@ fn many_readers_that_come_in_together_after_an_upgrade_do_not_hinder_each_other_
         }
         proxy.take_counts();
         converted(&one, &up, Mode::Upgradable).await;
-        let mut left: std::collections::BTreeSet<ClaimId> = readers.iter().map(|reads| reads.id).collect();
+        let mut left: std::collections::BTreeSet<ClaimId> =
+            readers.iter().map(|reads| reads.id).collect();
         while !left.is_empty() {
-            let (id, grant) = many.event(|e| if let Event::Granted { claim, grant } = e { Some((claim, grant)) } else { None }).await;
+            let (id, grant) = many
+                .event(|e| {
+                    if let Event::Granted { claim, grant } = e {
+                        Some((claim, grant))
+                    } else {
+                        None
+                    }
+                })
+                .await;
             assert!(left.remove(&id) && number(&grant) > exclusive, "R7");
         }
-        let asked = proxy.take_counts().get(&lockkeeper_lab::servers::zookeeper_proxy::op::MULTI).copied().unwrap_or(0);
-        assert!((1..500).contains(&asked), "{asked} transactions; one after the other would be 800 in all");
+        let asked = proxy
+            .take_counts()
+            .get(&lockkeeper_lab::servers::zookeeper_proxy::op::MULTI)
+            .copied()
+            .unwrap_or(0);
+        assert!(
+            (1..500).contains(&asked),
+            "{asked} transactions; one after the other would be 800 in all"
+        );
         one.release(&up).await;
     });
 }
@@ -175,13 +220,18 @@ fn a_writer_waits_for_a_downgraded_hold_and_comes_after_it() {
         for layout in ["layout=curator", "layout=kazoo"] {
             let [one, two] = place.clients(layout).await;
             let at = layout.replace('=', "-");
-            let turns = [(upgradable(&at), Mode::Shared), (writer(&at), Mode::Shared), (writer(&at), Mode::Upgradable)];
+            let turns = [
+                (upgradable(&at), Mode::Shared),
+                (writer(&at), Mode::Shared),
+                (writer(&at), Mode::Upgradable),
+            ];
             for (hold, mode) in turns {
                 let writes = writer(&at);
                 one.lock(&hold).await;
                 assert!(matches!(two.join(&writes).await, Attempt::InLine(_)));
                 let turned = converted(&one, &hold, mode).await;
-                until("the node before is gone", || async { one.children(&at).await.len() == 2 }).await;
+                until("the node before is gone", || async { one.children(&at).await.len() == 2 })
+                    .await;
                 heard(&two, &writes).await;
                 assert!(two.is_quiet_about(writes.id), "{mode:?}");
                 one.release(&hold).await;
@@ -222,14 +272,18 @@ fn r10_an_upgrade_whose_wake_up_was_lost_is_found_by_the_net() {
         two.release(&reads).await;
         assert!(one.is_quiet_about(turn.id), "nothing woke it");
         // What it asks for next may be answered before this is.
-        assert!(matches!(answer(one.engine.recheck(&[turn.id])).await[..], [Attempt::InLine(_) | Attempt::Granted(_)]));
+        assert!(matches!(
+            answer(one.engine.recheck(&[turn.id])).await[..],
+            [Standing::InLine(_) | Standing::Held(_)]
+        ));
         one.granted(turn.id).await;
         one.release(&up).await;
     });
 }
 
 #[test]
-fn a_conversion_never_stands_as_another_one_does_and_a_grant_is_told_when_nobody_waits_for_the_answer() {
+fn a_conversion_never_stands_as_another_one_does_and_a_grant_is_told_when_nobody_waits_for_the_answer()
+ {
     run(async {
         let place = Place::new().await;
         let one = place.client().await;
@@ -243,7 +297,10 @@ fn a_conversion_never_stands_as_another_one_does_and_a_grant_is_told_when_nobody
             let shared = one.engine.shared().unwrap();
             let mut state = shared.lock();
             let under_way = (state.leave(turn.id), state.convert(up.id, next, Mode::Exclusive));
-            assert!(matches!(state.stands(next), Attempt::InLine(_)), "the first one is still being taken back");
+            assert!(
+                matches!(state.stands(next), Standing::InLine(_)),
+                "the first one is still being taken back"
+            );
             under_way
         };
         assert!(matches!(taken_back.await, Ok(End::Freed)));
@@ -262,7 +319,10 @@ fn a_writer_that_becomes_a_reader_lets_readers_in_and_keeps_writers_out() {
         assert!(matches!(clients[1].join(&next).await, Attempt::InLine(_)));
         let second = converted(&clients[0], &writes, Mode::Shared).await;
         let names = clients[0].children("x").await;
-        assert!(names.iter().any(|n| n.contains("-__READ__0000000000")), "Curator's downgrade node: {names:?}");
+        assert!(
+            names.iter().any(|n| n.contains("-__READ__0000000000")),
+            "Curator's downgrade node: {names:?}"
+        );
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert!(clients[1].is_quiet_about(next.id));
         clients[1].withdraw(&next).await;
@@ -291,7 +351,10 @@ fn r5_an_upgrade_that_is_taken_back_leaves_the_hold_as_it_was() {
             assert_eq!(matches!(answered, Attempt::InLine(_)), wait);
             assert!(matches!(answer(one.engine.withdraw(turn.id)).await, End::Freed));
             let again = reader("x");
-            assert!(matches!(two.attempt(&again, Line::Try).await, Attempt::Granted(_)), "readers come in again");
+            assert!(
+                matches!(two.attempt(&again, Line::Try).await, Attempt::Granted(_)),
+                "readers come in again"
+            );
             two.release(&again).await;
             assert!(matches!(two.attempt(&writer("x"), Line::Try).await, Attempt::Busy(_)));
         }

@@ -54,24 +54,27 @@ fn z1_what_is_read_after_a_long_pause_is_no_grant_also_for_who_asks_meanwhile() 
     run(async {
         let place = Place::new().await;
         let thread = Stoppable::start();
-        let one = Client::open_with(&place.url("session_timeout=2s"), thread.spawner()).await.unwrap();
+        let one =
+            Client::open_with(&place.url("session_timeout=2s"), thread.spawner()).await.unwrap();
         let [two, three] = place.clients("").await;
         let (a, b, c) = (claim("x"), claim("x"), claim("x"));
         two.lock(&b).await;
         assert!(matches!(one.join(&a).await, Attempt::InLine(_)));
         until("it knows whom it waits for", || async {
-            matches!(answer(one.engine.recheck(&[a.id])).await[..], [Attempt::InLine(_)]) && one.is_next(&a)
+            matches!(answer(one.engine.recheck(&[a.id])).await[..], [Standing::InLine(_)])
+                && one.is_next(&a)
         })
         .await;
         let stopped = thread.stop().await;
-        // Its turn comes while it is stopped, then its session ends, and somebody else has the lock.
+        // Its turn comes while it is stopped, then its session ends, and somebody else has the
+        // lock.
         assert!(matches!(two.release(&b).await, End::Freed));
         three.lock(&c).await;
         // The net is cast before anything is read.
         let (net, again) = (one.engine.recheck(&[a.id]), one.engine.attempt(&a, Line::Join));
         drop(stopped);
-        for answered in answer(net).await.into_iter().chain([answer(again).await]) {
-            if let Attempt::Granted(grant) = answered {
+        for answered in answer(net).await.into_iter().chain([answer(again).await.into()]) {
+            if let Standing::Held(grant) = answered {
                 assert!(deadline(&grant) <= one.clock.now(), "{grant:?} while somebody else holds");
             }
         }
@@ -94,7 +97,12 @@ fn z11_a_server_that_shows_what_its_ensemble_does_not_have_is_left_and_nobody_wa
         let (a, b) = (claim("x"), claim("x"));
         two.lock(&b).await;
         assert!(matches!(one.join(&a).await, Attempt::InLine(_)));
-        let node = two.children("x").await.into_iter().min_by_key(|name| name.rsplit('-').next().map(str::to_owned)).unwrap();
+        let node = two
+            .children("x")
+            .await
+            .into_iter()
+            .min_by_key(|name| name.rsplit('-').next().map(str::to_owned))
+            .unwrap();
         let connects = proxy.connects();
         // From here on it is a node that one server has forgotten to delete.
         proxy.deny(&two.path(&format!("x/{node}")));
@@ -116,7 +124,12 @@ fn z11_the_net_asks_the_quorum_for_what_is_waited_for_also_while_the_session_is_
         let (up, reads) = (claim_in(Kind::Lock, "x", Mode::Upgradable), reader("x"));
         one.lock(&up).await;
         two.lock(&reads).await;
-        let node = two.children("x").await.into_iter().max_by_key(|name| name.rsplit('_').next().map(str::to_owned)).unwrap();
+        let node = two
+            .children("x")
+            .await
+            .into_iter()
+            .max_by_key(|name| name.rsplit('_').next().map(str::to_owned))
+            .unwrap();
         let turn = Claim { id: ClaimId::fresh(), mode: Mode::Exclusive, ..up.clone() };
         assert!(matches!(answer(one.engine.convert(up.id, &turn)).await, Attempt::InLine(_)));
         proxy.deny(&two.path(&format!("x/{node}")));
@@ -158,7 +171,10 @@ fn r10_a_claim_that_leaves_does_not_end_the_watch_that_another_has_just_asked_fo
         let leaving = one.engine.withdraw(a.id);
         assert!(matches!(answer(joining).await, Attempt::InLine(_)));
         assert!(matches!(answer(leaving).await, End::Freed));
-        until("only two are left", || async { two.children("x").await.len() == 2 && one.is_next(&b) }).await;
+        until("only two are left", || async {
+            two.children("x").await.len() == 2 && one.is_next(&b)
+        })
+        .await;
         assert!(matches!(two.release(&held).await, End::Freed));
         one.granted(b.id).await;
     });
@@ -168,7 +184,8 @@ fn r10_a_claim_that_leaves_does_not_end_the_watch_that_another_has_just_asked_fo
 fn r4_a_grant_whose_caller_has_gone_is_told_by_an_event() {
     run(async {
         let place = Place::new().await;
-        let (proxy, one) = place.client_behind_a_proxy("request_timeout=1500ms&session_timeout=10s").await;
+        let (proxy, one) =
+            place.client_behind_a_proxy("request_timeout=1500ms&session_timeout=10s").await;
         let a = claim("x");
         proxy.hold_replies(true);
         assert!(matches!(one.join(&a).await, Attempt::Unknown(_)));
@@ -186,7 +203,10 @@ fn r4_who_asks_late_about_a_hold_is_told_as_soon_as_the_session_is_proven() {
         // A fixed hold: the session is proven for its sake no more than for nobody's.
         let a = Claim { renew: false, ..claim("x") };
         one.lock(&a).await;
-        until("nothing is proven any more", || async { one.engine.shared().unwrap().lock().left().is_zero() }).await;
+        until("nothing is proven any more", || async {
+            one.engine.shared().unwrap().lock().left().is_zero()
+        })
+        .await;
         let Attempt::Granted(again) = one.join(&a).await else { panic!("it holds") };
         assert!(deadline(&again) > one.clock.now(), "{again:?}");
         assert!(matches!(one.release(&a).await, End::Freed));
@@ -195,7 +215,16 @@ fn r4_who_asks_late_about_a_hold_is_told_as_soon_as_the_session_is_proven() {
 
 /// Nothing else runs between the step that makes it wait and this.
 async fn until_it_waits(client: &Client, claim: &Claim) {
-    let waits = || client.engine.shared().unwrap().lock().claims.get(&claim.id).is_some_and(|e| e.machine.waits_for().is_some());
+    let waits = || {
+        client
+            .engine
+            .shared()
+            .unwrap()
+            .lock()
+            .claims
+            .get(&claim.id)
+            .is_some_and(|e| e.machine.waits_for().is_some())
+    };
     let begun = Instant::now();
     while !waits() {
         assert!(begun.elapsed() < SOON, "it does not wait");

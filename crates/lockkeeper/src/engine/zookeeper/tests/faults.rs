@@ -12,7 +12,8 @@ use crate::id::LeaseId;
 
 const LAYOUTS: [&str; 3] = ["layout=curator", "layout=kazoo", "layout=plain"];
 
-/// Ends a client's session behind its back, as an operator or another program with its password could.
+/// Ends a client's session behind its back, as an operator or another program with its password
+/// could.
 pub(super) async fn end_session(client: &Client) {
     let options = client.engine.options.clone();
     let shared = client.engine.shared().unwrap();
@@ -20,7 +21,10 @@ pub(super) async fn end_session(client: &Client) {
     // The client may win its session back before the end is said; then once more.
     while client.session() == key.id {
         let ending = async {
-            let mut other = dial(&options.hosts[0], None, &key, 0, Duration::from_secs(5), &client.clock).await.ok()?;
+            let mut other =
+                dial(&options.hosts[0], None, &key, 0, Duration::from_secs(5), &client.clock)
+                    .await
+                    .ok()?;
             let mut close = Vec::new();
             Request::Close.write(1, &mut close);
             let ended = std::future::poll_fn(|cx| {
@@ -34,7 +38,8 @@ pub(super) async fn end_session(client: &Client) {
     }
 }
 
-/// What a holder may hear then: a client that wins its session back once more before it ends hears of its node's end first.
+/// What a holder may hear then: a client that wins its session back once more before it ends hears
+/// of its node's end first.
 pub(super) fn tells_that_it_ended(why: Lost) -> bool {
     matches!(why, Lost::SessionEnded | Lost::TakenAway)
 }
@@ -42,7 +47,11 @@ pub(super) fn tells_that_it_ended(why: Lost) -> bool {
 /// When the holder itself stops believing in a grant: what the keeper computes from it.
 pub(super) fn deadline(grant: &Grant) -> Ticks {
     let lease = grant.lease.unwrap();
-    crate::protocol::lease::deadline(lease.since.expect("a grant that is certain"), lease.ttl, crate::protocol::lease::Drift::default())
+    crate::protocol::lease::deadline(
+        lease.since.expect("a grant that is certain"),
+        lease.ttl,
+        crate::protocol::lease::Drift::default(),
+    )
 }
 
 fn lease(grant: &Grant) -> LeaseId {
@@ -61,7 +70,8 @@ struct HolderAndNext {
 
 impl HolderAndNext {
     async fn in_sessions_of(place: &Place, session_timeout: &str) -> Self {
-        let (proxy, one) = place.client_behind_a_proxy(&format!("session_timeout={session_timeout}")).await;
+        let (proxy, one) =
+            place.client_behind_a_proxy(&format!("session_timeout={session_timeout}")).await;
         let two = place.client().await;
         let (held, waits) = (claim("x"), claim("x"));
         let first = one.lock(&held).await;
@@ -74,16 +84,26 @@ impl HolderAndNext {
 fn z1_the_holder_is_out_before_the_next_is_in_when_it_is_cut_off() {
     run(async {
         let place = Place::new().await;
-        let HolderAndNext { proxy, one, held, first, two, waits } = HolderAndNext::in_sessions_of(&place, "2s").await;
+        let HolderAndNext { proxy, one, held, first, two, waits } =
+            HolderAndNext::in_sessions_of(&place, "2s").await;
         let mut until = deadline(&first);
         // A while with renewals, as the keeper sends them.
         for _ in 0..8 {
             tokio::time::sleep(Duration::from_millis(300)).await;
             let renewal = answer(one.engine.renew(&[lease(&first)])).await.remove(0);
-            let crate::engine::Renewal::Extended { ttl, since } = renewal else { panic!("{renewal:?}") };
-            until = until.max(crate::protocol::lease::deadline(since.unwrap(), ttl, crate::protocol::lease::Drift::default()));
+            let crate::engine::Renewal::Extended { ttl, since } = renewal else {
+                panic!("{renewal:?}")
+            };
+            until = until.max(crate::protocol::lease::deadline(
+                since.unwrap(),
+                ttl,
+                crate::protocol::lease::Drift::default(),
+            ));
         }
-        assert!(until > deadline(&first).plus(Duration::from_secs(1)), "renewals keep the hold alive");
+        assert!(
+            until > deadline(&first).plus(Duration::from_secs(1)),
+            "renewals keep the hold alive"
+        );
         proxy.close();
         two.granted(waits.id).await;
         assert!(one.clock.now() > until, "the next holder came before the first one's deadline");
@@ -98,7 +118,8 @@ fn z1_the_holder_is_out_before_the_next_is_in_when_it_is_cut_off() {
 fn z1_a_hold_that_is_given_back_after_its_session_was_over_is_not_called_freed() {
     run(async {
         let place = Place::new().await;
-        let HolderAndNext { proxy, one, held, first, two, waits } = HolderAndNext::in_sessions_of(&place, "3s").await;
+        let HolderAndNext { proxy, one, held, first, two, waits } =
+            HolderAndNext::in_sessions_of(&place, "3s").await;
         proxy.close();
         two.granted(waits.id).await;
         assert!(one.clock.now() > deadline(&first), "its holder knows that it is over");
@@ -177,7 +198,10 @@ fn a_withdrawal_while_the_create_is_in_doubt_leaves_nothing() {
             proxy.lose_reply_to(op::CREATE);
             let a = claim(&name);
             let attempt = one.engine.attempt(&a, Line::Join);
-            until("the reply is lost", || async { proxy.has_struck() && two.children(&name).await.len() == 1 }).await;
+            until("the reply is lost", || async {
+                proxy.has_struck() && two.children(&name).await.len() == 1
+            })
+            .await;
             assert!(matches!(one.withdraw(&a).await, End::Freed));
             drop(answer(attempt).await);
             assert!(two.children(&name).await.is_empty(), "{layout}");
@@ -212,19 +236,25 @@ fn g6_a_request_that_is_held_up_locks_for_nobody_who_has_left() {
         assert!(matches!(one.join(&a).await, Attempt::Unknown(_)), "R4: it may have happened");
         assert!(matches!(one.withdraw(&a).await, End::Unknown(_)));
         proxy.hold_requests(false);
-        until("it is gone", || async { one.engine.shared().unwrap().lock().claims.is_empty() }).await;
+        until("it is gone", || async { one.engine.shared().unwrap().lock().claims.is_empty() })
+            .await;
         assert!(two.children("x").await.is_empty());
         // Without a link nothing is sent at all, and that is certain.
         proxy.close();
         one.event(|e| matches!(e, Event::Link { up: false }).then_some(())).await;
         let b = claim("x");
         assert_eq!(failed(one.join(&b).await).kind(), crate::ErrorKind::Unreachable);
-        let late = Claim { give_up: Some(one.clock.now().plus(Duration::from_millis(50))), ..claim("x") };
+        let late =
+            Claim { give_up: Some(one.clock.now().plus(Duration::from_millis(50))), ..claim("x") };
         let attempt = one.engine.attempt(&late, Line::Join);
         tokio::time::sleep(Duration::from_millis(100)).await;
         proxy.open();
         until("the link is back", || async { one.engine.shared().unwrap().lock().up }).await;
-        assert_eq!(failed(answer(attempt).await).kind(), crate::ErrorKind::TimedOut, "the caller had left when the link came back");
+        assert_eq!(
+            failed(answer(attempt).await).kind(),
+            crate::ErrorKind::TimedOut,
+            "the caller had left when the link came back"
+        );
         assert!(two.children("x").await.is_empty());
     });
 }
@@ -241,7 +271,10 @@ fn z3_a_node_of_an_ended_session_is_never_taken_for_ours() {
         let session = one.session();
         end_session(&one).await;
         assert!(tells_that_it_ended(one.lost(held.id).await));
-        until("it has another session", || async { one.session() != session && one.session() != 0 }).await;
+        until("it has another session", || async {
+            one.session() != session && one.session() != 0
+        })
+        .await;
         assert!(matches!(one.release(&held).await, End::NotOurs), "lost is final");
         two.release(&other).await;
         let grant = one.granted(waits.id).await;
@@ -255,7 +288,8 @@ fn z3_a_node_of_an_ended_session_is_never_taken_for_ours() {
 fn a_hold_survives_a_lost_link_and_an_event_missed_meanwhile_is_found() {
     run(async {
         let place = Place::new().await;
-        let (hold_link, wait_link) = (Proxy::start(place.port).unwrap(), Proxy::start(place.port).unwrap());
+        let (hold_link, wait_link) =
+            (Proxy::start(place.port).unwrap(), Proxy::start(place.port).unwrap());
         let one = Client::open(&place.url_at(hold_link.port(), "")).await.unwrap();
         let two = Client::open(&place.url_at(wait_link.port(), "")).await.unwrap();
         let (a, b) = (claim("x"), claim("x"));
@@ -265,7 +299,7 @@ fn a_hold_survives_a_lost_link_and_an_event_missed_meanwhile_is_found() {
         one.event(|e| matches!(e, Event::Link { up: false }).then_some(())).await;
         one.event(|e| matches!(e, Event::Link { up: true }).then_some(())).await;
         let rechecked = answer(one.engine.recheck(&[a.id])).await.remove(0);
-        assert!(matches!(rechecked, Attempt::Granted(_)), "{rechecked:?}");
+        assert!(matches!(rechecked, Standing::Held(_)), "{rechecked:?}");
         // The waiter does not hear of the release.
         wait_link.close();
         two.event(|e| matches!(e, Event::Link { up: false }).then_some(())).await;
@@ -281,7 +315,8 @@ fn r10_the_net_deletes_nodes_of_the_session_that_no_claim_knows() {
         let place = Place::new().await;
         let [one, two] = place.clients("").await;
         let (a, b, others) = (claim("x"), claim("x"), claim("x"));
-        // As creates that a slow server passed on too late: one of a claim that is over, one of the claim itself.
+        // As creates that a slow server passed on too late: one of a claim that is over, one of the
+        // claim itself.
         one.lock(&others).await;
         for id in [a.id, b.id] {
             let path = format!("{}/{}", one.path("x"), Layout::Curator.prefix(Tag::Lock, id));
@@ -291,7 +326,10 @@ fn r10_the_net_deletes_nodes_of_the_session_that_no_claim_knows() {
         assert!(matches!(one.join(&b).await, Attempt::InLine(_)));
         assert!(matches!(two.join(&others).await, Attempt::InLine(_)));
         assert!(one.is_quiet_about(b.id));
-        assert!(matches!(answer(two.engine.recheck(&[others.id])).await[..], [Attempt::InLine(_)]));
+        assert!(matches!(
+            answer(two.engine.recheck(&[others.id])).await[..],
+            [Standing::InLine(_)]
+        ));
         assert_eq!(one.children("x").await.len(), 4, "another session's nodes are none of ours");
         answer(one.engine.recheck(&[b.id])).await;
         one.granted(b.id).await;
@@ -376,7 +414,10 @@ fn z9_a_flapping_link_ends_in_neither_a_hang_nor_a_ghost() {
         let watcher = place.client().await;
         for worker in workers {
             let client = worker.await.unwrap();
-            until("everything was given back", || async { client.engine.shared().unwrap().lock().claims.is_empty() }).await;
+            until("everything was given back", || async {
+                client.engine.shared().unwrap().lock().claims.is_empty()
+            })
+            .await;
         }
         until("no ghost is left", || async { watcher.children("x").await.is_empty() }).await;
     });
@@ -388,7 +429,8 @@ fn z10_what_an_old_connection_still_had_to_say_is_not_heard() {
         let place = Place::new().await;
         let (proxy, one) = place.client_behind_a_proxy("").await;
         let two = place.client().await;
-        // The create is held back on its way; the client loses the connection and goes on over another one.
+        // The create is held back on its way; the client loses the connection and goes on over
+        // another one.
         proxy.hold_requests(true);
         let a = claim("x");
         let attempt = one.engine.attempt(&a, Line::Join);
@@ -430,7 +472,7 @@ fn z5_a_hold_and_a_place_live_through_the_loss_of_the_leader() {
             })
             .await;
             let rechecked = one.recheck(&a).await;
-            assert!(matches!(rechecked, Attempt::Granted(_)), "{rechecked:?}");
+            assert!(matches!(rechecked, Standing::Held(_)), "{rechecked:?}");
             assert!(two.is_quiet_about(b.id));
             ensemble.servers[leader].restart_without_waiting().unwrap();
             until("it serves again", || async { ensemble.servers[leader].mode().is_some() }).await;
@@ -447,11 +489,15 @@ fn z4_a_follower_that_lags_behind_shows_nobody_a_free_lock() {
         let ensemble = Ensemble::start(3, &Settings::default()).unwrap();
         let leader = ensemble.leader().unwrap();
         let follower = (0..3).find(|s| *s != leader).unwrap();
-        let at = |server: usize| format!("zk://{}?session_timeout=8s", ensemble.servers[server].address());
-        let (one, two) = (Client::open(&at(leader)).await.unwrap(), Client::open(&at(follower)).await.unwrap());
+        let at = |server: usize| {
+            format!("zk://{}?session_timeout=8s", ensemble.servers[server].address())
+        };
+        let (one, two) =
+            (Client::open(&at(leader)).await.unwrap(), Client::open(&at(follower)).await.unwrap());
         for round in 0..3 {
             let (a, b) = (claim("x"), claim("x"));
-            // The follower sleeps while the lock is taken, and then answers a session that has seen nothing of it.
+            // The follower sleeps while the lock is taken, and then answers a session that has seen
+            // nothing of it.
             ensemble.servers[follower].pause().unwrap();
             one.lock(&a).await;
             let attempt = two.engine.attempt(&b, if round == 1 { Line::Try } else { Line::Join });

@@ -78,10 +78,12 @@ fn a_waiter_of_curators_and_ours_do_not_stop_each_other() {
         one.lock(&a).await;
         until("the gate is free again", || async { counts(&one).await == (1, 0) }).await;
         // Curator's has the gate, and stands among the permits.
-        let (gate, lease) = (theirs(&two, "locks", "lock").await, theirs(&two, "leases", "lease").await);
+        let (gate, lease) =
+            (theirs(&two, "locks", "lock").await, theirs(&two, "leases", "lease").await);
         assert!(matches!(two.join(&b).await, Attempt::InLine(_)));
         one.release(&a).await;
-        until("Curator counts its own permit alone", || async { counts(&two).await == (1, 2) }).await;
+        until("Curator counts its own permit alone", || async { counts(&two).await == (1, 2) })
+            .await;
         assert!(two.is_quiet_about(b.id));
         one.delete(&gate).await;
         one.delete(&lease).await;
@@ -114,13 +116,22 @@ fn r11_a_try_writes_nothing_when_it_is_busy_and_passes_nobody_at_the_gate() {
         until("the gate is free again", || async { counts(&two).await == (1, 0) }).await;
         let gate = theirs(&two, "locks", "lock").await;
         proxy.take_counts();
-        assert!(matches!(one.attempt(&permit(1), Line::Try).await, Attempt::Busy(_)), "somebody is at the gate");
+        assert!(
+            matches!(one.attempt(&permit(1), Line::Try).await, Attempt::Busy(_)),
+            "somebody is at the gate"
+        );
         two.release(&a).await;
-        assert!(matches!(one.attempt(&permit(1), Line::Try).await, Attempt::Busy(_)), "it is the next one's");
+        assert!(
+            matches!(one.attempt(&permit(1), Line::Try).await, Attempt::Busy(_)),
+            "it is the next one's"
+        );
         two.delete(&gate).await;
         two.lock(&a).await;
         until("the gate is free again", || async { counts(&two).await == (1, 0) }).await;
-        assert!(matches!(one.attempt(&permit(1), Line::Try).await, Attempt::Busy(Some(_))), "no permit is free");
+        assert!(
+            matches!(one.attempt(&permit(1), Line::Try).await, Attempt::Busy(Some(_))),
+            "no permit is free"
+        );
         let counts = proxy.take_counts();
         let writes = [op::CREATE, op::CREATE_CONTAINER, op::DELETE, op::SET_DATA];
         assert!(!counts.keys().any(|op| writes.contains(op)), "{counts:?}");
@@ -142,7 +153,8 @@ fn z3_who_waits_at_the_gate_or_behind_it_stands_again_in_the_next_session() {
         end_session(&three).await;
         until("the last one stands again", || async { counts(&one).await == (2, 2) }).await;
         end_session(&two).await;
-        until("the first one stands again, behind it", || async { counts(&one).await == (2, 2) }).await;
+        until("the first one stands again, behind it", || async { counts(&one).await == (2, 2) })
+            .await;
         all_get_it((&one, &a), &[(&three, &c), (&two, &b)]).await;
     });
 }
@@ -150,9 +162,13 @@ fn z3_who_waits_at_the_gate_or_behind_it_stands_again_in_the_next_session() {
 /// Then somebody's hand opens the gate.
 async fn gate_taken_away(place: &Place) -> ([Client; 3], [Claim; 3]) {
     let ([one, two, three], claims) = one_in_each_place(place).await;
-    let gate = one.children("x/locks").await.into_iter().min_by_key(|name| number_of(name)).unwrap();
+    let gate =
+        one.children("x/locks").await.into_iter().min_by_key(|name| number_of(name)).unwrap();
     let gate = one.path(&format!("x/locks/{gate}"));
-    until("it watches its gate", || async { two.engine.shared().unwrap().lock().targets.contains_key(&gate) }).await;
+    until("it watches its gate", || async {
+        two.engine.shared().unwrap().lock().targets.contains_key(&gate)
+    })
+    .await;
     one.delete(&gate).await;
     until("the last one has passed it, too", || async { counts(&one).await == (3, 1) }).await;
     ([one, two, three], claims)
@@ -169,7 +185,10 @@ async fn gate_and_node_taken_away(place: &Place) -> ([Client; 3], [Claim; 3]) {
     let mut nodes = one.children("x/leases").await;
     nodes.sort_by_key(|name| number_of(name));
     one.delete(&one.path(&format!("x/leases/{}", nodes[1]))).await;
-    until("it stands at the gate, and not among the permits", || async { counts(one).await == (2, 2) }).await;
+    until("it stands at the gate, and not among the permits", || async {
+        counts(one).await == (2, 2)
+    })
+    .await;
     (clients, claims)
 }
 
@@ -187,7 +206,9 @@ fn r5_who_leaves_the_gate_at_which_it_stands_again_is_told_at_once_and_leaves_no
     run(async {
         let place = Place::new().await;
         let ([one, two, three], [a, b, c]) = gate_and_node_taken_away(&place).await;
-        let left = tokio::time::timeout(SOON / 2, two.withdraw(&b)).await.expect("without a time limit's end");
+        let left = tokio::time::timeout(SOON / 2, two.withdraw(&b))
+            .await
+            .expect("without a time limit's end");
         assert!(matches!(left, End::Freed), "{left:?}");
         until("it stands nowhere", || async { counts(&one).await == (2, 1) }).await;
         all_get_it((&one, &a), &[(&three, &c)]).await;
@@ -200,7 +221,10 @@ fn z3_whose_gate_is_taken_away_before_its_session_ends_stands_there_in_the_next_
         let place = Place::new().await;
         let ([one, two, three], [a, b, c]) = gate_taken_away(&place).await;
         end_session(&two).await;
-        until("it stands at the gate, and not among the permits", || async { counts(&one).await == (2, 2) }).await;
+        until("it stands at the gate, and not among the permits", || async {
+            counts(&one).await == (2, 2)
+        })
+        .await;
         all_get_it((&one, &a), &[(&three, &c), (&two, &b)]).await;
     });
 }
@@ -227,7 +251,8 @@ fn z2_a_reply_lost_at_the_gate_or_behind_it_leaves_no_ghost() {
 fn a_permit_asked_for_while_no_server_answers_is_forgotten_or_had() {
     run(async {
         let place = Place::new().await;
-        let (proxy, one) = place.client_behind_a_proxy("semaphore=shared&request_timeout=300ms").await;
+        let (proxy, one) =
+            place.client_behind_a_proxy("semaphore=shared&request_timeout=300ms").await;
         let a = permit(2);
         one.lock_stubbornly(&a).await;
         proxy.close();

@@ -33,23 +33,38 @@ fn a_permit_is_a_bare_node_as_kazoo_counts_them_and_the_directory_says_the_limit
         assert_eq!(one.lock(&a).await.number, Number::None);
         assert_eq!(data(&one, "x").await, b"2");
         let names = one.children("x").await;
-        assert!(names[0].len() == 32 && names[0].bytes().all(|b| b.is_ascii_hexdigit()), "{names:?}");
+        assert!(
+            names[0].len() == 32 && names[0].bytes().all(|b| b.is_ascii_hexdigit()),
+            "{names:?}"
+        );
         two.lock(&b).await;
         until("the gate is free again", || async { counts(&one).await == (2, 0) }).await;
         assert!(matches!(two.join(&c).await, Attempt::InLine(_)));
         assert!(matches!(three.join(&d).await, Attempt::InLine(line) if line.ahead == Some(1)));
         assert_eq!(counts(&one).await, (2, 2), "nobody who waits is among the permits");
         let entry = one.read(Kind::Semaphore, "x").await;
-        assert_eq!((entry.limit, entry.holders.len(), entry.waiters.len()), (Some(2), 2, 2), "{entry:?}");
-        assert!(one.list("x").await.iter().any(|e| e.kind == Kind::Semaphore && e.holders.len() == 2));
-        assert!(matches!(one.attempt(&permit(2), Line::Try).await, Attempt::Busy(_)), "a try passes nobody at the gate");
+        assert_eq!(
+            (entry.limit, entry.holders.len(), entry.waiters.len()),
+            (Some(2), 2, 2),
+            "{entry:?}"
+        );
+        assert!(
+            one.list("x").await.iter().any(|e| e.kind == Kind::Semaphore && e.holders.len() == 2)
+        );
+        assert!(
+            matches!(one.attempt(&permit(2), Line::Try).await, Attempt::Busy(_)),
+            "a try passes nobody at the gate"
+        );
         one.release(&a).await;
         two.granted(c.id).await;
         assert!(three.is_quiet_about(d.id));
         two.release(&b).await;
         three.granted(d.id).await;
         until("the gate is free again", || async { counts(&one).await == (2, 0) }).await;
-        assert!(matches!(one.attempt(&permit(2), Line::Try).await, Attempt::Busy(_)), "no permit is free");
+        assert!(
+            matches!(one.attempt(&permit(2), Line::Try).await, Attempt::Busy(_)),
+            "no permit is free"
+        );
         two.release(&c).await;
         assert!(matches!(one.attempt(&permit(2), Line::Try).await, Attempt::Granted(_)));
         three.release(&d).await;
@@ -64,7 +79,9 @@ fn permits_of_others_count_and_their_end_is_heard() {
         let [one, two] = place.clients(SHARED).await;
         // kazoo makes the directory, and says no limit there when it does.
         one.create(&one.path("x"), b"", Create::Persistent).await;
-        let theirs = one.create(&one.path("x/7b2d0f4e111122223333444455550000"), b"theirs", Create::Ephemeral).await;
+        let theirs = one
+            .create(&one.path("x/7b2d0f4e111122223333444455550000"), b"theirs", Create::Ephemeral)
+            .await;
         let a = permit(1);
         assert!(matches!(two.join(&a).await, Attempt::InLine(_)));
         one.delete(&theirs).await;
@@ -87,7 +104,9 @@ fn another_limit_is_refused_and_a_resize_lets_one_in_that_waits() {
         assert!(matches!(two.join(&b).await, Attempt::InLine(_)));
         assert!(change(&one, Change::Resize(name("x"), 2)).await.unwrap());
         two.granted(b.id).await;
-        let error = failed(one.join(&claim_in(Kind::Semaphore, "x", Mode::Permits { count: 2, limit: 2 })).await);
+        let error = failed(
+            one.join(&claim_in(Kind::Semaphore, "x", Mode::Permits { count: 2, limit: 2 })).await,
+        );
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         until("nobody is at the gate", || async { counts(&one).await == (2, 0) }).await;
     });

@@ -14,12 +14,18 @@ fn read_until_done<T>(engine: &ZooKeeper, future: impl Future<Output = T>) -> T 
     let begun = Instant::now();
     let mut future = pin!(future);
     loop {
-        if let Poll::Ready(value) = future.as_mut().poll(&mut std::task::Context::from_waker(Waker::noop())) {
+        if let Poll::Ready(value) =
+            future.as_mut().poll(&mut std::task::Context::from_waker(Waker::noop()))
+        {
             return value;
         }
         assert!(begun.elapsed() < SOON, "no answer came");
         let inlet = engine.inlet().unwrap();
-        poll(&mut [PollFd::new(inlet.socket().unwrap().as_fd(), PollFlags::POLLIN)], PollTimeout::from(1_000u16)).unwrap();
+        poll(
+            &mut [PollFd::new(inlet.socket().unwrap().as_fd(), PollFlags::POLLIN)],
+            PollTimeout::from(1_000u16),
+        )
+        .unwrap();
         inlet.take(true);
     }
 }
@@ -83,7 +89,11 @@ fn a_caller_that_finds_the_end_of_the_stream_leaves_it_to_the_driver() {
     proxy.cut_clients();
     // Its driver finds it later; the caller is not kept busy by the end of the stream.
     let inlet = behind.engine.inlet().unwrap();
-    poll(&mut [PollFd::new(inlet.socket().unwrap().as_fd(), PollFlags::POLLIN)], PollTimeout::from(10_000u16)).unwrap();
+    poll(
+        &mut [PollFd::new(inlet.socket().unwrap().as_fd(), PollFlags::POLLIN)],
+        PollTimeout::from(10_000u16),
+    )
+    .unwrap();
     assert_eq!(inlet.take(true), Took::Over);
     runtime.block_on(async {
         let mine = claim("a");

@@ -15,7 +15,9 @@ fn r1_a_guard_on_a_healthy_server_never_has_less_than_its_floor() {
         let url = place.url("session_timeout=8s");
         // Each in a session of its own: what one asks for must not help the others.
         let mut guards: Vec<(Option<Duration>, Guard, Locks)> = Vec::new();
-        for (at, margin) in [None, Some(SESSION / 15), Some(SESSION / 4), Some(SESSION / 3)].into_iter().enumerate() {
+        for (at, margin) in
+            [None, Some(SESSION / 15), Some(SESSION / 4), Some(SESSION / 3)].into_iter().enumerate()
+        {
             let locks = Locks::open(&url).await.unwrap();
             let wait = locks.mutex(format!("x{at}")).lock();
             let wait = margin.into_iter().fold(wait, crate::Acquire::margin);
@@ -42,7 +44,7 @@ fn a_margin_that_the_session_cannot_give_is_refused_before_anything_is_sent() {
         let place = Place::new().await;
         // A server of half a second's ticks gives 10 s at most.
         let locks = Locks::open(&place.url("session_timeout=60s")).await.unwrap();
-        assert_eq!(locks.describe().session, Some(Duration::from_secs(10)));
+        assert_eq!(locks.describe().expiry.session(), Some(Duration::from_secs(10)));
         let refused = locks.mutex("x").lock().margin(Duration::from_secs(4)).await.unwrap_err();
         assert_eq!(refused.kind(), crate::ErrorKind::InvalidArgument);
         assert!(refused.message().contains("third of the session"), "{refused}");
@@ -61,7 +63,17 @@ fn a_margin_that_the_drift_allowance_does_not_leave_is_refused_also_the_default(
         assert_eq!(refused.kind(), crate::ErrorKind::InvalidArgument);
         let why = "drift=50% leaves a session of 8s no margin of 1.6s: lower drift or the margin";
         assert!(refused.message().contains(why), "{refused}");
-        assert!(locks.mutex("x").lock().margin(Duration::ZERO).await.unwrap().release().await.is_clean());
+        assert!(
+            locks
+                .mutex("x")
+                .lock()
+                .margin(Duration::ZERO)
+                .await
+                .unwrap()
+                .release()
+                .await
+                .is_clean()
+        );
         // A fixed hold is not renewed: it takes what there is.
         assert!(locks.mutex("x").lock().no_renew().await.is_ok());
     });

@@ -1,4 +1,5 @@
-//! The engine against real servers: driven through the engine's contract, with an event sink and a runtime of the test's.
+//! The engine against real servers: driven through the engine's contract, with an event sink and a
+//! runtime of the test's.
 
 mod barriers;
 mod conversions;
@@ -35,7 +36,10 @@ use super::state::Fault;
 use super::{ZooKeeper, read};
 use crate::claim::{Claim, Entry, Identity, Mode};
 use crate::clock::Clock;
-use crate::engine::{Answer, Attempt, Change, Context, End, Engine, Event, EventSink, Grant, Line, Number, Query, Spawner, Which};
+use crate::engine::{
+    Answer, Attempt, Change, Context, End, Engine, Event, EventSink, Grant, Line, Number, Query,
+    Spawner, Standing, Which,
+};
 use crate::error::{Error, Result};
 use crate::id::ClaimId;
 use crate::lost::Lost;
@@ -48,7 +52,9 @@ const SOON: Duration = Duration::from_secs(20);
 /// Runs one test on a runtime of its own, and not for ever.
 pub(super) fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(120), test).await.expect("the test hangs") });
+    runtime.block_on(async {
+        tokio::time::timeout(Duration::from_secs(120), test).await.expect("the test hangs")
+    });
 }
 
 /// The server that all tests share which do not hurt it; stopped when the last of them is done.
@@ -144,7 +150,7 @@ impl Client {
     async fn open_with(url: &str, spawner: Spawner) -> Result<Self> {
         let patient = !url.contains("request_timeout");
         let mut url = EngineUrl::parse(url)?;
-        let mut options = Options::from_url(&mut url, &crate::keeper::Settings::default())?;
+        let mut options = Options::from_url(&mut url, 100)?;
         url.finish()?;
         if patient {
             options.request_timeout = SOON;
@@ -216,7 +222,12 @@ impl Client {
     /// No event about a claim has come so far.
     fn is_quiet_about(&self, claim: ClaimId) -> bool {
         let queue = self.events.queue.lock().unwrap();
-        !queue.iter().any(|e| matches!(e, Event::Granted { claim: id, .. } | Event::Failed { claim: id, .. } if *id == claim))
+        !queue.iter().any(|e| {
+            matches!(
+                e,
+                Event::Granted { claim: id, .. } | Event::Failed { claim: id, .. } if *id == claim
+            )
+        })
     }
 
     async fn attempt(&self, claim: &Claim, line: Line) -> Attempt {
@@ -245,7 +256,9 @@ impl Client {
                     self.granted(claim.id).await;
                     return;
                 }
-                Attempt::Unknown(_) | Attempt::Failed(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                Attempt::Unknown(_) | Attempt::Failed(_) => {
+                    tokio::time::sleep(Duration::from_millis(50)).await
+                }
                 Attempt::Busy(_) => panic!("a place in line is never busy"),
             }
         }
@@ -261,17 +274,20 @@ impl Client {
     }
 
     /// Where a claim stands, as soon as that is known.
-    async fn recheck(&self, claim: &Claim) -> Attempt {
+    async fn recheck(&self, claim: &Claim) -> Standing {
         loop {
             match answer(self.engine.recheck(&[claim.id])).await.remove(0) {
-                Attempt::Unknown(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+                Standing::Unknown(_) => tokio::time::sleep(Duration::from_millis(10)).await,
                 known => return known,
             }
         }
     }
 
     async fn read(&self, kind: Kind, name: &str) -> Entry {
-        answer(self.engine.read(&Query::One(kind, Name::new(name).unwrap()))).await.unwrap().remove(0)
+        answer(self.engine.read(&Query::One(kind, Name::new(name).unwrap())))
+            .await
+            .unwrap()
+            .remove(0)
     }
 
     async fn list(&self, prefix: &str) -> Vec<Entry> {
@@ -283,12 +299,21 @@ impl Client {
     }
 
     pub(super) fn path(&self, name: &str) -> String {
-        if name.is_empty() { self.engine.options.root() } else { format!("{}/{name}", self.engine.options.chroot) }
+        if name.is_empty() {
+            self.engine.options.root()
+        } else {
+            format!("{}/{name}", self.engine.options.chroot)
+        }
     }
 
     /// Creates a node as somebody else would; answers its path.
     pub(super) async fn create(&self, path: &str, data: &[u8], how: Create) -> String {
-        let request = Request::Create { path: path.to_owned(), data: data.to_vec(), acl: self.engine.options.acl.clone(), how };
+        let request = Request::Create {
+            path: path.to_owned(),
+            data: data.to_vec(),
+            acl: self.engine.options.acl.clone(),
+            how,
+        };
         match self.ask(request).await {
             Ok(Reply::Created { path, .. }) => path,
             other => panic!("{path}: {other:?}"),
@@ -313,7 +338,13 @@ impl Client {
 }
 
 fn identity() -> Identity {
-    Identity { host: "testhost".into(), pid: std::process::id(), started: 0, program: "test".into(), label: None }
+    Identity {
+        host: "testhost".into(),
+        pid: std::process::id(),
+        started: 0,
+        program: "test".into(),
+        label: None,
+    }
 }
 
 fn claim(name: &str) -> Claim {

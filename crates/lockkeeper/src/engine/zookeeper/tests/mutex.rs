@@ -36,7 +36,11 @@ fn a_line_of_many_is_served_in_order_with_rising_tokens() {
         for (at, (client, claim)) in clients.iter().enumerate().skip(1) {
             let Attempt::InLine(line) = client.join(claim).await else { panic!("must wait") };
             assert_eq!(line.ahead, u32::try_from(at - 1).ok());
-            assert_eq!(line.holder.and_then(|h| h.claim), Some(clients[0].1.id), "the head of the line is named, not the neighbour");
+            assert_eq!(
+                line.holder.and_then(|h| h.claim),
+                Some(clients[0].1.id),
+                "the head of the line is named, not the neighbour"
+            );
         }
         for at in 1..clients.len() {
             assert!(clients[at..].iter().all(|(client, claim)| client.is_quiet_about(claim.id)));
@@ -102,11 +106,14 @@ fn r11_a_try_that_is_busy_writes_nothing_and_never_overtakes() {
     run(async {
         let place = Place::new().await;
         let proxy = Proxy::start(place.port).unwrap();
-        let (one, two) = (place.client().await, Client::open(&place.url_at(proxy.port(), "")).await.unwrap());
+        let (one, two) =
+            (place.client().await, Client::open(&place.url_at(proxy.port(), "")).await.unwrap());
         let (a, b) = (claim("x"), claim("x"));
         one.lock(&a).await;
         proxy.take_counts();
-        let Attempt::Busy(Some(holder)) = two.attempt(&b, Line::Try).await else { panic!("must be busy") };
+        let Attempt::Busy(Some(holder)) = two.attempt(&b, Line::Try).await else {
+            panic!("must be busy")
+        };
         assert_eq!(holder.claim, Some(a.id));
         let mut counts = proxy.take_counts();
         counts.remove(&op::PING);
@@ -114,7 +121,9 @@ fn r11_a_try_that_is_busy_writes_nothing_and_never_overtakes() {
         assert_eq!(counts.get(&op::GET_DATA), Some(&1));
         assert_eq!(counts.values().sum::<u64>(), 2, "two reads and no write: {counts:?}");
         one.release(&a).await;
-        let Attempt::Granted(_) = two.attempt(&claim("x"), Line::Try).await else { panic!("must be free") };
+        let Attempt::Granted(_) = two.attempt(&claim("x"), Line::Try).await else {
+            panic!("must be free")
+        };
     });
 }
 
@@ -123,7 +132,9 @@ fn a_try_on_a_name_that_never_was_gets_it() {
     run(async {
         let place = Place::new().await;
         let one = place.client().await;
-        let Attempt::Granted(_) = one.attempt(&claim("deep/er/x"), Line::Try).await else { panic!("must be free") };
+        let Attempt::Granted(_) = one.attempt(&claim("deep/er/x"), Line::Try).await else {
+            panic!("must be free")
+        };
     });
 }
 
@@ -142,7 +153,10 @@ fn r5_a_place_that_is_left_leaves_nothing_and_those_behind_it_move_up() {
         assert!(clients[2].is_quiet_about(claims[2].id), "the holder still holds");
         clients[0].release(&claims[0]).await;
         clients[2].granted(claims[2].id).await;
-        assert!(matches!(clients[1].withdraw(&claims[1]).await, End::NotOurs), "nothing is left to leave");
+        assert!(
+            matches!(clients[1].withdraw(&claims[1]).await, End::NotOurs),
+            "nothing is left to leave"
+        );
     });
 }
 
@@ -171,13 +185,20 @@ fn r5_a_waiter_that_leaves_takes_its_watches_along() {
         let (one, two) = (place.client().await, place.client().await);
         let a = claim("x");
         one.lock(&a).await;
-        until("the holder watches its own node", || async { server.numbers().unwrap()["zk_watch_count"] == 1.0 }).await;
+        until("the holder watches its own node", || async {
+            server.numbers().unwrap()["zk_watch_count"] == 1.0
+        })
+        .await;
         let b = claim("x");
         assert!(matches!(two.join(&b).await, Attempt::InLine(_)));
         two.withdraw(&b).await;
-        until("no watch of the waiter is left", || async { server.numbers().unwrap()["zk_watch_count"] == 1.0 }).await;
+        until("no watch of the waiter is left", || async {
+            server.numbers().unwrap()["zk_watch_count"] == 1.0
+        })
+        .await;
         one.release(&a).await;
-        until("no watch is left", || async { server.numbers().unwrap()["zk_watch_count"] == 0.0 }).await;
+        until("no watch is left", || async { server.numbers().unwrap()["zk_watch_count"] == 0.0 })
+            .await;
     });
 }
 
@@ -191,7 +212,10 @@ fn an_uncontended_cycle_is_two_writes_and_a_list() {
         one.release(&held).await;
         proxy.take_counts();
         one.lock(&claim("x")).await;
-        until("the other hold is watched", || async { proxy.take_counts().contains_key(&op::GET_DATA) }).await;
+        until("the other hold is watched", || async {
+            proxy.take_counts().contains_key(&op::GET_DATA)
+        })
+        .await;
         let mut long = 0;
         for _ in 0..10 {
             let a = claim("y");
@@ -203,8 +227,14 @@ fn an_uncontended_cycle_is_two_writes_and_a_list() {
         let mut counts = proxy.take_counts();
         counts.remove(&op::PING);
         let watches = counts.remove(&op::GET_DATA).unwrap_or(0);
-        assert!(watches <= long, "{watches} watches on our own node, in {long} cycles that took so long");
-        assert_eq!(counts, [(op::CREATE, 10), (op::LIST, 10), (op::DELETE, 10)].into_iter().collect());
+        assert!(
+            watches <= long,
+            "{watches} watches on our own node, in {long} cycles that took so long"
+        );
+        assert_eq!(
+            counts,
+            [(op::CREATE, 10), (op::LIST, 10), (op::DELETE, 10)].into_iter().collect()
+        );
     });
 }
 
@@ -262,7 +292,12 @@ fn an_operators_delete_of_the_holders_node_is_told_at_once() {
         let (a, b) = (claim("x"), claim("x"));
         one.lock(&a).await;
         assert!(matches!(two.join(&b).await, Attempt::InLine(_)));
-        let node = one.children("x").await.into_iter().find(|n| n.contains(&a.id.to_string()[..8])).unwrap();
+        let node = one
+            .children("x")
+            .await
+            .into_iter()
+            .find(|n| n.contains(&a.id.to_string()[..8]))
+            .unwrap();
         two.delete(&two.path(&format!("x/{node}"))).await;
         assert_eq!(one.lost(a.id).await, Lost::TakenAway);
         two.granted(b.id).await;
@@ -280,7 +315,12 @@ fn an_operators_delete_of_a_waiters_node_only_costs_its_place() {
         for at in [1, 2] {
             assert!(matches!(clients[at].join(&claims[at]).await, Attempt::InLine(_)));
         }
-        let node = clients[0].children("x").await.into_iter().find(|n| n.contains(&claims[1].id.to_string()[..8])).unwrap();
+        let node = clients[0]
+            .children("x")
+            .await
+            .into_iter()
+            .find(|n| n.contains(&claims[1].id.to_string()[..8]))
+            .unwrap();
         clients[0].delete(&clients[0].path(&format!("x/{node}"))).await;
         until("it stands again", || async { clients[0].children("x").await.len() == 3 }).await;
         clients[0].release(&claims[0]).await;
@@ -300,7 +340,9 @@ fn a_curator_peer_asks_the_holder_to_let_go() {
         one.lock(&a).await;
         let node = one.children("x").await.remove(0);
         let path = two.path(&format!("x/{node}"));
-        two.ask(Request::SetData { path, data: b"__REVOKE__".to_vec(), version: -1 }).await.unwrap();
+        two.ask(Request::SetData { path, data: b"__REVOKE__".to_vec(), version: -1 })
+            .await
+            .unwrap();
         one.event(|e| matches!(e, Event::Asked { hold } if hold == a.id).then_some(())).await;
         assert!(matches!(one.release(&a).await, End::Freed));
     });
@@ -318,7 +360,10 @@ fn who_holds_and_who_waits_is_told_also_where_others_stand() {
         two.create(&two.path("shop/x/garbage"), b"\xff", Create::Persistent).await;
         let entry = one.read(Kind::Lock, "shop/x").await;
         assert_eq!(entry.holders.len(), 1);
-        assert_eq!((entry.holders[0].claim, entry.holders[0].program.as_deref()), (Some(a.id), Some("test")));
+        assert_eq!(
+            (entry.holders[0].claim, entry.holders[0].program.as_deref()),
+            (Some(a.id), Some("test"))
+        );
         assert!(entry.holders[0].since.is_some() && entry.holders[0].token.is_some());
         assert_eq!(entry.waiters.iter().map(|w| w.ahead).collect::<Vec<_>>(), [Some(0)]);
         let all = one.list("sh").await;
@@ -326,7 +371,11 @@ fn who_holds_and_who_waits_is_told_also_where_others_stand() {
         assert!(one.list("other").await.is_empty());
         one.release(&a).await;
         let entry = one.read(Kind::Lock, "shop/x").await;
-        assert_eq!(entry.holders[0].label.as_deref(), Some("10.0.0.7"), "what Curator stores is shown");
+        assert_eq!(
+            entry.holders[0].label.as_deref(),
+            Some("10.0.0.7"),
+            "what Curator stores is shown"
+        );
         assert!(one.read(Kind::Lock, "never").await.holders.is_empty());
     });
 }
@@ -337,10 +386,14 @@ fn an_observer_hears_of_every_change() {
         let place = Place::new().await;
         let (one, two) = (place.client().await, place.client().await);
         let watch = crate::engine::WatchId(7);
-        answer(two.engine.watch(watch, &Query::One(Kind::Lock, Name::new("x").unwrap()))).await.unwrap();
+        answer(two.engine.watch(watch, &Query::One(Kind::Lock, Name::new("x").unwrap())))
+            .await
+            .unwrap();
         // Answered in order: the watch stands.
         two.children("x").await;
-        let changed = || two.event(|e| matches!(e, Event::Changed { watch: id } if id == watch).then_some(()));
+        let changed = || {
+            two.event(|e| matches!(e, Event::Changed { watch: id } if id == watch).then_some(()))
+        };
         let a = claim("x");
         one.lock(&a).await;
         changed().await;
@@ -361,7 +414,8 @@ fn a_hand_off_in_a_line_of_a_thousand_costs_what_it_costs_in_a_short_one() {
             let name = format!("x{length}");
             let claims: Vec<Claim> = (0..length).map(|_| claim(&name)).collect();
             client.lock(&claims[0]).await;
-            let joining: Vec<_> = claims[1..].iter().map(|claim| client.engine.attempt(claim, Line::Join)).collect();
+            let joining: Vec<_> =
+                claims[1..].iter().map(|claim| client.engine.attempt(claim, Line::Join)).collect();
             for joined in joining {
                 assert!(matches!(answer(joined).await, Attempt::InLine(_)));
             }
@@ -376,7 +430,10 @@ fn a_hand_off_in_a_line_of_a_thousand_costs_what_it_costs_in_a_short_one() {
             // Signs of life, and what proves the session to whoever is next.
             counts.remove(&op::PING);
             counts.remove(&op::MULTI);
-            assert!(counts.get(&op::LIST).is_none_or(|lists| *lists <= HAND_OFFS + 1), "at most one list a hand-off: {counts:?}");
+            assert!(
+                counts.get(&op::LIST).is_none_or(|lists| *lists <= HAND_OFFS + 1),
+                "at most one list a hand-off: {counts:?}"
+            );
             counted.push(counts.values().sum::<u64>());
         }
         assert!(counted[1] <= counted[0] + HAND_OFFS && counted[1] <= 6 * HAND_OFFS, "{counted:?}");

@@ -34,14 +34,18 @@ fn a_place_that_was_lent_is_wanted_for_as_long_as_its_new_caller_waits() {
         let two = place.client().await;
         let held = claim("x");
         two.lock(&held).await;
-        let first = Claim { give_up: Some(one.clock.now().plus(Duration::from_millis(500))), ..claim("x") };
+        let first =
+            Claim { give_up: Some(one.clock.now().plus(Duration::from_millis(500))), ..claim("x") };
         assert!(matches!(one.join(&first).await, Attempt::InLine(_)));
         let lent = Claim { give_up: None, ..first };
         assert!(matches!(one.join(&lent).await, Attempt::InLine(_)));
         proxy.close();
         until("its session is over", || async { two.children("x").await.len() == 1 }).await;
         proxy.open();
-        until("it stands again", || async { two.children("x").await.len() == 2 || !one.is_quiet_about(lent.id) }).await;
+        until("it stands again", || async {
+            two.children("x").await.len() == 2 || !one.is_quiet_about(lent.id)
+        })
+        .await;
         assert!(one.is_quiet_about(lent.id), "it is not told that the first caller's time is over");
         assert!(matches!(two.release(&held).await, End::Freed));
         one.granted(lent.id).await;
@@ -86,7 +90,7 @@ fn the_net_asks_about_many_places_in_several_messages() {
         proxy.take_counts();
         let ids: Vec<ClaimId> = claims.iter().map(|claim| claim.id).collect();
         let stand = answer(one.engine.recheck(&ids)).await;
-        assert!(stand.iter().all(|stands| matches!(stands, Attempt::InLine(_))));
+        assert!(stand.iter().all(|stands| matches!(stands, Standing::InLine(_))));
         assert_eq!(proxy.take_counts().get(&op::MULTI_READ), Some(&2));
         one.close().await;
     });
@@ -105,7 +109,10 @@ fn a_resize_is_heard_also_after_one_that_came_while_a_claim_was_being_made() {
         let joining = one.engine.attempt(&waits, Line::Join);
         proxy.take_events();
         assert!(change(&two, Change::Resize(name("x"), 3)).await.unwrap());
-        until("the event came", || async { !one.engine.shared().unwrap().lock().targets.contains_key(&one.path("x/permits")) }).await;
+        until("the event came", || async {
+            !one.engine.shared().unwrap().lock().targets.contains_key(&one.path("x/permits"))
+        })
+        .await;
         proxy.hold_requests(false);
         assert!(matches!(answer(joining).await, Attempt::InLine(_)));
         assert!(change(&two, Change::Resize(name("x"), 4)).await.unwrap());
@@ -120,7 +127,8 @@ fn nothing_is_listened_to_once_nothing_is_held_or_waited_for() {
         let place = Place::new().await;
         let one = place.client().await;
         for at in 0..3 {
-            let one_permit = claim_in(Kind::Semaphore, &format!("s{at}"), Mode::Permits { count: 1, limit: 1 });
+            let one_permit =
+                claim_in(Kind::Semaphore, &format!("s{at}"), Mode::Permits { count: 1, limit: 1 });
             let (held, next) = (one_permit.clone(), Claim { id: ClaimId::fresh(), ..one_permit });
             one.lock(&held).await;
             assert!(matches!(one.join(&next).await, Attempt::InLine(_)));
@@ -137,7 +145,9 @@ fn nothing_is_listened_to_once_nothing_is_held_or_waited_for() {
 fn an_ensemble_that_was_restored_has_us_again_once_our_session_is_certainly_over() {
     run(async {
         let mut server = Server::start(Settings::default()).unwrap();
-        let one = Client::open(&format!("zk://127.0.0.1:{}?session_timeout=3s", server.port())).await.unwrap();
+        let one = Client::open(&format!("zk://127.0.0.1:{}?session_timeout=3s", server.port()))
+            .await
+            .unwrap();
         let (held, next) = (claim("x"), claim("x"));
         one.lock(&held).await;
         server.restart_empty().unwrap();
@@ -171,7 +181,10 @@ fn a_delete_that_is_repeated_spares_a_node_that_somebody_else_has_by_that_name_n
         proxy.open();
         let released = answer(releasing).await;
         assert!(matches!(released.ends[..], [End::Freed | End::Unknown(_)]));
-        until("the release is known", || async { one.engine.shared().unwrap().lock().claims.is_empty() }).await;
+        until("the release is known", || async {
+            one.engine.shared().unwrap().lock().claims.is_empty()
+        })
+        .await;
         assert_eq!(two.children("x").await, [node], "it is not ours");
         one.close().await;
     });
@@ -187,7 +200,8 @@ fn r1_a_write_that_was_refused_proves_nothing_unless_it_is_a_transactions_part()
         let before = proven();
         // So old that a write proves it.
         let touched = one.clock.now().plus(Duration::from_secs(2));
-        until("a touch is a quarter of the session old", || async { one.clock.now() > touched }).await;
+        until("a touch is a quarter of the session old", || async { one.clock.now() > touched })
+            .await;
         let gone = Request::Delete { path: one.path("nothing"), version: -1 };
         assert!(one.ask(gone.clone()).await.is_err());
         assert_eq!(proven(), before, "the word of the server that we are connected to, perhaps");

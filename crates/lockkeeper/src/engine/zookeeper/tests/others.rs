@@ -17,11 +17,17 @@ fn readers_hold_beside_each_other_and_writers_alone() {
         for layout in ["layout=curator", "layout=kazoo"] {
             let clients = place.clients::<4>(layout).await;
             let at = layout.replace('=', "-");
-            let (first, second, between, third) = (reader(&at), reader(&at), writer(&at), reader(&at));
+            let (first, second, between, third) =
+                (reader(&at), reader(&at), writer(&at), reader(&at));
             let one = number(&clients[0].lock(&first).await);
             let two = number(&clients[1].lock(&second).await);
-            assert!(matches!(clients[2].join(&between).await, Attempt::InLine(p) if p.ahead == Some(0)));
-            assert!(matches!(clients[3].join(&third).await, Attempt::InLine(_)), "a reader behind a writer waits: writers are not starved");
+            assert!(
+                matches!(clients[2].join(&between).await, Attempt::InLine(p) if p.ahead == Some(0))
+            );
+            assert!(
+                matches!(clients[3].join(&third).await, Attempt::InLine(_)),
+                "a reader behind a writer waits: writers are not starved"
+            );
             let busy = clients[0].attempt(&reader(&at), Line::Try).await;
             assert!(matches!(busy, Attempt::Busy(_)), "nor does a try overtake it: {busy:?}");
             clients[0].release(&first).await;
@@ -45,7 +51,8 @@ fn a_reader_waits_for_the_nearest_writer_only() {
         let clients = place.clients::<4>("").await;
         let (holds, reads, waits, last) = (writer("x"), reader("x"), writer("x"), reader("x"));
         clients[0].lock(&holds).await;
-        for (client, claim) in [(&clients[1], &reads), (&clients[2], &waits), (&clients[3], &last)] {
+        for (client, claim) in [(&clients[1], &reads), (&clients[2], &waits), (&clients[3], &last)]
+        {
             assert!(matches!(client.join(claim).await, Attempt::InLine(_)));
         }
         clients[0].release(&holds).await;
@@ -61,13 +68,18 @@ fn curators_downgrade_node_keeps_a_writer_out_that_the_writer_before_it_left_to(
     run(async {
         let place = Place::new().await;
         let [one, two] = place.clients("").await;
-        // Curator: a writer with number 0 reads, too, with a plain ephemeral node of the same number, and then stops writing.
+        // Curator: a writer with number 0 reads, too, with a plain ephemeral node of the same
+        // number, and then stops writing.
         one.create(&one.path("x"), b"", Create::Persistent).await;
         let guid = "_c_7b2d0f4e-1111-2222-3333-444455556666-";
-        let wrote = one.create(&one.path(&format!("x/{guid}__WRIT__")), b"", Create::EphemeralSequential).await;
+        let wrote = one
+            .create(&one.path(&format!("x/{guid}__WRIT__")), b"", Create::EphemeralSequential)
+            .await;
         let (waits, reads) = (writer("x"), reader("x"));
         assert!(matches!(two.join(&waits).await, Attempt::InLine(_)));
-        let read = one.create(&one.path(&format!("x/{guid}__READ__0000000000")), b"", Create::Ephemeral).await;
+        let read = one
+            .create(&one.path(&format!("x/{guid}__READ__0000000000")), b"", Create::Ephemeral)
+            .await;
         one.delete(&wrote).await;
         let entry = two.read(Kind::Lock, "x").await;
         assert_eq!(entry.holders.iter().map(|h| h.mode).collect::<Vec<_>>(), [Some(Mode::Shared)]);
@@ -88,8 +100,14 @@ fn a_mutex_and_an_rw_lock_of_one_name_exclude_each_other_among_ourselves() {
         one.lock(&mutex).await;
         assert!(matches!(two.join(&write).await, Attempt::InLine(_)));
         assert!(matches!(one.attempt(&reader("x"), Line::Try).await, Attempt::Busy(_)));
-        assert!(one.children("x").await.iter().any(|n| n.contains("-lock-")), "what Curator's mutexes respect");
-        assert!(one.children("x").await.iter().any(|n| n.contains("-__WRIT__")), "what its readers respect");
+        assert!(
+            one.children("x").await.iter().any(|n| n.contains("-lock-")),
+            "what Curator's mutexes respect"
+        );
+        assert!(
+            one.children("x").await.iter().any(|n| n.contains("-__WRIT__")),
+            "what its readers respect"
+        );
         one.release(&mutex).await;
         two.granted(write.id).await;
         two.release(&write).await;
@@ -107,11 +125,16 @@ fn a_leader_is_seen_by_its_id_and_followed_by_the_next() {
         for layout in ["layout=curator", "layout=kazoo"] {
             let [one, two, observer] = place.clients(layout).await;
             let at = layout.replace('=', "-");
-            let stand = |id: &str| Claim { value: Some(Arc::from(id)), ..claim_in(Kind::Election, &at, Mode::Exclusive) };
+            let stand = |id: &str| Claim {
+                value: Some(Arc::from(id)),
+                ..claim_in(Kind::Election, &at, Mode::Exclusive)
+            };
             let (a, b) = (stand("host-a"), stand("host-b"));
             let first = one.lock(&a).await;
             let watch = crate::engine::WatchId(1);
-            answer(observer.engine.watch(watch, &Query::One(Kind::Election, name(&at)))).await.unwrap();
+            answer(observer.engine.watch(watch, &Query::One(Kind::Election, name(&at))))
+                .await
+                .unwrap();
             assert!(matches!(two.join(&b).await, Attempt::InLine(_)));
             let entry = two.read(Kind::Election, &at).await;
             assert_eq!(entry.holders[0].value.as_deref(), Some("host-a"));
@@ -119,7 +142,10 @@ fn a_leader_is_seen_by_its_id_and_followed_by_the_next() {
             one.release(&a).await;
             two.granted(b.id).await;
             observer.event(|e| matches!(e, Event::Changed { .. }).then_some(())).await;
-            assert_eq!(observer.read(Kind::Election, &at).await.holders[0].value.as_deref(), Some("host-b"));
+            assert_eq!(
+                observer.read(Kind::Election, &at).await.holders[0].value.as_deref(),
+                Some("host-b")
+            );
             two.release(&b).await;
         }
     });
@@ -157,13 +183,20 @@ fn a_latch_opens_after_as_many_counts_as_it_was_set_to_each_counted_once() {
         count().await;
         assert!(change(&one, Change::LatchSet(name("deep/l"), 3)).await.unwrap());
         two.event(|e| matches!(e, Event::Changed { .. }).then_some(())).await;
-        assert!(!change(&two, Change::LatchSet(name("deep/l"), 9)).await.unwrap(), "it is closed already");
+        assert!(
+            !change(&two, Change::LatchSet(name("deep/l"), 9)).await.unwrap(),
+            "it is closed already"
+        );
         let ids = [ClaimId::fresh(), ClaimId::fresh(), ClaimId::fresh()];
         for (at, id) in ids.iter().enumerate() {
             assert_eq!(count().await, Some(3 - at as u64));
             let opens = at == 2;
             for _ in 0..2 {
-                assert_eq!(change(&one, Change::LatchCountDown(name("deep/l"), *id)).await.unwrap(), opens, "R3: sent twice, counted once");
+                assert_eq!(
+                    change(&one, Change::LatchCountDown(name("deep/l"), *id)).await.unwrap(),
+                    opens,
+                    "R3: sent twice, counted once"
+                );
             }
         }
         assert_eq!(count().await.unwrap_or(0), 0);
@@ -181,12 +214,17 @@ fn counts_from_everywhere_at_once_are_all_counted() {
         let counting = clients.iter().map(|client| async move {
             let mut opened = 0;
             for _ in 0..10 {
-                opened += u32::from(change(client, Change::LatchCountDown(name("l"), ClaimId::fresh())).await.unwrap());
+                opened += u32::from(
+                    change(client, Change::LatchCountDown(name("l"), ClaimId::fresh()))
+                        .await
+                        .unwrap(),
+                );
             }
             opened
         });
         let mut counting: Vec<_> = counting.map(Box::pin).collect();
-        let (third, second, first) = (counting.pop().unwrap(), counting.pop().unwrap(), counting.pop().unwrap());
+        let (third, second, first) =
+            (counting.pop().unwrap(), counting.pop().unwrap(), counting.pop().unwrap());
         let (a, b, c) = tokio::join!(first, second, third);
         assert_eq!(a + b + c, 1, "the last one opened it");
     });
@@ -201,9 +239,14 @@ fn others_barriers_are_latches_of_one() {
             let at = layout.replace('=', "-");
             one.create(&one.path(&at), data, Create::Persistent).await;
             assert_eq!(one.read(Kind::Latch, &at).await.count, Some(1));
-            assert!(change(&one, Change::LatchCountDown(name(&at), ClaimId::fresh())).await.unwrap());
+            assert!(
+                change(&one, Change::LatchCountDown(name(&at), ClaimId::fresh())).await.unwrap()
+            );
             assert_eq!(one.read(Kind::Latch, &at).await.count.unwrap_or(0), 0);
-            assert!(change(&one, Change::LatchSet(name(&at), 1)).await.unwrap(), "and ours is a barrier to them: a node that is there");
+            assert!(
+                change(&one, Change::LatchSet(name(&at), 1)).await.unwrap(),
+                "and ours is a barrier to them: a node that is there"
+            );
         }
     });
 }
@@ -213,13 +256,19 @@ fn a_lock_is_taken_away_from_whoever_holds_it() {
     run(async {
         let place = Place::new().await;
         let [one, two, three] = place.clients("").await;
-        assert!(!change(&three, Change::Force(Kind::Lock, name("x"))).await.unwrap(), "nobody has it");
+        assert!(
+            !change(&three, Change::Force(Kind::Lock, name("x"))).await.unwrap(),
+            "nobody has it"
+        );
         let (a, b, c) = (reader("x"), reader("x"), writer("x"));
         one.lock(&a).await;
         two.lock(&b).await;
         assert!(matches!(three.join(&c).await, Attempt::InLine(_)));
         assert!(change(&three, Change::Force(Kind::Lock, name("x"))).await.unwrap());
-        assert_eq!((one.lost(a.id).await, two.lost(b.id).await), (Lost::TakenAway, Lost::TakenAway));
+        assert_eq!(
+            (one.lost(a.id).await, two.lost(b.id).await),
+            (Lost::TakenAway, Lost::TakenAway)
+        );
         three.granted(c.id).await;
     });
 }
@@ -231,25 +280,42 @@ fn several_locks_are_created_in_one_transaction_and_taken_all_or_none() {
         let place = Place::new().await;
         let (proxy, one) = place.client_behind_a_proxy("").await;
         let two = place.client().await;
-        let all = || [claim("a"), claim("b"), reader("c"), claim_in(Kind::Semaphore, "d", Mode::Permits { count: 2, limit: 3 })];
+        let all = || {
+            [
+                claim("a"),
+                claim("b"),
+                reader("c"),
+                claim_in(Kind::Semaphore, "d", Mode::Permits { count: 2, limit: 3 }),
+            ]
+        };
         let attempt = |claims: [Claim; 4]| {
-            let answers = one.engine.attempt_all(&claims).unwrap();
+            let answers = one.engine.attempt_all(&claims);
             async { answer(answers).await }
         };
         let first = all();
         let granted = attempt(first.clone()).await;
-        assert!(granted.iter().all(|a| matches!(a, Attempt::Granted(_))), "also where nothing was there before: {granted:?}");
+        assert!(
+            granted.iter().all(|a| matches!(a, Attempt::Granted(_))),
+            "also where nothing was there before: {granted:?}"
+        );
         for claim in &first {
             assert!(matches!(one.release(claim).await, End::Freed));
         }
         proxy.take_counts();
         let second = all();
         let granted = attempt(second.clone()).await;
-        let numbers: Vec<u64> =
-            granted.iter().take(3).map(|a| if let Attempt::Granted(g) = a { number(g) } else { panic!("{a:?}") }).collect();
+        let numbers: Vec<u64> = granted
+            .iter()
+            .take(3)
+            .map(|a| if let Attempt::Granted(g) = a { number(g) } else { panic!("{a:?}") })
+            .collect();
         assert!(numbers.iter().all(|n| *n == numbers[0]), "one transaction: {numbers:?}");
         let counts = proxy.take_counts();
-        assert_eq!((counts.get(&op::MULTI), counts.get(&op::CREATE)), (Some(&1), None), "{counts:?}");
+        assert_eq!(
+            (counts.get(&op::MULTI), counts.get(&op::CREATE)),
+            (Some(&1), None),
+            "{counts:?}"
+        );
         for claim in &second {
             one.release(claim).await;
         }
@@ -274,12 +340,13 @@ fn several_locks_are_created_in_one_transaction_and_taken_all_or_none() {
 fn several_locks_are_not_waited_for_longer_than_their_caller_waits() {
     run(async {
         let place = Place::new().await;
-        let (proxy, one) = place.client_behind_a_proxy("request_timeout=5s&session_timeout=40s").await;
+        let (proxy, one) =
+            place.client_behind_a_proxy("request_timeout=5s&session_timeout=40s").await;
         let give_up = Some(one.clock.now().plus(Duration::from_millis(300)));
         let all = ["a", "b", "c"].map(|name| Claim { give_up, ..claim(name) });
         proxy.hold_replies(true);
         let begun = Instant::now();
-        let answers = answer(one.engine.attempt_all(&all).unwrap()).await;
+        let answers = answer(one.engine.attempt_all(&all)).await;
         assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
         assert!(answers.iter().all(|a| matches!(a, Attempt::Unknown(_))), "{answers:?}");
         proxy.hold_replies(false);
@@ -304,7 +371,8 @@ fn a_latch_beside_a_lock_stays_closed_when_the_locks_directory_is_reaped() {
         assert!(change(&one, Change::LatchSet(name("x"), 2)).await.unwrap());
         let there = |at: &'static str| {
             let one = &one;
-            async move { one.ask(Request::Exists { path: one.path(at), watch: false }).await.is_ok() }
+            let path = one.path(at);
+            async move { one.ask(Request::Exists { path, watch: false }).await.is_ok() }
         };
         until("the other directory is reaped", || async { !there("other").await }).await;
         assert_eq!(one.read(Kind::Latch, "x").await.count, Some(2));
@@ -314,8 +382,12 @@ fn a_latch_beside_a_lock_stays_closed_when_the_locks_directory_is_reaped() {
         assert!(!change(&one, Change::LatchCountDown(name("x"), ClaimId::fresh())).await.unwrap());
         assert!(change(&one, Change::LatchCountDown(name("x"), ClaimId::fresh())).await.unwrap());
         assert_eq!(one.read(Kind::Latch, "x").await.count.unwrap_or(0), 0);
-        until("the directory is reaped once the latch is open", || async { !there("x").await }).await;
-        assert!(change(&one, Change::LatchSet(name("x"), 1)).await.unwrap(), "and it is closed anew");
+        until("the directory is reaped once the latch is open", || async { !there("x").await })
+            .await;
+        assert!(
+            change(&one, Change::LatchSet(name("x"), 1)).await.unwrap(),
+            "and it is closed anew"
+        );
     });
 }
 
@@ -327,7 +399,9 @@ fn a_latch_is_closed_also_where_somebody_emptied_its_node() {
         let held = claim("x");
         one.lock(&held).await;
         assert!(change(&one, Change::LatchSet(name("x"), 1)).await.unwrap());
-        one.ask(Request::SetData { path: one.path("x"), data: Vec::new(), version: -1 }).await.unwrap();
+        one.ask(Request::SetData { path: one.path("x"), data: Vec::new(), version: -1 })
+            .await
+            .unwrap();
         assert_eq!(one.read(Kind::Latch, "x").await.count, Some(0));
         assert!(change(&one, Change::LatchSet(name("x"), 1)).await.unwrap());
         one.delete(&one.path("x/lockkeeper-latch")).await;

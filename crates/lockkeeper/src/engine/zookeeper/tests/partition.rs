@@ -1,4 +1,5 @@
-//! A follower that is cut off from its leader goes on answering its clients, and knows nothing of what they lost.
+//! A follower that is cut off from its leader goes on answering its clients, and knows nothing of
+//! what they lost.
 
 use lockkeeper_lab::servers::zookeeper::Ensemble;
 
@@ -9,31 +10,58 @@ use crate::Locks;
 fn z1_a_holder_on_a_follower_that_is_cut_off_is_told_before_the_next_one_is_in() {
     run(async {
         // A follower gives up after 20 ticks of half a second; the session lasts 4 s.
-        let (ensemble, links) = Ensemble::start_apart(3, &Settings { sync_limit: 20, ..Settings::default() }).unwrap();
+        let (ensemble, links) =
+            Ensemble::start_apart(3, &Settings { sync_limit: 20, ..Settings::default() }).unwrap();
         let leader = ensemble.leader().expect("one leads");
         let follower = (0..3).find(|server| *server != leader).unwrap();
-        let url = |server: usize| format!("zk://{}?session_timeout=4s", ensemble.servers[server].address());
-        let (one, two) = (Locks::open(&url(follower)).await.unwrap(), Locks::open(&url(leader)).await.unwrap());
+        let url = |server: usize| {
+            format!("zk://{}?session_timeout=4s", ensemble.servers[server].address())
+        };
+        let (one, two) =
+            (Locks::open(&url(follower)).await.unwrap(), Locks::open(&url(leader)).await.unwrap());
         let guard = one.mutex("x").lock().await.unwrap();
         let next = two.mutex("x");
         // In a thread of its own, so that neither time is taken late because the other one is.
-        let waiting = tokio::task::spawn_blocking(move || (crate::park::wait(next.lock().timeout(SOON * 3)).unwrap(), Instant::now()));
-        until("the next one stands in line", || async { two.status(Kind::Lock, "x").await.unwrap().waiters.len() == 1 }).await;
+        let waiting = tokio::task::spawn_blocking(move || {
+            (crate::park::wait(next.lock().timeout(SOON * 3)).unwrap(), Instant::now())
+        });
+        until("the next one stands in line", || async {
+            two.status(Kind::Lock, "x").await.unwrap().waiters.len() == 1
+        })
+        .await;
         links.cut_off(follower);
         let cut = Instant::now();
         guard.lost().await;
         let told = Instant::now();
-        assert_eq!(ensemble.servers[follower].mode().as_deref(), Some("follower"), "it serves on, and answered every ping");
+        assert_eq!(
+            ensemble.servers[follower].mode().as_deref(),
+            Some("follower"),
+            "it serves on, and answered every ping"
+        );
         let (second, granted) = waiting.await.unwrap();
-        assert!(told < granted, "told after {:?}, the next one was in after {:?}", told - cut, granted - cut);
-        assert_eq!(ensemble.servers[follower].mode().as_deref(), Some("follower"), "also when somebody else had the lock");
-        println!("cut off: told after {:?}, the next one was in after {:?}", told - cut, granted - cut);
+        assert!(
+            told < granted,
+            "told after {:?}, the next one was in after {:?}",
+            told - cut,
+            granted - cut
+        );
+        assert_eq!(
+            ensemble.servers[follower].mode().as_deref(),
+            Some("follower"),
+            "also when somebody else had the lock"
+        );
+        println!(
+            "cut off: told after {:?}, the next one was in after {:?}",
+            told - cut,
+            granted - cut
+        );
         drop(second);
     });
 }
 
 #[test]
-fn z1_a_follower_that_dies_right_after_its_answer_leaves_its_session_for_as_long_as_the_holder_believes() {
+fn z1_a_follower_that_dies_right_after_its_answer_leaves_its_session_for_as_long_as_the_holder_believes()
+ {
     run(async {
         // The follower tells its leader whom it has heard of when the leader pings it: every
         // quarter of a second. The session lasts two ticks, 1 s, and the drift allowance is 1 %: a
@@ -43,13 +71,23 @@ fn z1_a_follower_that_dies_right_after_its_answer_leaves_its_session_for_as_long
         for round in 0..6 {
             let leader = ensemble.leader().expect("one leads");
             let follower = (0..3).find(|server| *server != leader).unwrap();
-            let url = |server: usize| format!("zk://{}?session_timeout=1s&drift=1%25", ensemble.servers[server].address());
-            let (one, two) = (Locks::open(&url(follower)).await.unwrap(), Locks::open(&url(leader)).await.unwrap());
+            let url = |server: usize| {
+                format!("zk://{}?session_timeout=1s&drift=1%25", ensemble.servers[server].address())
+            };
+            let (one, two) = (
+                Locks::open(&url(follower)).await.unwrap(),
+                Locks::open(&url(leader)).await.unwrap(),
+            );
             let name = format!("x{round}");
             let guard = one.mutex(&name).lock().await.unwrap();
             let next = two.mutex(&name);
-            let waiting = tokio::task::spawn_blocking(move || (crate::park::wait(next.lock().timeout(SOON * 3)).unwrap(), Instant::now()));
-            until("the next one stands in line", || async { two.status(Kind::Lock, &name).await.unwrap().waiters.len() == 1 }).await;
+            let waiting = tokio::task::spawn_blocking(move || {
+                (crate::park::wait(next.lock().timeout(SOON * 3)).unwrap(), Instant::now())
+            });
+            until("the next one stands in line", || async {
+                two.status(Kind::Lock, &name).await.unwrap().waiters.len() == 1
+            })
+            .await;
             // The holder learns of a proof: from then on it believes for longest.
             let mut left = guard.remaining().unwrap();
             let mut renewals = 0;
@@ -65,8 +103,15 @@ fn z1_a_follower_that_dies_right_after_its_answer_leaves_its_session_for_as_long
             let believed = guard.deadline().unwrap();
             guard.lost().await;
             let (second, granted) = waiting.await.unwrap();
-            assert!(granted > believed, "believed until {:?} after the next one was in", believed - granted);
-            println!("round {round}: the next one was in {:?} after the deadline", granted - believed);
+            assert!(
+                granted > believed,
+                "believed until {:?} after the next one was in",
+                believed - granted
+            );
+            println!(
+                "round {round}: the next one was in {:?} after the deadline",
+                granted - believed
+            );
             assert!(second.release().await.is_clean());
             ensemble.servers[follower].restart().unwrap();
         }

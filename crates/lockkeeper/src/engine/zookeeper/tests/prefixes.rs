@@ -41,7 +41,10 @@ fn names_the_option(attempt: Attempt, option: &str) {
 fn the_default_prefix_is_empty_and_a_node_is_its_number() {
     run(async {
         let place = Place::new().await;
-        let (one, lock) = (place.client_with("layout=plain").await, place.client_with(&plain("prefix=Lock")).await);
+        let (one, lock) = (
+            place.client_with("layout=plain").await,
+            place.client_with(&plain("prefix=Lock")).await,
+        );
         let [a, b] = ["a", "b"].map(claim);
         one.lock(&a).await;
         lock.lock(&b).await;
@@ -60,14 +63,27 @@ fn beside_a_contender_of_another_prefix_no_node_of_ours_is_made() {
         for (at, (options, theirs, option)) in MIXED.into_iter().enumerate() {
             let (one, name) = (place.client_with(&plain(options)).await, format!("n{at}"));
             admin.create(&admin.path(&name), b"", Create::Persistent).await;
-            let stranger = admin.create(&admin.path(&format!("{name}/{theirs}")), b"them", Create::EphemeralSequential).await;
+            let stranger = admin
+                .create(
+                    &admin.path(&format!("{name}/{theirs}")),
+                    b"them",
+                    Create::EphemeralSequential,
+                )
+                .await;
             for line in [Line::Join, Line::Try] {
                 names_the_option(one.attempt(&claim(&name), line).await, option);
             }
-            assert_eq!(changes(&admin, &name).await, 1, "{theirs}: nothing was made but the stranger");
+            assert_eq!(
+                changes(&admin, &name).await,
+                1,
+                "{theirs}: nothing was made but the stranger"
+            );
             admin.delete(&stranger).await;
             let a = claim(&name);
-            assert!(matches!(one.attempt(&a, Line::Try).await, Attempt::Granted(_)), "{theirs}: it left");
+            assert!(
+                matches!(one.attempt(&a, Line::Try).await, Attempt::Granted(_)),
+                "{theirs}: it left"
+            );
             assert!(matches!(one.release(&a).await, End::Freed));
             one.close().await;
         }
@@ -82,10 +98,14 @@ fn several_locks_at_once_are_taken_back_when_a_stranger_stands_in_one() {
         for name in ["a", "b", "c"] {
             admin.create(&admin.path(name), b"", Create::Persistent).await;
         }
-        let stranger = admin.create(&admin.path("b/Lock"), b"them", Create::EphemeralSequential).await;
+        let stranger =
+            admin.create(&admin.path("b/Lock"), b"them", Create::EphemeralSequential).await;
         let claims = ["a", "b", "c"].map(claim);
-        let mut attempts = answer(one.engine.attempt_all(&claims).unwrap()).await;
-        assert!(matches!((&attempts[0], &attempts[2]), (Attempt::Busy(None), Attempt::Busy(None))), "{attempts:?}");
+        let mut attempts = answer(one.engine.attempt_all(&claims)).await;
+        assert!(
+            matches!((&attempts[0], &attempts[2]), (Attempt::Busy(None), Attempt::Busy(None))),
+            "{attempts:?}"
+        );
         names_the_option(attempts.swap_remove(1), "layout=plain&prefix=Lock");
         for (name, left) in [("a", 0), ("b", 1), ("c", 0)] {
             assert_eq!(one.children(name).await.len(), left, "{name}: nothing of ours is left");
@@ -93,8 +113,11 @@ fn several_locks_at_once_are_taken_back_when_a_stranger_stands_in_one() {
         assert!(one.engine.shared().unwrap().lock().claims.is_empty());
         admin.delete(&stranger).await;
         let claims = ["a", "b", "c"].map(claim);
-        let attempts = answer(one.engine.attempt_all(&claims).unwrap()).await;
-        assert!(attempts.iter().all(|attempt| matches!(attempt, Attempt::Granted(_))), "{attempts:?}");
+        let attempts = answer(one.engine.attempt_all(&claims)).await;
+        assert!(
+            attempts.iter().all(|attempt| matches!(attempt, Attempt::Granted(_))),
+            "{attempts:?}"
+        );
     });
 }
 
@@ -133,7 +156,10 @@ fn of_two_newcomers_with_two_prefixes_at_most_one_stays() {
     run(async {
         let place = Place::new().await;
         let admin = place.client().await;
-        let (one, two) = (place.client_with("layout=plain").await, place.client_with(&plain("prefix=Lock")).await);
+        let (one, two) = (
+            place.client_with("layout=plain").await,
+            place.client_with(&plain("prefix=Lock")).await,
+        );
         let (mut granted, mut refused) = (0, 0);
         for round in 0..40 {
             let name = format!("r{round}");
@@ -146,7 +172,10 @@ fn of_two_newcomers_with_two_prefixes_at_most_one_stays() {
                     Attempt::Granted(_) => holders += 1,
                     other => {
                         assert_eq!(failed(other).kind(), ErrorKind::InvalidArgument);
-                        assert!(matches!(client.withdraw(claim).await, End::NotOurs), "nothing of it is left");
+                        assert!(
+                            matches!(client.withdraw(claim).await, End::NotOurs),
+                            "nothing of it is left"
+                        );
                     }
                 }
             }
@@ -191,12 +220,16 @@ fn r10_the_net_takes_a_place_back_when_a_stranger_has_come() {
         admin.create(&admin.path("x/Lock0000000100"), b"", Create::Persistent).await;
         admin.create(&admin.path("x/Lock0000000100/below"), b"", Create::Persistent).await;
         admin.create(&admin.path("x/config"), b"", Create::Persistent).await;
-        assert!(matches!(two.recheck(&b).await, Attempt::InLine(_)));
+        assert!(matches!(two.recheck(&b).await, Standing::InLine(_)));
         admin.create(&admin.path("x/Lock"), b"them", Create::EphemeralSequential).await;
         two.recheck(&b).await;
         assert_eq!(two.refused(b.id).await.kind(), ErrorKind::InvalidArgument);
-        assert!(matches!(one.recheck(&a).await, Attempt::Granted(_)), "whoever holds keeps it");
-        assert_eq!(one.children("x").await.len(), 4, "ours, the stranger's, and what stands in no line");
+        assert!(matches!(one.recheck(&a).await, Standing::Held(_)), "whoever holds keeps it");
+        assert_eq!(
+            one.children("x").await.len(),
+            4,
+            "ours, the stranger's, and what stands in no line"
+        );
         assert!(matches!(one.release(&a).await, End::Freed));
     });
 }
@@ -216,7 +249,7 @@ fn a_directory_with_a_contenders_name_is_no_stranger() {
         }
         // Also when our node stands before the directory is seen.
         let a = claim("x");
-        let attempts = answer(one.engine.attempt_all(std::slice::from_ref(&a)).unwrap()).await;
+        let attempts = answer(one.engine.attempt_all(std::slice::from_ref(&a))).await;
         assert!(matches!(attempts[0], Attempt::Granted(_)), "{attempts:?}");
         let b = claim("x");
         assert!(matches!(one.join(&b).await, Attempt::InLine(_)));
@@ -235,12 +268,16 @@ fn r5_a_claim_that_is_withdrawn_at_any_time_beside_a_stranger_leaves_nothing() {
             let stranger = admin.path("x/Lock");
             let (a, b) = (claim("x"), claim("y"));
             // At odd numbers of steps the stranger comes while the claim is on its way.
-            let early = if steps % 2 == 0 { Some(admin.create(&stranger, b"", Create::EphemeralSequential).await) } else { None };
+            let early = if steps % 2 == 0 {
+                Some(admin.create(&stranger, b"", Create::EphemeralSequential).await)
+            } else {
+                None
+            };
             let attempt = async {
                 match steps % 3 {
                     0 => drop(one.attempt(&a, Line::Join).await),
                     1 => drop(one.attempt(&a, Line::Try).await),
-                    _ => drop(answer(one.engine.attempt_all(&[a.clone(), b.clone()]).unwrap()).await),
+                    _ => drop(answer(one.engine.attempt_all(&[a.clone(), b.clone()])).await),
                 }
             };
             let mut attempt = std::pin::pin!(attempt);
@@ -250,12 +287,19 @@ fn r5_a_claim_that_is_withdrawn_at_any_time_beside_a_stranger_leaves_nothing() {
                 }
                 tokio::task::yield_now().await;
             }
-            let late = if early.is_none() { Some(admin.create(&stranger, b"", Create::EphemeralSequential).await) } else { None };
+            let late = if early.is_none() {
+                Some(admin.create(&stranger, b"", Create::EphemeralSequential).await)
+            } else {
+                None
+            };
             for claim in [&a, &b] {
                 one.withdraw(claim).await;
             }
             let stranger = early.or(late).unwrap();
-            until("only the stranger is left", async || admin.children("x").await.len() == 1 && admin.children("y").await.is_empty()).await;
+            until("only the stranger is left", async || {
+                admin.children("x").await.len() == 1 && admin.children("y").await.is_empty()
+            })
+            .await;
             assert!(one.engine.shared().unwrap().lock().claims.is_empty());
             admin.delete(&stranger).await;
         }
@@ -290,7 +334,8 @@ fn who_looks_or_takes_away_beside_a_stranger_learns_the_option() {
         let place = Place::new().await;
         let (admin, one) = (place.client().await, place.client_with("layout=plain").await);
         admin.create(&admin.path("x"), b"", Create::Persistent).await;
-        let stranger = admin.create(&admin.path("x/Lock"), b"them", Create::EphemeralSequential).await;
+        let stranger =
+            admin.create(&admin.path("x/Lock"), b"them", Create::EphemeralSequential).await;
         let said = |entry: &Entry| entry.holders[0].label.clone().unwrap_or_default();
         let seen = said(&one.read(Kind::Lock, "x").await);
         assert!(seen.contains("say layout=plain&prefix=Lock"), "{seen}");
@@ -301,7 +346,11 @@ fn who_looks_or_takes_away_beside_a_stranger_learns_the_option() {
         assert!(error.message().contains("prefix=Lock"), "{error}");
         assert_eq!(one.children("x").await.len(), 1, "nothing was taken away");
         let right = place.client_with(&plain("prefix=Lock")).await;
-        assert_eq!(said(&right.read(Kind::Lock, "x").await), "them", "in line there is nothing to add");
+        assert_eq!(
+            said(&right.read(Kind::Lock, "x").await),
+            "them",
+            "in line there is nothing to add"
+        );
         assert!(change(&right, Change::Force(Kind::Lock, name("x"))).await.unwrap());
         assert!(one.children("x").await.is_empty(), "{stranger}");
         let a = claim("x");
@@ -316,12 +365,17 @@ fn who_looks_or_takes_away_beside_a_stranger_learns_the_option() {
 fn the_description_names_the_prefix_and_what_breaks_beside_another_one() {
     run(async {
         let place = Place::new().await;
-        for (options, node) in
-            [("layout=plain", "NAME/0000000067 (prefix=)"), ("layout=plain&prefix=Lock", "NAME/Lock0000000067 (prefix=Lock)")]
-        {
+        for (options, node) in [
+            ("layout=plain", "NAME/0000000067 (prefix=)"),
+            ("layout=plain&prefix=Lock", "NAME/Lock0000000067 (prefix=Lock)"),
+        ] {
             let about = place.client_with(options).await.engine.describe();
             assert!(about.server.contains(node), "{}", about.server);
-            assert!(about.breaks.iter().any(|breaks| breaks.contains("`prefix`")), "{:?}", about.breaks);
+            assert!(
+                about.breaks.iter().any(|breaks| breaks.contains("`prefix`")),
+                "{:?}",
+                about.breaks
+            );
         }
         let about = place.client().await.engine.describe();
         assert!(!about.server.contains("prefix"), "{}", about.server);

@@ -1,4 +1,5 @@
-//! The session's state, stepped by hand: what takes too many nodes, or a server that refuses at the right time.
+//! The session's state, stepped by hand: what takes too many nodes, or a server that refuses at the
+//! right time.
 
 use super::super::alive::Alive;
 use super::super::claims::Step;
@@ -18,7 +19,7 @@ fn state() -> State {
 
 fn state_with(options: &str) -> State {
     let mut url = EngineUrl::parse(&format!("zk://127.0.0.1:1?{options}")).unwrap();
-    let options = Options::from_url(&mut url, &crate::keeper::Settings::default()).unwrap();
+    let options = Options::from_url(&mut url, 100).unwrap();
     let mut state = State::new(Arc::new(options), Clock::real());
     begin_session(&mut state, SESSION);
     state
@@ -37,7 +38,11 @@ fn created(state: &mut State, claim: &Claim, seq: i32) -> String {
     let dir = state.claims[&claim.id].dir.clone();
     let name = format!("{}{seq:010}", prefix(state, claim));
     let stat = Stat { ephemeral_owner: SESSION, czxid: 9, ..Stat::default() };
-    state.claim_reply(claim.id, Step::Create, Ok(Reply::Created { path: format!("{dir}/{name}"), stat }));
+    state.claim_reply(
+        claim.id,
+        Step::Create,
+        Ok(Reply::Created { path: format!("{dir}/{name}"), stat }),
+    );
     name
 }
 
@@ -48,12 +53,14 @@ fn listed(state: &mut State, claim: &Claim, names: Vec<String>) {
 #[test]
 fn r13_a_place_is_kept_however_many_come_after_it_and_only_a_later_one_is_refused() {
     let others = |from: i32, to: i32| (from..to).map(|seq| format!("_c_x-lock-{seq:010}"));
-    for (ahead, after, refused) in [(1, 20_000, false), (16_383, 20_000, false), (16_384, 0, true)] {
+    for (ahead, after, refused) in [(1, 20_000, false), (16_383, 20_000, false), (16_384, 0, true)]
+    {
         let mut state = state();
         let a = claim("x");
         drop(state.attempt(&a, "/x".to_owned(), false));
         let own = created(&mut state, &a, ahead);
-        let names = others(0, ahead).chain([own]).chain(others(ahead + 1, ahead + 1 + after)).collect();
+        let names =
+            others(0, ahead).chain([own]).chain(others(ahead + 1, ahead + 1 + after)).collect();
         listed(&mut state, &a, names);
         let waits = state.claims[&a.id].machine.waits_for().is_some();
         assert_eq!(waits, !refused, "{ahead} ahead");
@@ -74,14 +81,21 @@ fn z2_a_create_in_doubt_is_looked_for_again_by_whoever_asks_for_the_claim() {
         assert!(state.claims[&a.id].machine.is_idle());
         prefix
     };
-    let asks: [Ask; 3] =
-        [|state, a| drop(state.attempt(a, "/x".to_owned(), false)), |state, a| drop(state.leave(a.id)), |state, a| state.look_again(a.id)];
+    let asks: [Ask; 3] = [
+        |state, a| drop(state.attempt(a, "/x".to_owned(), false)),
+        |state, a| drop(state.leave(a.id)),
+        |state, a| state.look_again(a.id),
+    ];
     for ask in asks {
         let (mut state, a) = (state(), claim("x"));
         let prefix = open(&mut state, &a);
         ask(&mut state, &a);
         let leaves = state.claims[&a.id].machine.is_leaving();
-        state.claim_reply(a.id, Step::Find { prefix: prefix.clone() }, Ok(Reply::Children(vec![format!("/x/{prefix}0000000003")])));
+        state.claim_reply(
+            a.id,
+            Step::Find { prefix: prefix.clone() },
+            Ok(Reply::Children(vec![format!("/x/{prefix}0000000003")])),
+        );
         assert_eq!(state.claims[&a.id].machine.nodes().len(), 1, "found again");
         assert_eq!(state.claims[&a.id].machine.is_leaving(), leaves);
     }
@@ -92,10 +106,12 @@ fn what_could_not_be_told_to_be_left_over_is_looked_for_again() {
     let (mut state, a) = (state(), claim("x"));
     drop(state.attempt(&a, "/x".to_owned(), false));
     state.search_at = None;
-    state.drop_leftovers(&["/x/_c_7b2d0f4e-1111-2222-3333-444455556666-lock-0000000001".to_owned()]);
+    state
+        .drop_leftovers(&["/x/_c_7b2d0f4e-1111-2222-3333-444455556666-lock-0000000001".to_owned()]);
     assert!(state.search_at.is_some(), "it may be what the open create made");
     state.search_at = None;
-    state.drop_leftovers(&["/y/_c_7b2d0f4e-1111-2222-3333-444455556666-lock-0000000001".to_owned()]);
+    state
+        .drop_leftovers(&["/y/_c_7b2d0f4e-1111-2222-3333-444455556666-lock-0000000001".to_owned()]);
     assert!(state.search_at.is_none(), "deleted");
 }
 
@@ -136,7 +152,10 @@ fn what_is_asked_for_when_nobody_connects_any_more_is_answered_at_once() {
     state.give_up_calls();
     let mut after = state.call(Request::Exists { path: "/x".to_owned(), watch: false });
     assert!(matches!(after.try_recv(), Ok(Err(Fault::NotSent))));
-    assert!(before.try_recv().is_err(), "who waited before is told with the others, when the state is not locked");
+    assert!(
+        before.try_recv().is_err(),
+        "who waited before is told with the others, when the state is not locked"
+    );
     assert!(matches!(&state.outbox.calls[..], [(_, Err(Fault::NotSent))]));
 }
 
@@ -162,7 +181,10 @@ fn z3_who_leaves_at_its_gate_after_its_session_was_over_stands_nowhere_in_the_ne
         state.session_over();
         begin_session(&mut state, SESSION + 1);
         assert!(state.claims.is_empty(), "the gate heard first: {gate_first}");
-        assert!(matches!(&state.outbox.ends[..], [(_, End::Freed)]), "the gate heard first: {gate_first}");
+        assert!(
+            matches!(&state.outbox.ends[..], [(_, End::Freed)]),
+            "the gate heard first: {gate_first}"
+        );
         drop(left);
         if orders.iter().all(|count| *count > 0) {
             return;

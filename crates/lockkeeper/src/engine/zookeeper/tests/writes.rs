@@ -22,11 +22,17 @@ fn a_write_of_a_lost_lock_is_refused_by_the_store_itself() {
         admin.create(&admin.path("left"), b"42", Create::Persistent).await;
         let guard = locks.mutex("stock").lock().await.unwrap();
         guard.write([Write::put("left", "41"), Write::create("order-1", "sku")]).await.unwrap();
-        assert_eq!((data(&admin, "left").await.as_deref(), data(&admin, "order-1").await.as_deref()), (Some("41"), Some("sku")));
+        assert_eq!(
+            (data(&admin, "left").await.as_deref(), data(&admin, "order-1").await.as_deref()),
+            (Some("41"), Some("sku"))
+        );
         guard.write([Write::delete("order-1")]).await.unwrap();
         // One that cannot be done: none is done.
-        for (bad, word) in [(Write::put("nowhere", ""), "no node"), (Write::create("left", ""), "already"), (Write::delete("."), "no path")]
-        {
+        for (bad, word) in [
+            (Write::put("nowhere", ""), "no node"),
+            (Write::create("left", ""), "already"),
+            (Write::delete("."), "not a path"),
+        ] {
             let error = guard.write([Write::put("left", "0"), bad]).await.unwrap_err();
             assert!(error.message().contains(word), "{error}");
         }
@@ -48,7 +54,11 @@ fn a_write_of_a_lost_lock_is_refused_by_the_store_itself() {
         });
         assert_eq!(written.unwrap_err().kind(), ErrorKind::Lost);
         assert_eq!(data(&admin, "left").await.as_deref(), Some("41"), "the late write was refused");
-        assert_eq!(guard.write([Write::put("left", "40")]).await.unwrap_err().kind(), ErrorKind::Lost, "and lost it stays");
+        assert_eq!(
+            guard.write([Write::put("left", "40")]).await.unwrap_err().kind(),
+            ErrorKind::Lost,
+            "and lost it stays"
+        );
         drop(guard);
         drop(locks.close().await);
     });

@@ -9,7 +9,8 @@ fn an_upgrade_gives_a_new_token_and_a_dropped_one_changes_nothing() {
     let (reader, out) = b.ask(Mode::Shared, |_| ());
     assert_eq!(attempts(&out), [reader], "a reader beside the upgradable hold");
     b.granted(reader, 20);
-    let convert = |id| Event::Convert { seq: one, id: ClaimId(id), to: Mode::Exclusive, give_up: None };
+    let convert =
+        |id| Event::Convert { seq: one, id: ClaimId(id), to: Mode::Exclusive, give_up: None };
     assert!(matches!(b.step(convert(500))[..], [Action::Convert { .. }]));
     let (late, out) = b.ask(Mode::Shared, |_| ());
     assert_eq!(out, [], "no reader enters while an upgrade waits");
@@ -17,19 +18,28 @@ fn an_upgrade_gives_a_new_token_and_a_dropped_one_changes_nothing() {
     let out = b.step(Event::Withdrawn { claim: ClaimId(500), known: true });
     assert_eq!(out, [offer(late, reader, Token::of(20, 0))]);
     b.step(convert(501));
-    let out = b.step(Event::Answered { claim: ClaimId(501), answer: Answered::Granted(Number::Ours(40)) });
-    assert_eq!(out, [Action::Converted { seq: one, mode: Mode::Exclusive, token: Token::of(40, 0) }]);
+    let out = b
+        .step(Event::Answered { claim: ClaimId(501), answer: Answered::Granted(Number::Ours(40)) });
+    assert_eq!(
+        out,
+        [Action::Converted { seq: one, mode: Mode::Exclusive, token: Token::of(40, 0) }]
+    );
 }
 
 #[test]
 fn an_upgrade_asked_for_while_the_one_before_is_being_left_waits_until_that_is_undone() {
     let mut b = Bench::new();
     let one = b.held(Mode::Upgradable);
-    let convert = |id, give_up| Event::Convert { seq: one, id: ClaimId(id), to: Mode::Exclusive, give_up };
+    let convert =
+        |id, give_up| Event::Convert { seq: one, id: ClaimId(id), to: Mode::Exclusive, give_up };
     b.step(convert(500, None));
     assert_eq!(b.step(Event::CancelConvert { seq: one }), [Action::Withdraw(ClaimId(500))]);
     assert_eq!(b.step(convert(501, None)), [], "the engine may not have undone the first");
-    assert_eq!(b.step(Event::CancelConvert { seq: one }), [], "what was not sent need not be withdrawn");
+    assert_eq!(
+        b.step(Event::CancelConvert { seq: one }),
+        [],
+        "what was not sent need not be withdrawn"
+    );
     let late = Ticks(b.now + 100 * MS);
     assert_eq!(b.step(convert(502, Some(late))), []);
     b.now += 100 * MS;
@@ -37,11 +47,19 @@ fn an_upgrade_asked_for_while_the_one_before_is_being_left_waits_until_that_is_u
     assert_eq!(b.step(convert(503, None)), []);
     assert_eq!(b.step(Event::Withdrawn { claim: ClaimId(500), known: false }), []);
     b.now += 250 * MS;
-    assert_eq!(b.step(Event::Timer), [Action::Withdraw(ClaimId(500))], "an unknown withdrawal is repeated");
+    assert_eq!(
+        b.step(Event::Timer),
+        [Action::Withdraw(ClaimId(500))],
+        "an unknown withdrawal is repeated"
+    );
     let out = b.step(Event::Withdrawn { claim: ClaimId(500), known: true });
     assert!(matches!(out[..], [Action::Convert { id: ClaimId(503), .. }]), "{out:?}");
-    let out = b.step(Event::Answered { claim: ClaimId(503), answer: Answered::Granted(Number::Ours(40)) });
-    assert_eq!(out, [Action::Converted { seq: one, mode: Mode::Exclusive, token: Token::of(40, 0) }]);
+    let out = b
+        .step(Event::Answered { claim: ClaimId(503), answer: Answered::Granted(Number::Ours(40)) });
+    assert_eq!(
+        out,
+        [Action::Converted { seq: one, mode: Mode::Exclusive, token: Token::of(40, 0) }]
+    );
 }
 
 #[test]
@@ -49,9 +67,11 @@ fn r5_a_second_answer_to_a_conversion_gives_nothing_back() {
     let mut b = Bench::new();
     let one = b.held(Mode::Upgradable);
     b.step(Event::Convert { seq: one, id: ClaimId(500), to: Mode::Exclusive, give_up: None });
-    let granted = || Event::Answered { claim: ClaimId(500), answer: Answered::Granted(Number::Ours(40)) };
+    let granted =
+        || Event::Answered { claim: ClaimId(500), answer: Answered::Granted(Number::Ours(40)) };
     assert!(matches!(b.step(granted())[..], [Action::Converted { .. }]));
-    // A net, a timer or a push may have asked for it too, and their answers come later: the writer writes.
+    // A net, a timer or a push may have asked for it too, and their answers come later: the writer
+    // writes.
     assert!(b.line.knows(ClaimId(500)));
     assert_eq!(b.step(granted()), []);
     for stale in [Answered::InLine, Answered::Busy, Answered::Failed, Answered::Unknown] {
@@ -71,7 +91,13 @@ fn a_conversion_that_is_refused_lets_those_in_whom_it_kept_out() {
     let (late, out) = b.ask(Mode::Shared, |_| ());
     assert_eq!(out, []);
     let out = b.step(Event::Answered { claim: ClaimId(500), answer: Answered::Failed });
-    assert_eq!(out, [Action::RefuseConvert { seq: one, why: Refusal::Answer }, offer(late, reader, Token::of(20, 0))]);
+    assert_eq!(
+        out,
+        [
+            Action::RefuseConvert { seq: one, why: Refusal::Answer },
+            offer(late, reader, Token::of(20, 0))
+        ]
+    );
 }
 
 /// An upgradable hold that was handed on so many times, and who has it now.
@@ -99,16 +125,28 @@ fn r7_a_hold_that_keeps_its_number_when_it_is_converted_gets_the_next_turn_of_it
         let (hold, last) = handed_on(&mut b, times);
         let token = Token::of(10, times + 1);
         let out = converted(&mut b, last, Mode::Shared, 10);
-        assert_eq!(out, [Action::Converted { seq: last, mode: Mode::Shared, token }], "above every turn before it");
+        assert_eq!(
+            out,
+            [Action::Converted { seq: last, mode: Mode::Shared, token }],
+            "above every turn before it"
+        );
         if times < 62 {
             let (reader, out) = b.ask(Mode::Shared, |_| ());
-            assert_eq!(out, [offer(reader, hold, token)], "who shares it stands beside it, and shows the same");
+            assert_eq!(
+                out,
+                [offer(reader, hold, token)],
+                "who shares it stands beside it, and shows the same"
+            );
         }
     }
     let mut b = Bench::new();
     let (_, last) = handed_on(&mut b, 3);
     let out = converted(&mut b, last, Mode::Shared, 11);
-    assert_eq!(out, [Action::Converted { seq: last, mode: Mode::Shared, token: Token::of(11, 0) }], "a new number has all its turns");
+    assert_eq!(
+        out,
+        [Action::Converted { seq: last, mode: Mode::Shared, token: Token::of(11, 0) }],
+        "a new number has all its turns"
+    );
 }
 
 #[test]
@@ -118,7 +156,11 @@ fn r7_an_upgradable_hold_is_not_handed_on_to_the_last_turn_of_its_number() {
     let (next, _) = b.ask(Mode::Upgradable, |_| ());
     let out = b.over(last);
     assert!(
-        matches!(&out[..], [Action::Release { hold: given, again: Some(ask), .. }] if given.0 == u128::from(hold) && ask.seq == next),
+        matches!(
+            &out[..],
+            [Action::Release { hold: given, again: Some(ask), .. }]
+                if given.0 == u128::from(hold) && ask.seq == next
+        ),
         "it would have none left as a reader: {out:?}"
     );
 }

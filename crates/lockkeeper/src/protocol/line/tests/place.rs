@@ -1,4 +1,5 @@
-//! The process's one place in the engine's line: who it is for, when it is asked for again, and how it is left.
+//! The process's one place in the engine's line: who it is for, when it is asked for again, and how
+//! it is left.
 
 use super::*;
 
@@ -8,7 +9,11 @@ fn r5_a_place_outlives_the_claim_that_it_was_taken_for() {
     let (one, _) = b.lock();
     let (two, _) = b.lock();
     b.in_line(one);
-    assert_eq!(b.step(Event::Cancel { seq: one, fresh: true }), [], "the next claim of the same shape gets the place");
+    assert_eq!(
+        b.step(Event::Cancel { seq: one, fresh: true }),
+        [],
+        "the next claim of the same shape gets the place"
+    );
     assert_eq!(b.granted(one, 8), [offer(two, one, Token::of(8, 0))]);
 }
 
@@ -27,7 +32,8 @@ fn r5_a_place_that_nobody_wants_is_left_and_a_crossing_grant_is_not_taken() {
 }
 
 #[test]
-fn r4_a_withdrawal_that_nobody_answers_ends_with_the_lease_that_it_may_have_left_however_long_that_is() {
+fn r4_a_withdrawal_that_nobody_answers_ends_with_the_lease_that_it_may_have_left_however_long_that_is()
+ {
     let mut b = Bench::new();
     let ttl = Duration::from_secs(300);
     let (one, _) = b.ask(Mode::Exclusive, |ask| ask.shape.ttl = ttl);
@@ -56,11 +62,19 @@ fn r4_a_withdrawal_ends_by_the_clock_however_slowly_each_try_is_found_unanswered
         b.now += 2_000 * MS;
         b.step(Event::Withdrawn { claim: id, known: false });
         b.now += 250 * MS;
-        told.extend(b.step(Event::Timer).into_iter().filter(|action| matches!(action, Action::Refuse { .. })));
+        told.extend(
+            b.step(Event::Timer)
+                .into_iter()
+                .filter(|action| matches!(action, Action::Refuse { .. })),
+        );
     }
     let took = Duration::from_nanos(b.now - began);
     assert!(took >= Duration::from_secs(30) && took < Duration::from_secs(40), "{took:?}");
-    assert_eq!(told, [Action::Refuse { seq: two, why: Refusal::Unanswered }], "nobody has answered");
+    assert_eq!(
+        told,
+        [Action::Refuse { seq: two, why: Refusal::Unanswered }],
+        "nobody has answered"
+    );
 }
 
 #[test]
@@ -72,7 +86,10 @@ fn r4_an_unknown_attempt_is_asked_again_with_the_same_claim_and_not_for_ever() {
     loop {
         let out = b.step(Event::Answered { claim: id, answer: Answered::Unknown });
         if !out.is_empty() {
-            assert_eq!(out, [Action::Refuse { seq: one, why: Refusal::Unknown }, Action::Withdraw(id)]);
+            assert_eq!(
+                out,
+                [Action::Refuse { seq: one, why: Refusal::Unknown }, Action::Withdraw(id)]
+            );
             break;
         }
         b.now += 10_000 * MS;
@@ -115,9 +132,15 @@ fn r3_a_place_that_is_lent_while_it_is_asked_for_is_asked_for_again_with_the_nex
         b.now += 100 * MS;
         assert_eq!(b.step(Event::Timer), [Action::Refuse { seq: one, why: Refusal::TimedOut }]);
         // The engine did not lock for one who has left, and the next one has time left.
-        let out =
-            if answered_no { b.step(Event::Answered { claim: ClaimId(u128::from(one)), answer: Answered::Busy }) } else { b.in_line(one) };
-        assert!(matches!(&out[..], [Action::Attempt(ask)] if ask.give_up == Some(later)), "{out:?}");
+        let out = if answered_no {
+            b.step(Event::Answered { claim: ClaimId(u128::from(one)), answer: Answered::Busy })
+        } else {
+            b.in_line(one)
+        };
+        assert!(
+            matches!(&out[..], [Action::Attempt(ask)] if ask.give_up == Some(later)),
+            "{out:?}"
+        );
         assert_eq!(b.granted(one, 4), [offer(two, one, Token::of(4, 0))]);
     }
 }
@@ -174,7 +197,8 @@ fn a_claim_that_stood_in_line_is_asked_for_again_however_often_nobody_answers() 
 fn an_impatient_claim_that_finds_nobody_fails_at_once_and_nonsense_is_not_asked_again() {
     let mut b = Bench::new();
     let (one, _) = b.lock();
-    let out = b.step(Event::Answered { claim: ClaimId(u128::from(one)), answer: Answered::Unreachable });
+    let out =
+        b.step(Event::Answered { claim: ClaimId(u128::from(one)), answer: Answered::Unreachable });
     assert_eq!(out, [Action::Refuse { seq: one, why: Refusal::Answer }]);
     let (two, _) = b.lock();
     let id = ClaimId(u128::from(two));

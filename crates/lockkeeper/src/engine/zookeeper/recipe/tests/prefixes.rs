@@ -1,4 +1,5 @@
-//! A claim of the layout plain beside a stranger, step by step: what comes in between changes nothing of what is owed.
+//! A claim of the layout plain beside a stranger, step by step: what comes in between changes
+//! nothing of what is owed.
 
 use super::super::*;
 use crate::engine::zookeeper::layout::Layout;
@@ -104,7 +105,11 @@ fn a_link_that_is_lost_while_a_stranger_is_looked_at_makes_it_look_again() {
     assert_eq!(claim.step(Input::LinkUp), [Action::WatchOwn(OURS.to_owned()), Action::List]);
     assert_eq!(claim.step(listed(&[OURS, STRANGER])), [peek()]);
     assert_eq!(claim.step(Input::SessionEnded), []);
-    assert_eq!(claim.step(Input::LinkUp), [Action::List], "in a new session it looks before it makes a node");
+    assert_eq!(
+        claim.step(Input::LinkUp),
+        [Action::List],
+        "in a new session it looks before it makes a node"
+    );
 }
 
 #[test]

@@ -135,7 +135,9 @@ impl World {
         for action in out {
             match action {
                 Action::Say(say) => self.said(at, say),
-                Action::Prove if self.flaw == Some(Flaw::BelievesOldNews) => self.step(at, Input::Proven),
+                Action::Prove if self.flaw == Some(Flaw::BelievesOldNews) => {
+                    self.step(at, Input::Proven)
+                }
                 action if self.clients[at].connected => self.clients[at].up.push_back(action),
                 _ => {}
             }
@@ -169,7 +171,11 @@ impl World {
                 self.holds(at, to, number);
             }
             Say::Lost => self.clients[at].holds = None,
-            Say::Busy | Say::Refused(_) | Say::OtherLimit(_) | Say::OtherPrefix(_) | Say::Left { .. } => self.clients[at].answered = true,
+            Say::Busy
+            | Say::Refused(_)
+            | Say::OtherLimit(_)
+            | Say::OtherPrefix(_)
+            | Say::Left { .. } => self.clients[at].answered = true,
             Say::InLine { .. } | Say::Asked | Say::TurnWaits | Say::TakenBack => {}
             Say::Stuck(code) | Say::TurnRefused(code) => panic!("{code:?}"),
         }
@@ -186,7 +192,9 @@ impl World {
         for (other, client) in self.clients.iter().enumerate().filter(|(other, _)| *other != at) {
             let together = match (client.holds, want) {
                 (None, _) => true,
-                (Some(Want::Exclusive), _) | (_, Want::Exclusive) | (Some(Want::Upgradable), Want::Upgradable) => false,
+                (Some(Want::Exclusive), _)
+                | (_, Want::Exclusive)
+                | (Some(Want::Upgradable), Want::Upgradable) => false,
                 _ => true,
             };
             assert!(together, "{at} as {want:?} beside {other} as {:?}: {self:#?}", client.holds);
@@ -195,7 +203,11 @@ impl World {
             assert!(number > self.any, "R7: {number} after {}: {self:#?}", self.any);
             self.exclusive = number;
         } else {
-            assert!(number > self.exclusive, "R7: a reader's {number} after a writer's {}: {self:#?}", self.exclusive);
+            assert!(
+                number > self.exclusive,
+                "R7: a reader's {number} after a writer's {}: {self:#?}",
+                self.exclusive
+            );
         }
         self.any = self.any.max(number);
         self.clients[at].holds = Some(want);
@@ -242,12 +254,19 @@ impl World {
     /// The client's server carries out its first request.
     fn serve(&mut self, at: usize) {
         let Some(action) = self.clients[at].up.pop_front() else { return };
-        let limit = if let Want::Permits { limit, .. } = self.clients[at].machine.want { Some(limit) } else { None };
+        let limit = if let Want::Permits { limit, .. } = self.clients[at].machine.want {
+            Some(limit)
+        } else {
+            None
+        };
         let prefix = |part| self.prefix(at, part);
         let mut model = self.model.clone();
         let mut answer = model.serve(&Who { at, prefix: &prefix, limit }, &action);
-        if let (Some(Flaw::ListsElsewhere), Some(Input::Listed(Ok(listing)))) = (self.flaw, &mut answer) {
-            let own: Vec<&str> = model.nodes().filter(|(_, owner)| *owner == at).map(|(name, _)| name).collect();
+        if let (Some(Flaw::ListsElsewhere), Some(Input::Listed(Ok(listing)))) =
+            (self.flaw, &mut answer)
+        {
+            let own: Vec<&str> =
+                model.nodes().filter(|(_, owner)| *owner == at).map(|(name, _)| name).collect();
             listing.children.retain(|child| own.contains(&child.name.as_str()));
         }
         self.model = model;
@@ -267,7 +286,10 @@ impl World {
         let mut moves = Vec::new();
         for (at, client) in self.clients.iter().enumerate() {
             // Conversions are made one after the other.
-            let next = client.script.last().filter(|next| !client.turning || !matches!(next, Input::Turn(_)));
+            let next = client
+                .script
+                .last()
+                .filter(|next| !client.turning || !matches!(next, Input::Turn(_)));
             let can_go_on = client.holds.is_some() && next.is_some();
             if can_go_on {
                 moves.push((at, Move::Script));
@@ -279,9 +301,12 @@ impl World {
             if client.over {
                 moves.push((at, Move::HearEnd));
             }
-            // A server that has not heard of the session's end goes on answering what it can answer by itself.
+            // A server that has not heard of the session's end goes on answering what it can answer
+            // by itself.
             let front = client.up.front();
-            if front.is_some_and(|front| !client.over || self.model.still_serves(at) && !Model::is_write(front)) {
+            if front.is_some_and(|front| {
+                !client.over || self.model.still_serves(at) && !Model::is_write(front)
+            }) {
                 moves.push((at, Move::Serve));
             }
             if self.model.is_behind(at) {
@@ -290,7 +315,10 @@ impl World {
             if !client.down.is_empty() {
                 moves.push((at, Move::Hear));
             }
-            if self.cuts_left > 0 && !client.over && (can_go_on || !client.up.is_empty() || !client.down.is_empty()) {
+            if self.cuts_left > 0
+                && !client.over
+                && (can_go_on || !client.up.is_empty() || !client.down.is_empty())
+            {
                 moves.push((at, Move::Cut));
             }
             if self.ends_left > 0 && !client.over {
@@ -318,7 +346,8 @@ impl World {
         match what {
             Move::Connect => {
                 self.clients[at].connected = true;
-                self.model.connect(at, !std::mem::replace(&mut self.clients[at].new_session, false));
+                self.model
+                    .connect(at, !std::mem::replace(&mut self.clients[at].new_session, false));
                 self.step(at, Input::LinkUp);
             }
             Move::Serve => self.serve(at),
@@ -334,7 +363,8 @@ impl World {
                 self.model.learn(at);
                 self.hand_over();
             }
-            // Requests that the server did not see are lost, and so are replies and events on their way.
+            // Requests that the server did not see are lost, and so are replies and events on their
+            // way.
             Move::Cut => {
                 self.cuts_left -= 1;
                 self.disconnect(at);
@@ -387,7 +417,8 @@ impl World {
             let turning = client.turning && client.holds.is_some();
             assert!(client.answered && !turning, "{at} waits for ever: {self:#?}");
         }
-        let left: Vec<_> = self.model.nodes().filter(|(_, owner)| self.clients[*owner].holds.is_none()).collect();
+        let left: Vec<_> =
+            self.model.nodes().filter(|(_, owner)| self.clients[*owner].holds.is_none()).collect();
         assert!(left.is_empty(), "a ghost: {left:?} in {self:#?}");
     }
 }

@@ -1,0 +1,163 @@
+//! What stands under the options of `--help`: examples, and what no single option can say.
+
+use super::common;
+
+/// A command line, and what it is for.
+pub type Example = (&'static str, &'static str);
+
+const OVERSELL: Example =
+    ("lockkeeper demo oversell --workers 2 --stock 1 --orders 2", "Two customers, one piece");
+const CONTENDERS: Example =
+    ("lockkeeper demo contenders --threads 3 --hold 100ms", "Three threads, one after the other");
+
+/// The examples of a subcommand; each runs as it stands.
+pub fn examples(sub: &str) -> &'static [Example] {
+    match sub {
+        "run" => &[
+            (
+                "lockkeeper run nightly-report -n -- ./report.sh",
+                "Skip this run while the last one is busy",
+            ),
+            ("lockkeeper run deploy/prod -w 10m -- ./deploy.sh", "Wait ten minutes at most"),
+            (
+                "lockkeeper run gpu --permits 1/4 -- ./train.sh",
+                "Four at once, on all machines together",
+            ),
+            ("lockkeeper run config -s -- cat app.conf", "Read beside other readers"),
+            ("lockkeeper run db -c './dump.sh | gzip > dump.gz'", "Give the shell a pipeline"),
+        ],
+        "acquire" => &[
+            ("lockkeeper acquire deploy/prod --for 2s", "Hold it for a while"),
+            ("./hands-on.sh | lockkeeper acquire deploy/prod", "Hold it until the script ends"),
+        ],
+        "ls" => &[("lockkeeper ls deploy/", "All names that start with deploy/")],
+        "status" => &[
+            ("lockkeeper status deploy/prod", "Who holds it, who waits, since when"),
+            ("lockkeeper status deploy/prod --json", "The same for a program"),
+        ],
+        "watch" => {
+            &[("lockkeeper watch deploy/ --for 2s", "What happens to deploy/… in two seconds")]
+        }
+        "release" => &[(
+            "lockkeeper release --force deploy/prod",
+            "Take it from its holder, which sees it as lost",
+        )],
+        "elect" => &[(
+            "lockkeeper elect scheduler -- ./schedule.sh",
+            "Of all candidates one runs the command",
+        )],
+        "permits" => &[("lockkeeper permits gpu 8", "From now on eight permits")],
+        "doctor" => &[
+            ("lockkeeper doctor", "Which engine is used, and what it promises"),
+            (
+                "lockkeeper doctor --no-probe --json",
+                "The same for a program, without taking a lock",
+            ),
+        ],
+        // Its own parser prints its help, with these lines.
+        "check" => &[
+            ("lockkeeper check run.lkh", "Judge one recorded history"),
+            ("lockkeeper check --classes", "What it can find"),
+        ],
+        "gc" => &[("lockkeeper gc", "Remove the files of locks that nobody uses")],
+        "bench" => &[(
+            "lockkeeper bench --only uncontended --seconds 2",
+            "One row, in a temporary directory",
+        )],
+        "torture" => &[
+            (
+                "lockkeeper torture file:auto --seconds 3",
+                "Three seconds of faults on the file engine",
+            ),
+            ("lockkeeper torture --list-clients", "Locks that are known to be wrong"),
+        ],
+        "demo" => &[OVERSELL, CONTENDERS],
+        "demo oversell" => &[OVERSELL],
+        "demo contenders" => &[CONTENDERS],
+        "completions" => &[(
+            "lockkeeper completions bash > lockkeeper.bash",
+            "Source it, or put it where bash looks",
+        )],
+        "man" => &[("lockkeeper man | man -l -", "Read the manual")],
+        "help" => &[("lockkeeper help run", "The same as lockkeeper run --help")],
+        "version" => &[("lockkeeper version", "The same as lockkeeper --version")],
+        "lockkeeper" => &[
+            (
+                "lockkeeper run nightly-report -n -- ./report.sh",
+                "Skip this run while the last one is busy",
+            ),
+            ("lockkeeper status nightly-report", "Who holds it, who waits, since when"),
+            ("lockkeeper doctor", "Which engine is used, and what it promises"),
+            ("lockkeeper help run", "All options of run"),
+        ],
+        _ => &[],
+    }
+}
+
+/// What is said about a subcommand beside its options.
+pub fn more(sub: &str) -> &'static str {
+    match sub {
+        "run" => RUN,
+        "acquire" => ACQUIRE,
+        "elect" => ELECT,
+        "ls" => LS,
+        "watch" => WATCH,
+        "doctor" | "lockkeeper" => common::AFTER_HELP,
+        _ => "",
+    }
+}
+
+/// The end of a subcommand's help.
+pub fn end(sub: &str) -> String {
+    let line = |(line, what): &Example| format!("  {line}\n      {what}\n");
+    let examples: String = examples(sub).iter().map(line).collect();
+    let more = more(sub);
+    if more.is_empty() {
+        format!("Examples:\n{examples}")
+    } else {
+        format!("Examples:\n{examples}\n{more}")
+    }
+}
+
+const RUN: &str = "\
+Exit status: the command's own (128+N when signal N killed it); 75 not obtained; \
+    79 lost and stopped;
+124 --hold-at-most was over; 64 the command line cannot be right; 69 the engine cannot be reached or
+refused the request; 125 lockkeeper itself failed; 126 not executable; 127 not found.
+
+A server that cannot be reached at the start is tried again for 10 s, or for -w. A caller in line \
+    waits
+on through an outage and says so after 10 s; --unreachable-after ends that wait with 69, or as
+--on-unreachable says.
+
+The command is stopped before its lock can pass to another: on Redis and ZooKeeper by a guardian, a
+second lockkeeper process that renews the lease, also when this one is killed or stopped. No \
+    program can
+promise that on a machine that stands still, or for a daemon that left the command's process \
+    group. The
+fencing token is for these: the command finds it in LOCKKEEPER_TOKEN, and a resource that refuses \
+    a token
+smaller than the greatest it has seen is safe whatever happens. See SAFETY.md.";
+
+const ACQUIRE: &str = "\
+Holds until stdin closes (a pipe or a terminal: /dev/null or a closed stdin does not count), --for \
+    is
+over, or INT, TERM or HUP comes. Prints one JSON line when granted and one at the end.";
+
+const ELECT: &str = "\
+When the term is lost, the command is stopped and the candidate stands again. When the command \
+    ends, the
+candidate stands down and exits with the command's code.";
+
+const LS: &str = "\
+On a terminal the table is as wide as the terminal, or as COLUMNS says. A column without room \
+    moves to a
+second line, and … marks a text that is not whole. Elsewhere, and with --json, nothing is \
+    shortened.";
+
+const WATCH: &str = "\
+On a terminal a live screen shows the holders and the waiters; q or Ctrl-C ends it. Elsewhere, in \
+    the
+background and with --json, one line is printed for each holder and waiter there is, and then one \
+    for each
+change.";

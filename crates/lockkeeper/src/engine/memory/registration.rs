@@ -1,0 +1,15 @@
+//! `memory:` is private to its `Locks`, `memory:NAME` is shared inside the process.
+
+use super::Memory;
+use crate::engine::{Common, Engine, Keep, Registration};
+use crate::error::Result;
+use crate::url::EngineUrl;
+
+pub(crate) fn registration() -> Registration {
+    Registration::new("memory", &["memory"], Keep::Process, open)
+}
+
+fn open(url: &mut EngineUrl, _: &Common) -> Result<Box<dyn Engine>> {
+    let name = std::mem::take(&mut url.path);
+    Ok(Box::new(if name.is_empty() { Memory::private() } else { Memory::shared(&name) }))
+}

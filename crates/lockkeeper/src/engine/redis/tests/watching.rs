@@ -1,0 +1,119 @@
+//! Watching, and what it costs those who lock.
+
+use std::collections::BTreeMap;
+
+use super::server::RedisServer;
+use super::support::{Process, options, until};
+use crate::claim::Mode;
+use crate::engine::{Event, Query, WatchId};
+use crate::name::{Kind, Name};
+use crate::url::Secret;
+
+const KEY: &str = "lockkeeper:{lock:a}:watch:0";
+
+fn one_name() -> Query {
+    Query::One(Kind::Lock, Name::new("a").unwrap())
+}
+
+fn changed(id: u64) -> impl FnMut(&Event) -> Option<()> {
+    move |e: &Event| matches!(e, Event::Changed { watch: WatchId(n) } if *n == id).then_some(())
+}
+
+fn watch(process: &Process, id: u64, query: &Query) {
+    process.wait(process.engine.watch(WatchId(id), query)).unwrap();
+}
+
+/// The calls of one acquire and release of a name that was used before.
+fn calls(server: &RedisServer, process: &Process, name: &str) -> BTreeMap<String, u64> {
+    let (held, _) = process.take(name, Mode::Exclusive);
+    process.release(held.id);
+    server.command(&["CONFIG", "RESETSTAT"]);
+    let (held, _) = process.take(name, Mode::Exclusive);
+    process.release(held.id);
+    let mut counts = server.command_counts();
+    counts.retain(|command, _| command != "config|resetstat");
+    counts
+}
+
+/// The server's line about the connection that hears of every key.
+fn tracker(server: &RedisServer) -> Option<String> {
+    let list = server.command(&["CLIENT", "LIST"]).join("\n");
+    list.lines().find(|line| line.contains(":watch ")).map(str::to_owned)
+}
+
+#[test]
+fn a_watch_of_a_name_costs_that_name_alone_and_ends_by_itself() {
+    let server = RedisServer::start();
+    let (one, two) = (Process::of(&server), Process::of(&server));
+    let bare = calls(&server, &one, "a");
+    watch(&two, 1, &one_name());
+    let left: u64 = server.command(&["PTTL", KEY])[0].parse().unwrap();
+    assert!((1..=15_000).contains(&left), "{left}");
+    assert_eq!(calls(&server, &one, "a").get("publish"), Some(&2));
+    two.event("the grant", changed(1));
+    assert_eq!(calls(&server, &one, "b"), bare, "another name costs what it did");
+    // Its process dies, and the time of what it left runs out.
+    two.die();
+    server.command(&["PEXPIRE", KEY, "1"]);
+    until("it is gone", || server.command(&["EXISTS", KEY]) == ["0"]);
+    assert_eq!(calls(&server, &one, "a"), bare);
+}
+
+#[test]
+fn a_watch_of_a_beginning_calls_nothing_and_its_connection_ends_with_it() {
+    let server = RedisServer::start();
+    let (one, two) = (Process::of(&server), Process::of(&server));
+    let bare = calls(&server, &one, "jobs/x");
+    let prefix = |text: &str| Query::Prefix(text.into());
+    watch(&two, 1, &prefix("jobs/"));
+    watch(&two, 2, &prefix("other/"));
+    assert_eq!(calls(&server, &one, "jobs/x"), bare);
+    two.event("the grant", changed(1));
+    assert!(two.event_within(std::time::Duration::from_millis(300), &mut changed(2)).is_none());
+    // A subscriber: the server limits how much it keeps for one that does not read.
+    let line = tracker(&server).expect("a connection");
+    let flags = line.split(' ').find_map(|word| word.strip_prefix("flags=")).unwrap();
+    assert!(['P', 't', 'B'].iter().all(|flag| flags.contains(*flag)), "{line}");
+    server.command(&["FLUSHALL"]);
+    two.event("the flush", changed(2));
+    two.engine.unwatch(WatchId(1));
+    assert!(tracker(&server).is_some(), "somebody watches");
+    two.engine.unwatch(WatchId(2));
+    until("the connection is gone", || tracker(&server).is_none());
+    watch(&two, 3, &prefix("jobs/"));
+    one.take("jobs/x", Mode::Exclusive);
+    two.event("the grant", changed(3));
+}
+
+#[test]
+fn a_watcher_that_does_not_read_is_cut_by_the_server_and_looks_again_when_it_is_back() {
+    let server = RedisServer::start();
+    server.command(&["CONFIG", "SET", "client-output-buffer-limit", "pubsub 1mb 0 0"]);
+    let two = Process::of(&server);
+    watch(&two, 1, &Query::Prefix("jobs/".into()));
+    let go_on = two.stall();
+    let mut client = server.client();
+    let long = "x".repeat(1000);
+    until("it is cut", || {
+        // Each is told of in a message of its own.
+        for n in 0..100 {
+            client.command(&["SET", &format!("lockkeeper:{{lock:{n}{long}}}"), "1"]);
+        }
+        tracker(&server).is_none()
+    });
+    drop(go_on);
+    two.event("another look", changed(1));
+    until("it is back", || tracker(&server).is_some());
+}
+
+#[test]
+fn where_tracking_is_denied_a_beginning_is_looked_at_now_and_then() {
+    let server = RedisServer::start();
+    let rules = ["~lockkeeper:*", "&lockkeeper:*", "+@all", "-client|tracking", ">secret"];
+    server.command(&[&["ACL", "SETUSER", "ann", "on"][..], &rules].concat());
+    let mut options = options(server.port());
+    (options.user, options.password) = (Some("ann".into()), Some(Secret::new("secret")));
+    let process = Process::with(options);
+    watch(&process, 1, &Query::Prefix("jobs/".into()));
+    process.event("a look", changed(1));
+}

@@ -1,0 +1,77 @@
+//! What is known of the longest test programs. Only the order hangs on it: a wrong number costs
+//! time, and a missing one little.
+
+/// About one test program.
+pub struct Weight {
+    name: &'static str,
+    /// How long it takes beside others on two cores.
+    pub seconds: f64,
+    /// How many of its tests run at a time, where that is not a test a core: most of them wait.
+    pub threads: Option<u8>,
+}
+
+/// Those that take longer than most.
+const WEIGHTS: &[Weight] = &[
+    // Tests.
+    waits("lib:lockkeeper", 120.0, 6),
+    waits("conformance", 50.0, 3),
+    of("long_bench_leaves_nothing", 80.0),
+    of("leases", 50.0),
+    of("torture_and_bench_processes", 35.0),
+    of("lib:lockkeeper_lab", 26.0),
+    of("demo_on_servers", 22.0),
+    of("examples", 19.0),
+    of("check", 17.0),
+    of("unreadable_records", 25.0),
+    of("help", 18.0),
+    of("doctor_probe", 16.0),
+    of("idle_ttl", 16.0),
+    of("redis_failures", 13.0),
+    of("bench", 12.0),
+    of("neighbours", 12.0),
+    of("who_has_it", 11.0),
+    of("lab_rules", 10.0),
+    of("torture_network", 10.0),
+    // Long tests.
+    waits("long_conformance", 240.0, 4),
+    of("long_run_torture", 150.0),
+    of("long_outside", 140.0),
+    of("long_outages", 97.0),
+    of("long_guardian", 55.0),
+    of("long_defaults", 47.0),
+    of("long_redis", 45.0),
+    of("long_soak", 43.0),
+    of("long_dead_waiters", 37.0),
+    of("long_given_servers", 22.0),
+];
+
+/// Of what is not in the table.
+const OTHER: Weight = of("", 5.0);
+
+const fn of(name: &'static str, seconds: f64) -> Weight {
+    Weight { name, seconds, threads: None }
+}
+
+const fn waits(name: &'static str, seconds: f64, threads: u8) -> Weight {
+    Weight { name, seconds, threads: Some(threads) }
+}
+
+/// What is known of the test program of that name.
+pub fn weight(name: &str) -> &'static Weight {
+    WEIGHTS.iter().find(|weight| weight.name == name).unwrap_or(&OTHER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::project::integration_tests;
+
+    #[test]
+    fn every_integration_test_in_the_table_exists() {
+        let tests = integration_tests().unwrap();
+        for weight in WEIGHTS.iter().filter(|weight| !weight.name.contains(':')) {
+            assert!(tests.iter().any(|test| test.name == weight.name), "{}", weight.name);
+        }
+        assert!(weight("conformance").seconds > weight("no such test").seconds);
+    }
+}
