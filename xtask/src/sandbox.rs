@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 /// The variable that marks every process that a test starts, however far it wanders.
 const MARK: &str = "XTASK_RUN";
+/// How long we go on ending what is killed and what that started.
+const KILLED: Duration = Duration::from_secs(5);
 
 /// A directory and a mark for one run, or for [one program of it](Sandbox::room).
 pub struct Sandbox {
@@ -141,9 +143,20 @@ impl Sandbox {
         }
     }
 
-    /// Ends everything of this run, its rooms included.
+    /// Ends everything of this run, its rooms included: also what is started while we look, and
+    /// what just becomes another program and shows no environment.
     pub fn kill_all(&self) {
-        self.kill(&self.alive());
+        let until = Instant::now() + KILLED;
+        let mut none_before = false;
+        loop {
+            let found = self.alive();
+            if found.is_empty() && none_before || Instant::now() >= until {
+                return;
+            }
+            none_before = found.is_empty();
+            self.kill(&found);
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 
