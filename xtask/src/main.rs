@@ -37,6 +37,7 @@ cargo xtask TASK
              --minutes N (30), --commands N a layout (20)
   bench      measure every figure beside its floor, from a release build; \
              what follows goes to `lockkeeper bench`
+  fmt        check the formatting and the width of every line
   docs       build the documentation of the workspace, warnings denied; --open shows it
   dist       release build, completions and man page into target/dist
   licences   check the licence of every dependency against deny.toml
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         "torture" => torture::long(&rest),
         "soak" => test::soak(&rest),
         "bench" => tasks::bench(&rest),
+        "fmt" => tasks::fmt(&rest),
         "docs" => tasks::docs(&rest),
         "dist" => tasks::dist(&rest),
         "licences" => known(&rest, &[]).and_then(|_| licences::check()),

@@ -8,7 +8,7 @@ use crate::packages::ensure;
 use crate::project::{cargo, must, root};
 use crate::stage::Workshop;
 use crate::tools::{Need, needed};
-use crate::{Outcome, known};
+use crate::{Outcome, known, width};
 
 /// The command that documents the workspace, warnings denied.
 pub fn document() -> Command {
@@ -25,6 +25,13 @@ pub fn docs(words: &[String]) -> Outcome {
         command.arg("--open");
     }
     must(&mut command)
+}
+
+/// `cargo xtask fmt`: what the stage `fmt` checks.
+pub fn fmt(words: &[String]) -> Outcome {
+    known(words, &[])?;
+    must(&mut cargo(&["fmt", "--all", "--check"]))?;
+    width::check()
 }
 
 /// `cargo xtask bench [OPTIONS]`: `lockkeeper bench` from a release build.
