@@ -14,7 +14,7 @@ use std::net::TcpListener;
 
 use common::{Place, finish};
 use lockkeeper::blocking::Locks;
-use lockkeeper_lab::servers::redis::RedisServer;
+use lockkeeper_lab::engines::redis::server::RedisServer;
 
 /// Runs a command under the lock `a` of this server; it must not run.
 fn refused(url: &str, name: &str, code: i32, says: &[&str]) {

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use common::lease::{Engine, guardian, until_gone};
 use common::{Place, Reaped, finish, json, until_true};
+use lockkeeper_lab::engines::redis::server::RedisServer;
 use lockkeeper_lab::proxy::{Proxy, Way};
-use lockkeeper_lab::servers::redis::RedisServer;
 use nix::sys::signal::Signal;
 
 /// What one line shows, the same on every engine: what, arguments after `run a`, code.
@@ -174,7 +174,7 @@ fn a_password_given_by_option_reaches_the_engine_and_not_the_command() {
 #[test]
 fn an_engine_that_cannot_be_reached_is_tried_once_or_as_long_as_is_waited_for() {
     let place = Place::new();
-    let port = lockkeeper_lab::servers::redis::free_port();
+    let port = lockkeeper_lab::servers::free_port();
     for url in [format!("redis://127.0.0.1:{port}"), format!("zk://127.0.0.1:{port}")] {
         let run = |options: &[&str]| {
             let began = Instant::now();

@@ -15,8 +15,8 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use common::{Place, Reaped, finish, json};
-use lockkeeper_lab::servers::redis::RedisServer;
-use lockkeeper_lab::servers::zookeeper::{Server, Settings};
+use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_lab::engines::zookeeper::server::{Server, Settings};
 use nix::sys::signal::Signal;
 
 /// Three sessions of the default length, and more than three leases' renewals.

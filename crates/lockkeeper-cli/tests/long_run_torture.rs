@@ -18,7 +18,7 @@ use std::time::Duration;
 use common::lease::Engine;
 use common::struck::{Line, Strike};
 use lockkeeper_lab::dice::Dice;
-use lockkeeper_lab::servers::zookeeper::{Server, Settings};
+use lockkeeper_lab::engines::zookeeper::server::{Server, Settings};
 
 /// How long holders are struck; the last round takes up to T longer.
 const TIME: Duration = Duration::from_secs(120);

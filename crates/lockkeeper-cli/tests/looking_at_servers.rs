@@ -13,8 +13,8 @@ use std::process::Stdio;
 
 use common::{Place, Ran, Reaped, finish, json};
 use lockkeeper::blocking::Locks;
-use lockkeeper_lab::servers::redis::RedisServer;
-use lockkeeper_lab::servers::zookeeper::{Server, Settings};
+use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_lab::engines::zookeeper::server::{Server, Settings};
 
 fn run(place: &Place, url: &str, args: &[&str]) -> Ran {
     finish(place.lk(args).env("LOCKKEEPER_URL", url))

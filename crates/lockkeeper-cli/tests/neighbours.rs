@@ -11,8 +11,8 @@ mod common;
 use std::process::Stdio;
 
 use common::{Place, Ran, Reaped, finish, json, until_true};
-use lockkeeper_lab::servers::zookeeper::{Server, Settings};
-use lockkeeper_lab::servers::zookeeper_client::{Client, Kind};
+use lockkeeper_lab::engines::zookeeper::client::{Client, Kind};
+use lockkeeper_lab::engines::zookeeper::server::{Server, Settings};
 
 fn run(place: &Place, url: &str, args: &[&str]) -> Ran {
     finish(place.lk(args).env("LOCKKEEPER_URL", url))

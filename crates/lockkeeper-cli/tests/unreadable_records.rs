@@ -12,9 +12,9 @@ mod common;
 use std::os::unix::fs::FileExt as _;
 
 use common::{Place, Ran, finish, json};
-use lockkeeper_lab::servers::redis::RedisServer;
-use lockkeeper_lab::servers::zookeeper::{Server, Settings};
-use lockkeeper_lab::servers::zookeeper_client::{Client, Kind};
+use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_lab::engines::zookeeper::client::{Client, Kind};
+use lockkeeper_lab::engines::zookeeper::server::{Server, Settings};
 
 fn run(place: &Place, url: &str, args: &[&str]) -> Ran {
     finish(place.lk(args).env("LOCKKEEPER_URL", url))

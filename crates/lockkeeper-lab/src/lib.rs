@@ -7,7 +7,9 @@
 //!   back, who was left waiting.
 //! - `sim`: a fake engine with leases and a bad network, on virtual time.
 //! - [`proxy`]: a TCP proxy that holds, delays, loses and cuts.
-//! - [`servers`]: real servers, started for a test and gone with it.
+//! - [`engines`]: a folder an engine: real servers, started for a test and gone with it, what
+//!   torture does to them, what the bench and the demo need there, and locks known to be wrong.
+//! - [`servers`]: what such servers need.
 //! - [`mod@bench`]: every figure beside its floor.
 //! - [`torture`]: real processes and a seeded schedule of faults, judged and drawn.
 //! - [`demo`]: the overselling story, and contenders for one lock, with real processes; [`helper`]
@@ -25,14 +27,10 @@ pub mod check;
 pub mod conformance;
 pub mod demo;
 pub mod dice;
+pub mod engines;
 pub mod helper;
 pub mod history;
 mod interrupt;
-#[cfg_attr(
-    not(feature = "zookeeper"),
-    allow(dead_code, reason = "not every client of it is there")
-)]
-mod jute;
 #[allow(
     clippy::expect_used,
     reason = "a port of the loopback and a thread: a machine without them runs no tests"

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use lockkeeper::fence::{RedisFence, Script};
 use lockkeeper::{ErrorKind, Kind, Locks, Mode, Token};
 use lockkeeper_lab::conformance::Helper;
+use lockkeeper_lab::engines::redis::server::{RedisClient, RedisServer};
 use lockkeeper_lab::servers::clock_shim::{ClockShim, Clocks};
-use lockkeeper_lab::servers::redis::{RedisClient, RedisServer};
 use proxy::{Proxy, Way};
 
 const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");

@@ -91,7 +91,7 @@ fn contends_on(server: &str, options: &[&str]) {
 
 #[test]
 fn c36_ten_contenders_runs_on_every_layout_of_redis_with_and_without_tokens() {
-    let redis = lockkeeper_lab::servers::redis::RedisServer::start();
+    let redis = lockkeeper_lab::engines::redis::server::RedisServer::start();
     let options = [
         "",
         "&layout=plain",
@@ -104,7 +104,8 @@ fn c36_ten_contenders_runs_on_every_layout_of_redis_with_and_without_tokens() {
 
 #[test]
 fn c36_ten_contenders_runs_on_every_layout_of_zookeeper() {
-    let server = lockkeeper_lab::servers::zookeeper::Server::start(Default::default()).unwrap();
+    let server =
+        lockkeeper_lab::engines::zookeeper::server::Server::start(Default::default()).unwrap();
     let options = ["?layout=curator", "?layout=kazoo", "?layout=plain"];
     contends_on(&format!("zk://127.0.0.1:{}", server.port()), &options);
 }

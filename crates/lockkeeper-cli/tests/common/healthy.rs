@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lockkeeper_lab::servers::redis::RedisServer;
-use lockkeeper_lab::servers::zookeeper::{Ensemble, Server, Settings};
+use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_lab::engines::zookeeper::server::{Ensemble, Server, Settings};
 
 /// ZooKeeper's own default; sessions last 2 to 20 ticks.
 const TICK: Duration = Duration::from_secs(2);

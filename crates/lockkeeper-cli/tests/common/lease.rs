@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use lockkeeper_lab::servers::redis::RedisServer;
-use lockkeeper_lab::servers::zookeeper::{Server, Settings};
+use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_lab::engines::zookeeper::server::{Server, Settings};
 
 use super::{Place, Ran, Reaped, finish, is_alive, json, until, until_true};
 

@@ -9,10 +9,10 @@ use nix::errno::Errno;
 use nix::libc;
 
 /// A file for bare locks.
-pub(super) struct Bare(File);
+pub(crate) struct Bare(File);
 
 impl Bare {
-    pub(super) fn open(path: &Path) -> std::io::Result<Self> {
+    pub(crate) fn open(path: &Path) -> std::io::Result<Self> {
         let file =
             File::options().read(true).write(true).create(true).truncate(false).open(path)?;
         file.set_len(4096)?;
@@ -33,22 +33,22 @@ impl Bare {
     }
 
     /// Takes the range, or fails.
-    pub(super) fn try_lock(&self) -> nix::Result<()> {
+    pub(crate) fn try_lock(&self) -> nix::Result<()> {
         self.range(libc::F_OFD_SETLK, libc::F_WRLCK)
     }
 
     /// Takes the range, waiting in the kernel.
-    pub(super) fn lock(&self) -> nix::Result<()> {
+    pub(crate) fn lock(&self) -> nix::Result<()> {
         self.range(libc::F_OFD_SETLKW, libc::F_WRLCK)
     }
 
     /// Gives it back.
-    pub(super) fn unlock(&self) -> nix::Result<()> {
+    pub(crate) fn unlock(&self) -> nix::Result<()> {
         self.range(libc::F_OFD_SETLK, libc::F_UNLCK)
     }
 
     /// Lock, look at the file, read one record, write one, unlock.
-    pub(super) fn cycle(&self) -> std::io::Result<()> {
+    pub(crate) fn cycle(&self) -> std::io::Result<()> {
         let mut record = [0u8; 256];
         self.try_lock()?;
         self.0.metadata()?;
@@ -59,7 +59,7 @@ impl Bare {
     }
 
     /// flock and unlock alone.
-    pub(super) fn flock_cycle(&self) -> std::io::Result<()> {
+    pub(crate) fn flock_cycle(&self) -> std::io::Result<()> {
         self.0.lock()?;
         self.0.unlock()
     }

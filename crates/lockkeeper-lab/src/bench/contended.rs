@@ -6,7 +6,7 @@ use super::measure::{Row, pairs};
 use super::{Subject, text};
 
 /// One more turn inside a hold, beside a lock of the runtime's own.
-pub(super) fn turn(subject: &Subject) -> Result<Vec<Row>, String> {
+pub(crate) fn turn(subject: &Subject) -> Result<Vec<Row>, String> {
     const TASKS: u32 = 8;
     let mutex = subject.locks.mutex(subject.name("turn"));
     let tokio_mutex = Arc::new(tokio::sync::Mutex::new(()));
@@ -35,7 +35,7 @@ pub(super) fn turn(subject: &Subject) -> Result<Vec<Row>, String> {
 }
 
 /// One hot lock: with hand-off, and without.
-pub(super) fn one_name(subject: &Subject) -> Result<Vec<Row>, String> {
+pub(crate) fn one_name(subject: &Subject) -> Result<Vec<Row>, String> {
     const TASKS: u32 = 64;
     let (with, without) =
         (subject.locks.mutex(subject.name("hot")), subject.strict.mutex(subject.name("cold")));

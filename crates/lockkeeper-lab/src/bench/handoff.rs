@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const SETTLE: Duration = Duration::from_micros(300);
 
 /// Release here, turn there.
-pub(super) fn process_handoff(subject: &Subject) -> Result<Vec<Row>, String> {
+pub(crate) fn process_handoff(subject: &Subject) -> Result<Vec<Row>, String> {
     let bare_path = subject.file("bare-handoff");
     let bare = Bare::open(&bare_path).map_err(text)?;
     let mut peer = Peer::start(subject, &bare_path)?;
@@ -55,12 +55,12 @@ pub(super) fn process_handoff(subject: &Subject) -> Result<Vec<Row>, String> {
 }
 
 /// The lock that goes to and fro.
-pub(super) fn name(subject: &Subject) -> String {
+pub(crate) fn name(subject: &Subject) -> String {
     subject.name("handoff")
 }
 
 /// Waits until the other process stands in line.
-pub(super) fn until_waiting(locks: &lockkeeper::blocking::Locks, name: &str) -> Result<(), String> {
+pub(crate) fn until_waiting(locks: &lockkeeper::blocking::Locks, name: &str) -> Result<(), String> {
     let until = Instant::now() + Duration::from_secs(5);
     while locks.status(Kind::Lock, name).map_err(text)?.waiters.is_empty() {
         if Instant::now() > until {
@@ -104,27 +104,27 @@ pub(crate) fn serve() -> Result<(), Error> {
 }
 
 /// A clock that all processes of a machine share.
-pub(super) fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
         .map_or(Duration::ZERO, Duration::from);
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-pub(super) struct Peer(Crew);
+pub(crate) struct Peer(Crew);
 
 impl Peer {
-    pub(super) fn start(subject: &Subject, bare: &Path) -> Result<Self, String> {
+    pub(crate) fn start(subject: &Subject, bare: &Path) -> Result<Self, String> {
         let mut crew = Crew::new();
         let told = Told { url: subject.url.clone(), name: name(subject), bare: bare.to_owned() };
         crew.start(&Program::this().map_err(text)?, HELPER, &told).map_err(text)?;
         Ok(Self(crew))
     }
 
-    pub(super) fn say(&mut self, word: &str) -> Result<(), String> {
+    pub(crate) fn say(&mut self, word: &str) -> Result<(), String> {
         self.0.tell_all(word).map_err(text)
     }
 
-    pub(super) fn turn_at(&mut self) -> Result<u64, String> {
+    pub(crate) fn turn_at(&mut self) -> Result<u64, String> {
         let said = self.0.hear(PATIENCE).map_err(text)?.line;
         said.parse().map_err(|_| format!("the other process said {said:?} where a time was due"))
     }

@@ -31,7 +31,7 @@ pub struct Row {
 
 impl Row {
     /// Fills in what was measured.
-    pub(super) fn measured(mut self, pairs: &Pairs) -> Self {
+    pub(crate) fn measured(mut self, pairs: &Pairs) -> Self {
         let ours = sorted(pairs.0.iter().map(|(ours, _)| *ours));
         let floor = sorted(pairs.0.iter().map(|(_, floor)| *floor));
         let ratios = sorted(
@@ -47,18 +47,18 @@ impl Row {
     }
 
     /// What the floor is called, and the target.
-    pub(super) fn beside(mut self, floor: &'static str, target: &'static str) -> Self {
+    pub(crate) fn beside(mut self, floor: &'static str, target: &'static str) -> Self {
         (self.floor, self.target) = (floor, target);
         self
     }
 }
 
 /// Neighbouring measurements in microseconds an operation: ours, and the floor.
-pub(super) struct Pairs(pub(super) Vec<(f64, f64)>);
+pub(crate) struct Pairs(pub(crate) Vec<(f64, f64)>);
 
 /// Measures both in turn until the time is over; each call does `batch` operations. The first pair
 /// is a warm-up.
-pub(super) fn pairs<E>(
+pub(crate) fn pairs<E>(
     time: Duration,
     batch: u32,
     mut ours: impl FnMut(u32) -> Result<(), E>,
@@ -83,14 +83,14 @@ fn each<E>(batch: u32, work: &mut impl FnMut(u32) -> Result<(), E>) -> Result<f6
 }
 
 /// Sorted, without what is not a number.
-pub(super) fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
+pub(crate) fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
     let mut all: Vec<f64> = values.filter(|v| v.is_finite()).collect();
     all.sort_by(f64::total_cmp);
     all
 }
 
 /// A quantile of sorted values.
-pub(super) fn at(sorted: &[f64], quantile: f64) -> f64 {
+pub(crate) fn at(sorted: &[f64], quantile: f64) -> f64 {
     let last = sorted.len().saturating_sub(1) as f64;
     sorted.get((last * quantile).round() as usize).copied().unwrap_or(0.0)
 }

@@ -1,25 +1,23 @@
 //! `lockkeeper bench`: each figure beside its floor, measured in the same run, alternating, as a
 //! median of ratios.
 
-mod bare;
-mod contended;
-mod handoff;
-mod measure;
+pub(crate) mod bare;
+pub(crate) mod contended;
+pub(crate) mod handoff;
+pub(crate) mod measure;
 mod print;
-mod redis;
-mod start;
 mod traces;
-mod uncontended;
-mod waiting;
-mod zookeeper;
+pub(crate) mod uncontended;
+pub(crate) mod waiting;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub(crate) use crate::engines::redis::floor::serve as serve_redis;
+use crate::engines::{file, redis, zookeeper};
 pub(crate) use handoff::serve;
 pub use measure::Row;
-pub(crate) use redis::serve as serve_redis;
 use traces::Stay;
 pub(crate) use traces::{HELPER as TRACES_HELPER, Traces, clear, own_word};
 
@@ -31,7 +29,7 @@ pub(crate) const REDIS_HELPER: &str = "bench-redis";
 
 /// Set for the programs that a row starts: a program that would measure again instead of doing what
 /// it was started for must not start itself without end.
-const INSIDE: &str = "LOCKKEEPER_BENCH_INSIDE";
+pub(crate) const INSIDE: &str = "LOCKKEEPER_BENCH_INSIDE";
 
 /// The names of all rows, in the order in which they are measured.
 pub const NAMES: [&str; 8] =
@@ -138,16 +136,16 @@ pub fn run(options: &Options, out: &mut dyn Write) -> u8 {
 }
 
 /// One engine under measurement.
-struct Subject {
-    url: String,
-    engine: &'static str,
+pub(crate) struct Subject {
+    pub(crate) url: String,
+    pub(crate) engine: &'static str,
     /// What every name of this measurement begins with: nobody else has it.
-    own: String,
-    locks: lockkeeper::Locks,
-    strict: lockkeeper::Locks,
-    runtime: tokio::runtime::Runtime,
-    scratch: PathBuf,
-    time: Duration,
+    pub(crate) own: String,
+    pub(crate) locks: lockkeeper::Locks,
+    pub(crate) strict: lockkeeper::Locks,
+    pub(crate) runtime: tokio::runtime::Runtime,
+    pub(crate) scratch: PathBuf,
+    pub(crate) time: Duration,
     /// Dropped last: by then every connection is closed.
     traces: Option<Traces>,
 }
@@ -212,48 +210,50 @@ impl Subject {
 
     fn measure(&self, name: &str) -> Result<Vec<Row>, String> {
         if self.engine == "redis" {
-            return redis::measure(self, name);
+            return redis::floor::measure(self, name);
         }
         match name {
-            "uncontended" if self.engine == "zookeeper" => zookeeper::uncontended(self),
+            "uncontended" if self.engine == "zookeeper" => zookeeper::floor::uncontended(self),
             "uncontended" => uncontended::uncontended(self),
             "turn" => contended::turn(self),
             "many-names" => uncontended::many_names(self),
             "one-name" => contended::one_name(self),
             "process-handoff" if self.engine == "memory" => Ok(Vec::new()),
-            "process-handoff" if self.engine == "zookeeper" => zookeeper::process_handoff(self),
+            "process-handoff" if self.engine == "zookeeper" => {
+                zookeeper::floor::process_handoff(self)
+            }
             "process-handoff" => handoff::process_handoff(self),
             "places" => waiting::places(self),
-            "run" if self.engine == "file" => start::run(self),
+            "run" if self.engine == "file" => file::run::run(self),
             _ => Ok(Vec::new()),
         }
     }
 
-    fn row(&self, bench: &'static str, tasks: u32) -> Row {
+    pub(crate) fn row(&self, bench: &'static str, tasks: u32) -> Row {
         Row { bench, engine: self.engine, tasks, ..Row::default() }
     }
 
     /// A name of this measurement.
-    fn name(&self, last: &str) -> String {
+    pub(crate) fn name(&self, last: &str) -> String {
         format!("{}/{last}", self.own)
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.scratch.join(name)
     }
 }
 
 /// The program to start again as a peer, and for the `run` row.
-fn this_program() -> Result<PathBuf, String> {
+pub(crate) fn this_program() -> Result<PathBuf, String> {
     std::env::current_exe().map_err(|e| format!("this program's own path is not known: {e}"))
 }
 
-fn text(error: impl std::fmt::Display) -> String {
+pub(crate) fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
 /// Makes a directory unless it is there.
-fn directory(path: &Path) -> Result<(), String> {
+pub(crate) fn directory(path: &Path) -> Result<(), String> {
     std::fs::create_dir_all(path).map_err(|e| format!("{}: {e}", path.display()))
 }
 

@@ -7,7 +7,7 @@ use super::{Subject, text};
 const BATCH: u32 = 256;
 
 /// Acquire and release, beside what cannot be left out.
-pub(super) fn uncontended(subject: &Subject) -> Result<Vec<Row>, String> {
+pub(crate) fn uncontended(subject: &Subject) -> Result<Vec<Row>, String> {
     let mutex = subject.locks.mutex(subject.name("uncontended"));
     let ours = |batch| subject.runtime.block_on(cycles(&mutex, batch));
     let bare = Bare::open(&subject.file("bare")).map_err(text)?;
@@ -40,7 +40,7 @@ pub(super) fn uncontended(subject: &Subject) -> Result<Vec<Row>, String> {
     ])
 }
 
-pub(super) async fn cycles(mutex: &lockkeeper::Mutex, batch: u32) -> Result<(), String> {
+pub(crate) async fn cycles(mutex: &lockkeeper::Mutex, batch: u32) -> Result<(), String> {
     for _ in 0..batch {
         drop(mutex.lock().await.map_err(text)?);
     }
@@ -48,7 +48,7 @@ pub(super) async fn cycles(mutex: &lockkeeper::Mutex, batch: u32) -> Result<(), 
 }
 
 /// Many tasks, each with a name of its own.
-pub(super) fn many_names(subject: &Subject) -> Result<Vec<Row>, String> {
+pub(crate) fn many_names(subject: &Subject) -> Result<Vec<Row>, String> {
     const TASKS: u32 = 64;
     let names: Vec<_> =
         (0..TASKS).map(|n| subject.locks.mutex(subject.name(&format!("many/{n}")))).collect();
@@ -96,7 +96,7 @@ pub(super) fn many_names(subject: &Subject) -> Result<Vec<Row>, String> {
 }
 
 /// A task a name; together so many cycles.
-pub(super) async fn in_parallel(names: &[lockkeeper::Mutex], batch: u32) -> Result<(), String> {
+pub(crate) async fn in_parallel(names: &[lockkeeper::Mutex], batch: u32) -> Result<(), String> {
     let each = batch / u32::try_from(names.len()).unwrap_or(1).max(1);
     let tasks: Vec<_> = names
         .iter()

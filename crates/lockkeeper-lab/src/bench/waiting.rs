@@ -8,7 +8,7 @@ use super::{Subject, text};
 const TASKS: u32 = 1_000;
 
 /// One holder, a thousand tasks behind it, for as long as there is time.
-pub(super) fn places(subject: &Subject) -> Result<Vec<Row>, String> {
+pub(crate) fn places(subject: &Subject) -> Result<Vec<Row>, String> {
     let (locks, name, time) =
         (subject.locks.clone(), subject.name("places"), subject.time.max(Duration::from_secs(1)));
     subject.runtime.block_on(async move {
@@ -37,7 +37,7 @@ pub(super) fn places(subject: &Subject) -> Result<Vec<Row>, String> {
 }
 
 /// What this process has used so far.
-pub(super) fn processor_time() -> Result<Duration, String> {
+pub(crate) fn processor_time() -> Result<Duration, String> {
     let usage =
         nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF).map_err(text)?;
     let of = |t: nix::sys::time::TimeVal| {

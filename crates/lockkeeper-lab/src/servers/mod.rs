@@ -1,5 +1,5 @@
-//! Real servers for tests and measurements: started on free ports of the loopback with directories
-//! of their own, and stopped, by their own process id, when they are dropped.
+//! What servers of our own need: free ports of the loopback, processes that end with ours,
+//! certificates, a clock that can be moved. The servers are in [`engines`](crate::engines).
 
 #[allow(
     clippy::expect_used,
@@ -8,14 +8,14 @@
 )]
 pub mod certificates;
 pub mod clock_shim;
-#[allow(
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a server of a test's own: a failure to start it ends the test"
-)]
-pub mod redis;
-pub mod zookeeper;
-pub mod zookeeper_client;
-pub mod zookeeper_proxy;
+pub mod port;
+pub mod process;
 
-pub(crate) use self::redis::port::free_port;
+/// A port that is free at this moment.
+///
+/// # Panics
+/// When none is to be had.
+#[allow(clippy::expect_used, reason = "a test without a port cannot go on")]
+pub fn free_port() -> u16 {
+    port::free_port().expect("a port is free")
+}

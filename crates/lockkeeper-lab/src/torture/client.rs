@@ -5,11 +5,11 @@ use super::{Subject, broken, exec, raw, shipped};
 
 /// The exit code of a client that the laboratory had no room for: no history, or no resource. That
 /// is nothing about its lock.
-pub(super) const NO_ROOM: u8 = 73;
+pub(crate) const NO_ROOM: u8 = 73;
 
 /// Why a client could not do its work.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// It could not write its history down, or reach the resource.
     NoRoom(String),
     /// Anything else.
@@ -17,11 +17,11 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    pub(super) fn no_room(why: impl std::fmt::Display) -> Self {
+    pub(crate) fn no_room(why: impl std::fmt::Display) -> Self {
         Self::NoRoom(why.to_string())
     }
 
-    pub(super) fn other(why: impl std::fmt::Display) -> Self {
+    pub(crate) fn other(why: impl std::fmt::Display) -> Self {
         Self::Other(why.to_string())
     }
 }

@@ -6,7 +6,7 @@ use crate::check::Class;
 
 /// Whom a fault hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hits {
+pub(crate) enum Hits {
     /// One client process.
     Client,
     /// The link between one client and its servers.
@@ -19,35 +19,35 @@ pub(super) enum Hits {
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
-    pub(super) name: &'static str,
-    pub(super) hits: Hits,
+pub(crate) struct Fault {
+    pub(crate) name: &'static str,
+    pub(crate) hits: Hits,
     /// What its documented consequences are, as far as it explains them (`excuse`).
-    pub(super) excuses: &'static [Class],
+    pub(crate) excuses: &'static [Class],
     /// What it is, for people.
-    pub(super) what: &'static str,
+    pub(crate) what: &'static str,
 }
 
-pub(super) const STOP: &str = crate::check::STANDS_STILL;
-pub(super) const KILL: &str = "kill-client";
-pub(super) const STARVE: &str = "starve-cpu";
-pub(super) const CROWD: &str = "crowd";
-pub(super) const SPOIL_COUNTER: &str = "spoil-counter";
-pub(super) const EXPIRE: &str = "expire-session";
+pub(crate) const STOP: &str = crate::check::STANDS_STILL;
+pub(crate) const KILL: &str = "kill-client";
+pub(crate) const STARVE: &str = "starve-cpu";
+pub(crate) const CROWD: &str = "crowd";
+pub(crate) const SPOIL_COUNTER: &str = "spoil-counter";
+pub(crate) const EXPIRE: &str = "expire-session";
 
 /// Faults that are not drawn unless they are asked for by name: they are there for what only some
 /// locks do, or excuse what nothing else excuses of an engine.
-pub(super) const ON_REQUEST: [&str; 3] = [CROWD, SPOIL_COUNTER, EXPIRE];
+pub(crate) const ON_REQUEST: [&str; 3] = [CROWD, SPOIL_COUNTER, EXPIRE];
 
 impl Fault {
     /// Whether it makes clocks wrong.
-    pub(super) fn sets_back(&self) -> bool {
+    pub(crate) fn sets_back(&self) -> bool {
         self.excuses.contains(&Class::TokenRepeated)
     }
 
     /// Whether those whom it hits are away from their servers, or it from them, for as long as it
     /// lasts.
-    pub(super) fn keeps_away(&self) -> bool {
+    pub(crate) fn keeps_away(&self) -> bool {
         self.hits == Hits::Link
             || self.name == STOP
             || self.name.starts_with("stop-")
@@ -55,18 +55,18 @@ impl Fault {
     }
 
     /// Whether who waits gets its lock later, for a time after it.
-    pub(super) fn delays(&self) -> bool {
+    pub(crate) fn delays(&self) -> bool {
         self.excuses.contains(&Class::SlowRecovery)
     }
 
     /// Whether it makes the engine forget its locks, whatever clocks say.
-    pub(super) fn forgets(&self) -> bool {
+    pub(crate) fn forgets(&self) -> bool {
         self.excuses.contains(&Class::Overlap) && !self.sets_back()
     }
 }
 
 /// What can be done everywhere, without control over a server.
-pub(super) const ANYWHERE: [Fault; 4] = [
+pub(crate) const ANYWHERE: [Fault; 4] = [
     Fault {
         name: STOP,
         hits: Hits::Client,
@@ -92,7 +92,7 @@ pub(super) const ANYWHERE: [Fault; 4] = [
 /// A server that forgot: whoever held before goes on believing it, until its next renewal at the
 /// latest, passes it on inside its process with tokens that are smaller than the second holder's,
 /// and writes beside that.
-pub(super) const FORGOTTEN: &[Class] = &[
+pub(crate) const FORGOTTEN: &[Class] = &[
     Class::Overlap,
     Class::ReadersWithWriter,
     Class::PermitsExceeded,
@@ -104,14 +104,14 @@ pub(super) const FORGOTTEN: &[Class] = &[
 ];
 
 /// The longest pause of a client that lost its connection before it tries again.
-pub(super) const PAUSE_MAX: Duration = Duration::from_secs(2);
+pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// A server that was away: clients that lost their connection try again after pauses that double,
 /// up to [`PAUSE_MAX`].
-pub(super) const AWAY: &[Class] = &[Class::SlowRecovery];
+pub(crate) const AWAY: &[Class] = &[Class::SlowRecovery];
 
 /// One that was away, and forgot.
-pub(super) const AWAY_AND_FORGOTTEN: &[Class] = &[
+pub(crate) const AWAY_AND_FORGOTTEN: &[Class] = &[
     Class::SlowRecovery,
     Class::Overlap,
     Class::ReadersWithWriter,
@@ -124,11 +124,11 @@ pub(super) const AWAY_AND_FORGOTTEN: &[Class] = &[
 ];
 
 /// How far a clock steps: over every lease of a torture.
-pub(super) const STEP: Duration = Duration::from_secs(2);
+pub(crate) const STEP: Duration = Duration::from_secs(2);
 
 /// A clock that steps makes leases shorter or longer; and where data is lost as well, numbers that
 /// follow the clock go back with it, until it is past where they were.
-pub(super) const SET_BACK: &[Class] = &[
+pub(crate) const SET_BACK: &[Class] = &[
     Class::Overlap,
     Class::ReadersWithWriter,
     Class::PermitsExceeded,
@@ -142,5 +142,5 @@ pub(super) const SET_BACK: &[Class] = &[
 ];
 
 /// Writes that come late, where nobody checks tokens: what leases cannot prevent and tokens can.
-pub(super) const LATE: [Class; 3] =
+pub(crate) const LATE: [Class; 3] =
     [Class::LateEffect, Class::StaleWriteUnfenced, Class::LostUpdate];

@@ -19,7 +19,7 @@ use super::storm::Storm;
 use crate::proxy::{Fault as Bytes, Proxy, Way};
 
 /// What every arena with links has.
-pub(super) const FAULTS: [Fault; 6] = [
+pub(crate) const FAULTS: [Fault; 6] = [
     link(
         "partition",
         "nothing passes between a client and its servers; then the connections are cut",
@@ -32,7 +32,7 @@ pub(super) const FAULTS: [Fault; 6] = [
 ];
 
 /// What those have whose clients live in network namespaces.
-pub(super) const LOSSES: [Fault; 4] = [
+pub(crate) const LOSSES: [Fault; 4] = [
     link(
         CUT,
         "every packet between a client and its servers is lost, and neither side is notified",
@@ -57,7 +57,7 @@ const fn link(name: &'static str, what: &'static str) -> Fault {
 }
 
 /// Whether it is one of [`LOSSES`].
-pub(super) fn loses(fault: &str) -> bool {
+pub(crate) fn loses(fault: &str) -> bool {
     LOSSES.iter().any(|f| f.name == fault)
 }
 
@@ -69,7 +69,7 @@ const RESET_EVERY: Duration = Duration::from_millis(50);
 const UNCONNECTED: &str = "the client had no connection";
 
 /// See the module.
-pub(super) struct Links {
+pub(crate) struct Links {
     servers: Vec<u16>,
     direct: bool,
     // What is lost is found again, and proxies end, before the network does.
@@ -88,7 +88,7 @@ pub(super) struct Links {
 }
 
 impl Links {
-    pub(super) fn to(servers: Vec<u16>) -> Self {
+    pub(crate) fn to(servers: Vec<u16>) -> Self {
         let (network, refused) = match Network::new() {
             Ok(network) => (Some(network), None),
             Err(why) => (None, Some(why)),
@@ -108,13 +108,13 @@ impl Links {
     }
 
     /// The faults that they can have.
-    pub(super) fn faults(&self) -> impl Iterator<Item = Fault> {
+    pub(crate) fn faults(&self) -> impl Iterator<Item = Fault> {
         let losses: &[Fault] = if self.refused.is_none() { &LOSSES } else { &[] };
         FAULTS.into_iter().chain(losses.iter().copied())
     }
 
     /// Those that they cannot have, and why.
-    pub(super) fn left_out(&self) -> Option<String> {
+    pub(crate) fn left_out(&self) -> Option<String> {
         let names = LOSSES.map(|f| f.name).join(", ");
         self.refused.as_ref().map(|why| format!("{names}: {why}"))
     }
@@ -122,7 +122,7 @@ impl Links {
     /// Nothing but these faults will be asked of them; what is random in them hangs on the seed.
     /// Where there are none clients go to their servers without a proxy between them, which would
     /// cost more than the locks.
-    pub(super) fn are_to_suffer(&mut self, faults: &[&'static str], seed: u64) {
+    pub(crate) fn are_to_suffer(&mut self, faults: &[&'static str], seed: u64) {
         self.direct = faults.is_empty();
         self.seed = seed;
         if !faults.iter().any(|fault| loses(fault)) {
@@ -131,12 +131,12 @@ impl Links {
     }
 
     /// Where the processes of a client have to be to reach its servers, if not where everybody is.
-    pub(super) fn home(&mut self, client: u32) -> Result<Option<&Namespace>, String> {
+    pub(crate) fn home(&mut self, client: u32) -> Result<Option<&Namespace>, String> {
         self.network.as_mut().map(|network| network.home(client)).transpose()
     }
 
     /// Where a client finds its servers.
-    pub(super) fn addresses(&mut self, client: u32) -> Result<Vec<SocketAddr>, String> {
+    pub(crate) fn addresses(&mut self, client: u32) -> Result<Vec<SocketAddr>, String> {
         let here = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         if self.direct {
             return Ok(self.servers.iter().copied().map(here).collect());
@@ -157,7 +157,7 @@ impl Links {
     }
 
     /// Begins a fault; `None` for one that is not of links.
-    pub(super) fn strike(&mut self, fault: &str, client: u32) -> Option<Result<(), Failed>> {
+    pub(crate) fn strike(&mut self, fault: &str, client: u32) -> Option<Result<(), Failed>> {
         if loses(fault) {
             return Some(self.lose(fault, client));
         }
@@ -226,7 +226,7 @@ impl Links {
     }
 
     /// Ends it; `None` for one that is not of links.
-    pub(super) fn mend(&mut self, fault: &str, client: u32) -> Option<Result<Mended, String>> {
+    pub(crate) fn mend(&mut self, fault: &str, client: u32) -> Option<Result<Mended, String>> {
         if loses(fault) {
             let mended = self.losses.get_mut(&client)?.mend();
             if mended.is_ok() {
@@ -255,17 +255,17 @@ impl Links {
     }
 
     /// Takes no more connections of a client, or does again; those that it has are as they were.
-    pub(super) fn refuse(&self, client: u32, refuse: bool) {
+    pub(crate) fn refuse(&self, client: u32, refuse: bool) {
         self.proxies.get(&client).into_iter().flatten().for_each(|proxy| proxy.refuse(refuse));
     }
 
     /// What servers said first on each connection that a client has.
-    pub(super) fn greetings(&self, client: u32) -> Vec<Vec<u8>> {
+    pub(crate) fn greetings(&self, client: u32) -> Vec<Vec<u8>> {
         self.proxies.get(&client).into_iter().flatten().flat_map(Proxy::greetings).collect()
     }
 
     /// No connection of anybody survives.
-    pub(super) fn cut_all(&self) {
+    pub(crate) fn cut_all(&self) {
         self.proxies.values().flatten().for_each(Proxy::cut);
     }
 }

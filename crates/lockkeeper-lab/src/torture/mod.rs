@@ -7,35 +7,34 @@
 //! a history; [`crate::check`] judges it; what a fault is documented to do is expected (`excuse`),
 //! all else is not (`verdict`); `picture` draws it.
 
-mod arena;
+pub(crate) mod arena;
 mod background;
-mod broken;
+pub(crate) mod broken;
 mod chances;
-mod client;
+pub(crate) mod client;
 mod controller;
 mod cost;
 mod crew;
 mod excuse;
 mod exec;
-mod fault;
+pub(crate) mod fault;
 mod groundless;
 mod harm;
-mod links;
+pub(crate) mod links;
 mod liveness;
 mod loss;
 mod nemesis;
-mod network;
-mod orders;
+pub(crate) mod network;
+pub(crate) mod orders;
 mod picture;
 mod pulse;
 mod random;
-mod raw;
+pub(crate) mod raw;
 mod resource;
-mod resp;
 mod shipped;
 mod stage;
 mod starvation;
-mod storm;
+pub(crate) mod storm;
 mod timetable;
 mod verdict;
 mod waiting;

@@ -14,32 +14,32 @@ use super::Subject;
 
 /// See the module.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Orders {
-    pub(super) subject: Subject,
-    pub(super) url: String,
-    pub(super) history: PathBuf,
-    pub(super) socket: PathBuf,
-    pub(super) label: String,
-    pub(super) tasks: u32,
-    pub(super) names: u32,
-    pub(super) seed: u64,
+pub(crate) struct Orders {
+    pub(crate) subject: Subject,
+    pub(crate) url: String,
+    pub(crate) history: PathBuf,
+    pub(crate) socket: PathBuf,
+    pub(crate) label: String,
+    pub(crate) tasks: u32,
+    pub(crate) names: u32,
+    pub(crate) seed: u64,
     /// T of the engine: how long a lease of somebody else's may be.
-    pub(super) recovery: Duration,
+    pub(crate) recovery: Duration,
 }
 
 /// Set when the work is to end.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ended(Arc<AtomicBool>);
+pub(crate) struct Ended(Arc<AtomicBool>);
 
 impl Ended {
-    pub(super) fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }
 
 /// Reads the orders, and hears their end in a thread of its own. A parent that is killed takes us
 /// with it.
-pub(super) fn hear() -> Result<(Orders, Ended), String> {
+pub(crate) fn hear() -> Result<(Orders, Ended), String> {
     // Without it a parent that is killed would leave a stopped client stopped for ever.
     let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
     // A program that somebody else's lock is behind may end while we write to it.
@@ -63,7 +63,7 @@ pub(super) fn hear() -> Result<(Orders, Ended), String> {
 }
 
 /// Claims are numbered over all processes: the pid above, a counter below.
-pub(super) fn fresh_claim() -> u64 {
+pub(crate) fn fresh_claim() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     (u64::from(std::process::id()) << 32) | NEXT.fetch_add(1, Ordering::Relaxed)
 }

@@ -17,41 +17,41 @@ const TEND_EVERY: Duration = Duration::from_millis(40);
 
 /// What a lock gives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Grant {
+pub(crate) struct Grant {
     /// 0 for none.
-    pub(super) token: u64,
+    pub(crate) token: u64,
     /// Until when its holder believes in it, on the clock of histories; 0 when it believes until it
     /// releases.
-    pub(super) deadline: u64,
+    pub(crate) deadline: u64,
 }
 
 /// How a release ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(crate) enum Ending {
     Released,
     NotOurs,
     Unknown,
 }
 
 /// When to wait no longer.
-pub(super) struct GiveUp {
+pub(crate) struct GiveUp {
     until: Instant,
     ended: Ended,
 }
 
 impl GiveUp {
     #[cfg(test)]
-    pub(super) fn within(time: Duration) -> Self {
+    pub(crate) fn within(time: Duration) -> Self {
         Self { until: Instant::now() + time, ended: Ended::default() }
     }
 
     /// Whether that is now.
-    pub(super) fn is_now(&self) -> bool {
+    pub(crate) fn is_now(&self) -> bool {
         self.ended.is_set() || Instant::now() >= self.until
     }
 
     /// Sleeps, not beyond that.
-    pub(super) fn sleep(&self, time: Duration) {
+    pub(crate) fn sleep(&self, time: Duration) {
         let until = Instant::now() + time;
         while !self.is_now() {
             let left = until.saturating_duration_since(Instant::now());
@@ -63,7 +63,7 @@ impl GiveUp {
     }
 
     /// Tries again and again.
-    pub(super) fn poll<T>(
+    pub(crate) fn poll<T>(
         &self,
         every: Duration,
         mut attempt: impl FnMut() -> io::Result<Option<T>>,
@@ -81,7 +81,7 @@ impl GiveUp {
 }
 
 /// A lock as others write it. One value a thread; it has one hold at a time.
-pub(super) trait RawLock: Send {
+pub(crate) trait RawLock: Send {
     /// Gets ready to acquire a name. The time that this takes is no wait for the lock: C17, a
     /// program that needs a second to start has not asked for anything yet.
     fn ready(&mut self, _name: &str, _give_up: &GiveUp) -> io::Result<()> {
@@ -109,23 +109,23 @@ pub(super) trait RawLock: Send {
 
 /// How the threads use their lock.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Style {
+pub(crate) struct Style {
     /// How long a turn is, in milliseconds.
-    pub(super) hold_ms: (u64, u64),
+    pub(crate) hold_ms: (u64, u64),
     /// One turn in so many is as long as `long`; 0 for none.
-    pub(super) long_one_in: u64,
-    pub(super) long: Long,
+    pub(crate) long_one_in: u64,
+    pub(crate) long: Long,
     /// How long the last check and the write after it are apart, in milliseconds.
-    pub(super) write_ms: (u64, u64),
+    pub(crate) write_ms: (u64, u64),
     /// The rest between turns, in milliseconds.
-    pub(super) rest_ms: (u64, u64),
+    pub(crate) rest_ms: (u64, u64),
     /// Whether turns begin shared and are upgraded before the write.
-    pub(super) shared: bool,
+    pub(crate) shared: bool,
 }
 
 /// A turn that is longer than others.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Long {
+pub(crate) enum Long {
     /// So many milliseconds.
     Ms(u64),
     /// Until shortly before the deadline.
@@ -133,7 +133,7 @@ pub(super) enum Long {
 }
 
 impl Style {
-    pub(super) const PLAIN: Self = Self {
+    pub(crate) const PLAIN: Self = Self {
         hold_ms: (5, 30),
         long_one_in: 0,
         long: Long::Ms(0),
@@ -144,7 +144,7 @@ impl Style {
 }
 
 /// Runs threads until they are told to end; `make` gives each its lock.
-pub(super) fn run(
+pub(crate) fn run(
     orders: &Orders,
     ended: &Ended,
     style: Style,

@@ -6,13 +6,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// A thread that repeats something until this is dropped.
-pub(super) struct Storm {
+pub(crate) struct Storm {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Storm {
-    pub(super) fn begin(
+    pub(crate) fn begin(
         every: Duration,
         mut act: impl FnMut() + Send + 'static,
     ) -> Result<Self, String> {

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use super::super::resp::{Reply, Resp};
 use super::Failed;
 use crate::history::Writer;
 use crate::servers::clock_shim::{ClockShim, Clocks};
@@ -16,17 +15,9 @@ const LOOKS: u32 = 5;
 const SHARP_NS: i64 = 2_000_000;
 
 /// Who says what a server's clock shows.
-pub(super) trait Tells {
+pub(crate) trait Tells {
     /// In nanoseconds, from wherever that clock counts.
     fn time(&mut self) -> Result<i64, String>;
-}
-
-impl Tells for Resp {
-    fn time(&mut self) -> Result<i64, String> {
-        let reply =
-            self.ask(&["TIME"]).map_err(|e| format!("the server does not say its time: {e}"))?;
-        told(&reply).ok_or_else(|| "the server does not say its time".to_owned())
-    }
 }
 
 /// By how many nanoseconds a server's clock is ahead of our steady one: the truth lies between the
@@ -69,16 +60,8 @@ impl Ahead {
     }
 }
 
-/// In nanoseconds since 1970.
-fn told(reply: &Reply) -> Option<i64> {
-    let Reply::List(parts) = reply else { return None };
-    let mut numbers = parts.iter().map(|part| part.text()?.parse::<i64>().ok());
-    let (seconds, us) = (numbers.next()??, numbers.next()??);
-    seconds.checked_mul(1_000_000_000)?.checked_add(us.checked_mul(1_000)?)
-}
-
 /// See the module.
-pub(super) struct ServerClock {
+pub(crate) struct ServerClock {
     shim: ClockShim,
     /// Those that gain or lose, when some do.
     rates: Clocks,
@@ -89,18 +72,18 @@ pub(super) struct ServerClock {
 }
 
 impl ServerClock {
-    pub(super) fn new(shim: ClockShim) -> Self {
+    pub(crate) fn new(shim: ClockShim) -> Self {
         Self { shim, rates: Clocks::Wall, stepped: None, wrong_since: None }
     }
 
     /// Of a server whose leases live by a steady clock: that gains or loses, and the time of day
     /// steps.
-    pub(super) fn with_steady_rates(self) -> Self {
+    pub(crate) fn with_steady_rates(self) -> Self {
         Self { rates: Clocks::Steady, ..self }
     }
 
     /// Steps forward or back, and looks whether it did. One that did not is where it was.
-    pub(super) fn step(
+    pub(crate) fn step(
         &mut self,
         server: &mut impl Tells,
         by: Duration,
@@ -125,12 +108,12 @@ impl ServerClock {
 
     /// By how many nanoseconds a server is ahead of us, at most.
     #[cfg(test)]
-    pub(super) fn ahead(server: &mut impl Tells) -> Result<i64, String> {
+    pub(crate) fn ahead(server: &mut impl Tells) -> Result<i64, String> {
         Ahead::of(server).map(|ahead| ahead.most)
     }
 
     /// Back to where it would be, if it was moved.
-    pub(super) fn step_back(&mut self) -> Result<(), String> {
+    pub(crate) fn step_back(&mut self) -> Result<(), String> {
         if let Some((by, was_forward)) = self.stepped {
             self.shift(by, !was_forward)?;
             self.stepped = None;
@@ -139,7 +122,7 @@ impl ServerClock {
     }
 
     /// Gains or loses from now on.
-    pub(super) fn run_wrong(&mut self, server: &mut impl Tells, fast: bool) -> Result<(), Failed> {
+    pub(crate) fn run_wrong(&mut self, server: &mut impl Tells, fast: bool) -> Result<(), Failed> {
         let rate = if fast { RATE } else { -RATE };
         self.wrong_since = Some((Ahead::sharply(server)?, rate));
         self.shim.run_at(self.rates, rate).map_err(|e| Failed::Half(e.to_string()))
@@ -147,7 +130,7 @@ impl ServerClock {
 
     /// Right again from where it is: a step would be another fault. Whether it was seen to have run
     /// wrong.
-    pub(super) fn run_right(&mut self, server: &mut impl Tells) -> Result<bool, String> {
+    pub(crate) fn run_right(&mut self, server: &mut impl Tells) -> Result<bool, String> {
         let now = Ahead::sharply(server);
         self.shim.run_at(self.rates, 0).map_err(|e| e.to_string())?;
         let (Some((before, rate)), Ok(now)) = (self.wrong_since.take(), now) else {

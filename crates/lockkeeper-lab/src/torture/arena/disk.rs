@@ -9,7 +9,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::statfs::statfs;
 
 /// See the module.
-pub(super) struct Disk(PathBuf);
+pub(crate) struct Disk(PathBuf);
 
 impl Disk {
     /// Mounts one. The calling thread, and whatever it starts from now on, gets a view of the file
@@ -17,7 +17,7 @@ impl Disk {
     ///
     /// # Errors
     /// Why that is not allowed, or not possible.
-    pub(super) fn new(at: PathBuf) -> Result<Self, String> {
+    pub(crate) fn new(at: PathBuf) -> Result<Self, String> {
         std::fs::create_dir_all(&at).map_err(|e| cannot("make a directory", e))?;
         unshare(CloneFlags::CLONE_NEWNS)
             .map_err(|e| cannot("have a view of the file systems of its own (root may)", e))?;
@@ -29,12 +29,12 @@ impl Disk {
         Ok(Self(at))
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 
     /// From now on there is room for nothing more than what is there.
-    pub(super) fn fill(&self) -> Result<(), String> {
+    pub(crate) fn fill(&self) -> Result<(), String> {
         let stat = statfs(&self.0).map_err(|e| cannot("look at its disk", e))?;
         let used = stat.blocks().saturating_sub(stat.blocks_free()).max(1);
         self.resize(&format!(
@@ -44,7 +44,7 @@ impl Disk {
     }
 
     /// There is room again.
-    pub(super) fn make_room(&self) -> Result<(), String> {
+    pub(crate) fn make_room(&self) -> Result<(), String> {
         self.resize("size=50%")
     }
 

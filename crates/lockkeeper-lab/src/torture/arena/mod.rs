@@ -1,11 +1,8 @@
 //! What is tortured: how clients reach it, what can be done to it, and what it promises.
 
-mod clock;
-mod disk;
-mod file;
+pub(crate) mod clock;
+pub(crate) mod disk;
 mod given;
-mod redis;
-mod zookeeper;
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,26 +11,27 @@ use lockkeeper::{Ability, Class, Expiry};
 
 use super::fault::Fault;
 use super::network::Namespace;
+use crate::engines::{file, redis, zookeeper};
 use crate::history::Writer;
 
 /// What an engine says about itself.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct About {
-    pub(super) engine: &'static str,
-    pub(super) class: Class,
+pub(crate) struct About {
+    pub(crate) engine: &'static str,
+    pub(crate) class: Class,
     /// How a hold ends that nobody gives back.
-    pub(super) expiry: Expiry,
+    pub(crate) expiry: Expiry,
     /// T, the recovery that is promised after a death.
-    pub(super) recovery: Duration,
+    pub(crate) recovery: Duration,
     /// Whether a line keeps the order of those who wait for a lock, and for permits.
-    pub(super) fair: bool,
-    pub(super) fair_permits: bool,
+    pub(crate) fair: bool,
+    pub(crate) fair_permits: bool,
     /// Whether every hold but those of permits has a fencing token.
-    pub(super) fenced: bool,
+    pub(crate) fenced: bool,
 }
 
 impl About {
-    fn of(url: &str) -> Result<Self, (u8, String)> {
+    pub(crate) fn of(url: &str) -> Result<Self, (u8, String)> {
         let locks = lockkeeper::blocking::Locks::open(url)
             .map_err(|e| (e.kind().exit_code(), e.to_string()))?;
         let about = locks.describe();
@@ -51,7 +49,7 @@ const LINGER: Duration = Duration::from_secs(20);
 
 /// Why a fault did not begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Failed {
+pub(crate) enum Failed {
     /// There was nobody that it could hit, or it could not be done, and nothing of it is left.
     Undone(String),
     /// It is not known how much of it was done: that has to be mended.
@@ -72,7 +70,7 @@ impl From<String> for Failed {
 
 /// What became of a fault that began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mended {
+pub(crate) enum Mended {
     /// It is over.
     Ended,
     /// It turned out that it had hit nobody.
@@ -80,7 +78,7 @@ pub(super) enum Mended {
 }
 
 /// See the module. Dropping it stops its servers.
-pub(super) trait Arena {
+pub(crate) trait Arena {
     /// How client `number` reaches it.
     fn url(&mut self, number: u32) -> Result<String, String>;
     /// Where its processes have to live for that, if not where everybody does. It ends with the
@@ -134,13 +132,13 @@ pub(super) trait Arena {
 }
 
 /// Opens the arena that the URL names; `dir` is for its files. The number is the exit code.
-pub(super) fn open(url: &str, dir: &Path) -> Result<Box<dyn Arena>, (u8, String)> {
+pub(crate) fn open(url: &str, dir: &Path) -> Result<Box<dyn Arena>, (u8, String)> {
     let (start, options) = url.split_once('?').unwrap_or((url, ""));
     let wrong = |text| (64, text);
     match start {
-        "file:auto" => Ok(Box::new(file::FileArena::new(dir, options)?)),
-        "redis:auto" => Ok(Box::new(redis::RedisArena::start(options, dir)?)),
-        "zk:auto" => Ok(Box::new(zookeeper::ZooKeeperArena::start(options)?)),
+        "file:auto" => Ok(Box::new(file::arena::FileArena::new(dir, options)?)),
+        "redis:auto" => Ok(Box::new(redis::arena::RedisArena::start(options, dir)?)),
+        "zk:auto" => Ok(Box::new(zookeeper::arena::ZooKeeperArena::start(options)?)),
         url if url.ends_with(":auto") => Err(wrong(format!(
             "{url}: torture starts its own server for file:auto, redis:auto and zk:auto"
         ))),
@@ -149,7 +147,7 @@ pub(super) fn open(url: &str, dir: &Path) -> Result<Box<dyn Arena>, (u8, String)
 }
 
 /// Takes one option out of those of an `auto` URL; the others are the engine's.
-fn take<'a>(options: &'a str, wanted: &str) -> (Option<&'a str>, String) {
+pub(crate) fn take<'a>(options: &'a str, wanted: &str) -> (Option<&'a str>, String) {
     let mut found = None;
     let mut others = Vec::new();
     for option in options.split('&').filter(|o| !o.is_empty()) {
@@ -162,7 +160,7 @@ fn take<'a>(options: &'a str, wanted: &str) -> (Option<&'a str>, String) {
 }
 
 /// Whether an option is among them.
-fn has(options: &str, wanted: &str) -> bool {
+pub(crate) fn has(options: &str, wanted: &str) -> bool {
     options.split('&').any(|o| o.split('=').next() == Some(wanted))
 }
 

@@ -4,56 +4,55 @@
 //! They are the test of the whole laboratory: a torture that does not convict them proves nothing
 //! about others.
 
-mod file;
-mod redis;
-mod zookeeper;
-
 use std::time::Duration;
 
 use super::orders::Orders;
 use super::raw::{RawLock, Style};
+use crate::engines::{file, redis, zookeeper};
 
 /// How long leases are, where there are leases.
-pub(super) const TTL: Duration = Duration::from_millis(300);
+pub(crate) const TTL: Duration = Duration::from_millis(300);
 
 /// Makes one thread's lock; the number is the thread's.
-pub(super) type Make = fn(&Orders, u32) -> Result<Box<dyn RawLock>, String>;
+pub(crate) type Make = fn(&Orders, u32) -> Result<Box<dyn RawLock>, String>;
 
 /// One of them.
-pub(super) struct Broken {
-    pub(super) name: &'static str,
+pub(crate) struct Broken {
+    pub(crate) name: &'static str,
     /// Against which arena it runs unless the user names one.
-    pub(super) url: &'static str,
+    pub(crate) url: &'static str,
     /// What is wrong with it, in one sentence.
-    pub(super) what: &'static str,
+    pub(crate) what: &'static str,
     /// What its own fault leads to: the report points at the first of these.
-    pub(super) convicted_by: &'static [&'static str],
+    pub(crate) convicted_by: &'static [&'static str],
     /// What is done to it, again and again; each time to another client.
-    pub(super) trigger: &'static [Strike],
+    pub(crate) trigger: &'static [Strike],
     /// How long one round of that takes, in milliseconds.
-    pub(super) round_ms: u64,
-    pub(super) clients: u32,
-    pub(super) tasks: u32,
-    pub(super) names: u32,
-    pub(super) style: Style,
+    pub(crate) round_ms: u64,
+    pub(crate) clients: u32,
+    pub(crate) tasks: u32,
+    pub(crate) names: u32,
+    pub(crate) style: Style,
     /// Makes one thread's lock.
-    pub(super) make: Make,
+    pub(crate) make: Make,
     /// Looks whether a server that the user named does what the flaw needs to be seen; if not, why.
-    pub(super) shows: fn(&str) -> Result<(), String>,
+    pub(crate) shows: fn(&str) -> Result<(), String>,
 }
 
 impl Broken {
     /// Refuses what it is not made for: there it would be tortured for nothing. The URL may hold a
     /// secret, and is not repeated.
-    pub(super) fn fits(&self, url: &str) -> Result<(), String> {
+    pub(crate) fn fits(&self, url: &str) -> Result<(), String> {
         let start = |url: &'static str| url.split('?').next().unwrap_or(url);
         let auto = start(self.url);
         let (fits, else_at) = match auto {
             "redis:auto" => (
-                redis::port(url).is_some(),
+                redis::broken::port(url).is_some(),
                 "a server at redis://127.0.0.1:PORT, in its database 0",
             ),
-            "zk:auto" => (zookeeper::port(url).is_some(), "a server at zk://127.0.0.1:PORT"),
+            "zk:auto" => {
+                (zookeeper::broken::port(url).is_some(), "a server at zk://127.0.0.1:PORT")
+            }
             _ => (url.starts_with("file://"), "file:///path/of/a/directory"),
         };
         if fits || url.split('?').next() == Some(auto) {
@@ -64,7 +63,7 @@ impl Broken {
 
     /// Refuses a server on which it would look like a lock that is right. `url` is how a client
     /// reaches what `named` means.
-    pub(super) fn can_show(&self, named: &str, url: &str) -> Result<(), String> {
+    pub(crate) fn can_show(&self, named: &str, url: &str) -> Result<(), String> {
         if named == self.url {
             return Ok(());
         }
@@ -75,28 +74,28 @@ impl Broken {
 }
 
 /// A fault inside a round: somewhere in `at_ms`, for so long.
-pub(super) struct Strike {
-    pub(super) fault: &'static str,
-    pub(super) at_ms: (u64, u64),
-    pub(super) for_ms: u64,
+pub(crate) struct Strike {
+    pub(crate) fault: &'static str,
+    pub(crate) at_ms: (u64, u64),
+    pub(crate) for_ms: u64,
     /// Whether it hits every client, and not only the one of this round.
-    pub(super) all: bool,
+    pub(crate) all: bool,
 }
 
 impl Strike {
     /// One client is hit.
-    const fn one(fault: &'static str, at_ms: (u64, u64), for_ms: u64) -> Self {
+    pub(crate) const fn one(fault: &'static str, at_ms: (u64, u64), for_ms: u64) -> Self {
         Self { fault, at_ms, for_ms, all: false }
     }
 
     /// All are hit.
-    const fn all(fault: &'static str, at_ms: (u64, u64), for_ms: u64) -> Self {
+    pub(crate) const fn all(fault: &'static str, at_ms: (u64, u64), for_ms: u64) -> Self {
         Self { fault, at_ms, for_ms, all: true }
     }
 }
 
 /// What most of them have in common.
-const BASE: Broken = Broken {
+pub(crate) const BASE: Broken = Broken {
     name: "",
     url: "redis:auto?ttl=300ms",
     what: "",
@@ -112,12 +111,12 @@ const BASE: Broken = Broken {
 };
 
 /// All of them, in the order in which people meet them.
-pub(super) fn all() -> impl Iterator<Item = &'static Broken> {
-    redis::ALL.iter().chain(zookeeper::ALL).chain(file::ALL).copied()
+pub(crate) fn all() -> impl Iterator<Item = &'static Broken> {
+    redis::broken::ALL.iter().chain(zookeeper::broken::ALL).chain(file::broken::ALL).copied()
 }
 
 /// The one of that name.
-pub(super) fn find(name: &str) -> Option<&'static Broken> {
+pub(crate) fn find(name: &str) -> Option<&'static Broken> {
     all().find(|b| b.name == name)
 }
 

@@ -9,8 +9,8 @@ use std::time::Instant;
 use lockkeeper::blocking::Locks;
 
 use super::*;
-use crate::servers::redis::RedisServer;
-use crate::servers::zookeeper::{Server, Settings};
+use crate::engines::redis::server::RedisServer;
+use crate::engines::zookeeper::server::{Server, Settings};
 use crate::until::until;
 
 const PATIENCE: Duration = Duration::from_secs(20);

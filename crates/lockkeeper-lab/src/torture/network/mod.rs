@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
 
-pub(super) use namespace::Namespace;
+pub(crate) use namespace::Namespace;
 use netlink::{End, Netlink};
 
 use crate::proxy::Way;
@@ -34,7 +34,7 @@ const CLIENTS: u32 = 1 << 14;
 const PAIR: u8 = 30;
 
 /// See the module.
-pub(super) struct Network {
+pub(crate) struct Network {
     // Clients go before what they are connected to.
     clients: BTreeMap<u32, Client>,
     hub: Namespace,
@@ -49,7 +49,7 @@ struct Client {
 
 /// The way of one client's packets through the switch.
 #[derive(Clone)]
-pub(super) struct Line {
+pub(crate) struct Line {
     switch: Arc<Namespace>,
     /// Over which links what goes up and what goes down leaves the switch.
     out: [u32; 2],
@@ -60,7 +60,7 @@ impl Network {
     ///
     /// # Errors
     /// Why this machine, or this user, cannot have one.
-    pub(super) fn new() -> Result<Self, String> {
+    pub(crate) fn new() -> Result<Self, String> {
         let mut network = Self {
             clients: BTreeMap::new(),
             hub: Namespace::new(false)?,
@@ -76,17 +76,17 @@ impl Network {
     }
 
     /// Where the processes of a client live.
-    pub(super) fn home(&mut self, client: u32) -> Result<&Namespace, String> {
+    pub(crate) fn home(&mut self, client: u32) -> Result<&Namespace, String> {
         self.client(client).map(|client| &client.home)
     }
 
     /// The way of its packets.
-    pub(super) fn line(&mut self, client: u32) -> Result<Line, String> {
+    pub(crate) fn line(&mut self, client: u32) -> Result<Line, String> {
         self.client(client).map(|client| client.line.clone())
     }
 
     /// A port in the hub, at an address that is for this client alone.
-    pub(super) fn listen(&mut self, client: u32) -> Result<TcpListener, String> {
+    pub(crate) fn listen(&mut self, client: u32) -> Result<TcpListener, String> {
         let at = self.client(client)?.at_hub;
         self.hub
             .run(move || TcpListener::bind((at, 0)))
@@ -152,14 +152,14 @@ fn as_fd(namespace: &Namespace) -> std::os::fd::BorrowedFd<'_> {
 
 impl Line {
     /// What goes this way is lost from now on.
-    pub(super) fn cut(&self, way: Way) -> Result<(), String> {
+    pub(crate) fn cut(&self, way: Way) -> Result<(), String> {
         self.links()
             .lose_all(self.out[way as usize])
             .map_err(|e| format!("a link cannot be cut: {e}"))
     }
 
     /// It is lost no more. Answers how many packets were, as far as they can be counted.
-    pub(super) fn mend(&self, way: Way) -> Result<u32, String> {
+    pub(crate) fn mend(&self, way: Way) -> Result<u32, String> {
         let out = self.out[way as usize];
         let lost = self.links().lost(out).unwrap_or(0);
         self.links().lose_nothing(out).map_err(|e| format!("a link cannot be restored: {e}"))?;

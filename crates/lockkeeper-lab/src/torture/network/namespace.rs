@@ -17,9 +17,9 @@ use super::netlink::{LOOPBACK, Netlink};
 type Work = Box<dyn FnOnce() + Send>;
 
 /// See the module. Processes that it started are told when it is dropped that their parent died.
-pub(in super::super) struct Namespace {
+pub(crate) struct Namespace {
     /// What tells its links what to do.
-    pub(super) links: Netlink,
+    pub(crate) links: Netlink,
     file: File,
     work: Option<Sender<Work>>,
     thread: Option<JoinHandle<()>>,
@@ -30,7 +30,7 @@ impl Namespace {
     ///
     /// # Errors
     /// Why that is not allowed, or not possible.
-    pub(super) fn new(forwards: bool) -> Result<Self, String> {
+    pub(crate) fn new(forwards: bool) -> Result<Self, String> {
         let ((work, works), (ready, made)) = (channel::<Work>(), channel());
         let live = move || {
             let entered = enter(forwards);
@@ -50,7 +50,7 @@ impl Namespace {
     }
 
     /// Does something inside.
-    pub(in super::super) fn run<T: Send + 'static>(
+    pub(crate) fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<T> {

@@ -14,7 +14,7 @@ use rustix::net::{
 /// NETLINK_ROUTE, which is number 0.
 const ROUTE: Option<Protocol> = None;
 /// The loopback link of every namespace.
-pub(super) const LOOPBACK: u32 = 1;
+pub(crate) const LOOPBACK: u32 = 1;
 /// What linux/veth.h, pkt_sched.h and gen_stats.h call so.
 const VETH_INFO_PEER: u16 = 1;
 const TC_H_ROOT: u32 = u32::MAX;
@@ -35,17 +35,17 @@ const LIST: u16 = short(libc::NLM_F_REQUEST | libc::NLM_F_DUMP);
 
 /// One end of a pair of links: its number and its name in its namespace.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct End<'a> {
-    pub(super) link: u32,
-    pub(super) name: &'a str,
+pub(crate) struct End<'a> {
+    pub(crate) link: u32,
+    pub(crate) name: &'a str,
 }
 
 /// A socket that speaks of the namespace in which it was made, whoever uses it.
-pub(super) struct Netlink(Mutex<OwnedFd>);
+pub(crate) struct Netlink(Mutex<OwnedFd>);
 
 impl Netlink {
     /// Of the calling thread's namespace.
-    pub(super) fn open() -> io::Result<Self> {
+    pub(crate) fn open() -> io::Result<Self> {
         let socket =
             socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, ROUTE)?;
         Ok(Self(Mutex::new(socket)))
@@ -53,7 +53,7 @@ impl Netlink {
 
     /// Makes a pair of links, the other end in another namespace. Both ends have one hardware
     /// address: [`Netlink::up`] says why.
-    pub(super) fn pair(
+    pub(crate) fn pair(
         &self,
         ours: End<'_>,
         theirs: End<'_>,
@@ -82,12 +82,12 @@ impl Netlink {
     /// Switches a link on. Nobody asks on it for hardware addresses: what is cut off would stay
     /// unfound for a while after its link is whole again, and its kernel would know that it is cut
     /// off. Packets are sent to their sender's own address, which is the other end's as well.
-    pub(super) fn up(&self, number: u32) -> io::Result<()> {
+    pub(crate) fn up(&self, number: u32) -> io::Result<()> {
         let flags = if number == LOOPBACK { libc::IFF_UP } else { libc::IFF_UP | libc::IFF_NOARP };
         self.tell(Message::new(libc::RTM_NEWLINK, CHANGE).raw(&link(number, flags as u32)))
     }
 
-    pub(super) fn address(&self, link: u32, address: Ipv4Addr, prefix: u8) -> io::Result<()> {
+    pub(crate) fn address(&self, link: u32, address: Ipv4Addr, prefix: u8) -> io::Result<()> {
         let message = Message::new(libc::RTM_NEWADDR, MAKE)
             .raw(&[libc::AF_INET as u8, prefix, 0, 0])
             .raw(&link.to_ne_bytes());
@@ -99,7 +99,7 @@ impl Netlink {
     }
 
     /// What is for `to` goes to `via`.
-    pub(super) fn route(&self, to: Ipv4Addr, prefix: u8, via: Ipv4Addr) -> io::Result<()> {
+    pub(crate) fn route(&self, to: Ipv4Addr, prefix: u8, via: Ipv4Addr) -> io::Result<()> {
         let (table, by) = (libc::RT_TABLE_MAIN, libc::RTPROT_STATIC);
         let header = [
             libc::AF_INET as u8,
@@ -122,7 +122,7 @@ impl Netlink {
     }
 
     /// What goes out over a link finds a queue that has room for nothing, and is counted.
-    pub(super) fn lose_all(&self, link: u32) -> io::Result<()> {
+    pub(crate) fn lose_all(&self, link: u32) -> io::Result<()> {
         let message = Message::new(libc::RTM_NEWQDISC, REPLACE)
             .raw(&queue(link))
             .attribute(libc::TCA_KIND, b"pfifo\0");
@@ -130,12 +130,12 @@ impl Netlink {
     }
 
     /// What goes out over a link goes out.
-    pub(super) fn lose_nothing(&self, link: u32) -> io::Result<()> {
+    pub(crate) fn lose_nothing(&self, link: u32) -> io::Result<()> {
         self.tell(Message::new(libc::RTM_DELQDISC, CHANGE).raw(&queue(link)))
     }
 
     /// How many packets the queue of a link has had no room for.
-    pub(super) fn lost(&self, link: u32) -> io::Result<u32> {
+    pub(crate) fn lost(&self, link: u32) -> io::Result<u32> {
         let mut lost = 0;
         self.ask(Message::new(libc::RTM_GETQDISC, LIST).raw(&queue(link)), |_, body| {
             let (header, attributes) = body.split_at_checked(20).unwrap_or_default();

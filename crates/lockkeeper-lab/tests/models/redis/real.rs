@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lockkeeper_lab::dice::Dice;
+use lockkeeper_lab::engines::redis::server::{RedisClient, RedisServer};
 use lockkeeper_lab::servers::clock_shim::{ClockShim, Clocks};
-use lockkeeper_lab::servers::redis::{RedisClient, RedisServer};
 
 use super::scripts::{Holder, How, Lock, Place, Reply, Units};
 

@@ -16,5 +16,5 @@ mod slots;
 mod support;
 mod watching;
 
+use lockkeeper_lab::engines::redis::server;
 use lockkeeper_lab::proxy;
-use lockkeeper_lab::servers::redis as server;

@@ -376,7 +376,7 @@ fn something_that_is_no_redis_is_told_apart_from_one_that_is_not_there() {
         "{error}"
     );
     drop(http.join());
-    let error = refused(options(super::server::free_port()));
+    let error = refused(options(lockkeeper_lab::servers::free_port()));
     assert!(
         error.kind() == ErrorKind::Unreachable && error.message().contains("refused"),
         "{error}"
@@ -407,7 +407,7 @@ fn tls_is_spoken_and_a_mismatch_is_named() {
     let certificates = lockkeeper_lab::servers::certificates::make(plain.dir());
     let file = |name: &str| certificates.join(name);
     let text = |name: &str| file(name).to_string_lossy().into_owned();
-    let port = super::server::free_port();
+    let port = lockkeeper_lab::servers::free_port();
     let server = RedisServer::start_with(&[
         "--tls-port",
         &port.to_string(),

@@ -1,7 +1,7 @@
 //! Lost replies, lost links, lost sessions, lost servers.
 
-use lockkeeper_lab::servers::zookeeper::Ensemble;
-use lockkeeper_lab::servers::zookeeper_proxy::{Proxy, op};
+use lockkeeper_lab::engines::zookeeper::proxy::{Proxy, op};
+use lockkeeper_lab::engines::zookeeper::server::Ensemble;
 
 use super::*;
 use crate::clock::Ticks;

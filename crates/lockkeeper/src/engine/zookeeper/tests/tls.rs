@@ -12,7 +12,7 @@ fn tls_is_spoken_with_certificates_on_both_sides_and_a_mismatch_is_named() {
         let keys = std::fs::read_to_string(file("server.key")).unwrap()
             + &std::fs::read_to_string(file("server.pem")).unwrap();
         std::fs::write(dir.join("both.pem"), keys).unwrap();
-        let secure = lockkeeper_lab::servers::redis::free_port();
+        let secure = lockkeeper_lab::servers::free_port();
         let settings = Settings {
             lines: vec![
                 format!("secureClientPort={secure}"),
