@@ -19,7 +19,7 @@ use nix::unistd::Pid;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::interrupt;
+use crate::{engines, interrupt};
 
 /// The argument that makes the program a helper: `lockkeeper __helper KIND`.
 pub const ARGUMENT: &str = "__helper";
@@ -40,11 +40,13 @@ pub fn main(arguments: &[OsString]) -> u8 {
         Some(crate::demo::contenders::HELPER) => crate::demo::contenders::worker::main(),
         Some(crate::demo::HELPER) => crate::demo::worker::main(),
         Some(crate::bench::HELPER) => crate::bench::serve(),
-        Some(crate::bench::REDIS_HELPER) => crate::bench::serve_redis(),
-        _ => Err(Error::new(
-            ErrorKind::InvalidArgument,
-            "this is how the program starts helpers of its own; run it without",
-        )),
+        kind => match kind.and_then(|kind| engines::all().find_map(|engine| engine.helper(kind))) {
+            Some(serve) => serve(),
+            None => Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "this is how the program starts helpers of its own; run it without",
+            )),
+        },
     };
     match done {
         Ok(()) => 0,

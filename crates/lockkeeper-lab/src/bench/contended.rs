@@ -44,11 +44,7 @@ pub(crate) fn one_name(subject: &Subject) -> Result<Vec<Row>, String> {
     let both = pairs(subject.time, TASKS * 32, passing, strict)?;
     let turned =
         super::measure::Pairs(both.0.iter().map(|(with, without)| (*without, *with)).collect());
-    let target = match subject.engine {
-        "file" => "≥ 2 times the rate",
-        "redis" | "zookeeper" => "≥ 20 times the rate",
-        _ => "-",
-    };
+    let target = subject.hand_off_target();
     let mut with = subject.row("one-name", TASKS).measured(&both).beside("hand-off 0", target);
     // As a ratio of rates, which is what the target says.
     let rates = subject.row("one-name-no-handoff", TASKS).measured(&turned);

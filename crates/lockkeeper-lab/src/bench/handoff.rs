@@ -8,7 +8,7 @@ use std::io::BufRead as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use lockkeeper::{Error, ErrorKind, Kind};
+use lockkeeper::{Ability, Error, ErrorKind, Kind};
 use serde::{Deserialize, Serialize};
 
 use super::bare::Bare;
@@ -29,12 +29,13 @@ pub(crate) fn process_handoff(subject: &Subject) -> Result<Vec<Row>, String> {
     let locks = lockkeeper::blocking::Locks::open(&subject.url).map_err(text)?;
     let name = name(subject);
     let mutex = locks.mutex(&name);
+    let shows_waiters = locks.describe().can.has(Ability::List);
     let began = Instant::now();
     let mut all = Vec::new();
     while began.elapsed() < subject.time || all.len() < 8 {
         let guard = mutex.lock().run().map_err(text)?;
         peer.say("ours")?;
-        if subject.engine == "file" {
+        if shows_waiters {
             until_waiting(&locks, &name)?;
         }
         std::thread::sleep(SETTLE);

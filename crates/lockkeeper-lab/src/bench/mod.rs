@@ -14,8 +14,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub(crate) use crate::engines::redis::floor::serve as serve_redis;
-use crate::engines::{file, redis, zookeeper};
+use lockkeeper::engine::Keep;
+
+use crate::engines::{self, LabEngine};
 pub(crate) use handoff::serve;
 pub use measure::Row;
 use traces::Stay;
@@ -23,9 +24,6 @@ pub(crate) use traces::{HELPER as TRACES_HELPER, Traces, clear, own_word};
 
 /// The kind of helper that is the other process of a hand-off.
 pub(crate) const HELPER: &str = "bench";
-
-/// The same for Redis, where the floor is a raw connection.
-pub(crate) const REDIS_HELPER: &str = "bench-redis";
 
 /// Set for the programs that a row starts: a program that would measure again instead of doing what
 /// it was started for must not start itself without end.
@@ -89,8 +87,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> u8 {
     };
     let mut urls = options.urls.clone();
     if urls.is_empty() {
-        urls =
-            vec![lockkeeper::config::file_url(&scratch.path().join("locks")), "memory:".to_owned()];
+        urls = engines::usual_subjects(&scratch.path().join("locks"));
     }
     let share = options.time
         / u32::try_from(urls.len() * if options.only.is_some() { 1 } else { NAMES.len() })
@@ -139,6 +136,8 @@ pub fn run(options: &Options, out: &mut dyn Write) -> u8 {
 pub(crate) struct Subject {
     pub(crate) url: String,
     pub(crate) engine: &'static str,
+    lab: &'static dyn LabEngine,
+    keep: Keep,
     /// What every name of this measurement begins with: nobody else has it.
     pub(crate) own: String,
     pub(crate) locks: lockkeeper::Locks,
@@ -190,7 +189,8 @@ impl Subject {
         let strict =
             runtime.block_on(lockkeeper::Locks::builder().io_enabled().hand_off(0).open(&url))?;
         let engine = locks.describe().engine;
-        Ok(Self { url, engine, own, locks, strict, runtime, scratch, time, traces })
+        let (lab, keep) = (engines::of(&url), engines::registration(&url)?.keep);
+        Ok(Self { url, engine, lab, keep, own, locks, strict, runtime, scratch, time, traces })
     }
 
     /// Clears away what was measured; answers whether nothing of it stays.
@@ -209,28 +209,15 @@ impl Subject {
     }
 
     fn measure(&self, name: &str) -> Result<Vec<Row>, String> {
-        if self.engine == "redis" {
-            return redis::floor::measure(self, name);
-        }
-        match name {
-            "uncontended" if self.engine == "zookeeper" => zookeeper::floor::uncontended(self),
-            "uncontended" => uncontended::uncontended(self),
-            "turn" => contended::turn(self),
-            "many-names" => uncontended::many_names(self),
-            "one-name" => contended::one_name(self),
-            "process-handoff" if self.engine == "memory" => Ok(Vec::new()),
-            "process-handoff" if self.engine == "zookeeper" => {
-                zookeeper::floor::process_handoff(self)
-            }
-            "process-handoff" => handoff::process_handoff(self),
-            "places" => waiting::places(self),
-            "run" if self.engine == "file" => file::run::run(self),
-            _ => Ok(Vec::new()),
-        }
+        self.lab.rows(self, name)
     }
 
     pub(crate) fn row(&self, bench: &'static str, tasks: u32) -> Row {
         Row { bench, engine: self.engine, tasks, ..Row::default() }
+    }
+
+    fn hand_off_target(&self) -> &'static str {
+        self.lab.hand_off_target()
     }
 
     /// A name of this measurement.
@@ -240,6 +227,19 @@ impl Subject {
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.scratch.join(name)
+    }
+}
+
+/// A row as it is measured on an engine that has no floor of its own for it.
+pub(crate) fn general(subject: &Subject, name: &str) -> Result<Vec<Row>, String> {
+    match name {
+        "uncontended" => uncontended::uncontended(subject),
+        "turn" => contended::turn(subject),
+        "many-names" => uncontended::many_names(subject),
+        "one-name" => contended::one_name(subject),
+        "process-handoff" if subject.keep != Keep::Process => handoff::process_handoff(subject),
+        "places" => waiting::places(subject),
+        _ => Ok(Vec::new()),
     }
 }
 

@@ -10,12 +10,12 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use lockkeeper::url::EngineUrl;
+use lockkeeper::engine::Keep;
 use lockkeeper::{Error, ErrorKind, Locks};
 use serde::{Deserialize, Serialize};
 
 use super::text;
-use crate::helper;
+use crate::{engines, helper};
 
 /// The kind of helper that clears away.
 pub(crate) const HELPER: &str = "bench-traces";
@@ -47,18 +47,12 @@ impl Traces {
     /// The URL to measure on, and who clears away what begins with `own`. Of a directory it is one
     /// of its own inside of it. An engine whose locks leave nothing is measured as it is.
     pub(super) fn of(url: &str, own: &str) -> Result<(String, Option<Self>), String> {
-        let parsed = EngineUrl::parse(url).map_err(text)?;
-        match parsed.scheme.as_str() {
-            "memory" => Ok((url.to_owned(), None)),
-            "file" => {
-                let directory =
-                    lockkeeper::direct::directory(&parsed.path).map_err(text)?.join(own);
-                let query =
-                    url.split_once('?').map_or(String::new(), |(_, query)| format!("?{query}"));
-                let url = lockkeeper::config::file_url(&directory) + &query;
-                Ok((url, Some(Self::start(&Place::Directory(directory))?)))
-            }
-            _ => Ok((url.to_owned(), Some(Self::names(url, own)?))),
+        if engines::registration(url).map_err(text)?.keep == Keep::Process {
+            return Ok((url.to_owned(), None));
+        }
+        match engines::of(url).directory(url, own).map_err(text)? {
+            Some((url, directory)) => Ok((url, Some(Self::start(&Place::Directory(directory))?))),
+            None => Ok((url.to_owned(), Some(Self::names(url, own)?))),
         }
     }
 

@@ -9,16 +9,17 @@ pub mod contenders;
 mod late;
 mod progress;
 mod show;
-mod stock;
+pub(crate) mod stock;
 pub(crate) mod worker;
 
 use std::io::Write;
 
-use lockkeeper::engine::ClaimId;
+use lockkeeper::engine::{ClaimId, Keep};
 use lockkeeper::url::EngineUrl;
-use lockkeeper::{Description, Error, ErrorKind, Kind, Locks, Name, Result};
+use lockkeeper::{Description, Error, ErrorKind, Locks, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::engines;
 use crate::helper::Program;
 use crate::interrupt;
 use act::Act;
@@ -68,10 +69,13 @@ impl Options {
         if !(1..=ORDERS_MAX).contains(&orders) {
             return wrong(format!("--orders {orders} is not between 1 and {ORDERS_MAX}"));
         }
-        if EngineUrl::parse(&self.url)?.scheme == "memory" {
-            let text = "the engine memory: is private to one process, and this story is about \
-                        several: choose another engine";
-            return wrong(text.to_owned());
+        let registered = engines::registration(&self.url)?;
+        if registered.keep == Keep::Process {
+            return wrong(format!(
+                "the engine {}: is private to one process, and this story is about several: choose \
+                 another engine",
+                registered.engine
+            ));
         }
         Ok(())
     }
@@ -213,11 +217,13 @@ fn play(options: &Options, out: &mut dyn Write) -> Result<bool> {
 /// Where the lease is a session and the URL does not say how long, it is a short one: act 4 waits
 /// for its end.
 fn short_lived(url: &str) -> Result<String> {
-    let mut parsed = EngineUrl::parse(url)?;
-    if parsed.scheme != "zk" || parsed.take("session_timeout").is_some() {
+    let Keep::Session { option, .. } = engines::registration(url)?.keep else {
+        return Ok(url.to_owned());
+    };
+    if EngineUrl::parse(url)?.take(option).is_some() {
         return Ok(url.to_owned());
     }
-    Ok(format!("{url}{}session_timeout=4s", if url.contains('?') { '&' } else { '?' }))
+    Ok(format!("{url}{}{option}=4s", if url.contains('?') { '&' } else { '?' }))
 }
 
 /// Reaches the engine before anything else is started.
@@ -229,14 +235,4 @@ fn describe(url: &str) -> Result<Description> {
         let _ = locks.close().await;
         Ok(about)
     })?
-}
-
-#[cfg(target_os = "linux")]
-fn clear_file(url: &str, name: &str) -> Result<()> {
-    let url = EngineUrl::parse(url)?;
-    if url.scheme == "file" {
-        let dir = lockkeeper::direct::directory(&url.path)?;
-        lockkeeper::direct::Files::open(&dir, false)?.remove_idle(Kind::Lock, &Name::new(name)?)?;
-    }
-    Ok(())
 }

@@ -151,7 +151,7 @@ async fn serve(till: Till, tasks: u32, mut parent: UnboundedReceiver<String>) ->
         selling.spawn(async move {
             let mut stock = till.place.open(&till.url).await?;
             while till.next_order() {
-                say(if sell(&till, &mut stock).await? { "sold" } else { "refused" });
+                say(if sell(&till, stock.as_mut()).await? { "sold" } else { "refused" });
             }
             Ok::<(), Error>(())
         });
@@ -165,7 +165,7 @@ async fn serve(till: Till, tasks: u32, mut parent: UnboundedReceiver<String>) ->
 }
 
 /// One order, guarded as the act says; answers whether the customer got a piece.
-async fn sell(till: &Till, stock: &mut Stock) -> Result<bool> {
+async fn sell(till: &Till, stock: &mut dyn Stock) -> Result<bool> {
     match (till.guarding, &till.lock) {
         (Guarding::Process, _) => {
             let _turn = till.here.lock().await;
@@ -179,7 +179,7 @@ async fn sell(till: &Till, stock: &mut Stock) -> Result<bool> {
 }
 
 /// The sale itself, the same in every act.
-async fn read_pause_write(till: &Till, stock: &mut Stock) -> Result<bool> {
+async fn read_pause_write(till: &Till, stock: &mut dyn Stock) -> Result<bool> {
     let left = stock.read().await?;
     let Some(left) = left.checked_sub(1) else {
         till.meet_nobody();

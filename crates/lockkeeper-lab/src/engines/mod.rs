@@ -1,7 +1,142 @@
 //! One folder an engine, with the same rooms: `server` (one of our own), `arena` (what torture does
 //! to it), `stock` (where the demo's record is), `floor` (what the bench measures beside it),
 //! `broken` (locks on it that are known to be wrong).
+//!
+//! `ENGINES` is the one table: a line an engine. An engine that is not in it, such as one that a
+//! program of its own has registered, is measured, tortured and shown as [`Other`] is.
 
 pub(crate) mod file;
 pub mod redis;
 pub mod zookeeper;
+
+use std::path::{Path, PathBuf};
+
+use lockkeeper::Result;
+use lockkeeper::engine::Registration;
+
+use crate::bench::{self, Row};
+use crate::demo::stock::{InAFile, Shelf};
+use crate::torture::arena::Arena;
+use crate::torture::broken::Broken;
+
+/// The engines that the laboratory has servers, floors and broken clients of.
+static ENGINES: [&dyn LabEngine; 3] = [&redis::LAB, &zookeeper::LAB, &file::LAB];
+
+/// What is tortured unless something is named.
+pub(crate) const USUAL: &str = "file:auto";
+
+/// What is measured unless something is named: a directory of ours, and what only we see.
+pub(crate) fn usual_subjects(dir: &Path) -> Vec<String> {
+    vec![lockkeeper::config::file_url(dir), "memory:".to_owned()]
+}
+
+/// What the laboratory knows of an engine, beyond what its [`Registration`] and its description
+/// say. What is not said here is as for an engine from outside.
+pub(crate) trait LabEngine: Sync {
+    /// As its registration calls it.
+    fn engine(&self) -> &'static str;
+
+    /// The scheme `S` of the URL `S:auto`, which has a server of its own started.
+    fn auto(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Starts what is tortured under `S:auto?OPTIONS`; `dir` is for its files. The number is the
+    /// exit code.
+    fn arena(&self, _options: &str, _dir: &Path) -> Result<Box<dyn Arena>, (u8, String)> {
+        Err((64, "torture starts no server of this engine".to_owned()))
+    }
+
+    /// Where the demo's stock is.
+    fn shelf(&self) -> &'static dyn Shelf {
+        &InAFile
+    }
+
+    /// Removes what the engine keeps about a lock that is in nobody's hands.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    fn forget(&self, _url: &str, _name: &str) -> Result<()> {
+        Ok(())
+    }
+
+    /// Where names leave files: the URL of a directory of this name inside the URL's own, and its
+    /// path.
+    ///
+    /// # Errors
+    /// When the URL cannot be right.
+    fn directory(&self, _url: &str, _own: &str) -> Result<Option<(String, PathBuf)>> {
+        Ok(None)
+    }
+
+    /// Measures a row of the bench; none for one that says nothing about this engine.
+    ///
+    /// # Errors
+    /// Why it could not be measured.
+    fn rows(&self, subject: &bench::Subject, name: &str) -> Result<Vec<Row>, String> {
+        bench::general(subject, name)
+    }
+
+    /// The target of one hot lock, beside the same without hand-off.
+    fn hand_off_target(&self) -> &'static str {
+        "-"
+    }
+
+    /// The work of a helper process of this kind, if its floors have one.
+    fn helper(&self, _kind: &str) -> Option<fn() -> Result<()>> {
+        None
+    }
+
+    /// The locks on it that are known to be wrong, in the order in which people meet them.
+    fn broken(&self) -> &'static [&'static Broken] {
+        &[]
+    }
+
+    /// Whether the broken clients can reach what a URL names that is not ours, and what they need.
+    fn broken_reach(&self, _url: &str) -> (bool, &'static str) {
+        (false, "a server of its own")
+    }
+}
+
+/// An engine that has no folder here.
+pub(crate) struct Other;
+
+impl LabEngine for Other {
+    fn engine(&self) -> &'static str {
+        "other"
+    }
+}
+
+/// All that have a folder.
+pub(crate) fn all() -> impl Iterator<Item = &'static dyn LabEngine> {
+    ENGINES.into_iter()
+}
+
+/// The engine of a URL.
+pub(crate) fn of(url: &str) -> &'static dyn LabEngine {
+    let registered = registration(url);
+    let engine = registered.as_ref().map_or("", |registered| registered.engine);
+    all().find(|lab| lab.engine() == engine).unwrap_or(&Other)
+}
+
+/// What is registered for a URL.
+///
+/// # Errors
+/// When no engine has its scheme.
+pub(crate) fn registration(url: &str) -> Result<Registration> {
+    let scheme = url.split(':').next().unwrap_or_default();
+    Registration::of(&scheme.to_ascii_lowercase())
+}
+
+/// The engine whose server `SCHEME:auto` starts.
+pub(crate) fn started_by(scheme: &str) -> Option<&'static dyn LabEngine> {
+    all().find(|lab| lab.auto() == Some(scheme))
+}
+
+/// `file:auto, redis:auto and zk:auto`, in the order of the alphabet.
+pub(crate) fn autos() -> String {
+    let mut all: Vec<_> = all().filter_map(LabEngine::auto).map(|s| format!("{s}:auto")).collect();
+    all.sort();
+    let last = all.pop().unwrap_or_default();
+    format!("{} and {last}", all.join(", "))
+}

@@ -90,7 +90,7 @@ impl Subject {
 
     /// What is tortured with it unless something is named.
     pub fn usual_url(&self) -> &'static str {
-        self.broken().map_or("file:auto", |broken| broken.url)
+        self.broken().map_or(crate::engines::USUAL, |broken| broken.url)
     }
 
     /// How reports call it. A command may hold a secret, and is not repeated.
@@ -221,7 +221,7 @@ impl Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            url: "file:auto".to_owned(),
+            url: crate::engines::USUAL.to_owned(),
             client: Subject::default(),
             time: None,
             clients: None,

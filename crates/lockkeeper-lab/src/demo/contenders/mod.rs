@@ -11,12 +11,13 @@ pub(crate) mod worker;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use lockkeeper::url::EngineUrl;
+use lockkeeper::engine::Keep;
 use lockkeeper::{Ability, Description, Error, ErrorKind, Kind, Locks, Result, Waiter};
 
 use super::stock::block_on;
 use super::{describe, interruptible};
 use crate::bench::{Traces, own_word};
+use crate::engines;
 use crate::helper::{Crew, Program};
 use line::Line;
 use show::Shown;
@@ -78,13 +79,12 @@ impl Options {
         if self.hold > HOLD_MAX {
             return wrong("--hold is one hour at most".to_owned());
         }
-        if matches!(self.contenders, Contenders::Processes(_))
-            && EngineUrl::parse(&self.url)?.scheme == "memory"
-        {
-            return wrong(
-                "the engine memory: is private to one process: choose another engine, or --threads"
-                    .to_owned(),
-            );
+        let registered = engines::registration(&self.url)?;
+        if matches!(self.contenders, Contenders::Processes(_)) && registered.keep == Keep::Process {
+            return wrong(format!(
+                "the engine {}: is private to one process: choose another engine, or --threads",
+                registered.engine
+            ));
         }
         Ok(())
     }
@@ -109,8 +109,8 @@ struct Cleared<'a> {
 
 impl<'a> Cleared<'a> {
     fn afterwards(url: &'a str, name: &'a str) -> Result<Self> {
-        let is_server = !matches!(EngineUrl::parse(url)?.scheme.as_str(), "memory" | "file");
-        let traces = if is_server {
+        let is_private = engines::registration(url)?.keep == Keep::Process;
+        let traces = if !is_private && engines::of(url).directory(url, name)?.is_none() {
             Some(Traces::names(url, name).map_err(|why| Error::new(ErrorKind::Refused, why))?)
         } else {
             None
@@ -122,8 +122,7 @@ impl<'a> Cleared<'a> {
 impl Drop for Cleared<'_> {
     fn drop(&mut self) {
         // A file that cannot be removed stays idle until `lockkeeper gc`.
-        #[cfg(target_os = "linux")]
-        let _ = super::clear_file(self.url, self.name);
+        let _ = engines::of(self.url).forget(self.url, self.name);
     }
 }
 

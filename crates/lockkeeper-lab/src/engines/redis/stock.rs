@@ -2,46 +2,70 @@
 
 use lockkeeper::{Error, ErrorKind, FencedKeys, Kind, Name, Result, Token};
 
+use crate::demo::stock::{Doing, Shelf, Stock};
+
+/// A record in a key.
+pub(crate) struct Keys;
+
+impl Shelf for Keys {
+    fn place(&self, lock: &str) -> Option<String> {
+        Some(format!("{lock}:stock"))
+    }
+
+    fn open<'a>(&self, url: &'a str, at: &'a str) -> Doing<'a, Box<dyn Stock>> {
+        Box::pin(async move { Ok(Box::new(RedisStock::open(url, at).await?) as Box<dyn Stock>) })
+    }
+
+    fn fill<'a>(&self, url: &'a str, at: &'a str, pieces: u64) -> Doing<'a, ()> {
+        Box::pin(async move {
+            let mut stock = RedisStock::open(url, at).await?;
+            stock.keys.remove(at).await?;
+            stock.write(pieces).await
+        })
+    }
+
+    fn clear<'a>(&self, url: &'a str, at: &'a str, lock: &'a str) -> Doing<'a, ()> {
+        Box::pin(async move {
+            let keys = FencedKeys::open(url).await?;
+            keys.remove(at).await?;
+            keys.forget(Kind::Lock, &Name::new(lock)?).await
+        })
+    }
+}
+
 /// The stock in a key: the pieces that are left, and the greatest token that was shown with a
 /// write.
-pub(crate) struct RedisStock {
+struct RedisStock {
     keys: FencedKeys,
     key: String,
 }
 
-/// Makes the record.
-pub(crate) async fn fill(url: &str, key: &str, pieces: u64) -> Result<()> {
-    let stock = RedisStock::open(url, key).await?;
-    stock.keys.remove(key).await?;
-    stock.write(pieces).await
-}
-
-/// Removes the record, and what is kept about the lock that guarded it.
-pub(crate) async fn clear(url: &str, key: &str, lock: &str) -> Result<()> {
-    let keys = FencedKeys::open(url).await?;
-    keys.remove(key).await?;
-    keys.forget(Kind::Lock, &Name::new(lock)?).await
-}
-
 impl RedisStock {
-    pub(crate) async fn open(url: &str, key: &str) -> Result<Self> {
+    async fn open(url: &str, key: &str) -> Result<Self> {
         Ok(Self { keys: FencedKeys::open(url).await?, key: key.to_owned() })
     }
+}
 
-    pub(crate) async fn read(&self) -> Result<u64> {
-        let value = self.keys.get(&self.key).await?;
-        let text = value.as_deref().and_then(|v| std::str::from_utf8(v).ok());
-        let wrong = || {
-            Error::new(ErrorKind::Corrupt, format!("the stock record {} holds {text:?}", self.key))
-        };
-        text.and_then(|t| t.parse().ok()).ok_or_else(wrong)
+impl Stock for RedisStock {
+    fn read(&mut self) -> Doing<'_, u64> {
+        Box::pin(async {
+            let value = self.keys.get(&self.key).await?;
+            let text = value.as_deref().and_then(|v| std::str::from_utf8(v).ok());
+            let wrong = || {
+                let text = format!("the stock record {} holds {text:?}", self.key);
+                Error::new(ErrorKind::Corrupt, text)
+            };
+            text.and_then(|t| t.parse().ok()).ok_or_else(wrong)
+        })
     }
 
-    pub(crate) async fn write(&self, left: u64) -> Result<()> {
-        self.keys.set_unchecked(&self.key, left.to_string().as_bytes()).await
+    fn write(&mut self, left: u64) -> Doing<'_, ()> {
+        Box::pin(
+            async move { self.keys.set_unchecked(&self.key, left.to_string().as_bytes()).await },
+        )
     }
 
-    pub(crate) async fn write_fenced(&self, left: u64, token: Token) -> Result<bool> {
-        self.keys.set(&self.key, left.to_string().as_bytes(), token).await
+    fn write_fenced(&mut self, left: u64, token: Token) -> Doing<'_, bool> {
+        Box::pin(async move { self.keys.set(&self.key, left.to_string().as_bytes(), token).await })
     }
 }

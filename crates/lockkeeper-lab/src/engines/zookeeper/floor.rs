@@ -8,7 +8,7 @@ use super::client::{Client, Kind};
 use crate::bench::handoff::{self, Peer};
 use crate::bench::measure::{Pairs, Row, pairs};
 use crate::bench::uncontended::cycles;
-use crate::bench::{Subject, text};
+use crate::bench::{Subject, general, text};
 
 const BATCH: u32 = 32;
 
@@ -28,8 +28,17 @@ fn client(subject: &Subject) -> Result<(Client, String), String> {
     Ok((client, dir))
 }
 
+/// Measures a row.
+pub(crate) fn measure(subject: &Subject, name: &str) -> Result<Vec<Row>, String> {
+    match name {
+        "uncontended" => uncontended(subject),
+        "process-handoff" => process_handoff(subject),
+        _ => general(subject, name),
+    }
+}
+
 /// Acquire, and release without waiting, beside one create, and a delete that nobody waits for.
-pub(crate) fn uncontended(subject: &Subject) -> Result<Vec<Row>, String> {
+fn uncontended(subject: &Subject) -> Result<Vec<Row>, String> {
     let mutex = subject.locks.mutex(subject.name("uncontended"));
     let (mut raw, dir) = client(subject)?;
     let ours = |batch| subject.runtime.block_on(cycles(&mutex, batch));
@@ -58,7 +67,7 @@ pub(crate) fn uncontended(subject: &Subject) -> Result<Vec<Row>, String> {
 }
 
 /// Release here, turn there, beside a delete here and the event of a data watch there.
-pub(crate) fn process_handoff(subject: &Subject) -> Result<Vec<Row>, String> {
+fn process_handoff(subject: &Subject) -> Result<Vec<Row>, String> {
     let ((mut holds, dir), (mut waits, _)) = (client(subject)?, client(subject)?);
     let mut peer = Peer::start(subject, &subject.file("bare-handoff"))?;
     let name = handoff::name(subject);

@@ -13,3 +13,54 @@ pub mod proxy;
 pub mod server;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod stock;
+
+use std::path::Path;
+
+use lockkeeper::Result;
+
+use super::LabEngine;
+use crate::bench::{Row, Subject};
+#[cfg(feature = "zookeeper")]
+use crate::demo::stock::Shelf;
+use crate::torture::arena::Arena;
+use crate::torture::broken::Broken;
+
+pub(crate) static LAB: Lab = Lab;
+
+/// See the module.
+pub(crate) struct Lab;
+
+impl LabEngine for Lab {
+    fn engine(&self) -> &'static str {
+        "zookeeper"
+    }
+
+    fn auto(&self) -> Option<&'static str> {
+        Some("zk")
+    }
+
+    fn arena(&self, options: &str, _: &Path) -> Result<Box<dyn Arena>, (u8, String)> {
+        Ok(Box::new(arena::ZooKeeperArena::start(options)?))
+    }
+
+    #[cfg(feature = "zookeeper")]
+    fn shelf(&self) -> &'static dyn Shelf {
+        &stock::Nodes
+    }
+
+    fn rows(&self, subject: &Subject, name: &str) -> Result<Vec<Row>, String> {
+        floor::measure(subject, name)
+    }
+
+    fn hand_off_target(&self) -> &'static str {
+        "≥ 20 times the rate"
+    }
+
+    fn broken(&self) -> &'static [&'static Broken] {
+        broken::ALL
+    }
+
+    fn broken_reach(&self, url: &str) -> (bool, &'static str) {
+        (broken::port(url).is_some(), "a server at zk://127.0.0.1:PORT")
+    }
+}

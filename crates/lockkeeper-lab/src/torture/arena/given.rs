@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lockkeeper::blocking::Locks;
+use lockkeeper::engine::Keep;
 use lockkeeper::{ErrorKind, Kind};
 
 use super::super::storm::Storm;
 use super::{About, Arena};
+use crate::engines::registration;
 use crate::history::Writer;
 
 /// How often it is asked.
@@ -30,17 +32,14 @@ pub(super) struct Given {
 impl Given {
     pub(super) fn open(url: &str) -> Result<Self, (u8, String)> {
         let about = About::of(url)?;
-        if about.engine == "memory" {
-            return Err((
-                64,
-                "memory: is seen by one process only, and torture needs several: choose another \
-                 engine"
-                    .to_owned(),
-            ));
+        let keep = registration(url).map_err(|e| (e.kind().exit_code(), e.to_string()))?.keep;
+        if keep == Keep::Process {
+            let text = "is seen by one process only, and torture needs several: choose another";
+            return Err((64, format!("{}: {text} engine", about.engine)));
         }
         let heard = Arc::new(AtomicU64::new(Writer::now()));
-        // A directory does not go away by itself.
-        let asks = if about.engine == "file" { None } else { Some(ask(url, heard.clone())?) };
+        // What the kernel keeps does not go away by itself.
+        let asks = if keep == Keep::Kernel { None } else { Some(ask(url, heard.clone())?) };
         Ok(Self { url: url.to_owned(), about, heard, asks })
     }
 

@@ -11,7 +11,7 @@ use lockkeeper::{Ability, Class, Expiry};
 
 use super::fault::Fault;
 use super::network::Namespace;
-use crate::engines::{file, redis, zookeeper};
+use crate::engines;
 use crate::history::Writer;
 
 /// What an engine says about itself.
@@ -134,16 +134,14 @@ pub(crate) trait Arena {
 /// Opens the arena that the URL names; `dir` is for its files. The number is the exit code.
 pub(crate) fn open(url: &str, dir: &Path) -> Result<Box<dyn Arena>, (u8, String)> {
     let (start, options) = url.split_once('?').unwrap_or((url, ""));
-    let wrong = |text| (64, text);
-    match start {
-        "file:auto" => Ok(Box::new(file::arena::FileArena::new(dir, options)?)),
-        "redis:auto" => Ok(Box::new(redis::arena::RedisArena::start(options, dir)?)),
-        "zk:auto" => Ok(Box::new(zookeeper::arena::ZooKeeperArena::start(options)?)),
-        url if url.ends_with(":auto") => Err(wrong(format!(
-            "{url}: torture starts its own server for file:auto, redis:auto and zk:auto"
-        ))),
-        _ => Ok(Box::new(given::Given::open(url)?)),
-    }
+    let Some(scheme) = start.strip_suffix(":auto") else {
+        return Ok(Box::new(given::Given::open(url)?));
+    };
+    let Some(lab) = engines::started_by(scheme) else {
+        let autos = engines::autos();
+        return Err((64, format!("{start}: torture starts its own server for {autos}")));
+    };
+    lab.arena(options, dir)
 }
 
 /// Takes one option out of those of an `auto` URL; the others are the engine's.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::orders::Orders;
 use super::raw::{RawLock, Style};
-use crate::engines::{file, redis, zookeeper};
+use crate::engines;
 
 /// How long leases are, where there are leases.
 pub(crate) const TTL: Duration = Duration::from_millis(300);
@@ -45,16 +45,7 @@ impl Broken {
     pub(crate) fn fits(&self, url: &str) -> Result<(), String> {
         let start = |url: &'static str| url.split('?').next().unwrap_or(url);
         let auto = start(self.url);
-        let (fits, else_at) = match auto {
-            "redis:auto" => (
-                redis::broken::port(url).is_some(),
-                "a server at redis://127.0.0.1:PORT, in its database 0",
-            ),
-            "zk:auto" => {
-                (zookeeper::broken::port(url).is_some(), "a server at zk://127.0.0.1:PORT")
-            }
-            _ => (url.starts_with("file://"), "file:///path/of/a/directory"),
-        };
+        let (fits, else_at) = engines::of(self.url).broken_reach(url);
         if fits || url.split('?').next() == Some(auto) {
             return Ok(());
         }
@@ -94,10 +85,10 @@ impl Strike {
     }
 }
 
-/// What most of them have in common.
+/// What most of them have in common; each says its `url`.
 pub(crate) const BASE: Broken = Broken {
     name: "",
-    url: "redis:auto?ttl=300ms",
+    url: "",
     what: "",
     convicted_by: &[],
     trigger: &[],
@@ -112,7 +103,7 @@ pub(crate) const BASE: Broken = Broken {
 
 /// All of them, in the order in which people meet them.
 pub(crate) fn all() -> impl Iterator<Item = &'static Broken> {
-    redis::broken::ALL.iter().chain(zookeeper::broken::ALL).chain(file::broken::ALL).copied()
+    engines::all().flat_map(|engine| engine.broken().iter().copied())
 }
 
 /// The one of that name.

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use super::resp::{Reply, Resp};
 use crate::history::Writer;
-use crate::torture::broken::{BASE, Broken, Strike, TTL};
+use crate::torture::broken::{self, Broken, Strike, TTL};
 use crate::torture::orders::Orders;
 use crate::torture::raw::{Ending, GiveUp, Grant, RawLock};
 
@@ -38,6 +38,9 @@ pub(crate) const ALL: &[&Broken] = &[
     &lost_wakeup::THIS,
     &unbounded_backoff::THIS,
 ];
+
+/// What most of them have in common.
+const BASE: Broken = Broken { url: "redis:auto?ttl=300ms", ..broken::BASE };
 
 /// How often they ask again.
 const EVERY: Duration = Duration::from_millis(5);

@@ -11,9 +11,11 @@ use super::learn::Words;
 use super::raw::{Raw, command};
 use crate::bench::handoff::now;
 use crate::bench::measure::{Pairs, Row, at, sorted};
-use crate::bench::{REDIS_HELPER, Subject, text};
+use crate::bench::{Subject, text};
 use crate::helper::{Crew, Program, hear, say};
 
+/// The kind of helper that is the other process.
+pub(crate) const HELPER: &str = "bench-redis";
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The claims of the raw hand-off: ours, and the other process's.
 const OURS: u128 = 1;
@@ -199,7 +201,7 @@ impl Peer {
             words: words.clone(),
             channel,
         };
-        crew.start(&Program::this().map_err(text)?, REDIS_HELPER, &told).map_err(text)?;
+        crew.start(&Program::this().map_err(text)?, HELPER, &told).map_err(text)?;
         Ok(Self(crew))
     }
 

@@ -7,16 +7,15 @@ mod leases;
 pub(crate) mod raw;
 mod rows;
 
-pub(crate) use handoff::serve;
+pub(crate) use handoff::{HELPER, serve};
 
 use crate::bench::measure::Row;
-use crate::bench::{Subject, contended};
+use crate::bench::{Subject, contended, general};
 
 /// Measures a row.
 pub(crate) fn measure(subject: &Subject, name: &str) -> Result<Vec<Row>, String> {
     match name {
         "uncontended" => rows::uncontended(subject),
-        "turn" => contended::turn(subject),
         "many-names" => rows::many_names(subject),
         "one-name" => {
             let mut rows = contended::one_name(subject)?;
@@ -26,6 +25,6 @@ pub(crate) fn measure(subject: &Subject, name: &str) -> Result<Vec<Row>, String>
         "process-handoff" => handoff::process_handoff(subject),
         "places" => crowd::places(subject),
         "leases" => leases::leases(subject),
-        _ => Ok(Vec::new()),
+        _ => general(subject, name),
     }
 }

@@ -5,10 +5,32 @@ mod client;
 
 use lockkeeper::{Error, ErrorKind, Result, Token};
 
+use crate::demo::stock::{Doing, Shelf, Stock};
 use client::{Client, Refusal};
 
+/// A record in a node.
+pub(crate) struct Nodes;
+
+impl Shelf for Nodes {
+    fn place(&self, lock: &str) -> Option<String> {
+        Some(format!("/{}-stock", lock.replace('/', "-")))
+    }
+
+    fn open<'a>(&self, url: &'a str, at: &'a str) -> Doing<'a, Box<dyn Stock>> {
+        Box::pin(async move { Ok(Box::new(NodeStock::open(url, at)?) as Box<dyn Stock>) })
+    }
+
+    fn fill<'a>(&self, url: &'a str, at: &'a str, pieces: u64) -> Doing<'a, ()> {
+        Box::pin(async move { fill(url, at, pieces) })
+    }
+
+    fn clear<'a>(&self, url: &'a str, at: &'a str, lock: &'a str) -> Doing<'a, ()> {
+        Box::pin(async move { clear(url, at, lock) })
+    }
+}
+
 /// The stock in a node.
-pub(crate) struct NodeStock {
+struct NodeStock {
     client: Client,
     path: String,
 }
@@ -22,7 +44,7 @@ fn text(left: u64, token: u64) -> Vec<u8> {
 }
 
 /// Makes the record, and forgets every token.
-pub(crate) fn fill(url: &str, path: &str, pieces: u64) -> Result<()> {
+fn fill(url: &str, path: &str, pieces: u64) -> Result<()> {
     let mut client = Client::connect(url)?;
     match client.create(path, &text(pieces, 0)) {
         Err(Refusal::Exists) => client.set(path, &text(pieces, 0), None),
@@ -32,7 +54,7 @@ pub(crate) fn fill(url: &str, path: &str, pieces: u64) -> Result<()> {
 }
 
 /// Removes the record, and the nodes of the lock that guarded it.
-pub(crate) fn clear(url: &str, path: &str, lock: &str) -> Result<()> {
+fn clear(url: &str, path: &str, lock: &str) -> Result<()> {
     let mut client = Client::connect(url)?;
     // Each may be gone already: the server removes empty directories of locks by itself.
     let _ = client.delete(path);
@@ -49,7 +71,7 @@ pub(crate) fn clear(url: &str, path: &str, lock: &str) -> Result<()> {
 }
 
 impl NodeStock {
-    pub(crate) fn open(url: &str, path: &str) -> Result<Self> {
+    fn open(url: &str, path: &str) -> Result<Self> {
         Ok(Self { client: Client::connect(url)?, path: path.to_owned() })
     }
 
@@ -66,32 +88,38 @@ impl NodeStock {
             )),
         }
     }
+}
 
-    pub(crate) fn read(&mut self) -> Result<u64> {
-        self.get().map(|(left, ..)| left)
+impl Stock for NodeStock {
+    fn read(&mut self) -> Doing<'_, u64> {
+        Box::pin(async { self.get().map(|(left, ..)| left) })
     }
 
     /// Without a version: whoever writes last is believed.
-    pub(crate) fn write(&mut self, left: u64) -> Result<()> {
-        let (_, token, _) = self.get()?;
-        self.client
-            .set(&self.path, &text(left, token), None)
-            .map_err(|e| failed("write", &self.path, &e))
+    fn write(&mut self, left: u64) -> Doing<'_, ()> {
+        Box::pin(async move {
+            let (_, token, _) = self.get()?;
+            self.client
+                .set(&self.path, &text(left, token), None)
+                .map_err(|e| failed("write", &self.path, &e))
+        })
     }
 
     /// The token is compared with the one in the node, and the write depends on the version that
     /// was compared.
-    pub(crate) fn write_fenced(&mut self, left: u64, token: Token) -> Result<bool> {
-        loop {
-            let (_, seen, version) = self.get()?;
-            if token.get() < seen {
-                return Ok(false);
+    fn write_fenced(&mut self, left: u64, token: Token) -> Doing<'_, bool> {
+        Box::pin(async move {
+            loop {
+                let (_, seen, version) = self.get()?;
+                if token.get() < seen {
+                    return Ok(false);
+                }
+                match self.client.set(&self.path, &text(left, token.get()), Some(version)) {
+                    Ok(()) => return Ok(true),
+                    Err(Refusal::OtherVersion) => {}
+                    Err(refusal) => return Err(failed("write", &self.path, &refusal)),
+                }
             }
-            match self.client.set(&self.path, &text(left, token.get()), Some(version)) {
-                Ok(()) => return Ok(true),
-                Err(Refusal::OtherVersion) => {}
-                Err(refusal) => return Err(failed("write", &self.path, &refusal)),
-            }
-        }
+        })
     }
 }
