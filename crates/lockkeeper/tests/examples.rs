@@ -230,3 +230,15 @@ fn every_example_has_a_test() {
         );
     }
 }
+
+#[test]
+fn moving_excludes_those_with_either_engine_and_its_token_rises_from_step_to_step() {
+    let lines = lines(&example("moving", &[]).output().unwrap());
+    let tokens: Vec<_> = lines.iter().filter(|line| line.contains("token")).collect();
+    assert_eq!(tokens.len(), 3, "{lines:?}");
+    assert!(rise(&tokens.iter().map(|line| number(line, "token ")).collect::<Vec<_>>()));
+    assert!(tokens[0].ends_with("moving: false"), "{lines:?}");
+    assert!(tokens[1].ends_with("old: false, new: false"), "{lines:?}");
+    assert!(tokens[2].ends_with("moving: false"), "{lines:?}");
+    assert_eq!(lines.iter().filter(|line| *line == "given back: Clean").count(), 3, "{lines:?}");
+}

@@ -1,0 +1,148 @@
+//! An engine made of two, the example `moving`: from one layout of Redis to another, and in memory.
+
+#![allow(clippy::expect_used, reason = "a test panics when it fails")]
+
+#[path = "../../lockkeeper/examples/moving/both.rs"]
+mod both;
+#[path = "subjects/redis_server.rs"]
+mod redis_server;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Once};
+use std::time::Duration;
+
+use lockkeeper::{ErrorKind, Kind, Locks, Token};
+use lockkeeper_lab::conformance::Subject;
+
+/// A URL as the value of an option of another one.
+fn quoted(url: &str) -> String {
+    url.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+fn url(old: &str, new: &str) -> String {
+    static KNOWN: Once = Once::new();
+    KNOWN.call_once(|| both::register().expect("nobody else has the scheme"));
+    format!("both:?ttl=2s&old={}&new={}", quoted(old), quoted(new))
+}
+
+/// The URLs of two stores of their own, and of both.
+fn stores() -> [String; 3] {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let [old, new] = ["old", "new"].map(|side| format!("memory:moving-{count}-{side}"));
+    let both = url(&old, &new);
+    [old, both, new]
+}
+
+fn memory() -> Subject {
+    let [_, both, _] = stores();
+    Subject::url("both: memory", both)
+}
+
+/// From the shared layout of a server to the default one, on the same server.
+fn layouts() -> Subject {
+    redis_server::redis_as("both: redis, layout=plain, and native", |server| {
+        url(&format!("{server}?layout=plain"), server)
+    })
+}
+
+/// From files to a server.
+fn file_to_redis() -> Subject {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let files = lockkeeper::config::file_url(home.path());
+    redis_server::redis_as("both: file and redis", |server| url(&files, server)).keeping(home)
+}
+
+lockkeeper_lab::conformance! {
+    both_memory => memory(),
+    both_layouts => layouts(),
+    both_file_and_redis => file_to_redis(),
+}
+
+/// Whoever holds, and the tokens of all that held.
+#[derive(Default)]
+struct Shelf {
+    inside: Option<usize>,
+    tokens: Vec<Token>,
+}
+
+#[tokio::test]
+async fn in_every_step_of_a_move_holders_exclude_each_other_and_tokens_rise() {
+    const ROUNDS: usize = 50;
+    let urls = stores();
+    let shelf = Arc::new(Mutex::new(Shelf::default()));
+    // The old one alone beside both, both, and both beside the new one alone.
+    for step in [[0, 1, 1], [1, 1, 1], [1, 1, 2]] {
+        let mut clients = tokio::task::JoinSet::new();
+        for (client, which) in step.into_iter().enumerate() {
+            let locks = Locks::open(&urls[which]).await.expect("it can be opened");
+            let shelf = Arc::clone(&shelf);
+            clients.spawn(async move {
+                for _ in 0..ROUNDS {
+                    let guard = locks.mutex("stock").lock().await.expect("it is granted");
+                    let token = guard.token().expect("there is one");
+                    let before = {
+                        let mut shelf = shelf.lock().expect("no panic");
+                        shelf.tokens.push(token);
+                        shelf.inside.replace(client)
+                    };
+                    assert_eq!(before, None, "two are inside");
+                    tokio::task::yield_now().await;
+                    shelf.lock().expect("no panic").inside = None;
+                    assert!(guard.release().await.is_clean());
+                }
+            });
+        }
+        let all = async { while let Some(Ok(())) = clients.join_next().await {} };
+        let ended = tokio::time::timeout(Duration::from_secs(60), all).await;
+        assert!(ended.is_ok() && clients.is_empty(), "nobody waits for ever, in step {step:?}");
+    }
+    let tokens = &shelf.lock().expect("no panic").tokens;
+    assert_eq!(tokens.len(), 3 * 3 * ROUNDS);
+    assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
+}
+
+#[tokio::test]
+async fn a_hold_ends_with_either_half_and_the_other_is_given_back() {
+    for side in [0, 2] {
+        let urls = stores();
+        let both = Locks::open(&urls[1]).await.expect("it can be opened");
+        let one = Locks::open(&urls[side]).await.expect("it can be opened");
+        let guard = both.mutex("stock").lock().await.expect("it is free");
+        assert!(one.force_release(Kind::Lock, "stock").await.expect("it can be taken away"));
+        let lost = tokio::time::timeout(Duration::from_secs(5), guard.lost());
+        assert!(lost.await.is_ok(), "the loss of one half is told");
+        drop(guard);
+        let other = Locks::open(&urls[2 - side]).await.expect("it can be opened");
+        let free = other.mutex("stock").lock().timeout(Duration::from_secs(5)).await;
+        assert!(free.is_ok(), "the other half is given back");
+    }
+}
+
+#[tokio::test]
+async fn a_url_without_its_two_urls_says_what_is_missing() {
+    url("", "");
+    let refused = [
+        ("both:", "needs old=URL"),
+        ("both:?old=memory%3A", "needs new=URL"),
+        ("both:?old=memory%3A&new=memory%3A%3Fttl%3D5s", "not of new="),
+        ("both:?old=memory%3A&new=memory%3A%3Fttk%3D5s", "did you mean ttl?"),
+    ];
+    for (url, why) in refused {
+        let error = Locks::open(url).await.map(drop).expect_err("it is refused");
+        assert!(error.kind() == ErrorKind::InvalidArgument && error.message().contains(why));
+    }
+}
+
+#[test]
+fn the_canonical_name_of_both_names_both_and_no_password() {
+    let canonical = |old: &str| {
+        let url = url(old, "file:///var/lib/new");
+        lockkeeper::url::EngineUrl::parse(&url).and_then(|url| url.canonical()).expect("a URL")
+    };
+    let name = canonical("redis://user:secret@old:6379/0?connect_timeout=1s");
+    assert_eq!(name, canonical("redis://old"));
+    assert!(name.contains("redis://old") && name.contains("/var/lib/new"), "{name}");
+    assert!(!name.contains("secret"), "{name}");
+    assert_ne!(name, canonical("redis://old?layout=plain"));
+}
