@@ -131,7 +131,11 @@ impl<'a> Holder<'a> {
         let until = self.args.hold_for.map(|d| granted + d);
         let mut stdin = Stdin::find();
         let (code, outcome, why) = loop {
-            if let Some(why) = holding.lost() {
+            let lost = holding.lost();
+            while let Some(caution) = holding.caution() {
+                words.caution(&caution);
+            }
+            if let Some(why) = lost {
                 words.lost(why, "letting go");
                 break (self.args.lost_exit_code, "lost", why.as_str().to_owned());
             }

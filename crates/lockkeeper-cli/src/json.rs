@@ -106,6 +106,11 @@ pub enum Event<'a> {
         name: &'a str,
         server: &'a str,
     },
+    Warning {
+        name: &'a str,
+        id: &'a str,
+        text: &'a str,
+    },
     Lost {
         name: &'a str,
         why: &'a str,

@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 use std::process::Stdio;
 
 use common::{Place, Reaped, json};
+use lockkeeper_lab::engines::zookeeper::client::{Client, Kind};
+use lockkeeper_lab::engines::zookeeper::server::{Server, Settings};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -186,12 +188,23 @@ fn the_page_lists_what_the_program_prints() {
     // Shown elsewhere: `watch` in its own test, outages in theirs; `taken` needs an engine that can
     // take a lock away, `warning` one that warns.
     assert!(
-        unseen
-            .iter()
-            .all(|s| ["change", "taken", "warning", "unreachable", "reachable"]
-                .contains(&s.as_str())),
+        unseen.iter().all(|s| ["change", "taken", "warning", "beside", "unreachable", "reachable"]
+            .contains(&s.as_str())),
         "{unseen:?}"
     );
+}
+
+#[test]
+fn c31_a_warning_of_another_librarys_lock_has_the_keys_of_the_page() {
+    let (server, place) = (Server::start(Settings::default()).unwrap(), Place::new());
+    let mut client = Client::connect(server.port()).unwrap();
+    client.create("/a", b"", Kind::Persistent).unwrap();
+    client.create("/a/3f1c5a0e__rlock__", b"", Kind::EphemeralSequential).unwrap();
+    let url = format!("zk://{}", server.address());
+    let ran = place.run(["run", "-n", "--json", "--url", &url, "a", "--", "true"]);
+    let mut compare = Compare { page: page(), seen: std::collections::BTreeSet::new() };
+    let told = compare.object("beside", ran.err.lines().next().unwrap());
+    assert_eq!((told["event"].as_str(), ran.code), (Some("warning"), 75), "{ran:?}");
 }
 
 #[test]

@@ -138,6 +138,14 @@ impl Locks {
         wait(self.0.probe())
     }
 
+    /// As [`Locks::other_layouts`](crate::Locks::other_layouts).
+    ///
+    /// # Errors
+    /// The same.
+    pub fn other_layouts(&self, name: impl AsRef<str>) -> Result<Vec<crate::Warning>> {
+        wait(self.0.other_layouts(name))
+    }
+
     /// As [`Locks::watch`](crate::Locks::watch).
     ///
     /// # Errors

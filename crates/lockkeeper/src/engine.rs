@@ -332,6 +332,16 @@ pub enum Event {
         /// Which hold.
         hold: HoldId,
     },
+    /// Beside a claim of ours stands something that its caller should know of, such as a lock of a
+    /// layout that does not exclude ours.
+    Warned {
+        /// The kind of the claim.
+        kind: Kind,
+        /// Its name.
+        name: Name,
+        /// What it is, and what to do.
+        warning: Warning,
+    },
     /// What a watch looks at changed.
     Changed {
         /// Which watch.
@@ -496,6 +506,13 @@ pub trait Engine: Send + Sync + 'static {
     fn write_held(&self, hold: HoldId, writes: &[Write]) -> Answer<Result<()>> {
         let _ = (hold, writes);
         Answer::Now(Err(not_there()))
+    }
+
+    /// Looks for locks that others hold under this name in a layout that does not exclude ours: one
+    /// warning for each such layout.
+    fn other_layouts(&self, name: &Name) -> Answer<Result<Vec<Warning>>> {
+        let _ = name;
+        Answer::Now(Ok(Vec::new()))
     }
 
     /// Ends a probe: removes everything that a name which nobody uses any more has left in the

@@ -14,6 +14,7 @@
 
 mod acquire;
 mod barrier;
+mod beside;
 pub mod blocking;
 mod claim;
 mod clock;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::claim::{Holder, Mode};
 use crate::clock::Ticks;
+use crate::guarantee::Warning;
 use crate::id::{ClaimId, HoldId};
 use crate::lost::Lost;
 use crate::name::{Kind, Name};
@@ -60,6 +61,12 @@ pub enum Seen {
     Reachable {
         /// Whose place it is.
         place: ClaimId,
+    },
+    /// Beside a claim of this process stands something that its caller should know of, such as a
+    /// lock of a layout that does not exclude this one's. Told of a name once an hour at most.
+    Warned {
+        /// What it is, and what to do.
+        warning: Warning,
     },
     /// The wait that was told of is over, however it ended.
     WaitOver {

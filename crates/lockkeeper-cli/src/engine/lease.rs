@@ -18,7 +18,7 @@ use crate::failure::os_words;
 use crate::guardian::{Care, Heard, Line, Order, RELEASE, Sheet, Tell, WHO_HOLDS, WORD, read};
 use crate::start::{Moment, moment};
 use crate::supervise::group::{self, Minded};
-use crate::supervise::{Under, Why, timeout};
+use crate::supervise::{Caution, Under, Why, timeout};
 use crate::text::millis;
 
 /// How long a guardian may take to say who holds the lock; what was known before is said then.
@@ -57,6 +57,7 @@ impl Taker for Leases {
             answer: None,
             place: Place::default(),
             outages: VecDeque::new(),
+            cautions: VecDeque::new(),
         })))
     }
 }
@@ -183,6 +184,7 @@ struct Hired {
     answer: Option<Tell>,
     place: Place,
     outages: VecDeque<Outage>,
+    cautions: VecDeque<Caution>,
 }
 
 impl Hired {
@@ -208,6 +210,7 @@ impl Hired {
                 self.outages.push_back(Outage::Unreachable(Duration::from_millis(silent_ms), why));
             }
             Tell::Reachable => self.outages.push_back(Outage::Over),
+            Tell::Warning(caution) => self.cautions.push_back(caution),
             answer => self.answer = Some(answer),
         }
     }
@@ -220,8 +223,10 @@ impl Hired {
         }
         while let Some(tell) = self.guardian.tells_until(until) {
             let is_silence = matches!(tell, Tell::Silence);
-            let is_news =
-                matches!(tell, Tell::InLine { .. } | Tell::Unreachable { .. } | Tell::Reachable);
+            let is_news = matches!(
+                tell,
+                Tell::InLine { .. } | Tell::Unreachable { .. } | Tell::Reachable | Tell::Warning(_)
+            );
             self.heard(tell);
             if !is_news {
                 return !is_silence;
@@ -261,6 +266,10 @@ impl Waiting for Hired {
 
     fn outage(&mut self) -> Option<Outage> {
         self.outages.pop_front()
+    }
+
+    fn caution(&mut self) -> Option<Caution> {
+        self.cautions.pop_front()
     }
 
     fn is_reached(&mut self) -> bool {
@@ -315,6 +324,7 @@ struct State {
     /// Whether the guardian asks the command to end.
     asked: bool,
     released: Option<Release>,
+    cautions: VecDeque<Caution>,
     /// The times on the sheet when we last looked.
     times: Option<crate::guardian::Times>,
 }
@@ -328,6 +338,7 @@ impl State {
                 self.released = Some(how);
                 return;
             }
+            Tell::Warning(caution) => return self.cautions.push_back(caution),
             _ => return,
         };
         if self.lost.is_none() {
@@ -384,6 +395,10 @@ impl Under for Kept {
 
     fn next(&self) -> Option<Moment> {
         self.backup(&self.state.borrow())
+    }
+
+    fn caution(&self) -> Option<Caution> {
+        self.state.borrow_mut().cautions.pop_front()
     }
 
     fn end(&self) -> (Option<Moment>, bool) {

@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::guardian::Care;
 pub use crate::guardian::Release;
 use crate::kill_after::Lasts;
-use crate::supervise::Under;
+use crate::supervise::{Caution, Under};
 use crate::text::spoken;
 
 /// Takes locks on one engine.
@@ -99,6 +99,11 @@ pub trait Waiting {
 
     /// The next thing that was heard about the engine's server.
     fn outage(&mut self) -> Option<Outage> {
+        None
+    }
+
+    /// The next thing beside the lock that was heard of.
+    fn caution(&mut self) -> Option<Caution> {
         None
     }
 

@@ -45,7 +45,7 @@ use crate::engine;
 use crate::failure::exit;
 use crate::kill_after::Lasts;
 use crate::start::moment;
-use crate::supervise::{Why, timeout};
+use crate::supervise::{Caution, Why, timeout};
 use crate::text::millis;
 
 /// The argument that makes the program a guardian.
@@ -179,6 +179,10 @@ impl Observer for Noted {
                 self.with(|note| note.news.push(tell));
             }
             Seen::Reachable { .. } => self.with(|note| note.news.push(Tell::Reachable)),
+            Seen::Warned { warning } => {
+                let caution = Caution { id: warning.id.to_owned(), text: warning.text.clone() };
+                self.with(|note| note.news.push(Tell::Warning(caution)));
+            }
             Seen::Got { hold, .. } => self.with(|note| note.hold = Some(hold.to_string())),
             _ => return,
         }
@@ -238,6 +242,13 @@ impl Guardian {
     fn tell(&self, tell: &Tell) {
         // Whoever hired us may be gone; what we do does not depend on it.
         _ = self.line.say(tell);
+    }
+
+    /// Tells what was heard of the lock.
+    fn tell_news(&self) {
+        for news in self.noted.with(|note| std::mem::take(&mut note.news)) {
+            self.tell(&news);
+        }
     }
 
     fn failed(&self, error: &Error) {
@@ -307,9 +318,7 @@ impl Guardian {
         let mut asking: Option<Asking> = None;
         loop {
             let polled = self.poll(acquiring.as_mut());
-            for news in self.noted.with(|note| std::mem::take(&mut note.news)) {
-                self.tell(&news);
-            }
+            self.tell_news();
             if let Poll::Ready(got) = polled {
                 return Some(got);
             }
@@ -391,6 +400,8 @@ impl Guardian {
             self.drive(pin!(locks.status(self.order.kind(), &self.name)), Some(PARTING), true);
         let holder =
             entry.and_then(Result::ok).and_then(|entry| entry.holders.first().map(Into::into));
+        // What was heard of the lock meanwhile.
+        self.tell_news();
         self.tell(&Tell::Busy { holder });
     }
 
@@ -413,6 +424,7 @@ impl Guardian {
                 is_lost = true;
                 watch.step(Event::Lost(Why::Lost(why)));
             }
+            self.tell_news();
             while let Some(message) = self.hear() {
                 if message == RELEASE {
                     return self.give_back(guard);

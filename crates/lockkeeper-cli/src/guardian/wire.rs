@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::args::run::OnLost;
 use crate::args::values;
 use crate::kill_after::KillAfter;
-use crate::supervise::Why;
+use crate::supervise::{Caution, Why};
 use crate::text::millis;
 
 /// The first message: what to take, and how to look after it. Holds the URL with its password; it
@@ -130,6 +130,8 @@ pub enum Tell {
     Unreachable { silent_ms: u64, why: String },
     /// It answers again.
     Reachable,
+    /// Something beside the lock that its holder should know of.
+    Warning(Caution),
     /// It has the lock.
     Granted { token: Option<u64>, hold: Option<String>, kill_after: Duration },
     /// Somebody else has it.

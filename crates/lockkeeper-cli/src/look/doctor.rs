@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lockkeeper::engine::{Registration, UrlOption};
 use lockkeeper::url::EngineUrl;
-use lockkeeper::{Ability, Description, Error, ErrorKind, Warning};
+use lockkeeper::{Ability, Description, Error, ErrorKind, Kind, Warning};
 use nix::poll::{PollFd, PollFlags, poll};
 use serde::Serialize;
 
@@ -24,6 +24,8 @@ use crate::supervise::signals::{Came, Signals, die_of};
 use crate::supervise::timeout;
 use crate::text::{millis, shown, spoken};
 
+/// Beside how many locks in use others of another layout are looked for.
+const LOOKED_BESIDE_MAX: usize = 100;
 /// How long the probe may take to give back what it has once a signal came.
 const CLEARS_WITHIN: Duration = Duration::from_secs(3);
 
@@ -178,20 +180,25 @@ fn look(choice: Choice, probes: impl FnOnce() -> bool) -> Result<(Opened, Vec<Wa
     let opened = open_chosen(choice)?;
     // Being there is not enough: it must answer, too. An engine that cannot list is asked about one
     // name.
+    let mut found = Vec::new();
     if opened.locks.describe().can.has(Ability::List) {
-        opened.locks.list("")?;
+        let in_use = opened.locks.list("")?;
+        let locks = in_use.iter().filter(|entry| entry.kind == Kind::Lock);
+        for entry in locks.take(LOOKED_BESIDE_MAX) {
+            // A name that cannot be asked about keeps nothing else from being told.
+            found.extend(opened.locks.other_layouts(&entry.name).unwrap_or_default());
+        }
     } else {
-        match opened.locks.status(lockkeeper::Kind::Lock, "lockkeeper/doctor") {
+        match opened.locks.status(Kind::Lock, "lockkeeper/doctor") {
             // It answers. Rights may go by name, and only a probe shows whether a lock can be had.
             Err(error) if error.kind() == ErrorKind::Refused => {}
             asked => drop(asked?),
         }
     }
-    let found = if probes() {
-        opened.locks.probe().map_err(|error| no_lock(error, opened.locks.describe().layout))?
-    } else {
-        Vec::new()
-    };
+    if probes() {
+        let probed = opened.locks.probe();
+        found.extend(probed.map_err(|error| no_lock(error, opened.locks.describe().layout))?);
+    }
     Ok((opened, found))
 }
 

@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::json::{EntryJson, line};
 use crate::out::print;
 use crate::supervise::terminal;
+use crate::text::shown;
 
 /// Shows which names are held or waited for.
 ///
@@ -64,6 +65,9 @@ pub fn status(global: &Global, args: &Status) -> Result<u8, Failure> {
         entries.iter().map(|e| line(&EntryJson::new(e, opened.engine)) + "\n").collect()
     } else {
         let mut text: String = entries.iter().map(|e| table::story(e, opened.engine)).collect();
+        for warning in opened.locks.other_layouts(&name)? {
+            text = text + "  warning: " + &shown(&warning.text) + "\n";
+        }
         if !global.quiet {
             text = text + &opened.says() + "\n";
         }

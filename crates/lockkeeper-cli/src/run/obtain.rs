@@ -143,7 +143,7 @@ fn wait(
     loop {
         let stage = waiting.stage();
         if stage == Stage::Over {
-            tell_outages(&mut *waiting, words);
+            tell_news(&mut *waiting, words);
             let got = waiting.finish().map(Into::into).inspect_err(|_| words.wait_ends());
             // Whoever stood in line has waited for a server that is away; asking anew would wait
             // twice.
@@ -158,7 +158,7 @@ fn wait(
         if stage == Stage::InLine && !std::mem::replace(&mut in_line, true) {
             words.wait_begins(|| waiting.place());
         }
-        tell_outages(&mut *waiting, words);
+        tell_news(&mut *waiting, words);
         if let Some(came) = signals.ending() {
             words.wait_ends();
             return Ok(Obtained::Interrupted(came));
@@ -188,7 +188,10 @@ fn wait(
     }
 }
 
-fn tell_outages(waiting: &mut dyn Waiting, words: &mut Words) {
+fn tell_news(waiting: &mut dyn Waiting, words: &mut Words) {
+    while let Some(caution) = waiting.caution() {
+        words.caution(&caution);
+    }
     while let Some(outage) = waiting.outage() {
         words.outage(&outage);
     }

@@ -167,6 +167,7 @@ fn tell(words: &mut Words, on_lost: OnLost, news: News) {
             };
             words.lost(why, then);
         }
+        News::Warning(caution) => words.caution(&caution),
         News::TimeOver => words.note("--hold-at-most is over; stopping the command"),
         News::CannotEnd => words
             .note("a process of the command's group does not end; the lock is kept until it has"),

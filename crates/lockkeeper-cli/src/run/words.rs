@@ -11,8 +11,8 @@ use crate::engine::{self, Outage};
 use crate::json::{self, Event, Report};
 use crate::out;
 use crate::start::{Moment, moment};
-use crate::supervise::Why;
 use crate::supervise::terminal::{Terminal, width};
+use crate::supervise::{Caution, Why};
 use crate::text::{millis, shown, spoken};
 
 /// A terminal's line appears after so long, so that a short wait does not flicker.
@@ -170,6 +170,16 @@ impl Words {
         }
         let text = outage_text(&self.name, server, outage);
         self.note(&text);
+    }
+
+    /// Something about the lock that everybody should know.
+    pub fn caution(&mut self, caution: &Caution) {
+        let Caution { id, text } = caution;
+        if self.tells_all() {
+            return self.event(&Event::Warning { name: &self.name, id, text });
+        }
+        let name = shown(&self.name);
+        self.note(&format!("{name}: warning: {}", shown(text)));
     }
 
     /// The lock is being given back, and the server lets us wait for its answer.

@@ -31,6 +31,15 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How long after a KILL a process that is still there is worth a word.
 const STUCK: Duration = Duration::from_secs(2);
 
+/// Something about what the command runs under that people should know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Caution {
+    /// A stable word.
+    pub id: String,
+    /// What it is, and what to do.
+    pub text: String,
+}
+
 /// Why the command must not go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", from = "String")]
@@ -109,6 +118,10 @@ pub trait Under {
     fn next(&self) -> Option<Moment> {
         None
     }
+    /// The next thing that is to be told about it.
+    fn caution(&self) -> Option<Caution> {
+        None
+    }
     /// Once it is lost: by when the command must be gone, and whether somebody else asks it to end.
     fn end(&self) -> (Option<Moment>, bool) {
         (None, false)
@@ -129,10 +142,12 @@ pub struct Orders {
 }
 
 /// What is told while the command is looked after.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
     /// What it runs under was lost.
     Lost(Why),
+    /// Something about it that people should know.
+    Warning(Caution),
     /// Its time is over.
     TimeOver,
     /// A process of its group outlives the KILL: it is another user's, or stuck in the kernel.
@@ -317,6 +332,9 @@ impl Watch<'_> {
         if self.lost.is_none() && is_time {
             self.looked = now;
             self.lost = self.under.lost();
+            while let Some(caution) = self.under.caution() {
+                tell(News::Warning(caution));
+            }
             self.lost.inspect(|why| tell(News::Lost(*why)));
             return self.lost.is_some();
         }

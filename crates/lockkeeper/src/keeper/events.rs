@@ -11,8 +11,9 @@ use super::outages::Outages;
 use crate::clock::Ticks;
 use crate::engine::{Answer, Attempt, Event, Standing, Which};
 use crate::error::ErrorKind;
-use crate::guarantee::Expiry;
+use crate::guarantee::{Expiry, Warning};
 use crate::id::{ById, ClaimId};
+use crate::observe::Seen;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
@@ -274,6 +275,11 @@ impl Keeper {
                 if let Some(entry) = self.all_entries().into_iter().find(|e| e.knows(*hold)) {
                     entry.asked(*hold);
                 }
+            }
+            Event::Warned { kind, name, warning } => {
+                let Warning { id, text } = warning;
+                tracing::warn!(engine = self.facts.engine, %name, id, text, "warning");
+                self.observe_name(*kind, name, Seen::Warned { warning: warning.clone() });
             }
             Event::Changed { watch } => {
                 let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);

@@ -362,21 +362,25 @@ impl Keeper {
 
     /// Tells the observer, whatever it does with it.
     pub(crate) fn observe(&self, entry: &Entry, what: Seen) {
+        self.observe_name(entry.kind, &entry.name, what);
+    }
+
+    /// The same for a name of which no claim may be left.
+    pub(crate) fn observe_name(&self, kind: Kind, name: &Name, what: Seen) {
         if let Some(observer) = &self.settings.observer {
-            self.tell(observer, entry, &what);
+            self.tell(observer, kind, name, &what);
         }
         #[cfg(feature = "metrics")]
         crate::metrics::seen(self.facts.engine, &what);
     }
 
-    fn tell(&self, observer: &Arc<dyn Observer>, entry: &Entry, what: &Seen) {
+    fn tell(&self, observer: &Arc<dyn Observer>, kind: Kind, name: &Name, what: &Seen) {
         let at = self.clock.now();
-        let told =
-            catch_unwind(AssertUnwindSafe(|| observer.seen(at, entry.kind, &entry.name, what)));
+        let told = catch_unwind(AssertUnwindSafe(|| observer.seen(at, kind, name, what)));
         if told.is_err() {
             tracing::error!(
                 engine = self.facts.engine,
-                name = %entry.name,
+                %name,
                 "the observer panicked; the lock goes on without it"
             );
         }
@@ -402,7 +406,8 @@ impl Keeper {
             .map(|l| l.deadline())
             .filter(|later| deadline.is_some_and(|told| *later > told));
         if let (Some(observer), Some(deadline)) = (&self.settings.observer, later) {
-            self.tell(observer, &cell.entry, &Seen::Renewed { hold: cell.hold, deadline });
+            let renewed = Seen::Renewed { hold: cell.hold, deadline };
+            self.tell(observer, cell.entry.kind, &cell.entry.name, &renewed);
         }
     }
 

@@ -82,15 +82,21 @@ pub(super) fn script(options: &RedisOptions, call: &Call, text: &str) -> Error {
 }
 
 fn another_type(options: &RedisOptions, which: &str) -> Error {
-    let other = match options.layout {
-        Layout::Native => "namespace",
-        Layout::Redisson | Layout::Plain => "name",
+    // A lock of the one layout is no lock of the other, and its key has another type.
+    let (layout, other) = match options.layout {
+        Layout::Native => (None, "namespace"),
+        Layout::Redisson => (Some(("redis-py, or of another program", Layout::Plain)), "name"),
+        Layout::Plain => (Some(("Redisson", Layout::Redisson)), "name"),
     };
+    let lock = layout.map_or(String::new(), |(of, layout)| {
+        format!("if it is a lock of {of}, give the URL layout={}; else ", layout.as_str())
+    });
     Error::new(
         ErrorKind::Corrupt,
         format!(
-            "{which} of another type than lockkeeper writes: rename or delete it, or use another \
-             {other}"
+            "{which} of another type than lockkeeper writes{}: {lock}rename or delete it, or use \
+             another {other}",
+            layout.map_or(String::new(), |_| format!(" in layout={}", options.layout.as_str()))
         ),
     )
 }

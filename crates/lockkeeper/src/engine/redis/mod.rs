@@ -9,11 +9,13 @@
 //! | `links`, `opened`, `watches` | an open engine: its two connections, what every layout does over them, and who watches what |
 //! | `native/` | the native layout as an engine: `asking`, `parting`, telling who holds what (`glance`) |
 //! | `fenced` | data keys that check tokens, for programs that keep what they protect in Redis |
+//! | `beside` | locks of another layout under the same name |
 //! | `sweep` | removes the keys of a measurement, in any layout |
 //! | `dialect`, `plain`, `redisson` | the layouts of other programs: their keys, values and channels |
 //! | `foreign/` | those layouts as an engine, in the same three rooms |
 
 mod anchor;
+mod beside;
 mod dialect;
 mod errors;
 mod facts;

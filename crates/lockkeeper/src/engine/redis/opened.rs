@@ -140,6 +140,12 @@ pub(super) trait Telling: Send + Sync + Sized + 'static {
 
     fn unwatch(&self, watch: WatchId);
 
+    /// See [`Engine::other_layouts`].
+    fn other_layouts(
+        self: Arc<Self>,
+        name: Name,
+    ) -> impl Future<Output = Result<Vec<Warning>>> + Send;
+
     /// See [`Engine::clear_probe`].
     fn clear_probe(
         self: Arc<Self>,
@@ -268,6 +274,10 @@ impl<O: Opened> Engine for Server<O> {
         if let Ok(opened) = self.opened() {
             opened.unwatch(watch);
         }
+    }
+
+    fn other_layouts(&self, name: &Name) -> Answer<Result<Vec<Warning>>> {
+        self.answer(|opened| Answer::later(opened.clone().other_layouts(name.clone())), Err)
     }
 
     fn clear_probe(&self, name: &Name) -> Answer<Result<Vec<Warning>>> {

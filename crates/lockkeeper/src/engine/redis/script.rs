@@ -11,7 +11,8 @@ pub(super) struct Script {
     sha: String,
 }
 
-/// Which script a request runs: those of the native layout, of `plain`, and of `redisson`.
+/// Which script a request runs: those of the native layout, of `plain`, and of `redisson`; and
+/// what looks for the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Which {
     Acquire,
@@ -25,6 +26,7 @@ pub(super) enum Which {
     Resize,
     Latch,
     Clear,
+    Beside,
     PlainAcquire,
     PlainRelease,
     PlainRenew,
@@ -118,6 +120,7 @@ scripts! {
     Resize = "native/now" "native/settle" "native/resize";
     Latch = "native/latch";
     Clear = "native/clear";
+    Beside = "foreign/beside";
     PlainAcquire = "foreign/now" "plain/acquire";
     PlainRelease = "plain/release";
     PlainRenew = "plain/ours" "foreign/renew";

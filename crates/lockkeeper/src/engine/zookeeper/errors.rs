@@ -88,7 +88,7 @@ pub(super) fn other_prefix(layout: &Layout, dir: &str, name: &str) -> Error {
 }
 
 /// The options with which a URL stands in line with a contender of this name.
-fn advice(name: &str) -> String {
+pub(super) fn advice(name: &str) -> String {
     let child = Child::read(name);
     let option = match child.as_ref().map(|child| (child.library(), child.prefix())) {
         Some((Some(library), _)) => format!("layout={library}"),

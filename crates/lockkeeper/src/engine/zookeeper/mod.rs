@@ -10,6 +10,7 @@
 //! | `connection`, `patience` | a connection as its driver and callers read it; how long an answer is waited for |
 //! | `state`, `claims`, `observe`, `session` | the session: what it knows, its claims, its observers, its driver |
 //! | `net` | holds and places are looked at again: the net under a lost wake-up |
+//! | `beside` | others' locks in a directory, and whether they wait for ours |
 //! | `read`, `latch`, `barrier`, `limit`, `write`, `ask` | who holds and who waits; latches; barriers; a semaphore's limit; what a holder writes; asking it to let go |
 //!
 //! The protocol is spoken here, and not through a client library, because the recipes need what
@@ -20,6 +21,7 @@
 mod alive;
 mod ask;
 mod barrier;
+mod beside;
 mod claims;
 mod clear;
 mod connection;
@@ -437,6 +439,14 @@ impl Engine for ZooKeeper {
                     Change::Resize(name, limit) => limit::resize(&shared, name, *limit).await,
                 }
             }),
+            Err(error) => Answer::Now(Err(error)),
+        }
+    }
+
+    fn other_layouts(&self, name: &Name) -> Answer<Result<Vec<Warning>>> {
+        let name = name.clone();
+        match self.shared() {
+            Ok(shared) => Answer::later(async move { beside::look(&shared, &name).await }),
             Err(error) => Answer::Now(Err(error)),
         }
     }

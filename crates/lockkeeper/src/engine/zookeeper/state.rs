@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::alive::Alive;
 use super::barrier::Member;
+use super::beside::Beside;
 use super::claims::{Entry, Renumber, Step};
 use super::options::Options;
 use super::proto::{
@@ -138,6 +139,8 @@ pub(super) struct State {
     pub(super) renumber: Vec<Renumber>,
     /// Claims whose node the server does not let us delete.
     pub(super) stuck: BTreeSet<ClaimId>,
+    /// What was said of others' locks beside ours.
+    pub(super) beside: Beside,
     /// Whether the server makes containers.
     pub(super) containers: bool,
     /// Calls that wait for the link.
@@ -193,6 +196,7 @@ impl State {
             search_at: None,
             renumber: Vec::new(),
             stuck: BTreeSet::new(),
+            beside: Beside::default(),
             containers: true,
             parked: Vec::new(),
             over: false,

@@ -142,3 +142,32 @@ async fn a_lease_that_was_not_renewed_is_logged_with_the_reason() {
         "{said:?}"
     );
 }
+
+#[tokio::test]
+async fn c31_a_warning_of_the_engine_is_logged_with_the_name_and_told_to_the_observer() {
+    #[derive(Default)]
+    struct Warned(Mutex<Vec<String>>);
+    impl Observer for Warned {
+        fn seen(&self, _: Ticks, kind: Kind, name: &Name, what: &Seen) {
+            if let Seen::Warned { warning } = what {
+                let line = format!("{} {name} {} {}", kind.as_str(), warning.id, warning.text);
+                of(&self.0).push(line);
+            }
+        }
+    }
+    let (stub, warned) = (Arc::new(Stub::default()), Arc::new(Warned::default()));
+    let locks = Locks::builder().observer(warned.clone());
+    let _locks = locks.with_engine(Shared(stub.clone())).await.unwrap();
+    let log = Log::from(Level::WARN);
+    let _logged = heard_by(&log);
+    let warning = crate::Warning { id: "other-layout", text: "kazoo's".to_owned() };
+    let name = Name::new("stock").unwrap();
+    // Also of a name of which no claim is left.
+    let event = Event::Warned { kind: Kind::Lock, name, warning };
+    stub.context.get().unwrap().events.send(event);
+    assert_eq!(*of(&warned.0), ["lock stock other-layout kazoo's"]);
+    let said = log.take();
+    for word in ["WARN", "name=stock", "id=\"other-layout\"", "text=\"kazoo's\""] {
+        assert!(said.len() == 1 && said[0].contains(word), "{word} in {said:?}");
+    }
+}

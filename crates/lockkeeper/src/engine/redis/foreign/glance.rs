@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::Foreign;
 use crate::claim::{Ends, Entry, Holder, Mode, Waiter};
 use crate::engine::redis::dialect::{LatchStep, unsupported};
-use crate::engine::redis::errors;
 use crate::engine::redis::opened::Telling;
 use crate::engine::redis::resp::Value;
+use crate::engine::redis::{beside, errors};
 use crate::engine::{Change, Query, WatchId};
 use crate::error::Result;
 use crate::guarantee::Warning;
@@ -74,6 +74,11 @@ impl Telling for Foreign {
             self.links.context.spawner.spawn(self.clone().keep_watching());
         }
         Ok(())
+    }
+
+    async fn other_layouts(self: Arc<Self>, name: Name) -> Result<Vec<Warning>> {
+        let key = self.dialect.inspect(Kind::Lock, &name)?.keys.into_iter().next();
+        beside::look(&self.links, &key.unwrap_or_default(), &name).await
     }
 
     async fn clear_probe(self: Arc<Self>, name: Name) -> Result<Vec<Warning>> {

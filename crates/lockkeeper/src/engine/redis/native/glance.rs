@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use super::Native;
 use crate::claim::Entry;
-use crate::engine::redis::errors;
 use crate::engine::redis::keys::{last, line};
 use crate::engine::redis::opened::Telling;
 use crate::engine::redis::record;
 use crate::engine::redis::resp::{Command, Value};
 use crate::engine::redis::script::{Call, Which};
+use crate::engine::redis::{beside, errors};
 use crate::engine::{Change, Query, WatchId};
 use crate::error::Result;
 use crate::guarantee::Warning;
@@ -74,6 +74,10 @@ impl Telling for Native {
 
     async fn watch(self: Arc<Self>, watch: WatchId, query: Query) -> Result<()> {
         self.begin_watching(watch, query).await
+    }
+
+    async fn other_layouts(self: Arc<Self>, name: Name) -> Result<Vec<Warning>> {
+        beside::look(&self.links, name.as_str(), &name).await
     }
 
     async fn clear_probe(self: Arc<Self>, name: Name) -> Result<Vec<Warning>> {

@@ -258,6 +258,9 @@ fn every_script_keeps_to_the_keys_that_it_declares_and_to_one_slot() {
         let probe = name(&format!("probe-{layout}"));
         process.wait(process.engine.clear_probe(&probe)).unwrap();
         node.after(layout, "probe");
+        let others = process.wait(process.engine.other_layouts(&name("native-exclusive")));
+        assert!(others.unwrap().is_empty());
+        node.after(layout, "other layouts");
         process.take(&format!("bench0123456789/{layout}"), Mode::Exclusive);
         process.take(&format!("bench0123456789/{layout}/2"), Mode::Exclusive);
         assert!(process.wait(process.engine.sweep("bench0123456789")).unwrap());

@@ -52,6 +52,8 @@ pub(super) enum Step {
     Own(String),
     Watch(String),
     Peek(String),
+    /// Reads a node whose maker may not wait for ours.
+    Beside(String),
     /// Reads a node that the quorum does not have.
     Doubted(String),
     Find {
@@ -461,7 +463,7 @@ fn one_prefix(options: &Options, claim: &Claim) -> bool {
 }
 
 /// Which node of the layout a claim stands with.
-fn tag_of(options: &Options, claim: &Claim) -> Tag {
+pub(super) fn tag_of(options: &Options, claim: &Claim) -> Tag {
     match (claim.kind, claim.mode) {
         (Kind::Election, _) if options.layout == Layout::Curator => Tag::Latch,
         (_, Mode::Permits { .. }) if options.shared_permits => Tag::Lease,

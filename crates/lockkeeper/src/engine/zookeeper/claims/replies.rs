@@ -22,6 +22,9 @@ impl State {
         step: Step,
         result: Result<Reply, Code>,
     ) {
+        if let (Step::List, Ok(Reply::Listing(names, _))) = (&step, &result) {
+            self.look_beside(id, names);
+        }
         let Some(entry) = self.claims.get_mut(&id) else { return };
         let owner = self.session.as_ref().map_or(0, |s| s.key.id);
         let input = match step {
@@ -123,6 +126,7 @@ impl State {
                 let seen = self.look_at(id, &name, result);
                 Input::Peeked(name, seen)
             }
+            Step::Beside(name) => return self.seen_beside(id, &name, result),
             Step::Doubted(name) => return self.doubted(id, name, &result),
             Step::Find { prefix } => {
                 let found = match result {

@@ -410,3 +410,38 @@ fn a_latch_is_closed_also_where_somebody_emptied_its_node() {
         assert!(one.children("x").await.is_empty());
     });
 }
+
+#[test]
+fn c31_a_contender_that_does_not_wait_for_ours_is_told_once_for_each_directory_and_library() {
+    run(async {
+        let place = Place::new().await;
+        let (admin, one) = (place.client().await, place.client().await);
+        admin.create(&admin.path("x"), b"", Create::Persistent).await;
+        let warned = |event| match event {
+            Event::Warned { kind, name, warning } => Some((kind, name, warning)),
+            _ => None,
+        };
+        let all = |client: &Client| -> Vec<Event> {
+            client.events.queue.lock().unwrap().drain(..).collect()
+        };
+        let kazoo =
+            admin.create(&admin.path("x/k__lock__"), b"", Create::EphemeralSequential).await;
+        for _ in 0..3 {
+            assert!(matches!(one.attempt(&claim("x"), Line::Try).await, Attempt::Busy(_)));
+        }
+        admin.delete(&kazoo).await;
+        let stands = admin.path("x/Lock");
+        admin.create(&stands, b"", Create::EphemeralSequential).await;
+        assert!(matches!(one.attempt(&claim("x"), Line::Try).await, Attempt::Busy(_)));
+        // The next answer on this connection comes after theirs.
+        one.read(Kind::Lock, "x").await;
+        let told: Vec<_> = all(&one).into_iter().filter_map(warned).collect();
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert_eq!(
+            (told[0].0, told[0].1.as_str(), told[0].2.id),
+            (Kind::Lock, "x", "other-layout")
+        );
+        assert!(told[0].2.text.contains("layout=kazoo"), "{told:?}");
+        assert!(told[1].2.text.starts_with("if the code that made the node"), "{told:?}");
+    });
+}
