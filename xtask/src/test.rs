@@ -419,16 +419,11 @@ fn release(workshop: &Workshop) -> Outcome {
 }
 
 fn readme_commands(workshop: &Workshop) -> Outcome {
-    // The first command; the second is us.
-    workshop.run(&mut cargo(&[
-        "run",
-        "--release",
-        "--target-dir",
-        COLD,
-        "--",
-        "demo",
-        "oversell",
-    ]))?;
+    // The first two commands; the third is us.
+    for more in [&[][..], &["--url", "redis:auto"]] {
+        let demo = ["run", "--release", "--target-dir", COLD, "--", "demo", "oversell"];
+        workshop.run(&mut cargo(&[&demo, more].concat()))?;
+    }
     readme::run(workshop, &root().join(COLD).join("release"))
 }
 

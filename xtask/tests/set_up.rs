@@ -1,4 +1,4 @@
-//! The README's second command does all set-up by itself where nobody can be asked.
+//! `cargo xtask test` does all set-up by itself where nobody can be asked.
 #![allow(
     clippy::unwrap_used,
     reason = "a test fails by panicking; clippy knows that only of functions marked as tests"
@@ -78,7 +78,7 @@ fn both(output: &Output) -> String {
 }
 
 #[test]
-fn without_a_terminal_the_second_command_installs_what_is_missing_and_goes_on() {
+fn without_a_terminal_the_tests_command_installs_what_is_missing_and_goes_on() {
     let machine = FreshMachine::new("sudo");
     machine.sudo();
     let output = machine.run(&["test"]);

@@ -32,7 +32,9 @@ pub fn helped(line: &[OsString]) -> Option<u8> {
 /// What the engine says.
 pub fn demo(global: &Global, args: &Args) -> Result<u8, Failure> {
     let choice = Choice::make(global)?;
-    if !choice.require.is_empty() {
+    if is_auto(&choice.url) {
+        requires_nothing(global, &choice.url, "demo")?;
+    } else if !choice.require.is_empty() {
         drop(open_chosen(choice.clone())?);
     }
     let oversell = match &args.story {
@@ -72,6 +74,7 @@ pub fn bench(global: &Global, args: &Bench) -> Result<u8, Failure> {
     let urls =
         if args.urls.is_empty() { global.url.iter().cloned().collect() } else { args.urls.clone() };
     for url in urls.iter().filter(|_| !global.require.is_empty()) {
+        requires_nothing(global, url, "measurement")?;
         let choice = Choice::make(&Global { url: Some(url.clone()), ..global.clone() })?;
         drop(open_chosen(choice)?);
     }
@@ -155,16 +158,26 @@ fn target(
             _ => client.usual_url().to_owned(),
         },
     };
-    let is_auto = url.split('?').next().is_some_and(|start| start.ends_with(":auto"));
-    if is_auto && !global.require.is_empty() {
-        let text = format!(
-            "--require asks what an engine in use promises, and {url} is started by this torture: \
-             leave it out"
-        );
-        return Err(Failure::usage(text));
-    }
-    if !is_auto {
+    requires_nothing(global, &url, "torture")?;
+    if !is_auto(&url) {
         drop(open_chosen(Choice::make(&Global { url: Some(url.clone()), ..global.clone() })?)?);
     }
     Ok(url)
+}
+
+/// Whether a URL has the laboratory start what it names.
+fn is_auto(url: &str) -> bool {
+    url.split('?').next().is_some_and(|start| start.ends_with(":auto"))
+}
+
+/// Refuses `--require` for what only this run will use.
+fn requires_nothing(global: &Global, url: &str, run: &str) -> Result<(), Failure> {
+    if !is_auto(url) || global.require.is_empty() {
+        return Ok(());
+    }
+    let text = format!(
+        "--require asks what an engine in use promises, and {url} is started by this {run}: leave \
+         it out"
+    );
+    Err(Failure::usage(text))
 }

@@ -125,11 +125,11 @@ fn c9_a_relative_path_is_refused_wherever_it_is_written_and_nothing_is_made() {
 }
 
 #[test]
-fn c9_file_auto_is_torture_s_own_and_refused_elsewhere() {
+fn c9_file_auto_is_the_laboratory_s_own_and_refused_elsewhere() {
     let place = Place::new();
-    for args in [&["doctor"][..], &["ls"], &["demo", "oversell"], &["run", "a", "-c", "true"]] {
+    for args in [&["doctor"][..], &["ls"], &["acquire", "a"], &["run", "a", "-c", "true"]] {
         let ran = finish(place.lk(["--url", "file:auto"]).args(args).env_remove("LOCKKEEPER_DIR"));
-        says(&ran, 64, &["torture", "file:///path/dir"]);
+        says(&ran, 64, &["demo, bench and torture", "file:///path/dir"]);
     }
     assert!(!place.path("auto").exists());
 }

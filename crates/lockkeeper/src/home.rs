@@ -87,9 +87,9 @@ pub(crate) fn lock_directory(path: &str) -> Result<PathBuf> {
     }
     let text = match path {
         "" => return Ok(default_place()?.0),
-        "auto" => "file:auto is the directory that lockkeeper torture makes for itself, and no \
-                   engine for anything else: name a directory, as in file:///path/dir, or leave \
-                   the URL out"
+        "auto" => "file:auto is a directory that lockkeeper demo, bench and torture make for \
+                   themselves, and no engine for anything else: name a directory, as in \
+                   file:///path/dir, or leave the URL out"
             .to_owned(),
         _ => {
             // A shell expands no ~ behind a colon.

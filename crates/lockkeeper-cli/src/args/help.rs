@@ -7,6 +7,8 @@ pub type Example = (&'static str, &'static str);
 
 const OVERSELL: Example =
     ("lockkeeper demo oversell --workers 2 --stock 1 --orders 2", "Two customers, one piece");
+const ON_REDIS: Example =
+    ("lockkeeper demo oversell --url redis:auto", "The whole story, on a Redis server of its own");
 const CONTENDERS: Example =
     ("lockkeeper demo contenders --threads 3 --hold 100ms", "Three threads, one after the other");
 
@@ -71,8 +73,8 @@ pub fn examples(sub: &str) -> &'static [Example] {
             ),
             ("lockkeeper torture --list-clients", "Locks that are known to be wrong"),
         ],
-        "demo" => &[OVERSELL, CONTENDERS],
-        "demo oversell" => &[OVERSELL],
+        "demo" => &[OVERSELL, ON_REDIS, CONTENDERS],
+        "demo oversell" => &[OVERSELL, ON_REDIS],
         "demo contenders" => &[CONTENDERS],
         "completions" => &[(
             "lockkeeper completions bash > lockkeeper.bash",
@@ -102,6 +104,7 @@ pub fn more(sub: &str) -> &'static str {
         "elect" => ELECT,
         "ls" => LS,
         "watch" => WATCH,
+        "demo" | "demo oversell" | "demo contenders" => DEMO,
         "doctor" | "lockkeeper" => common::AFTER_HELP,
         _ => "",
     }
@@ -154,6 +157,11 @@ On a terminal the table is as wide as the terminal, or as COLUMNS says. A column
     moves to a
 second line, and … marks a text that is not whole. Elsewhere, and with --json, nothing is \
     shortened.";
+
+const DEMO: &str = "\
+--url also takes file:auto, redis:auto and zk:auto (zk:auto?nodes=3 for three servers): an engine of
+the demo's own, on the loopback, that is gone afterwards. A missing program is named with its
+package.";
 
 const WATCH: &str = "\
 On a terminal a live screen shows the holders and the waiters; q or Ctrl-C ends it. Elsewhere, in \

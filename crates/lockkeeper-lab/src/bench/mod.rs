@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use lockkeeper::engine::Keep;
 
+use crate::engines::own::Own;
 use crate::engines::{self, LabEngine};
 pub(crate) use handoff::serve;
 pub use measure::Row;
-use traces::Stay;
-pub(crate) use traces::{HELPER as TRACES_HELPER, Traces, clear, own_word};
+pub(crate) use traces::{HELPER as TRACES_HELPER, Stay, Traces, clear, own_word};
 
 /// The kind of helper that is the other process of a hand-off.
 pub(crate) const HELPER: &str = "bench";
@@ -147,6 +147,8 @@ pub(crate) struct Subject {
     pub(crate) time: Duration,
     /// Dropped last: by then every connection is closed.
     traces: Option<Traces>,
+    /// The server of its own on which it is measured.
+    server: Option<Own>,
 }
 
 /// Where to measure, and who clears that away. Where nobody does, nothing is measured on what
@@ -180,25 +182,47 @@ impl Subject {
         let runtime = runtime.map_err(|e| {
             lockkeeper::Error::new(lockkeeper::ErrorKind::Refused, format!("no runtime: {e}"))
         })?;
+        let server = Own::start(url)?;
+        let (url, is_given) =
+            server.as_ref().map_or((url, is_given), |server| (server.url(), false));
         // An engine that refuses us is told as itself, and not as a place that cannot be made in
         // it.
         drop(runtime.block_on(lockkeeper::Locks::open(url))?);
         let own = own_word("bench");
-        let (url, traces) = cleared(url, is_given, Traces::of(url, &own))?;
+        let (url, traces) = match server {
+            // Its traces go with it.
+            Some(_) => (url.to_owned(), None),
+            None => cleared(url, is_given, Traces::of(url, &own))?,
+        };
         let locks = runtime.block_on(lockkeeper::Locks::builder().io_enabled().open(&url))?;
         let strict =
             runtime.block_on(lockkeeper::Locks::builder().io_enabled().hand_off(0).open(&url))?;
         let engine = locks.describe().engine;
         let (lab, keep) = (engines::of(&url), engines::registration(&url)?.keep);
-        Ok(Self { url, engine, lab, keep, own, locks, strict, runtime, scratch, time, traces })
+        Ok(Self {
+            url,
+            engine,
+            lab,
+            keep,
+            own,
+            locks,
+            strict,
+            runtime,
+            scratch,
+            time,
+            traces,
+            server,
+        })
     }
 
     /// Clears away what was measured; answers whether nothing of it stays.
     fn close(mut self) -> bool {
         let (traces, own) = (self.traces.take(), std::mem::take(&mut self.own));
+        let server = self.server.take();
         // Every connection is closed before.
         drop(self);
-        match traces.map_or(Ok(()), Traces::end) {
+        let ended = server.map_or(Ok(()), Own::end);
+        match ended.and(traces.map_or(Ok(()), Traces::end)) {
             Ok(()) => true,
             Err(Stay::Said) => false,
             Err(Stay::Ended(why)) => {

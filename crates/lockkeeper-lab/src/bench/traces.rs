@@ -6,7 +6,7 @@
 //! standard input closes.
 
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -25,6 +25,8 @@ const SETTLES: Duration = Duration::from_millis(100);
 /// How often it is looked for more: a server that never is without any is used by somebody else
 /// under our names.
 const LOOKS_MAX: u32 = 1_000;
+/// How often a directory is removed again in which something was written meanwhile.
+const REMOVALS_MAX: u32 = 20;
 
 /// What is a measurement's own.
 #[derive(Serialize, Deserialize)]
@@ -51,9 +53,14 @@ impl Traces {
             return Ok((url.to_owned(), None));
         }
         match engines::of(url).directory(url, own).map_err(text)? {
-            Some((url, directory)) => Ok((url, Some(Self::start(&Place::Directory(directory))?))),
+            Some((url, directory)) => Ok((url, Some(Self::directory(&directory)?))),
             None => Ok((url.to_owned(), Some(Self::names(url, own)?))),
         }
+    }
+
+    /// Has a directory removed.
+    pub(crate) fn directory(path: &Path) -> Result<Self, String> {
+        Self::start(&Place::Directory(path.to_owned()))
     }
 
     /// Has the names that begin with this word removed from a server.
@@ -75,7 +82,7 @@ impl Traces {
     }
 
     /// Has the place cleared away, and answers whether it was.
-    pub(super) fn end(mut self) -> Result<(), Stay> {
+    pub(crate) fn end(mut self) -> Result<(), Stay> {
         drop(self.0.stdin.take());
         match self.0.wait() {
             Ok(status) if status.success() => Ok(()),
@@ -87,7 +94,7 @@ impl Traces {
 }
 
 /// Why something is not cleared away.
-pub(super) enum Stay {
+pub(crate) enum Stay {
     /// The helper has said it.
     Said,
     /// The helper ended before it could say anything.
@@ -111,12 +118,9 @@ pub(crate) fn clear() -> lockkeeper::Result<()> {
     // Nothing more is said: this is the end of who started us.
     let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
     let cleared = match &place {
-        Place::Directory(directory) => match std::fs::remove_dir_all(directory) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                Err(format!("{} stays: {e}", directory.display()))
-            }
-            _ => Ok(()),
-        },
+        Place::Directory(directory) => {
+            remove(directory).map_err(|e| format!("{} stays: {e}", directory.display()))
+        }
         Place::Names { word, url } => {
             sweep(word, url).map_err(|e| format!("what begins with {word} stays: {}", e.message()))
         }
@@ -125,6 +129,21 @@ pub(crate) fn clear() -> lockkeeper::Result<()> {
         eprintln!("lockkeeper: {why}");
         Error::new(ErrorKind::Refused, why)
     })
+}
+
+/// Removes a directory. A server that was killed with its parent may be writing there until it is
+/// dead.
+fn remove(directory: &Path) -> std::io::Result<()> {
+    let mut looks = 0;
+    loop {
+        match std::fs::remove_dir_all(directory) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(e) if looks == REMOVALS_MAX => return Err(e),
+            Err(_) => looks += 1,
+            Ok(()) => return Ok(()),
+        }
+        std::thread::sleep(SETTLES);
+    }
 }
 
 /// Removes every name. What its process had sent may still be done: only two empty looks in a row

@@ -20,6 +20,7 @@ use lockkeeper::{Description, Error, ErrorKind, Locks, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::engines;
+use crate::engines::own::Own;
 use crate::helper::Program;
 use crate::interrupt;
 use act::Act;
@@ -141,7 +142,19 @@ impl Outcome {
 /// engine says.
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<u8> {
     options.check()?;
-    interruptible(|| play(options, out))
+    let own = started(&options.url, !options.json)?;
+    let url = own.as_ref().map_or(options.url.as_str(), Own::url).to_owned();
+    let options = Options { url, ..options.clone() };
+    interruptible(|| play(&options, out))
+}
+
+/// What a URL has us start, with a word on the terminal meanwhile.
+fn started(url: &str, wanted: bool) -> Result<Option<Own>> {
+    let mut progress = Progress::new(wanted);
+    progress.say("starting the engine");
+    let own = Own::start(url);
+    progress.clear();
+    own
 }
 
 /// Plays with signals noted; 1 when a promise was not kept.

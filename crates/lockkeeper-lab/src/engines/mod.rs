@@ -6,6 +6,7 @@
 //! program of its own has registered, is measured, tortured and shown as [`Other`] is.
 
 pub(crate) mod file;
+pub(crate) mod own;
 pub mod redis;
 pub mod zookeeper;
 
@@ -39,6 +40,12 @@ pub(crate) trait LabEngine: Sync {
     /// The scheme `S` of the URL `S:auto`, which has a server of its own started.
     fn auto(&self) -> Option<&'static str> {
         None
+    }
+
+    /// Starts what `S:auto?OPTIONS` names for the demo and the bench, with its files in `dir`. The
+    /// number is the exit code.
+    fn start(&self, _options: &str, _dir: &Path) -> Result<own::Started, (u8, String)> {
+        Err((64, "no server of this engine is started".to_owned()))
     }
 
     /// Starts what is tortured under `S:auto?OPTIONS`; `dir` is for its files. The number is the

@@ -15,9 +15,10 @@ use lockkeeper::engine::Keep;
 use lockkeeper::{Ability, Description, Error, ErrorKind, Kind, Locks, Result, Waiter};
 
 use super::stock::block_on;
-use super::{describe, interruptible};
+use super::{describe, interruptible, started};
 use crate::bench::{Traces, own_word};
 use crate::engines;
+use crate::engines::own::Own;
 use crate::helper::{Crew, Program};
 use line::Line;
 use show::Shown;
@@ -97,7 +98,10 @@ impl Options {
 /// `InvalidArgument` for numbers out of range; what the engine says.
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<u8> {
     options.check()?;
-    interruptible(|| play(options, out))
+    let own = started(&options.url, !options.json)?;
+    let url = own.as_ref().map_or(options.url.as_str(), Own::url).to_owned();
+    let options = Options { url, ..options.clone() };
+    interruptible(|| play(&options, out))
 }
 
 /// What the engine keeps about the lock is removed with this.

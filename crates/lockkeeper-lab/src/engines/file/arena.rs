@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::engines::own::with_options;
 use crate::torture::arena::{About, Arena};
 
 pub(crate) struct FileArena {
@@ -12,12 +13,16 @@ pub(crate) struct FileArena {
 
 impl FileArena {
     pub(crate) fn new(dir: &Path, options: &str) -> Result<Self, (u8, String)> {
-        let locks = dir.join("locks");
-        std::fs::create_dir(&locks).map_err(|e| (69, format!("{}: {e}", locks.display())))?;
-        let url = lockkeeper::config::file_url(&locks);
-        let url = if options.is_empty() { url } else { format!("{url}?{options}") };
+        let url = directory(dir, options)?;
         Ok(Self { about: About::of(&url)?, url })
     }
+}
+
+/// The URL of a fresh directory for locks inside of `dir`.
+pub(super) fn directory(dir: &Path, options: &str) -> Result<String, (u8, String)> {
+    let locks = dir.join("locks");
+    std::fs::create_dir(&locks).map_err(|e| (69, format!("{}: {e}", locks.display())))?;
+    Ok(with_options(&lockkeeper::config::file_url(&locks), options))
 }
 
 impl Arena for FileArena {

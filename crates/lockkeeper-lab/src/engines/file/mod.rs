@@ -11,6 +11,7 @@ use lockkeeper::url::EngineUrl;
 use lockkeeper::{Kind, Name, Result};
 
 use super::LabEngine;
+use super::own::Started;
 use crate::bench::{Row, Subject};
 use crate::demo::stock::Shelf;
 use crate::torture::arena::Arena;
@@ -28,6 +29,10 @@ impl LabEngine for Lab {
 
     fn auto(&self) -> Option<&'static str> {
         Some("file")
+    }
+
+    fn start(&self, options: &str, dir: &Path) -> Result<Started, (u8, String)> {
+        Ok((arena::directory(dir, options)?, Box::new(())))
     }
 
     fn arena(&self, options: &str, dir: &Path) -> Result<Box<dyn Arena>, (u8, String)> {

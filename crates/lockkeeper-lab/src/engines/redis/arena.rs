@@ -84,14 +84,7 @@ pub(crate) struct RedisArena {
 impl RedisArena {
     /// `dir` is for its data, if that can get full.
     pub(crate) fn start(options: &str, dir: &Path) -> Result<Self, (u8, String)> {
-        let (durable, mut options) = take(options, "durable");
-        let durable = match durable {
-            None | Some("false") => false,
-            Some("true") => true,
-            Some(other) => {
-                return Err((64, format!("redis:auto: durable={other}: give true or false")));
-            }
-        };
+        let (durable, mut options) = durable(options)?;
         if !has(&options, "ttl") {
             options = format!("{options}{}ttl={TTL}", if options.is_empty() { "" } else { "&" });
         }
@@ -113,11 +106,7 @@ impl RedisArena {
         } else {
             Err("its server keeps nothing on disk".to_owned())
         };
-        let mut arguments = if durable {
-            vec!["--appendonly", "yes", "--appendfsync", "always"]
-        } else {
-            Vec::new()
-        };
+        let mut arguments = on_disk(durable).to_vec();
         let data = disk.as_ref().ok().map(|disk| disk.path().to_string_lossy().into_owned());
         arguments.extend(data.iter().flat_map(|path| ["--dir", path]));
         let server =
@@ -252,6 +241,21 @@ fn told(reply: &Reply) -> Option<i64> {
     let mut numbers = parts.iter().map(|part| part.text()?.parse::<i64>().ok());
     let (seconds, us) = (numbers.next()??, numbers.next()??);
     seconds.checked_mul(1_000_000_000)?.checked_add(us.checked_mul(1_000)?)
+}
+
+/// Whether every change is to be on disk before it is answered, and the options of the engine.
+pub(super) fn durable(options: &str) -> Result<(bool, String), (u8, String)> {
+    let (durable, options) = take(options, "durable");
+    match durable {
+        None | Some("false") => Ok((false, options)),
+        Some("true") => Ok((true, options)),
+        Some(other) => Err((64, format!("redis:auto: durable={other}: give true or false"))),
+    }
+}
+
+/// What a server is started with for that.
+pub(super) fn on_disk(durable: bool) -> &'static [&'static str] {
+    if durable { &["--appendonly", "yes", "--appendfsync", "always"] } else { &[] }
 }
 
 fn admin(server: &RedisServer) -> Resp {

@@ -18,6 +18,7 @@ use std::path::Path;
 use lockkeeper::Result;
 
 use super::LabEngine;
+use super::own::{Started, with_options};
 use crate::bench::{Row, Subject};
 #[cfg(feature = "redis")]
 use crate::demo::stock::Shelf;
@@ -36,6 +37,13 @@ impl LabEngine for Lab {
 
     fn auto(&self) -> Option<&'static str> {
         Some("redis")
+    }
+
+    fn start(&self, options: &str, dir: &Path) -> Result<Started, (u8, String)> {
+        let (durable, options) = arena::durable(options)?;
+        let server = server::RedisServer::try_start_below(dir, arena::on_disk(durable), &[])
+            .map_err(|text| (69, text))?;
+        Ok((with_options(&server.url(), &options), Box::new(server)))
     }
 
     fn arena(&self, options: &str, dir: &Path) -> Result<Box<dyn Arena>, (u8, String)> {

@@ -52,15 +52,36 @@ impl RedisServer {
     /// # Errors
     /// When redis-server is not installed, or does not start.
     pub fn try_start_in(arguments: &[&str], environment: &[(&str, &str)]) -> Result<Self, String> {
-        let mut server = Self::new(arguments, environment)?;
+        Self::try_start_below(&std::env::temp_dir(), arguments, environment)
+    }
+
+    /// The same, with its own directory inside this one.
+    ///
+    /// # Errors
+    /// As [`RedisServer::try_start_in`].
+    pub fn try_start_below(
+        parent: &Path,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Result<Self, String> {
+        let mut server = Self::new_below(parent, arguments, environment)?;
         server.ends_with_us = true;
         server.run(true)?;
         Ok(server)
     }
 
     fn new(arguments: &[&str], environment: &[(&str, &str)]) -> Result<Self, String> {
+        Self::new_below(&std::env::temp_dir(), arguments, environment)
+    }
+
+    fn new_below(
+        parent: &Path,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Result<Self, String> {
         let ours = fs::Permissions::from_mode(0o700);
-        let dir = tempfile::Builder::new().prefix("lockkeeper-redis-").permissions(ours).tempdir();
+        let mut dir = tempfile::Builder::new();
+        let dir = dir.prefix("lockkeeper-redis-").permissions(ours).tempdir_in(parent);
         Ok(Self {
             child: None,
             dir: dir.map_err(|e| format!("no directory for redis-server: {e}"))?,

@@ -94,24 +94,8 @@ pub(crate) struct ZooKeeperArena {
 
 impl ZooKeeperArena {
     pub(crate) fn start(options: &str) -> Result<Self, (u8, String)> {
-        let wrong = |text: String| (64, text);
-        let (nodes, options) = take(options, "nodes");
-        let nodes = match nodes.unwrap_or("1") {
-            "1" => 1,
-            "3" => 3,
-            "5" => 5,
-            other => return Err(wrong(format!("zk:auto: nodes={other}: give 1, 3 or 5"))),
-        };
-        let (check, mut options) = take(&options, "container_check");
-        let mut settings = Settings { tick: TICK, ends_with_us: true, ..Settings::default() };
-        if let Some(text) = check {
-            let every = lockkeeper::duration::parse(text).ok_or_else(|| {
-                wrong(format!("zk:auto: container_check={text} is not a duration"))
-            })?;
-            settings
-                .properties
-                .push(format!("znode.container.checkIntervalMs={}", every.as_millis()));
-        }
+        let (nodes, mut settings, mut options) = wanted(options)?;
+        settings.tick = TICK;
         if !has(&options, "session_timeout") {
             options = format!(
                 "{options}{}session_timeout={SESSION}",
@@ -274,6 +258,26 @@ impl Tells for Uptime<'_> {
             .map(|ms| (*ms * 1e6) as i64)
             .ok_or_else(|| "the server does not say its time".to_owned())
     }
+}
+
+/// How many servers are to be started, how, and the options of the engine.
+pub(super) fn wanted(options: &str) -> Result<(usize, Settings, String), (u8, String)> {
+    let wrong = |text: String| (64, text);
+    let (nodes, options) = take(options, "nodes");
+    let nodes = match nodes.unwrap_or("1") {
+        "1" => 1,
+        "3" => 3,
+        "5" => 5,
+        other => return Err(wrong(format!("zk:auto: nodes={other}: give 1, 3 or 5"))),
+    };
+    let (check, options) = take(&options, "container_check");
+    let mut settings = Settings { ends_with_us: true, ..Settings::default() };
+    if let Some(text) = check {
+        let every = lockkeeper::duration::parse(text)
+            .ok_or_else(|| wrong(format!("zk:auto: container_check={text} is not a duration")))?;
+        settings.properties.push(format!("znode.container.checkIntervalMs={}", every.as_millis()));
+    }
+    Ok((nodes, settings, options))
 }
 
 /// A port can be taken between the look and the start: then it is tried once more.

@@ -19,11 +19,14 @@ use std::path::Path;
 use lockkeeper::Result;
 
 use super::LabEngine;
+use super::own::{Started, with_options};
 use crate::bench::{Row, Subject};
 #[cfg(feature = "zookeeper")]
 use crate::demo::stock::Shelf;
 use crate::torture::arena::Arena;
 use crate::torture::broken::Broken;
+
+use server::{Ensemble, Server};
 
 pub(crate) static LAB: Lab = Lab;
 
@@ -37,6 +40,19 @@ impl LabEngine for Lab {
 
     fn auto(&self) -> Option<&'static str> {
         Some("zk")
+    }
+
+    fn start(&self, options: &str, dir: &Path) -> Result<Started, (u8, String)> {
+        let (nodes, mut settings, options) = arena::wanted(options)?;
+        settings.below = Some(dir.to_owned());
+        let start = || match nodes {
+            1 => Ok(Ensemble { servers: vec![Server::start(settings.clone())?] }),
+            _ => Ensemble::start(nodes, &settings),
+        };
+        // A port can be taken between the look and the start: then it is tried once more.
+        let ensemble = start().or_else(|_| start()).map_err(|e| (69, e.to_string()))?;
+        let url = format!("zk://{}", ensemble.addresses());
+        Ok((with_options(&url, &options), Box::new(ensemble)))
     }
 
     fn arena(&self, options: &str, _: &Path) -> Result<Box<dyn Arena>, (u8, String)> {

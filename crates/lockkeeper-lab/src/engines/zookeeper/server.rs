@@ -1,4 +1,4 @@
-//! ZooKeeper servers, single or as an ensemble, from Debian's package `zookeeper`.
+//! ZooKeeper servers, single or as an ensemble, from Debian's package `libzookeeper-java`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -58,6 +58,8 @@ pub struct Settings {
     pub environment: Vec<(String, PathBuf)>,
     /// Whether it ends with the thread that starts it.
     pub ends_with_us: bool,
+    /// Where its own directory is made; where temporary files are unless it is said.
+    pub below: Option<PathBuf>,
 }
 
 impl Default for Settings {
@@ -70,6 +72,7 @@ impl Default for Settings {
             properties: Vec::new(),
             environment: Vec::new(),
             ends_with_us: false,
+            below: None,
         }
     }
 }
@@ -110,7 +113,8 @@ impl Server {
     }
 
     fn configured(settings: Settings, members: &[String]) -> io::Result<Self> {
-        let dir = tempfile::Builder::new().prefix("lockkeeper-zookeeper-").tempdir()?;
+        let below = settings.below.clone().unwrap_or_else(std::env::temp_dir);
+        let dir = tempfile::Builder::new().prefix("lockkeeper-zookeeper-").tempdir_in(below)?;
         let port = free_port()?;
         let config = dir.path().join("zoo.cfg");
         let mut lines = vec![
@@ -136,7 +140,7 @@ impl Server {
         if let Some(jar) = missing {
             return Err(io::Error::new(
                 io::ErrorKind::NotFound,
-                format!("{JARS}/{jar} is missing: install Debian's package zookeeper"),
+                format!("{JARS}/{jar} is missing: install Debian's package libzookeeper-java"),
             ));
         }
         let classes: Vec<String> = NEEDED.iter().map(|jar| format!("{JARS}/{jar}")).collect();
@@ -161,7 +165,10 @@ impl Server {
         if self.settings.ends_with_us {
             crate::servers::process::end_with_us(&mut java);
         }
-        self.child = Some(java.spawn()?);
+        let why = "install Debian's package default-jre-headless";
+        let failed =
+            |e: io::Error| io::Error::new(e.kind(), format!("java cannot be started: {e}; {why}"));
+        self.child = Some(java.spawn().map_err(failed)?);
         Ok(())
     }
 
