@@ -37,6 +37,10 @@ fn page(out: &mut Vec<u8>) -> std::io::Result<()> {
     man.render_options_section(out)?;
     for sub in whole.get_subcommands() {
         section(out, sub)?;
+        // Those of `demo`.
+        for inner in sub.get_subcommands().filter(|inner| inner.get_name() != "help") {
+            section(out, inner)?;
+        }
     }
     extra(out, "ENGINE", common::AFTER_HELP);
     extra(out, "EXIT STATUS", EXIT_STATUS);
@@ -127,20 +131,22 @@ fn section(out: &mut Vec<u8>, sub: &Command) -> std::io::Result<()> {
     for id in hidden {
         own = own.mut_arg(id, |arg| arg.hide(true));
     }
-    // The engine has a section of its own.
-    let more = if sub.get_name() == "doctor" { "" } else { help::more(sub.get_name()) };
+    let full = sub.get_bin_name().unwrap_or_default().to_owned();
+    let words = full.strip_prefix("lockkeeper ").unwrap_or(sub.get_name());
     let man = Man::new(own.after_help(None::<&str>));
     let mut text = Vec::new();
     man.render_synopsis_section(&mut text)?;
     man.render_description_section(&mut text)?;
     man.render_options_section(&mut text)?;
     let text = String::from_utf8_lossy(&text).replace(".SH ", ".SS ");
-    out.extend(format!(".SH \"LOCKKEEPER {}\"\n", sub.get_name().to_uppercase()).bytes());
+    out.extend(format!(".SH \"LOCKKEEPER {}\"\n", words.to_uppercase()).bytes());
     out.extend(text.bytes());
+    // The engine has a section of its own.
+    let more = if words == "doctor" { "" } else { help::more(words) };
     if !more.is_empty() {
         out.extend(format!(".PP\n{}\n", roff(more)).bytes());
     }
-    let own = help::examples(sub.get_name());
+    let own = help::examples(words);
     if !own.is_empty() {
         out.extend(b".SS EXAMPLES\n");
         examples(out, own);

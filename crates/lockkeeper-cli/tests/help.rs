@@ -157,3 +157,21 @@ fn the_manual_says_what_is_read_and_set_and_how_it_ends() {
     }
     assert!(man.contains("lockkeeper run nightly\\-report \\-n \\-\\- ./report.sh"));
 }
+
+#[test]
+fn the_manual_has_the_options_of_the_demos() {
+    let man = Place::new().run(["man"]).out;
+    for (story, options) in [
+        ("OVERSELL", ["stock", "workers", "orders"]),
+        ("CONTENDERS", ["threads", "processes", "hold"]),
+    ] {
+        let title = format!(".SH \"LOCKKEEPER DEMO {story}\"\n");
+        let section = man.split_once(&title).unwrap_or_else(|| panic!("{story}: {man}")).1;
+        let section = section.split(".SH ").next().unwrap();
+        for option in options {
+            assert!(section.contains(&format!("\\-\\-{option}")), "{story} {option}: {section}");
+        }
+        assert!(section.contains(&format!("lockkeeper demo {}", story.to_lowercase())));
+    }
+    assert!(!man.contains("DEMO HELP"), "{man}");
+}
