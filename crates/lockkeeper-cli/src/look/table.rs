@@ -216,7 +216,22 @@ mod tests {
                 && lines[2].ends_with('…'),
             "{lines:#?}"
         );
-        assert_eq!(lines[4], "  held by ci-7 pid 4121 sh", "{lines:#?}");
+        // The name is there whole, too.
+        assert_eq!(lines[3], format!("  name: {name}"), "{lines:#?}");
+        assert_eq!(lines[5], "  held by ci-7 pid 4121 sh", "{lines:#?}");
+        assert_eq!(lines.len(), 6, "a name that is not shortened stands there once: {lines:#?}");
+    }
+
+    #[test]
+    fn a_shortened_name_stands_whole_below_whatever_is_in_it_and_however_long_it_is() {
+        let tail = "/a name with words/日本語/e\u{301}".repeat(20);
+        for (name, width) in [("x".repeat(1024), 80), (tail.clone(), 80), (tail, 20)] {
+            let lines = lines(&[entry(&name, "", 0)], Some(width));
+            assert!(lines.iter().all(|line| columns(line) <= width), "{width}: {lines:#?}");
+            let at = lines.iter().position(|line| line.starts_with("  name: ")).unwrap();
+            let parts = lines[at..].iter().map(|line| &line["  name: ".len()..]);
+            assert_eq!(parts.collect::<String>(), name, "{width}: {lines:#?}");
+        }
     }
 
     #[test]

@@ -61,6 +61,11 @@ pub fn fit_name(text: &str, width: usize) -> String {
     head(text, width - 1 - end).to_owned() + ELLIPSIS + text.get(at..).unwrap_or_default()
 }
 
+/// As much of the beginning as has room, and the rest.
+pub fn split(text: &str, width: usize) -> (&str, &str) {
+    text.split_at(head(text, width).len())
+}
+
 /// As much of the beginning as has room.
 fn head(text: &str, width: usize) -> &str {
     let mut used = 0;

@@ -2,7 +2,7 @@
 //! below.
 
 use super::Row;
-use crate::text::width::{columns, fit, fit_name};
+use crate::text::width::{columns, fit, fit_name, split};
 
 /// How many columns there are.
 pub const COLUMNS: usize = 7;
@@ -23,6 +23,8 @@ const HOLDER_ROOM: usize = 40;
 const GAP: usize = 2;
 /// Before what stands below.
 const INDENT: &str = "  ";
+/// Before a name that stands there whole, where this leaves it room.
+const WHOLE_NAME: &str = "  name: ";
 
 /// The lines of rows under their heads, each column as wide as it needs. On a terminal of `width`
 /// columns no line is longer: what has no room beside the others stands below them, and an ellipsis
@@ -39,6 +41,7 @@ pub fn table(rows: &[Row], width: Option<usize>) -> Vec<String> {
         // A name's second holder may have nothing beside the name.
         lines.extend(Some(layout.beside(&row.cells)).filter(|line| !line.is_empty()));
         lines.extend(layout.below(row));
+        lines.extend(layout.name_below(row));
         lines.extend(row.more.iter().map(|text| layout.whole(&format!("{INDENT}{text}"))));
     }
     lines
@@ -108,6 +111,23 @@ impl Layout {
                 Some(line) => *line = self.whole(&format!("{line}, {words}")),
                 None => lines.push(self.whole(&format!("{INDENT}{words}"))),
             }
+        }
+        lines
+    }
+
+    /// The whole name, where its column has a shortened one: in as many full lines as it needs.
+    fn name_below(&self, row: &Row) -> Vec<String> {
+        let [name, ..] = &row.cells;
+        let [Some(room), ..] = self.widths else { return Vec::new() };
+        let Some(width) = self.width.filter(|_| columns(name) > room) else { return Vec::new() };
+        let mut before = if width >= 2 * WHOLE_NAME.len() { WHOLE_NAME } else { INDENT }.to_owned();
+        let (mut lines, mut rest) = (Vec::new(), name.as_str());
+        while !rest.is_empty() {
+            // A character of two columns needs two.
+            let (part, left) = split(rest, width.saturating_sub(before.len()).max(2));
+            lines.push(format!("{before}{part}"));
+            before = " ".repeat(before.len());
+            rest = left;
         }
         lines
     }
