@@ -77,7 +77,8 @@ impl<'a> Holder<'a> {
         report.engine = Some(choice.engine().to_owned());
         words.engine(choice);
         words.detail(|| format!("engine {} ({})", choice.redacted(), choice.source));
-        words.warn(engine::idle_ttl(choice, self.args.lock.ttl));
+        let lock = &self.args.lock;
+        words.remark(engine::idle_options(choice, lock.ttl, lock.no_renew));
         let signals = Signals::take()
             .map_err(|e| Failure::internal(format!("signals cannot be waited for: {e}")))?;
         // Nothing runs under it that would have to be stopped.

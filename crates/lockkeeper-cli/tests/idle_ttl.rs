@@ -9,6 +9,7 @@
 mod common;
 
 use common::lease::Engine;
+use common::terminal::Terminal;
 use common::{Place, Ran};
 
 /// Every command that takes `--ttl`, with it and with these options.
@@ -23,8 +24,13 @@ fn each(place: &Place, url: &str, options: &[&str]) -> Vec<Ran> {
     ]
 }
 
+/// The lines that warn.
+fn warnings(said: &str) -> Vec<&str> {
+    said.lines().filter(|line| line.contains("warning: ")).collect()
+}
+
 #[test]
-fn a_ttl_that_changes_nothing_is_warned_of_in_one_line_that_says_what_decides() {
+fn a_ttl_that_changes_nothing_is_warned_of_where_somebody_reads_and_says_what_decides() {
     let place = Place::new();
     let server = Engine::zookeeper();
     for (url, engine, decides) in [
@@ -36,19 +42,46 @@ fn a_ttl_that_changes_nothing_is_warned_of_in_one_line_that_says_what_decides() 
         (server.url(), "on zookeeper", "the session is the lease, 15s if"),
         (server.url_with_sessions_of(6), "on zookeeper", "the session is the lease, 6s if"),
     ] {
-        for ran in each(&place, &url, &["--ttl", "5s"]) {
-            assert_eq!((ran.code, ran.err.lines().count()), (0, 1), "{url}: {ran:?}");
+        for ran in each(&place, &url, &["--ttl", "5s", "-v"]) {
+            let said = warnings(&ran.err);
+            assert_eq!((ran.code, said.len()), (0, 1), "{url}: {ran:?}");
             assert!(
-                ran.err.starts_with("lockkeeper: warning: --ttl 5s changes nothing "),
+                said[0].starts_with("lockkeeper: warning: --ttl 5s changes nothing "),
                 "{ran:?}"
             );
-            assert!(ran.err.contains(engine) && ran.err.contains(decides), "{ran:?}");
+            assert!(said[0].contains(engine) && said[0].contains(decides), "{ran:?}");
         }
-        for options in [&[][..], &["--ttl", "5s", "-q"]] {
+        // cron mails every line.
+        for options in [&[][..], &["--ttl", "5s"], &["--ttl", "5s", "-q"]] {
             for ran in each(&place, &url, options) {
                 assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{url} {options:?}");
             }
         }
+        // A fixed lease means something wherever holds end by time.
+        let fixed = usize::from(engine == "on file");
+        let ran = place.run(["run", "a", "-v", "--no-renew", "--url", &url, "--", "true"]);
+        let said = warnings(&ran.err);
+        assert_eq!((ran.code, said.len()), (0, fixed), "{url}: {ran:?}");
+        assert!(said.iter().all(|said| said.contains("--no-renew changes nothing on file: ")));
+        let args = ["run", "a", "--no-renew", "--ttl", "5s", "--url", &url, "--", "true"];
+        let mut terminal = Terminal::start(place.lk(args));
+        assert_eq!(terminal.leader.wait(), 0);
+        let seen = terminal.rest();
+        assert_eq!(seen.matches(" changes nothing on ").count(), 1 + fixed, "{seen}");
+
+        // In the URL it is the doctor's.
+        let with = format!("{url}{}ttl=5s", if url.contains('?') { '&' } else { '?' });
+        let ran = place.run(["run", "a", "-v", "--url", &with, "--", "true"]);
+        assert_eq!((ran.code, warnings(&ran.err).len()), (0, 0), "{ran:?}");
+        let doctor = place.run(["doctor", "--json", "--no-probe", &with]);
+        let about = common::json(doctor.out.trim_end());
+        let ids = about["warnings"].as_array().unwrap().iter();
+        let told: Vec<_> = ids.filter(|warning| warning["id"] == "idle-ttl").collect();
+        assert_eq!((doctor.code, told.len()), (1, 1), "{about}");
+        let text = told[0]["text"].as_str().unwrap();
+        assert!(
+            text.starts_with("ttl=5s in the URL changes nothing on ") && text.contains(decides)
+        );
         // Of an option that is refused nothing else is said, and JSON stays JSON.
         let refused = place.run(["run", "a", "--url", &url, "--ttl", "199ms", "--", "true"]);
         assert!(
@@ -69,7 +102,10 @@ fn a_ttl_that_changes_nothing_is_warned_of_in_one_line_that_says_what_decides() 
 fn a_ttl_on_redis_is_the_lease_and_nothing_is_said() {
     let place = Place::new();
     let server = Engine::redis();
-    for ran in each(&place, &server.url(), &["--ttl", "5s"]) {
-        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{ran:?}");
+    for ran in each(&place, &server.url(), &["--ttl", "5s", "-v"]) {
+        assert_eq!((ran.code, warnings(&ran.err).len()), (0, 0), "{ran:?}");
     }
+    let url = format!("{}?ttl=5s", server.url());
+    let doctor = place.run(["doctor", "--json", "--no-probe", &url]);
+    assert!(!doctor.out.contains("idle-ttl"), "{doctor:?}");
 }

@@ -193,19 +193,35 @@ pub fn session(url: &str) -> Result<Option<(Duration, &'static str)>> {
     Ok(Some((url.take_duration(option)?.unwrap_or(default), option)))
 }
 
-/// What `--ttl` changes nothing about, in words: on engines whose locks do not end by a lease of
-/// their own something else decides how long a dead holder keeps one.
-pub fn idle_ttl(choice: &Choice, ttl: Option<Duration>) -> Option<String> {
-    let ttl = spoken(ttl?);
+/// Something that is said about leases where locks do not end by a lease of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Idle {
+    /// `--ttl`.
+    Ttl(Duration),
+    /// `?ttl=`.
+    UrlTtl(Duration),
+    /// `--no-renew`.
+    NoRenew,
+}
+
+/// What such an option changes nothing about, in words: on engines whose locks do not end by a
+/// lease of their own something else decides how long a dead holder keeps one.
+pub fn idle(choice: &Choice, what: Idle) -> Option<String> {
     let engine = registered(choice).ok()?;
-    let nothing = format!("--ttl {ttl} changes nothing on {}", engine.engine);
+    let (word, ttl) = match what {
+        Idle::Ttl(ttl) => (format!("--ttl {}", spoken(ttl)), Some(ttl)),
+        Idle::UrlTtl(ttl) => (format!("ttl={} in the URL", spoken(ttl)), Some(ttl)),
+        Idle::NoRenew => ("--no-renew".to_owned(), None),
+    };
+    let nothing = format!("{word} changes nothing on {}", engine.engine);
     match engine.keep {
         Keep::Kernel => Some(format!(
             "{nothing}: a lock lasts until the last process that has it open has ended"
         )),
+        // A hold that is not renewed ends with what was proven of the session at its grant.
         Keep::Session { .. } => {
-            let (session, option) = session(&choice.url).ok()??;
-            let session = spoken(session);
+            let (ttl, (session, option)) = (ttl?, session(&choice.url).ok()??);
+            let (ttl, session) = (spoken(ttl), spoken(session));
             Some(format!(
                 "{nothing}: the session is the lease, {session} if the server grants it: give \
                  {option}={ttl} in the URL"
@@ -213,6 +229,12 @@ pub fn idle_ttl(choice: &Choice, ttl: Option<Duration>) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// The same for what is given on the command line.
+pub fn idle_options(choice: &Choice, ttl: Option<Duration>, no_renew: bool) -> Vec<String> {
+    let given = [ttl.map(Idle::Ttl), no_renew.then_some(Idle::NoRenew)];
+    given.into_iter().flatten().filter_map(|what| idle(choice, what)).collect()
 }
 
 /// How long what carries a hold lasts without renewal: its lease, or its session, as far as the

@@ -15,6 +15,7 @@ use super::{Opened, open_chosen};
 use crate::args::common::Global;
 use crate::args::others::Doctor;
 use crate::choice::Choice;
+use crate::engine;
 use crate::failure::Failure;
 use crate::json::line;
 use crate::out::print;
@@ -64,6 +65,9 @@ pub fn doctor(global: &Global, args: &Doctor) -> Result<u8, Failure> {
     let (opened, found) = reach(Choice::find(&global)?, !args.no_probe)?;
     let mut about = opened.locks.describe();
     about.warnings.extend(found);
+    let ttl = engine::ttl(&opened.choice)?.map(engine::Idle::UrlTtl);
+    let idle = ttl.and_then(|ttl| engine::idle(&opened.choice, ttl));
+    about.warnings.extend(idle.map(|text| Warning { id: "idle-ttl", text }));
     let new: Vec<_> = opened
         .choice
         .warnings

@@ -177,7 +177,8 @@ impl Running<'_> {
         let choice = &self.asked.choice;
         self.words.engine(choice);
         self.words.detail(|| format!("engine {} ({})", choice.redacted(), choice.source));
-        self.words.warn(engine::idle_ttl(choice, self.args.lock.ttl));
+        let lock = &self.args.lock;
+        self.words.remark(engine::idle_options(choice, lock.ttl, lock.no_renew));
         let mut signals = Signals::take()
             .map_err(|e| Failure::internal(format!("signals cannot be waited for: {e}")))?;
         let care = Care {

@@ -89,9 +89,13 @@ impl Words {
         }
     }
 
-    /// Says that an option does not do what somebody may expect of it.
-    pub fn warn(&mut self, text: Option<String>) {
-        if let Some(text) = text {
+    /// Says which options do not do what somebody may expect of them. Not without a terminal, where
+    /// cron would mail it every time.
+    pub fn remark(&mut self, texts: Vec<String>) {
+        if !self.verbose && width(std::io::stderr()).is_none() {
+            return;
+        }
+        for text in texts {
             self.note(&format!("warning: {text}"));
         }
     }
