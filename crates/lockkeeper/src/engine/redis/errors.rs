@@ -10,7 +10,7 @@ use crate::guarantee::Warning;
 const LAYOUT_VERSION: &str = "1";
 
 /// Why nothing was sent, or why it is not known what became of it.
-pub(super) fn broken(options: &RedisOptions, broken: &Broken) -> Error {
+pub(in crate::engine) fn broken(options: &RedisOptions, broken: &Broken) -> Error {
     let at = &options.address;
     match broken {
         Broken::NotSent(why) => {
@@ -27,7 +27,7 @@ pub(super) fn broken(options: &RedisOptions, broken: &Broken) -> Error {
 }
 
 /// A connection that could not be made.
-pub(super) fn unreachable(address: &Address, why: impl std::fmt::Display) -> Error {
+pub(in crate::engine) fn unreachable(address: &Address, why: impl std::fmt::Display) -> Error {
     Error::new(
         ErrorKind::Unreachable,
         format!(
@@ -39,7 +39,7 @@ pub(super) fn unreachable(address: &Address, why: impl std::fmt::Display) -> Err
 
 /// What the error of a script means: as [`server`], and with the keys or commands that it can be
 /// about.
-pub(super) fn script(options: &RedisOptions, call: &Call, text: &str) -> Error {
+pub(in crate::engine) fn script(options: &RedisOptions, call: &Call, text: &str) -> Error {
     const KEYS_NAMED: usize = 4;
     if text.contains("WRONGTYPE ") && call.keys.len() <= KEYS_NAMED {
         let which = match call.keys.as_slice() {
@@ -102,7 +102,7 @@ fn another_type(options: &RedisOptions, which: &str) -> Error {
 }
 
 /// What an answer that is an error means. `doing` is the command's name, for permissions.
-pub(super) fn server(options: &RedisOptions, doing: &str, text: &str) -> Error {
+pub(in crate::engine) fn server(options: &RedisOptions, doing: &str, text: &str) -> Error {
     let at = &options.address;
     if let Some((_, ours)) = text.split_once("LOCKKEEPER ") {
         return of_our_script(ours);
@@ -201,7 +201,7 @@ fn inner(options: &RedisOptions, doing: &str, text: &str) -> Option<Error> {
     if at == 0 { None } else { Some(server(options, doing, text.get(at..)?)) }
 }
 
-pub(super) fn of_our_script(text: &str) -> Error {
+pub(in crate::engine) fn of_our_script(text: &str) -> Error {
     let mut words = text.split(' ');
     match (words.next(), words.next()) {
         (Some("NEWER"), Some(version)) => Error::new(
@@ -237,7 +237,7 @@ pub(super) fn of_our_script(text: &str) -> Error {
 }
 
 /// The URL to use for a node of a cluster.
-pub(super) fn cluster(at: &Address) -> Error {
+pub(in crate::engine) fn cluster(at: &Address) -> Error {
     Error::new(
         ErrorKind::InvalidArgument,
         format!("the server at {at} is a node of a Redis Cluster: use redis+cluster://{at}"),
@@ -245,7 +245,7 @@ pub(super) fn cluster(at: &Address) -> Error {
 }
 
 /// The URL to use for a sentinel.
-pub(super) fn sentinel(at: &Address) -> Error {
+pub(in crate::engine) fn sentinel(at: &Address) -> Error {
     Error::new(
         ErrorKind::InvalidArgument,
         format!(
@@ -256,7 +256,7 @@ pub(super) fn sentinel(at: &Address) -> Error {
 }
 
 /// What came back is nothing that our script says.
-pub(super) fn garbage(options: &RedisOptions) -> Error {
+pub(in crate::engine) fn garbage(options: &RedisOptions) -> Error {
     Error::new(
         ErrorKind::Corrupt,
         format!("Redis at {} gave an answer that cannot be understood", options.address),
@@ -275,7 +275,7 @@ fn who(options: &RedisOptions) -> String {
 }
 
 /// Nobody hears of a lock that is free again.
-pub(super) fn unheard(options: &RedisOptions) -> Warning {
+pub(in crate::engine) fn unheard(options: &RedisOptions) -> Warning {
     let text = format!(
         "{} may not publish, so a waiter is not woken and finds a free lock up to 5 s late: {}",
         who(options),

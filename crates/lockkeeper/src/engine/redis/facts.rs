@@ -11,7 +11,7 @@ use crate::guarantee::{Class, Description, Warning};
 
 /// What INFO and CONFIG said at the last connect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Facts {
+pub(in crate::engine) struct Facts {
     version: Option<String>,
     valkey: bool,
     informed: bool,
@@ -24,15 +24,15 @@ pub(super) struct Facts {
     max_memory: Option<u64>,
     eviction: Option<String>,
     /// The server's clock, with our reading from before it was asked.
-    pub(super) time: Option<(u64, Ticks)>,
+    pub(in crate::engine) time: Option<(u64, Ticks)>,
     /// Our wall clock at that moment.
-    pub(super) read_at_us: u64,
+    pub(in crate::engine) read_at_us: u64,
 }
 
 impl Facts {
     /// From what HELLO, INFO and CONFIG GET appendfsync answered; the last two may have been
     /// denied.
-    pub(super) fn read(hello: &Value, info: &Value, fsync: &Value) -> Self {
+    pub(in crate::engine) fn read(hello: &Value, info: &Value, fsync: &Value) -> Self {
         let info = info.text().unwrap_or_default();
         let greeting = |name: &str| {
             hello
@@ -79,7 +79,7 @@ impl Facts {
     }
 
     /// Whether it is a node of a cluster.
-    pub(super) fn in_cluster(&self) -> bool {
+    pub(in crate::engine) fn in_cluster(&self) -> bool {
         self.mode.as_deref() == Some("cluster")
     }
 
@@ -88,7 +88,7 @@ impl Facts {
     /// # Errors
     /// A Sentinel, a node of a cluster unless one is expected, a replica, or a server that is still
     /// loading its data.
-    pub(super) fn check(&self, options: &RedisOptions) -> Result<()> {
+    pub(in crate::engine) fn check(&self, options: &RedisOptions) -> Result<()> {
         if self.mode.as_deref() == Some("sentinel") {
             return Err(errors::sentinel(&options.address));
         }
@@ -126,7 +126,11 @@ impl Facts {
     }
 
     /// The class and the warnings, for a description whose layout is filled in.
-    pub(super) fn describe(&self, description: &mut Description, options: &RedisOptions) {
+    pub(in crate::engine) fn describe(
+        &self,
+        description: &mut Description,
+        options: &RedisOptions,
+    ) {
         description.server = format!("{} at {}", self.server(), options.address);
         description.class = if self.durable() && !self.evicts() && self.replicas == 0 {
             Class::Timed
@@ -187,7 +191,11 @@ impl Facts {
 
     /// Warns when the server's clock is far from ours; leases do not depend on it, people reading
     /// times do.
-    pub(super) fn clock_warning(description: &mut Description, server_us: u64, our_us: u64) {
+    pub(in crate::engine) fn clock_warning(
+        description: &mut Description,
+        server_us: u64,
+        our_us: u64,
+    ) {
         let offset = Duration::from_micros(server_us.abs_diff(our_us));
         if offset > Duration::from_secs(5) {
             let which = if server_us > our_us { "ahead of" } else { "behind" };

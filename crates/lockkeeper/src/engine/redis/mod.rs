@@ -3,8 +3,8 @@
 //! | file | what it is |
 //! |---|---|
 //! | `url`, `options`, `facts`, `errors` | what the URL says, what the server is, what its errors mean |
-//! | `resp`, `stream`, `pipe`, `wire` | the protocol, the socket, one connection, connections that are remade |
-//! | `keys`, `record`, `reply`, `script` | the native layout: keys, what stands in them, what its scripts answer |
+//! | `client/` | a client of one server: the protocol, the socket, connections that are remade, scripts |
+//! | `keys`, `record`, `reply` | the native layout: keys, what stands in them, what its scripts answer |
 //! | `recipe`, `anchor` | the native layout as a pure machine |
 //! | `links`, `opened`, `watches` | an open engine: its two connections, what every layout does over them, and who watches what |
 //! | `native/` | the native layout as an engine: `asking`, `parting`, telling who holds what (`glance`) |
@@ -16,36 +16,33 @@
 
 mod anchor;
 mod beside;
+pub(in crate::engine) mod client;
 mod dialect;
-mod errors;
-mod facts;
+pub(in crate::engine) mod errors;
+pub(in crate::engine) mod facts;
 pub(crate) mod fenced;
 mod foreign;
 mod keys;
 mod links;
 mod native;
 mod opened;
-mod options;
-mod pipe;
+pub(in crate::engine) mod options;
 mod plain;
 mod recipe;
 mod record;
 mod redisson;
 mod registration;
-mod reply;
-mod resp;
-mod script;
-mod stream;
+pub(in crate::engine) mod reply;
 mod sweep;
 mod url;
 mod watches;
-mod wire;
 
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
+use client::{pipe, resp, script, wire};
 use foreign::Foreign;
 use native::Native;
 use opened::Server;

@@ -6,7 +6,7 @@ use super::resp::Value;
 
 /// The answer of a script that asks for a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Reply {
+pub(in crate::engine) enum Reply {
     Granted {
         now_us: u64,
         number: u64,
@@ -47,7 +47,7 @@ pub(super) enum Reply {
 
 impl Reply {
     /// Reads one; `None` is nothing that a script says.
-    pub(super) fn parse(value: &Value) -> Option<Self> {
+    pub(in crate::engine) fn parse(value: &Value) -> Option<Self> {
         let items = value.items();
         let number = |at: usize| items.get(at).and_then(Value::unsigned);
         let text = |at: usize| items.get(at).and_then(Value::text).map(str::to_owned);
@@ -76,7 +76,7 @@ impl Reply {
     }
 
     /// The server's time in it.
-    pub(super) fn now_us(&self) -> u64 {
+    pub(in crate::engine) fn now_us(&self) -> u64 {
         match self {
             Self::Granted { now_us, .. }
             | Self::InLine { now_us, .. }
@@ -92,7 +92,7 @@ impl Reply {
 
 /// What a process is told unasked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Push {
+pub(in crate::engine) enum Push {
     /// A claim that stood in line was granted, with a short lease.
     Granted { claim: u128, number: u64, now_us: u64, lease: Duration },
     /// A claim is the first in line now, behind a lease that lasts this long at most.
@@ -105,7 +105,7 @@ pub(super) enum Push {
 
 impl Push {
     /// Reads one; `None` is nothing that a script publishes.
-    pub(super) fn parse(payload: &str) -> Option<Self> {
+    pub(in crate::engine) fn parse(payload: &str) -> Option<Self> {
         let words: Vec<&str> = payload.split(' ').collect();
         let claim = |text: &str| crate::id::ClaimId::parse(text).map(|id| id.0);
         match words.as_slice() {

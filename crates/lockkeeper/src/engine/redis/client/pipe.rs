@@ -36,7 +36,7 @@ const IDLE_PING: Duration = Duration::from_secs(30);
 
 /// Why a reply did not come.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Broken {
+pub(in crate::engine) enum Broken {
     /// Not one byte of the command left us.
     NotSent(String),
     /// It may have been carried out (R4).
@@ -44,15 +44,15 @@ pub(super) enum Broken {
 }
 
 /// A value and its place in the order of everything that this connection read.
-pub(super) type Numbered = (u64, Value);
+pub(in crate::engine) type Numbered = (u64, Value);
 /// What a command comes to.
-pub(super) type Outcome = Result<Numbered, Broken>;
+pub(in crate::engine) type Outcome = Result<Numbered, Broken>;
 /// Takes pushes in the order in which they were read.
-pub(super) type OnPush = Arc<dyn Fn(u64, Vec<Value>) + Send + Sync>;
+pub(in crate::engine) type OnPush = Arc<dyn Fn(u64, Vec<Value>) + Send + Sync>;
 
 /// The sending side; cheap to clone.
 #[derive(Clone)]
-pub(super) struct Pipe(Arc<Shared>);
+pub(in crate::engine) struct Pipe(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
@@ -100,7 +100,7 @@ struct Waiting {
 impl Pipe {
     /// The pipe over a fresh stream, and the driver that has to be polled for as long as the pipe
     /// is used.
-    pub(super) fn new(
+    pub(in crate::engine) fn new(
         stream: Stream,
         reply_within: Duration,
         on_push: OnPush,
@@ -139,13 +139,13 @@ impl Pipe {
     }
 
     /// Where its replies come in, for callers that wait for one.
-    pub(super) fn inlet(&self) -> Option<Arc<dyn Inlet>> {
+    pub(in crate::engine) fn inlet(&self) -> Option<Arc<dyn Inlet>> {
         self.0.lent.socket()?;
         Some(self.0.clone())
     }
 
     /// Sends commands as one message; the receivers get their replies in order.
-    pub(super) fn send(&self, commands: &[Command]) -> Vec<oneshot::Receiver<Outcome>> {
+    pub(in crate::engine) fn send(&self, commands: &[Command]) -> Vec<oneshot::Receiver<Outcome>> {
         let mut receivers = Vec::with_capacity(commands.len());
         self.queue(commands, || {
             let (sender, receiver) = oneshot::channel();
@@ -190,7 +190,7 @@ impl Pipe {
     }
 
     /// Ends the connection; what is outstanding stays unknown.
-    pub(super) fn close(&self, why: &str) {
+    pub(in crate::engine) fn close(&self, why: &str) {
         let driver = {
             let mut state = self.lock();
             state.ended.get_or_insert_with(|| why.to_owned());

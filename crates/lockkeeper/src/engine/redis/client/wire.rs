@@ -11,9 +11,9 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::errors;
-use super::facts::Facts;
-use super::options::RedisOptions;
+use super::super::errors;
+use super::super::facts::Facts;
+use super::super::options::RedisOptions;
 use super::pipe::{Broken, OnPush, Outcome, Pipe};
 use super::resp::{Command, Value};
 use super::script::Call;
@@ -27,16 +27,16 @@ use crate::id::{ClaimId, fork_generation};
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
 
 /// An answer, with the reading of our clock from before its request left.
-pub(super) struct Answered {
-    pub(super) before: Ticks,
-    pub(super) order: u64,
-    pub(super) value: Value,
+pub(in crate::engine) struct Answered {
+    pub(in crate::engine) before: Ticks,
+    pub(in crate::engine) order: u64,
+    pub(in crate::engine) value: Value,
     /// Its request was sent twice: what was sent right behind it may have come before it.
-    pub(super) resent: bool,
+    pub(in crate::engine) resent: bool,
 }
 
 /// One connection that is remade whenever it breaks.
-pub(super) struct Link {
+pub(in crate::engine) struct Link {
     options: Arc<RedisOptions>,
     clock: Clock,
     label: String,
@@ -60,7 +60,7 @@ struct State {
 
 /// Of which keys the server tells when somebody else changes them.
 #[derive(Clone, Debug)]
-pub(super) enum Tracking {
+pub(in crate::engine) enum Tracking {
     /// Those that this connection has read since the last word about them.
     Read,
     /// Every key that starts with this text.
@@ -86,7 +86,7 @@ impl Drop for Down {
 }
 
 impl Link {
-    pub(super) fn new(
+    pub(in crate::engine) fn new(
         options: Arc<RedisOptions>,
         clock: Clock,
         label: String,
@@ -119,17 +119,17 @@ impl Link {
     }
 
     /// From the next connect on, hears when somebody else changes such keys.
-    pub(super) fn track(&self, what: Tracking) {
+    pub(in crate::engine) fn track(&self, what: Tracking) {
         self.lock().tracks = Some(what);
     }
 
     /// Whether the server is a node of a cluster, where the keys of one script are in one slot.
-    pub(super) fn in_cluster(&self) -> bool {
+    pub(in crate::engine) fn in_cluster(&self) -> bool {
         self.lock().facts.as_ref().is_some_and(Facts::in_cluster)
     }
 
     /// What the server said about itself when it was last connected.
-    pub(super) fn facts(&self) -> Option<Facts> {
+    pub(in crate::engine) fn facts(&self) -> Option<Facts> {
         self.lock().facts.clone()
     }
 
@@ -137,7 +137,7 @@ impl Link {
     ///
     /// # Errors
     /// What keeps the server from being used.
-    pub(super) async fn connect(
+    pub(in crate::engine) async fn connect(
         self: &Arc<Self>,
     ) -> Result<impl Future<Output = String> + Send + 'static> {
         let within = self.options.connect_timeout;
@@ -288,7 +288,7 @@ impl Link {
 
     /// Keeps the link up until it is closed. `driver` drives the first connection, if there is one;
     /// `tell` hears of ups and downs.
-    pub(super) fn keep<D: Future<Output = String> + Send + 'static>(
+    pub(in crate::engine) fn keep<D: Future<Output = String> + Send + 'static>(
         self: Arc<Self>,
         driver: Option<D>,
         tell: impl Fn(bool) + Send + Sync,
@@ -334,7 +334,7 @@ impl Link {
     }
 
     /// The same for a link that is not needed yet: nothing is connected before somebody wants it.
-    pub(super) async fn keep_once_wanted(self: Arc<Self>) {
+    pub(in crate::engine) async fn keep_once_wanted(self: Arc<Self>) {
         let mut wanted = self.wanted.subscribe();
         if wanted.wait_for(|wanted| *wanted).await.is_ok() {
             self.keep(None::<std::future::Pending<String>>, |_| {}).await;
@@ -342,7 +342,7 @@ impl Link {
     }
 
     /// Says that the link is needed.
-    pub(super) fn want(&self) {
+    pub(in crate::engine) fn want(&self) {
         self.wanted.send_if_modified(|wanted| !std::mem::replace(wanted, true));
     }
 
@@ -361,7 +361,7 @@ impl Link {
     }
 
     /// Listens to a channel from now on, over every reconnect.
-    pub(super) fn subscribe(&self, channel: &str) -> Option<oneshot::Receiver<Outcome>> {
+    pub(in crate::engine) fn subscribe(&self, channel: &str) -> Option<oneshot::Receiver<Outcome>> {
         // Sent with the state locked, so that what the server hears last is what stands there.
         let mut state = self.lock();
         if !state.channels.insert(channel.to_owned()) {
@@ -371,7 +371,7 @@ impl Link {
     }
 
     /// Stops listening to a channel.
-    pub(super) fn unsubscribe(&self, channel: &str) {
+    pub(in crate::engine) fn unsubscribe(&self, channel: &str) {
         let mut state = self.lock();
         if state.channels.remove(channel)
             && let Some(pipe) = &state.pipe
@@ -381,7 +381,7 @@ impl Link {
     }
 
     /// Where answers come in, for callers that wait for one.
-    pub(super) fn inlet(&self) -> Option<Arc<dyn Inlet>> {
+    pub(in crate::engine) fn inlet(&self) -> Option<Arc<dyn Inlet>> {
         if self.born != fork_generation() {
             return None;
         }
@@ -390,7 +390,7 @@ impl Link {
 
     /// Sends commands as one message, if there is a connection; the readings of the clock are from
     /// before.
-    pub(super) fn start(&self, commands: &[Command]) -> Started {
+    pub(in crate::engine) fn start(&self, commands: &[Command]) -> Started {
         let before = self.clock.now();
         if self.born != fork_generation() {
             // The socket belongs to the parent; one byte from us would spoil its stream (R15).
@@ -418,13 +418,13 @@ impl Link {
     }
 
     /// Why it is down, where that is more than "unreachable".
-    pub(super) fn why(&self) -> Option<Error> {
+    pub(in crate::engine) fn why(&self) -> Option<Error> {
         self.lock().why.clone()
     }
 
     /// Runs a command to its answer. What was not sent is sent again once there is a connection,
     /// for as long as `patience` lasts.
-    pub(super) async fn finish(
+    pub(in crate::engine) async fn finish(
         &self,
         started: Started,
         command: impl Fn() -> Option<Command> + Send,
@@ -459,7 +459,7 @@ impl Link {
 
     /// Runs a script to its answer; `wanted` is asked before its text is sent to a server that did
     /// not know it.
-    pub(super) async fn run(
+    pub(in crate::engine) async fn run(
         &self,
         started: Started,
         call: &Call,
@@ -481,7 +481,7 @@ impl Link {
 
     /// Waits until nothing is parting any more, or until nothing can be sent, or for as long as an
     /// answer may take.
-    pub(super) async fn settled(&self, parting: &AtomicUsize, within: Duration) {
+    pub(in crate::engine) async fn settled(&self, parting: &AtomicUsize, within: Duration) {
         let until = Instant::now() + within;
         // Futures that were handed over a moment ago count only once they are polled.
         tokio::task::yield_now().await;
@@ -491,7 +491,7 @@ impl Link {
     }
 
     /// Ends the link.
-    pub(super) fn close(&self) {
+    pub(in crate::engine) fn close(&self) {
         let pipe = {
             let mut state = self.lock();
             state.closed = true;
@@ -507,10 +507,10 @@ impl Link {
 }
 
 /// Counts one withdrawal or release for as long as it is not over.
-pub(super) struct Counted(Arc<AtomicUsize>);
+pub(in crate::engine) struct Counted(Arc<AtomicUsize>);
 
 impl Counted {
-    pub(super) fn new(count: &Arc<AtomicUsize>) -> Self {
+    pub(in crate::engine) fn new(count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::AcqRel);
         Self(count.clone())
     }
@@ -523,7 +523,7 @@ impl Drop for Counted {
 }
 
 /// Commands on their way.
-pub(super) struct Started {
+pub(in crate::engine) struct Started {
     before: Ticks,
     answers: Vec<oneshot::Receiver<Outcome>>,
     forked: bool,
@@ -531,12 +531,12 @@ pub(super) struct Started {
 
 impl Started {
     /// Nothing was sent yet.
-    pub(super) fn nothing() -> Self {
+    pub(in crate::engine) fn nothing() -> Self {
         Self { before: Ticks::default(), answers: Vec::new(), forked: false }
     }
 
     /// One a command, in order; for the last of them, when nothing was sent, there are none.
-    pub(super) fn each(self) -> impl Iterator<Item = Self> + Send {
+    pub(in crate::engine) fn each(self) -> impl Iterator<Item = Self> + Send {
         let Self { before, answers, forked } = self;
         let sent = answers.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
         sent.map(move |answer| Self { before, answers: answer.into_iter().collect(), forked })
@@ -544,7 +544,7 @@ impl Started {
 }
 
 /// Whichever is ready first.
-pub(super) async fn either<A: Future, B: Future>(
+pub(in crate::engine) async fn either<A: Future, B: Future>(
     a: A,
     b: B,
 ) -> std::result::Result<A::Output, B::Output> {

@@ -11,7 +11,7 @@ const DEPTH_MAX: usize = 16;
 
 /// One value from the server.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
+pub(in crate::engine) enum Value {
     Nil,
     Integer(i64),
     Text(Vec<u8>),
@@ -23,7 +23,7 @@ pub(super) enum Value {
 
 impl Value {
     /// The bytes of a text; integers and nil have none.
-    pub(super) fn bytes(&self) -> Option<&[u8]> {
+    pub(in crate::engine) fn bytes(&self) -> Option<&[u8]> {
         match self {
             Self::Text(bytes) => Some(bytes),
             _ => None,
@@ -31,12 +31,12 @@ impl Value {
     }
 
     /// A text that is UTF-8.
-    pub(super) fn text(&self) -> Option<&str> {
+    pub(in crate::engine) fn text(&self) -> Option<&str> {
         self.bytes().and_then(|b| std::str::from_utf8(b).ok())
     }
 
     /// A whole number, sent as one or as decimal text.
-    pub(super) fn integer(&self) -> Option<i64> {
+    pub(in crate::engine) fn integer(&self) -> Option<i64> {
         match self {
             Self::Integer(n) => Some(*n),
             Self::Text(_) => self.text()?.parse().ok(),
@@ -45,12 +45,12 @@ impl Value {
     }
 
     /// A whole number that is not negative.
-    pub(super) fn unsigned(&self) -> Option<u64> {
+    pub(in crate::engine) fn unsigned(&self) -> Option<u64> {
         self.integer().and_then(|n| u64::try_from(n).ok())
     }
 
     /// The elements of an array, a set or a push; none for anything else.
-    pub(super) fn items(&self) -> &[Self] {
+    pub(in crate::engine) fn items(&self) -> &[Self] {
         match self {
             Self::Array(items) | Self::Push(items) => items,
             _ => &[],
@@ -58,7 +58,7 @@ impl Value {
     }
 
     /// Pairs of a map, also when it came as a flat array.
-    pub(super) fn pairs(&self) -> Vec<(&Self, &Self)> {
+    pub(in crate::engine) fn pairs(&self) -> Vec<(&Self, &Self)> {
         match self {
             Self::Map(pairs) => pairs.iter().map(|(k, v)| (k, v)).collect(),
             Self::Array(items) => items
@@ -72,7 +72,7 @@ impl Value {
 
 /// What came is not RESP: some other program listens there, or TLS was expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Garbage(pub(super) String);
+pub(in crate::engine) struct Garbage(pub(in crate::engine) String);
 
 impl fmt::Display for Garbage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -82,31 +82,31 @@ impl fmt::Display for Garbage {
 
 /// One command as bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Command {
+pub(in crate::engine) struct Command {
     arguments: usize,
     body: Vec<u8>,
 }
 
 impl Command {
     /// A command from its words.
-    pub(super) fn new<'a>(words: impl IntoIterator<Item = &'a str>) -> Self {
+    pub(in crate::engine) fn new<'a>(words: impl IntoIterator<Item = &'a str>) -> Self {
         words.into_iter().fold(Self::default(), |command, word| command.arg(word.as_bytes()))
     }
 
     /// Adds one argument.
-    pub(super) fn arg(mut self, bytes: impl AsRef<[u8]>) -> Self {
+    pub(in crate::engine) fn arg(mut self, bytes: impl AsRef<[u8]>) -> Self {
         self.push(bytes.as_ref());
         self
     }
 
     /// Adds one argument that is a number.
-    pub(super) fn number(self, number: u64) -> Self {
+    pub(in crate::engine) fn number(self, number: u64) -> Self {
         let mut digits = [0u8; 20];
         self.arg(decimal(number, &mut digits))
     }
 
     /// Adds one argument in place.
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    pub(in crate::engine) fn push(&mut self, bytes: &[u8]) {
         let mut digits = [0u8; 20];
         self.arguments += 1;
         self.body.push(b'$');
@@ -117,7 +117,7 @@ impl Command {
     }
 
     /// Appends the command to what goes to the socket.
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+    pub(in crate::engine) fn encode(&self, out: &mut Vec<u8>) {
         let mut digits = [0u8; 20];
         out.push(b'*');
         out.extend_from_slice(decimal(self.arguments as u64, &mut digits));
@@ -143,7 +143,7 @@ fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
 
 /// Reads one value from the start of `bytes`: the value and its length, or `None` while it is not
 /// complete.
-pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Value, usize)>, Garbage> {
+pub(in crate::engine) fn parse(bytes: &[u8]) -> Result<Option<(Value, usize)>, Garbage> {
     let mut reader = Reader { bytes, at: 0 };
     Ok(reader.value(0)?.map(|value| (value, reader.at)))
 }

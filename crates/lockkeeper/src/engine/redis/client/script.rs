@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use super::resp::Command;
 
 /// A Lua script and its name on the server.
-pub(super) struct Script {
+pub(in crate::engine) struct Script {
     text: String,
     sha: String,
 }
@@ -14,7 +14,7 @@ pub(super) struct Script {
 /// Which script a request runs: those of the native layout, of `plain`, and of `redisson`; and
 /// what looks for the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Which {
+pub(in crate::engine) enum Which {
     Acquire,
     Release,
     Withdraw,
@@ -55,10 +55,10 @@ pub(super) enum Which {
 
 /// One script call: which, and with what.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Call {
-    pub(super) script: Which,
-    pub(super) keys: Vec<String>,
-    pub(super) arguments: Vec<String>,
+pub(in crate::engine) struct Call {
+    pub(in crate::engine) script: Which,
+    pub(in crate::engine) keys: Vec<String>,
+    pub(in crate::engine) arguments: Vec<String>,
 }
 
 impl AsRef<Self> for Call {
@@ -69,12 +69,12 @@ impl AsRef<Self> for Call {
 
 impl Call {
     /// The command that names the script.
-    pub(super) fn by_name(&self) -> Command {
+    pub(in crate::engine) fn by_name(&self) -> Command {
         self.command("EVALSHA", &self.script.get().sha)
     }
 
     /// The command that brings the script along.
-    pub(super) fn in_full(&self) -> Command {
+    pub(in crate::engine) fn in_full(&self) -> Command {
         self.command("EVAL", &self.script.get().text)
     }
 
@@ -92,13 +92,13 @@ macro_rules! scripts {
         impl Which {
             /// Each with the files that it is made of: a test looks whether one is forgotten.
             #[cfg(test)]
-            pub(super) const ALL: &[(Self, &[&str])] = &[$((Self::$which, &[$($file),+])),+];
+            pub(in crate::engine) const ALL: &[(Self, &[&str])] = &[$((Self::$which, &[$($file),+])),+];
 
-            pub(super) fn get(self) -> &'static Script {
+            pub(in crate::engine) fn get(self) -> &'static Script {
                 match self {
                     $(Self::$which => {
                         static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
-                            Script::new(&[$(include_str!(concat!($file, ".lua"))),+])
+                            Script::new(&[$(include_str!(concat!("../", $file, ".lua"))),+])
                         });
                         &SCRIPT
                     })+
@@ -149,7 +149,7 @@ scripts! {
 
 impl Script {
     /// The commands that it calls, sorted.
-    pub(super) fn commands(&self) -> impl Iterator<Item = &str> {
+    pub(in crate::engine) fn commands(&self) -> impl Iterator<Item = &str> {
         let called = self
             .text
             .split("call('")
@@ -162,7 +162,7 @@ impl Script {
     }
 
     #[cfg(test)]
-    pub(super) fn sha(&self) -> &str {
+    pub(in crate::engine) fn sha(&self) -> &str {
         &self.sha
     }
 

@@ -4,8 +4,8 @@ use std::io;
 
 use tokio::net::{TcpStream, UnixStream};
 
-use super::errors;
-use super::options::{Address, RedisOptions};
+use super::super::errors;
+use super::super::options::{Address, RedisOptions};
 use crate::engine::stream::Stream;
 use crate::engine::tls::shake_hands;
 use crate::error::Result;
@@ -14,7 +14,7 @@ use crate::error::Result;
 ///
 /// # Errors
 /// [`ErrorKind::Unreachable`] with the reason.
-pub(super) async fn open(options: &RedisOptions) -> Result<Stream> {
+pub(in crate::engine) async fn open(options: &RedisOptions) -> Result<Stream> {
     let failed = |error: io::Error| errors::unreachable(&options.address, error);
     match &options.address {
         Address::Tcp(host, port) => {
