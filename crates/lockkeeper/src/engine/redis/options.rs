@@ -2,16 +2,20 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use super::client::stream::Resolve;
 pub(crate) use crate::engine::tls::Tls;
 use crate::url::Secret;
 
 /// Where and how to reach a server, and how to write locks down there.
 #[derive(Clone, Debug)]
 pub(crate) struct RedisOptions {
-    /// The server.
+    /// The server, as errors and descriptions name it.
     pub(crate) address: Address,
+    /// Where it is now, asked before each dial; without, at its address.
+    pub(crate) resolve: Option<Arc<dyn Resolve>>,
     /// The ACL user; the default user without.
     pub(crate) user: Option<String>,
     /// Its password.
@@ -49,6 +53,7 @@ impl RedisOptions {
     pub(crate) fn new(address: Address) -> Self {
         Self {
             address,
+            resolve: None,
             user: None,
             password: None,
             db: 0,

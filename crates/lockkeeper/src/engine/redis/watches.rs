@@ -19,7 +19,8 @@ const WATCH_EVERY: Duration = Duration::from_secs(5);
 #[derive(Default)]
 pub(super) struct Watches {
     state: Mutex<State>,
-    stopped: Notify,
+    /// Nobody watches any more, or something may have been missed.
+    sooner: Notify,
 }
 
 #[derive(Default)]
@@ -50,7 +51,7 @@ impl Watches {
         let mut state = self.lock();
         let gone = state.by_id.remove(&watch);
         if state.by_id.is_empty() {
-            self.stopped.notify_one();
+            self.sooner.notify_one();
         }
         let by_prefix = |query: &Query| matches!(query, Query::Prefix(_));
         if let Some(gone) = &gone
@@ -64,9 +65,16 @@ impl Watches {
         gone
     }
 
+    /// Changes may have gone by unheard: the next round begins now.
+    pub(super) fn missed(&self) {
+        if self.lock().kept {
+            self.sooner.notify_one();
+        }
+    }
+
     pub(super) fn close(&self) {
         self.lock().by_id.clear();
-        self.stopped.notify_one();
+        self.sooner.notify_one();
     }
 
     /// The names that are watched as such, each once.
@@ -86,7 +94,7 @@ impl Watches {
 
     /// Waits until it is time to look again: who does. Nobody: the rounds are over.
     pub(super) async fn round(&self) -> Vec<WatchId> {
-        _ = either(sleep(WATCH_EVERY), self.stopped.notified()).await;
+        _ = either(sleep(WATCH_EVERY), self.sooner.notified()).await;
         let mut state = self.lock();
         state.kept = !state.by_id.is_empty();
         state.by_id.keys().copied().collect()

@@ -92,7 +92,8 @@ macro_rules! scripts {
         impl Which {
             /// Each with the files that it is made of: a test looks whether one is forgotten.
             #[cfg(test)]
-            pub(in crate::engine) const ALL: &[(Self, &[&str])] = &[$((Self::$which, &[$($file),+])),+];
+            pub(in crate::engine) const ALL: &[(Self, &[&str])] =
+                &[$((Self::$which, &[$($file),+])),+];
 
             pub(in crate::engine) fn get(self) -> &'static Script {
                 match self {

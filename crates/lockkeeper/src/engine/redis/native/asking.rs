@@ -29,6 +29,8 @@ impl Asking for Native {
 
     fn heard(&self, server_us: u64, before: Ticks) {
         self.recipe().heard(server_us, before);
+        // It was out of reach until now, and told nobody of what changed.
+        self.watches.missed();
     }
 
     /// Asks for whoever is first in line when the lease before it ends: the server does nothing by

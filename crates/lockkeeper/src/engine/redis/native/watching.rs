@@ -9,7 +9,8 @@
 //! as somebody watches so. That connection listens to a channel, too: as a subscriber's, what waits
 //! to be read there is limited by the server (client-output-buffer-limit pubsub, 32 MB), which ends
 //! it when a stopped process does not read. Everything is looked at again after a reconnect. Where
-//! tracking is denied, the rounds are all there is.
+//! tracking is denied, and while there is no second connection to be had, the rounds are all there
+//! is.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -96,9 +97,15 @@ impl Native {
                 self.flag([(*kind, name.clone())]).await
             }
             Query::Prefix(_) => {
+                let ping = Command::new(["PING"]);
                 let link = self.tracking()?;
                 // It is answered once the server knows of what to tell.
-                self.links.command(&link, "PING", Command::new(["PING"])).await.map(drop)
+                let Err(_) = self.links.command(&link, "PING", ping.clone()).await else {
+                    return Ok(());
+                };
+                // The server may let in no more connections: then the rounds are all there is,
+                // until it does.
+                self.links.command(&self.links.main, "PING", ping).await.map(drop)
             }
         }
     }

@@ -11,6 +11,7 @@ mod pipe;
 mod recipe;
 mod redisson;
 mod refusals;
+mod resolve;
 mod shared_layouts;
 mod slots;
 mod support;

@@ -117,3 +117,30 @@ fn where_tracking_is_denied_a_beginning_is_looked_at_now_and_then() {
     watch(&process, 1, &Query::Prefix("jobs/".into()));
     process.event("a look", changed(1));
 }
+
+#[test]
+fn a_watched_name_is_looked_at_at_once_when_the_server_is_back() {
+    let server = RedisServer::start();
+    let process = Process::of(&server);
+    watch(&process, 1, &one_name());
+    // The first round is five seconds away.
+    server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    process.event("the way back", |e| matches!(e, Event::Link { up: true }).then_some(()));
+    let soon = std::time::Duration::from_secs(2);
+    assert!(process.event_within(soon, &mut changed(1)).is_some(), "something was missed");
+}
+
+#[test]
+fn a_beginning_is_watched_in_rounds_while_the_server_lets_in_no_more_connections() {
+    let server = RedisServer::start();
+    let mut options = options(server.port());
+    options.connect_timeout = std::time::Duration::from_secs(1);
+    let process = Process::with(options);
+    let mut client = server.client();
+    let count = client.command(&["CLIENT", "LIST"]).join("").matches("id=").count().to_string();
+    client.command(&["CONFIG", "SET", "maxclients", &count]);
+    watch(&process, 1, &Query::Prefix("jobs/".into()));
+    process.event("a look", changed(1));
+    client.command(&["CONFIG", "SET", "maxclients", "100"]);
+    until("the connection is there", || tracker(&server).is_some());
+}
