@@ -85,8 +85,15 @@ pub fn integration_tests() -> Result<Vec<IntegrationTest>, String> {
         }
     }
     tests.sort();
-    tests.dedup();
-    Ok(tests)
+    match twice(&tests) {
+        Some(name) => Err(format!("two integration tests are called `{name}`: rename one")),
+        None => Ok(tests),
+    }
+}
+
+/// The first name that two have; they are sorted. `--test NAME` and our list mean one of them.
+fn twice(tests: &[IntegrationTest]) -> Option<&str> {
+    tests.windows(2).find(|two| two[0].name == two[1].name).map(|two| two[0].name.as_str())
 }
 
 /// Whether the head of a test says that it runs alone, and why.
@@ -162,6 +169,19 @@ mod tests {
             "//! What waiting costs.\n//!\n//! Runs alone: it measures.\nuse std;\n"
         ));
         assert!(!runs_alone("//! What waiting costs.\nuse std;\n//! Runs alone: it measures.\n"));
+    }
+
+    #[test]
+    fn two_tests_of_one_name_are_found() {
+        let of = |name: &str| IntegrationTest {
+            name: name.to_owned(),
+            needs_root: false,
+            alone: name == "b",
+        };
+        assert_eq!(twice(&["a", "b", "c"].map(of)), None);
+        let mut two = ["a", "b", "b"].map(of);
+        two[2].alone = false;
+        assert_eq!(twice(&two), Some("b"));
     }
 
     #[test]

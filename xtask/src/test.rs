@@ -207,9 +207,11 @@ fn programs(workshop: &Workshop) -> Result<Vec<Program>, String> {
     workshop.read(cargo(&messages).args(EVERYTHING).args(TARGETS)).map(|text| list::read(&text))
 }
 
-/// How many test programs run side by side. Most of them wait most of their time.
+/// How many test programs run side by side: most of them wait most of their time. Each starts
+/// servers of its own, so that there is a limit on machines of many cores, too.
 fn seats() -> usize {
-    2 * thread::available_parallelism().map_or(2, usize::from)
+    const MOST: usize = 16;
+    thread::available_parallelism().map_or(2, usize::from).saturating_mul(2).min(MOST)
 }
 
 fn tests(workshop: &Workshop) -> Outcome {

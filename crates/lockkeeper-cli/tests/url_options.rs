@@ -42,3 +42,20 @@ fn the_reference_is_one_object_an_option_for_programs_and_refuses_a_scheme_witho
     assert_eq!(refused.code, 64);
     assert!(refused.err.contains("redlock: is not an engine; the schemes are"), "{refused:?}");
 }
+
+#[test]
+fn every_engine_with_a_server_has_a_row_in_the_table_of_programs_and_no_row_names_another() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../xtask/src/tools.rs");
+    let table = std::fs::read_to_string(file).unwrap();
+    let purposes = table.lines().filter_map(|line| line.trim().strip_prefix("purpose: "));
+    let of_engines = purposes.filter(|purpose| purpose.starts_with("\"the engine"));
+    let named: Vec<&str> =
+        of_engines.flat_map(|purpose| purpose.split('`').skip(1).step_by(2)).collect();
+    let all = Registration::all();
+    for engine in &all {
+        let has_row = named.contains(&engine.engine);
+        assert!(engine.port.is_none() || has_row, "{}: no program is its server", engine.engine);
+    }
+    let known = |name: &&str| all.iter().any(|engine| engine.engine == *name);
+    assert!(!named.is_empty() && named.iter().all(known), "{named:?}");
+}
