@@ -203,18 +203,8 @@ impl Run {
             .map_err(|e| own(format!("{}: {e}", socket.display())))?;
         let pulse = Pulse::start(scratch.path()).map_err(own)?;
         let about = arena.about();
-        // What is no lock of ours was promised by nobody to be safe with late writes, or not to be.
-        // Where no fault is, nobody is late.
-        let tries_stand = about.expiry.session().is_some() || options.client != Subject::Shipped;
-        let late =
-            about.expiry.is_timed() && options.client == Subject::Shipped && !plan.is_empty();
-        let excuses = Excuses::new(late, about.recovery, pulse.late())
-            .tries_stand(tries_stand)
-            .in_order(about.fair);
-        let excuses = excuses.confirming(about.expiry.claim_lease().is_some());
-        let excuses = if plan.is_empty() { excuses.undisturbed() } else { excuses };
-        let excuses =
-            if options.client == Subject::Shipped { excuses } else { excuses.of_others() };
+        let ours = options.client == Subject::Shipped;
+        let excuses = Excuses::of(&about, ours, plan.is_empty(), pulse.late());
         let dir = scratch.path().to_owned();
         Ok(Self {
             options: options.clone(),

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use lockkeeper::Class as Promise;
 
+use super::arena::About;
 use super::fault::{Fault, KILL, LATE, STEP};
 use crate::check::{Class, Late, Moment, Violation};
 
@@ -81,6 +82,19 @@ fn ns(time: Duration) -> u64 {
 }
 
 impl Excuses {
+    /// What an engine's description lets expect, of a lock of ours or of somebody else's. What is
+    /// no lock of ours was promised by nobody to be safe with late writes, or not to be. Where no
+    /// fault is, nobody is late.
+    pub(super) fn of(about: &About, ours: bool, undisturbed: bool, machine: Late) -> Self {
+        let late = about.expiry.is_timed() && ours && !undisturbed;
+        let excuses = Self::new(late, about.recovery, machine)
+            .tries_stand(about.expiry.session().is_some() || !ours)
+            .in_order(about.fair)
+            .confirming(about.expiry.claim_lease().is_some());
+        let excuses = if undisturbed { excuses.undisturbed() } else { excuses };
+        if ours { excuses } else { excuses.of_others() }
+    }
+
     /// What is expected whatever the faults: an engine with leases lets late writes reach a
     /// resource without tokens. No lease outlasts `recovery`, and waits may be longer where the
     /// machine was late.

@@ -1,5 +1,7 @@
 //! What is excused, and what is not.
 
+use lockkeeper::Expiry;
+
 use super::super::Conviction;
 use super::super::fault::{ANYWHERE, AWAY, AWAY_AND_FORGOTTEN, FORGOTTEN, Hits, SET_BACK};
 use super::super::liveness::LIVENESS;
@@ -79,6 +81,31 @@ fn what_comes_late_where_no_token_is_checked_is_expected_of_leases_and_two_holde
             "{class}: one of both was forgotten"
         );
         assert!(!excuses(false, 0, &[]).expects_at(class, late), "{class}: no leases");
+    }
+}
+
+#[test]
+fn what_a_fault_excuses_follows_from_the_description_and_not_from_the_engine_s_name() {
+    let of = |engine, expiry: Expiry| {
+        let recovery = if expiry.is_timed() { Duration::from_secs(1) } else { Duration::ZERO };
+        let class = lockkeeper::Class::Timed;
+        let (fair, fair_permits, fenced) = (true, true, true);
+        let about = About { engine, class, expiry, recovery, fair, fair_permits, fenced };
+        Excuses::of(&about, true, false, Late::never())
+    };
+    let per_hold = |claim_lease| Expiry::PerHold { claim_lease };
+    let session = Expiry::Session { ttl: Duration::from_secs(1) };
+    let late = BTreeSet::from([Class::LateEffect, Class::StaleWriteUnfenced, Class::LostUpdate]);
+    for (expiry, always, confirms) in [
+        (Expiry::WithProcess, BTreeSet::new(), false),
+        (per_hold(None), late.clone(), false),
+        (per_hold(Some(Duration::from_millis(300))), late.clone(), true),
+        (session, late.into_iter().chain([Class::WrongBusy]).collect(), false),
+    ] {
+        for engine in ["file", "redis", "zookeeper", "ledger"] {
+            let excuses = of(engine, expiry);
+            assert_eq!((excuses.always(), excuses.confirms), (always.clone(), confirms));
+        }
     }
 }
 
