@@ -1,10 +1,9 @@
 //! The subcommands that show and measure: their work is in `lockkeeper-lab`.
 
-use std::ffi::OsString;
 use std::io::IsTerminal as _;
 
 use lockkeeper::ErrorKind;
-use lockkeeper_lab::{bench, demo, helper, torture};
+use lockkeeper_lab::{bench, demo, torture};
 
 use crate::args::bench::Args as Bench;
 use crate::args::common::Global;
@@ -14,17 +13,6 @@ use crate::choice::{Choice, Source};
 use crate::failure::{Failure, exit};
 use crate::look::open_chosen;
 use crate::out::Out;
-
-/// Whether this process was started by one of these subcommands, to help it; then its exit code.
-pub fn helped(line: &[OsString]) -> Option<u8> {
-    match line {
-        [_, hidden, rest @ ..] if hidden == helper::ARGUMENT => Some(helper::main(rest)),
-        [_, hidden, rest @ ..] if hidden == torture::CLIENT_WORD => {
-            Some(torture::client_main(rest))
-        }
-        _ => None,
-    }
-}
 
 /// Tells a story.
 ///

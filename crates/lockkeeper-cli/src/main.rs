@@ -54,7 +54,7 @@ fn main() {
 /// Reads the command line and does what it says; answers the exit code.
 fn program(line: &[OsString]) -> u8 {
     start::begin();
-    if let Some(code) = guardian::hired(line).or_else(|| lab::helped(line)) {
+    if let Some(code) = guardian::hired(line).or_else(|| lockkeeper_lab::helper::started(line)) {
         return code;
     }
     obey(line)

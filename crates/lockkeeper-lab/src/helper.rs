@@ -19,13 +19,48 @@ use nix::unistd::Pid;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{engines, interrupt};
+use crate::{engines, interrupt, torture};
 
 /// The argument that makes the program a helper: `lockkeeper __helper KIND`.
 pub const ARGUMENT: &str = "__helper";
 
 /// How often a wait for helpers looks whether the user wants to end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Whether this program was started by itself, to help with a demo, a measurement or a torture:
+/// then the exit code of that work. A program with an engine of its own registers it and asks this
+/// first.
+///
+/// ```no_run
+/// use lockkeeper_lab::{bench, demo, helper, torture};
+///
+/// # fn registration() -> lockkeeper::engine::Registration { todo!() }
+/// fn main() -> lockkeeper::Result<()> {
+///     lockkeeper::Locks::register(registration())?; // of the scheme `ledger`
+///     let line: Vec<_> = std::env::args_os().collect();
+///     if let Some(code) = helper::started(&line) {
+///         std::process::exit(code.into());
+///     }
+///     let (url, mut out) = ("ledger://host".to_owned(), std::io::stdout());
+///     demo::run(&demo::Options::new(&url), &mut out)?;
+///     bench::run(&bench::Options { urls: vec![url.clone()], ..Default::default() }, &mut out);
+///     let options = torture::Options { url, ..Default::default() };
+///     let code = torture::run(&options, &mut out).unwrap_or_else(|(code, why)| {
+///         eprintln!("{why}");
+///         code
+///     });
+///     std::process::exit(code.into());
+/// }
+/// ```
+pub fn started(line: &[OsString]) -> Option<u8> {
+    match line {
+        [_, hidden, rest @ ..] if hidden == ARGUMENT => Some(main(rest)),
+        [_, hidden, rest @ ..] if hidden == torture::CLIENT_WORD => {
+            Some(torture::client_main(rest))
+        }
+        _ => None,
+    }
+}
 
 /// Does what a helper process was started for; answers its exit code. `arguments` follow
 /// [`ARGUMENT`].

@@ -261,7 +261,9 @@ pub(crate) fn general(subject: &Subject, name: &str) -> Result<Vec<Row>, String>
         "turn" => contended::turn(subject),
         "many-names" => uncontended::many_names(subject),
         "one-name" => contended::one_name(subject),
-        "process-handoff" if subject.keep != Keep::Process => handoff::process_handoff(subject),
+        "process-handoff" if subject.keep != Keep::Process => {
+            handoff::process_handoff(subject, "-")
+        }
         "places" => waiting::places(subject),
         _ => Ok(Vec::new()),
     }

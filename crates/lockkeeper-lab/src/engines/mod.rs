@@ -26,6 +26,10 @@ static ENGINES: [&dyn LabEngine; 3] = [&redis::LAB, &zookeeper::LAB, &file::LAB]
 /// What is tortured unless something is named.
 pub(crate) const USUAL: &str = "file:auto";
 
+/// Why nothing is done to a server that a URL names.
+pub(crate) const NOT_OURS: &str = "faults of servers and links: the server is not ours (redis:auto \
+                                   and the like start their own)";
+
 /// What is measured unless something is named: a directory of ours, and what only we see.
 pub(crate) fn usual_subjects(dir: &Path) -> Vec<String> {
     vec![lockkeeper::config::file_url(dir), "memory:".to_owned()]

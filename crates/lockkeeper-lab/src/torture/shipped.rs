@@ -62,6 +62,8 @@ async fn work(orders: Orders, ended: Ended) -> Result<(), Failure> {
             random: Random::new(orders.seed, u64::from(number) + 1),
             names: orders.names,
             upgrades: locks.describe().can.has(Ability::Upgrade),
+            shares: locks.describe().can.has(Ability::Shared),
+            permits: locks.describe().can.has(Ability::Permits),
             recovery: orders.recovery,
             stays: Instant::now(),
             me: Owner::new(),
@@ -117,6 +119,9 @@ struct Worker {
     names: u32,
     /// Whether there is an upgradable mode.
     upgrades: bool,
+    /// Whether there are readers, and whether there are permits.
+    shares: bool,
+    permits: bool,
     /// T: how long a dead holder's lease lasts; zero where there are none.
     recovery: Duration,
     /// When it stays for longer than a lease the next time.
@@ -199,8 +204,12 @@ impl Worker {
             10 => Way::Again,
             11 if self.upgrades => Way::Down,
             12 if self.upgrades => Way::Up,
-            11..=15 => Way::Read,
-            _ => Way::Permits(1 + u16::try_from(self.random.below(2)).unwrap_or(0)),
+            11..=15 if self.shares => Way::Read,
+            16.. if self.permits => {
+                Way::Permits(1 + u16::try_from(self.random.below(2)).unwrap_or(0))
+            }
+            // What the engine cannot do is not asked of it.
+            _ => Way::Alone,
         }
     }
 

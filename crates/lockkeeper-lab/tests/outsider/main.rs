@@ -70,3 +70,41 @@ async fn several_processes_exclude_each_other_on_a_registered_engine() {
     let counted = std::fs::read_to_string(&count).expect("it is there");
     assert_eq!(counted, (3 * ROUNDS).to_string());
 }
+
+/// What the program around the engine prints, a JSON value a line. It starts itself as the workers.
+fn program(word: &str) -> Vec<serde_json::Value> {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lab-outsider"));
+    command.arg(word).arg(format!("dummy://{}", home.path().display()));
+    let ended = command.output().expect("it starts");
+    let said = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success(), "{said}{}", String::from_utf8_lossy(&ended.stderr));
+    said.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect()
+}
+
+#[test]
+fn the_demo_is_told_on_a_registered_engine_by_a_program_that_starts_itself() {
+    let told = program("demo");
+    let sold: Vec<_> = told.iter().map(|run| (run["act"].as_u64(), run["sold"].as_u64())).collect();
+    assert_eq!(told.len(), 4, "{told:?}");
+    assert!(told.iter().all(|run| run["engine"] == "dummy"), "{told:?}");
+    assert!(sold[0].1 > Some(5) && sold[3] == (Some(3), Some(5)), "{told:?}");
+}
+
+#[test]
+fn a_registered_engine_has_rows_of_the_bench() {
+    let rows = program("bench");
+    let measured: Vec<_> = rows.iter().map(|row| row["bench"].as_str().unwrap_or("")).collect();
+    for name in ["uncontended", "turn", "many-names", "one-name", "process-handoff", "places"] {
+        assert!(measured.contains(&name), "{name}: {rows:?}");
+    }
+    assert!(rows.iter().all(|row| row["engine"] == "dummy"), "{rows:?}");
+}
+
+#[test]
+fn a_registered_engine_is_tortured_for_five_seconds_and_keeps_its_promise() {
+    let told = program("torture");
+    let report = told.last().expect("a report");
+    assert_eq!((&report["engine"], &report["verdict"]), (&"dummy".into(), &"clean".into()));
+    assert!(report["holds"].as_u64() > Some(0), "{report}");
+}

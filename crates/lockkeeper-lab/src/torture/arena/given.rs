@@ -11,7 +11,7 @@ use lockkeeper::{ErrorKind, Kind};
 
 use super::super::storm::Storm;
 use super::{About, Arena};
-use crate::engines::registration;
+use crate::engines::{NOT_OURS, registration};
 use crate::history::Writer;
 
 /// How often it is asked.
@@ -89,10 +89,6 @@ impl Arena for Given {
         self.silence()
     }
     fn left_out(&self) -> Vec<String> {
-        vec![
-            "faults of servers and links: the server is not ours (redis:auto and the like start \
-             their own)"
-                .to_owned(),
-        ]
+        vec![NOT_OURS.to_owned()]
     }
 }
