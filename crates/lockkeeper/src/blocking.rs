@@ -19,7 +19,9 @@ use std::time::Duration;
 use crate::error::Result;
 use crate::guard::{GuardKind, Released};
 use crate::park::wait;
-use crate::{Acquire, Closed, Description, Entry, Held, Kind, Leader, Owner, Require, TryAcquire};
+use crate::{
+    Acquire, Closed, Description, Entry, Held, Holder, Kind, Leader, Owner, Require, TryAcquire,
+};
 
 /// An engine, opened, for threads.
 #[derive(Clone, Debug)]
@@ -128,6 +130,19 @@ impl Locks {
     /// The same.
     pub fn force_release(&self, kind: Kind, name: impl AsRef<str>) -> Result<bool> {
         wait(self.0.force_release(kind, name))
+    }
+
+    /// As [`Locks::force_release_from`](crate::Locks::force_release_from).
+    ///
+    /// # Errors
+    /// The same.
+    pub fn force_release_from(
+        &self,
+        kind: Kind,
+        name: impl AsRef<str>,
+        holders: &[Holder],
+    ) -> Result<bool> {
+        wait(self.0.force_release_from(kind, name, holders))
     }
 
     /// As [`Locks::probe`](crate::Locks::probe).

@@ -157,6 +157,19 @@ impl Holder {
         }
     }
 
+    /// Whether both are the same hold: by the claim, and where the record is another program's by
+    /// the token, the time of the grant and what it says.
+    pub fn is_same_hold(&self, other: &Self) -> bool {
+        match (self.claim, other.claim) {
+            (Some(one), Some(other)) => one == other,
+            (None, None) => {
+                (self.token, self.since, &self.label, &self.value)
+                    == (other.token, other.since, &other.label, &other.value)
+            }
+            _ => false,
+        }
+    }
+
     /// What is known from an identity, a mode and a claim.
     pub fn new(claim: ClaimId, who: &Identity, mode: Mode) -> Self {
         Self {

@@ -248,8 +248,9 @@ pub enum Change {
     /// Counts a latch down by one; answers whether it is open now. `id` makes a repeated call count
     /// once (R3).
     LatchCountDown(Name, ClaimId),
-    /// Takes a lock away from whoever holds it; answers whether somebody did.
-    Force(Kind, Name),
+    /// Takes a lock away from these holders, as [`Engine::read`] told them, and from nobody who
+    /// came since; without any, from whoever holds it. Answers whether somebody did.
+    Force(Kind, Name, Vec<Holder>),
     /// Changes a semaphore's limit, or stores it; answers whether it changed.
     Resize(Name, u16),
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::claim::{Entry, Identity};
+use crate::claim::{Entry, Holder, Identity};
 use crate::clock::Clock;
 use crate::engine::{Change, Engine, Query, Registration};
 use crate::error::{Error, ErrorKind, Result};
@@ -205,6 +205,20 @@ impl Locks {
     /// # Errors
     /// `Unsupported` where it cannot be done; `Unreachable`, `Refused`, `Closed`.
     pub async fn force_release(&self, kind: Kind, name: impl AsRef<str>) -> Result<bool> {
+        self.force_release_from(kind, name, &[]).await
+    }
+
+    /// The same for these holders alone, as [`Locks::status`] told them: one who came since keeps
+    /// it. Without any it is taken away from whoever holds it.
+    ///
+    /// # Errors
+    /// As [`Locks::force_release`].
+    pub async fn force_release_from(
+        &self,
+        kind: Kind,
+        name: impl AsRef<str>,
+        holders: &[Holder],
+    ) -> Result<bool> {
         let name = Name::new(name)?;
         if !self.keeper.facts.can.has(Ability::Force) {
             let text = "this engine cannot take a lock away from a living process; \
@@ -213,7 +227,7 @@ impl Locks {
                 .name(&name)
                 .engine(self.keeper.facts.engine));
         }
-        self.write(&Change::Force(kind, name)).await
+        self.write(&Change::Force(kind, name, holders.to_vec())).await
     }
 
     /// Takes a lock of a name of its own, gives it back, and removes what that left: whether locks

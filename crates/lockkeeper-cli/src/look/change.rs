@@ -72,8 +72,12 @@ pub fn release(global: &Global, args: &Release) -> Result<u8, Failure> {
             }
         }
         // Who comes now was not shown either.
-        let force =
-            || if is_gone { Ok(false) } else { opened.locks.force_release(entry.kind, &name) };
+        let force = || {
+            if is_gone {
+                return Ok(false);
+            }
+            opened.locks.force_release_from(entry.kind, &name, &entry.holders)
+        };
         let taken = match force() {
             Ok(taken) => taken,
             Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Refused) => {

@@ -69,7 +69,7 @@ impl Memory {
     /// Takes the hold away, as an engine would that lost it; for tests of services.
     #[cfg(feature = "test-util")]
     pub(crate) fn lose(&self, name: &crate::Name, why: crate::Lost) -> bool {
-        self.with(|store, pushes| store.take_away(crate::Kind::Lock, name, why, pushes))
+        self.with(|store, pushes| store.take_away(crate::Kind::Lock, name, &[], why, pushes))
     }
 }
 

@@ -443,7 +443,10 @@ impl Store {
                 self.settle(&key, pushes);
                 Ok(open)
             }
-            Change::Force(kind, name) => Ok(self.take_away(*kind, name, Lost::TakenAway, pushes)),
+            Change::Force(kind, name, from) => {
+                let from: Vec<HoldId> = from.iter().filter_map(|holder| holder.claim).collect();
+                Ok(self.take_away(*kind, name, &from, Lost::TakenAway, pushes))
+            }
             Change::Resize(name, limit) => {
                 let key = (Kind::Semaphore, name.clone());
                 let record = self.names.entry(key.clone()).or_default();
@@ -459,6 +462,7 @@ impl Store {
         &mut self,
         kind: Kind,
         name: &Name,
+        from: &[HoldId],
         why: Lost,
         pushes: &mut Vec<Push>,
     ) -> bool {
@@ -468,6 +472,8 @@ impl Store {
             .get(&key)
             .map(|r| r.holds.iter().map(|h| (h.id, h.client)).collect())
             .unwrap_or_default();
+        let is_meant = |hold: &HoldId| from.is_empty() || from.contains(hold);
+        let holds: Vec<_> = holds.into_iter().filter(|(hold, _)| is_meant(hold)).collect();
         for (hold, client) in &holds {
             pushes.push(Push {
                 client: *client,

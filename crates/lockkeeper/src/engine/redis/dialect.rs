@@ -35,11 +35,12 @@ pub(super) trait Dialect: Send + Sync + 'static {
     /// What the layout cannot say.
     fn inspect(&self, kind: Kind, name: &Name) -> Result<Call>;
 
-    /// Takes a name away from whoever holds it.
+    /// Takes a name away from whoever holds it; unless `from` is empty, only while nobody but these
+    /// identities does.
     ///
     /// # Errors
     /// What the layout cannot do.
-    fn force(&self, kind: Kind, name: &Name) -> Result<Call>;
+    fn force(&self, kind: Kind, name: &Name, from: &[&str]) -> Result<Call>;
 
     /// Removes what a lock leaves once nobody uses it; `None` when it leaves nothing.
     fn clear(&self, name: &Name) -> Option<Call> {

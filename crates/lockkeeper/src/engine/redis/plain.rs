@@ -99,8 +99,8 @@ impl Dialect for Plain {
         Ok(call(Which::PlainInspect, &[&self.key(kind, name)?], &[]))
     }
 
-    fn force(&self, kind: Kind, name: &Name) -> Result<Call> {
-        Ok(call(Which::PlainForce, &[&self.key(kind, name)?], &[]))
+    fn force(&self, kind: Kind, name: &Name, from: &[&str]) -> Result<Call> {
+        Ok(call(Which::PlainForce, &[&self.key(kind, name)?], from))
     }
 
     fn channel(&self, _kind: Kind, _name: &Name) -> Option<String> {

@@ -249,14 +249,16 @@ impl Dialect for Redisson {
         }
     }
 
-    fn force(&self, kind: Kind, name: &Name) -> Result<Call> {
+    fn force(&self, kind: Kind, name: &Name, from: &[&str]) -> Result<Call> {
         if kind != Kind::Lock {
             return Err(unsupported(format!("layout=redisson cannot take a {kind} away")));
         }
         let payload = if self.lock == RedissonLock::ReadWrite { "1" } else { "0" };
         let (raw, [queue, ..]) = (name.as_str(), &fair_line(name.as_str()));
         let keys: &[&str] = if self.lock == RedissonLock::Fair { &[raw, queue] } else { &[raw] };
-        Ok(call(Which::HashForce, keys, &[&self.lock_channel(raw), payload]))
+        let channel = self.lock_channel(raw);
+        let arguments = [&[channel.as_str(), payload], from].concat();
+        Ok(call(Which::HashForce, keys, &arguments))
     }
 
     fn clear(&self, name: &Name) -> Option<Call> {

@@ -19,7 +19,7 @@ pub(super) async fn ask_holders(shared: &Shared, kind: Kind, name: &Name) -> Res
         .name(name));
     }
     let mut asked = false;
-    for path in holding(shared, kind, name).await? {
+    for (path, _) in holding(shared, kind, name).await? {
         match ask(
             shared,
             Request::SetData { path: path.clone(), data: REVOKE.to_vec(), version: -1 },

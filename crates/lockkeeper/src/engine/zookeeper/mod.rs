@@ -435,7 +435,9 @@ impl Engine for ZooKeeper {
                 match &change {
                     Change::LatchSet(name, count) => latch::set(&shared, name, *count).await,
                     Change::LatchCountDown(name, id) => latch::count_down(&shared, name, *id).await,
-                    Change::Force(kind, name) => read::force(&shared, *kind, name).await,
+                    Change::Force(kind, name, from) => {
+                        read::force(&shared, *kind, name, from).await
+                    }
                     Change::Resize(name, limit) => limit::resize(&shared, name, *limit).await,
                 }
             }),

@@ -13,7 +13,7 @@ use super::proto::{Code, Reply, Request, Stat};
 use super::record;
 use super::session::Shared;
 use super::state::{Fault, Ticket};
-use crate::claim::{Entry, Mode};
+use crate::claim::{Entry, Holder, Mode};
 use crate::engine::Query;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{Kind, Name};
@@ -290,8 +290,12 @@ async fn data_of<'a>(
         .collect())
 }
 
-/// The paths of the holders' nodes.
-pub(super) async fn holding(shared: &Shared, kind: Kind, name: &Name) -> Result<Vec<String>> {
+/// The paths of the holders' nodes, and who stands there.
+pub(super) async fn holding(
+    shared: &Shared,
+    kind: Kind,
+    name: &Name,
+) -> Result<Vec<(String, Holder)>> {
     let dir = path::of_kind(&shared.options, kind, name)?;
     let Some(found) = look(shared, &dir).await? else { return Ok(Vec::new()) };
     let mut children = contenders(&shared.options, kind, &found.names)
@@ -306,19 +310,33 @@ pub(super) async fn holding(shared: &Shared, kind: Kind, name: &Name) -> Result<
         return Err(errors::other_prefix(&shared.options.layout, &dir, &child.name).name(name));
     }
     let mut room = Room::new(&shared.options, kind, &found);
-    let holding =
-        holding.into_iter().filter(|(_, _, stat)| !stat.is_directory()).map(|(child, ..)| child);
-    Ok(holding
-        .take_while(|child| room.holds(child))
-        .map(|child| format!("{dir}/{}", child.name))
-        .collect())
+    let holding = holding.into_iter().filter(|(_, _, stat)| !stat.is_directory());
+    let who = |(child, data, stat): (&Child, Vec<u8>, Stat)| {
+        (format!("{dir}/{}", child.name), record::holder(kind, child, &data, &stat))
+    };
+    Ok(holding.take_while(|(child, ..)| room.holds(child)).map(who).collect())
 }
 
-/// Takes a name away from whoever holds it: deletes the holders' nodes. Answers whether there were
-/// any.
-pub(super) async fn force(shared: &Shared, kind: Kind, name: &Name) -> Result<bool> {
+/// Takes a name away from these holders, or from whoever holds it: deletes their nodes, whose names
+/// nobody gets again. Answers whether there were any.
+pub(super) async fn force(
+    shared: &Shared,
+    kind: Kind,
+    name: &Name,
+    from: &[Holder],
+) -> Result<bool> {
     let mut taken = false;
-    for path in holding(shared, kind, name).await? {
+    for (path, holder) in holding(shared, kind, name).await? {
+        // A label also says what else was seen in the directory; a transaction made one node.
+        let is_it = |shown: &Holder| {
+            shown.is_same_hold(&holder)
+                || shown.claim == holder.claim
+                    && shown.token.is_some()
+                    && shown.token == holder.token
+        };
+        if !from.is_empty() && !from.iter().any(is_it) {
+            continue;
+        }
         match ask(shared, Request::Delete { path: path.clone(), version: -1 }).await {
             Ok(_) => taken = true,
             Err(Fault::Code(Code::NO_NODE)) => {}

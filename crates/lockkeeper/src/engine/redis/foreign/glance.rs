@@ -14,6 +14,9 @@ use crate::error::Result;
 use crate::guarantee::Warning;
 use crate::name::{Kind, Name};
 
+/// How much of an identity is shown.
+const SHOWN_MAX: usize = 200;
+
 impl Telling for Foreign {
     async fn look(self: Arc<Self>, query: Query) -> Result<Vec<Entry>> {
         let Query::One(kind, name) = query else {
@@ -45,7 +48,13 @@ impl Telling for Foreign {
         let call = match &change {
             Change::LatchSet(name, count) => self.dialect.latch(name, LatchStep::Set(*count))?,
             Change::LatchCountDown(name, id) => self.dialect.latch(name, LatchStep::Down(*id))?,
-            Change::Force(kind, name) => self.dialect.force(*kind, name)?,
+            Change::Force(kind, name, from) => {
+                // What was shown of them is what their records say, unless it was cut or escaped.
+                let whole = |who: &&str| who.chars().count() < SHOWN_MAX && !who.contains('\\');
+                let all: Vec<&str> = from.iter().filter_map(|h| h.label.as_deref()).collect();
+                let known = all.len() == from.len() && all.iter().all(whole);
+                self.dialect.force(*kind, name, if known { &all } else { &[] })?
+            }
             Change::Resize(name, limit) => self.dialect.resize(name, *limit)?,
         };
         let value = self.links.call(call).await?;
@@ -142,5 +151,11 @@ pub(super) fn ends(mode: Option<Mode>, left: Option<Duration>) -> Option<Ends> {
 /// An identity that others wrote, fit to be shown; nothing when there is none.
 pub(super) fn shown(who: &Value) -> Option<String> {
     let bytes = who.bytes().filter(|bytes| !bytes.is_empty())?;
-    Some(String::from_utf8_lossy(bytes).chars().flat_map(char::escape_debug).take(200).collect())
+    Some(
+        String::from_utf8_lossy(bytes)
+            .chars()
+            .flat_map(char::escape_debug)
+            .take(SHOWN_MAX)
+            .collect(),
+    )
 }

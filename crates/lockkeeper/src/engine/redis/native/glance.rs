@@ -59,7 +59,11 @@ impl Telling for Native {
                 self.about(Which::Latch, Kind::Latch, name, vec!["down".into(), id.to_string()])
                     .await?
             }
-            Change::Force(kind, name) => self.about(Which::Force, *kind, name, Vec::new()).await?,
+            Change::Force(kind, name, from) => {
+                let claims = from.iter().filter_map(|holder| holder.claim);
+                let claims = claims.map(|claim| claim.to_string()).collect();
+                self.about(Which::Force, *kind, name, claims).await?
+            }
             Change::Resize(name, limit) => {
                 self.about(Which::Resize, Kind::Semaphore, name, vec![limit.to_string()]).await?
             }

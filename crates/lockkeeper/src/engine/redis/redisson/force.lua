@@ -1,5 +1,12 @@
--- Takes it away and wakes everybody. KEYS: hash, and the queue of an RFairLock. ARGV: channel
--- payload
+-- Takes it away and wakes everybody, if nobody else holds it by now. KEYS: hash, and the queue of
+-- an RFairLock. ARGV: channel payload, the owners, unless any will do.
+if ARGV[3] then
+  local meant = {mode = true}
+  for i = 3, #ARGV do meant[ARGV[i]] = true end
+  for _, owner in ipairs(redis.call('HKEYS', KEYS[1])) do
+    if not meant[owner] then return {'D', '0'} end
+  end
+end
 local had = redis.call('DEL', KEYS[1])
 if had == 1 then
   redis.call('PUBLISH', ARGV[1], ARGV[2])

@@ -177,7 +177,7 @@ fn force_takes_a_lock_away_and_its_holder_hears_of_it() {
     let (one, two) = (Process::of(&server), Process::of(&server));
     let (held, grant) = one.take("a", Mode::Exclusive);
     let waiting = two.queue("a", Mode::Exclusive);
-    assert!(two.change(&Change::Force(Kind::Lock, name("a"))));
+    assert!(two.change(&Change::Force(Kind::Lock, name("a"), Vec::new())));
     one.event("the loss", |e| {
         matches!(
             e,
@@ -188,7 +188,7 @@ fn force_takes_a_lock_away_and_its_holder_hears_of_it() {
     });
     assert!(number(&two.granted(waiting.id)) > number(&grant));
     assert!(matches!(one.release(held.id), End::NotOurs));
-    assert!(!two.change(&Change::Force(Kind::Lock, name("free"))));
+    assert!(!two.change(&Change::Force(Kind::Lock, name("free"), Vec::new())));
 }
 
 #[test]

@@ -190,7 +190,7 @@ fn a_forced_release_of_an_rfairlock_wakes_the_head_of_its_line() {
     );
     one.take("q", Mode::Exclusive);
     let waiting = two.queue("q", Mode::Exclusive);
-    assert!(one.change(&Change::Force(Kind::Lock, Name::new("q").unwrap())));
+    assert!(one.change(&Change::Force(Kind::Lock, Name::new("q").unwrap(), Vec::new())));
     let waited = woken(&two, waiting.id);
     assert!(waited < Duration::from_secs(1), "{waited:?}");
     granted(two.attempt(&waiting));

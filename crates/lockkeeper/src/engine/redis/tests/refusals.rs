@@ -201,7 +201,7 @@ fn a_user_who_may_not_publish_locks_and_frees_all_the_same() {
     let answers = watcher.wait(watcher.engine.recheck(&[waiting.id]));
     let [Standing::Held(grant)] = &answers[..] else { panic!("{answers:?}") };
     assert!(number(grant) > number(&first));
-    assert!(process.change(&Change::Force(Kind::Lock, Name::new("a").unwrap())));
+    assert!(process.change(&Change::Force(Kind::Lock, Name::new("a").unwrap(), Vec::new())));
 }
 
 #[test]

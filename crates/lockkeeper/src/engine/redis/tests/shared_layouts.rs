@@ -156,7 +156,7 @@ fn plain_never_extends_or_deletes_what_is_not_its_own() {
             Attempt::Failed(e) if e.kind() == ErrorKind::Unsupported
         ));
     }
-    assert!(process.change(&Change::Force(Kind::Lock, Name::new("a").unwrap())));
+    assert!(process.change(&Change::Force(Kind::Lock, Name::new("a").unwrap(), Vec::new())));
     server.command(&["RPUSH", "list", "x"]);
     let attempt = process.attempt(&process.exclusive("list"));
     assert!(
@@ -241,7 +241,7 @@ fn a_lock_that_somebody_left_without_a_time_to_live_is_shown_and_waited_for() {
         );
         let waiting = process.queue(name, Mode::Exclusive);
         assert!(
-            process.change(&Change::Force(Kind::Lock, Name::new(name).unwrap())),
+            process.change(&Change::Force(Kind::Lock, Name::new(name).unwrap(), Vec::new())),
             "it can be taken away"
         );
         granted(process.attempt_until(&waiting));

@@ -174,7 +174,7 @@ fn use_up(node: &mut Node, layout: &str, modes: &[(&str, Mode)]) {
         }
         node.after(layout, &format!("{word}: release"));
         if kind == Kind::Lock && mode == &Mode::Exclusive {
-            assert!(one.change(&Change::Force(kind, name(&format!("{n}-2")))));
+            assert!(one.change(&Change::Force(kind, name(&format!("{n}-2")), Vec::new())));
             node.after(layout, "force");
         }
         one.engine.unwatch(WatchId(1));

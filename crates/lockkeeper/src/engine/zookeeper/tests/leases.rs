@@ -87,7 +87,7 @@ fn permits_of_others_count_and_their_end_is_heard() {
         one.delete(&theirs).await;
         two.granted(a.id).await;
         assert_eq!(data(&one, "x").await, b"1", "from now on kazoo checks it, too");
-        assert!(change(&one, Change::Force(Kind::Semaphore, name("x"))).await.unwrap());
+        assert!(change(&one, Change::Force(Kind::Semaphore, name("x"), Vec::new())).await.unwrap());
         assert_eq!(two.lost(a.id).await, Lost::TakenAway);
     });
 }

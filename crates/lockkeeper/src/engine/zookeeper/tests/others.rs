@@ -257,14 +257,14 @@ fn a_lock_is_taken_away_from_whoever_holds_it() {
         let place = Place::new().await;
         let [one, two, three] = place.clients("").await;
         assert!(
-            !change(&three, Change::Force(Kind::Lock, name("x"))).await.unwrap(),
+            !change(&three, Change::Force(Kind::Lock, name("x"), Vec::new())).await.unwrap(),
             "nobody has it"
         );
         let (a, b, c) = (reader("x"), reader("x"), writer("x"));
         one.lock(&a).await;
         two.lock(&b).await;
         assert!(matches!(three.join(&c).await, Attempt::InLine(_)));
-        assert!(change(&three, Change::Force(Kind::Lock, name("x"))).await.unwrap());
+        assert!(change(&three, Change::Force(Kind::Lock, name("x"), Vec::new())).await.unwrap());
         assert_eq!(
             (one.lost(a.id).await, two.lost(b.id).await),
             (Lost::TakenAway, Lost::TakenAway)

@@ -341,7 +341,8 @@ fn who_looks_or_takes_away_beside_a_stranger_learns_the_option() {
         assert!(seen.contains("say layout=plain&prefix=Lock"), "{seen}");
         let seen = said(&admin.read(Kind::Lock, "x").await);
         assert!(seen.contains("compares names as texts, say layout=plain&prefix=Lock"), "{seen}");
-        let error = change(&one, Change::Force(Kind::Lock, name("x"))).await.unwrap_err();
+        let error =
+            change(&one, Change::Force(Kind::Lock, name("x"), Vec::new())).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert!(error.message().contains("prefix=Lock"), "{error}");
         assert_eq!(one.children("x").await.len(), 1, "nothing was taken away");
@@ -351,7 +352,7 @@ fn who_looks_or_takes_away_beside_a_stranger_learns_the_option() {
             "them",
             "in line there is nothing to add"
         );
-        assert!(change(&right, Change::Force(Kind::Lock, name("x"))).await.unwrap());
+        assert!(change(&right, Change::Force(Kind::Lock, name("x"), Vec::new())).await.unwrap());
         assert!(one.children("x").await.is_empty(), "{stranger}");
         let a = claim("x");
         one.lock(&a).await;

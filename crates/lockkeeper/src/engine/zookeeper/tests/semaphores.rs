@@ -169,7 +169,9 @@ fn permits_are_taken_away_and_die_with_their_session() {
         one.lock(&a).await;
         two.lock(&b).await;
         assert!(matches!(three.join(&c).await, Attempt::InLine(_)));
-        assert!(change(&three, Change::Force(Kind::Semaphore, name("x"))).await.unwrap());
+        assert!(
+            change(&three, Change::Force(Kind::Semaphore, name("x"), Vec::new())).await.unwrap()
+        );
         assert_eq!(
             (one.lost(a.id).await, two.lost(b.id).await),
             (Lost::TakenAway, Lost::TakenAway)
@@ -179,7 +181,7 @@ fn permits_are_taken_away_and_die_with_their_session() {
         let d = permits("x", 3, 3);
         one.lock(&d).await;
         assert!(
-            !change(&two, Change::Force(Kind::Lock, name("x"))).await.unwrap(),
+            !change(&two, Change::Force(Kind::Lock, name("x"), Vec::new())).await.unwrap(),
             "the lock of that name is another thing"
         );
     });
