@@ -177,6 +177,14 @@ fn play(options: &Options, out: &mut dyn Write) -> Result<bool> {
     story.tell(Shown::new(options, &about, out))
 }
 
+/// Threads queue in memory, whatever the layout; processes need a layout that shows who waits.
+/// Without a line nobody is woken as the next one: waiters look whether the lock is free.
+fn has_line(options: &Options, about: &Description) -> bool {
+    !matches!(options.contenders, Contenders::Processes(_))
+        || about.can.has(Ability::Fair)
+        || about.can.has(Ability::Identity)
+}
+
 /// The story while it is told.
 struct Story<'a> {
     options: &'a Options,
@@ -228,11 +236,8 @@ impl Story<'_> {
         matches!(self.options.contenders, Contenders::Processes(_))
     }
 
-    /// Threads queue in memory, whatever the layout; processes need a layout that shows who waits.
     fn has_line(&self) -> bool {
-        !self.is_processes()
-            || self.about.can.has(Ability::Fair)
-            || self.about.can.has(Ability::Identity)
+        has_line(self.options, self.about)
     }
 
     fn pid(&self, number: u32) -> Option<u32> {

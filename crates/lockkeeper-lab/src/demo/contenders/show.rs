@@ -8,7 +8,7 @@ use lockkeeper::{Description, Error, ErrorKind, Result, Token};
 use serde::Serialize;
 
 use super::line::{Line, Step, What};
-use super::{Contenders, Options};
+use super::{Contenders, Options, has_line};
 use crate::demo::show::unwritable;
 
 /// One event, as programs read it. Keys are only ever added.
@@ -143,11 +143,12 @@ impl<'a> Shown<'a> {
                 format!("{name} finds the lock free and holds it{}", said(*token))
             }
             What::Holds { token, woken_by: Some(before), at_once: 1 } => {
-                format!(
-                    "{name} is woken by the release of {} and holds the lock{}",
-                    self.name(*before),
-                    said(*token)
-                )
+                let (before, token) = (self.name(*before), said(*token));
+                if has_line(self.options, self.about) {
+                    format!("{name} is woken by the release of {before} and holds the lock{token}")
+                } else {
+                    format!("{name} finds the lock free after {before} and holds it{token}")
+                }
             }
             What::Holds { token, at_once, .. } => {
                 format!("{name} holds the lock BESIDE {} others{}", at_once - 1, said(*token))
