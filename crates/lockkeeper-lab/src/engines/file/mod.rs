@@ -46,7 +46,7 @@ impl LabEngine for Lab {
     #[cfg(target_os = "linux")]
     fn forget(&self, url: &str, name: &str) -> Result<()> {
         let dir = lockkeeper::direct::directory(&EngineUrl::parse(url)?.path)?;
-        lockkeeper::direct::Files::open(&dir, false)?.remove_idle(Kind::Lock, &Name::new(name)?)?;
+        lockkeeper::direct::Files::open(&dir, false)?.remove_own(Kind::Lock, &Name::new(name)?)?;
         Ok(())
     }
 

@@ -146,13 +146,13 @@ impl Files {
         gc::sweep(&self.0)
     }
 
-    /// Removes the lock file of one name if nobody uses it and it was not just made; answers
-    /// whether it did.
+    /// Removes the lock file of a name that nobody else knows, if nobody uses it; answers whether
+    /// it did. One that was made a moment ago is nobody's either: whoever made it has ended.
     ///
     /// # Errors
     /// A file that the system refuses to remove.
-    pub fn remove_idle(&self, kind: Kind, name: &Name) -> Result<bool> {
-        gc::remove_one(&self.0, kind, name, gc::Age::Matters)
+    pub fn remove_own(&self, kind: Kind, name: &Name) -> Result<bool> {
+        gc::remove_one(&self.0, kind, name, gc::Age::Any)
     }
 }
 

@@ -1,7 +1,10 @@
+use std::fs;
 use std::os::fd::AsFd;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::super::dir::Directory;
+use super::super::lockfile::{Key, LockFile};
 use super::*;
 use crate::engine::file::direct::{Begin, Files, Held};
 
@@ -109,4 +112,24 @@ fn f3_a_lock_that_is_not_passed_on_deliberately_is_not_inherited() {
 
 fn held_fd_is_open(held: &Held) -> bool {
     nix::sys::stat::fstat(held.fd().as_fd()).is_ok()
+}
+
+#[test]
+fn the_file_of_a_name_of_our_own_goes_also_when_its_maker_was_killed_a_moment_ago() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = Files::open(dir.path(), false).unwrap();
+    let (path, name) = (dir.path().join("x.lock"), Name::new("x").unwrap());
+    // Killed between the making of the file and its first byte, and behind that.
+    let opened = Directory::open(dir.path(), false).unwrap();
+    let empty = || drop(fs::File::create(&path).unwrap());
+    let ready = || drop(LockFile::open(&opened, &Key::new(Kind::Lock, &name)).unwrap());
+    for make in [&empty as &dyn Fn(), &ready] {
+        make();
+        assert!(files.remove_own(Kind::Lock, &name).unwrap());
+        assert!(!path.exists());
+    }
+    let held = got(&files, "x");
+    assert!(!files.remove_own(Kind::Lock, &name).unwrap(), "somebody uses it");
+    held.release();
+    assert!(files.remove_own(Kind::Lock, &name).unwrap());
 }
