@@ -6,7 +6,7 @@ use std::sync::Once;
 
 use lockkeeper::config::{self, Config, Origin, Place};
 use lockkeeper::engine::Registration;
-use lockkeeper::{Require, Warning};
+use lockkeeper::{ErrorKind, Require, Warning};
 
 use crate::args::common::Global;
 use crate::args::values;
@@ -67,6 +67,31 @@ impl Choice {
     /// # Errors
     /// As [`Choice::make`].
     pub fn find(global: &Global) -> Result<Self, Failure> {
+        let choice = Self::any(global)?;
+        if lockkeeper_lab::engines::is_started_for(&choice.url) {
+            let text = format!(
+                "{} is an engine that lockkeeper demo, bench and torture start for themselves, and \
+                 none for anything else: name a server that runs, or a directory as in \
+                 file:///path/dir",
+                choice.url.split('?').next().unwrap_or_default()
+            );
+            let failure = Failure::from(ErrorKind::InvalidArgument).message(text);
+            return Err(failure.engine(Some(choice.engine().to_owned())));
+        }
+        Ok(choice)
+    }
+
+    /// The same for those who start an engine of their own where the URL says so.
+    ///
+    /// # Errors
+    /// As [`Choice::make`].
+    pub fn or_started(global: &Global) -> Result<Self, Failure> {
+        let choice = Self::any(global)?;
+        choice.warn(global);
+        Ok(choice)
+    }
+
+    fn any(global: &Global) -> Result<Self, Failure> {
         let mut require = global.require.clone();
         require.extend(required("LOCKKEEPER_REQUIRE", variable("LOCKKEEPER_REQUIRE")?.as_deref())?);
         let explicit = match &global.url {

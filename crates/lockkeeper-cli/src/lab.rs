@@ -19,7 +19,7 @@ use crate::out::Out;
 /// # Errors
 /// What the engine says.
 pub fn demo(global: &Global, args: &Args) -> Result<u8, Failure> {
-    let choice = Choice::make(global)?;
+    let choice = Choice::or_started(global)?;
     if is_auto(&choice.url) {
         requires_nothing(global, &choice.url, "demo")?;
     } else if !choice.require.is_empty() {
@@ -136,7 +136,7 @@ fn target(
         Some(url) => url,
         // Somebody else's lock was named, and comes with a server of its own.
         None if *client != torture::Subject::Shipped => client.usual_url().to_owned(),
-        None => match Choice::make(global)?.source {
+        None => match Choice::or_started(global)?.source {
             Source::Said(origin) => {
                 let what = "lockkeeper torture file:auto, or the engine's URL";
                 return Err(Failure::usage(format!(

@@ -149,7 +149,9 @@ fn what_cannot_be_right_is_refused_before_anything_is_told() {
         (&["bench", "redis:auto?tlt=5s"], "did you mean ttl?"),
         (&["demo", "oversell", "--url", "redis:auto", "--require", "hosts"], "leave it out"),
         (&["bench", "redis:auto", "--require", "hosts"], "leave it out"),
-        (&["run", "x", "--url", "redis:auto", "--", "true"], "redis"),
+        (&["run", "x", "--url", "redis:auto", "--", "true"], "demo, bench and torture"),
+        (&["acquire", "x", "--url", "zk:auto?nodes=3"], "demo, bench and torture"),
+        (&["doctor", "redis:auto"], "demo, bench and torture"),
     ] {
         let ran = run(&place, line);
         assert_eq!((ran.code, ran.out.as_str()), (64, ""), "{line:?}: {ran:?}");

@@ -139,6 +139,13 @@ pub(crate) fn registration(url: &str) -> Result<Registration> {
     Registration::of(&scheme.to_ascii_lowercase())
 }
 
+/// Whether a URL names what the demo, the bench and torture start for themselves: `redis:auto` and
+/// the like.
+pub fn is_started_for(url: &str) -> bool {
+    let start = url.split('?').next().unwrap_or_default();
+    start.strip_suffix(":auto").is_some_and(|scheme| started_by(scheme).is_some())
+}
+
 /// The engine whose server `SCHEME:auto` starts.
 pub(crate) fn started_by(scheme: &str) -> Option<&'static dyn LabEngine> {
     all().find(|lab| lab.auto() == Some(scheme))
