@@ -52,7 +52,7 @@ impl LedgerEngine {
         match self.find(claim) {
             Some((0, number)) => Standing::Held(granted(number)),
             Some((at, _)) => {
-                Standing::InLine(Place { ahead: u32::try_from(at).ok(), holder: None })
+                Standing::InLine(Place { ahead: u32::try_from(at).ok(), ..Place::default() })
             }
             None => Standing::Gone(Error::new(ErrorKind::Lost, "it is neither held nor in line")),
         }

@@ -146,6 +146,10 @@ pub struct Place {
     pub ahead: Option<u32>,
     /// Who holds the lock now.
     pub holder: Option<Box<Holder>>,
+    /// When the keeper asks about the place by [`Engine::recheck`], unless something is heard of it
+    /// before; for engines that do nothing by themselves when a lease ends (R10): the first in line
+    /// at that moment, the others one claim lease later. `None` where an event tells everything.
+    pub ask_at: Option<Ticks>,
 }
 
 /// How a claim stands: the answer to [`Engine::recheck`].
@@ -298,6 +302,14 @@ pub enum Event {
         /// Which claim.
         claim: ClaimId,
     },
+    /// A claim that stands in line is to be asked about at this time, by [`Engine::recheck`]. No
+    /// answer that comes before puts it off: who was to hear of something by then may be dead.
+    AskAt {
+        /// Which claim.
+        claim: ClaimId,
+        /// When; a time that has passed means at once.
+        at: Ticks,
+    },
     /// A claim that stood in line cannot be granted any more: the wait failed.
     Failed {
         /// Which claim.
@@ -445,8 +457,9 @@ pub trait Engine: Send + Sync + 'static {
     fn attempt(&self, claim: &Claim, line: Line) -> Answer<Attempt>;
 
     /// Asks how claims and holds stand, one message for all; also the sign of life for places
-    /// (R10). What the server did not answer is `Unknown`, and never answered from memory: the
-    /// keeper counts the silence from it.
+    /// (R10). It grants what is free for a claim then, where no event would. What the server did
+    /// not answer is `Unknown`, and never answered from memory: the keeper counts the silence from
+    /// it.
     fn recheck(&self, claims: &[ClaimId]) -> Answer<Vec<Standing>>;
 
     /// Leaves the line, or gives back a grant that is under way. Also ends a conversion: one that

@@ -135,7 +135,7 @@ impl Waiting for InLine {
             w.pid == Some(self.pid) && w.host.as_deref() == Some(&self.host)
         };
         let ahead = entry.waiters.iter().find(ours).map_or(self.pending.place().ahead, |w| w.ahead);
-        Place { ahead, holder: entry.holders.into_iter().next().map(Box::new) }
+        Place { ahead, holder: entry.holders.into_iter().next().map(Box::new), ..Place::default() }
     }
 
     fn finish(self: Box<Self>) -> Result<Got> {

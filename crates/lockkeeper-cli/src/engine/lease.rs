@@ -195,6 +195,7 @@ impl Hired {
                 self.place = Place {
                     ahead: ahead.or(self.place.ahead),
                     holder: holder.or(self.place.holder.take()),
+                    ..Place::default()
                 };
                 self.known =
                     !std::mem::replace(&mut self.in_line, true) && self.place.holder.is_some();
@@ -203,6 +204,7 @@ impl Hired {
                 self.place = Place {
                     ahead: ahead.or(self.place.ahead),
                     holder: holder.map(|h| Box::new(h.into())),
+                    ..Place::default()
                 };
             }
             Tell::Silence => {}

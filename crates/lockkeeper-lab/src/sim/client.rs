@@ -29,7 +29,7 @@ fn attempt(id: ClaimId, reply: Reply) -> Attempt {
             let lease = Lease { id: LeaseId(id.0), ttl: left, since: None, confirm };
             Attempt::Granted(Grant { number: Number::Ours(number), lease: Some(lease) })
         }
-        Reply::InLine(ahead) => Attempt::InLine(Place { ahead: Some(ahead), holder: None }),
+        Reply::InLine(ahead) => Attempt::InLine(Place { ahead: Some(ahead), ..Place::default() }),
         Reply::Busy => Attempt::Busy(None),
         Reply::Gone => Attempt::Failed(gone()),
     }

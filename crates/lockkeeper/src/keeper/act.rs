@@ -43,6 +43,7 @@ impl Entry {
     fn act(self: &Arc<Self>, locked: &mut Locked<'_>, now: Ticks, action: Action) -> Option<Event> {
         match action {
             Action::Attempt(ask) => self.attempt(locked, now, &ask),
+            Action::Recheck(claim) => self.recheck(locked, now, claim),
             Action::Withdraw(claim) => {
                 // An answer from before it was granted: its place is left behind the release.
                 if locked.state.as_deref_mut()?.comes_behind_release(claim) {
@@ -175,6 +176,30 @@ impl Entry {
         let line = if ask.try_only { InLine::Try } else { InLine::Join };
         let answer = self.keeper.engine.attempt(&claim, line);
         self.answer(locked, now, (claim.id, claim.ttl), answer, Self::answered)
+    }
+
+    /// Asks how a place stands whose time to ask has come.
+    fn recheck(
+        self: &Arc<Self>,
+        locked: &mut Locked<'_>,
+        sent: Ticks,
+        claim: ClaimId,
+    ) -> Option<Event> {
+        match self.keeper.engine.recheck(&[claim]) {
+            Answer::Now(answers) => {
+                let answer = answers.into_iter().next()?;
+                Some(self.understand_standing(locked, claim, sent, answer))
+            }
+            Answer::Later(answer) => {
+                let entry = self.clone();
+                self.keeper.follow(answer, move |answers| async move {
+                    if let Some(answer) = answers.into_iter().next() {
+                        entry.rechecked(claim, sent, answer);
+                    }
+                });
+                None
+            }
+        }
     }
 
     /// Takes an answer to an attempt or conversion, now or later.

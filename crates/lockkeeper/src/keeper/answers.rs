@@ -7,7 +7,7 @@ use super::entry::{Entry, Locked, Outcome, State};
 use crate::claim::{Ends, Holder, Mode};
 use crate::clock::Ticks;
 use crate::duration::spoken;
-use crate::engine::{Attempt, Grant, Lease};
+use crate::engine::{Attempt, Grant, Lease, Standing};
 use crate::error::{Error, ErrorKind};
 use crate::id::ClaimId;
 use crate::protocol::lease::deadline;
@@ -34,7 +34,7 @@ impl Entry {
         if !state.line.asks(claim) && !matches!(answer, Attempt::Granted(_)) {
             // It was granted or left meanwhile: this says nothing about those who wait now.
             let answer = match answer {
-                Attempt::InLine(_) => Answered::InLine,
+                Attempt::InLine(place) => Answered::InLine { ask_at: place.ask_at },
                 Attempt::Unknown(_) => Answered::Unknown,
                 Attempt::Failed(_) => Answered::Failed,
                 _ => Answered::Busy,
@@ -84,7 +84,7 @@ impl Entry {
                 if place.holder.is_some() {
                     state.last_holder = place.holder;
                 }
-                Answered::InLine
+                Answered::InLine { ask_at: place.ask_at }
             }
             Attempt::Busy(holder) => {
                 self.keeper.forget_claim(claim);
@@ -115,6 +115,30 @@ impl Entry {
             }
         };
         Event::Answered { claim, answer }
+    }
+
+    /// What the answer to the question how a claim stands means for the line.
+    pub(super) fn understand_standing(
+        self: &Arc<Self>,
+        locked: &mut Locked<'_>,
+        claim: ClaimId,
+        sent: Ticks,
+        answer: Standing,
+    ) -> Event {
+        let Some(state) = locked.state.as_deref_mut() else { return Event::Timer };
+        match answer {
+            Standing::Unknown(error) => {
+                state.unanswered(&self.keeper, claim, sent, &error);
+                Event::Unanswered { claim }
+            }
+            // The place is gone, with the server's data or for want of a sign of life: stand again.
+            Standing::Gone(error)
+                if error.kind() == ErrorKind::Lost && state.line.place() == Some(claim) =>
+            {
+                Event::Wake { claim }
+            }
+            standing => self.understand(locked, claim, sent, standing.into()),
+        }
     }
 
     pub(super) fn outcome_of(self: &Arc<Self>, state: &State, why: Refusal) -> Outcome {

@@ -19,7 +19,7 @@ use super::request::Request;
 use super::turns::{Guards, TurnRecord};
 use crate::claim::{Holder, Identity, Mode};
 use crate::clock::Ticks;
-use crate::engine::Attempt;
+use crate::engine::{Attempt, Standing};
 use crate::error::{Error, Result};
 use crate::id::{ById, ClaimId, HoldId};
 use crate::lost::Lost;
@@ -502,6 +502,21 @@ impl Entry {
         let mut locked = self.lock();
         let event = self.understand(&mut locked, claim, sent, answer);
         self.step(&mut locked, now, event);
+    }
+
+    /// The engine said how a claim stands.
+    pub(super) fn rechecked(self: &Arc<Self>, claim: ClaimId, sent: Ticks, answer: Standing) {
+        let now = self.keeper.now();
+        let mut locked = self.lock();
+        let event = self.understand_standing(&mut locked, claim, sent, answer);
+        self.step(&mut locked, now, event);
+    }
+
+    /// The engine said when to ask about a claim.
+    pub(crate) fn ask_at(self: &Arc<Self>, claim: ClaimId, at: Ticks) {
+        let now = self.keeper.now();
+        let mut locked = self.lock();
+        self.step(&mut locked, now, Event::AskAt { claim, at });
     }
 
     /// A hint that the claim may be granted.

@@ -10,7 +10,6 @@ use super::entry::Entry;
 use super::outages::Outages;
 use crate::clock::Ticks;
 use crate::engine::{Answer, Attempt, Event, Standing, Which};
-use crate::error::ErrorKind;
 use crate::guarantee::{Expiry, Warning};
 use crate::id::{ById, ClaimId};
 use crate::observe::Seen;
@@ -59,7 +58,12 @@ impl Maps {
         {
             gone = self.early.remove(&oldest);
         }
-        if self.early.insert(claim, event).is_none() {
+        let known = self.early.contains_key(&claim);
+        // When to ask is no news beside a grant or its end.
+        if !known || !matches!(event, Event::AskAt { .. }) {
+            self.early.insert(claim, event);
+        }
+        if !known {
             self.early_order.push_back((claim, now));
         }
         (self.early.len() == 1, gone)
@@ -237,6 +241,11 @@ impl Keeper {
                     entry.wake(*claim);
                 }
             }
+            Event::AskAt { claim, at } => {
+                if let Some(entry) = self.entry_of(*claim, &event) {
+                    entry.ask_at(*claim, *at);
+                }
+            }
             Event::Failed { claim, error } => {
                 if let Some(entry) = self.entry_of(*claim, &event) {
                     entry.answered(*claim, self.clock.now(), Attempt::Failed(error.clone()));
@@ -328,14 +337,7 @@ impl Keeper {
                 match answer {
                     // Unknown changes nothing for a place: the next net asks again.
                     Standing::Unknown(error) => entry.unanswered(id, sent, &error),
-                    // The place is gone, with the server's data or for want of a sign of life:
-                    // stand again.
-                    Standing::Gone(error)
-                        if error.kind() == ErrorKind::Lost && entry.is_in_line(id) =>
-                    {
-                        entry.wake(id);
-                    }
-                    standing => entry.answered(id, sent, standing.into()),
+                    standing => entry.rechecked(id, sent, standing),
                 }
             }
         };

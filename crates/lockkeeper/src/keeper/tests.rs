@@ -1,5 +1,6 @@
 //! The keeper on an engine that does what a test tells it.
 
+mod asks;
 mod logged;
 mod outages;
 mod schedules;
@@ -423,7 +424,7 @@ async fn r10_the_net_is_cast_every_five_seconds_or_two_claim_leases_if_that_is_s
 async fn what_was_said_about_a_claim_that_is_over_hides_nothing_from_the_next() {
     let stub = Stub { slow_rechecks: true, ..Stub::default() };
     let holder = Holder { host: Some("other".into()), pid: Some(7), ..Holder::default() };
-    let behind_other = Place { ahead: Some(0), holder: Some(Box::new(holder)) };
+    let behind_other = Place { ahead: Some(0), holder: Some(Box::new(holder)), ask_at: None };
     of(&stub.attempts).extend([Attempt::InLine(Place::default()), Attempt::InLine(behind_other)]);
     let (locks, stub, clock) = open(stub).await;
     let mut first = Box::pin(locks.mutex("name").lock().into_future());

@@ -111,8 +111,6 @@ pub struct Process {
     /// Claims that the engine may say something about.
     waiting: BTreeSet<ClaimId>,
     net_at: Option<u64>,
-    /// When to ask again for a place, because the lease before it ends then.
-    ask_at: BTreeMap<ClaimId, u64>,
     /// Conversions that the line knows: of which hold, and to what.
     conversions: BTreeMap<ClaimId, (ClaimId, Way)>,
     /// Until when the last request of a claim may arrive and count.
@@ -154,7 +152,6 @@ impl Process {
             calls: BTreeMap::new(),
             waiting: BTreeSet::new(),
             net_at: None,
-            ask_at: BTreeMap::new(),
             conversions: BTreeMap::new(),
             sent_until: BTreeMap::new(),
             releases: BTreeMap::new(),
@@ -344,7 +341,6 @@ impl Process {
 
     fn forget_claim(&mut self, id: ClaimId) {
         self.waiting.remove(&id);
-        self.ask_at.remove(&id);
         self.sent_until.remove(&id);
     }
 
@@ -361,11 +357,11 @@ impl Process {
                 self.send(now, call, out);
                 self.expect(now, ask.id);
             }
+            Action::Recheck(id) => self.recheck(now, id, out),
             // An answer from before it was granted: its place is left behind the release.
             Action::Withdraw(id) if flaw != Some(Flaw::LeavesBeside) && self.is_echo(id) => {}
             Action::Withdraw(id) => {
                 self.waiting.remove(&id);
-                self.ask_at.remove(&id);
                 if flaw == Some(Flaw::LeavesWithoutAWord) {
                     self.line.step(
                         ticks(now),
@@ -477,7 +473,7 @@ impl Process {
             .flatten()
             .map(|at| at.0.div_ceil(SECOND));
         let again = self.releases.values().filter_map(|release| release.next);
-        machines.chain(again).chain(self.net_at).chain(self.ask_at.values().copied()).min()
+        machines.chain(again).chain(self.net_at).min()
     }
 
     /// Does what is due.
@@ -503,12 +499,6 @@ impl Process {
             if flaw != Some(Flaw::WakesOnlyByPush) {
                 self.recheck_all(now, out);
             }
-        }
-        let due: Vec<ClaimId> =
-            self.ask_at.iter().filter(|(_, at)| **at <= now).map(|(id, _)| *id).collect();
-        for id in due {
-            self.ask_at.remove(&id);
-            self.recheck(now, id, out);
         }
     }
 

@@ -119,6 +119,7 @@ impl Shared {
                 let place = Place {
                     ahead: inspect::ahead(&driver.file),
                     holder: inspect::holder(&driver.file, &key),
+                    ask_at: None,
                 };
                 let (file, stamp) = (driver.file, driver.stamp);
                 let order =

@@ -88,7 +88,8 @@ impl Shared {
                 }))
             }
             None => {
-                let place = Place { ahead: None, holder: inspect::holder(&driver.file, &key) };
+                let place =
+                    Place { holder: inspect::holder(&driver.file, &key), ..Place::default() };
                 let (file, stamp) = (driver.file, driver.stamp);
                 let order = attempt::Order {
                     claim: claim.clone(),

@@ -189,7 +189,8 @@ impl Pending {
         stamp: Stamp,
         recipe: Recipe,
     ) -> Result<Self> {
-        let place = Place { ahead: inspect::ahead(&file), holder: inspect::holder(&file, &key) };
+        let (ahead, holder) = (inspect::ahead(&file), inspect::holder(&file, &key));
+        let place = Place { ahead, holder, ..Place::default() };
         let over = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
             .map_err(|e| refused("make a descriptor to wait for", &dir.file(&key.file), e))?;
         let shared = Arc::new(Shared {

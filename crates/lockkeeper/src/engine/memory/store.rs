@@ -208,7 +208,8 @@ impl Store {
                 converts: None,
                 since: SystemTime::now(),
             });
-            Attempt::InLine(Place { ahead: u32::try_from(ahead).ok(), holder: record.holder() })
+            let (ahead, holder) = (u32::try_from(ahead).ok(), record.holder());
+            Attempt::InLine(Place { ahead, holder, ask_at: None })
         };
         if !matches!(answer, Attempt::Failed(_)) {
             self.of_claim.insert(claim.id, key.clone());
@@ -252,7 +253,7 @@ impl Store {
         }
         let ahead =
             record.line.iter().position(|p| p.claim.id == id).and_then(|at| u32::try_from(at).ok());
-        Standing::InLine(Place { ahead, holder: record.holder() })
+        Standing::InLine(Place { ahead, holder: record.holder(), ask_at: None })
     }
 
     pub(super) fn withdraw(&mut self, id: ClaimId, pushes: &mut Vec<Push>) -> End {
@@ -308,7 +309,7 @@ impl Store {
                 since: SystemTime::now(),
             };
             record.line.push_front(waiting);
-            Attempt::InLine(Place { ahead: Some(0), holder: record.holder() })
+            Attempt::InLine(Place { ahead: Some(0), holder: record.holder(), ask_at: None })
         };
         self.settle(&key, pushes);
         answer

@@ -2,7 +2,7 @@
 //! again.
 //!
 //! There is no line of ours on the server, so nobody is granted a lock unasked. A waiter is woken
-//! by the layout's channel or by the invalidation of its key, and looks by itself when the holder's
+//! by the layout's channel or by the invalidation of its key, and asks again when the holder's
 //! lease ends, not before 250 ms and not after 5 s.
 
 mod asking;
@@ -13,8 +13,6 @@ mod pausing;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
-
-use tokio::sync::Notify;
 
 use super::anchor::Anchor;
 use super::dialect::{Dialect, Terms};
@@ -39,7 +37,6 @@ pub(super) struct Foreign {
     links: Links,
     dialect: Arc<dyn Dialect>,
     state: Mutex<State>,
-    looks_changed: Notify,
     watches: Watches,
 }
 
@@ -74,7 +71,8 @@ struct Entry {
     /// It has been told to wait before.
     waited: bool,
     listening: bool,
-    look_at: Option<Ticks>,
+    /// It was woken while an answer was on its way: it asks again right after it.
+    woken: bool,
     /// Until when the process has the lock, hold upon hold, before it lets others pass.
     run_until: Option<Ticks>,
     /// It lets others pass.
@@ -141,10 +139,8 @@ impl Foreign {
         let mut woken = Vec::new();
         for (id, entry) in &mut state.claims {
             if entry.phase != Phase::Held && about(&entry.terms) && !entry.lets_pass() {
-                // One whose answer is on its way looks again right after it.
-                entry.look_at = Some(Ticks::default());
-                if entry.phase == Phase::Waiting {
-                    entry.look_at = None;
+                entry.woken = entry.phase == Phase::Asked;
+                if !entry.woken {
                     woken.push(*id);
                 }
             }
@@ -166,9 +162,8 @@ impl Opened for Foreign {
             });
             let links = Links::new(options, context, hear);
             links.main.track(Tracking::Read);
-            let (state, looks_changed, watches) =
-                (Mutex::default(), Notify::new(), Watches::default());
-            Self { links, dialect: dialect.clone(), state, looks_changed, watches }
+            let (state, watches) = (Mutex::default(), Watches::default());
+            Self { links, dialect: dialect.clone(), state, watches }
         })
     }
 
@@ -194,7 +189,6 @@ impl Opened for Foreign {
     }
 
     fn closing(&self) {
-        self.looks_changed.notify_one();
         self.watches.close();
     }
 }

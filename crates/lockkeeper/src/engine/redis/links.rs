@@ -4,15 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::Notify;
-use tokio::time::sleep;
-
 use super::errors;
 use super::options::RedisOptions;
 use super::pipe::{Broken, OnPush};
 use super::resp::{Command, Value};
 use super::script::Call;
-use super::wire::{Answered, Counted, Link, Started, either};
+use super::wire::{Answered, Counted, Link, Started};
 use crate::clock::Ticks;
 use crate::engine::{Context, End, Event, WatchId};
 use crate::error::{Error, Result};
@@ -208,16 +205,6 @@ impl Links {
                 (end, Some(answered))
             }
             Err(error) => (End::Unknown(error), None),
-        }
-    }
-
-    /// Sleeps until then, or until it may be sooner.
-    pub(super) async fn sleep_until(&self, next: Option<Ticks>, changed: &Notify) {
-        match next {
-            Some(at) => {
-                _ = either(sleep(at.since(self.context.clock.now())), changed.notified()).await
-            }
-            None => changed.notified().await,
         }
     }
 

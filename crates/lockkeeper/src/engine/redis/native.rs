@@ -8,8 +8,6 @@ mod watching;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use tokio::sync::Notify;
-
 use super::keys::Keys;
 use super::links::Links;
 use super::opened::Opened;
@@ -29,8 +27,6 @@ pub(super) struct Native {
     keys: Keys,
     channel: String,
     recipe: Mutex<Recipe>,
-    /// The earliest question of the timer may have changed.
-    asks_changed: Notify,
     watches: Watches,
     /// There while somebody watches a beginning of names.
     tracker: Mutex<Option<Tracker>>,
@@ -54,9 +50,6 @@ impl Native {
         let now = self.links.context.clock.now();
         let push = Push::parse(payload);
         let event = push.as_ref().and_then(|push| self.recipe().pushed(now, order, push));
-        if matches!(push, Some(Push::First { .. } | Push::Alive { .. })) {
-            self.asks_changed.notify_one();
-        }
         if let Some(event) = event {
             self.links.context.events.send(event);
         }
@@ -89,7 +82,6 @@ impl Opened for Native {
                 keys,
                 channel,
                 recipe: Mutex::new(Recipe::new(rules)),
-                asks_changed: Notify::new(),
                 watches: Watches::default(),
                 tracker: Mutex::default(),
             }
@@ -109,7 +101,6 @@ impl Opened for Native {
     }
 
     fn closing(&self) {
-        self.asks_changed.notify_one();
         self.watches.close();
         self.end_tracking();
     }

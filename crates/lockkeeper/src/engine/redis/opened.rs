@@ -83,9 +83,6 @@ pub(super) trait Asking: Send + Sync + Sized + 'static {
     /// The server's clock, with our reading from before it was asked.
     fn heard(&self, server_us: u64, before: Ticks);
 
-    /// Asks for those whose time has come, for as long as it is open.
-    fn ask_in_time(self: Arc<Self>) -> impl Future<Output = ()> + Send;
-
     /// Asks for a claim; with `hold`, for another mode of a hold.
     fn ask(self: &Arc<Self>, claim: &Claim, line: Line, hold: Option<HoldId>) -> Answer<Attempt>;
 
@@ -186,9 +183,7 @@ impl<O: Opened> Engine for Server<O> {
         }
         Answer::later(async move {
             let hears = opened.clone();
-            opened.links().open(move |server_us, before| hears.heard(server_us, before)).await?;
-            opened.links().context.spawner.spawn(opened.clone().ask_in_time());
-            Ok(())
+            opened.links().open(move |server_us, before| hears.heard(server_us, before)).await
         })
     }
 

@@ -9,7 +9,6 @@ mod answers;
 mod parting;
 mod times;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,8 +43,6 @@ pub(super) struct Recipe {
     rules: Rules,
     anchor: Option<Anchor>,
     claims: Table<ClaimId, Entry>,
-    /// When to ask again for a place, because a lease ends then and nobody else may notice (R10).
-    asks: BTreeSet<(Ticks, ClaimId)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -92,9 +89,6 @@ struct Asking {
     leaving: bool,
     /// The latest time at which one of its requests is in time.
     not_after_us: u64,
-    ask_at: Option<Ticks>,
-    /// It was told to look then, which no answer puts off: those before it may be dead.
-    told_at: Option<Ticks>,
     pushed: Option<Pushed>,
     /// The last question for a sign of life that came while its answer was on its way: its place
     /// among what was read.
@@ -111,7 +105,7 @@ enum Phase {
 
 impl Recipe {
     pub(super) fn new(rules: Rules) -> Self {
-        Self { rules, anchor: None, claims: Table::default(), asks: BTreeSet::new() }
+        Self { rules, anchor: None, claims: Table::default() }
     }
 
     /// Takes the server's time from any answer; `before` was read before its request was sent.
@@ -151,8 +145,6 @@ impl Recipe {
                 sent_before: known,
                 leaving: false,
                 not_after_us: 0,
-                ask_at: None,
-                told_at: None,
                 pushed: None,
                 questioned: None,
             };
@@ -178,8 +170,6 @@ impl Recipe {
         if asking.leaving {
             return None;
         }
-        self.asks.remove(&(asking.ask_at.take().unwrap_or_default(), id));
-        asking.told_at = asking.told_at.filter(|at| *at > now);
         let give_up = asking.give_up.map_or(until, |at| at.min(until));
         // Without an anchor nothing is known about the server's clock; the handshake gives one.
         let not_after_us = anchor.map_or((1 << 53) - 1, |a| a.server_us_at(give_up));

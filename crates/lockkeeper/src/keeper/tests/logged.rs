@@ -93,7 +93,7 @@ async fn r4_only_a_release_of_what_was_thought_ours_is_logged_as_illegal() {
 #[tokio::test]
 async fn an_acquisition_is_logged_with_engine_name_token_wait_and_what_woke_it() {
     let stub = Stub::default();
-    of(&stub.attempts).push_back(Attempt::InLine(Place { ahead: Some(3), holder: None }));
+    of(&stub.attempts).push_back(Attempt::InLine(Place { ahead: Some(3), ..Place::default() }));
     let (locks, stub, _clock) = open(stub).await;
     let log = Log::from(Level::DEBUG);
     let _logged = heard_by(&log);

@@ -2,6 +2,7 @@
 //! the one that it has.
 
 use super::Line;
+use super::ask_at::AskAt;
 use super::holds::TURN_LAST;
 use super::words::{Action, Answered, Refusal, Seq};
 use crate::claim::Mode;
@@ -15,6 +16,7 @@ pub(super) struct Converting {
     pub(super) give_up: Option<Ticks>,
     pub(super) leaving: bool,
     pub(super) again_at: Option<Ticks>,
+    pub(super) ask_at: AskAt,
     /// What is asked for next: sent when the engine has undone the one that is being left.
     pub(super) next: Option<Next>,
 }
@@ -53,9 +55,16 @@ impl Line {
             give_up,
             leaving: false,
             again_at: None,
+            ask_at: AskAt::default(),
             next: None,
         }));
         out.push(Action::Convert { hold: hold.id, id, to, give_up, shape: hold.shape });
+    }
+
+    /// The conversion with this id that is not being left.
+    pub(super) fn converting(&mut self, id: ClaimId) -> Option<&mut Converting> {
+        let conversions = self.holds.iter_mut().filter_map(|h| h.converting.as_deref_mut());
+        conversions.into_iter().find(|c| c.id == id && !c.leaving)
     }
 
     /// The engine has undone a conversion, or does not say so.
@@ -82,6 +91,7 @@ impl Line {
             c.leaving = true;
             c.give_up = None;
             c.again_at = None;
+            c.ask_at = AskAt::default();
             out.push(Action::Withdraw(c.id));
         }
     }
@@ -116,7 +126,11 @@ impl Line {
                 out.push(Action::Converted { seq, mode: hold.shape.mode, token: hold.token(turn) });
                 self.advance(now, out);
             }
-            Answered::InLine => {}
+            Answered::InLine { ask_at } => {
+                c.ask_at.answered(ask_at);
+                let next = c.ask_at.next();
+                self.check_by(next);
+            }
             Answered::Busy | Answered::Failed | Answered::Unreachable => {
                 hold.converting = None;
                 out.push(Action::RefuseConvert { seq, why: Refusal::Answer });
@@ -141,6 +155,7 @@ impl Line {
         let Some(c) = hold.converting.as_mut() else { return };
         if c.again_at.is_some_and(|at| at <= now) {
             c.again_at = None;
+            c.ask_at.asked(now);
             out.push(if c.leaving {
                 Action::Withdraw(c.id)
             } else {
@@ -152,6 +167,9 @@ impl Line {
                     shape: hold.shape,
                 }
             });
+        } else if c.ask_at.is_due(now) {
+            c.ask_at.asked(now);
+            out.push(Action::Recheck(c.id));
         }
         let next_gives_up =
             c.next.as_ref().is_some_and(|next| next.give_up.is_some_and(|at| at <= now));

@@ -7,6 +7,7 @@
 //! the hold back and stands again at the end of the line. A grant is an offer until its future
 //! takes it: not taken in time, it moves on (R5).
 
+mod ask_at;
 mod convert;
 mod holds;
 mod place;
@@ -20,6 +21,9 @@ use std::sync::Arc;
 use crate::clock::Ticks;
 use crate::id::{ClaimId, HoldId};
 use crate::lost::Lost;
+#[cfg(test)]
+#[cfg(feature = "redis")]
+pub(crate) use ask_at::AskAt;
 use holds::{Hold, Turn};
 use place::{Phase, Standing, ask_again, leave};
 use queue::Queue;
@@ -158,13 +162,16 @@ impl Line {
             .holds
             .iter()
             .filter_map(|h| h.converting.as_ref())
-            .flat_map(|c| [c.give_up, c.again_at, c.next.as_ref().and_then(|n| n.give_up)])
+            .flat_map(|c| {
+                [c.give_up, c.again_at, c.ask_at.next(), c.next.as_ref().and_then(|n| n.give_up)]
+            })
             .flatten();
         let standing = self.standing.iter().flat_map(|s| {
             let phase = match s.phase {
                 Phase::Doubt(at) => Some(at),
                 Phase::Leaving(at) => at,
-                Phase::Asking | Phase::InLine => None,
+                Phase::InLine => s.ask_at.next(),
+                Phase::Asking => None,
             };
             [phase, s.give_up]
         });
@@ -200,7 +207,7 @@ impl Line {
             Event::Wake { claim } => {
                 if let Some(s) = self.standing.as_mut().filter(|s| s.ask.id == claim) {
                     match s.phase {
-                        Phase::InLine => ask_again(s, out),
+                        Phase::InLine => ask_again(s, now, out),
                         // The answer under way may be older than the hint: ask once more when it is
                         // there.
                         Phase::Asking => s.woken = true,
@@ -208,6 +215,8 @@ impl Line {
                     }
                 }
             }
+            Event::AskAt { claim, at } => self.told_to_ask(now, claim, at, out),
+            Event::Unanswered { claim } => self.unanswered(now, claim),
             Event::Withdrawn { claim, known } => self.withdrawn(now, claim, known, out),
             Event::Ended { hold, why, ours } => self.ended(now, hold, why, ours, out),
             Event::Timer => self.timer(now, out),
@@ -312,7 +321,7 @@ impl Line {
 
     fn cancel(&mut self, now: Ticks, seq: Seq, fresh: bool, out: &mut Vec<Action>) {
         if self.standing.as_ref().is_some_and(|s| s.serves == Some(seq)) {
-            self.leave_or_lend(out);
+            self.leave_or_lend(now, out);
             self.advance(now, out);
         } else if self.find(seq).is_some() {
             // The offer was not taken: it moves on as if its turn were over (R5).

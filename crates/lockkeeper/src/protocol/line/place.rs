@@ -1,6 +1,7 @@
 //! The process's one place in the engine's line.
 
 use super::Line;
+use super::ask_at::AskAt;
 use super::holds::Hold;
 use super::words::{Action, Answered, Ask, Refusal, Rules, Seq, Shape};
 use crate::clock::Ticks;
@@ -41,6 +42,7 @@ pub(super) struct Standing {
     pub(super) void: Option<Lost>,
     /// The engine has said once that the process stands in line.
     pub(super) stood: bool,
+    pub(super) ask_at: AskAt,
 }
 
 impl Standing {
@@ -85,6 +87,7 @@ impl Line {
             lent: false,
             void: None,
             stood: false,
+            ask_at: AskAt::default(),
             ask: ask.clone(),
         });
         self.check_by(ask.give_up.filter(|_| !ask.try_only));
@@ -95,7 +98,7 @@ impl Line {
 
     /// Nobody wants the place any more: the next local claim gets it if it has the same shape, else
     /// the place is left. A try would come to stand in line with it.
-    pub(super) fn leave_or_lend(&mut self, out: &mut Vec<Action>) {
+    pub(super) fn leave_or_lend(&mut self, now: Ticks, out: &mut Vec<Action>) {
         let Some(mut standing) = self.standing.take() else { return };
         let lends = !standing.ask.try_only && self.queue.front().is_some_and(|next| !next.try_only);
         if lends && self.next_like(&standing.ask.shape) {
@@ -109,7 +112,7 @@ impl Line {
                 if standing.ask.give_up.is_some() {
                     standing.ask.give_up = next.give_up;
                     match standing.phase {
-                        Phase::InLine => ask_again(&mut standing, out),
+                        Phase::InLine => ask_again(&mut standing, now, out),
                         Phase::Asking => standing.lent = true,
                         Phase::Doubt(_) | Phase::Leaving(_) => {}
                     }
@@ -142,7 +145,7 @@ impl Line {
                     out.push(Action::Release { hold: claim, again: None, over: true })
                 }
                 // A withdrawal overtook its claim: the place is left once more (R5).
-                Answered::InLine => out.push(Action::Withdraw(claim)),
+                Answered::InLine { .. } => out.push(Action::Withdraw(claim)),
                 Answered::Busy | Answered::Failed | Answered::Unreachable => {}
                 Answered::Unknown | Answered::Nonsense => {}
             }
@@ -185,15 +188,18 @@ impl Line {
                 }
                 self.advance(now, out);
             }
-            Answered::InLine => {
+            Answered::InLine { ask_at } => {
                 standing.phase = Phase::InLine;
                 standing.stood = true;
                 standing.asked = 1;
+                standing.ask_at.answered(ask_at);
                 let (woken, lent) =
                     (std::mem::take(&mut standing.woken), std::mem::take(&mut standing.lent));
                 if woken || lent {
-                    ask_again(standing, out);
+                    ask_again(standing, now, out);
                 }
+                let next = standing.ask_at.next();
+                self.check_by(next);
                 self.refuse_tries(Refusal::BusyHere, |_| true, out);
             }
             Answered::Unreachable if standing.waits_on() => {
@@ -204,7 +210,7 @@ impl Line {
             Answered::Busy | Answered::Failed | Answered::Unreachable
                 if std::mem::take(&mut standing.lent) =>
             {
-                ask_again(standing, out)
+                ask_again(standing, now, out)
             }
             Answered::Busy | Answered::Failed | Answered::Unreachable => {
                 let (seq, heard_by, shape) =
@@ -307,11 +313,12 @@ impl Line {
             let why = if unanswered { Refusal::Unanswered } else { Refusal::TimedOut };
             let seq = standing.serves.take();
             out.extend(seq.map(|seq| Action::Refuse { seq, why }));
-            self.leave_or_lend(out);
+            self.leave_or_lend(now, out);
         }
         let Some(standing) = self.standing.as_mut() else { return };
         match standing.phase {
-            Phase::Doubt(at) if at <= now => ask_again(standing, out),
+            Phase::Doubt(at) if at <= now => ask_again(standing, now, out),
+            Phase::InLine if standing.ask_at.is_due(now) => recheck(standing, now, out),
             Phase::Leaving(Some(at)) if at <= now => {
                 standing.phase = Phase::Leaving(None);
                 out.push(Action::Withdraw(standing.ask.id));
@@ -321,12 +328,19 @@ impl Line {
     }
 }
 
-pub(super) fn ask_again(standing: &mut Standing, out: &mut Vec<Action>) {
+pub(super) fn ask_again(standing: &mut Standing, now: Ticks, out: &mut Vec<Action>) {
     standing.phase = Phase::Asking;
+    standing.ask_at.asked(now);
     standing.lent = false;
     // What is granted from here on was not over before.
     standing.void = None;
     out.push(Action::Attempt(standing.ask.clone()));
+}
+
+/// Asks how the place stands, which it keeps meanwhile.
+pub(super) fn recheck(standing: &mut Standing, now: Ticks, out: &mut Vec<Action>) {
+    standing.ask_at.asked(now);
+    out.push(Action::Recheck(standing.ask.id));
 }
 
 pub(super) fn leave(standing: &mut Standing, out: &mut Vec<Action>) {

@@ -7,6 +7,7 @@ use crate::claim::Mode;
 use crate::engine::Number;
 use crate::token::Token;
 
+mod ask_at;
 mod conversions;
 mod place;
 mod tries;
@@ -79,7 +80,10 @@ impl Bench {
     }
 
     fn in_line(&mut self, seq: u64) -> Vec<Action> {
-        self.step(Event::Answered { claim: ClaimId(u128::from(seq)), answer: Answered::InLine })
+        self.step(Event::Answered {
+            claim: ClaimId(u128::from(seq)),
+            answer: Answered::InLine { ask_at: None },
+        })
     }
 
     fn over(&mut self, seq: u64) -> Vec<Action> {
@@ -472,9 +476,10 @@ fn walk(seed: u64) {
                     todo.extend(b.step(Event::Withdrawn { claim: id, known: true }))
                 }
                 Action::Attempt(ask) | Action::Release { again: Some(ask), .. } => {
-                    todo.extend(
-                        b.step(Event::Answered { claim: ask.id, answer: Answered::InLine }),
-                    );
+                    todo.extend(b.step(Event::Answered {
+                        claim: ask.id,
+                        answer: Answered::InLine { ask_at: None },
+                    }));
                 }
                 _ => {}
             }

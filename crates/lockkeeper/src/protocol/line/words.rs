@@ -104,7 +104,10 @@ impl Shape {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answered {
     Granted(Number),
-    InLine,
+    /// It stands in line, and asks again at this time, unless something is heard before.
+    InLine {
+        ask_at: Option<Ticks>,
+    },
     /// Somebody has it or stands in line for it; nothing of ours is left there.
     Busy,
     /// Certainly failed: nothing of ours is left there.
@@ -153,6 +156,16 @@ pub enum Event {
     Wake {
         claim: ClaimId,
     },
+    /// A claim that stands in line is to ask again at this time, whatever an answer says that comes
+    /// before.
+    AskAt {
+        claim: ClaimId,
+        at: Ticks,
+    },
+    /// The question of [`Action::Recheck`] was not answered.
+    Unanswered {
+        claim: ClaimId,
+    },
     /// A withdrawal was answered; `known` is false when it must be repeated.
     Withdrawn {
         claim: ClaimId,
@@ -192,6 +205,8 @@ pub enum Refusal {
 pub enum Action {
     /// Ask the engine; `ask.id` is the claim.
     Attempt(Ask),
+    /// Ask the engine how the claim stands.
+    Recheck(ClaimId),
     Withdraw(ClaimId),
     /// Give the hold back; `again` stands in line in the same message. `over`: nobody here has it
     /// any more, or ever had it, so that the engine may rightly have forgotten it.

@@ -27,7 +27,7 @@ impl Process {
             Call::Convert { id, .. } if !self.line.asks(id) => {}
             Call::Convert { id, .. } => self.attempted(now, sent, id, answer, flaw, out),
             Call::Recheck { id, .. } => match answer {
-                None => _ = self.ask_at.entry(id).or_insert(now + 1),
+                None => self.step(now, Event::Unanswered { claim: id }, flaw, out),
                 Some(Answer::Gone) if self.line.place() == Some(id) => {
                     self.step(now, Event::Wake { claim: id }, flaw, out)
                 }
@@ -100,17 +100,13 @@ impl Process {
                 return self.granted(now, id, number, (sent, left, confirm), flaw, out);
             }
             // It was granted or left meanwhile: this says nothing about those who wait now.
-            Some(Answer::InLine { .. }) if !self.line.asks(id) => Answered::InLine,
+            Some(Answer::InLine { .. }) if !self.line.asks(id) => Answered::InLine { ask_at: None },
             Some(Answer::InLine { ask_in }) => {
-                self.ask_at.remove(&id);
-                if let Some(time) = ask_in.filter(|_| flaw != Some(Flaw::WakesOnlyByPush)) {
-                    self.ask_at.insert(id, now + time.max(1));
-                }
-                Answered::InLine
+                let ask_in = ask_in.filter(|_| flaw != Some(Flaw::WakesOnlyByPush));
+                Answered::InLine { ask_at: ask_in.map(|time| ticks(now + time.max(1))) }
             }
             Some(Answer::Busy) => {
                 self.waiting.remove(&id);
-                self.ask_at.remove(&id);
                 Answered::Busy
             }
             // Refused on arrival: it may be asked again.
@@ -140,7 +136,6 @@ impl Process {
             );
         }
         self.waiting.remove(&id);
-        self.ask_at.remove(&id);
         if let Some(hold) = self.line.hold_for(id)
             && !self.kept.contains_key(&hold)
         {
@@ -163,10 +158,14 @@ impl Process {
         }
         let (number, at, lease) = match push.news {
             News::Granted { number, at, lease } => (number, at, lease),
-            News::Alive => return self.recheck(now, push.claim, out),
+            News::Alive => {
+                let at = ticks(now);
+                return self.step(now, Event::AskAt { claim: push.claim, at }, flaw, out);
+            }
             News::First { ask_in } => {
                 if flaw != Some(Flaw::WakesOnlyByPush) {
-                    self.ask_at.insert(push.claim, now + ask_in.max(1));
+                    let at = ticks(now + ask_in.max(1));
+                    self.step(now, Event::AskAt { claim: push.claim, at }, flaw, out);
                 }
                 return;
             }

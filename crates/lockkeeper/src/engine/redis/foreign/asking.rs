@@ -15,7 +15,7 @@ use crate::engine::redis::pipe::Broken;
 use crate::engine::redis::resp::Value;
 use crate::engine::redis::script::Call;
 use crate::engine::redis::wire::{Answered, Started};
-use crate::engine::{Answer, Attempt, Event, Grant, Lease, Line, Number, Place};
+use crate::engine::{Answer, Attempt, Grant, Lease, Line, Number, Place};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ClaimId, HoldId};
 
@@ -44,31 +44,6 @@ impl Asking for Foreign {
         self.state().anchor = Some(Anchor::new(server_us, before));
     }
 
-    /// Wakes whoever waits for a lease that ends about now: a channel says nothing then.
-    async fn ask_in_time(self: Arc<Self>) {
-        while !self.links.is_closed() {
-            let now = self.links.context.clock.now();
-            let mut due = Vec::new();
-            let mut next: Option<Ticks> = None;
-            for (id, entry) in &mut self.state().claims {
-                match entry.look_at {
-                    Some(at) if entry.phase == Phase::Waiting && at <= now => {
-                        entry.look_at = None;
-                        due.push(*id);
-                    }
-                    Some(at) if entry.phase == Phase::Waiting => {
-                        next = Some(next.map_or(at, |n| n.min(at)))
-                    }
-                    _ => {}
-                }
-            }
-            for claim in due {
-                self.links.context.events.send(Event::Wake { claim });
-            }
-            self.links.sleep_until(next, &self.looks_changed).await;
-        }
-    }
-
     fn ask(self: &Arc<Self>, claim: &Claim, how: Line, hold: Option<HoldId>) -> Answer<Attempt> {
         if hold.is_some() {
             return Answer::Now(Attempt::Failed(unsupported(
@@ -79,8 +54,9 @@ impl Asking for Foreign {
             return Answer::Now(Attempt::Failed(error));
         }
         let now = self.links.context.clock.now();
-        if self.still_stands_back(claim, now) {
-            return Answer::Now(Attempt::InLine(Place { ahead: None, holder: None }));
+        if let Some(until) = self.stands_back_until(claim, now) {
+            let place = Place { ask_at: Some(until), ..Place::default() };
+            return Answer::Now(Attempt::InLine(place));
         }
         let Some(request) = self.request(claim.id) else { return Answer::Now(Attempt::Busy(None)) };
         let started = self.links.main.start(&[request.call.by_name()]);
@@ -136,11 +112,9 @@ impl Asking for Foreign {
                         return Attempt::Busy(self.holder_of(mode, busy));
                     }
                     if listens {
-                        self.wait_for(id, busy.rest);
-                        return Attempt::InLine(Place {
-                            ahead: None,
-                            holder: self.holder_of(mode, busy),
-                        });
+                        let ask_at = self.wait_for(id, busy.rest);
+                        let holder = self.holder_of(mode, busy);
+                        return Attempt::InLine(Place { holder, ask_at, ..Place::default() });
                     }
                     // What is published before we listen is lost, so listening comes before the
                     // answer that counts.
@@ -223,7 +197,7 @@ impl Foreign {
                 leaving: false,
                 waited: false,
                 listening: false,
-                look_at: None,
+                woken: false,
                 run_until: None,
                 pause: None,
             };
@@ -247,7 +221,7 @@ impl Foreign {
         entry.in_flight += 1;
         entry.in_time_until = entry.in_time_until.max(give_up);
         entry.phase = Phase::Asked;
-        entry.look_at = None;
+        entry.woken = false;
         let how = match entry.how {
             Line::Try => "try",
             Line::Join if entry.waited => "again",
@@ -335,20 +309,16 @@ impl Foreign {
         Some(Box::new(Holder { label: busy.who, mode, ends, ..Holder::default() }))
     }
 
-    fn wait_for(&self, id: ClaimId, rest: Option<Duration>) {
+    /// The claim waits for its holder, who has so much time left; answers when to ask again.
+    fn wait_for(&self, id: ClaimId, rest: Option<Duration>) -> Option<Ticks> {
         let now = self.links.context.clock.now();
         let mut state = self.state();
         state.run_ends(id);
-        if let Some(entry) = state.claims.get_mut(&id) {
-            entry.phase = Phase::Waiting;
-            entry.waited = true;
-            let look =
-                rest.map_or(LOOK.1, |r| (r + Duration::from_millis(1)).clamp(LOOK.0, LOOK.1));
-            // Woken while the answer was on its way: look at once.
-            entry.look_at = Some(entry.look_at.map_or(now.plus(look), |at| at.min(now.plus(look))));
-        }
-        drop(state);
-        self.looks_changed.notify_one();
+        let entry = state.claims.get_mut(&id)?;
+        entry.phase = Phase::Waiting;
+        entry.waited = true;
+        let look = rest.map_or(LOOK.1, |r| (r + Duration::from_millis(1)).clamp(LOOK.0, LOOK.1));
+        Some(if std::mem::take(&mut entry.woken) { now } else { now.plus(look) })
     }
 
     async fn listen(&self, id: ClaimId) -> Result<()> {

@@ -84,7 +84,6 @@ impl Parting for Foreign {
         let told_all = entry.phase == Phase::Waiting && entry.in_flight == 0 && !entry.doubtful;
         let nothing_there = told_all && !entry.terms.has_line;
         let call = entry.terms.release.clone();
-        entry.look_at = None;
         entry.leaving = true;
         drop(state);
         if nothing_there {

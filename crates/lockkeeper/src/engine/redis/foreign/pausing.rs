@@ -34,11 +34,6 @@ pub(super) struct Pause {
 }
 
 impl Entry {
-    /// Whether it lets others pass still.
-    pub(super) fn stands_back(&self, now: Ticks) -> bool {
-        self.phase == Phase::Waiting && self.pause.is_some_and(|pause| now < pause.until)
-    }
-
     /// Its key changed. Whether that is news to a claim that stands back only in so far as somebody
     /// competes.
     pub(super) fn lets_pass(&mut self) -> bool {
@@ -111,10 +106,9 @@ impl Foreign {
         let pause = claim.give_up.map_or(PAUSE, |at| PAUSE.min(at.since(now) / 2));
         let until = now.plus(pause);
         self.change_entry(claim, |entry| {
-            (entry.phase, entry.waited, entry.look_at) = (Phase::Waiting, true, Some(until));
+            (entry.phase, entry.waited) = (Phase::Waiting, true);
             entry.pause = Some(Pause { until, taken: pause < PAUSE });
         });
-        self.looks_changed.notify_one();
         // Looking at the key arms the server's word of its next change, right behind our release.
         let started = self.links.main.start(&[call.by_name()]);
         let foreign = self.clone();
@@ -135,26 +129,22 @@ impl Foreign {
             if !holders.is_some_and(|holders| holders.items().is_empty()) {
                 foreign.change_entry(&claim, |entry| _ = entry.lets_pass());
             }
-            Attempt::InLine(Place { ahead: None, holder: None })
+            Attempt::InLine(Place { ask_at: Some(until), ..Place::default() })
         })
     }
 
-    /// Whether a claim that is asked for once more lets others pass still. It looks before the time
-    /// of its present caller is over, who may have less of it than the one before.
-    pub(super) fn still_stands_back(&self, claim: &Claim, now: Ticks) -> bool {
+    /// Until when a claim that is asked for once more lets others pass still. It competes before
+    /// the time of its present caller is over, who may have less of it than the one before.
+    pub(super) fn stands_back_until(&self, claim: &Claim, now: Ticks) -> Option<Ticks> {
         let mut state = self.state();
-        let Some(entry) = state.claims.get_mut(&claim.id) else { return false };
-        let stands_back = entry.stands_back(now);
+        let entry = state.claims.get_mut(&claim.id)?;
+        let waiting = entry.phase == Phase::Waiting;
+        let pause = entry.pause.as_mut().filter(|pause| waiting && now < pause.until)?;
         let sooner = claim.give_up.map(|at| now.plus(at.since(now) / 2));
-        if stands_back
-            && let (Some(sooner), Some(pause)) = (sooner, &mut entry.pause)
-            && sooner < pause.until
-        {
+        if let Some(sooner) = sooner.filter(|sooner| *sooner < pause.until) {
             *pause = Pause { until: sooner, taken: true };
-            entry.look_at = Some(sooner);
-            self.looks_changed.notify_one();
         }
-        stands_back
+        Some(pause.until)
     }
 
     fn change_entry(&self, claim: &Claim, change: impl FnOnce(&mut Entry)) {

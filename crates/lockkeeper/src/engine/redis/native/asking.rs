@@ -14,15 +14,13 @@ use crate::engine::redis::reply::Reply;
 use crate::engine::redis::resp::Value;
 use crate::engine::redis::script::{Call, Which};
 use crate::engine::redis::wire::{Answered, Started};
-use crate::engine::{Answer, Attempt, Event, Line, Number};
+use crate::engine::{Answer, Attempt, Line, Number};
 use crate::error::{Error, ErrorKind};
 use crate::id::{ClaimId, HoldId};
 use crate::name::Kind;
 
 /// How often a request is sent again because it came late by the server's clock.
 const LATE_TRIES: usize = 3;
-/// When a timer's question stays unanswered, it is asked again after this.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Asking for Native {
     type Request = Call;
@@ -31,23 +29,6 @@ impl Asking for Native {
         self.recipe().heard(server_us, before);
         // It was out of reach until now, and told nobody of what changed.
         self.watches.missed();
-    }
-
-    /// Asks for whoever is first in line when the lease before it ends: the server does nothing by
-    /// itself then (R10).
-    async fn ask_in_time(self: Arc<Self>) {
-        while !self.links.is_closed() {
-            let now = self.links.context.clock.now();
-            let (due, next) = {
-                let mut recipe = self.recipe();
-                (recipe.due(now), recipe.next_ask())
-            };
-            for id in due {
-                let inner = self.clone();
-                self.links.context.spawner.spawn(async move { inner.ask_for(id).await });
-            }
-            self.links.sleep_until(next, &self.asks_changed).await;
-        }
     }
 
     fn ask(self: &Arc<Self>, claim: &Claim, line: Line, hold: Option<HoldId>) -> Answer<Attempt> {
@@ -120,27 +101,6 @@ impl Asking for Native {
 }
 
 impl Native {
-    async fn ask_for(self: Arc<Self>, id: ClaimId) {
-        let now = self.links.context.clock.now();
-        let Some(call) = self.recipe().again(now, id) else { return };
-        let started = self.links.main.start(&[call.by_name()]);
-        match self.clone().asked(id, call, started, self.links.options.request_timeout).await {
-            Attempt::Granted(grant) => {
-                self.links.context.events.send(Event::Granted { claim: id, grant })
-            }
-            Attempt::InLine(_) => {}
-            Attempt::Unknown(_) => {
-                let now = self.links.context.clock.now();
-                self.recipe().ask_later(now, id, ASK_AGAIN);
-                self.asks_changed.notify_one();
-            }
-            Attempt::Failed(error) => {
-                self.links.context.events.send(Event::Failed { claim: id, error })
-            }
-            Attempt::Busy(_) => {}
-        }
-    }
-
     /// A claim that was refused, while a copy of its request may still be on its way: that one must
     /// find that its caller has left.
     pub(super) fn leave_if_refused(self: &Arc<Self>, id: ClaimId, attempt: &Attempt) {
@@ -164,7 +124,7 @@ impl Native {
         outcome: std::result::Result<Answered, Broken>,
     ) -> Verdict {
         let now = self.links.context.clock.now();
-        let verdict = match outcome {
+        match outcome {
             Ok(answered) => self.understand_value(now, id, call, &answered),
             Err(broken) => {
                 let error = self.links.broken(&self.links.main, &broken);
@@ -174,11 +134,7 @@ impl Native {
                     error,
                 ))
             }
-        };
-        if matches!(verdict, Verdict::Tell(Attempt::InLine(_))) {
-            self.asks_changed.notify_one();
         }
-        verdict
     }
 
     fn understand_value(

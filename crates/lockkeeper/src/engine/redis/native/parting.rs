@@ -127,7 +127,6 @@ impl Native {
                 }
             }
         });
-        self.asks_changed.notify_one();
         Released { ends, again }
     }
 

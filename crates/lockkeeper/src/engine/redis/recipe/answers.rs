@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::record;
 use super::super::reply::{Push, Reply};
-use super::times::look_in;
+use super::times::{ask_at, look_in};
 use super::{Entry, Held, Phase, Recipe};
 use crate::clock::Ticks;
 use crate::engine::{Attempt, Event, Grant, Lease, Number, Place, Which as What};
@@ -83,15 +83,15 @@ impl Recipe {
                     return Verdict::Tell(Attempt::Granted(grant));
                 }
                 (asking.phase, asking.stood) = (Phase::InLine, true);
-                let holder = shown(&holder, rest);
-                if pushed.is_some() || questioned {
+                let ask_at = if pushed.is_some() || questioned {
                     // As of a push that is read so late: a reason to ask, and at once, for it may
                     // be ours for a moment yet.
-                    self.ask_later(now, id, Duration::ZERO);
+                    Some(now)
                 } else {
-                    self.ask_when(now, id, turn, rest);
-                }
-                Verdict::Tell(Attempt::InLine(Place { ahead: Some(ahead), holder }))
+                    ask_at(now, turn, rest, asking.place.ttl)
+                };
+                let place = Place { ahead: Some(ahead), holder: shown(&holder, rest), ask_at };
+                Verdict::Tell(Attempt::InLine(place))
             }
             Reply::Busy { rest, holder, .. } => {
                 let holder = shown(&holder, rest);
@@ -197,27 +197,17 @@ impl Recipe {
             }
             Push::First { claim, rest } => {
                 let id = ClaimId(*claim);
-                if let Some(Entry::Asking(asking)) = self.claims.get_mut(&id)
-                    && !asking.leaving
-                {
-                    // Kept until it has looked, also where the answer that it stands in line is
-                    // still on its way.
-                    asking.told_at =
-                        asking.told_at.into_iter().chain([now.plus(look_in(*rest))]).min();
-                }
-                self.ask_when(now, id, Some(0), *rest);
-                None
+                self.wants(id).then(|| Event::AskAt { claim: id, at: now.plus(look_in(*rest)) })
             }
             Push::Alive { claim } => {
                 let id = ClaimId(*claim);
-                if let Some(Entry::Asking(asking)) = self.claims.get_mut(&id)
-                    && asking.phase == Phase::Asked
-                {
+                let Some(Entry::Asking(asking)) = self.claims.get_mut(&id) else { return None };
+                if asking.phase == Phase::Asked {
                     asking.questioned = Some(order);
+                    return None;
                 }
                 // Asking again is the sign of life.
-                self.ask_later(now, id, Duration::ZERO);
-                None
+                (!asking.leaving).then_some(Event::AskAt { claim: id, at: now })
             }
             Push::Taken { claim } => {
                 let id = ClaimId(*claim);
@@ -234,13 +224,9 @@ impl Recipe {
         if asking.leaving {
             return;
         }
-        self.asks.remove(&(asking.ask_at.unwrap_or_default(), id));
         if let Some(hold) = asking.hold {
             // Its caller may have left meanwhile, and the hold is to be as it was: so it stays
             // known.
-            if let Some(Entry::Asking(asking)) = self.claims.get_mut(&id) {
-                asking.ask_at = None;
-            }
             let before = match self.claims.get_mut(&hold) {
                 Some(Entry::Held(held)) => {
                     held.number = held.number.max(number);
@@ -302,7 +288,9 @@ fn crossed(id: ClaimId, kind: Kind, before: Ticks, reply: &Reply) -> Attempt {
             Attempt::Granted(Grant { number: number_of(kind, number), lease: Some(lease) })
         }
         // It was in line when the server answered; the grant came behind.
-        Reply::InLine { ahead, .. } => Attempt::InLine(Place { ahead: Some(ahead), holder: None }),
+        Reply::InLine { ahead, .. } => {
+            Attempt::InLine(Place { ahead: Some(ahead), ..Place::default() })
+        }
         // The hold's own lease decides.
         _ => Attempt::Unknown(Error::new(
             ErrorKind::Unknown,

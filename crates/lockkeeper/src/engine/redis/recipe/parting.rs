@@ -22,7 +22,6 @@ impl Recipe {
             }
             Entry::Asking(asking) => {
                 asking.leaving = true;
-                self.asks.remove(&(asking.ask_at.take().unwrap_or_default(), id));
                 let mut arguments = asking.place.arguments();
                 // A request that may still be on its way must find that its caller has left.
                 arguments.push(asking.refuse_us().to_string());
@@ -79,12 +78,9 @@ impl Recipe {
 
     /// It is over, and the server knows.
     pub(in crate::engine::redis) fn forget(&mut self, id: ClaimId) {
-        match self.claims.remove(&id) {
-            Some(Entry::Asking(asking)) => {
-                _ = self.asks.remove(&(asking.ask_at.unwrap_or_default(), id))
-            }
-            Some(Entry::Held(Held { converted: Some(conversion), .. })) => self.forget(conversion),
-            _ => {}
+        if let Some(Entry::Held(Held { converted: Some(conversion), .. })) = self.claims.remove(&id)
+        {
+            self.forget(conversion);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The engine against a real server.
 
+mod asker;
 mod faults;
 mod fenced;
 mod keeper;

@@ -186,13 +186,12 @@ fn r10_a_grant_that_overtook_its_answer_and_may_be_over_is_asked_about_at_once()
     };
     assert!(recipe.pushed(at(500), 2, &push).is_none(), "its answer comes first");
     let verdict = recipe.answered(at(501), at(0), claim.id, 1, in_line());
-    assert!(
-        matches!(verdict, Verdict::Tell(Attempt::InLine(_))),
-        "whether it is still granted is not known: {verdict:?}"
-    );
+    let Verdict::Tell(Attempt::InLine(place)) = verdict else {
+        panic!("whether it is still granted is not known: {verdict:?}")
+    };
     assert_eq!(
-        recipe.due(at(501)),
-        [claim.id],
+        place.ask_at,
+        Some(at(501)),
         "who could tell is asked, and not when the lease before it ends"
     );
 }
@@ -221,58 +220,66 @@ fn r11_a_question_for_a_sign_of_life_is_answered_at_once_and_by_a_request_that_c
     let question = |id: ClaimId| Push::Alive { claim: id.0 };
     // In line: it asks again.
     let (mut recipe, id) = rechecking();
-    assert!(recipe.pushed(at(1001), 3, &question(id)).is_none());
-    assert_eq!(recipe.due(at(1001)), [id]);
+    let pushed = recipe.pushed(at(1001), 3, &question(id));
+    assert!(
+        matches!(pushed, Some(Event::AskAt { claim, at: when }) if claim == id && when == at(1001)),
+        "{pushed:?}"
+    );
     // The answer to the request on its way is older than the question: it asks again when it has
     // read it.
     let (mut recipe, claim) = (self::recipe(), claim());
     recipe.ask(at(0), &claim, Line::Join, None);
     assert!(recipe.pushed(at(2), 3, &question(claim.id)).is_none());
-    assert_eq!(recipe.due(at(2)), [], "its answer comes first");
-    recipe.answered(at(3), at(0), claim.id, 2, in_line());
-    assert_eq!(recipe.due(at(3)), [claim.id]);
+    assert_eq!(ask_at(&recipe.answered(at(3), at(0), claim.id, 2, in_line())), Some(at(3)));
     // The request came behind the question, and was the sign of life.
     recipe.ask(at(4), &claim, Line::Join, None);
     assert!(recipe.pushed(at(5), 5, &question(claim.id)).is_none());
-    recipe.answered(at(6), at(4), claim.id, 6, in_line());
-    assert_eq!(recipe.due(at(6)), []);
+    let next = ask_at(&recipe.answered(at(6), at(4), claim.id, 6, in_line()));
+    assert!(next > Some(at(6)), "{next:?}");
 }
 
 #[test]
-fn r11_an_answer_does_not_put_off_the_look_that_a_place_behind_dead_ones_was_told_to_take() {
-    let (mut recipe, id) = rechecking();
-    let behind = |now_us| Reply::InLine {
-        now_us,
-        ahead: 1,
-        rest: Duration::from_secs(1),
-        holder: String::new(),
-        turn: Some(1),
+fn r10_the_first_in_line_asks_when_the_lease_before_it_ends_and_others_a_claim_lease_later() {
+    let asks = |turn, rest| {
+        let (mut recipe, claim) = (recipe(), claim());
+        recipe.ask(at(0), &claim, Line::Join, None);
+        let reply =
+            Reply::InLine { now_us: 1_000_000, ahead: 1, rest, holder: String::new(), turn };
+        ask_at(&recipe.answered(at(20), at(0), claim.id, 1, reply))
     };
-    recipe.answered(at(1001), at(1000), id, 2, behind(2_000_000));
-    recipe.pushed(at(2000), 3, &Push::First { claim: id.0, rest: Duration::from_secs(2) });
-    // The net asks meanwhile.
-    assert!(recipe.again(at(3000), id).is_some());
-    recipe.answered(at(3001), at(3000), id, 4, behind(4_000_000));
-    assert_eq!(recipe.next_ask(), Some(at(4001)));
-    assert_eq!(recipe.due(at(4001)), [id]);
-    assert!(recipe.again(at(4001), id).is_some());
-    recipe.answered(at(4002), at(4001), id, 5, behind(5_000_000));
-    assert!(recipe.next_ask() > Some(at(5000)), "it looked: one claim lease behind the next end");
+    assert_eq!(asks(Some(0), Duration::from_secs(1)), Some(at(1021)));
+    assert_eq!(asks(Some(1), Duration::from_secs(1)), Some(at(3021)), "one claim lease later");
+    assert_eq!(asks(Some(9), Duration::from_secs(1)), Some(at(3021)), "with all behind the first");
+    assert_eq!(asks(Some(0), Duration::ZERO), Some(at(70)), "and soon where nothing says when");
+    assert_eq!(asks(None, Duration::from_secs(1)), None, "others look after it");
 }
 
 #[test]
-fn r11_a_place_that_is_told_to_look_before_its_join_is_answered_looks_then() {
+fn r11_a_place_that_is_told_to_look_says_when_before_and_after_its_join_was_answered() {
+    let told = |recipe: &mut Recipe, now, id: ClaimId| {
+        let push = Push::First { claim: id.0, rest: Duration::from_secs(2) };
+        match recipe.pushed(at(now), 2, &push) {
+            Some(Event::AskAt { claim, at }) => {
+                assert_eq!(claim, id);
+                Some(at)
+            }
+            None => None,
+            other => panic!("{other:?}"),
+        }
+    };
     let (mut recipe, claim) = (recipe(), claim());
     recipe.ask(at(0), &claim, Line::Join, None);
-    recipe.pushed(at(10), 2, &Push::First { claim: claim.id.0, rest: Duration::from_secs(2) });
-    assert_eq!(recipe.next_ask(), None, "the answer comes first");
-    let behind =
-        Reply::InLine { now_us: 1_000_000, ahead: 3, rest: TTL, holder: String::new(), turn: None };
-    recipe.answered(at(20), at(0), claim.id, 1, behind);
-    assert_eq!(
-        recipe.next_ask(),
-        Some(at(2011)),
-        "when it was told to, and not when it hears from the holder next"
-    );
-    assert_eq!(recipe.due(at(2011)), [claim.id]);
+    assert_eq!(told(&mut recipe, 10, claim.id), Some(at(2011)));
+    recipe.answered(at(20), at(0), claim.id, 1, in_line());
+    assert_eq!(told(&mut recipe, 30, claim.id), Some(at(2031)));
+    recipe.withdraw(claim.id);
+    assert_eq!(told(&mut recipe, 40, claim.id), None, "it is on its way out");
+}
+
+/// When the place of this answer asks again.
+fn ask_at(verdict: &Verdict) -> Option<Ticks> {
+    match verdict {
+        Verdict::Tell(Attempt::InLine(place)) => place.ask_at,
+        other => panic!("{other:?}"),
+    }
 }

@@ -26,7 +26,10 @@ pub(super) fn redisson(server: &RedisServer, lock: RedissonLock) -> RedisOptions
 pub(super) fn woken(process: &Process, claim: ClaimId) -> Duration {
     let before = Instant::now();
     process.event("a wake-up", |e| {
-        matches!(e, Event::Wake { claim: id } if *id == claim).then_some(())
+        let (Event::Wake { claim: id } | Event::Granted { claim: id, .. }) = e else {
+            return None;
+        };
+        (*id == claim).then_some(())
     });
     before.elapsed()
 }
@@ -287,7 +290,7 @@ fn a_claim_that_came_before_a_release_that_was_sent_twice_is_woken_once_that_is_
             let release = process.engine.release(&[held.id], None);
             let attempt = process.engine.attempt(&next, Line::Join);
             process.wait(release);
-            process.wait(attempt)
+            process.attempted(&next, attempt)
         };
         if matches!(attempt, Attempt::InLine(_)) {
             // By itself it looks after five seconds.

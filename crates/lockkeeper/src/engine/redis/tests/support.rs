@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::super::options::{Address, RedisOptions};
+use super::asker::Asker;
 use super::server::RedisServer;
 use crate::claim::{Claim, Entry, Identity, Mode};
 use crate::clock::{Clock, Ticks};
@@ -25,6 +26,7 @@ pub(super) struct Process {
     runtime: Option<tokio::runtime::Runtime>,
     events: Mutex<Receiver<Event>>,
     seen: Mutex<Vec<Event>>,
+    asker: Arc<Asker>,
     pub(super) clock: Clock,
     pub(super) who: Arc<Identity>,
 }
@@ -52,14 +54,13 @@ impl Process {
             .build()
             .expect("a runtime");
         let (sender, events) = channel();
-        let sender = Mutex::new(sender);
-        let sink = EventSink::new(move |event| {
-            // A test that is over listens no more.
-            let _ = sender.lock().expect("not poisoned").send(event);
-        });
+        let clock = Clock::real();
+        let asker = Asker::new(clock.clone(), sender);
+        let hears = asker.clone();
+        let sink = EventSink::new(move |event| hears.hear(event));
+        runtime.spawn(asker.clone().run(Arc::downgrade(&engine)));
         let handle = runtime.handle().clone();
         let spawner = Spawner::new(move |task| drop(handle.spawn(task)));
-        let clock = Clock::real();
         let who = Arc::new(Identity {
             host: "host".into(),
             pid: std::process::id(),
@@ -73,6 +74,7 @@ impl Process {
             runtime: Some(runtime),
             events: Mutex::new(events),
             seen: Mutex::default(),
+            asker,
             clock,
             who,
         };
@@ -114,7 +116,14 @@ impl Process {
     }
 
     pub(super) fn attempt(&self, claim: &Claim) -> Attempt {
-        self.wait(self.engine.attempt(claim, Line::Join))
+        self.attempted(claim, self.engine.attempt(claim, Line::Join))
+    }
+
+    /// Waits for the answer to an attempt; a place asks again at its time.
+    pub(super) fn attempted(&self, claim: &Claim, answer: Answer<Attempt>) -> Attempt {
+        let attempt = self.wait(answer);
+        self.asker.answered(claim.id, &attempt);
+        attempt
     }
 
     pub(super) fn attempt_try(&self, claim: &Claim) -> Attempt {
@@ -126,7 +135,10 @@ impl Process {
         loop {
             match self.attempt(claim) {
                 Attempt::InLine(_) => self.event("a wake-up", |e| {
-                    matches!(e, Event::Wake { claim: id } if *id == claim.id).then_some(())
+                    let (Event::Wake { claim: id } | Event::Granted { claim: id, .. }) = e else {
+                        return None;
+                    };
+                    (*id == claim.id).then_some(())
                 }),
                 done => return done,
             }
@@ -157,7 +169,11 @@ impl Process {
     }
 
     pub(super) fn release_again(&self, hold: HoldId, again: &Claim) -> Released {
-        self.wait(self.engine.release(&[hold], Some(again)))
+        let released = self.wait(self.engine.release(&[hold], Some(again)));
+        if let Some(attempt) = &released.again {
+            self.asker.answered(again.id, attempt);
+        }
+        released
     }
 
     pub(super) fn renew(&self, hold: HoldId) -> Renewal {
@@ -165,6 +181,7 @@ impl Process {
     }
 
     pub(super) fn withdraw(&self, claim: ClaimId) -> End {
+        self.asker.forget(claim);
         self.wait(self.engine.withdraw(claim))
     }
 

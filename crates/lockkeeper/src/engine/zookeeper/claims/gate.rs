@@ -156,7 +156,7 @@ impl State {
                 for sender in std::mem::take(&mut entry.answers) {
                     self.outbox.attempts.push((
                         sender,
-                        Attempt::InLine(Place { ahead: Some(ahead), holder: None }),
+                        Attempt::InLine(Place { ahead: Some(ahead), ..Place::default() }),
                     ));
                 }
             }

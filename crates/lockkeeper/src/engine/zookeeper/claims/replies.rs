@@ -181,7 +181,11 @@ impl State {
             for sender in std::mem::take(&mut entry.answers) {
                 self.outbox.attempts.push((
                     sender,
-                    Attempt::InLine(Place { ahead: Some(ahead), holder: holder.clone() }),
+                    Attempt::InLine(Place {
+                        ahead: Some(ahead),
+                        holder: holder.clone(),
+                        ask_at: None,
+                    }),
                 ));
             }
         }

@@ -74,7 +74,9 @@ fn r5_a_second_answer_to_a_conversion_gives_nothing_back() {
     // writes.
     assert!(b.line.knows(ClaimId(500)));
     assert_eq!(b.step(granted()), []);
-    for stale in [Answered::InLine, Answered::Busy, Answered::Failed, Answered::Unknown] {
+    for stale in
+        [Answered::InLine { ask_at: None }, Answered::Busy, Answered::Failed, Answered::Unknown]
+    {
         assert_eq!(b.step(Event::Answered { claim: ClaimId(500), answer: stale }), []);
     }
     assert_eq!(b.over(one), [release(one)]);

@@ -1,0 +1,119 @@
+//! Asks about places at their time, as the keeper does.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::clock::{Clock, Ticks};
+use crate::engine::{Answer, Attempt, Engine, Event, Standing};
+use crate::error::ErrorKind;
+use crate::id::ClaimId;
+use crate::protocol::line::AskAt;
+
+/// After how long a question is repeated that was not answered.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// See the module.
+pub(super) struct Asker {
+    clock: Clock,
+    asks: Mutex<BTreeMap<ClaimId, AskAt>>,
+    changed: Notify,
+    tell: Mutex<Sender<Event>>,
+}
+
+impl Asker {
+    pub(super) fn new(clock: Clock, tell: Sender<Event>) -> Arc<Self> {
+        let (asks, changed) = (Mutex::default(), Notify::new());
+        Arc::new(Self { clock, asks, changed, tell: Mutex::new(tell) })
+    }
+
+    fn asks(&self) -> MutexGuard<'_, BTreeMap<ClaimId, AskAt>> {
+        self.asks.lock().expect("not poisoned")
+    }
+
+    /// An event of the engine; what is about asking goes no further.
+    pub(super) fn hear(&self, event: Event) {
+        match event {
+            Event::AskAt { claim, at } if at <= self.clock.now() => self.note(claim, Some(at)),
+            Event::AskAt { claim, at } => {
+                self.asks().entry(claim).or_default().told(at);
+                self.changed.notify_one();
+            }
+            Event::Granted { claim, .. } => {
+                self.forget(claim);
+                self.tell(event);
+            }
+            event => self.tell(event),
+        }
+    }
+
+    fn tell(&self, event: Event) {
+        // A test that is over listens no more.
+        let _ = self.tell.lock().expect("not poisoned").send(event);
+    }
+
+    /// What an attempt was answered.
+    pub(super) fn answered(&self, claim: ClaimId, attempt: &Attempt) {
+        match attempt {
+            Attempt::InLine(place) => self.note(claim, place.ask_at),
+            Attempt::Unknown(_) => {}
+            _ => self.forget(claim),
+        }
+    }
+
+    fn note(&self, claim: ClaimId, at: Option<Ticks>) {
+        self.asks().entry(claim).or_default().answered(at);
+        self.changed.notify_one();
+    }
+
+    pub(super) fn forget(&self, claim: ClaimId) {
+        self.asks().remove(&claim);
+    }
+
+    /// Asks, for as long as there is an engine.
+    pub(super) async fn run(self: Arc<Self>, engine: Weak<dyn Engine>) {
+        loop {
+            let now = self.clock.now();
+            let (mut due, mut next) = (Vec::new(), None);
+            for (claim, ask_at) in self.asks().iter_mut() {
+                if ask_at.is_due(now) {
+                    ask_at.asked(now);
+                    due.push(*claim);
+                }
+                next = next.into_iter().chain(ask_at.next()).min();
+            }
+            for claim in due {
+                let Some(engine) = engine.upgrade() else { return };
+                tokio::spawn(self.clone().ask(engine, claim));
+            }
+            let sleep = tokio::time::sleep(next.map_or(AGAIN, |at| at.since(now)));
+            let _ = super::super::wire::either(sleep, self.changed.notified()).await;
+        }
+    }
+
+    async fn ask(self: Arc<Self>, engine: Arc<dyn Engine>, claim: ClaimId) {
+        let answers = match engine.recheck(&[claim]) {
+            Answer::Now(answers) => answers,
+            Answer::Later(answer) => answer.await,
+        };
+        match answers.into_iter().next().expect("an answer for each") {
+            _ if !self.asks().contains_key(&claim) => {}
+            Standing::Held(grant) => self.hear(Event::Granted { claim, grant }),
+            Standing::InLine(place) => self.note(claim, place.ask_at),
+            Standing::Gone(error) => {
+                self.forget(claim);
+                let lost = error.kind() == ErrorKind::Lost;
+                let ended = Event::Failed { claim, error };
+                self.tell(if lost { Event::Wake { claim } } else { ended });
+            }
+            Standing::Unknown(_) => {
+                let at = self.clock.now().plus(AGAIN);
+                self.asks().entry(claim).or_default().unanswered(at);
+                self.changed.notify_one();
+            }
+        }
+    }
+}
