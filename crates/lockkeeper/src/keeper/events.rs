@@ -19,6 +19,9 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 /// How often all places are re-checked in one message, at least.
 const NET_EVERY: Duration = Duration::from_secs(5);
 
+/// How often a place is re-checked that no grant is pushed to, at most.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
 /// Events for claims that nobody has registered yet, at most.
 const EARLY_MAX: usize = 1024;
 /// For how long such an event is kept. The answer that it was faster than is under way; a claim
@@ -141,13 +144,12 @@ impl Keeper {
     }
 
     /// Two claim leases, if that is shorter: for so long a grant whose push was lost may keep
-    /// others out (R10).
+    /// others out (R10). Where no grant is pushed, nobody is kept out, and a look that comes so
+    /// often would only cost messages.
     fn net_every(&self, ttl: Duration) -> Duration {
         match self.facts.expiry {
-            Expiry::PerHold { claim_lease } => {
-                let grant = claim_lease.map_or(ttl / 3, |lease| lease.min(ttl / 3));
-                NET_EVERY.min(2 * grant)
-            }
+            Expiry::PerHold { claim_lease: Some(lease) } => NET_EVERY.min(2 * lease.min(ttl / 3)),
+            Expiry::PerHold { claim_lease: None } => (2 * ttl / 3).clamp(LOOK_EVERY, NET_EVERY),
             _ => NET_EVERY,
         }
     }

@@ -1,4 +1,4 @@
-//! Places that say when they ask again (R10).
+//! When places are asked about: at their time, and by the net (R10).
 
 use super::*;
 
@@ -45,4 +45,34 @@ async fn r10_a_place_is_asked_about_when_it_said_and_what_is_free_then_is_had() 
     drop(soon("it is granted", waiting).await.unwrap());
     assert_eq!(of(&stub.attempted).len(), 1, "the place was kept all the time");
     assert!(of(&stub.rechecked).iter().all(|ids| *ids == [claim]));
+}
+
+#[tokio::test]
+async fn r10_the_net_is_cast_every_five_seconds_or_two_claim_leases_if_that_is_shorter() {
+    let pushed = || Stub { leases: true, ..Stub::default() };
+    let looked_at = || Stub { never_pushes: true, ..pushed() };
+    for (stub, ttl, every) in [
+        (Stub::default(), 30_000, 5_000),
+        (pushed(), 30_000, 4_000),
+        (pushed(), 3_000, 2_000),
+        (pushed(), 300, 200),
+        // Where no grant is pushed: by the lease, and never more often than every 250 ms.
+        (looked_at(), 30_000, 5_000),
+        (looked_at(), 3_000, 2_000),
+        (looked_at(), 300, 250),
+    ] {
+        of(&stub.attempts).push_back(Attempt::InLine(Place::default()));
+        let (locks, stub, clock) = open(stub).await;
+        let mut waiting =
+            Box::pin(locks.mutex("place").lock().ttl(Duration::from_millis(ttl)).into_future());
+        assert!(futures_poll(waiting.as_mut()).is_none());
+        for round in 1..=3 {
+            clock.advance(Duration::from_millis(every - 1));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            assert_eq!(of(&stub.rechecked).len(), round - 1, "ttl {ttl} ms: not before");
+            clock.advance(Duration::from_millis(1));
+            until("the places are re-checked", || of(&stub.rechecked).len() == round).await;
+        }
+        assert!(of(&stub.rechecked).iter().all(|ids| ids.len() == 1));
+    }
 }

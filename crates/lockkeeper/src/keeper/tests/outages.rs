@@ -238,3 +238,17 @@ async fn an_answer_that_is_nonsense_is_no_reason_to_ask_again() {
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     assert_eq!(*of(&stub.attempted), *of(&stub.withdrawn), "it may stand there all the same (R4)");
 }
+
+#[tokio::test]
+async fn an_upgrade_that_nobody_answers_in_time_says_what_a_lock_does() {
+    let (locks, stub, clock) = open(Stub::default()).await;
+    let mut hold = locks.rwlock("stock").upgradable().await.unwrap();
+    let mut upgrade = Box::pin(hold.upgrade().timeout(Duration::from_secs(1)).into_future());
+    assert!(futures_poll(upgrade.as_mut()).is_none());
+    until("the upgrade is asked for", || of(&stub.converting).len() == 1).await;
+    of(&stub.converting).remove(0).1.send(Attempt::Unknown(lost_reply())).unwrap();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    clock.advance(Duration::from_secs(1));
+    let error = soon("its time is over", upgrade).await.map(drop).unwrap_err();
+    assert_eq!((error.kind(), error.message()), (ErrorKind::Unreachable, "the reply was lost"));
+}

@@ -15,6 +15,10 @@ pub(super) struct Converting {
     pub(super) to: Mode,
     pub(super) give_up: Option<Ticks>,
     pub(super) leaving: bool,
+    /// The engine has said once that it waits in line.
+    stood: bool,
+    /// The engine left a question about it without an answer.
+    unanswered: bool,
     pub(super) again_at: Option<Ticks>,
     pub(super) ask_at: AskAt,
     /// What is asked for next: sent when the engine has undone the one that is being left.
@@ -54,6 +58,8 @@ impl Line {
             to,
             give_up,
             leaving: false,
+            stood: false,
+            unanswered: false,
             again_at: None,
             ask_at: AskAt::default(),
             next: None,
@@ -71,6 +77,7 @@ impl Line {
     pub(super) fn unconverted(&mut self, now: Ticks, h: usize, known: bool, out: &mut Vec<Action>) {
         let Some(left) = self.holds[h].converting.as_mut() else { return };
         if !known {
+            left.unanswered = true;
             left.again_at = Some(now.plus(self.rules.ask_again_after));
             let at = left.again_at;
             return self.check_by(at);
@@ -89,6 +96,7 @@ impl Line {
         c.next = None;
         if !c.leaving {
             c.leaving = true;
+            c.unanswered = false;
             c.give_up = None;
             c.again_at = None;
             c.ask_at = AskAt::default();
@@ -127,6 +135,7 @@ impl Line {
                 self.advance(now, out);
             }
             Answered::InLine { ask_at } => {
+                c.stood = true;
                 c.ask_at.answered(ask_at);
                 let next = c.ask_at.next();
                 self.check_by(next);
@@ -142,6 +151,7 @@ impl Line {
                 self.cancel_convert(seq, out);
             }
             Answered::Unknown => {
+                c.unanswered = true;
                 c.again_at = Some(now.plus(self.rules.ask_again_after));
                 let at = c.again_at;
                 self.check_by(at);
@@ -174,7 +184,10 @@ impl Line {
         let next_gives_up =
             c.next.as_ref().is_some_and(|next| next.give_up.is_some_and(|at| at <= now));
         if next_gives_up || c.give_up.is_some_and(|at| at <= now) {
-            out.push(Action::RefuseConvert { seq, why: Refusal::TimedOut });
+            // As of a place: whose engine said that it waits is told that its time is over.
+            let unanswered = c.unanswered && (c.leaving || !c.stood);
+            let why = if unanswered { Refusal::Unanswered } else { Refusal::TimedOut };
+            out.push(Action::RefuseConvert { seq, why });
             self.cancel_convert(seq, out);
         }
     }

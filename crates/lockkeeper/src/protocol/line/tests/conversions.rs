@@ -166,3 +166,44 @@ fn r7_an_upgradable_hold_is_not_handed_on_to_the_last_turn_of_its_number() {
         "it would have none left as a reader: {out:?}"
     );
 }
+
+#[test]
+fn r4_a_conversion_that_ends_unanswered_says_so_and_one_that_waits_in_line_that_its_time_is_over() {
+    let id = ClaimId(500);
+    let upgrading = || {
+        let mut b = Bench::new();
+        let one = b.held(Mode::Upgradable);
+        let give_up = Some(Ticks(b.now + 1_000 * MS));
+        b.step(Event::Convert { seq: one, id, to: Mode::Exclusive, give_up });
+        (b, one)
+    };
+    let answered = |b: &mut Bench, answer| b.step(Event::Answered { claim: id, answer });
+    let ends = |mut b: Bench, one, why| {
+        b.now += 1_000 * MS;
+        let out = b.step(Event::Timer);
+        assert!(out.contains(&Action::RefuseConvert { seq: one, why }), "{why:?}: {out:?}");
+    };
+    let (mut b, one) = upgrading();
+    answered(&mut b, Answered::Unknown);
+    ends(b, one, Refusal::Unanswered);
+    // The engine has said that it waits: its time is over, whatever became of later questions.
+    let (mut b, one) = upgrading();
+    answered(&mut b, Answered::InLine { ask_at: None });
+    answered(&mut b, Answered::Unknown);
+    ends(b, one, Refusal::TimedOut);
+    // Nothing is known against the engine.
+    let (b, one) = upgrading();
+    ends(b, one, Refusal::TimedOut);
+    // It waits behind one that the engine lets nobody leave.
+    for (known, why) in [(Some(false), Refusal::Unanswered), (None, Refusal::TimedOut)] {
+        let (mut b, one) = upgrading();
+        answered(&mut b, Answered::InLine { ask_at: None });
+        b.step(Event::CancelConvert { seq: one });
+        let give_up = Some(Ticks(b.now + 1_000 * MS));
+        b.step(Event::Convert { seq: one, id: ClaimId(501), to: Mode::Exclusive, give_up });
+        if let Some(known) = known {
+            b.step(Event::Withdrawn { claim: id, known });
+        }
+        ends(b, one, why);
+    }
+}
