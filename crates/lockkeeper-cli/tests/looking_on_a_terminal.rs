@@ -199,3 +199,20 @@ fn a_watch_in_the_background_draws_no_screen_over_what_the_user_does() {
     assert!(!(begun + &ended).contains("\x1b[?1049h"));
     terminal.type_in("kill %1; wait; exit\n");
 }
+
+#[test]
+fn watch_ends_by_a_key_and_by_a_signal_while_it_still_connects() {
+    // Connections are taken, and nobody ever answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}?connect_timeout=10m", silent.local_addr().unwrap());
+    let place = Place::new();
+    let mut terminal = Terminal::start(place.lk(["watch", "--url", &url]));
+    terminal.expect("asking who holds and who waits");
+    terminal.type_in("q");
+    assert_eq!(terminal.leader.wait(), 0);
+    let mut watch = Reaped::spawn(&mut place.lk(["watch", "--url", &url]));
+    // It has come as far as to connect, behind the first one.
+    let _connections = [silent.accept().unwrap(), silent.accept().unwrap()];
+    watch.signal(Signal::SIGINT);
+    assert_eq!(watch.wait(), 130);
+}

@@ -120,6 +120,11 @@ impl Opened {
 
     /// Which engine it is and where that was said.
     pub fn says(&self) -> String {
-        format!("engine {} ({})", self.choice.redacted(), self.choice.source)
+        says(&self.choice)
     }
+}
+
+/// The same of one that is not open yet.
+pub fn says(choice: &Choice) -> String {
+    format!("engine {} ({})", choice.redacted(), choice.source)
 }

@@ -7,16 +7,18 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use lockkeeper::engine::Registration;
 use lockkeeper::{Entry, Error, Holder, Waiter};
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::Signal;
 use serde::Serialize;
 
 use self::screen::Screen;
-use super::{Opened, open};
+use super::{open_chosen, says};
 use crate::args::common::Global;
 use crate::args::others::Watch;
 use crate::args::suggest;
+use crate::choice::Choice;
 use crate::failure::Failure;
 use crate::json::{HolderJson, line};
 use crate::out::print;
@@ -43,19 +45,19 @@ pub fn watch(global: &Global, args: &Watch) -> Result<u8, Failure> {
         // A stop, too, must find the terminal as it was. Before any thread starts.
         signals.take_more(true).map_err(failed)?;
     }
-    let opened = open(global)?;
+    let choice = Choice::make(global)?;
     let until = args.watch_for.map(|d| moment() + d);
-    let (latest, told) = follow(&opened, &args.prefix)?;
     let mut view: Box<dyn View> = if on_screen {
-        Box::new(Screen::new(&args.prefix, &opened.says(), listing(global, &args.prefix)))
+        Box::new(Screen::new(&args.prefix, &says(&choice), listing(global, &args.prefix)))
     } else {
         Box::new(Lines {
             before: None,
             unreadable: Vec::new(),
-            engine: opened.engine,
+            engine: engine_of(&choice),
             json: global.json,
         })
     };
+    let (latest, told) = follow(choice, args.prefix.clone())?;
     loop {
         if let Some(state) = latest.lock().unwrap_or_else(PoisonError::into_inner).take() {
             view.show(state?)?;
@@ -106,27 +108,34 @@ fn word(word: &str) -> String {
     suggest::word(word.as_ref())
 }
 
-type Latest = Arc<Mutex<Option<Result<Vec<Entry>, Error>>>>;
+type Latest = Arc<Mutex<Option<Result<Vec<Entry>, Failure>>>>;
 
-/// Follows the engine in a thread of its own. The newest state is kept, and a byte says that there
-/// is one.
-fn follow(opened: &Opened, prefix: &str) -> Result<(Latest, PipeReader), Failure> {
-    let mut watch = opened.locks.watch(prefix)?;
+/// The engine's name; a scheme without one is refused when it is opened.
+fn engine_of(choice: &Choice) -> &'static str {
+    Registration::of(choice.scheme()).map_or("", |registered| registered.engine)
+}
+
+/// Opens the engine and follows it, in a thread of its own: whoever watches may end that at any
+/// time. The newest state is kept, and a byte says that there is one.
+fn follow(choice: Choice, prefix: String) -> Result<(Latest, PipeReader), Failure> {
     let latest = Latest::default();
     let failed =
         |e: std::io::Error| Failure::internal(format!("changes cannot be waited for: {e}"));
     let (told, mut tell) = pipe().map_err(failed)?;
     let into = Arc::clone(&latest);
+    let mut keep = move |state: Result<Vec<Entry>, Failure>| {
+        let over = state.is_err();
+        let mut kept: MutexGuard<'_, _> = into.lock().unwrap_or_else(PoisonError::into_inner);
+        *kept = Some(state);
+        drop(kept);
+        tell.write_all(b".").is_ok() && !over
+    };
     let work = move || {
-        loop {
-            let state = watch.next();
-            let over = state.is_err();
-            let mut kept: MutexGuard<'_, _> = into.lock().unwrap_or_else(PoisonError::into_inner);
-            *kept = Some(state);
-            drop(kept);
-            if tell.write_all(b".").is_err() || over {
-                return;
-            }
+        let opened = open_chosen(choice);
+        let watch = opened.and_then(|opened| Ok((opened.locks.watch(&prefix)?, opened)));
+        match watch {
+            Ok((mut watch, _opened)) => while keep(watch.next().map_err(Failure::from)) {},
+            Err(failure) => _ = keep(Err(failure)),
         }
     };
     std::thread::Builder::new().name("watch".to_owned()).spawn(work).map_err(failed)?;
