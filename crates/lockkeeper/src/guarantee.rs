@@ -68,7 +68,7 @@ pub struct Warning {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Expiry {
-    /// With its process, and never before: a kernel's lock, a connection's.
+    /// With its process, and never before: a kernel's lock.
     WithProcess,
     /// By a lease of its own, which lasts the claim's `ttl` and which the keeper renews.
     PerHold {
@@ -78,8 +78,16 @@ pub enum Expiry {
     },
     /// With a session that carries all holds. The engine renews it by itself, and tells that by
     /// [`Event::Renewed`](crate::engine::Event::Renewed).
+    ///
+    /// A connection to a server that ends its locks with it (an advisory lock of PostgreSQL) is a
+    /// session, too: a partition ends it while its process lives, and the server gives the lock on
+    /// before the holder has noticed, unless the holder stops in time. `ttl` is how long the
+    /// server keeps a silent connection, by its keepalives. Every answer on the connection is a
+    /// renewal. A connection that breaks is [`Event::Ended`](crate::engine::Event::Ended) with its
+    /// lease, whether the server has noticed or not. A stopped process keeps its connection open:
+    /// [`Description::recovery_stopped`] says so.
     Session {
-        /// How long it lasts, as it was negotiated.
+        /// How long it lasts without a sign of life, as it was negotiated.
         ttl: Duration,
     },
 }

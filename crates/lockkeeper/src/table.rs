@@ -86,7 +86,7 @@ fn missing(scheme: &str, schemes: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Keep, UrlOption, Value};
+    use crate::engine::{Expiry, Keep, UrlOption, Value};
 
     fn none(_: &mut EngineUrl, _: &Common) -> Result<Box<dyn Engine>> {
         Err(Error::new(ErrorKind::Unsupported, "for tests"))
@@ -102,6 +102,43 @@ mod tests {
             .collect();
         let lines = SCHEMES.iter().map(|(schemes, _)| *schemes);
         assert_eq!(lines.filter(|line| all.contains(line)).collect::<Vec<_>>(), all);
+    }
+
+    /// Every value of an option that has few, of an engine's own URL.
+    fn urls(engine: &Registration) -> Vec<EngineUrl> {
+        let place = |scheme: &str| match scheme {
+            "memory" => "memory:".to_owned(),
+            scheme if scheme.contains("unix") || scheme == "file" => format!("{scheme}:///tmp"),
+            scheme => format!("{scheme}://127.0.0.1"),
+        };
+        let mut urls: Vec<String> = engine.schemes.iter().map(|scheme| place(scheme)).collect();
+        for option in &engine.options {
+            let Value::OneOf(words) = option.value else { continue };
+            let needs = option.needs.map(|(name, value)| format!("{name}={value}&"));
+            urls.extend(words.iter().map(|word| {
+                let needs = needs.as_deref().unwrap_or_default();
+                format!("{}?{needs}{}={word}", place(engine.schemes[0]), option.name)
+            }));
+        }
+        urls.iter().map(|url| EngineUrl::parse(url).unwrap()).collect()
+    }
+
+    #[test]
+    fn what_keeps_a_hold_is_the_same_before_an_engine_is_opened_and_after() {
+        for registration in built_in() {
+            let urls = urls(&registration);
+            assert!(!urls.is_empty());
+            for url in urls {
+                let shown = url.to_string();
+                let expiry = engine(url, &Settings::default()).unwrap().describe().expiry;
+                let same = match registration.keep {
+                    Keep::Process | Keep::Kernel => expiry == Expiry::WithProcess,
+                    Keep::Lease => expiry.is_per_hold(),
+                    Keep::Session { default, .. } => expiry.session() == Some(default),
+                };
+                assert!(same, "{shown}: {:?} and {expiry:?}", registration.keep);
+            }
+        }
     }
 
     #[test]

@@ -78,7 +78,9 @@ impl Common {
 }
 
 /// What keeps a hold from its grant to its release. It decides how the command line runs a command
-/// under a lock.
+/// under a lock, before the engine is opened; [`Description::expiry`](crate::Description::expiry)
+/// then says the same with the values that were negotiated: `WithProcess` of `Process` and
+/// `Kernel`, `PerHold` of `Lease`, `Session` of `Session`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Keep {
@@ -89,7 +91,8 @@ pub enum Keep {
     Kernel,
     /// A lease of its own, whose length is `ttl`; a guardian renews it beside the command.
     Lease,
-    /// A session that carries all holds of a client; a guardian renews it beside the command.
+    /// A session, or a connection, that carries all holds of a client; a guardian keeps it beside
+    /// the command.
     Session {
         /// The option of the URL that says how long it lasts.
         option: &'static str,
