@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, reason = "a test panics when it fails")]
 
-#[path = "../../lockkeeper/examples/moving/both.rs"]
+#[path = "../../lockkeeper/examples/moving/both/mod.rs"]
 mod both;
 #[path = "subjects/redis_server.rs"]
 mod redis_server;
@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use lockkeeper::{ErrorKind, Kind, Locks, Token};
 use lockkeeper_lab::conformance::Subject;
+use lockkeeper_lab::engines::redis::server::RedisServer;
 
 /// A URL as the value of an option of another one.
 fn quoted(url: &str) -> String {
@@ -117,6 +118,48 @@ async fn a_hold_ends_with_either_half_and_the_other_is_given_back() {
         let free = other.mutex("stock").lock().timeout(Duration::from_secs(5)).await;
         assert!(free.is_ok(), "the other half is given back");
     }
+}
+
+#[tokio::test]
+async fn the_half_that_can_be_reached_is_given_back_while_the_other_is_out_of_reach() {
+    let (home, server) = (tempfile::tempdir().expect("a directory"), RedisServer::start());
+    let files = lockkeeper::config::file_url(home.path());
+    let new = format!("redis://127.0.0.1:{}?request_timeout=500ms", server.port());
+    let both = Locks::open(&url(&files, &new)).await.expect("it can be opened");
+    let old = Locks::open(&files).await.expect("it can be opened");
+    let guard = both.mutex("stock").lock().await.expect("it is free");
+    server.stop();
+    drop(guard);
+    let free = old.mutex("stock").lock().timeout(Duration::from_secs(10)).await;
+    assert!(free.is_ok(), "the server is still out of reach: {:?}", free.err());
+    server.go_on();
+    let new = Locks::open(&new).await.expect("it can be opened");
+    let free = new.mutex("stock").lock().timeout(Duration::from_secs(10)).await;
+    assert!(free.is_ok(), "and is told when it is back: {:?}", free.err());
+}
+
+#[tokio::test]
+async fn a_place_that_is_lent_on_does_not_keep_the_first_caller_s_time_limit() {
+    let server = RedisServer::start();
+    let old = format!("redis://127.0.0.1:{}?layout=plain", server.port());
+    let both = url(&old, &format!("redis://127.0.0.1:{}", server.port()));
+    let (both, old) = (Locks::open(&both).await, Locks::open(&old).await);
+    let (both, old) = (both.expect("it can be opened"), old.expect("it can be opened"));
+    let guard = old.mutex("stock").lock().await.expect("it is free");
+    let hurried = both.mutex("stock").lock().timeout(Duration::from_millis(500));
+    let patient = tokio::spawn(both.mutex("stock").lock().into_future());
+    let error = hurried.await.map(drop).expect_err("it is held");
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    // For longer than until the next look at all that wait.
+    let refused = tokio::time::timeout(Duration::from_secs(6), async {
+        while !patient.is_finished() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    assert!(refused.await.is_err(), "it waits on: {:?}", patient.await.map(|r| r.map(drop)));
+    assert!(guard.release().await.is_clean());
+    let granted = tokio::time::timeout(Duration::from_secs(10), patient).await;
+    assert!(granted.expect("in time").expect("no panic").is_ok());
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ const WEIGHTS: &[Weight] = &[
     // Tests.
     waits("lib:lockkeeper", 120.0, 6),
     waits("conformance", 50.0, 3),
+    waits("moving", 50.0, 4),
     of("long_bench_leaves_nothing", 80.0),
     of("leases", 50.0),
     of("torture_and_bench_processes", 35.0),
@@ -40,6 +41,7 @@ const WEIGHTS: &[Weight] = &[
     of("long_guardian", 55.0),
     of("long_defaults", 47.0),
     of("long_redis", 45.0),
+    waits("long_moving", 40.0, 4),
     of("long_soak", 43.0),
     of("long_dead_waiters", 37.0),
     of("long_given_servers", 22.0),

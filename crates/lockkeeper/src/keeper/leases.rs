@@ -304,7 +304,8 @@ impl Keeper {
             for (at, lease) in batch.iter().enumerate() {
                 match renewals.get(at) {
                     Some(Renewal::Extended { ttl, since }) => {
-                        book.machine.renewed(*lease, since.unwrap_or(sent), *ttl, &mut changes)
+                        book.machine.renewed(*lease, since.unwrap_or(sent), *ttl, &mut changes);
+                        book.machine.answered(*lease, now);
                     }
                     Some(Renewal::Gone(why)) => gone.push((*lease, *why)),
                     none => {

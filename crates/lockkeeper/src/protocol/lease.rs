@@ -292,6 +292,16 @@ impl Leases {
         out.push(Change::Extended(id, until));
     }
 
+    /// A renewal was answered just now. An engine may answer from long before: it made several
+    /// leases one, or a session has its own time. It is not asked ever faster for that.
+    pub fn answered(&mut self, id: LeaseId, now: Ticks) {
+        let Some(kept) = self.kept.get(&id) else { return };
+        let (until, soonest) = (kept.deadline, now.plus(kept.ttl / 12));
+        if kept.due.is_some_and(|due| due < soonest) {
+            self.move_to(id, until, Some(soonest));
+        }
+    }
+
     /// The engine has renewed its session by itself. A fixed hold has no part in that.
     pub fn renewed_itself(
         &mut self,

@@ -57,6 +57,23 @@ fn r4_an_unanswered_renewal_changes_nothing_and_is_sent_again() {
 }
 
 #[test]
+fn a_renewal_that_answers_from_long_before_is_not_repeated_at_once() {
+    let mut leases = Leases::new(Drift::default());
+    leases.add(id(1), at(0), TTL, RENEWED);
+    let mut out = Vec::new();
+    assert!(leases.take_one(id(1)));
+    // Asked at 15 s, it lasts 30 s from 3 s on: a third of that was over before it was answered.
+    leases.renewed(id(1), at(3), TTL, &mut out);
+    leases.answered(id(1), at(15));
+    assert_eq!(leases.next_timer(), Some(at(15).plus(TTL / 12)));
+    // One that counts from now keeps its time.
+    assert!(leases.take_one(id(1)));
+    leases.renewed(id(1), at(16), TTL, &mut out);
+    leases.answered(id(1), at(16));
+    assert_eq!(leases.next_timer(), Some(at(26)));
+}
+
+#[test]
 fn g10_a_late_answer_never_shortens_and_one_for_a_lease_that_is_over_never_revives() {
     let mut leases = Leases::new(Drift::default());
     leases.add(id(1), at(0), TTL, RENEWED);
