@@ -10,14 +10,14 @@ use crate::clock::Ticks;
 
 /// One pair of readings, S₀ and t₀.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Anchor {
+pub(in crate::engine) struct Anchor {
     server_us: u64,
     before: Ticks,
 }
 
 impl Anchor {
     /// From an answer: the server's time in it, and our reading before the request was sent.
-    pub(super) fn new(server_us: u64, before: Ticks) -> Self {
+    pub(in crate::engine) fn new(server_us: u64, before: Ticks) -> Self {
         Self { server_us, before }
     }
 
@@ -39,7 +39,7 @@ impl Anchor {
 
     /// The server's time at one of our instants; never too early, late by a round trip at most
     /// (drift apart).
-    pub(super) fn server_us_at(self, at: Ticks) -> u64 {
+    pub(in crate::engine) fn server_us_at(self, at: Ticks) -> u64 {
         let later = at.since(self.before);
         let earlier = self.before.since(at);
         let us = |d: Duration| u64::try_from(d.as_micros()).unwrap_or(u64::MAX);
@@ -47,7 +47,7 @@ impl Anchor {
     }
 
     /// The better of two: the later one, because drift grows with age.
-    pub(super) fn newer(self, other: Self) -> Self {
+    pub(in crate::engine) fn newer(self, other: Self) -> Self {
         if other.before >= self.before { other } else { self }
     }
 }

@@ -19,6 +19,10 @@ pub(in crate::engine) struct Facts {
     replica_of: Option<String>,
     replicas: u32,
     loading: bool,
+    /// For how long the server has been running, in whole seconds.
+    pub(in crate::engine) uptime: Option<Duration>,
+    /// What tells one run of a server from every other.
+    pub(in crate::engine) run_id: Option<String>,
     append_only: Option<bool>,
     fsync: Option<String>,
     max_memory: Option<u64>,
@@ -27,6 +31,8 @@ pub(in crate::engine) struct Facts {
     pub(in crate::engine) time: Option<(u64, Ticks)>,
     /// Our wall clock at that moment.
     pub(in crate::engine) read_at_us: u64,
+    /// Our reading from after it had told for how long it is up.
+    pub(in crate::engine) heard: Ticks,
 }
 
 impl Facts {
@@ -69,12 +75,17 @@ impl Facts {
             }),
             replicas: field("connected_slaves").and_then(|n| n.parse().ok()).unwrap_or(0),
             loading: field("loading").is_some_and(|l| l == "1"),
+            uptime: field("uptime_in_seconds")
+                .and_then(|s| s.parse().ok())
+                .map(Duration::from_secs),
+            run_id: field("run_id"),
             append_only: field("aof_enabled").map(|a| a == "1"),
             fsync,
             max_memory: field("maxmemory").and_then(|m| m.parse().ok()),
             eviction: field("maxmemory_policy"),
             time: None,
             read_at_us: 0,
+            heard: Ticks::default(),
         }
     }
 
@@ -110,19 +121,25 @@ impl Facts {
     }
 
     /// Whether every acknowledged write is on disk.
-    fn durable(&self) -> bool {
+    pub(in crate::engine) fn durable(&self) -> bool {
         self.append_only == Some(true) && self.fsync.as_deref() == Some("always")
     }
 
     /// Whether a lock can be thrown out to make room.
-    fn evicts(&self) -> bool {
+    pub(in crate::engine) fn evicts(&self) -> bool {
         self.max_memory.is_some_and(|m| m > 0)
             && self.eviction.as_deref().is_some_and(|policy| policy != "noeviction")
     }
 
-    fn server(&self) -> String {
+    /// `Redis 7.0.15`.
+    pub(in crate::engine) fn server(&self) -> String {
         let name = if self.valkey { "Valkey" } else { "Redis" };
         self.version.as_ref().map_or_else(|| name.to_owned(), |version| format!("{name} {version}"))
+    }
+
+    /// Whether it has replicas, to one of which it could fail over.
+    pub(in crate::engine) fn has_replicas(&self) -> bool {
+        self.replicas > 0
     }
 
     /// The class and the warnings, for a description whose layout is filled in.
@@ -148,7 +165,7 @@ impl Facts {
                     .into(),
             );
         }
-        if self.replicas > 0 {
+        if self.has_replicas() {
             breaks.push(
                 "a failover to one of its replicas: writes reach them after they were answered"
                     .into(),

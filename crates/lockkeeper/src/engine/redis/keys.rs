@@ -70,7 +70,7 @@ pub(super) fn last(record: &str) -> String {
 
 /// Writes text as one word of printable ASCII, in which nothing has a meaning to patterns, hash
 /// tags or shells' quotes.
-pub(super) fn escape(text: &str) -> String {
+pub(in crate::engine) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 8);
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-_.:/@+=~,;!#$&()|<>".contains(&byte) {
@@ -86,7 +86,7 @@ pub(super) fn escape(text: &str) -> String {
 }
 
 /// Reads what [`escape`] wrote; `None` for anything else.
-pub(super) fn unescape(text: &str) -> Option<String> {
+pub(in crate::engine) fn unescape(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {

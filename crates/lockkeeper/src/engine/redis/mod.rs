@@ -14,7 +14,7 @@
 //! | `dialect`, `plain`, `redisson` | the layouts of other programs: their keys, values and channels |
 //! | `foreign/` | those layouts as an engine, in the same three rooms |
 
-mod anchor;
+pub(in crate::engine) mod anchor;
 mod beside;
 pub(in crate::engine) mod client;
 mod dialect;
@@ -22,23 +22,23 @@ pub(in crate::engine) mod errors;
 pub(in crate::engine) mod facts;
 pub(crate) mod fenced;
 mod foreign;
-mod keys;
+pub(in crate::engine) mod keys;
 mod links;
 mod native;
 mod opened;
 pub(in crate::engine) mod options;
 mod plain;
 mod recipe;
-mod record;
+pub(in crate::engine) mod record;
 mod redisson;
 mod registration;
 pub(in crate::engine) mod reply;
 mod sweep;
-mod url;
+pub(in crate::engine) mod url;
 mod watches;
 
 #[cfg(test)]
-mod tests;
+pub(in crate::engine) mod tests;
 
 use std::sync::Arc;
 

@@ -29,7 +29,7 @@ fn mode_of(letter: &str, count: &str, limit: u16) -> Option<Mode> {
 }
 
 /// Who asks, as one word: host, pid, start, program, label and value, each escaped.
-pub(super) fn who_word(who: &Identity, value: Option<&str>) -> String {
+pub(in crate::engine) fn who_word(who: &Identity, value: Option<&str>) -> String {
     let optional = |text: Option<&str>| text.map(escape).unwrap_or_default();
     [
         escape(&who.host).replace(',', "%2C"),
@@ -43,7 +43,8 @@ pub(super) fn who_word(who: &Identity, value: Option<&str>) -> String {
     .join(",")
 }
 
-fn fill_who(word: &str, holder: &mut Holder) {
+/// Reads what [`who_word`] wrote.
+pub(in crate::engine) fn fill_who(word: &str, holder: &mut Holder) {
     let mut fields = word.split(',');
     let mut next = || fields.next().filter(|f| !f.is_empty());
     holder.host = next().and_then(unescape);
@@ -54,7 +55,7 @@ fn fill_who(word: &str, holder: &mut Holder) {
     holder.value = next().and_then(|f| unescape(f.strip_prefix('=')?));
 }
 
-fn time_of(us: &str) -> Option<SystemTime> {
+pub(in crate::engine) fn time_of(us: &str) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(Duration::from_micros(us.parse().ok()?))
 }
 
@@ -202,7 +203,7 @@ impl Place {
 }
 
 /// Whole milliseconds, at least one where there is anything.
-pub(super) fn millis(time: Duration) -> u64 {
+pub(in crate::engine) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 

@@ -9,7 +9,7 @@ use super::options::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::url::{EngineUrl, Secret};
 
-pub(super) const PORT: u16 = 6379;
+pub(in crate::engine) const PORT: u16 = 6379;
 
 fn wrong(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidArgument, message)
@@ -47,25 +47,8 @@ pub(crate) fn options(
              password_file or password_env",
         ));
     }
-    if let Some(time) = url.take_duration("connect_timeout")? {
-        options.connect_timeout = time;
-    }
-    if let Some(time) = url.take_duration("request_timeout")? {
-        options.request_timeout = time;
-    }
-    if options.connect_timeout.is_zero() || options.request_timeout.is_zero() {
-        return Err(wrong("connect_timeout and request_timeout cannot be 0"));
-    }
-    if let Some(namespace) = url.take("namespace") {
-        let good = (1..=64).contains(&namespace.len())
-            && namespace.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
-        if !good {
-            return Err(wrong(
-                "a namespace has 1 to 64 letters, digits, dots, dashes and underscores",
-            ));
-        }
-        options.namespace = namespace;
-    }
+    timeouts(url, &mut options)?;
+    namespace(url, &mut options)?;
     options.layout = match url.take("layout").as_deref() {
         None | Some("native") => Layout::Native,
         Some("redisson") => Layout::Redisson,
@@ -81,7 +64,46 @@ pub(crate) fn options(
     Ok(options)
 }
 
-fn db(url: &mut EngineUrl) -> Result<u32> {
+/// How long connecting and an answer may take.
+///
+/// # Errors
+/// `InvalidArgument`.
+pub(in crate::engine) fn timeouts(url: &mut EngineUrl, options: &mut RedisOptions) -> Result<()> {
+    if let Some(time) = url.take_duration("connect_timeout")? {
+        options.connect_timeout = time;
+    }
+    if let Some(time) = url.take_duration("request_timeout")? {
+        options.request_timeout = time;
+    }
+    if options.connect_timeout.is_zero() || options.request_timeout.is_zero() {
+        return Err(wrong("connect_timeout and request_timeout cannot be 0"));
+    }
+    Ok(())
+}
+
+/// What our own keys begin with.
+///
+/// # Errors
+/// `InvalidArgument` for what cannot stand in a key.
+pub(in crate::engine) fn namespace(url: &mut EngineUrl, options: &mut RedisOptions) -> Result<()> {
+    if let Some(namespace) = url.take("namespace") {
+        let good = (1..=64).contains(&namespace.len())
+            && namespace.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+        if !good {
+            return Err(wrong(
+                "a namespace has 1 to 64 letters, digits, dots, dashes and underscores",
+            ));
+        }
+        options.namespace = namespace;
+    }
+    Ok(())
+}
+
+/// The database's number, of the option or of the path.
+///
+/// # Errors
+/// `InvalidArgument`.
+pub(in crate::engine) fn db(url: &mut EngineUrl) -> Result<u32> {
     if let Some(db) = url.take_number("db", 0..=u64::from(u32::MAX))? {
         return Ok(u32::try_from(db).unwrap_or(0));
     }
@@ -92,12 +114,17 @@ fn db(url: &mut EngineUrl) -> Result<u32> {
     }
     digits.parse().map_err(|_| {
         wrong(format!(
-            "the path of a redis: URL is a database number, as in redis://host/3, not {digits:?}"
+            "the path of a {0}: URL is a database number, as in {0}://host/3, not {digits:?}",
+            url.scheme
         ))
     })
 }
 
-fn password(url: &mut EngineUrl) -> Result<Option<Secret>> {
+/// The password, of the URL, a file or a variable.
+///
+/// # Errors
+/// `InvalidArgument` where it is given twice, or cannot be read.
+pub(in crate::engine) fn password(url: &mut EngineUrl) -> Result<Option<Secret>> {
     let file = url.take("password_file");
     let variable = url.take("password_env");
     if [url.password.is_some(), file.is_some(), variable.is_some()]

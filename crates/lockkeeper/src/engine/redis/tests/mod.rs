@@ -15,7 +15,7 @@ mod refusals;
 mod resolve;
 mod shared_layouts;
 mod slots;
-mod support;
+pub(in crate::engine) mod support;
 mod watching;
 
 use lockkeeper_lab::engines::redis::server;

@@ -18,36 +18,36 @@ use crate::id::{ClaimId, HoldId};
 use crate::name::{Kind, Name};
 
 /// No test waits longer than this for anything that should happen.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+pub(in crate::engine) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// One process, as far as the engine can tell.
-pub(super) struct Process {
-    pub(super) engine: Arc<dyn Engine>,
+pub(in crate::engine) struct Process {
+    pub(in crate::engine) engine: Arc<dyn Engine>,
     runtime: Option<tokio::runtime::Runtime>,
     events: Mutex<Receiver<Event>>,
     seen: Mutex<Vec<Event>>,
     asker: Arc<Asker>,
-    pub(super) clock: Clock,
-    pub(super) who: Arc<Identity>,
+    pub(in crate::engine) clock: Clock,
+    pub(in crate::engine) who: Arc<Identity>,
 }
 
 impl Process {
     /// A process that uses the server with the defaults.
-    pub(super) fn of(server: &RedisServer) -> Self {
+    pub(in crate::engine) fn of(server: &RedisServer) -> Self {
         Self::with(options(server.port()))
     }
 
     /// A process with options of its own.
-    pub(super) fn with(options: RedisOptions) -> Self {
+    pub(in crate::engine) fn with(options: RedisOptions) -> Self {
         Self::try_with(options).expect("the server can be used")
     }
 
-    pub(super) fn try_with(options: RedisOptions) -> Result<Self, Error> {
+    pub(in crate::engine) fn try_with(options: RedisOptions) -> Result<Self, Error> {
         Self::around(super::super::connect(options).into())
     }
 
     /// A process with an engine of the test's own making.
-    pub(super) fn around(engine: Arc<dyn Engine>) -> Result<Self, Error> {
+    pub(in crate::engine) fn around(engine: Arc<dyn Engine>) -> Result<Self, Error> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -82,7 +82,7 @@ impl Process {
         Ok(process)
     }
 
-    pub(super) fn wait<T>(&self, answer: Answer<T>) -> T {
+    pub(in crate::engine) fn wait<T>(&self, answer: Answer<T>) -> T {
         match answer {
             Answer::Now(value) => value,
             Answer::Later(future) => {
@@ -94,7 +94,7 @@ impl Process {
         }
     }
 
-    pub(super) fn claim(&self, name: &str, mode: Mode) -> Claim {
+    pub(in crate::engine) fn claim(&self, name: &str, mode: Mode) -> Claim {
         Claim {
             id: ClaimId::fresh(),
             kind: if matches!(mode, Mode::Permits { .. }) { Kind::Semaphore } else { Kind::Lock },
@@ -111,27 +111,27 @@ impl Process {
         }
     }
 
-    pub(super) fn exclusive(&self, name: &str) -> Claim {
+    pub(in crate::engine) fn exclusive(&self, name: &str) -> Claim {
         self.claim(name, Mode::Exclusive)
     }
 
-    pub(super) fn attempt(&self, claim: &Claim) -> Attempt {
+    pub(in crate::engine) fn attempt(&self, claim: &Claim) -> Attempt {
         self.attempted(claim, self.engine.attempt(claim, Line::Join))
     }
 
     /// Waits for the answer to an attempt; a place asks again at its time.
-    pub(super) fn attempted(&self, claim: &Claim, answer: Answer<Attempt>) -> Attempt {
+    pub(in crate::engine) fn attempted(&self, claim: &Claim, answer: Answer<Attempt>) -> Attempt {
         let attempt = self.wait(answer);
         self.asker.answered(claim.id, &attempt);
         attempt
     }
 
-    pub(super) fn attempt_try(&self, claim: &Claim) -> Attempt {
+    pub(in crate::engine) fn attempt_try(&self, claim: &Claim) -> Attempt {
         self.wait(self.engine.attempt(claim, Line::Try))
     }
 
     /// Asks on each wake-up, as the keeper does, until the lock is granted.
-    pub(super) fn attempt_until(&self, claim: &Claim) -> Attempt {
+    pub(in crate::engine) fn attempt_until(&self, claim: &Claim) -> Attempt {
         loop {
             match self.attempt(claim) {
                 Attempt::InLine(_) => self.event("a wake-up", |e| {
@@ -146,29 +146,29 @@ impl Process {
     }
 
     /// Takes a lock that is free.
-    pub(super) fn take(&self, name: &str, mode: Mode) -> (Claim, Grant) {
+    pub(in crate::engine) fn take(&self, name: &str, mode: Mode) -> (Claim, Grant) {
         let claim = self.claim(name, mode);
         let grant = granted(self.attempt(&claim));
         (claim, grant)
     }
 
     /// Stands in line.
-    pub(super) fn queue(&self, name: &str, mode: Mode) -> Claim {
+    pub(in crate::engine) fn queue(&self, name: &str, mode: Mode) -> Claim {
         let claim = self.claim(name, mode);
         self.queue_claim(&claim);
         claim
     }
 
-    pub(super) fn queue_claim(&self, claim: &Claim) {
+    pub(in crate::engine) fn queue_claim(&self, claim: &Claim) {
         let attempt = self.attempt(claim);
         assert!(matches!(attempt, Attempt::InLine(_)), "not in line but {attempt:?}");
     }
 
-    pub(super) fn release(&self, hold: HoldId) -> End {
+    pub(in crate::engine) fn release(&self, hold: HoldId) -> End {
         self.wait(self.engine.release(&[hold], None)).ends.remove(0)
     }
 
-    pub(super) fn release_again(&self, hold: HoldId, again: &Claim) -> Released {
+    pub(in crate::engine) fn release_again(&self, hold: HoldId, again: &Claim) -> Released {
         let released = self.wait(self.engine.release(&[hold], Some(again)));
         if let Some(attempt) = &released.again {
             self.asker.answered(again.id, attempt);
@@ -176,36 +176,40 @@ impl Process {
         released
     }
 
-    pub(super) fn renew(&self, hold: HoldId) -> Renewal {
+    pub(in crate::engine) fn renew(&self, hold: HoldId) -> Renewal {
         self.wait(self.engine.renew(&[hold.into()])).remove(0)
     }
 
-    pub(super) fn withdraw(&self, claim: ClaimId) -> End {
+    pub(in crate::engine) fn withdraw(&self, claim: ClaimId) -> End {
         self.asker.forget(claim);
         self.wait(self.engine.withdraw(claim))
     }
 
-    pub(super) fn look(&self, kind: Kind, name: &str) -> Entry {
+    pub(in crate::engine) fn look(&self, kind: Kind, name: &str) -> Entry {
         let query = Query::One(kind, Name::new(name).expect("a good name"));
         self.wait(self.engine.read(&query)).expect("the server tells").remove(0)
     }
 
-    pub(super) fn list(&self, prefix: &str) -> Vec<Entry> {
+    pub(in crate::engine) fn list(&self, prefix: &str) -> Vec<Entry> {
         self.wait(self.engine.read(&Query::Prefix(prefix.into()))).expect("the server tells")
     }
 
-    pub(super) fn change(&self, change: &Change) -> bool {
+    pub(in crate::engine) fn change(&self, change: &Change) -> bool {
         self.wait(self.engine.write(change)).expect("the server does it")
     }
 
     /// Waits for the first event that `pick` takes; others are kept for later.
-    pub(super) fn event<T>(&self, what: &str, mut pick: impl FnMut(&Event) -> Option<T>) -> T {
+    pub(in crate::engine) fn event<T>(
+        &self,
+        what: &str,
+        mut pick: impl FnMut(&Event) -> Option<T>,
+    ) -> T {
         self.event_within(PATIENCE, &mut pick).unwrap_or_else(|| {
             panic!("waited in vain for {what}; seen: {:?}", self.seen.lock().unwrap())
         })
     }
 
-    pub(super) fn event_within<T>(
+    pub(in crate::engine) fn event_within<T>(
         &self,
         within: Duration,
         pick: &mut impl FnMut(&Event) -> Option<T>,
@@ -230,25 +234,25 @@ impl Process {
     }
 
     /// Waits until a claim in line is granted.
-    pub(super) fn granted(&self, id: ClaimId) -> Grant {
+    pub(in crate::engine) fn granted(&self, id: ClaimId) -> Grant {
         self.event("a grant", |event| match event {
             Event::Granted { claim, grant } if *claim == id => Some(grant.clone()),
             _ => None,
         })
     }
 
-    pub(super) fn link(&self, state: bool) {
+    pub(in crate::engine) fn link(&self, state: bool) {
         self.event("the link", |event| {
             matches!(event, Event::Link { up } if *up == state).then_some(())
         });
     }
 
-    pub(super) fn now(&self) -> Ticks {
+    pub(in crate::engine) fn now(&self) -> Ticks {
         self.clock.now()
     }
 
     /// Its thread does nothing until what is answered is dropped.
-    pub(super) fn stall(&self) -> std::sync::mpsc::Sender<()> {
+    pub(in crate::engine) fn stall(&self) -> std::sync::mpsc::Sender<()> {
         let ((stalled, began), (sender, receiver)) = (channel(), channel());
         self.runtime.as_ref().expect("it runs").spawn(async move {
             stalled.send(()).expect("somebody waits");
@@ -260,7 +264,7 @@ impl Process {
     }
 
     /// The process dies: nothing of it is told to the server.
-    pub(super) fn die(mut self) {
+    pub(in crate::engine) fn die(mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -278,18 +282,18 @@ impl Drop for Process {
     }
 }
 
-pub(super) fn options(port: u16) -> RedisOptions {
+pub(in crate::engine) fn options(port: u16) -> RedisOptions {
     RedisOptions::new(Address::Tcp("127.0.0.1".into(), port))
 }
 
-pub(super) fn granted(attempt: Attempt) -> Grant {
+pub(in crate::engine) fn granted(attempt: Attempt) -> Grant {
     match attempt {
         Attempt::Granted(grant) => grant,
         other => panic!("not granted but {other:?}"),
     }
 }
 
-pub(super) fn number(grant: &Grant) -> u64 {
+pub(in crate::engine) fn number(grant: &Grant) -> u64 {
     match grant.number {
         Number::Ours(number) => number,
         other => panic!("no number of ours but {other:?}"),
@@ -297,7 +301,7 @@ pub(super) fn number(grant: &Grant) -> u64 {
 }
 
 /// Waits until something is so.
-pub(super) fn until(what: &str, mut so: impl FnMut() -> bool) {
+pub(in crate::engine) fn until(what: &str, mut so: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !so() {
         assert!(Instant::now() < end, "waited in vain until {what}");
