@@ -13,6 +13,8 @@
 pub(crate) mod file;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+#[cfg(feature = "redlock")]
+pub(crate) mod redlock;
 mod registration;
 #[cfg(any(feature = "redis", feature = "zookeeper"))]
 pub(crate) mod stream;

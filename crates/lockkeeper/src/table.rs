@@ -24,6 +24,7 @@ engines! {
     #[cfg(feature = "memory")] memory ["memory"] "the feature memory";
     #[cfg(all(feature = "file", target_os = "linux"))] file ["file"] "the feature file, on Linux";
     #[cfg(feature = "redis")] redis ["redis", "rediss", "redis+unix"] "the feature redis";
+    #[cfg(feature = "redlock")] redlock ["redlock"] "the feature redlock";
     #[cfg(feature = "zookeeper")] zookeeper ["zk"] "the feature zookeeper";
 }
 
@@ -109,6 +110,7 @@ mod tests {
         let place = |scheme: &str| match scheme {
             "memory" => "memory:".to_owned(),
             scheme if scheme.contains("unix") || scheme == "file" => format!("{scheme}:///tmp"),
+            "redlock" => "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3".to_owned(),
             scheme => format!("{scheme}://127.0.0.1"),
         };
         let mut urls: Vec<String> = engine.schemes.iter().map(|scheme| place(scheme)).collect();
@@ -148,8 +150,8 @@ mod tests {
             "this build has no engine for zk: build lockkeeper with the feature zookeeper"
         );
         assert_eq!(
-            missing("redlock", &["memory", "zk"]),
-            "redlock: is not an engine; the schemes are memory, zk"
+            missing("postgres", &["memory", "zk"]),
+            "postgres: is not an engine; the schemes are memory, zk"
         );
         assert_eq!(
             missing("memroy", &["memory"]),

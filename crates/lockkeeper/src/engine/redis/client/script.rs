@@ -11,8 +11,8 @@ pub(in crate::engine) struct Script {
     sha: String,
 }
 
-/// Which script a request runs: those of the native layout, of `plain`, and of `redisson`; and
-/// what looks for the others.
+/// Which script a request runs: those of the native layout, of `plain`, and of `redisson`; what
+/// looks for the others; and those of the members of a quorum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::engine) enum Which {
     Acquire,
@@ -51,6 +51,16 @@ pub(in crate::engine) enum Which {
     PermitsInspect,
     PermitsResize,
     CountDown,
+    #[cfg(feature = "redlock")]
+    QuorumTake,
+    #[cfg(feature = "redlock")]
+    QuorumKeep,
+    #[cfg(feature = "redlock")]
+    QuorumGive,
+    #[cfg(feature = "redlock")]
+    QuorumLook,
+    #[cfg(feature = "redlock")]
+    QuorumForce,
 }
 
 /// One script call: which, and with what.
@@ -88,9 +98,13 @@ impl Call {
 }
 
 macro_rules! scripts {
-    ($($which:ident = $($file:literal)+;)+) => {
+    (
+        $($which:ident = $($file:literal)+;)+
+        @quorum $($other:ident = $($its:literal)+;)+
+    ) => {
         impl Which {
-            /// Each with the files that it is made of: a test looks whether one is forgotten.
+            /// Those of one server, each with the files that it is made of: a test looks whether
+            /// one is forgotten.
             #[cfg(test)]
             pub(in crate::engine) const ALL: &[(Self, &[&str])] =
                 &[$((Self::$which, &[$($file),+])),+];
@@ -100,6 +114,13 @@ macro_rules! scripts {
                     $(Self::$which => {
                         static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
                             Script::new(&[$(include_str!(concat!("../", $file, ".lua"))),+])
+                        });
+                        &SCRIPT
+                    })+
+                    $(#[cfg(feature = "redlock")]
+                    Self::$other => {
+                        static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
+                            Script::new(&[$(include_str!(concat!("../", $its, ".lua"))),+])
                         });
                         &SCRIPT
                     })+
@@ -146,6 +167,12 @@ scripts! {
     PermitsInspect = "redisson/time" "redisson/bytes" "redisson/permits_inspect";
     PermitsResize = "redisson/permits_resize";
     CountDown = "redisson/latch";
+    @quorum
+    QuorumTake = "../redlock/record" "../redlock/take";
+    QuorumKeep = "../redlock/record" "../redlock/keep";
+    QuorumGive = "../redlock/record" "../redlock/give";
+    QuorumLook = "../redlock/look";
+    QuorumForce = "../redlock/force";
 }
 
 impl Script {

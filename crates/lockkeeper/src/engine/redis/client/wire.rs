@@ -282,6 +282,7 @@ impl Link {
             facts.time = Some((seconds.saturating_mul(1_000_000).saturating_add(micros), before));
             facts.read_at_us = read_at_us;
         }
+        facts.heard = self.clock.now();
         facts.check(options)?;
         Ok(facts)
     }
@@ -415,6 +416,12 @@ impl Link {
                     .map_or_else(|| "not connected".to_owned(), |e| e.message().to_owned()),
             )),
         }
+    }
+
+    /// Whether there is a connection.
+    #[cfg(feature = "redlock")]
+    pub(in crate::engine) fn is_up(&self) -> bool {
+        *self.up.borrow()
     }
 
     /// Why it is down, where that is more than "unreachable".

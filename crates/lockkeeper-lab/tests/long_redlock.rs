@@ -1,0 +1,77 @@
+//! The row of the quorum: three members, each a server of its own that keeps everything on disk.
+//!
+//! A member counts once it has been up for max_ttl. Theirs is the longest of any lease, a day, so
+//! their clock steps on after each start.
+
+#![allow(clippy::expect_used, reason = "a test panics when it fails")]
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lockkeeper_lab::conformance::Subject;
+use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_lab::servers::clock_shim::{ClockShim, Clocks};
+
+/// The program that takes locks in another process.
+const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");
+
+/// By how much the members' clocks step forward after their start.
+const LONG_UP: Duration = Duration::from_secs(2 * 24 * 3600);
+
+/// The members, and their clock.
+struct Members {
+    servers: Vec<RedisServer>,
+    clock: ClockShim,
+}
+
+impl Members {
+    /// Servers that have been up for two days as they see it, so that leases may last a day.
+    fn start() -> Self {
+        let clock = ClockShim::new().expect("cc is there");
+        let [(preload, library), (control, file)] = clock.environment();
+        let environment =
+            [(preload, &*library.to_string_lossy()), (control, &*file.to_string_lossy())];
+        let durable = ["--appendonly", "yes", "--appendfsync", "always"];
+        let start = |_| RedisServer::start_in(&durable, &environment);
+        let servers = (0..3).map(start).collect();
+        clock.step(Clocks::Wall, LONG_UP).expect("the control file is ours");
+        Self { servers, clock }
+    }
+
+    /// The time goes on for leases; the members have been up for two days again.
+    fn restart(&mut self) {
+        self.servers.iter_mut().for_each(RedisServer::kill);
+        self.clock.mend().expect("the control file is ours");
+        self.servers.iter_mut().for_each(RedisServer::restart);
+        self.clock.step(Clocks::Wall, LONG_UP).expect("the control file is ours");
+    }
+}
+
+fn quorum() -> Subject {
+    let members = Members::start();
+    let at: Vec<String> =
+        members.servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
+    let url = format!("redlock://{}?ttl=2s&max_ttl=24h&server_timeout=500ms", at.join(","));
+    let members = Arc::new(Mutex::new(members));
+    let with = |deed: fn(&mut Members)| {
+        let members = members.clone();
+        move || {
+            let members = members.clone();
+            async move { deed(&mut members.lock().expect("no test panics while it has it")) }
+        }
+    };
+    Subject::url("redlock", url)
+        .helper(HELPER)
+        .effort(20)
+        .wiped_by(with(|members| {
+            members.servers.iter().for_each(|server| drop(server.command(&["FLUSHALL"])));
+        }))
+        .restarted_by(with(Members::restart))
+        .cut_by(
+            with(|members| members.servers.iter().for_each(RedisServer::stop)),
+            with(|members| members.servers.iter().for_each(RedisServer::go_on)),
+        )
+        .keeping(members)
+}
+
+lockkeeper_lab::conformance!(redlock, quorum());

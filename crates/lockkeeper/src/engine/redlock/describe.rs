@@ -1,0 +1,122 @@
+//! What a quorum promises, and what breaks it (R14).
+
+use std::time::Duration;
+
+use super::acquire::LOOK;
+use super::options::RedlockOptions;
+use super::{Quorum, Redlock};
+use crate::engine::redis::facts::Facts;
+use crate::engine::redis::options::Address;
+use crate::guarantee::{Ability, Can, Class, Description, Expiry, Warning};
+
+impl Redlock {
+    /// The class and its limits, as far as the options and the members say.
+    pub(super) fn description(&self) -> Description {
+        let options = &self.options;
+        let mut about = Description::new("redlock", "native", Class::Efficiency);
+        about.fenced = false;
+        about.hosts = true;
+        about.expiry = Expiry::PerHold { claim_lease: None };
+        about.request_timeout = Some(options.request_timeout);
+        // A waiter looks when the lease ends, at the latest so much later.
+        about.recovery = options.ttl + LOOK.0;
+        about.recovery_stopped = Some(about.recovery);
+        about.can = Can::NONE.with(&[Ability::List, Ability::Force, Ability::Identity]);
+        about.breaks = breaks(options);
+        about.server = server(options, self.opened.get().map(|quorum| &**quorum));
+        about.warnings = warnings(options, self.opened.get().map(|quorum| &**quorum));
+        about
+    }
+}
+
+fn breaks(options: &RedlockOptions) -> Vec<String> {
+    let (majority, max_ttl) = (options.majority(), options.max_ttl);
+    vec![
+        "no fencing token: a holder that was paused is not kept out of the resource".to_owned(),
+        "a step of a member's clock by more than what is left of a lease: leases are counted on \
+         it, and the member that two majorities share is enough"
+            .to_owned(),
+        format!(
+            "a member that loses its data while it runs (FLUSHALL, eviction, a replica that is \
+             promoted in its place), or whose clock steps forward within {max_ttl:?} of a restart \
+             without data: it does not count for max_ttl after its start, by its own clock"
+        ),
+        format!(
+            "clients whose URLs name other members, or another max_ttl or namespace: {majority} of \
+             {} must be a majority for all of them",
+            options.members.len()
+        ),
+    ]
+}
+
+fn facts(quorum: Option<&Quorum>) -> Vec<(Address, Option<Facts>)> {
+    let members = quorum.map(|quorum| quorum.members.as_slice()).unwrap_or_default();
+    members.iter().map(|m| (m.options.address.clone(), m.link.facts())).collect()
+}
+
+fn server(options: &RedlockOptions, quorum: Option<&Quorum>) -> String {
+    let at: Vec<String> = options.members.iter().map(|m| m.address.to_string()).collect();
+    let mut versions: Vec<String> =
+        facts(quorum).iter().filter_map(|(_, facts)| Some(facts.as_ref()?.server())).collect();
+    versions.sort_unstable();
+    versions.dedup();
+    let versions = if versions.is_empty() { "Redis".to_owned() } else { versions.join(", ") };
+    format!("{versions} at {} (a majority is {})", at.join(", "), options.majority())
+}
+
+fn warnings(options: &RedlockOptions, quorum: Option<&Quorum>) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    let mut warn = |id: &'static str, text: String| warnings.push(Warning { id, text });
+    let host = |address: &Address| match address {
+        Address::Tcp(host, _) => Some(host.clone()),
+        Address::Unix(_) => None,
+    };
+    let mut hosts: Vec<_> = options.members.iter().map(|m| host(&m.address)).collect();
+    hosts.sort_unstable();
+    hosts.dedup();
+    if let [Some(host)] = hosts.as_slice() {
+        warn(
+            "one-host",
+            format!(
+                "all members are on {host}: what ends that machine ends all of them; use as many \
+                 machines as members"
+            ),
+        );
+    }
+    if options.ttl < Duration::from_secs(1) {
+        warn(
+            "short-ttl",
+            format!("a lease of {:?} leaves little room for a slow network", options.ttl),
+        );
+    }
+    let Some(quorum) = quorum else { return warnings };
+    let now = quorum.context.clock.now();
+    for (member, (at, facts)) in quorum.members.iter().zip(facts(Some(quorum))) {
+        if !member.link.is_up() {
+            let why = member.link.why().map_or_else(String::new, |e| format!(": {}", e.message()));
+            warn("member-down", format!("the member {at} is not connected{why}"));
+        } else if let Some(text) = quorum.not_counting(member, now) {
+            warn("member-young", text);
+        }
+        let Some(facts) = facts else { continue };
+        if facts.evicts() {
+            warn(
+                "eviction",
+                format!(
+                    "the member {at} throws keys out when it is full (maxmemory-policy): use \
+                     noeviction, or servers of their own for locks"
+                ),
+            );
+        }
+        if facts.has_replicas() {
+            warn(
+                "replicas",
+                format!(
+                    "the member {at} has replicas: one that is promoted in its place may lack \
+                     leases; give it up instead, the others go on without it"
+                ),
+            );
+        }
+    }
+    warnings
+}

@@ -1,0 +1,99 @@
+//! What is told when the members do not give a majority.
+
+use std::time::Duration;
+
+use super::Quorum;
+use super::options::RedlockOptions;
+use crate::clock::Ticks;
+use crate::duration::spoken;
+use crate::error::{Error, ErrorKind};
+
+/// A claim that no quorum of these members is made for.
+pub(super) fn unsupported(what: &str) -> Error {
+    let text = format!(
+        "a Redlock quorum has only exclusive locks: {what} needs one server (redis://), or another \
+         engine"
+    );
+    Error::new(ErrorKind::Unsupported, text)
+}
+
+/// A lease that is longer than what members wait after their start.
+pub(super) fn too_long(ttl: Duration, options: &RedlockOptions) -> Error {
+    let text = format!(
+        "a lease of {ttl:?} is longer than max_ttl={:?}, for which a member that restarts waits: \
+         ask for a shorter one, or write the same greater max_ttl into the URL of every client",
+        options.max_ttl
+    );
+    Error::new(ErrorKind::InvalidArgument, text)
+}
+
+/// Fewer members than a majority gave an answer that counts; `errors` has what each said instead.
+pub(super) fn too_few(options: &RedlockOptions, errors: &[(usize, Error)]) -> Error {
+    let (members, majority) = (options.members.len(), options.majority());
+    // One that refuses us will refuse again; unreachable ones may come back.
+    let kind = match errors.iter().find(|(_, e)| !is_away(e)) {
+        Some((_, first))
+            if members - errors.iter().filter(|(_, e)| !is_away(e)).count() < majority =>
+        {
+            first.kind()
+        }
+        _ => ErrorKind::Unreachable,
+    };
+    let each: Vec<&str> = errors.iter().map(|(_, error)| error.message()).collect();
+    let text = format!(
+        "{} of {members} members gave an answer that counts, and a majority is {majority}: {}",
+        members - errors.len().min(members),
+        each.join("; ")
+    );
+    Error::new(kind, text)
+}
+
+fn is_away(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Unknown | ErrorKind::TimedOut)
+}
+
+/// The answers of a majority came too late to be of use.
+pub(super) fn too_slow(ttl: Duration) -> Error {
+    let text = format!(
+        "a majority said yes, but so late that too little of the lease of {ttl:?} was left: ask \
+         for a longer one"
+    );
+    Error::new(ErrorKind::Unknown, text)
+}
+
+impl Quorum {
+    /// Why a member gave no answer that counts, where it said nothing itself.
+    pub(super) fn silence(&self, member: usize, now: Ticks, waited: Duration) -> Option<Error> {
+        let member = self.members.get(member)?;
+        let at = &member.options.address;
+        if let Some(text) = self.not_counting(member, now) {
+            return Some(Error::new(ErrorKind::Unreachable, text));
+        }
+        let text = format!("Redis at {at} did not answer within {waited:?}");
+        Some(Error::new(ErrorKind::Unreachable, text))
+    }
+
+    /// Why a member that can be reached does not count yet, and until when.
+    pub(super) fn not_counting(&self, member: &super::wire::Member, now: Ticks) -> Option<String> {
+        let at = &member.options.address;
+        let facts = member.link.facts()?;
+        if member.is_twin() {
+            return Some(format!("Redis at {at} is a member already, under another address"));
+        }
+        let Some(counts_at) = member.counts_at(self.options.max_ttl) else {
+            return Some(format!(
+                "Redis at {at} does not say for how long it has been up: allow +info"
+            ));
+        };
+        if counts_at <= now {
+            return None;
+        }
+        Some(format!(
+            "Redis at {at} counts in {}, when it has been up for max_ttl={} (it said {}): it may \
+             have forgotten leases when it started",
+            spoken(counts_at.since(now)),
+            spoken(self.options.max_ttl),
+            spoken(facts.uptime.unwrap_or_default()),
+        ))
+    }
+}

@@ -1,0 +1,222 @@
+//! What a `redlock:` URL says.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::Common;
+use crate::engine::redis::options::{Address, RedisOptions, Tls};
+use crate::engine::redis::url::{self, PORT};
+use crate::error::{Error, ErrorKind, Result};
+use crate::protocol::lease::Drift;
+use crate::url::EngineUrl;
+
+/// How many members a quorum has.
+const SIZES: [usize; 4] = [3, 5, 7, 9];
+
+/// The shortest time that a member has for its answer, unless the URL says another.
+const SERVER_TIMEOUT_LEAST: Duration = Duration::from_millis(50);
+
+/// The members, and how to use them.
+#[derive(Clone, Debug)]
+pub(super) struct RedlockOptions {
+    /// One for each member, in the order of the URL.
+    pub(super) members: Vec<Arc<RedisOptions>>,
+    /// The default lease; each claim says its own.
+    pub(super) ttl: Duration,
+    pub(super) drift: Drift,
+    /// The longest lease of anybody.
+    pub(super) max_ttl: Duration,
+    /// How long a member's answer to an acquire is waited for; `None` for a hundredth of its lease.
+    server_timeout: Option<Duration>,
+    pub(super) connect_timeout: Duration,
+    pub(super) request_timeout: Duration,
+    pub(super) namespace: String,
+}
+
+fn wrong(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, message)
+}
+
+impl RedlockOptions {
+    /// Takes everything out of the URL that is about a quorum.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, naming what to write instead.
+    pub(super) fn take(url: &mut EngineUrl, common: &Common) -> Result<Self> {
+        let addresses = addresses(url)?;
+        let Some(first) = addresses.first() else { return Err(wrong("redlock: needs hosts")) };
+        let mut one = RedisOptions::new(first.clone());
+        one.ttl = common.ttl;
+        one.db = url::db(url)?;
+        one.user = url.user.take();
+        one.password = url::password(url)?;
+        if one.user.is_some() && one.password.is_none() {
+            return Err(wrong(
+                "the URL names a user and no password: write redlock://user:password@a,b,c, or \
+                 use password_file or password_env",
+            ));
+        }
+        url::timeouts(url, &mut one)?;
+        url::namespace(url, &mut one)?;
+        let secure = url.take_bool("tls")?.unwrap_or(false);
+        one.tls = Tls::take(url, secure, "add tls=true")?;
+        let max_ttl = url.take_duration("max_ttl")?.unwrap_or(Duration::from_secs(60));
+        if max_ttl < common.ttl {
+            return Err(wrong(format!(
+                "ttl is {:?} and max_ttl is {max_ttl:?}: write a ttl up to max_ttl, or the same \
+                 greater max_ttl in the URL of every client",
+                common.ttl
+            )));
+        }
+        let server_timeout = url.take_duration("server_timeout")?;
+        if server_timeout.is_some_and(|time| time.is_zero()) {
+            return Err(wrong("server_timeout cannot be 0"));
+        }
+        let (connect_timeout, request_timeout) = (one.connect_timeout, one.request_timeout);
+        let namespace = one.namespace.clone();
+        let member = |address| Arc::new(RedisOptions { address, ..one.clone() });
+        Ok(Self {
+            members: addresses.into_iter().map(member).collect(),
+            ttl: common.ttl,
+            drift: Drift { per_mille: common.drift_per_mille, ..Drift::default() },
+            max_ttl,
+            server_timeout,
+            connect_timeout,
+            request_timeout,
+            namespace,
+        })
+    }
+
+    /// How many members are a majority.
+    pub(super) fn majority(&self) -> usize {
+        self.members.len() / 2 + 1
+    }
+
+    /// How long a member's answer to a claim with this lease is waited for.
+    pub(super) fn server_timeout(&self, ttl: Duration) -> Duration {
+        self.server_timeout.unwrap_or_else(|| SERVER_TIMEOUT_LEAST.max(ttl / 100))
+    }
+}
+
+/// The members' addresses: an odd number, each once.
+fn addresses(url: &EngineUrl) -> Result<Vec<Address>> {
+    let members: Vec<(String, u16)> =
+        url.hosts.iter().map(|(host, port)| (host.clone(), port.unwrap_or(PORT))).collect();
+    let count = members.len();
+    let like = "as in redlock://a,b,c";
+    if count < 3 {
+        let single = match members.as_slice() {
+            [_, ..] => ", or redis://host for one server",
+            [] => "",
+        };
+        return Err(wrong(format!(
+            "a quorum of {count} members survives no failure: name 3, 5, 7 or 9 independent \
+             servers, {like}{single}"
+        )));
+    }
+    if count > 9 {
+        return Err(wrong(format!(
+            "a quorum of {count} members is more than the 9 that are asked for each lock: name 3, \
+             5, 7 or 9, {like}"
+        )));
+    }
+    if !SIZES.contains(&count) {
+        return Err(wrong(format!(
+            "a quorum of {count} members survives no more failures than one of {}: name 3, 5, 7 \
+             or 9, {like}",
+            count - 1
+        )));
+    }
+    for (at, (host, port)) in members.iter().enumerate() {
+        let same = |(other, on): &(String, u16)| other.eq_ignore_ascii_case(host) && on == port;
+        if members.iter().take(at).any(same) {
+            return Err(wrong(format!(
+                "the member {} is named twice, and would vote twice: name {count} different \
+                 servers",
+                Address::Tcp(host.clone(), *port)
+            )));
+        }
+    }
+    Ok(members.into_iter().map(|(host, port)| Address::Tcp(host, port)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<RedlockOptions> {
+        let mut url = EngineUrl::parse(text)?;
+        super::super::registration().check(&url)?;
+        let ttl = url.take_duration("ttl")?.unwrap_or(Duration::from_secs(30));
+        let options = RedlockOptions::take(&mut url, &Common::new(ttl, 100))?;
+        url.finish()?;
+        Ok(options)
+    }
+
+    #[test]
+    fn every_part_of_a_url_is_understood() {
+        let options = parse(
+            "redlock://ann:s3same@a,b:7001,[::1]:7002/3?namespace=shop&max_ttl=2m&\
+             server_timeout=80ms&connect_timeout=1s&request_timeout=500ms",
+        )
+        .unwrap();
+        let at: Vec<_> = options.members.iter().map(|m| m.address.to_string()).collect();
+        assert_eq!(at, ["a:6379", "b:7001", "[::1]:7002"]);
+        assert!(options.members.iter().all(|m| m.db == 3 && m.user.as_deref() == Some("ann")));
+        assert_eq!((options.namespace.as_str(), options.majority()), ("shop", 2));
+        assert_eq!(options.max_ttl, Duration::from_secs(120));
+        assert_eq!(options.server_timeout(options.ttl), Duration::from_millis(80));
+        assert!(!format!("{options:?}").contains("s3same"), "{options:?}");
+        let options = parse("redlock://a,b,c,d,e").unwrap();
+        assert_eq!((options.majority(), options.max_ttl), (3, Duration::from_secs(60)));
+        for (ttl, patience) in [(30_000, 300), (2_000, 50), (200, 50)] {
+            let patience_is = options.server_timeout(Duration::from_millis(ttl));
+            assert_eq!(patience_is, Duration::from_millis(patience), "{ttl}");
+        }
+        assert!(parse("redlock://a,b,c?tls=true&tls_ca=/ca.pem").unwrap().members[2].tls.is_some());
+    }
+
+    #[test]
+    fn what_cannot_be_right_is_refused_with_a_reason() {
+        for (url, says) in [
+            ("redlock://", "3, 5, 7 or 9"),
+            ("redlock://a", "redis://host for one server"),
+            ("redlock://a,b", "3, 5, 7 or 9"),
+            ("redlock://a,b,c,d", "no more failures than one of 3"),
+            ("redlock://a,b,c,d,e,f,g,h", "no more failures than one of 7"),
+            ("redlock://a,b,c,d,e,f,g,h,i,j", "more than the 9"),
+            ("redlock://a,b,A:6379", "the member A:6379 is named twice"),
+            ("redlock://a,b,c/x", "database number, as in redlock://host/3"),
+            ("redlock://ann@a,b,c", "no password"),
+            ("redlock://a,b,c?ttl=90s", "max_ttl"),
+            ("redlock://a,b,c?server_timeout=0", "server_timeout cannot be 0"),
+            ("redlock://a,b,c?request_timeout=0", "cannot be 0"),
+            ("redlock://a,b,c?namespace=a:b", "namespace"),
+            ("redlock://a,b,c?tls_ca=/x", "tls=true"),
+            ("redlock://a,b,c?max_tll=2s", "did you mean max_ttl?"),
+            ("redlock://a,b,c?layout=plain", "does not know the option \"layout\""),
+        ] {
+            let error = parse(url).expect_err(url);
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{url}");
+            assert!(error.message().contains(says), "{url}: {error}");
+            assert!(!error.message().contains('\n'), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_option_that_is_registered_is_read_and_its_default_is_what_it_says() {
+        for option in super::super::registration().options {
+            let name = option.name;
+            if option.default.is_empty() {
+                let tls = if name.starts_with("tls_") { "&tls=true" } else { "" };
+                let value = if name == "server_timeout" { "70ms" } else { "/no/such/path" };
+                let error = parse(&format!("redlock://a,b,c?{name}={value}{tls}")).err();
+                let understood = |e: &Error| e.message().contains(name);
+                assert!(error.as_ref().is_none_or(understood), "{name}: {error:?}");
+                continue;
+            }
+            let given = parse(&format!("redlock://a,b,c?{name}={}", option.default)).unwrap();
+            assert_eq!(format!("{given:?}"), format!("{:?}", parse("redlock://a,b,c").unwrap()));
+        }
+    }
+}

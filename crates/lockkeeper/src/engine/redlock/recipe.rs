@@ -1,0 +1,516 @@
+//! One claim on a quorum of members, as a pure machine: who was asked, who said what, and what
+//! follows.
+//!
+//! The algorithm is the published one (redis.io, "Distributed Locks with Redis"). A round asks
+//! every member at once. A majority that said yes in one round is a grant, if enough of the lease
+//! is left, counted from before the first send (R1). Whatever did not certainly say no is then
+//! asked to give back (R4).
+//!
+//! Contenders that each have a minority order themselves by claim id: every refusal names who is
+//! in the way, the smallest that lives keeps what it has, and the others give back.
+
+#[cfg(test)]
+mod search;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use crate::clock::Ticks;
+use crate::id::ClaimId;
+use crate::protocol::lease::{Drift, deadline};
+
+/// A contender that has not asked for so long is not waited for: one that lives asks every 250 ms.
+pub(super) const LIVING: Duration = Duration::from_secs(1);
+
+/// What one claim goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Rules {
+    /// How many members there are; an odd number.
+    pub(super) members: usize,
+    /// How long a lease lasts.
+    pub(super) ttl: Duration,
+    /// How much the rates of clocks may differ.
+    pub(super) drift: Drift,
+    /// How long a member's answer to a claim is waited for.
+    pub(super) patience: Duration,
+    /// The same for a renewal and a release, for which nobody else waits.
+    pub(super) long_patience: Duration,
+}
+
+impl Rules {
+    /// How many members are a majority.
+    pub(super) fn majority(&self) -> usize {
+        self.members / 2 + 1
+    }
+
+    /// Whether enough of a lease from `since` is left for its holder to begin with.
+    fn is_in_time(&self, since: Ticks, now: Ticks) -> bool {
+        now.plus(self.ttl / 10) < deadline(since, self.ttl, self.drift)
+    }
+}
+
+/// A set of members, a bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Members(u16);
+
+impl Members {
+    pub(super) fn insert(&mut self, member: usize) {
+        self.0 |= 1 << member;
+    }
+
+    pub(super) fn remove(&mut self, member: usize) {
+        self.0 &= !(1 << member);
+    }
+
+    pub(super) fn has(self, member: usize) -> bool {
+        self.0 & (1 << member) != 0
+    }
+
+    pub(super) fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+}
+
+/// What a member is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Verb {
+    /// Write our record, unless another's is there.
+    Take,
+    /// Extend our record, if it is there.
+    Keep,
+    /// Delete our record, unless a later round wrote it.
+    Give,
+}
+
+/// Somebody else whose record a member has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Other {
+    pub(super) claim: ClaimId,
+    /// How long ago it was written or extended.
+    pub(super) age: Duration,
+    /// How long it lasts still.
+    pub(super) rest: Duration,
+}
+
+/// What came of asking a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Said {
+    /// Our record is there, for a whole lease from now on. A member that has only just started
+    /// does not count.
+    Yes { counts: bool },
+    /// Somebody else's record is there.
+    Other(Other),
+    /// There was none of ours.
+    Nothing,
+    /// It was deleted.
+    Gave,
+    /// It was certainly not carried out: not sent, refused, too late.
+    Not,
+    /// It may have been carried out (R4).
+    Unclear,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Event {
+    /// The claim is asked for.
+    Ask { now: Ticks, silent: Silent },
+    /// Its lease is to be extended.
+    Renew { now: Ticks },
+    /// It is given back, or not wanted any more.
+    Leave { now: Ticks },
+    /// A member answered, or never will.
+    Said { now: Ticks, member: usize, verb: Verb, round: u64, said: Said },
+    /// The time of a round is over.
+    Due { now: Ticks, round: u64 },
+    /// A request of an earlier connection may have been carried out after all.
+    Suspect { member: usize },
+}
+
+/// The members that did not answer in time when they were last asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Silent(pub(super) u16);
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Action {
+    /// Ask a member. What was asked for the same claim before goes first.
+    Send { member: usize, verb: Verb, round: u64 },
+    /// Say when this time has come.
+    Due { at: Ticks, round: u64 },
+    /// The question that was asked last has its answer.
+    Done(Outcome),
+}
+
+/// The answer to a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Outcome {
+    /// It is ours, for a lease from then on.
+    Granted { since: Ticks },
+    /// Somebody is in the way, or several contend.
+    Refused {
+        /// Who has a majority, or the most.
+        by: Option<ClaimId>,
+        /// What it got stays, because it is first among those that contend.
+        keeps: bool,
+        /// When the one with the majority has none any more, if nothing more is heard of it.
+        rest: Option<Duration>,
+    },
+    /// Fewer members than a majority answered.
+    TooFew,
+    /// The answers of a majority came when too little of the lease was left.
+    TooSlow,
+    /// It is ours still, for a lease from then on.
+    Renewed { since: Ticks },
+    /// A majority does not have it any more.
+    Lost,
+    /// It was given back.
+    Freed,
+    /// It was not ours any more, or never.
+    NotOurs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    /// Not asked for, or refused.
+    Idle,
+    Asking {
+        since: Ticks,
+        silent: Silent,
+    },
+    /// Ours. Members that turn out to have lost it are asked to take it again, unless the last
+    /// round failed.
+    Held {
+        restores: bool,
+    },
+    Renewing {
+        since: Ticks,
+        /// It was asked for, and not to be renewed.
+        asked: bool,
+    },
+    Leaving {
+        held: bool,
+        told: bool,
+    },
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Recipe {
+    rules: Rules,
+    id: ClaimId,
+    /// It leaves nothing behind when it is refused.
+    tries: bool,
+    round: u64,
+    phase: Phase,
+    /// What each member said in this round.
+    said: Vec<Option<Said>>,
+    /// Where our record may be.
+    ours: Members,
+    /// The same before this round.
+    ours_before: Members,
+}
+
+impl Recipe {
+    pub(super) fn new(id: ClaimId, rules: Rules, tries: bool) -> Self {
+        Self {
+            rules,
+            id,
+            tries,
+            round: 0,
+            phase: Phase::Idle,
+            said: vec![None; rules.members],
+            ours: Members::default(),
+            ours_before: Members::default(),
+        }
+    }
+
+    /// Whether it holds, as far as is known.
+    pub(super) fn is_held(&self) -> bool {
+        matches!(self.phase, Phase::Held { .. } | Phase::Renewing { .. })
+    }
+
+    /// Whether it waits for answers to a claim.
+    pub(super) fn is_asking(&self) -> bool {
+        matches!(self.phase, Phase::Asking { .. })
+    }
+
+    /// The members that may have its record.
+    pub(super) fn ours(&self) -> Members {
+        self.ours
+    }
+
+    /// The members that have not answered in this round.
+    pub(super) fn unanswered(&self) -> impl Iterator<Item = usize> + '_ {
+        self.said.iter().enumerate().filter(|(_, said)| said.is_none()).map(|(member, _)| member)
+    }
+
+    /// Acts on an event.
+    pub(super) fn step(&mut self, event: Event, out: &mut Vec<Action>) {
+        match event {
+            Event::Ask { now, .. } if self.is_held() => self.renew(now, true, out),
+            Event::Ask { .. } | Event::Renew { .. } if self.is_leaving() => {
+                out.push(Action::Done(Outcome::NotOurs));
+            }
+            Event::Ask { now, silent } => self.ask(now, silent, out),
+            Event::Renew { now } if self.is_held() => self.renew(now, false, out),
+            Event::Renew { .. } => out.push(Action::Done(Outcome::Lost)),
+            Event::Leave { now } => self.leave(now, out),
+            Event::Said { now, member, verb, round, said } => {
+                self.heard(now, member, verb, round, said, out);
+            }
+            Event::Due { now, round } if round == self.round => self.conclude(now, true, out),
+            Event::Due { .. } => {}
+            Event::Suspect { member } => self.ours.insert(member),
+        }
+    }
+
+    fn is_leaving(&self) -> bool {
+        matches!(self.phase, Phase::Leaving { .. })
+    }
+
+    fn members(&self) -> std::ops::Range<usize> {
+        0..self.rules.members
+    }
+
+    /// A new round: what was said before is not counted any more.
+    fn begin(&mut self, verb: Verb, at: Ticks, out: &mut Vec<Action>) {
+        self.round += 1;
+        self.said.fill(None);
+        let round = self.round;
+        out.extend(self.members().map(|member| Action::Send { member, verb, round }));
+        out.push(Action::Due { at, round });
+    }
+
+    fn ask(&mut self, now: Ticks, silent: Silent, out: &mut Vec<Action>) {
+        self.phase = Phase::Asking { since: now, silent };
+        self.ours_before = self.ours;
+        for member in self.members() {
+            self.ours.insert(member);
+        }
+        self.begin(Verb::Take, now.plus(self.rules.patience), out);
+    }
+
+    fn renew(&mut self, now: Ticks, asked: bool, out: &mut Vec<Action>) {
+        self.phase = Phase::Renewing { since: now, asked };
+        self.begin(Verb::Keep, now.plus(self.rules.long_patience), out);
+    }
+
+    fn leave(&mut self, now: Ticks, out: &mut Vec<Action>) {
+        let held = match self.phase {
+            Phase::Leaving { held, .. } => held,
+            _ => self.is_held(),
+        };
+        self.phase = Phase::Leaving { held, told: false };
+        let ours = self.ours;
+        for (member, said) in self.said.iter_mut().enumerate() {
+            *said = (!ours.has(member)).then_some(Said::Nothing);
+        }
+        self.give_back(out);
+        out.push(Action::Due { at: now.plus(self.rules.long_patience), round: self.round });
+        self.conclude(now, false, out);
+    }
+
+    /// Asks every member that may have it to give it back.
+    fn give_back(&mut self, out: &mut Vec<Action>) {
+        let round = self.round;
+        let some = self.members().filter(|member| self.ours.has(*member));
+        out.extend(some.map(|member| Action::Send { member, verb: Verb::Give, round }));
+    }
+
+    fn heard(
+        &mut self,
+        now: Ticks,
+        member: usize,
+        verb: Verb,
+        round: u64,
+        said: Said,
+        out: &mut Vec<Action>,
+    ) {
+        // What is said of an earlier round is no answer to this one. Its record is looked after by
+        // this round's, which went to the same member behind it.
+        if round != self.round || member >= self.rules.members {
+            return;
+        }
+        match (verb, said) {
+            (Verb::Take | Verb::Keep, Said::Other(_)) | (Verb::Keep, Said::Nothing) => {
+                self.ours.remove(member);
+            }
+            (Verb::Give, Said::Gave | Said::Nothing) => self.ours.remove(member),
+            (Verb::Take, Said::Not) if !self.ours_before.has(member) => self.ours.remove(member),
+            _ => {}
+        }
+        let awaited = match self.phase {
+            Phase::Asking { .. } => Verb::Take,
+            Phase::Renewing { .. } => Verb::Keep,
+            Phase::Leaving { .. } => Verb::Give,
+            Phase::Held { restores } => {
+                if restores && verb == Verb::Keep && said == Said::Nothing {
+                    self.restore(member, out);
+                }
+                return;
+            }
+            Phase::Idle => return,
+        };
+        let Some(place) = self.said.get_mut(member).filter(|said| said.is_none()) else { return };
+        if verb == awaited {
+            *place = Some(said);
+            self.conclude(now, false, out);
+        }
+    }
+
+    /// A minority that lost the record of a hold gets it again.
+    fn restore(&mut self, member: usize, out: &mut Vec<Action>) {
+        self.ours_before.remove(member);
+        self.ours.insert(member);
+        out.push(Action::Send { member, verb: Verb::Take, round: self.round });
+    }
+
+    fn count(&self, which: impl Fn(&Said) -> bool) -> usize {
+        self.said.iter().flatten().filter(|said| which(said)).count()
+    }
+
+    /// Sees whether what was said is an answer; `due`: nothing more is waited for.
+    fn conclude(&mut self, now: Ticks, due: bool, out: &mut Vec<Action>) {
+        let over = due || self.said.iter().all(Option::is_some);
+        match self.phase {
+            Phase::Asking { since, silent } => self.asked(now, since, silent, over, out),
+            Phase::Renewing { since, asked } => self.renewed(now, since, asked, over, out),
+            Phase::Leaving { held, told: false } => self.left(held, over, out),
+            Phase::Idle | Phase::Held { .. } | Phase::Leaving { .. } => {}
+        }
+    }
+
+    fn asked(
+        &mut self,
+        now: Ticks,
+        since: Ticks,
+        silent: Silent,
+        over: bool,
+        out: &mut Vec<Action>,
+    ) {
+        let majority = self.rules.majority();
+        if self.count(|said| *said == Said::Yes { counts: true }) >= majority {
+            if self.rules.is_in_time(since, now) {
+                self.phase = Phase::Held { restores: true };
+                self.said.fill(None);
+                out.push(Action::Done(Outcome::Granted { since }));
+            } else {
+                self.refused(Outcome::TooSlow, out);
+            }
+            return;
+        }
+        let first = self.first_of_others();
+        if let Some((claim, _)) = first.filter(|(_, members)| *members >= majority) {
+            let rest = self.until_below_majority(claim);
+            self.refused(Outcome::Refused { by: Some(claim), keeps: false, rest }, out);
+            return;
+        }
+        let spoke = self.count(|said| matches!(said, Said::Yes { counts: true } | Said::Other(_)));
+        // Who did not answer last time is asked, and not waited for.
+        let rest_is_silent = self.unanswered().all(|member| silent.0 & (1 << member) != 0);
+        let enough = rest_is_silent && spoke >= majority;
+        if !(over || enough) {
+            return;
+        }
+        if spoke < majority {
+            self.refused(Outcome::TooFew, out);
+            return;
+        }
+        let keeps = !self.tries && self.others().all(|o| o.age > LIVING || o.claim > self.id);
+        let by = first.map(|(claim, _)| claim);
+        self.refused(Outcome::Refused { by, keeps, rest: None }, out);
+    }
+
+    fn refused(&mut self, outcome: Outcome, out: &mut Vec<Action>) {
+        self.phase = Phase::Idle;
+        self.said.fill(None);
+        if !matches!(outcome, Outcome::Refused { keeps: true, .. }) {
+            self.give_back(out);
+        }
+        out.push(Action::Done(outcome));
+    }
+
+    fn others(&self) -> impl Iterator<Item = Other> + '_ {
+        self.said.iter().flatten().filter_map(|said| match said {
+            Said::Other(other) => Some(*other),
+            _ => None,
+        })
+    }
+
+    /// Who else has the most members, the smallest of several, and how many.
+    fn first_of_others(&self) -> Option<(ClaimId, usize)> {
+        let members = |claim| self.others().filter(|other| other.claim == claim).count();
+        let all = self.others().map(|other| (other.claim, members(other.claim)));
+        all.min_by_key(|(claim, members)| (std::cmp::Reverse(*members), *claim))
+    }
+
+    /// When so many of its records have ended that the others are a minority.
+    fn until_below_majority(&self, claim: ClaimId) -> Option<Duration> {
+        let mut rests: Vec<Duration> =
+            self.others().filter(|o| o.claim == claim).map(|o| o.rest).collect();
+        rests.sort_unstable();
+        rests.get(rests.len().checked_sub(self.rules.majority())?).copied()
+    }
+
+    fn renewed(
+        &mut self,
+        now: Ticks,
+        since: Ticks,
+        asked: bool,
+        over: bool,
+        out: &mut Vec<Action>,
+    ) {
+        let majority = self.rules.majority();
+        if self.count(|said| *said == Said::Yes { counts: true }) >= majority {
+            let in_time = self.rules.is_in_time(since, now);
+            self.phase = Phase::Held { restores: in_time };
+            if !in_time {
+                out.push(Action::Done(Outcome::TooSlow));
+                return;
+            }
+            let lost: Vec<usize> = self
+                .members()
+                .filter(|m| self.said.get(*m) == Some(&Some(Said::Nothing)))
+                .collect();
+            for member in lost {
+                self.restore(member, out);
+            }
+            out.push(Action::Done(match asked {
+                true => Outcome::Granted { since },
+                false => Outcome::Renewed { since },
+            }));
+        } else if self.count(|said| matches!(said, Said::Nothing | Said::Other(_)))
+            > self.rules.members - majority
+        {
+            // No majority can have had it all the time: somebody else may have been the holder.
+            self.phase = Phase::Idle;
+            self.give_back(out);
+            out.push(Action::Done(Outcome::Lost));
+        } else if over {
+            self.phase = Phase::Held { restores: false };
+            out.push(Action::Done(Outcome::TooFew));
+        }
+    }
+
+    fn left(&mut self, held: bool, over: bool, out: &mut Vec<Action>) {
+        let majority = self.rules.majority();
+        let gave = self.count(|said| *said == Said::Gave);
+        let none = self.count(|said| matches!(said, Said::Nothing | Said::Other(_)));
+        let outcome = if held && gave >= majority {
+            Outcome::Freed
+        } else if none > self.rules.members - majority {
+            Outcome::NotOurs
+        } else if !held && gave + none >= majority {
+            // What may be left elsewhere keeps nobody out.
+            Outcome::Freed
+        } else if over {
+            Outcome::TooFew
+        } else {
+            return;
+        };
+        self.phase = Phase::Leaving { held, told: true };
+        out.push(Action::Done(outcome));
+    }
+}

@@ -1,0 +1,275 @@
+//! What follows from what the members say, one rule a test.
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+const ME: u128 = 50;
+
+fn at(ms: u64) -> Ticks {
+    Ticks(ms * 1_000_000)
+}
+
+fn yes() -> Said {
+    Said::Yes { counts: true }
+}
+
+/// Somebody else's record, written a moment ago.
+fn other(claim: u128) -> Said {
+    aged(claim, Duration::ZERO)
+}
+
+fn aged(claim: u128, age: Duration) -> Said {
+    Said::Other(Other { claim: ClaimId(claim), age, rest: 10 * SECOND - age })
+}
+
+/// One claim, and what it does.
+struct Claim {
+    machine: Recipe,
+    round: u64,
+}
+
+impl Claim {
+    fn new(members: usize, tries: bool) -> Self {
+        let rules = Rules {
+            members,
+            ttl: 10 * SECOND,
+            drift: Drift::default(),
+            patience: SECOND / 10,
+            long_patience: SECOND,
+        };
+        Self { machine: Recipe::new(ClaimId(ME), rules, tries), round: 0 }
+    }
+
+    fn step(&mut self, event: Event) -> Vec<Action> {
+        let mut out = Vec::new();
+        self.machine.step(event, &mut out);
+        if matches!(event, Event::Ask { .. } | Event::Renew { .. }) {
+            self.round += 1;
+        }
+        out
+    }
+
+    fn ask(&mut self, now: Ticks) -> Vec<Action> {
+        self.step(Event::Ask { now, silent: Silent::default() })
+    }
+
+    fn says(&mut self, now: Ticks, member: usize, verb: Verb, said: Said) -> Vec<Action> {
+        let round = self.round;
+        self.step(Event::Said { now, member, verb, round, said })
+    }
+
+    /// Asked at 0, and what each member says right after.
+    fn asked(&mut self, said: &[Said]) -> Vec<Action> {
+        self.ask(at(0));
+        self.all(Verb::Take, said)
+    }
+
+    fn all(&mut self, verb: Verb, said: &[Said]) -> Vec<Action> {
+        let each = said.iter().enumerate();
+        each.flat_map(|(member, said)| self.says(at(1), member, verb, *said)).collect()
+    }
+
+    fn due(&mut self, now: Ticks) -> Vec<Action> {
+        let round = self.round;
+        self.step(Event::Due { now, round })
+    }
+}
+
+fn outcome(actions: &[Action]) -> Option<Outcome> {
+    actions.iter().find_map(|action| match action {
+        Action::Done(outcome) => Some(*outcome),
+        _ => None,
+    })
+}
+
+fn sent(actions: &[Action], verb: Verb) -> Vec<usize> {
+    let of = |action: &Action| match action {
+        Action::Send { member, verb: v, .. } if *v == verb => Some(*member),
+        _ => None,
+    };
+    actions.iter().filter_map(of).collect()
+}
+
+const GRANTED: Option<Outcome> = Some(Outcome::Granted { since: Ticks(0) });
+
+#[test]
+fn all_are_asked_at_once_and_a_majority_is_enough() {
+    for members in [3, 5, 7, 9] {
+        let mut claim = Claim::new(members, false);
+        let asked = claim.ask(at(0));
+        assert_eq!(sent(&asked, Verb::Take), (0..members).collect::<Vec<_>>());
+        assert_eq!(asked.last(), Some(&Action::Due { at: at(100), round: 1 }));
+        for member in 0..members / 2 {
+            assert_eq!(claim.says(at(1), member, Verb::Take, yes()), []);
+        }
+        assert_eq!(outcome(&claim.says(at(1), members - 1, Verb::Take, yes())), GRANTED);
+        assert!(claim.machine.is_held());
+    }
+}
+
+#[test]
+fn a_member_that_has_only_just_started_does_not_count() {
+    let young = Said::Yes { counts: false };
+    let mut claim = Claim::new(3, false);
+    let done = claim.asked(&[young, young, yes()]);
+    assert_eq!(outcome(&done), Some(Outcome::TooFew));
+    assert_eq!(sent(&done, Verb::Give), [0, 1, 2]);
+    assert_eq!(outcome(&Claim::new(3, false).asked(&[young, yes(), yes()])), GRANTED);
+}
+
+#[test]
+fn r1_a_grant_whose_lease_is_all_but_over_is_none() {
+    for (now, in_time) in [(7_999, true), (8_000, false), (20_000, false)] {
+        let mut claim = Claim::new(3, false);
+        claim.ask(at(0));
+        claim.says(at(1), 0, Verb::Take, yes());
+        let done = claim.says(at(now), 1, Verb::Take, yes());
+        assert_eq!(outcome(&done) == GRANTED, in_time, "{now}: {done:?}");
+        if !in_time {
+            assert_eq!(outcome(&done), Some(Outcome::TooSlow));
+            assert_eq!(sent(&done, Verb::Give), [0, 1, 2], "whoever did not answer may have it");
+        }
+    }
+}
+
+#[test]
+fn r4_what_did_not_certainly_say_no_is_given_back() {
+    let mut claim = Claim::new(5, false);
+    claim.ask(at(0));
+    claim.says(at(1), 0, Verb::Take, yes());
+    claim.says(at(1), 1, Verb::Take, Said::Not);
+    claim.says(at(1), 2, Verb::Take, Said::Unclear);
+    claim.says(at(1), 3, Verb::Take, other(9));
+    let done = claim.due(at(100));
+    assert_eq!(outcome(&done), Some(Outcome::TooFew));
+    assert_eq!(sent(&done, Verb::Give), [0, 2, 4]);
+    // Each that answers is done with.
+    claim.says(at(110), 0, Verb::Give, Said::Gave);
+    claim.says(at(110), 2, Verb::Give, Said::Nothing);
+    claim.says(at(110), 4, Verb::Give, Said::Unclear);
+    let left = claim.step(Event::Leave { now: at(120) });
+    assert_eq!(sent(&left, Verb::Give), [4]);
+}
+
+#[test]
+fn whoever_has_a_majority_is_told_at_once_with_the_time_at_which_it_has_none() {
+    let mut claim = Claim::new(5, false);
+    claim.ask(at(0));
+    claim.says(at(1), 0, Verb::Take, aged(9, SECOND));
+    claim.says(at(1), 1, Verb::Take, aged(9, 3 * SECOND));
+    claim.says(at(1), 2, Verb::Take, yes());
+    let done = claim.says(at(1), 3, Verb::Take, aged(9, 2 * SECOND));
+    let rest = Some(7 * SECOND);
+    let refused = Outcome::Refused { by: Some(ClaimId(9)), keeps: false, rest };
+    assert_eq!(outcome(&done), Some(refused));
+    assert_eq!(sent(&done, Verb::Give), [2, 4]);
+}
+
+#[test]
+fn of_contenders_the_smallest_that_lives_keeps_what_it_has() {
+    let keeps = |said: &[Said], tries| match outcome(&Claim::new(said.len(), tries).asked(said)) {
+        Some(Outcome::Refused { keeps, .. }) => keeps,
+        other => panic!("not refused but {other:?}"),
+    };
+    assert!(keeps(&[yes(), other(60), other(70)], false));
+    assert!(!keeps(&[yes(), other(40), other(70)], false));
+    assert!(keeps(&[yes(), aged(40, 2 * SECOND), other(70)], false), "the smaller one is dead");
+    assert!(!keeps(&[yes(), other(60), other(70)], true), "a try leaves nothing behind");
+    assert!(keeps(&[yes(), yes(), other(60), other(60), Said::Not], false));
+}
+
+#[test]
+fn l5_a_member_that_was_silent_before_is_not_waited_for_once_the_others_have_answered() {
+    let mut claim = Claim::new(3, false);
+    claim.step(Event::Ask { now: at(0), silent: Silent(0b100) });
+    claim.says(at(1), 0, Verb::Take, yes());
+    let done = claim.says(at(1), 1, Verb::Take, other(9));
+    assert!(matches!(outcome(&done), Some(Outcome::Refused { .. })), "{done:?}");
+    // It is waited for where its answer decides.
+    let mut claim = Claim::new(3, false);
+    claim.step(Event::Ask { now: at(0), silent: Silent(0b110) });
+    assert_eq!(outcome(&claim.says(at(1), 0, Verb::Take, yes())), None);
+    assert_eq!(outcome(&claim.says(at(90), 2, Verb::Take, yes())), GRANTED);
+}
+
+#[test]
+fn a_renewal_counts_members_that_had_it_all_the_time_and_restores_the_others() {
+    let mut claim = Claim::new(3, false);
+    claim.asked(&[yes(), yes(), yes()]);
+    let renewing = claim.step(Event::Renew { now: at(3_000) });
+    assert_eq!(sent(&renewing, Verb::Keep), [0, 1, 2]);
+    claim.says(at(3_001), 0, Verb::Keep, Said::Nothing);
+    claim.says(at(3_001), 1, Verb::Keep, yes());
+    let done = claim.says(at(3_001), 2, Verb::Keep, yes());
+    assert_eq!(outcome(&done), Some(Outcome::Renewed { since: at(3_000) }));
+    assert_eq!(sent(&done, Verb::Take), [0]);
+    // One whose answer comes later is restored, too.
+    claim.step(Event::Renew { now: at(6_000) });
+    claim.says(at(6_001), 0, Verb::Keep, yes());
+    claim.says(at(6_001), 1, Verb::Keep, yes());
+    assert_eq!(sent(&claim.says(at(6_001), 2, Verb::Keep, Said::Nothing), Verb::Take), [2]);
+}
+
+#[test]
+fn l7_a_renewal_by_a_minority_is_none() {
+    let held = || {
+        let mut claim = Claim::new(5, false);
+        claim.asked(&[yes(); 5]);
+        claim.step(Event::Renew { now: at(3_000) });
+        claim
+    };
+    // Those that lost it are no majority: the deadline decides.
+    let mut claim = held();
+    claim.all(Verb::Keep, &[yes(), yes(), Said::Nothing, other(9)]);
+    assert_eq!(outcome(&claim.due(at(4_000))), Some(Outcome::TooFew));
+    assert!(claim.machine.is_held());
+    // A majority of those who lost it is a loss, and nothing is taken again.
+    let mut claim = held();
+    let done = claim.all(Verb::Keep, &[yes(), Said::Nothing, Said::Nothing, other(9)]);
+    assert_eq!(outcome(&done), Some(Outcome::Lost));
+    assert_eq!((sent(&done, Verb::Take), sent(&done, Verb::Give)), (vec![], vec![0, 4]));
+    assert!(!claim.machine.is_held());
+}
+
+#[test]
+fn a_release_asks_all_and_a_majority_is_enough() {
+    let mut claim = Claim::new(3, false);
+    claim.asked(&[yes(), yes()]);
+    let left = claim.step(Event::Leave { now: at(5) });
+    assert_eq!(sent(&left, Verb::Give), [0, 1, 2]);
+    claim.says(at(6), 2, Verb::Give, Said::Gave);
+    let done = claim.says(at(6), 0, Verb::Give, Said::Gave);
+    assert_eq!(outcome(&done), Some(Outcome::Freed));
+    // Asked again, it is asked of those alone that did not answer.
+    assert_eq!(sent(&claim.step(Event::Leave { now: at(9) }), Verb::Give), [1]);
+    // Nothing of it is asked for any more.
+    assert_eq!(claim.ask(at(10)), [Action::Done(Outcome::NotOurs)]);
+}
+
+#[test]
+fn what_a_minority_may_keep_of_a_claim_that_left_keeps_nobody_waiting() {
+    let mut claim = Claim::new(3, false);
+    claim.asked(&[yes(), other(40)]);
+    claim.due(at(100));
+    claim.step(Event::Leave { now: at(200) });
+    let done = claim.says(at(201), 0, Verb::Give, Said::Gave);
+    assert_eq!(outcome(&done), Some(Outcome::Freed), "the third never answered");
+    let mut claim = Claim::new(3, false);
+    assert_eq!(
+        claim.step(Event::Leave { now: at(0) }).last(),
+        Some(&Action::Done(Outcome::NotOurs))
+    );
+}
+
+#[test]
+fn r3_an_answer_of_an_earlier_round_counts_for_nothing() {
+    let mut claim = Claim::new(3, false);
+    claim.ask(at(0));
+    claim.due(at(100));
+    claim.ask(at(200));
+    for member in 0..3 {
+        let said = Event::Said { now: at(201), member, verb: Verb::Take, round: 1, said: yes() };
+        assert_eq!(claim.step(said), []);
+    }
+    assert!(!claim.machine.is_held());
+}

@@ -1,0 +1,53 @@
+//! The scheme and options of quorum URLs, as the reference lists them; `options` reads them.
+
+use super::Redlock;
+use super::options::RedlockOptions;
+use crate::engine::redis::url::PORT;
+use crate::engine::tls::Tls;
+use crate::engine::{Common, Engine, Keep, Registration, UrlOption, Value};
+use crate::error::Result;
+use crate::url::EngineUrl;
+
+const OPTIONS: [UrlOption; 8] = [
+    UrlOption::new(
+        "namespace",
+        Value::Text("WORD"),
+        "lockkeeper",
+        "what the keys begin with on every member",
+    )
+    .identity(),
+    UrlOption::new(
+        "max_ttl",
+        Value::Duration,
+        "60s",
+        "the longest lease; a member counts once it has been up for so long",
+    ),
+    UrlOption::new(
+        "server_timeout",
+        Value::Duration,
+        "",
+        "how long a member's answer to an acquire may take; a hundredth of ttl, at least 50ms",
+    ),
+    UrlOption::new("connect_timeout", Value::Duration, "5s", "how long connecting may take"),
+    UrlOption::new("request_timeout", Value::Duration, "2s", "how long other answers may take"),
+    UrlOption::new("password_file", Value::Text("FILE"), "", "the file that holds the password"),
+    UrlOption::new(
+        "password_env",
+        Value::Text("NAME"),
+        "",
+        "the environment variable that holds the password",
+    ),
+    UrlOption::new("tls", Value::Switch, "false", "TLS to every member"),
+];
+
+pub(crate) fn registration() -> Registration {
+    let mut redlock = Registration::new("redlock", &["redlock"], Keep::Lease, open);
+    redlock.port = Some(PORT);
+    redlock.root = Some("/0");
+    redlock.options = OPTIONS.into_iter().chain(Tls::OPTIONS).collect();
+    redlock
+}
+
+fn open(url: &mut EngineUrl, common: &Common) -> Result<Box<dyn Engine>> {
+    Ok(Box::new(Redlock::new(RedlockOptions::take(url, common)?)))
+}

@@ -1,0 +1,159 @@
+//! Keeping a hold, giving it back, and what stays behind on members that did not answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::recipe::{Event as Step, Outcome};
+use super::{Quorum, all, errors};
+use crate::claim::Claim;
+use crate::engine::{Answer, Attempt, BoxFuture, End, Line, Place, Released, Renewal};
+use crate::id::{ClaimId, HoldId, LeaseId};
+use crate::lost::Lost;
+
+/// How often a member that did not answer is asked again to give back what is over.
+const ASK_AGAIN: Duration = Duration::from_millis(250);
+
+impl Quorum {
+    /// Renews leases, all of them at once. A minority that lost its record gets it again.
+    pub(super) fn renew(self: &Arc<Self>, leases: &[LeaseId]) -> Answer<Vec<Renewal>> {
+        let each = leases.iter().map(|lease| -> BoxFuture<Renewal> {
+            let id = ClaimId(lease.0);
+            let Some(ttl) = self.state().claims.get(&id).map(|entry| entry.claim.ttl) else {
+                return Box::pin(std::future::ready(Renewal::Gone(Lost::TakenAway)));
+            };
+            // Sent at once, and not when the answer is asked for.
+            let stepped = self.step(id, Step::Renew { now: self.context.clock.now() });
+            let quorum = self.clone();
+            Box::pin(async move {
+                match quorum.follow(id, stepped).await {
+                    Outcome::Renewed { since } | Outcome::Granted { since } => {
+                        Renewal::Extended { ttl, since: Some(since) }
+                    }
+                    Outcome::TooFew | Outcome::Refused { .. } => {
+                        Renewal::Unknown(quorum.why_too_few(id))
+                    }
+                    Outcome::TooSlow => Renewal::Unknown(errors::too_slow(ttl)),
+                    Outcome::Lost | Outcome::Freed | Outcome::NotOurs => {
+                        quorum.retire(id);
+                        Renewal::Gone(Lost::TakenAway)
+                    }
+                }
+            })
+        });
+        Answer::later(all(each.collect()))
+    }
+
+    /// The last question about a claim: what it was granted is given back, what it got of a
+    /// majority as well.
+    pub(super) fn leave(self: &Arc<Self>, id: ClaimId) -> Answer<End> {
+        let gone = self.give_back(id);
+        Answer::later(async move { gone.await.0 })
+    }
+
+    /// The same, with how many heard of it. It is sent at once.
+    fn give_back(self: &Arc<Self>, id: ClaimId) -> BoxFuture<(End, u64)> {
+        if let Some(entry) = self.state().claims.get_mut(&id) {
+            entry.leaving = true;
+        } else {
+            return Box::pin(std::future::ready((End::NotOurs, 0)));
+        }
+        let stepped = self.step(id, Step::Leave { now: self.context.clock.now() });
+        let quorum = self.clone();
+        Box::pin(async move {
+            let end = match quorum.follow(id, stepped).await {
+                Outcome::Freed => End::Freed,
+                Outcome::TooFew => End::Unknown(quorum.why_too_few(id)),
+                _ => End::NotOurs,
+            };
+            let heard_by = quorum.state().claims.get(&id).map_or(0, |entry| entry.heard_by);
+            quorum.retire(id);
+            (end, heard_by)
+        })
+    }
+
+    pub(super) fn release(
+        self: &Arc<Self>,
+        holds: &[HoldId],
+        again: Option<&Claim>,
+    ) -> Answer<Released> {
+        let ends: Vec<_> = holds.iter().map(|hold| self.give_back(*hold)).collect();
+        let again = again.cloned().zip(holds.first().copied());
+        let quorum = self.clone();
+        Answer::later(async move {
+            let ends = all(ends).await;
+            let again = match again {
+                Some((claim, hold)) => {
+                    let waited_for = ends.first().is_some_and(|(_, heard_by)| *heard_by > 0);
+                    Some(quorum.ask_behind(claim, hold, waited_for).await)
+                }
+                None => None,
+            };
+            Released { ends: ends.into_iter().map(|(end, _)| end).collect(), again }
+        })
+    }
+
+    /// Asks for a lock that was just given back: at once, or after others had their chance.
+    async fn ask_behind(self: &Arc<Self>, claim: Claim, hold: HoldId, waited_for: bool) -> Attempt {
+        if !waited_for {
+            return self.ask(&claim, Line::Join).get().await;
+        }
+        if let Err(error) = self.enter(&claim, Line::Join) {
+            return Attempt::Failed(error);
+        }
+        let ask_at = self.stand_back(&claim, hold);
+        self.listen(claim.id).await;
+        Attempt::InLine(Place { ask_at, ..Place::default() })
+    }
+
+    /// It is over for whoever asked. What members may still have of it is given back as soon as
+    /// they answer, and at the latest its lease ends it there.
+    pub(super) fn retire(self: &Arc<Self>, id: ClaimId) {
+        self.hush(id);
+        let mut state = self.state();
+        let Some(entry) = state.claims.get_mut(&id) else { return };
+        entry.leaving = true;
+        if entry.is_clean() {
+            state.claims.remove(&id);
+        } else if !std::mem::replace(&mut entry.lingers, true) {
+            drop(state);
+            self.context.spawner.spawn(self.clone().linger(id));
+        }
+    }
+
+    async fn linger(self: Arc<Self>, id: ClaimId) {
+        let clock = &self.context.clock;
+        let Some(ttl) = self.state().claims.get(&id).map(|entry| entry.claim.ttl) else { return };
+        let until = clock.now().plus(ttl).plus(self.options.request_timeout * 2);
+        let mut pause = Duration::from_millis(5);
+        while !self.is_closed() && clock.now() < until {
+            sleep(pause).await;
+            pause = (pause * 2).min(ASK_AGAIN);
+            let now = clock.now();
+            let suspects: Vec<usize> = match self.state().claims.get_mut(&id) {
+                Some(entry) if entry.is_clean() => break,
+                Some(entry) => {
+                    let over = entry.doubts.iter().filter(|(_, until)| **until <= now);
+                    let over: Vec<usize> = over.map(|(member, _)| *member).collect();
+                    entry.doubts.retain(|_, until| *until > now);
+                    over
+                }
+                None => return,
+            };
+            for member in suspects {
+                let _ = self.step(id, Step::Suspect { member });
+            }
+            if !self.is_asked(id) {
+                let stepped = self.step(id, Step::Leave { now: clock.now() });
+                self.follow_rest(id, stepped.flights);
+            }
+        }
+        self.state().claims.remove(&id);
+    }
+
+    /// Whether an answer about it is on its way.
+    fn is_asked(&self, id: ClaimId) -> bool {
+        self.state().claims.get(&id).is_some_and(|entry| entry.in_flight > 0)
+    }
+}

@@ -1,0 +1,6 @@
+//! The engine against real servers.
+
+mod faults;
+mod mutual;
+mod refusals;
+mod support;

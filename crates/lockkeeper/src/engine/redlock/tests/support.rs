@@ -1,0 +1,121 @@
+//! Members of a test's own.
+
+use std::time::Duration;
+
+use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_lab::proxy::{Fault, Proxy, Way};
+
+use crate::claim::Claim;
+use crate::engine::redis::tests::support::{Process, granted, until};
+use crate::engine::{Common, End, Renewal};
+use crate::error::Result;
+use crate::url::EngineUrl;
+
+/// The lease of every test, unless it says another.
+pub(super) const TTL: Duration = Duration::from_secs(2);
+
+/// Some servers that keep nothing on disk.
+pub(super) struct Quorum(pub(super) Vec<RedisServer>);
+
+impl Quorum {
+    /// Servers that have been up for so long that they count.
+    pub(super) fn of(members: usize) -> Self {
+        let quorum = Self::young(members);
+        quorum.0.iter().for_each(until_it_counts);
+        quorum
+    }
+
+    /// Servers that have just started.
+    pub(super) fn young(members: usize) -> Self {
+        Self((0..members).map(|_| RedisServer::start()).collect())
+    }
+
+    /// Patient enough for a machine with much to do.
+    pub(super) fn url(&self) -> String {
+        let ports: Vec<String> =
+            self.0.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
+        format!("redlock://{}?max_ttl=2s&server_timeout=600ms", ports.join(","))
+    }
+
+    pub(super) fn process(&self) -> Process {
+        open(&self.url()).expect("the members can be used")
+    }
+
+    /// What each member has under a name.
+    pub(super) fn records(&self, name: &str) -> Vec<String> {
+        let key = format!("lockkeeper:{{redlock:{name}}}");
+        self.0.iter().map(|server| server.command(&["GET", &key]).concat()).collect()
+    }
+
+    /// How many members have the record of a claim.
+    pub(super) fn with_record(&self, claim: &Claim) -> usize {
+        let id = claim.id.to_string();
+        self.records(claim.name.as_str()).iter().filter(|text| text.contains(&id)).count()
+    }
+
+    /// Waits until no member has anything under a name.
+    pub(super) fn until_clean(&self, name: &str) {
+        self.until_clean_but(name, 0);
+    }
+
+    /// The same, apart from what the first of them have.
+    pub(super) fn until_clean_but(&self, name: &str, first: usize) {
+        let is_clean = || self.records(name)[first..].iter().all(|text| text == "(nil)");
+        until("nothing is left", is_clean);
+    }
+}
+
+/// Waits until a server counts for everybody: INFO tells whole seconds.
+pub(super) fn until_it_counts(server: &RedisServer) {
+    until("it counts", || {
+        let info = server.command(&["INFO", "server"]).concat();
+        let up = info.lines().find_map(|line| line.strip_prefix("uptime_in_seconds:"));
+        up.and_then(|up| up.trim().parse::<u64>().ok()).is_some_and(|up| up >= 3)
+    });
+}
+
+/// A process with this URL.
+pub(super) fn open(url: &str) -> Result<Process> {
+    let mut url = EngineUrl::parse(url)?;
+    let open = super::super::registration().open;
+    Process::around(open(&mut url, &Common::new(TTL, 100))?.into())
+}
+
+/// An exclusive claim with the lease of the tests.
+pub(super) fn claim(process: &Process, name: &str) -> Claim {
+    Claim { ttl: TTL, ..process.exclusive(name) }
+}
+
+/// Members behind proxies.
+pub(super) struct Proxied {
+    pub(super) quorum: Quorum,
+    pub(super) proxies: Vec<Proxy>,
+}
+
+impl Proxied {
+    pub(super) fn of(members: usize) -> Self {
+        let quorum = Quorum::of(members);
+        let proxies = quorum.0.iter().map(|server| Proxy::to(server.port())).collect();
+        Self { quorum, proxies }
+    }
+
+    /// A process behind the proxies, whose members know the scripts, so that a fault meets the
+    /// call that it is meant for.
+    pub(super) fn process(&self, options: &str) -> Process {
+        let at: Vec<String> =
+            self.proxies.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port())).collect();
+        let process = open(&format!("redlock://{}?max_ttl=2s&{options}", at.join(",")))
+            .expect("the members can be used");
+        let warm = claim(&process, "warm");
+        granted(process.attempt_until(&warm));
+        assert!(matches!(process.renew(warm.id), Renewal::Extended { .. }));
+        assert!(matches!(process.release(warm.id), End::Freed));
+        self.quorum.until_clean("warm");
+        process
+    }
+
+    /// The same fault for all of one direction.
+    pub(super) fn all(&self, way: Way, fault: &Fault) {
+        self.proxies.iter().for_each(|proxy| proxy.set(way, *fault));
+    }
+}
