@@ -157,7 +157,7 @@ fn l3_a_majority_that_comes_back_empty_gives_the_lock_to_nobody_while_a_lease_ma
 #[test]
 fn r1_l2_a_lease_counts_from_before_the_first_send_and_late_answers_grant_nothing() {
     let proxied = Proxied::of(3);
-    let one = proxied.process("server_timeout=5s&request_timeout=5s");
+    let one = proxied.process("max_ttl=2s&server_timeout=5s&request_timeout=5s");
     let slow = |ms| Fault { delay: Duration::from_millis(ms), ..Fault::default() };
     proxied.all(Way::Down, &slow(300));
     let before = one.now();
@@ -178,7 +178,7 @@ fn r1_l2_a_lease_counts_from_before_the_first_send_and_late_answers_grant_nothin
 #[test]
 fn r4_a_release_whose_replies_were_lost_is_unknown_and_frees_only_its_own_grant() {
     let proxied = Proxied::of(3);
-    let one = proxied.process("server_timeout=600ms&request_timeout=1s");
+    let one = proxied.process("max_ttl=2s&server_timeout=600ms&request_timeout=1s");
     let two = proxied.quorum.process();
     let held = claim(&one, "a");
     granted(one.attempt(&held));
@@ -196,9 +196,9 @@ fn r4_a_release_whose_replies_were_lost_is_unknown_and_frees_only_its_own_grant(
 }
 
 #[test]
-fn r4_r5_an_acquire_whose_replies_were_lost_is_unknown_and_leaves_nothing() {
+fn r4_an_acquire_whose_replies_were_lost_is_unknown_and_asked_again_holds_once() {
     let proxied = Proxied::of(3);
-    let one = proxied.process("server_timeout=600ms&request_timeout=1s");
+    let one = proxied.process("max_ttl=2s&server_timeout=600ms&request_timeout=1s");
     let lost = Fault { cut_after: Some(0), ..Fault::default() };
     proxied.all(Way::Down, &lost);
     let asked = claim(&one, "a");
@@ -210,34 +210,45 @@ fn r4_r5_an_acquire_whose_replies_were_lost_is_unknown_and_leaves_nothing() {
     until("it is granted", || matches!(one.attempt(&asked), Attempt::Granted(_)));
     assert!(matches!(one.release(asked.id), End::Freed));
     proxied.quorum.until_clean("a");
-    proxied.all(Way::Down, &lost);
-    let left = claim(&one, "a");
-    unknown(one.attempt(&left));
-    one.withdraw(left.id);
-    let began = Instant::now();
-    proxied.all(Way::Down, &Fault::default());
-    proxied.quorum.until_clean("a");
-    println!("clean after {:?}, a lease is {TTL:?}", began.elapsed());
 }
 
 #[test]
-fn r3_a_request_that_was_delayed_locks_for_nobody() {
-    let proxied = Proxied::of(3);
-    let one = proxied.process("server_timeout=300ms&request_timeout=500ms");
-    // Two members get the request late, after its time is over.
-    for proxy in &proxied.proxies[..2] {
-        proxy.hold(Way::Up);
-    }
-    let asked = claim(&one, "a");
-    unknown(one.attempt(&asked));
-    one.withdraw(asked.id);
+fn r5_what_a_lost_claim_left_behind_is_given_back_long_before_its_lease_ends() {
+    let proxied = Proxied::before(Quorum::long_up(3));
+    let one = proxied.process("max_ttl=24h&server_timeout=300ms&request_timeout=500ms");
+    let mut left = claim(&one, "a");
+    left.ttl = Duration::from_secs(3600);
+    proxied.all(Way::Down, &Fault { cut_after: Some(0), ..Fault::default() });
+    unknown(one.attempt(&left));
+    assert!(proxied.quorum.with_record(&left) >= 2, "the members carried it out");
+    one.withdraw(left.id);
+    proxied.all(Way::Down, &Fault::default());
+    proxied.quorum.until_clean("a");
+}
+
+#[test]
+fn r3_a_request_that_is_late_on_its_way_locks_for_nobody() {
+    let proxied = Proxied::before(Quorum::long_up(3));
+    let one = proxied.process("max_ttl=24h&server_timeout=5s&request_timeout=500ms");
+    proxied.proxies.iter().for_each(|proxy| proxy.hold(Way::Up));
+    let mut asked = claim(&one, "a");
+    asked.ttl = Duration::from_secs(3600);
     let sent = Instant::now();
+    let answer = one.engine.attempt(&asked, crate::engine::Line::Join);
+    let ran = || {
+        let counts = proxied
+            .quorum
+            .0
+            .iter()
+            .map(|server| server.command_counts().get("evalsha").copied().unwrap_or_default());
+        counts.collect::<Vec<_>>()
+    };
+    let before = ran();
+    // The process dies: nobody gives back what was asked for.
+    drop(answer);
+    one.die();
     until("its time is over", || sent.elapsed() > Duration::from_millis(700));
     proxied.proxies.iter().for_each(lockkeeper_lab::proxy::Proxy::heal);
-    proxied.quorum.until_clean("a");
-    // Nothing of it comes later either.
-    let two = proxied.quorum.process();
-    let next = claim(&two, "a");
-    granted(two.attempt(&next));
-    until("all have it", || proxied.quorum.with_record(&next) == 3);
+    until("it arrives", || ran().iter().zip(&before).all(|(now, then)| now > then));
+    assert_eq!(proxied.quorum.with_record(&asked), 0);
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lockkeeper_lab::engines::redis::server::RedisServer;
 use lockkeeper_lab::proxy::{Fault, Proxy, Way};
+use lockkeeper_lab::servers::clock_shim::{ClockShim, Clocks};
 
 use crate::claim::Claim;
 use crate::engine::redis::tests::support::{Process, granted, until};
@@ -14,8 +15,12 @@ use crate::url::EngineUrl;
 /// The lease of every test, unless it says another.
 pub(super) const TTL: Duration = Duration::from_secs(2);
 
-/// Some servers that keep nothing on disk.
-pub(super) struct Quorum(pub(super) Vec<RedisServer>);
+/// Some servers that keep nothing on disk, and their clock, where it was moved.
+pub(super) struct Quorum(
+    pub(super) Vec<RedisServer>,
+    #[expect(dead_code, reason = "the servers read its file for as long as they run")]
+    Option<ClockShim>,
+);
 
 impl Quorum {
     /// Servers that have been up for so long that they count.
@@ -27,7 +32,19 @@ impl Quorum {
 
     /// Servers that have just started.
     pub(super) fn young(members: usize) -> Self {
-        Self((0..members).map(|_| RedisServer::start()).collect())
+        Self((0..members).map(|_| RedisServer::start()).collect(), None)
+    }
+
+    /// Servers that have been up for two days as they see it, for long leases.
+    pub(super) fn long_up(members: usize) -> Self {
+        let clock = ClockShim::new().expect("cc is there");
+        let [(preload, library), (control, file)] = clock.environment();
+        let environment =
+            [(preload, &*library.to_string_lossy()), (control, &*file.to_string_lossy())];
+        let start = |_| RedisServer::start_in(&[], &environment);
+        let servers = (0..members).map(start).collect();
+        clock.step(Clocks::Wall, Duration::from_secs(48 * 3600)).expect("the file is ours");
+        Self(servers, Some(clock))
     }
 
     /// Patient enough for a machine with much to do.
@@ -94,7 +111,10 @@ pub(super) struct Proxied {
 
 impl Proxied {
     pub(super) fn of(members: usize) -> Self {
-        let quorum = Quorum::of(members);
+        Self::before(Quorum::of(members))
+    }
+
+    pub(super) fn before(quorum: Quorum) -> Self {
         let proxies = quorum.0.iter().map(|server| Proxy::to(server.port())).collect();
         Self { quorum, proxies }
     }
@@ -104,7 +124,7 @@ impl Proxied {
     pub(super) fn process(&self, options: &str) -> Process {
         let at: Vec<String> =
             self.proxies.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port())).collect();
-        let process = open(&format!("redlock://{}?max_ttl=2s&{options}", at.join(",")))
+        let process = open(&format!("redlock://{}?{options}", at.join(",")))
             .expect("the members can be used");
         let warm = claim(&process, "warm");
         granted(process.attempt_until(&warm));
