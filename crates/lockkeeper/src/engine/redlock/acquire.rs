@@ -15,23 +15,16 @@ use super::wire::Heard;
 use super::{Quorum, errors, first};
 use crate::claim::{Claim, Holder, Mode};
 use crate::clock::Ticks;
-use crate::engine::redis::client::resp::Value;
 use crate::engine::redis::client::script::{Call, Which};
 use crate::engine::redis::client::wire::Counted;
 use crate::engine::redis::record::{millis, who_word};
-use crate::engine::{
-    Answer, Attempt, BoxFuture, Event, Grant, Lease, Line, Number, Place, Standing,
-};
+use crate::engine::{Answer, Attempt, BoxFuture, Grant, Lease, Line, Number, Place, Standing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ClaimId;
 use crate::name::Kind;
 
 /// How soon and how late a waiter looks by itself (R10).
 pub(super) const LOOK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
-/// A release is told by one member after the other; with fewer than a majority it may be a
-/// contender that gave back.
-const TOLD_BY_FEW: Duration = Duration::from_millis(25);
-
 /// What is known of one claim.
 pub(super) struct Entry {
     pub(super) claim: Claim,
@@ -46,15 +39,15 @@ pub(super) struct Entry {
     pub(super) lingers: bool,
     pub(super) listening: bool,
     /// It was told to wait.
-    waiting: bool,
+    pub(super) waiting: bool,
     /// What it got when it was refused stays.
-    keeps: bool,
+    pub(super) keeps: bool,
     /// Something was heard while it was asked for.
-    woken: bool,
+    pub(super) woken: bool,
     /// The hold that was given back when it was asked for: others are let pass first.
     pub(super) behind: Option<ClaimId>,
     /// Who gave it back, and which members told so.
-    told: (Option<ClaimId>, Members),
+    pub(super) told: (Option<ClaimId>, Members),
     /// Who was in the way in this round.
     others: BTreeMap<ClaimId, Record>,
     /// Why a member gave no answer in this round.
@@ -399,86 +392,6 @@ impl Quorum {
         let entry = state.claims.get_mut(&claim.id)?;
         (entry.waiting, entry.behind) = (true, Some(behind));
         Some(now.plus(pause))
-    }
-
-    /// A member tells that somebody gave a lock back.
-    pub(super) fn hear(&self, member: usize, items: &[Value]) {
-        let [word, channel, who] = items else { return };
-        let (Some("message"), Some(channel), Some(who)) = (word.text(), channel.text(), who.text())
-        else {
-            return;
-        };
-        let who = ClaimId::parse(who);
-        let (now, majority) = (self.context.clock.now(), self.options.majority());
-        let mut woken = Vec::new();
-        for (id, entry) in &mut self.state().claims {
-            if !entry.listening || entry.leaving || entry.channel != channel {
-                continue;
-            }
-            // What it gave back itself is no news, nor what it lets others have.
-            if who == Some(*id) || who.is_some() && who == entry.behind {
-                continue;
-            }
-            if entry.told.0 != who {
-                entry.told = (who, Members::default());
-            }
-            entry.told.1.insert(member);
-            let at_once = entry.keeps || entry.told.1.len() >= majority;
-            if !entry.waiting {
-                entry.woken = true;
-            } else if at_once {
-                entry.waiting = false;
-                woken.push(Event::Wake { claim: *id });
-            } else {
-                woken.push(Event::AskAt { claim: *id, at: now.plus(TOLD_BY_FEW) });
-            }
-        }
-        for event in woken {
-            self.context.events.send(event);
-        }
-        self.changed();
-    }
-
-    /// Listens on every member; a member that is away is listened to when it is back.
-    pub(super) async fn listen(self: &Arc<Self>, id: ClaimId) {
-        let mut subscribed = Vec::new();
-        {
-            let mut state = self.state();
-            let Some(entry) = state.claims.get_mut(&id).filter(|entry| !entry.listening) else {
-                return;
-            };
-            entry.listening = true;
-            let channel = entry.channel.clone();
-            *state.channels.entry(channel.clone()).or_default() += 1;
-            // The count and what the members are told change together.
-            for (at, member) in self.members.iter().enumerate() {
-                if let Some(answer) = member.link.subscribe(&channel) {
-                    let answer: BoxFuture<bool> =
-                        Box::pin(async move { matches!(answer.await, Ok(Ok(_))) });
-                    subscribed.push((at, answer));
-                }
-            }
-        }
-        let until = Instant::now() + self.options.server_timeout(self.options.ttl);
-        let silent = self.state().silent;
-        subscribed.retain(|(at, _)| silent.0 & (1 << at) == 0);
-        while !subscribed.is_empty() && first(&mut subscribed, until).await.is_some() {}
-    }
-
-    /// Stops listening for a claim.
-    pub(super) fn hush(&self, id: ClaimId) {
-        let mut state = self.state();
-        let Some(entry) = state.claims.get_mut(&id).filter(|entry| entry.listening) else { return };
-        entry.listening = false;
-        let channel = entry.channel.clone();
-        let Some(count) = state.channels.get_mut(&channel) else { return };
-        *count -= 1;
-        if *count == 0 {
-            state.channels.remove(&channel);
-            for member in &self.members {
-                member.link.unsubscribe(&channel);
-            }
-        }
     }
 
     /// Asks how claims and holds stand: by asking again, which extends what is held.

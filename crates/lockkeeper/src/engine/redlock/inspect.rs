@@ -1,56 +1,23 @@
-//! Telling who holds what, as the majority says; taking a lock away; watching.
+//! Telling who holds what, as the majority says, and taking a lock away.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-
-use tokio::sync::Notify;
-use tokio::time::sleep;
+use std::sync::Arc;
 
 use super::record::Record;
 use super::{Quorum, errors};
 use crate::claim::{Entry, Holder};
 use crate::engine::redis::client::resp::{Command, Value};
 use crate::engine::redis::client::script::{Call, Which};
-use crate::engine::redis::client::wire::either;
 use crate::engine::redis::errors::of_our_script;
-use crate::engine::{BoxFuture, Change, Event, Query, WatchId};
+use crate::engine::{BoxFuture, Change, Query};
 use crate::error::Result;
 use crate::id::ClaimId;
 use crate::name::{Kind, Name};
 
-/// Members publish what is given back, and nothing else: whoever watches looks again after this.
-const WATCH_EVERY: Duration = Duration::from_secs(2);
 /// How many names one message asks about.
 const NAMES_PER_CALL: usize = 50;
 /// How many keys one message deletes.
 const KEYS_AT_ONCE: usize = 1000;
-
-/// Who watches.
-#[derive(Default)]
-pub(super) struct Watches {
-    state: Mutex<(BTreeSet<WatchId>, bool)>,
-    sooner: Notify,
-}
-
-impl Watches {
-    fn lock(&self) -> MutexGuard<'_, (BTreeSet<WatchId>, bool)> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn remove(&self, watch: WatchId) {
-        let mut state = self.lock();
-        state.0.remove(&watch);
-        if state.0.is_empty() {
-            self.sooner.notify_one();
-        }
-    }
-
-    pub(super) fn close(&self) {
-        self.lock().0.clear();
-        self.sooner.notify_one();
-    }
-}
 
 impl Quorum {
     pub(super) async fn look(self: Arc<Self>, query: Query) -> Result<Vec<Entry>> {
@@ -176,40 +143,6 @@ impl Quorum {
         let call = Call { script: Which::QuorumForce, keys, arguments };
         let told = self.of_all(|quorum, at| quorum.call(at, call.clone())).await?;
         Ok(told.iter().any(|(_, value)| value.items().get(1).and_then(Value::text) == Some("1")))
-    }
-
-    pub(super) fn watch(self: &Arc<Self>, watch: WatchId) {
-        let begins = {
-            let mut state = self.watches.lock();
-            state.0.insert(watch);
-            !std::mem::replace(&mut state.1, true)
-        };
-        if begins {
-            self.context.spawner.spawn(self.clone().keep_watching());
-        }
-    }
-
-    async fn keep_watching(self: Arc<Self>) {
-        loop {
-            let round = std::pin::pin!(sleep(WATCH_EVERY));
-            _ = either(round, std::pin::pin!(self.watches.sooner.notified())).await;
-            {
-                let mut state = self.watches.lock();
-                state.1 = !state.0.is_empty();
-                if !state.1 {
-                    return;
-                }
-            }
-            self.changed();
-        }
-    }
-
-    /// Tells every watch to look again.
-    pub(super) fn changed(&self) {
-        let watches: Vec<WatchId> = self.watches.lock().0.iter().copied().collect();
-        for watch in watches {
-            self.context.events.send(Event::Changed { watch });
-        }
     }
 
     /// Deletes each key that has the word somewhere, on every member that answers.

@@ -6,7 +6,8 @@
 //! | `name`, `record`, `*.lua` | what stands on each member: keys, records, the scripts |
 //! | `recipe` | one claim as a pure machine: who was asked, who said what, what follows |
 //! | `wire` | one member: its connection, its clock, whether it counts |
-//! | `acquire` | asking, waiting for a word that it is free, asking again |
+//! | `acquire` | asking, and asking again |
+//! | `watch` | waiting for a word that it is free; following what changes |
 //! | `release` | renewing, giving back, and what is left behind on members that did not answer |
 //! | `inspect` | who holds what, as the majority says; taking a lock away |
 //! | `describe`, `errors` | what it promises, and why there is no majority |
@@ -21,6 +22,7 @@ mod recipe;
 mod record;
 mod registration;
 mod release;
+mod watch;
 mod wire;
 
 #[cfg(test)]
@@ -69,7 +71,7 @@ struct Quorum {
     keys: Keys,
     members: Vec<Member>,
     state: Mutex<State>,
-    watches: inspect::Watches,
+    watches: watch::Watches,
     closed: AtomicBool,
     /// How many requests to give back are on their way.
     parting: Arc<AtomicUsize>,
@@ -218,7 +220,7 @@ impl Quorum {
                 keys: Keys::new(&options.namespace, db),
                 members: members.collect(),
                 state: Mutex::default(),
-                watches: inspect::Watches::default(),
+                watches: watch::Watches::default(),
                 closed: AtomicBool::new(false),
                 parting: Arc::default(),
                 options,

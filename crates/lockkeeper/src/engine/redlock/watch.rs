@@ -1,0 +1,164 @@
+//! What members tell unasked, and who hears it: waiters that a lock was given back, watches that
+//! something may have changed.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+
+use super::recipe::Members;
+use super::{Quorum, first};
+use crate::engine::redis::client::resp::Value;
+use crate::engine::redis::client::wire::either;
+use crate::engine::{BoxFuture, Event, WatchId};
+use crate::id::ClaimId;
+
+/// Members publish what is given back, and nothing else: whoever watches looks again after this.
+const WATCH_EVERY: Duration = Duration::from_secs(2);
+/// A release is told by one member after the other; with fewer than a majority it may be a
+/// contender that gave back.
+const TOLD_BY_FEW: Duration = Duration::from_millis(25);
+
+/// Who watches.
+#[derive(Default)]
+pub(super) struct Watches {
+    state: Mutex<(BTreeSet<WatchId>, bool)>,
+    sooner: Notify,
+}
+
+impl Watches {
+    fn lock(&self) -> MutexGuard<'_, (BTreeSet<WatchId>, bool)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn remove(&self, watch: WatchId) {
+        let mut state = self.lock();
+        state.0.remove(&watch);
+        if state.0.is_empty() {
+            self.sooner.notify_one();
+        }
+    }
+
+    pub(super) fn close(&self) {
+        self.lock().0.clear();
+        self.sooner.notify_one();
+    }
+}
+
+impl Quorum {
+    /// A member tells that somebody gave a lock back.
+    pub(super) fn hear(&self, member: usize, items: &[Value]) {
+        let [word, channel, who] = items else { return };
+        let (Some("message"), Some(channel), Some(who)) = (word.text(), channel.text(), who.text())
+        else {
+            return;
+        };
+        let who = ClaimId::parse(who);
+        let (now, majority) = (self.context.clock.now(), self.options.majority());
+        let mut woken = Vec::new();
+        for (id, entry) in &mut self.state().claims {
+            if !entry.listening || entry.leaving || entry.channel != channel {
+                continue;
+            }
+            // What it gave back itself is no news, nor what it lets others have.
+            if who == Some(*id) || who.is_some() && who == entry.behind {
+                continue;
+            }
+            if entry.told.0 != who {
+                entry.told = (who, Members::default());
+            }
+            entry.told.1.insert(member);
+            let at_once = entry.keeps || entry.told.1.len() >= majority;
+            if !entry.waiting {
+                entry.woken = true;
+            } else if at_once {
+                entry.waiting = false;
+                woken.push(Event::Wake { claim: *id });
+            } else {
+                woken.push(Event::AskAt { claim: *id, at: now.plus(TOLD_BY_FEW) });
+            }
+        }
+        for event in woken {
+            self.context.events.send(event);
+        }
+        self.changed();
+    }
+
+    /// Listens on every member; a member that is away is listened to when it is back.
+    pub(super) async fn listen(self: &Arc<Self>, id: ClaimId) {
+        let mut subscribed = Vec::new();
+        {
+            let mut state = self.state();
+            let Some(entry) = state.claims.get_mut(&id).filter(|entry| !entry.listening) else {
+                return;
+            };
+            entry.listening = true;
+            let channel = entry.channel.clone();
+            *state.channels.entry(channel.clone()).or_default() += 1;
+            // The count and what the members are told change together.
+            for (at, member) in self.members.iter().enumerate() {
+                if let Some(answer) = member.link.subscribe(&channel) {
+                    let answer: BoxFuture<bool> =
+                        Box::pin(async move { matches!(answer.await, Ok(Ok(_))) });
+                    subscribed.push((at, answer));
+                }
+            }
+        }
+        let until = Instant::now() + self.options.server_timeout(self.options.ttl);
+        let silent = self.state().silent;
+        subscribed.retain(|(at, _)| silent.0 & (1 << at) == 0);
+        while !subscribed.is_empty() && first(&mut subscribed, until).await.is_some() {}
+    }
+
+    /// Stops listening for a claim.
+    pub(super) fn hush(&self, id: ClaimId) {
+        let mut state = self.state();
+        let Some(entry) = state.claims.get_mut(&id).filter(|entry| entry.listening) else { return };
+        entry.listening = false;
+        let channel = entry.channel.clone();
+        let Some(count) = state.channels.get_mut(&channel) else { return };
+        *count -= 1;
+        if *count == 0 {
+            state.channels.remove(&channel);
+            for member in &self.members {
+                member.link.unsubscribe(&channel);
+            }
+        }
+    }
+
+    pub(super) fn watch(self: &Arc<Self>, watch: WatchId) {
+        let begins = {
+            let mut state = self.watches.lock();
+            state.0.insert(watch);
+            !std::mem::replace(&mut state.1, true)
+        };
+        if begins {
+            self.context.spawner.spawn(self.clone().keep_watching());
+        }
+    }
+
+    async fn keep_watching(self: Arc<Self>) {
+        loop {
+            let round = std::pin::pin!(sleep(WATCH_EVERY));
+            _ = either(round, std::pin::pin!(self.watches.sooner.notified())).await;
+            {
+                let mut state = self.watches.lock();
+                state.1 = !state.0.is_empty();
+                if !state.1 {
+                    return;
+                }
+            }
+            self.changed();
+        }
+    }
+
+    /// Tells every watch to look again.
+    pub(super) fn changed(&self) {
+        let watches: Vec<WatchId> = self.watches.lock().0.iter().copied().collect();
+        for watch in watches {
+            self.context.events.send(Event::Changed { watch });
+        }
+    }
+}
