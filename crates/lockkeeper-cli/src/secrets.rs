@@ -42,7 +42,7 @@ fn in_url(url: &[u8]) -> Vec<Range<usize>> {
     };
     let query = find(start, b'?').unwrap_or(url.len());
     let scheme = scheme(url.get(..start - 3).unwrap_or_default());
-    let is_redis = scheme.starts_with("redis");
+    let is_redis = scheme.starts_with("redis") || scheme == "redlock";
     let mut found = Vec::new();
     let pairs = pairs(url, query + 1);
     // A password whose ? or & is not escaped reaches into what looks like options.
@@ -154,6 +154,7 @@ mod tests {
             ("--url=redis://:secret@host", "--url=redis://:xxxxxx@host"),
             ("redis://user:p@ss@host/0", "redis://user:xxxx@host/0"),
             ("redis://user:p/w@host/0", "redis://user:xxx@host/0"),
+            ("redlock://user:12?4@h1,h2,h3/0", "redlock://user:xxxx@h1,h2,h3/0"),
             ("redis://user:12?4@host/0", "redis://user:xxxx@host/0"),
             ("redis://user:a&b?c@host/0?ttl=5s", "redis://user:xxxxx@host/0?ttl=5s"),
             (

@@ -318,7 +318,7 @@ pub fn may_hold_at(option: &str) -> bool {
 /// stand in an error. Only of the schemes that a password can stand in, and whose paths and options
 /// are known.
 fn is_cut_password(scheme: &str, rest: &str, query: &str) -> bool {
-    let is_redis = scheme.starts_with("redis");
+    let is_redis = scheme.starts_with("redis") || scheme == "redlock";
     let Some(rest) = rest.strip_prefix("//").filter(|_| is_redis || scheme == "zk") else {
         return false;
     };
@@ -545,6 +545,8 @@ mod tests {
             "REDIS://ann:12/sesame@host",
             "rediss://ann:p@12?sesame&x@host",
             "zk://ann:12?sesame&zz@host",
+            "redlock://ann:12?sesame&zz@h1,h2,h3",
+            "redlock://ann:12/sesame@h1,h2,h3",
         ] {
             let error = EngineUrl::parse(wrong).expect_err(wrong);
             assert!(
