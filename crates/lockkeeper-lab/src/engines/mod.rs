@@ -3,7 +3,7 @@
 //! `broken` (locks on it that are known to be wrong).
 //!
 //! `ENGINES` is the one table: a line an engine. An engine that is not in it, such as one that a
-//! program of its own has registered, is measured, tortured and shown as [`Other`] is.
+//! program of its own has registered, is measured, tortured and shown as `Other` is.
 
 pub(crate) mod file;
 pub(crate) mod own;
