@@ -199,7 +199,9 @@ fn c31_a_warning_of_another_librarys_lock_has_the_keys_of_the_page() {
     let (server, place) = (Server::start(Settings::default()).unwrap(), Place::new());
     let mut client = Client::connect(server.port()).unwrap();
     client.create("/a", b"", Kind::Persistent).unwrap();
-    client.create("/a/3f1c5a0e__rlock__", b"", Kind::EphemeralSequential).unwrap();
+    client
+        .create("/a/3f1c5a0e9b8d4f6aa1b2c3d4e5f60718__rlock__", b"", Kind::EphemeralSequential)
+        .unwrap();
     let url = format!("zk://{}", server.address());
     let ran = place.run(["run", "-n", "--json", "--url", &url, "a", "--", "true"]);
     let mut compare = Compare { page: page(), seen: std::collections::BTreeSet::new() };

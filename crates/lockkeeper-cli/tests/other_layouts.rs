@@ -19,10 +19,10 @@ use lockkeeper_lab::engines::zookeeper::server::{Server, Settings};
 /// Nodes as kazoo and as Curator call them, up to the number.
 const KAZOO: &str = "3f1c5a0e9b8d4f6aa1b2c3d4e5f60718__lock__";
 const KAZOO_READER: &str = "3f1c5a0e9b8d4f6aa1b2c3d4e5f60718__rlock__";
-const CURATOR: &str = "_c_7b2d0f4e-1111-2222-3333-444455556666-lock-";
-const CURATOR_WRITER: &str = "_c_7b2d0f4e-1111-2222-3333-444455556666-__WRIT__";
-const CURATOR_READER: &str = "_c_7b2d0f4e-1111-2222-3333-444455556666-__READ__";
-const CURATOR_LATCH: &str = "_c_7b2d0f4e-1111-2222-3333-444455556666-latch-";
+const CURATOR: &str = "_c_7b2d0f4e-1111-4222-8333-444455556666-lock-";
+const CURATOR_WRITER: &str = "_c_7b2d0f4e-1111-4222-8333-444455556666-__WRIT__";
+const CURATOR_READER: &str = "_c_7b2d0f4e-1111-4222-8333-444455556666-__READ__";
+const CURATOR_LATCH: &str = "_c_7b2d0f4e-1111-4222-8333-444455556666-latch-";
 const GO: &str = "_c_7b2d0f4e111122223333444455556666-lock-";
 const WRITE_LOCK: &str = "x-72057594037927936-";
 
@@ -163,16 +163,21 @@ fn c31_an_election_beside_another_librarys_is_told_that_there_can_be_two_leaders
     for (theirs, layout, word) in [
         (KAZOO, "curator", "layout=kazoo"),
         (CURATOR, "curator", "LeaderLatch"),
+        (GO, "curator", "take a mutex"),
         (CURATOR_LATCH, "kazoo", "layout=curator"),
+        (CURATOR, "kazoo", "take a mutex with layout=curator"),
     ] {
         let node = zookeeper.stands(theirs);
         let said = std::fs::File::create(zookeeper.place.path("said")).unwrap();
         let mut lk = zookeeper.place.lk(["elect", "a", "--", "sh", "-c", script]);
         lk.env("LOCKKEEPER_URL", zookeeper.url(layout)).stderr(said);
-        assert_eq!(Reaped::spawn(&mut lk).wait(), 0, "{theirs} beside {layout}");
+        let mut elect = Reaped::spawn(&mut lk);
+        until("it is told", || zookeeper.place.read("said").contains("warning").then_some(()));
+        // With layout=kazoo a candidate waits for locks, too.
+        zookeeper.goes(&node);
+        assert_eq!(elect.wait(), 0, "{theirs} beside {layout}");
         let said = zookeeper.place.read("said");
         assert!(said.contains("two leaders") && said.contains(word), "{said}");
-        zookeeper.goes(&node);
     }
 }
 
@@ -245,24 +250,49 @@ fn c31_status_and_doctor_name_the_layout_of_a_redis_lock_under_the_same_name() {
     assert!(!status(&url).out.contains("warning"), "ours is no other");
 
     server.command(&["SET", "a", TOKEN, "NX", "PX", "60000"]);
-    is_told(&url, "the key a is a lock of redis-py", "layout=plain");
+    is_told(&url, "the key a looks like a lock of redis-py", "layout=plain");
     let doctor = run(&place, &url, &["doctor", "--json"]);
     let about = json(doctor.out.trim());
     let told = about["warnings"].as_array().unwrap();
     let told: Vec<_> = told.iter().filter(|warning| warning["id"] == "other-layout").collect();
     assert_eq!((doctor.code, told.len()), (1, 1), "{about}");
     assert!(told[0]["text"].as_str().unwrap().contains("layout=plain"), "{about}");
+    assert_eq!(
+        told[0]["text"],
+        "the key a looks like a lock of redis-py, or of another program that writes layout=plain: \
+         layout=native does not exclude layout=plain, so there can be two holders; give every URL \
+         of this name layout=plain"
+    );
+    // One warning for each layout, however many names.
+    let second = place.hold_with("b", &["--url", &url, "-q"]);
+    server.command(&["SET", "b", TOKEN, "NX", "PX", "60000"]);
+    let doctor = run(&place, &url, &["doctor"]);
+    assert_eq!(doctor.out.matches("other-layout").count(), 1, "{doctor:?}");
+    assert!(doctor.out.contains("layout=plain; 2 names in use have such a lock"), "{doctor:?}");
+    second.end();
+    // Programs read it as the event that `run` has; stdout is what it was.
+    let objects = run(&place, &url, &["status", "a", "--json"]);
+    let event = json(objects.err.trim());
+    assert_eq!(
+        (event["event"].as_str(), event["id"].as_str()),
+        (Some("warning"), Some("other-layout"))
+    );
+    assert_eq!((objects.code, objects.out.lines().count()), (0, 1), "{objects:?}");
     // The other way round: who uses the other layout learns of ours.
     let plain = format!("{url}?layout=plain");
-    is_told(&plain, "the key lockkeeper:{lock:a} is a lock of lockkeeper", "layout=native");
+    is_told(&plain, "the key lockkeeper:{lock:a} looks like a lock of lockkeeper", "layout=native");
     server.command(&["DEL", "a"]);
 
     server.command(&["HSET", "a", FIELD, "1"]);
     server.command(&["PEXPIRE", "a", "60000"]);
-    is_told(&url, "the key a is a lock of Redisson", "layout=redisson");
+    is_told(&url, "the key a looks like a lock of Redisson", "layout=redisson");
     server.command(&["DEL", "a"]);
     let redisson = format!("{url}?layout=redisson");
-    is_told(&redisson, "the key lockkeeper:{lock:a} is a lock of lockkeeper", "layout=native");
+    is_told(
+        &redisson,
+        "the key lockkeeper:{lock:a} looks like a lock of lockkeeper",
+        "layout=native",
+    );
 
     // What has nothing to do with locks: a counter, a cached text, a hash of data, anything that
     // does not end by itself.
@@ -294,7 +324,10 @@ fn c31_a_redis_lock_of_the_other_shared_layout_is_refused_with_its_layout() {
         assert!(ran.err.contains(&format!("give the URL layout={other}")), "{ran:?}");
     }
     let status = run(&place, &url("redisson"), &["status", "b"]);
-    assert!(status.out.contains("  warning: the key b is a lock of redis-py"), "{status:?}");
+    let told = "  warning: the key b looks like a lock of redis-py, or of another program that \
+                writes layout=plain: no lock of layout=redisson can be had while it is there; \
+                give every URL of this name layout=plain\n";
+    assert!(status.out.contains(told), "{status:?}");
 }
 
 #[test]

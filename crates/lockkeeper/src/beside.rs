@@ -9,10 +9,11 @@ impl Locks {
     /// Looks for locks that other programs hold under this name in a layout that does not exclude
     /// this one's: one warning for each such layout, which says what to give the URL instead.
     ///
-    /// On ZooKeeper whoever takes a lock is told the same, by `tracing` and by
-    /// [`Seen::Warned`](crate::observe::Seen::Warned). On Redis nothing but this looks at the keys
-    /// of other layouts: asking for a lock stays one message. Engines without such layouts answer
-    /// nothing.
+    /// On ZooKeeper an acquisition tells the same, by `tracing` and by
+    /// [`Seen::Warned`](crate::observe::Seen::Warned). Locks alone are looked for here, and only
+    /// those that exclude neither a mutex nor a read-write lock of ours. On Redis nothing but this
+    /// looks at the keys of other layouts: asking for a lock stays one message. Engines without
+    /// such layouts answer nothing.
     ///
     /// # Errors
     /// `InvalidName`; `Unreachable`, `Refused`, `Closed`.
@@ -28,6 +29,7 @@ impl Locks {
     /// ```
     pub async fn other_layouts(&self, name: impl AsRef<str>) -> Result<Vec<Warning>> {
         let name = Name::new(name)?;
+        self.keeper.check_open()?;
         let answer = self.keeper.answer(self.keeper.engine.other_layouts(&name)).await;
         let found = answer.and_then(|found| found);
         found.map_err(|error| error.name(&name).engine(self.keeper.facts.engine))

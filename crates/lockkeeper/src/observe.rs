@@ -63,7 +63,8 @@ pub enum Seen {
         place: ClaimId,
     },
     /// Beside a claim of this process stands something that its caller should know of, such as a
-    /// lock of a layout that does not exclude this one's. Told of a name once an hour at most.
+    /// lock of a layout that does not exclude this one's. Told once an hour for each name and other
+    /// library, unless a thousand others were told of in between.
     Warned {
         /// What it is, and what to do.
         warning: Warning,

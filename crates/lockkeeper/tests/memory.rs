@@ -305,3 +305,13 @@ async fn only_a_random_word_is_swept() {
     assert_ne!(word, Locks::sweep_word("bench"));
     assert!(!locks.sweep(&word).await.unwrap(), "memory keeps nothing");
 }
+
+#[tokio::test]
+async fn r15_a_closed_locks_looks_for_no_other_layouts() {
+    let locks = Locks::open("memory:").await.unwrap();
+    assert!(locks.other_layouts("x").await.unwrap().is_empty());
+    assert!(locks.other_layouts("").await.is_err(), "no name");
+    let _ = locks.close().await;
+    let error = locks.other_layouts("x").await.unwrap_err();
+    assert_eq!(error.kind(), lockkeeper::ErrorKind::Closed);
+}

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lockkeeper::engine::{Registration, UrlOption};
 use lockkeeper::url::EngineUrl;
-use lockkeeper::{Ability, Description, Error, ErrorKind, Kind, Warning};
+use lockkeeper::{Ability, Description, Entry, Error, ErrorKind, Kind, Warning};
 use nix::poll::{PollFd, PollFlags, poll};
 use serde::Serialize;
 
@@ -186,12 +186,7 @@ fn look(choice: Choice, probes: impl FnOnce() -> bool) -> Result<(Opened, Vec<Wa
     // name.
     let mut found = Vec::new();
     if opened.locks.describe().can.has(Ability::List) {
-        let in_use = opened.locks.list("")?;
-        let locks = in_use.iter().filter(|entry| entry.kind == Kind::Lock);
-        for entry in locks.take(LOOKED_BESIDE_MAX) {
-            // A name that cannot be asked about keeps nothing else from being told.
-            found.extend(opened.locks.other_layouts(&entry.name).unwrap_or_default());
-        }
+        found = beside(&opened, &opened.locks.list("")?);
     } else {
         match opened.locks.status(Kind::Lock, "lockkeeper/doctor") {
             // It answers. Rights may go by name, and only a probe shows whether a lock can be had.
@@ -204,6 +199,40 @@ fn look(choice: Choice, probes: impl FnOnce() -> bool) -> Result<(Opened, Vec<Wa
         found.extend(probed.map_err(|error| no_lock(error, opened.locks.describe().layout))?);
     }
     Ok((opened, found))
+}
+
+/// The locks of other layouts beside those in use, as far as they are found in time: one warning
+/// for each advice, with the number of the names that it holds for.
+fn beside(opened: &Opened, in_use: &[Entry]) -> Vec<Warning> {
+    let until = moment() + opened.locks.describe().request_timeout.unwrap_or_default();
+    let mut found: Vec<(Warning, u32)> = Vec::new();
+    let locks = in_use.iter().filter(|entry| entry.kind == Kind::Lock);
+    for entry in locks.take(LOOKED_BESIDE_MAX) {
+        if moment() >= until {
+            break;
+        }
+        let told = match opened.locks.other_layouts(&entry.name) {
+            Ok(told) => told,
+            Err(error) if error.kind() == ErrorKind::Unreachable => break,
+            // A name that cannot be asked about keeps no other from being told.
+            Err(_) => continue,
+        };
+        for warning in told {
+            let advice = |warning: &Warning| warning.text.rsplit("; ").next().map(str::to_owned);
+            match found.iter_mut().find(|(known, _)| advice(known) == advice(&warning)) {
+                Some((_, names)) => *names += 1,
+                None => found.push((warning, 1)),
+            }
+        }
+    }
+    let told = |(warning, names): (Warning, u32)| match names {
+        1 => warning,
+        _ => Warning {
+            text: format!("{}; {names} names in use have such a lock beside them", warning.text),
+            ..warning
+        },
+    };
+    found.into_iter().map(told).collect()
 }
 
 /// No lock can be had, whatever the reason: the engine is of no use. Where rights go by name, the

@@ -3,11 +3,13 @@
 use std::env;
 use std::io::stdout;
 
-use super::{all_read, open, table};
+use lockkeeper::{Name, Warning};
+
+use super::{Opened, all_read, open, table};
 use crate::args::common::{self, Global};
 use crate::args::others::{Ls, Status};
 use crate::failure::Failure;
-use crate::json::{EntryJson, line};
+use crate::json::{EntryJson, Event, line};
 use crate::out::print;
 use crate::supervise::terminal;
 use crate::text::shown;
@@ -61,11 +63,12 @@ pub fn status(global: &Global, args: &Status) -> Result<u8, Failure> {
     let name = common::name(&args.name)?;
     let opened = open(global)?;
     let (entries, unreadable) = opened.about(&name)?;
+    let beside = beside(&opened, &name, global);
     let text = if global.json {
         entries.iter().map(|e| line(&EntryJson::new(e, opened.engine)) + "\n").collect()
     } else {
         let mut text: String = entries.iter().map(|e| table::story(e, opened.engine)).collect();
-        for warning in opened.locks.other_layouts(&name)? {
+        for warning in &beside {
             text = text + "  warning: " + &shown(&warning.text) + "\n";
         }
         if !global.quiet {
@@ -78,4 +81,22 @@ pub fn status(global: &Global, args: &Status) -> Result<u8, Failure> {
         0 => all_read(unreadable, global).map(|()| u8::from(args.exit_code && !is_held)),
         failed => Ok(failed),
     }
+}
+
+/// The locks of other layouts under a name. What was read of the name stays true where that look
+/// fails. With --json they are events on stderr, as under `run`.
+fn beside(opened: &Opened, name: &Name, global: &Global) -> Vec<Warning> {
+    let found = opened.locks.other_layouts(name).unwrap_or_else(|error| {
+        if !global.json && !global.quiet {
+            let why = shown(&error.to_string());
+            eprintln!("lockkeeper: locks of other layouts were not looked for: {why}");
+        }
+        Vec::new()
+    });
+    if global.json && !global.quiet {
+        for Warning { id, text } in &found {
+            eprintln!("{}", line(&Event::Warning { name: name.as_str(), id, text }));
+        }
+    }
+    found
 }

@@ -289,7 +289,7 @@ impl Keeper {
             }
             Event::Warned { kind, name, warning } => {
                 let Warning { id, text } = warning;
-                tracing::warn!(engine = self.facts.engine, %name, id, text, "warning");
+                tracing::warn!(engine = self.facts.engine, %name, id, "{text}");
                 self.observe_name(*kind, name, Seen::Warned { warning: warning.clone() });
             }
             Event::Changed { watch } => {

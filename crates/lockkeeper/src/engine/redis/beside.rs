@@ -55,10 +55,15 @@ fn warning(options: &RedisOptions, key: &str, value: &Value) -> Option<Warning> 
         "redisson" => "Redisson",
         _ => "lockkeeper",
     };
+    // The two have one key, which has one type.
+    let harm = if options.layout != Layout::Native && theirs != "native" {
+        format!("no lock of layout={ours} can be had while it is there")
+    } else {
+        format!("layout={ours} does not exclude layout={theirs}, so there can be two holders")
+    };
     let text = format!(
-        "the key {key} is a lock of {whose}, and layout={ours} does not exclude layout={theirs}: \
-         both can be held at once; give every URL of this name layout={theirs}, or let every user \
-         of it take both"
+        "the key {key} looks like a lock of {whose}: {harm}; give every URL of this name \
+         layout={theirs}"
     );
     Some(Warning { id: "other-layout", text })
 }

@@ -167,7 +167,7 @@ async fn c31_a_warning_of_the_engine_is_logged_with_the_name_and_told_to_the_obs
     stub.context.get().unwrap().events.send(event);
     assert_eq!(*of(&warned.0), ["lock stock other-layout kazoo's"]);
     let said = log.take();
-    for word in ["WARN", "name=stock", "id=\"other-layout\"", "text=\"kazoo's\""] {
+    for word in ["WARN", "name=stock", "id=\"other-layout\"", "message=kazoo's"] {
         assert!(said.len() == 1 && said[0].contains(word), "{word} in {said:?}");
     }
 }

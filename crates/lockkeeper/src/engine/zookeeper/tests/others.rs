@@ -424,8 +424,8 @@ fn c31_a_contender_that_does_not_wait_for_ours_is_told_once_for_each_directory_a
         let all = |client: &Client| -> Vec<Event> {
             client.events.queue.lock().unwrap().drain(..).collect()
         };
-        let kazoo =
-            admin.create(&admin.path("x/k__lock__"), b"", Create::EphemeralSequential).await;
+        let kazoo = admin.path("x/3f1c5a0e9b8d4f6aa1b2c3d4e5f60718__lock__");
+        let kazoo = admin.create(&kazoo, b"", Create::EphemeralSequential).await;
         for _ in 0..3 {
             assert!(matches!(one.attempt(&claim("x"), Line::Try).await, Attempt::Busy(_)));
         }
