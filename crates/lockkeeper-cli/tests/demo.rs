@@ -215,7 +215,8 @@ fn an_interrupted_story_leaves_no_process_and_no_record() {
         let mut command =
             demo(&place, &["--stock", "50000", "--orders", "50000", "--workers", "4"]);
         let mut story = Reaped::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()));
-        until_true("its workers are there", || children(story.pid()).len() == 4);
+        // And the one that removes the record's directory.
+        until_true("its workers are there", || children(story.pid()).len() == 4 + 1);
         let workers = children(story.pid());
         until_true("it has a record", || !names_in(&place.path("tmp")).is_empty());
         story.signal(signal);
@@ -243,11 +244,13 @@ fn a_story_that_is_killed_takes_its_workers_along() {
     let place = place();
     let mut command = demo(&place, &["--stock", "50000", "--orders", "50000", "--workers", "3"]);
     let mut story = Reaped::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()));
-    until_true("its workers are there", || children(story.pid()).len() == 3);
+    // And the one that removes the record's directory.
+    until_true("its workers are there", || children(story.pid()).len() == 3 + 1);
     let workers = children(story.pid());
     story.signal(Signal::SIGKILL);
     story.wait();
     until_true("its workers are gone", || workers.iter().all(|worker| !is_alive(*worker)));
+    assert!(names_in(&place.path("tmp")).is_empty(), "and its record");
 }
 
 #[test]

@@ -36,6 +36,7 @@ mod interrupt;
     reason = "a port of the loopback and a thread: a machine without them runs no tests"
 )]
 pub mod proxy;
+mod scratch;
 pub mod servers;
 #[cfg(feature = "sim")]
 pub mod sim;

@@ -18,6 +18,7 @@ use lockkeeper::engine::Keep;
 
 use crate::engines::own::Own;
 use crate::engines::{self, LabEngine};
+use crate::scratch::Scratch;
 pub(crate) use handoff::serve;
 pub use measure::Row;
 pub(crate) use traces::{HELPER as TRACES_HELPER, Stay, Traces, clear, own_word};
@@ -78,7 +79,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> u8 {
         eprintln!("lockkeeper: bench: {only:?} is no row; the rows are {}", NAMES.join(", "));
         return 64;
     }
-    let scratch = match tempfile::Builder::new().prefix("lockkeeper-bench-").tempdir() {
+    let scratch = match Scratch::new("lockkeeper-bench-") {
         Ok(scratch) => scratch,
         Err(text) => {
             eprintln!("lockkeeper: bench: {text}");

@@ -1,7 +1,7 @@
 //! `S:auto` for the demo and the bench: a server, or a directory, that is started for one run.
 //!
-//! Its files lie in one temporary directory. A helper process that outlives this one removes it, so
-//! that nothing is left after Ctrl-C, an error or a KILL; the kernel ends the server with us.
+//! Its files lie in one directory, which is removed after Ctrl-C, an error and a KILL, too; the
+//! kernel ends the server with us.
 
 use std::any::Any;
 
@@ -9,7 +9,8 @@ use lockkeeper::engine::Keep;
 use lockkeeper::{Error, ErrorKind, Result};
 
 use super::{autos, registration, started_by};
-use crate::bench::{Stay, Traces};
+use crate::bench::Stay;
+use crate::scratch::Scratch;
 
 /// A server's URL, and what ends the server when it is dropped.
 pub(crate) type Started = (String, Box<dyn Any>);
@@ -19,7 +20,7 @@ pub(crate) struct Own {
     url: String,
     // Ended before its directory is removed.
     server: Option<Box<dyn Any>>,
-    traces: Option<Traces>,
+    dir: Option<Scratch>,
 }
 
 impl Own {
@@ -41,18 +42,14 @@ impl Own {
             return Err(Error::new(ErrorKind::InvalidArgument, text));
         };
         let refused = |text: String| Error::new(ErrorKind::Refused, text);
-        let dir = tempfile::Builder::new().prefix("lockkeeper-auto-").tempdir();
+        let dir = Scratch::new("lockkeeper-auto-");
         let dir = dir.map_err(|e| refused(format!("no directory for {start}: {e}")))?;
-        let traces = Traces::directory(dir.path())
-            .map_err(|why| refused(format!("no helper process for {start}: {why}")))?;
-        // From here on it is the helper's.
-        let dir = dir.keep();
-        let (url, server) = lab.start(options, &dir).map_err(|(code, text)| {
+        let (url, server) = lab.start(options, dir.path()).map_err(|(code, text)| {
             let is_usage = code == ErrorKind::InvalidArgument.exit_code();
             let kind = if is_usage { ErrorKind::InvalidArgument } else { ErrorKind::Refused };
             Error::new(kind, text)
         })?;
-        Ok(Some(Self { url, server: Some(server), traces: Some(traces) }))
+        Ok(Some(Self { url, server: Some(server), dir: Some(dir) }))
     }
 
     /// Where it is reached.
@@ -63,7 +60,7 @@ impl Own {
     /// Ends the server, and answers whether its files are removed.
     pub(crate) fn end(mut self) -> Result<(), Stay> {
         drop(self.server.take());
-        self.traces.take().map_or(Ok(()), Traces::end)
+        self.dir.take().map_or(Ok(()), Scratch::end)
     }
 }
 

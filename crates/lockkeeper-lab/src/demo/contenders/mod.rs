@@ -20,6 +20,7 @@ use crate::bench::{Traces, own_word};
 use crate::engines;
 use crate::engines::own::Own;
 use crate::helper::{Crew, Program};
+use crate::scratch::Scratch;
 use line::Line;
 use show::Shown;
 use worker::{Said, Told};
@@ -137,7 +138,7 @@ fn play(options: &Options, out: &mut dyn Write) -> Result<bool> {
     // is at work any more.
     let name = own_word("contenders");
     let _cleared = Cleared::afterwards(&options.url, &name)?;
-    let place = tempfile::Builder::new().prefix("lockkeeper-demo-").tempdir();
+    let place = Scratch::new("lockkeeper-demo-");
     let place = place.map_err(|e| {
         Error::new(
             ErrorKind::Refused,

@@ -14,6 +14,7 @@ use lockkeeper::{Error, ErrorKind, Result, Token};
 use serde::{Deserialize, Serialize};
 
 use crate::engines;
+use crate::scratch::Scratch;
 use file::FileStock;
 
 /// Something that is done with a record.
@@ -98,7 +99,7 @@ pub(super) struct Record<'a> {
     name: &'a str,
     place: Place,
     /// Keeps the directory until the end.
-    _dir: Option<tempfile::TempDir>,
+    _dir: Option<Scratch>,
 }
 
 impl<'a> Record<'a> {
@@ -110,7 +111,7 @@ impl<'a> Record<'a> {
         let (place, dir) = match engines::of(url).shelf().place(name) {
             Some(place) => (place, None),
             None => {
-                let made = tempfile::Builder::new().prefix("lockkeeper-demo-").tempdir();
+                let made = Scratch::new("lockkeeper-demo-");
                 let dir = made.map_err(|e| file::failed("make", &std::env::temp_dir(), &e))?;
                 let path = dir.path().join("stock").into_os_string().into_string();
                 let path = path.map_err(|path| {
