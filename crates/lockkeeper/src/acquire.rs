@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tracing::field::Empty;
 
-use crate::claim::Mode;
+use crate::claim::{Mode, Through};
 use crate::clock::Ticks;
 use crate::error::{ErrorKind, Result};
 use crate::guarantee::Ability;
@@ -474,7 +474,7 @@ impl Request {
             thread: None,
             who: None,
             value: None,
-            rw: false,
+            through: Through::Mutex,
             taken_at: Location::caller(),
         }
     }

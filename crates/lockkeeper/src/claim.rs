@@ -59,6 +59,28 @@ impl Mode {
     }
 }
 
+/// The primitive that a lock is asked for through. A mutex is the exclusive mode of the rw-lock of
+/// its name, so lockkeeper's own clients need not know. In layouts of other libraries a mutex and
+/// the write side of an rw-lock are written differently, and only the right one is respected by the
+/// others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Through {
+    /// A mutex. Semaphores, elections and all other kinds say this, too.
+    Mutex,
+    /// A read-write lock, in any of its modes.
+    RwLock,
+}
+
+impl Through {
+    /// The one that a mode alone tells: only an rw-lock has readers. Its writer says so by itself.
+    pub fn of(mode: Mode) -> Self {
+        match mode {
+            Mode::Shared | Mode::Upgradable => Self::RwLock,
+            Mode::Exclusive | Mode::Permits { .. } => Self::Mutex,
+        }
+    }
+}
+
 /// Who this process is, as recorded about holders and waiters: no arguments, no environment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
@@ -86,10 +108,8 @@ pub struct Claim {
     pub name: Name,
     /// In which way.
     pub mode: Mode,
-    /// Asked for through an rw-lock. It changes nothing about who excludes whom, but in layouts of
-    /// other libraries a mutex and the write side of an rw-lock of one name are written
-    /// differently, and only the right one is respected by the others.
-    pub rw: bool,
+    /// Through which primitive. It changes nothing about who excludes whom.
+    pub through: Through,
     /// How long the lease is, on engines with leases per hold.
     pub ttl: Duration,
     /// Whether the lease is renewed for as long as the guard lives.

@@ -29,7 +29,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use crate::claim::{Claim, Ends, Entry, Holder, Identity, Mode, Unreadable, Waiter};
+pub use crate::claim::{Claim, Ends, Entry, Holder, Identity, Mode, Through, Unreadable, Waiter};
 pub use crate::clock::{Clock, Ticks, unix_us};
 pub use crate::error::{Error, ErrorKind, Result};
 pub use crate::guarantee::{Ability, Can, Class, Description, Expiry, Warning};

@@ -62,7 +62,7 @@ mod who;
 
 pub use acquire::{Acquire, Acquired, TryAcquire, TryAcquired};
 pub use barrier::{DoubleBarrier, Enter, Inside, Leave};
-pub use claim::{Claim, Ends, Entry, Holder, Identity, Mode, Unreadable, Waiter};
+pub use claim::{Claim, Ends, Entry, Holder, Identity, Mode, Through, Unreadable, Waiter};
 pub use clock::{Clock, Ticks};
 pub use election::{Election, Leader, Observe};
 #[cfg(all(feature = "file", target_os = "linux"))]

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use crate::acquire::{Acquire, Plan, TryAcquire};
-use crate::claim::Mode;
+use crate::claim::{Mode, Through};
 use crate::error::Result;
 use crate::guard::{Guard, GuardKind, Released, sealed};
 use crate::keeper::convert::Patience;
@@ -21,7 +21,7 @@ impl RwLock {
     #[track_caller]
     fn plan(&self, mode: Mode) -> Plan {
         let mut plan = self.0.plan(mode);
-        plan.request.rw = true;
+        plan.request.through = Through::RwLock;
         plan
     }
 

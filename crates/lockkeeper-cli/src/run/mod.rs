@@ -12,7 +12,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::{Claim, ClaimId, Error, ErrorKind, Holder, Identity, Kind, Mode};
+use lockkeeper::{Claim, ClaimId, Error, ErrorKind, Holder, Identity, Kind, Mode, Through};
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::Signal;
 
@@ -375,7 +375,7 @@ pub fn claim(
         kind,
         name: wanted.name.clone(),
         mode: wanted.mode,
-        rw: wanted.mode == Mode::Shared,
+        through: Through::of(wanted.mode),
         ttl: wanted.ttl,
         renew: wanted.renew,
         margin: None,

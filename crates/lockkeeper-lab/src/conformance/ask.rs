@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockkeeper::engine::{Answer, Attempt, ClaimId, End, Engine, Grant, Line, Released};
 use lockkeeper::test_util::{answer, engine};
-use lockkeeper::{Claim, Identity, Kind, Locks, Mode, Name};
+use lockkeeper::{Claim, Identity, Kind, Locks, Mode, Name, Through};
 
 /// An engine, and the keeper that polls its answers.
 pub(super) struct Asked {
@@ -25,7 +25,7 @@ impl Asked {
             kind: if mode.permits().is_some() { Kind::Semaphore } else { Kind::Lock },
             name: Name::new(name).expect("a good name"),
             mode,
-            rw: matches!(mode, Mode::Shared | Mode::Upgradable),
+            through: Through::of(mode),
             ttl: Duration::from_secs(5),
             renew: true,
             margin: None,

@@ -160,7 +160,7 @@ impl Entry {
             kind: self.kind,
             name: self.name.clone(),
             mode: ask.shape.mode,
-            rw: ask.shape.rw,
+            through: ask.shape.through,
             ttl: ask.shape.ttl,
             renew: ask.shape.renew,
             margin: ask.shape.margin,

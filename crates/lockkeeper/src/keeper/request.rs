@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use crate::claim::{Identity, Mode};
+use crate::claim::{Identity, Mode, Through};
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::Owner;
 use crate::protocol::line::Shape;
@@ -33,8 +33,8 @@ pub(crate) struct Request {
     /// Who is shown as the holder, where it is not this process as it is.
     pub(crate) who: Option<Arc<Identity>>,
     pub(crate) value: Option<Arc<str>>,
-    /// Asked for through an rw-lock.
-    pub(crate) rw: bool,
+    /// Through which primitive.
+    pub(crate) through: Through,
     pub(crate) taken_at: &'static Location<'static>,
 }
 
@@ -71,7 +71,7 @@ impl Request {
             margin: self.margin,
             lock_delay: self.lock_delay,
             own_value: self.value.is_some(),
-            rw: self.rw,
+            through: self.through,
         }
     }
 }

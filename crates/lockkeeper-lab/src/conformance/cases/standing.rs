@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lockkeeper::engine::{Attempt, ClaimId, End, Grant, LeaseId, Line, Number, Standing};
 use lockkeeper::observe::{Observer, Seen};
-use lockkeeper::{Claim, ErrorKind, Kind, Mode, Name, Ticks, Token};
+use lockkeeper::{Claim, ErrorKind, Kind, Mode, Name, Through, Ticks, Token};
 
 use crate::conformance::ask::Asked;
 use crate::conformance::trial::{Trial, within};
@@ -110,7 +110,7 @@ pub(super) async fn r7_an_upgraded_hold_says_the_number_of_its_upgrade(t: Arc<Tr
     let name = t.name("a");
     let claim = Asked::claim(&name, Mode::Upgradable);
     let before = asked.granted(&claim).await;
-    let upgrade = Claim { rw: true, ..Asked::claim(&name, Mode::Exclusive) };
+    let upgrade = Claim { through: Through::RwLock, ..Asked::claim(&name, Mode::Exclusive) };
     let upgraded = match asked.answer(asked.engine.convert(claim.id, &upgrade)).await {
         Attempt::Granted(grant) => grant,
         other => panic!("nobody else is there, and yet {other:?}"),

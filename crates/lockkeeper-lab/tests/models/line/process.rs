@@ -10,7 +10,7 @@ use std::time::Duration;
 use lockkeeper::engine::Number;
 use lockkeeper::test_util::machines::lease::{Change, Drift, Leases};
 use lockkeeper::test_util::machines::line::{Action, Ask, Event, Line, Refusal, Rules, Seq, Shape};
-use lockkeeper::{ClaimId, Lost, Mode, Ticks};
+use lockkeeper::{ClaimId, Lost, Mode, Through, Ticks};
 
 use super::register::{Call, TTL, Way};
 use super::{Flaw, Plan};
@@ -205,7 +205,7 @@ impl Process {
             margin: None,
             lock_delay: Duration::ZERO,
             own_value: false,
-            rw: false,
+            through: Through::Mutex,
         };
         let ask = Ask {
             seq,
@@ -234,7 +234,7 @@ impl Process {
             margin: None,
             lock_delay: Duration::ZERO,
             own_value: false,
-            rw: false,
+            through: Through::Mutex,
         };
         let ask = Ask {
             seq,

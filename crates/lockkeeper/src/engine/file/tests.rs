@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use super::File;
 use crate::Clock;
-use crate::claim::{Claim, Identity, Mode};
+use crate::claim::{Claim, Identity, Mode, Through};
 use crate::engine::{
     Answer, Attempt, ClaimId, Context, End, Engine, Entry, Event, EventSink, Grant, HoldId, Kind,
     Line, Name, Number, Query, Spawner, Standing,
@@ -46,7 +46,7 @@ pub(super) fn claim(name: &str, mode: Mode) -> Claim {
         kind,
         name: Name::new(name).unwrap(),
         mode,
-        rw: mode != Mode::Exclusive,
+        through: Through::of(mode),
         ttl: Duration::from_secs(30),
         renew: true,
         margin: None,

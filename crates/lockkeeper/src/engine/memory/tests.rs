@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Memory;
-use crate::claim::{Claim, Identity, Mode};
+use crate::claim::{Claim, Identity, Mode, Through};
 use crate::engine::{
     Answer, Attempt, ClaimId, Context, End, Engine, ErrorKind, EventSink, Kind, Line, Name, Spawner,
 };
@@ -38,7 +38,7 @@ fn r13_a_name_has_16384_places_and_no_more() {
         kind: Kind::Lock,
         name: name.clone(),
         mode: Mode::Exclusive,
-        rw: false,
+        through: Through::Mutex,
         ttl: Duration::from_secs(30),
         renew: true,
         margin: None,

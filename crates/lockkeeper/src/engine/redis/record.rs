@@ -212,6 +212,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::claim::Through;
     use crate::name::Name;
 
     #[test]
@@ -285,7 +286,7 @@ mod tests {
             kind: Kind::Semaphore,
             name: Name::new("x").unwrap(),
             mode: Mode::Permits { count: 3, limit: 8 },
-            rw: false,
+            through: Through::Mutex,
             ttl: Duration::from_secs(30),
             renew: true,
             margin: None,

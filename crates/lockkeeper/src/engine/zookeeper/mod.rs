@@ -64,7 +64,7 @@ use super::{
     Answer, Attempt, Change, Claim, Context, End, Engine, Inlet, Line, Membership, Query, Released,
     Renewal, Standing, WatchId, Write,
 };
-use crate::claim::{Entry, Mode};
+use crate::claim::{Entry, Mode, Through};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guarantee::{Ability, Can, Class, Description, Expiry, Warning};
 use crate::id::{ClaimId, HoldId, LeaseId};
@@ -359,7 +359,9 @@ impl Engine for ZooKeeper {
     fn convert(&self, hold: HoldId, claim: &Claim) -> Answer<Attempt> {
         let shared = match self.shared() {
             Ok(shared)
-                if self.can().has(Ability::Upgrade) && claim.kind == Kind::Lock && claim.rw =>
+                if self.can().has(Ability::Upgrade)
+                    && claim.kind == Kind::Lock
+                    && claim.through == Through::RwLock =>
             {
                 shared
             }

@@ -218,6 +218,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::claim::Through;
     use crate::name::Name;
 
     fn claim(kind: Kind, mode: Mode, value: Option<&str>) -> Claim {
@@ -233,7 +234,7 @@ mod tests {
             kind,
             name: Name::new("n").unwrap(),
             mode,
-            rw: false,
+            through: Through::Mutex,
             ttl: Duration::from_secs(30),
             renew: true,
             margin: None,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::claim::Mode;
+use crate::claim::{Mode, Through};
 use crate::engine::Number;
 use crate::token::Token;
 
@@ -52,7 +52,7 @@ impl Bench {
             margin: None,
             lock_delay: Duration::ZERO,
             own_value: false,
-            rw: false,
+            through: Through::Mutex,
         };
         let mut ask = Ask {
             seq,

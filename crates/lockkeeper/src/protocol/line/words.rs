@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::claim::Mode;
+use crate::claim::{Mode, Through};
 use crate::clock::Ticks;
 use crate::engine::Number;
 use crate::id::{ClaimId, HoldId};
@@ -73,8 +73,8 @@ pub struct Shape {
     /// Carries a value of its own (an election's candidate): never served by another's place or
     /// hold.
     pub own_value: bool,
-    /// Asked for through an rw-lock, which other libraries write differently from a mutex.
-    pub rw: bool,
+    /// Through which primitive: other libraries write an rw-lock differently from a mutex.
+    pub through: Through,
 }
 
 impl Shape {
@@ -96,7 +96,7 @@ impl Shape {
             }
             _ => false,
         };
-        in_its_way && self.rw == other.rw
+        in_its_way && self.through == other.through
     }
 }
 

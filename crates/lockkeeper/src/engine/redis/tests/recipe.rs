@@ -7,7 +7,7 @@ use super::super::keys::Keys;
 use super::super::recipe::{Recipe, Rules, Verdict};
 use super::super::reply::{Push, Reply};
 use super::super::script::Call;
-use crate::claim::{Claim, Identity, Mode};
+use crate::claim::{Claim, Identity, Mode, Through};
 use crate::clock::Ticks;
 use crate::engine::{Attempt, Event, Line, Number};
 use crate::error::{Error, ErrorKind};
@@ -36,7 +36,7 @@ fn claim() -> Claim {
         kind: Kind::Lock,
         name: Name::new("a").unwrap(),
         mode: Mode::Exclusive,
-        rw: false,
+        through: Through::Mutex,
         ttl: TTL,
         renew: true,
         margin: None,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::super::options::{Address, RedisOptions};
 use super::asker::Asker;
 use super::server::RedisServer;
-use crate::claim::{Claim, Entry, Identity, Mode};
+use crate::claim::{Claim, Entry, Identity, Mode, Through};
 use crate::clock::{Clock, Ticks};
 use crate::engine::{
     Answer, Attempt, Change, Context, End, Engine, Event, EventSink, Grant, Line, Number, Query,
@@ -100,7 +100,7 @@ impl Process {
             kind: if matches!(mode, Mode::Permits { .. }) { Kind::Semaphore } else { Kind::Lock },
             name: Name::new(name).expect("a good name"),
             mode,
-            rw: mode != Mode::Exclusive,
+            through: Through::of(mode),
             ttl: Duration::from_secs(30),
             renew: true,
             margin: None,

@@ -8,7 +8,7 @@
 //! kazoo it takes the gate, or not.
 
 use super::{Contender, Entry, Step, Want, all_contenders};
-use crate::claim::{Claim, Mode};
+use crate::claim::{Claim, Mode, Through};
 use crate::engine::zookeeper::options::Options;
 use crate::engine::zookeeper::proto::{Code, Reply, Request};
 use crate::engine::zookeeper::recipe::{Action, Input, Say};
@@ -79,7 +79,7 @@ impl State {
             id: gate,
             kind: Kind::Lock,
             mode: Mode::Exclusive,
-            rw: false,
+            through: Through::Mutex,
             give_up: None,
             ..entry.claim.clone()
         };

@@ -26,7 +26,7 @@ use super::proto::{Code, Happened, WatchEvent};
 use super::recipe::{Contender, Input, Node, Turn, Want};
 use super::record;
 use super::state::State;
-use crate::claim::{Claim, Holder, Mode};
+use crate::claim::{Claim, Holder, Mode, Through};
 use crate::engine::{Attempt, End, Grant, Lease, Number, Place, Standing};
 use crate::error::{Error, ErrorKind};
 use crate::id::ClaimId;
@@ -471,7 +471,7 @@ pub(super) fn tag_of(options: &Options, claim: &Claim) -> Tag {
         (_, Mode::Shared) => Tag::Read,
         (_, Mode::Upgradable) => Tag::Upgradable,
         // Curator's readers respect only this one, and its mutexes only the other.
-        (Kind::Lock, _) if claim.rw => Tag::Write,
+        (Kind::Lock, _) if claim.through == Through::RwLock => Tag::Write,
         _ => Tag::Lock,
     }
 }

@@ -34,7 +34,7 @@ use super::options::Options;
 use super::proto::{Create, Reply, Request};
 use super::state::Fault;
 use super::{ZooKeeper, read};
-use crate::claim::{Claim, Entry, Identity, Mode};
+use crate::claim::{Claim, Entry, Identity, Mode, Through};
 use crate::clock::Clock;
 use crate::engine::{
     Answer, Attempt, Change, Context, End, Engine, Event, EventSink, Grant, Line, Number, Query,
@@ -357,7 +357,7 @@ pub(super) fn claim_in(kind: Kind, name: &str, mode: Mode) -> Claim {
         kind,
         name: Name::new(name).unwrap(),
         mode,
-        rw: mode != Mode::Exclusive,
+        through: Through::of(mode),
         ttl: Duration::from_secs(30),
         renew: true,
         margin: None,

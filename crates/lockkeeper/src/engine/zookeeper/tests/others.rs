@@ -7,7 +7,7 @@ pub(super) fn reader(name: &str) -> Claim {
 }
 
 pub(super) fn writer(name: &str) -> Claim {
-    Claim { rw: true, ..claim(name) }
+    Claim { through: Through::RwLock, ..claim(name) }
 }
 
 #[test]

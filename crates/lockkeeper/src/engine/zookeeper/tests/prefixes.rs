@@ -316,7 +316,7 @@ fn a_hold_of_the_layout_plain_is_never_converted() {
     run(async {
         let place = Place::new().await;
         let one = place.client_with("layout=plain").await;
-        let a = Claim { rw: true, ..claim("x") };
+        let a = Claim { through: Through::RwLock, ..claim("x") };
         one.lock(&a).await;
         for mode in [Mode::Shared, Mode::Upgradable] {
             let turn = Claim { id: ClaimId::fresh(), mode, ..a.clone() };

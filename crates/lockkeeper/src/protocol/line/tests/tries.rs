@@ -169,7 +169,8 @@ fn what_the_engine_says_to_one_try_it_says_to_those_that_were_there_and_that_the
 #[test]
 fn a_try_through_an_rw_lock_is_not_refused_for_what_a_mutex_is_told() {
     let (mut b, first, second) = two_tries();
-    let (third, _) = b.ask(Mode::Exclusive, |a| (a.try_only, a.shape.rw) = (true, true));
+    let (third, _) =
+        b.ask(Mode::Exclusive, |a| (a.try_only, a.shape.through) = (true, Through::RwLock));
     told(&mut b, first, Answered::Busy);
     assert_eq!(attempts(&told(&mut b, second, Answered::Busy)), [third]);
 }
