@@ -40,7 +40,7 @@ pub const TABLE: &[Tool] = &[
         packages: &["redis-server"],
         service: Some("redis-server"),
         need: Need::Test,
-        purpose: "the engines `redis` and `redlock`; tests start their own",
+        purpose: "the engines `redis`, `redlock` and `sentinel`; tests start their own",
     },
     Tool {
         file: "java",

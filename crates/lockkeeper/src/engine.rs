@@ -16,6 +16,8 @@ pub(crate) mod redis;
 #[cfg(feature = "redlock")]
 pub(crate) mod redlock;
 mod registration;
+#[cfg(feature = "sentinel")]
+pub(crate) mod sentinel;
 #[cfg(any(feature = "redis", feature = "zookeeper"))]
 pub(crate) mod stream;
 #[cfg(any(feature = "redis", feature = "zookeeper"))]

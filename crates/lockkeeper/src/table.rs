@@ -25,6 +25,7 @@ engines! {
     #[cfg(all(feature = "file", target_os = "linux"))] file ["file"] "the feature file, on Linux";
     #[cfg(feature = "redis")] redis ["redis", "rediss", "redis+unix"] "the feature redis";
     #[cfg(feature = "redlock")] redlock ["redlock"] "the feature redlock";
+    #[cfg(feature = "sentinel")] sentinel ["redis+sentinel"] "the feature sentinel";
     #[cfg(feature = "zookeeper")] zookeeper ["zk"] "the feature zookeeper";
 }
 
@@ -111,6 +112,7 @@ mod tests {
             "memory" => "memory:".to_owned(),
             scheme if scheme.contains("unix") || scheme == "file" => format!("{scheme}:///tmp"),
             "redlock" => "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3".to_owned(),
+            "redis+sentinel" => "redis+sentinel://127.0.0.1/mymaster".to_owned(),
             scheme => format!("{scheme}://127.0.0.1"),
         };
         let mut urls: Vec<String> = engine.schemes.iter().map(|scheme| place(scheme)).collect();

@@ -298,8 +298,9 @@ pub(crate) fn named(option: &str) -> String {
 /// Options whose text may hold an `@`: in all others it ends a password that was not escaped.
 #[doc(hidden)]
 pub fn may_hold_at(option: &str) -> bool {
-    const TEXTS: [&str; 11] = [
+    const TEXTS: [&str; 12] = [
         "password_file",
+        "sentinel_password_file",
         "password_env",
         "key",
         "prefix",

@@ -43,6 +43,7 @@ const WEIGHTS: &[Weight] = &[
     of("long_redis", 45.0),
     waits("long_moving", 40.0, 4),
     waits("long_redlock", 40.0, 4),
+    waits("long_sentinel", 90.0, 4),
     of("long_soak", 43.0),
     of("long_dead_waiters", 37.0),
     of("long_given_servers", 22.0),

@@ -8,6 +8,7 @@
 pub(crate) mod file;
 pub(crate) mod own;
 pub mod redis;
+pub mod sentinel;
 pub mod zookeeper;
 
 use std::path::{Path, PathBuf};

@@ -97,15 +97,21 @@ impl RedisServer {
 
     /// Starts a Sentinel that watches nothing.
     pub fn start_sentinel() -> Self {
+        Self::start_sentinel_with("")
+    }
+
+    /// The same with more lines in its configuration.
+    pub fn start_sentinel_with(lines: &str) -> Self {
         let mut server = Self::new(&[], &[]).expect("a directory and a port");
         let config = server.dir().join("sentinel.conf");
         std::fs::write(
             &config,
             format!(
-                "port {}\nbind 127.0.0.1\nunixsocket {}\ndir {}\n",
+                "port {}\nbind 127.0.0.1\nunixsocket {}\ndir {}\nlogfile {}\n{lines}",
                 server.port,
                 server.socket().display(),
-                server.dir().display()
+                server.dir().display(),
+                server.dir().join("log").display()
             ),
         )
         .expect("the temporary directory can be written");

@@ -28,6 +28,11 @@ pub(in crate::engine) fn broken(options: &RedisOptions, broken: &Broken) -> Erro
 
 /// A connection that could not be made.
 pub(in crate::engine) fn unreachable(address: &Address, why: impl std::fmt::Display) -> Error {
+    #[cfg(feature = "sentinel")]
+    if let Address::Service(_) = address {
+        let text = format!("Redis at {address} cannot be reached: {why}");
+        return Error::new(ErrorKind::Unreachable, text);
+    }
     Error::new(
         ErrorKind::Unreachable,
         format!(
@@ -110,10 +115,13 @@ pub(in crate::engine) fn server(options: &RedisOptions, doing: &str, text: &str)
     let (code, rest) = text.split_once(' ').unwrap_or((text, ""));
     let refused = |message: String| Error::new(ErrorKind::Refused, message);
     match code {
-        "NOAUTH" => refused(format!(
-            "Redis at {at} wants a password: put it into the URL (redis://user:password@host) or \
-             use password_file"
-        )),
+        "NOAUTH" => {
+            let scheme = if options.resolve.is_some() { "redis+sentinel" } else { "redis" };
+            refused(format!(
+                "Redis at {at} wants a password: put it into the URL \
+                 ({scheme}://user:password@host) or use password_file"
+            ))
+        }
         "WRONGPASS" => refused(format!(
             "Redis at {at} does not accept this user and password{}",
             user_of(options)
@@ -142,11 +150,16 @@ pub(in crate::engine) fn server(options: &RedisOptions, doing: &str, text: &str)
             lower(rest)
         ))
         .temporary(true),
-        "NOREPLICAS" => refused(format!(
-            "Redis at {at} refuses writes because too few replicas are connected \
-             (min-replicas-to-write)"
-        ))
-        .temporary(true),
+        "NOREPLICAS" => {
+            let text = format!(
+                "Redis at {at} refuses writes because too few replicas are connected \
+                 (min-replicas-to-write)"
+            );
+            // After a failover replicas come back by themselves: callers wait for that.
+            let away = options.resolve.is_some();
+            let kind = if away { ErrorKind::Unreachable } else { ErrorKind::Refused };
+            Error::new(kind, text).temporary(true)
+        }
         "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" => Error::new(
             ErrorKind::Unreachable,
             format!("Redis at {at} is not ready: {}", lower(rest)),

@@ -16,6 +16,8 @@ pub(in crate::engine) struct Facts {
     valkey: bool,
     informed: bool,
     mode: Option<String>,
+    /// As the greeting says, which is as much as ROLE.
+    replica: bool,
     replica_of: Option<String>,
     replicas: u32,
     loading: bool,
@@ -57,8 +59,7 @@ impl Facts {
             .into_iter()
             .find(|(k, _)| k.text() == Some("appendfsync"))
             .and_then(|(_, v)| v.text().map(str::to_owned));
-        let replica = greeting("role").is_some_and(|role| role == "replica" || role == "slave")
-            && !info.is_empty();
+        let replica = greeting("role").is_some_and(|role| role == "replica" || role == "slave");
         Self {
             version: field("valkey_version")
                 .or_else(|| field("redis_version"))
@@ -66,7 +67,8 @@ impl Facts {
             valkey: greeting("server").is_some_and(|name| name == "valkey"),
             informed: !info.is_empty(),
             mode: greeting("mode"),
-            replica_of: replica.then(|| {
+            replica,
+            replica_of: (replica && !info.is_empty()).then(|| {
                 format!(
                     "{}:{}",
                     field("master_host").unwrap_or_default(),
@@ -105,6 +107,10 @@ impl Facts {
         }
         if self.in_cluster() && !options.in_cluster {
             return Err(errors::cluster(&options.address));
+        }
+        if self.replica && options.resolve.is_some() {
+            let why = "it is a replica, and was named as the master: a failover may be under way";
+            return Err(errors::unreachable(&options.address, why).temporary(true));
         }
         if let Some(primary) = &self.replica_of {
             let text = format!(
@@ -165,7 +171,7 @@ impl Facts {
                     .into(),
             );
         }
-        if self.has_replicas() {
+        if self.has_replicas() && options.resolve.is_none() {
             breaks.push(
                 "a failover to one of its replicas: writes reach them after they were answered"
                     .into(),

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+#[cfg(feature = "sentinel")]
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 pub(crate) use super::client::stream::Resolve;
@@ -80,6 +82,9 @@ pub(crate) enum Address {
     Tcp(String, u16),
     /// A unix socket.
     Unix(PathBuf),
+    /// Wherever the server of a service is; [`Resolve`] says it.
+    #[cfg(feature = "sentinel")]
+    Service(Service),
 }
 
 impl fmt::Display for Address {
@@ -88,6 +93,51 @@ impl fmt::Display for Address {
             Self::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
             Self::Tcp(host, port) => write!(f, "{host}:{port}"),
             Self::Unix(path) => write!(f, "{}", path.display()),
+            #[cfg(feature = "sentinel")]
+            Self::Service(service) => write!(f, "{service}"),
+        }
+    }
+}
+
+/// A service whose server may change, as errors name it: with the address that was dialled last.
+#[cfg(feature = "sentinel")]
+#[derive(Clone, Debug)]
+pub(crate) struct Service {
+    name: Arc<str>,
+    at: Arc<Mutex<Option<Box<Address>>>>,
+}
+
+#[cfg(feature = "sentinel")]
+impl Service {
+    pub(crate) fn new(name: &str) -> Self {
+        Self { name: name.into(), at: Arc::default() }
+    }
+
+    /// It is dialled there now.
+    pub(crate) fn dialled(&self, at: &Address) {
+        let mut dialled = self.at.lock().unwrap_or_else(PoisonError::into_inner);
+        *dialled = Some(Box::new(at.clone()));
+    }
+}
+
+/// Whatever its address is, it is the same service.
+#[cfg(feature = "sentinel")]
+impl PartialEq for Service {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+#[cfg(feature = "sentinel")]
+impl Eq for Service {}
+
+#[cfg(feature = "sentinel")]
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = self.at.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match at {
+            Some(at) => write!(f, "{at} (the master of {})", self.name),
+            None => write!(f, "the master of {}", self.name),
         }
     }
 }

@@ -36,16 +36,33 @@ pub(crate) fn options(
         let (host, port) = url.single_host()?;
         Address::Tcp(host, port.unwrap_or(PORT))
     };
+    let mut options = of_master(url, address, ttl, drift_permille)?;
+    let secure = url.scheme == "rediss";
+    options.tls = Tls::take(url, secure, "use rediss://")?;
+    Ok(options)
+}
+
+/// What is said of a server beside its address and how its connections are secured.
+///
+/// # Errors
+/// As [`options`].
+pub(in crate::engine) fn of_master(
+    url: &mut EngineUrl,
+    address: Address,
+    ttl: Duration,
+    drift_permille: u32,
+) -> Result<RedisOptions> {
     let mut options = RedisOptions::new(address);
     (options.ttl, options.drift_permille) = (ttl, drift_permille);
     options.db = db(url)?;
     options.user = url.user.take();
     options.password = password(url)?;
     if options.user.is_some() && options.password.is_none() {
-        return Err(wrong(
-            "the URL names a user and no password: write redis://user:password@host, or use \
+        return Err(wrong(format!(
+            "the URL names a user and no password: write {}://user:password@host, or use \
              password_file or password_env",
-        ));
+            url.scheme
+        )));
     }
     timeouts(url, &mut options)?;
     namespace(url, &mut options)?;
@@ -59,8 +76,6 @@ pub(crate) fn options(
     };
     take_plain(url, &mut options)?;
     take_redisson(url, &mut options)?;
-    let secure = url.scheme == "rediss";
-    options.tls = Tls::take(url, secure, "use rediss://")?;
     Ok(options)
 }
 

@@ -69,7 +69,7 @@ fn warnings(options: &RedlockOptions, quorum: Option<&Quorum>) -> Vec<Warning> {
     let mut warn = |id: &'static str, text: String| warnings.push(Warning { id, text });
     let host = |address: &Address| match address {
         Address::Tcp(host, _) => Some(host.clone()),
-        Address::Unix(_) => None,
+        _ => None,
     };
     let mut hosts: Vec<_> = options.members.iter().map(|m| host(&m.address)).collect();
     hosts.sort_unstable();

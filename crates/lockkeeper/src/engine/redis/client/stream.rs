@@ -1,11 +1,13 @@
 //! Connecting to a Redis server.
 
+use std::pin::pin;
 use std::{fmt, io};
 
 use tokio::net::{TcpStream, UnixStream};
 
 use super::super::errors;
 use super::super::options::{Address, RedisOptions};
+use super::wire::either;
 use crate::engine::BoxFuture;
 use crate::engine::stream::Stream;
 use crate::engine::tls::shake_hands;
@@ -19,22 +21,40 @@ pub(crate) trait Resolve: fmt::Debug + Send + Sync {
     /// # Errors
     /// Nobody knows, and why.
     fn resolve(&self) -> BoxFuture<Result<Address>>;
+
+    /// Ends with the reason once the server is known to be somewhere else than at this address.
+    fn moved(&self, from: &Address) -> BoxFuture<String>;
+}
+
+/// A stream, and where it was dialled if somebody had to say that.
+pub(in crate::engine) struct Dialled {
+    pub(in crate::engine) stream: Stream,
+    pub(in crate::engine) at: Option<Address>,
 }
 
 /// Connects to where the options say.
 ///
 /// # Errors
 /// [`ErrorKind::Unreachable`] with the reason, and what [`Resolve`] says.
-pub(in crate::engine) async fn open(options: &RedisOptions) -> Result<Stream> {
-    let resolved;
-    let address = match &options.resolve {
-        Some(resolve) => {
-            resolved = resolve.resolve().await?;
-            &resolved
-        }
-        None => &options.address,
+pub(in crate::engine) async fn open(options: &RedisOptions) -> Result<Dialled> {
+    let Some(resolve) = &options.resolve else {
+        let stream = dial(&options.address, options).await?;
+        return Ok(Dialled { stream, at: None });
     };
-    let failed = |error: io::Error| errors::unreachable(address, error);
+    let at = resolve.resolve().await?;
+    #[cfg(feature = "sentinel")]
+    if let Address::Service(service) = &options.address {
+        service.dialled(&at);
+    }
+    let dialling = pin!(dial(&at, options));
+    match either(dialling, pin!(resolve.moved(&at))).await {
+        Ok(stream) => Ok(Dialled { stream: stream?, at: Some(at.clone()) }),
+        Err(why) => Err(errors::unreachable(&options.address, why)),
+    }
+}
+
+async fn dial(address: &Address, options: &RedisOptions) -> Result<Stream> {
+    let failed = |error: io::Error| errors::unreachable(&options.address, error);
     match address {
         Address::Tcp(host, port) => {
             let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failed)?;
@@ -54,5 +74,7 @@ pub(in crate::engine) async fn open(options: &RedisOptions) -> Result<Stream> {
             }
         }
         Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path).await.map_err(failed)?)),
+        #[cfg(feature = "sentinel")]
+        Address::Service(_) => Err(errors::unreachable(address, "nobody said where it is")),
     }
 }

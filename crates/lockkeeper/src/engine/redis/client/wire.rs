@@ -15,11 +15,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::super::errors;
 use super::super::facts::Facts;
-use super::super::options::RedisOptions;
+use super::super::options::{Address, RedisOptions};
 use super::pipe::{Broken, OnPush, Outcome, Pipe};
 use super::resp::{Command, Value};
 use super::script::Call;
-use super::stream;
+use super::stream::{self, Dialled};
 use crate::clock::{Clock, Ticks};
 use crate::engine::Inlet;
 use crate::error::{Error, Result};
@@ -52,6 +52,8 @@ pub(in crate::engine) struct Link {
 
 struct State {
     pipe: Option<Pipe>,
+    /// Where it was dialled last, if that had to be resolved.
+    dialled: Option<Address>,
     channels: BTreeSet<String>,
     tracks: Option<Tracking>,
     /// Why it is down.
@@ -96,6 +98,7 @@ impl Link {
     ) -> Arc<Self> {
         let state = State {
             pipe: None,
+            dialled: None,
             channels: BTreeSet::new(),
             tracks: None,
             why: None,
@@ -162,9 +165,10 @@ impl Link {
     async fn connect_now(
         self: &Arc<Self>,
     ) -> Result<impl Future<Output = String> + Send + 'static> {
-        let stream = stream::open(&self.options).await?;
+        let Dialled { stream, at } = stream::open(&self.options).await?;
         let (pipe, driver) = Pipe::new(stream, self.options.request_timeout, self.on_push.clone());
-        let mut driver = Box::pin(driver);
+        self.lock().dialled = at.clone();
+        let mut driver = Box::pin(self.clone().unless_moved(at, pipe.clone(), driver));
         let channels: Vec<String> = self.lock().channels.iter().cloned().collect();
         let hello = pin!(self.hello(&pipe, &channels));
         let facts =
@@ -190,6 +194,51 @@ impl Link {
         }
         self.up.send_replace(true);
         Ok(driver)
+    }
+
+    /// Drives a connection until it ends; one to a server that moved ends at once.
+    async fn unless_moved(
+        self: Arc<Self>,
+        at: Option<Address>,
+        pipe: Pipe,
+        driver: impl Future<Output = String>,
+    ) -> String {
+        let mut driver = pin!(driver);
+        let (Some(resolve), Some(at)) = (&self.options.resolve, &at) else { return driver.await };
+        match either(driver.as_mut(), resolve.moved(at)).await {
+            Ok(why) => why,
+            Err(why) => {
+                // What was asked there may have been done there: that is of no use any more, and
+                // not known to whoever asked (R4).
+                pipe.close(&why);
+                driver.await
+            }
+        }
+    }
+
+    /// Ends once the server is known to be elsewhere than where it was dialled last.
+    async fn moved(&self) {
+        let at = self.lock().dialled.clone();
+        match (&self.options.resolve, at) {
+            (Some(resolve), Some(at)) => drop(resolve.moved(&at).await),
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// A server that was resolved refuses writes: it is the one to write to no more. The next
+    /// connection finds out who is.
+    fn leave_replica(&self, value: &Value) -> Option<Broken> {
+        let Value::Error(text) = value else { return None };
+        if self.options.resolve.is_none() || !text.contains("READONLY ") {
+            return None;
+        }
+        let why = "the server is a replica now".to_owned();
+        let pipe = self.lock().pipe.take();
+        if let Some(pipe) = pipe {
+            self.up.send_replace(false);
+            pipe.close(&why);
+        }
+        Some(Broken::NotSent(why))
     }
 
     /// Keeps the link up until it is closed. `driver` drives the first connection, if there is one;
@@ -232,10 +281,11 @@ impl Link {
             let until = Instant::now() + wait.mul_f64(0.75 + jitter as f64 / 2000.0);
             let asleep = pin!(sleep_until(until));
             let ended = pin!(self.ended.notified());
-            if !self.lock().closed {
-                _ = either(asleep, ended).await;
-            }
+            let moved = pin!(self.moved());
             wait = (wait * 2).min(BACK_OFF.1);
+            if !self.lock().closed && either(either(asleep, ended), moved).await.is_err() {
+                wait = BACK_OFF.0;
+            }
         }
     }
 
@@ -354,7 +404,10 @@ impl Link {
             let before = started.before;
             let broken = match started.answers.pop() {
                 Some(answer) => match answer.await {
-                    Ok(Ok((order, value))) => return Ok(Answered { before, order, value, resent }),
+                    Ok(Ok((order, value))) => match self.leave_replica(&value) {
+                        Some(broken) => broken,
+                        None => return Ok(Answered { before, order, value, resent }),
+                    },
                     Ok(Err(broken)) => broken,
                     Err(_) => Broken::Unknown("the connection ended".into()),
                 },

@@ -1,40 +1,64 @@
 //! A server whose address may be another one at each dial.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use tokio::sync::watch;
 
 use super::server::RedisServer;
-use super::support::{PATIENCE, Process, options, until};
+use super::support::{PATIENCE, Process, granted, options, until};
 use crate::claim::Mode;
-use crate::engine::redis::options::{Address, Resolve};
-use crate::engine::{BoxFuture, Event};
+use crate::engine::redis::options::{Address, RedisOptions, Resolve};
+use crate::engine::{BoxFuture, Event, Renewal};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Says where the test says that it is; `None`: nobody knows.
 #[derive(Debug)]
-struct Told(Mutex<Option<u16>>);
+struct Told(watch::Sender<Option<u16>>);
 
 impl Told {
-    fn tell(&self, port: Option<u16>) {
-        *self.0.lock().unwrap() = port;
+    fn new(port: Option<u16>) -> Arc<Self> {
+        Arc::new(Self(watch::Sender::new(port)))
     }
+
+    fn tell(&self, port: Option<u16>) {
+        self.0.send_replace(port);
+    }
+}
+
+fn address(port: u16) -> Address {
+    Address::Tcp("127.0.0.1".into(), port)
+}
+
+fn options_of(told: &Arc<Told>) -> RedisOptions {
+    // Nobody is ever at the address that the options name.
+    let mut options = options(1);
+    options.resolve = Some(told.clone());
+    options
 }
 
 impl Resolve for Told {
     fn resolve(&self) -> BoxFuture<Result<Address>> {
-        let port = *self.0.lock().unwrap();
+        let port = *self.0.borrow();
         let nobody = || Error::new(ErrorKind::Unreachable, "nobody knows the master");
-        let found = port.map(|port| Address::Tcp("127.0.0.1".into(), port)).ok_or_else(nobody);
+        let found = port.map(address).ok_or_else(nobody);
         Box::pin(std::future::ready(found))
+    }
+
+    fn moved(&self, from: &Address) -> BoxFuture<String> {
+        let (mut at, from) = (self.0.subscribe(), from.clone());
+        Box::pin(async move {
+            let elsewhere = |port: &Option<u16>| port.is_some_and(|port| address(port) != from);
+            at.wait_for(elsewhere).await.expect("the test goes on");
+            "the server moved".into()
+        })
     }
 }
 
 #[test]
 fn an_address_is_resolved_before_each_dial() {
     let (mut first, second) = (RedisServer::start(), RedisServer::start());
-    let told = Arc::new(Told(Mutex::new(None)));
-    // Nobody is ever at the address that the options name.
-    let mut options = options(1);
-    options.resolve = Some(told.clone());
+    let told = Told::new(None);
+    let options = options_of(&told);
     let error = Process::try_with(options.clone()).map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
     assert!(error.message().contains("nobody knows the master"), "{error}");
@@ -53,4 +77,54 @@ fn an_address_is_resolved_before_each_dial() {
     until("no connection is left behind", || {
         second.command(&["CLIENT", "LIST"]).join("").matches("lockkeeper:").count() == 1
     });
+}
+
+#[test]
+fn a_connection_to_a_server_that_moved_ends_at_once_also_when_that_one_does_not_answer() {
+    let (first, second) = (RedisServer::start(), RedisServer::start());
+    let told = Told::new(Some(first.port()));
+    let process = Process::with(options_of(&told));
+    let (held, _) = process.take("a", Mode::Exclusive);
+    assert!(matches!(process.renew(held.id), Renewal::Extended { .. }));
+    first.stop();
+    let began = std::time::Instant::now();
+    let asked = process.exclusive("b");
+    let answer = process.engine.attempt(&asked, crate::engine::Line::Join);
+    told.tell(Some(second.port()));
+    // Its time to answer is two seconds.
+    drop(process.wait(answer));
+    let up = |e: &Event| matches!(e, Event::Link { up: true }).then_some(());
+    assert!(process.event_within(PATIENCE, &mut { up }).is_some());
+    // The renewals' connection has gone, too: nothing is extended where nobody looks.
+    assert!(matches!(process.renew(held.id), Renewal::Gone(_)));
+    assert!(began.elapsed() < std::time::Duration::from_millis(1_900), "{:?}", began.elapsed());
+    granted(process.attempt_until(&asked));
+    first.go_on();
+}
+
+#[test]
+fn a_server_that_became_a_replica_is_left_and_what_it_refused_is_asked_of_the_next() {
+    let (first, second) = (RedisServer::start(), RedisServer::start());
+    let told = Told::new(Some(first.port()));
+    let process = Process::with(options_of(&told));
+    process.take("a", Mode::Exclusive);
+    // Nobody is told, and no connection ends by itself.
+    first.command(&["REPLICAOF", "127.0.0.1", &second.port().to_string()]);
+    told.0.send_if_modified(|port| {
+        *port = Some(second.port());
+        false
+    });
+    granted(process.attempt(&process.exclusive("b")));
+    assert_eq!(second.command(&["EXISTS", "lockkeeper:{lock:b}"]), ["1"]);
+}
+
+#[test]
+fn a_replica_is_not_taken_for_the_server_that_was_to_be_there() {
+    let first = RedisServer::start();
+    let port = first.port().to_string();
+    let replica = RedisServer::start_with(&["--replicaof", "127.0.0.1", &port]);
+    let error = Process::try_with(options_of(&Told::new(Some(replica.port()))));
+    let error = error.map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "it is a matter of time: {error}");
+    assert!(error.message().contains("is a replica"), "{error}");
 }

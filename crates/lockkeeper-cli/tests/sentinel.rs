@@ -1,0 +1,70 @@
+//! Redis with Sentinels from the command line.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
+
+mod common;
+
+use common::{Place, Ran, Reaped, finish, json, until_true};
+use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_lab::engines::sentinel::server::Deployment;
+
+fn run(place: &Place, url: &str, args: &[&str]) -> Ran {
+    finish(place.lk(args).env("LOCKKEEPER_URL", url))
+}
+
+#[test]
+fn sentinel_runs_shows_and_is_examined_from_the_command_line() {
+    let deployment = Deployment::start();
+    let url = format!("{}?ttl=2s", deployment.url());
+    let place = Place::new();
+    assert_eq!(run(&place, &url, &["run", "nightly", "--", "true"]).code, 0);
+
+    let mut holder = place.lk(["acquire", "nightly", "--for", "60s"]);
+    let mut holder = Reaped::spawn(holder.env("LOCKKEEPER_URL", &url));
+    let status = || run(&place, &url, &["status", "nightly", "--json"]);
+    until_true("it is held", || json(&status().out)["holders"][0]["pid"] == holder.pid());
+    assert_eq!(run(&place, &url, &["run", "-n", "nightly", "--", "true"]).code, 75);
+    let listed = run(&place, &url, &["ls"]);
+    assert!(listed.out.contains("nightly"), "{listed:?}");
+    assert_eq!(run(&place, &url, &["release", "--force", "nightly"]).code, 0);
+    until_true("it is free", || json(&status().out)["holders"].as_array().unwrap().is_empty());
+    assert_eq!(holder.wait(), 79, "it hears that it was taken away");
+
+    let examined = run(&place, &url, &["doctor"]);
+    assert_eq!(examined.code, 0, "{examined:?}");
+    let master = format!("127.0.0.1:{}", deployment.servers[0].port());
+    for says in ["EFFICIENCY", "before its replicas have a write", &master, "3 of 3 Sentinels"] {
+        assert!(examined.out.contains(says), "{says}: {examined:?}");
+    }
+    let told = json(&run(&place, &url, &["doctor", "--json"]).out);
+    // The lease, half a second until the master counts as down, and a failover.
+    assert_eq!((&told["engine"], &told["recovery_ms"]), (&"sentinel".into(), &7_500.into()));
+    let timed = run(&place, &url, &["run", "--require", "timed", "a", "--", "true"]);
+    assert_eq!(timed.code, 64, "{timed:?}");
+}
+
+#[test]
+fn a_sentinel_url_that_cannot_be_right_is_one_line_that_says_what_to_write() {
+    let place = Place::new();
+    let server = RedisServer::start();
+    let sentinel = RedisServer::start_sentinel();
+    sentinel.command(&["SENTINEL", "MONITOR", "orders", "127.0.0.1", "1", "2"]);
+    let plain = format!("127.0.0.1:{}", server.port());
+    let guard = format!("127.0.0.1:{}", sentinel.port());
+    for (url, says) in [
+        ("redis+sentinel://a,b,c".to_owned(), "as in redis+sentinel://a,b,c/mymaster".to_owned()),
+        ("redis+sentinel://a/m?wait=1".to_owned(), "\"wait\"".to_owned()),
+        (format!("redis+sentinel://{plain}/m"), format!("use redis://{plain}")),
+        (format!("redis+sentinel://{guard}/m"), format!("use redis+sentinel://{guard}/orders")),
+        (format!("redis://{guard}"), format!("use redis+sentinel://{guard}/SERVICE")),
+    ] {
+        let refused = run(&place, &url, &["run", "-n", "x", "--", "true"]);
+        assert_eq!(refused.code, 64, "{url}: {refused:?}");
+        assert!(refused.err.contains(&says), "{url}: {refused:?}");
+        assert_eq!(refused.err.lines().count(), 1, "{url}: {refused:?}");
+    }
+}

@@ -1,0 +1,116 @@
+//! What a failover costs, and what it breaks (R14).
+
+use std::time::Duration;
+
+use super::Sentinel;
+use crate::engine::redis::options::Layout;
+use crate::guarantee::{Class, Description, Warning};
+
+/// What a failover takes once a majority of the Sentinels takes the master for down: a vote, the
+/// promotion, and until clients know of it.
+const FAILOVER: Duration = Duration::from_secs(5);
+
+/// For how long a master is silent before it counts as down, unless the Sentinels say otherwise.
+const DOWN_AFTER: Duration = Duration::from_secs(30);
+
+impl Sentinel {
+    /// What the server says of itself, and what its Sentinels change about it.
+    pub(super) fn description(&self) -> Description {
+        let mut about = self.server.describe();
+        let options = &self.sentinels.options;
+        about.engine = "sentinel";
+        about.class = Class::Efficiency;
+        let said: Vec<_> = self.sentinels.nodes.iter().filter_map(|node| node.said()).collect();
+        let newest = said.iter().max_by_key(|said| said.epoch);
+        let down_after = newest.map_or(DOWN_AFTER, |said| said.down_after);
+        // The holder and the master may die together.
+        about.recovery += down_after + FAILOVER;
+        about.recovery_stopped = about.recovery_stopped.map(|t| t + down_after + FAILOVER);
+        about.server = format!(
+            "{}, as {} of {} Sentinels say",
+            about.server,
+            said.len(),
+            self.sentinels.nodes.len()
+        );
+        let native = options.master.layout == Layout::Native;
+        about.breaks.splice(0..0, breaks(native, down_after));
+        about.warnings.extend(self.warnings());
+        about
+    }
+
+    fn warnings(&self) -> Vec<Warning> {
+        let mut warnings = Vec::new();
+        let mut warn = |id: &'static str, text: String| warnings.push(Warning { id, text });
+        let Some(master) = self.sentinels.master() else { return warnings };
+        let service = &self.sentinels.options.service;
+        let nodes = &self.sentinels.nodes;
+        for node in nodes {
+            if let Some(why) = node.why_down() {
+                warn("sentinel-down", why.message().to_owned());
+                continue;
+            }
+            let Some(said) = node.said() else {
+                let at = &node.at;
+                warn("sentinel-unaware", format!("the Sentinel at {at} knows no {service}"));
+                continue;
+            };
+            if said.epoch == master.epoch && said.at != master.at {
+                warn(
+                    "sentinels-disagree",
+                    format!(
+                        "the Sentinel at {} names {} as the master of {service}, and the others \
+                         name {}: configure them alike",
+                        node.at, said.at, master.at
+                    ),
+                );
+            }
+        }
+        let said: Vec<_> = nodes.iter().filter_map(|node| node.said()).collect();
+        let known = said.iter().map(|said| said.others + 1).max().unwrap_or(0);
+        if !said.is_empty() && known < 3 {
+            warn(
+                "few-sentinels",
+                format!(
+                    "{known} Sentinels watch {service}: a failover needs a majority of them, so \
+                     three on three machines are the least that survive one"
+                ),
+            );
+        } else if nodes.len() == 1 {
+            warn(
+                "one-sentinel",
+                format!(
+                    "the URL names one of {known} Sentinels: name all of them, for when that one \
+                     is away"
+                ),
+            );
+        }
+        if !said.is_empty() && said.iter().all(|said| said.replicas == 0) {
+            warn(
+                "no-replica",
+                format!("{service} has no replica: when its master dies, nothing takes its place"),
+            );
+        }
+        warnings
+    }
+}
+
+fn breaks(native: bool, down_after: Duration) -> Vec<String> {
+    let mut breaks = vec![
+        "a failover: Redis answers before its replicas have a write, so the promoted one may lack \
+         a lock that was granted, or have an older end of it"
+            .to_owned(),
+        "a partition: a master that is cut off goes on granting to clients on its side, and the \
+         new one to the others; min-replicas-to-write with min-replicas-max-lag ends that"
+            .to_owned(),
+        format!(
+            "T counts on a failover that succeeds the first time: the Sentinels take the master \
+             for down after {down_after:?}, try again only after twice their failover-timeout, and \
+             do nothing for 30 s when their own clocks jump (TILT)"
+        ),
+    ];
+    if native {
+        breaks
+            .push("tokens: a failover to a replica whose clock is behind its master's".to_owned());
+    }
+    breaks
+}

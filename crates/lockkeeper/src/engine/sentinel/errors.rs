@@ -1,0 +1,104 @@
+//! What Sentinels say that keeps us from their master, and what to do.
+
+use super::options::SentinelOptions;
+use crate::engine::redis::options::Address;
+use crate::error::{Error, ErrorKind};
+
+fn invalid(text: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, text)
+}
+
+/// A Sentinel that cannot be reached.
+pub(super) fn away(at: &Address, why: impl std::fmt::Display) -> Error {
+    let text = format!("the Sentinel at {at} cannot be reached: {why}");
+    Error::new(ErrorKind::Unreachable, text)
+}
+
+/// What listens there is no Sentinel; `mode` is what it calls itself.
+pub(super) fn no_sentinel(at: &Address, mode: &str) -> Error {
+    let node = if mode == "cluster" { "a node of a Redis Cluster" } else { "a Redis server" };
+    let scheme = if mode == "cluster" { "redis+cluster" } else { "redis" };
+    invalid(format!(
+        "{at} is {node} and no Sentinel: use {scheme}://{at}, or name the Sentinels' addresses, \
+         whose usual port is 26379"
+    ))
+}
+
+/// What an error of a Sentinel means.
+pub(super) fn said(at: &Address, has_password: bool, text: &str) -> Error {
+    let refused = |text: String| Error::new(ErrorKind::Refused, text);
+    let option = "sentinel_password_file=FILE";
+    match text.split(' ').next().unwrap_or_default() {
+        "NOAUTH" => {
+            refused(format!("the Sentinel at {at} wants a password of its own: give {option}"))
+        }
+        "WRONGPASS" if has_password => {
+            refused(format!("the Sentinel at {at} does not accept the password of {option}"))
+        }
+        // AUTH without a password that is set.
+        _ if has_password && text.contains("AUTH") => {
+            refused(format!("the Sentinel at {at} has no password: leave {option} out ({text})"))
+        }
+        "NOPERM" => refused(format!(
+            "the Sentinel at {at} does not let the default user ask for a master: allow \
+             +sentinel +subscribe and its channels ({text})"
+        )),
+        _ if text.contains("unknown command") => Error::new(
+            ErrorKind::Unsupported,
+            format!("the Sentinel at {at} is too old: lockkeeper needs Redis or Valkey 6 or newer"),
+        ),
+        _ => refused(format!("the Sentinel at {at} answered with an error: {text}")),
+    }
+}
+
+/// What came back cannot be understood.
+pub(super) fn garbage(at: &Address) -> Error {
+    let text = format!("the Sentinel at {at} gave an answer that cannot be understood");
+    Error::new(ErrorKind::Corrupt, text)
+}
+
+/// No Sentinel that answered knows the service; `known` are those that they know.
+pub(super) fn unknown_service(options: &SentinelOptions, known: &[String]) -> Error {
+    let service = &options.service;
+    let at: Vec<String> = options.sentinels.iter().map(ToString::to_string).collect();
+    let instead = match known {
+        [] => "they watch nothing yet: add it to their configuration (sentinel monitor)".to_owned(),
+        [one] => format!("they know {one}: use redis+sentinel://{}/{one}", at.join(",")),
+        many => format!("they know {}: name one of these", many.join(", ")),
+    };
+    invalid(format!("the Sentinels know no service {service:?}; {instead}"))
+}
+
+/// No Sentinel answered.
+pub(super) fn all_away(options: &SentinelOptions, errors: &[Error]) -> Error {
+    let each: Vec<&str> = errors.iter().map(Error::message).collect();
+    let text = format!(
+        "none of the {} Sentinels that the URL names says where {} is: {}",
+        options.sentinels.len(),
+        options.service,
+        each.join("; ")
+    );
+    Error::new(ErrorKind::Unreachable, text)
+}
+
+/// As many name one master as another, for the same epoch.
+pub(super) fn disagree(options: &SentinelOptions, named: &[(Address, Address)]) -> Error {
+    let each: Vec<String> = named.iter().map(|(who, at)| format!("{who} names {at}")).collect();
+    let text = format!(
+        "the Sentinels disagree on where the master of {} is: {}; wait until they agree, or \
+         configure them alike",
+        options.service,
+        each.join(", ")
+    );
+    Error::new(ErrorKind::Unreachable, text).temporary(true)
+}
+
+/// They name a master of before a failover that this process knows of.
+pub(super) fn outdated(options: &SentinelOptions, named: u64, known: u64, at: &Address) -> Error {
+    let text = format!(
+        "the Sentinels that answer do not know the last failover of {}: they are at epoch \
+         {named}, and epoch {known} moved the master to {at}",
+        options.service
+    );
+    Error::new(ErrorKind::Unreachable, text).temporary(true)
+}

@@ -1,0 +1,182 @@
+//! What a `redis+sentinel:` URL says.
+
+use std::sync::Arc;
+
+use super::name;
+use crate::engine::Common;
+use crate::engine::redis::options::{Address, RedisOptions, Service, Tls};
+use crate::engine::redis::url as server;
+use crate::error::{Error, ErrorKind, Result};
+use crate::url::{EngineUrl, Secret};
+
+/// The port of a Sentinel that a URL names without one.
+pub(super) const PORT: u16 = 26379;
+
+/// The most Sentinels that a URL names: each is asked before each dial.
+const SENTINELS_MAX: usize = 16;
+
+/// Who knows where the master is, and how to use it.
+#[derive(Clone, Debug)]
+pub(super) struct SentinelOptions {
+    /// In the order of the URL.
+    pub(super) sentinels: Vec<Address>,
+    pub(super) service: Arc<str>,
+    /// The Sentinels' own password.
+    pub(super) password: Option<Secret>,
+    /// The master; nobody is at its address without somebody who resolves it.
+    pub(super) master: RedisOptions,
+}
+
+fn wrong(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, message)
+}
+
+impl SentinelOptions {
+    /// Takes everything out of the URL that is about Sentinels and their master.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, naming what to write instead.
+    pub(super) fn take(url: &mut EngineUrl, common: &Common) -> Result<Self> {
+        let sentinels = sentinels(url)?;
+        let (service, db) = name::service(url)?;
+        url.path = db;
+        let address = Address::Service(Service::new(&service));
+        let mut master = server::of_master(url, address, common.ttl, common.drift_per_mille)?;
+        let secure = url.take_bool("tls")?.unwrap_or(false);
+        master.tls = Tls::take(url, secure, "add tls=true")?;
+        let password = password(url)?;
+        Ok(Self { sentinels, service: service.into(), password, master })
+    }
+
+    /// How many of the Sentinels that the URL names are a majority of them.
+    pub(super) fn majority(&self) -> usize {
+        self.sentinels.len() / 2 + 1
+    }
+}
+
+/// The Sentinels' addresses, each once.
+fn sentinels(url: &EngineUrl) -> Result<Vec<Address>> {
+    let named: Vec<(String, u16)> =
+        url.hosts.iter().map(|(host, port)| (host.clone(), port.unwrap_or(PORT))).collect();
+    if named.is_empty() || named.len() > SENTINELS_MAX {
+        return Err(wrong(format!(
+            "a Sentinel URL names 1 to {SENTINELS_MAX} Sentinels, best all of them, as in \
+             redis+sentinel://a,b,c/mymaster"
+        )));
+    }
+    for (at, (host, port)) in named.iter().enumerate() {
+        let same = |(other, on): &(String, u16)| other.eq_ignore_ascii_case(host) && on == port;
+        if named.iter().take(at).any(same) {
+            let twice = Address::Tcp(host.clone(), *port);
+            return Err(wrong(format!("the Sentinel {twice} is named twice: name each once")));
+        }
+    }
+    Ok(named.into_iter().map(|(host, port)| Address::Tcp(host, port)).collect())
+}
+
+fn password(url: &mut EngineUrl) -> Result<Option<Secret>> {
+    let Some(file) = url.take("sentinel_password_file") else { return Ok(None) };
+    let text = std::fs::read_to_string(&file)
+        .map_err(|e| wrong(format!("sentinel_password_file={file} cannot be read: {e}")))?;
+    Ok(Some(Secret::new(text.trim_end_matches(['\r', '\n']))))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::engine::Value;
+    use crate::engine::redis::options::Layout;
+
+    fn parse(text: &str) -> Result<SentinelOptions> {
+        let mut url = EngineUrl::parse(text)?;
+        super::super::registration().check(&url)?;
+        let ttl = url.take_duration("ttl")?.unwrap_or(Duration::from_secs(30));
+        let options = SentinelOptions::take(&mut url, &Common::new(ttl, 100))?;
+        url.finish()?;
+        Ok(options)
+    }
+
+    #[test]
+    fn every_part_of_a_url_is_understood() {
+        let options = parse(
+            "redis+sentinel://ann:s3same@a,b:7001,[::1]:7002/mymaster/3?namespace=shop&\
+             connect_timeout=1s&request_timeout=500ms",
+        )
+        .unwrap();
+        let at: Vec<_> = options.sentinels.iter().map(ToString::to_string).collect();
+        assert_eq!(at, ["a:26379", "b:7001", "[::1]:7002"]);
+        assert_eq!((&*options.service, options.majority()), ("mymaster", 2));
+        let master = &options.master;
+        assert_eq!((master.db, master.user.as_deref()), (3, Some("ann")));
+        assert_eq!(master.address.to_string(), "the master of mymaster");
+        assert_eq!(master.request_timeout, Duration::from_millis(500));
+        assert!(!format!("{options:?}").contains("s3same"), "{options:?}");
+        for (layout, is) in [
+            ("plain&key=locks:{name}", Layout::Plain),
+            ("redisson&lock=fair", Layout::Redisson),
+            ("native", Layout::Native),
+        ] {
+            let options = parse(&format!("redis+sentinel://a/m?layout={layout}")).unwrap();
+            assert_eq!(options.master.layout, is);
+        }
+        assert!(parse("redis+sentinel://a/m?tls=true&tls_ca=/c").unwrap().master.tls.is_some());
+    }
+
+    #[test]
+    fn two_ways_to_write_one_service_are_one_engine() {
+        let canonical = |url: &str| EngineUrl::parse(url).unwrap().canonical().unwrap();
+        let one = canonical("redis+sentinel://a,b/m");
+        assert_eq!(one, "redis+sentinel://a:26379,b:26379/m");
+        for same in ["redis+sentinel://:pw@a:26379,b/m/0?ttl=5s", "redis+sentinel://a,b/m/"] {
+            assert_eq!(canonical(same), one);
+        }
+        assert_ne!(canonical("redis+sentinel://a,b/m/1"), one);
+        assert_ne!(canonical("redis+sentinel://a,b/n"), one);
+    }
+
+    #[test]
+    fn what_cannot_be_right_is_refused_with_a_reason() {
+        for (url, says) in [
+            ("redis+sentinel:///m", "names 1 to 16 Sentinels"),
+            ("redis+sentinel://a,b,c", "as in redis+sentinel://a,b,c/mymaster"),
+            ("redis+sentinel://a,b,c/", "the name of a service"),
+            ("redis+sentinel://a/my master", "is no name of a service"),
+            ("redis+sentinel://a/m/x", "the number of a database"),
+            ("redis+sentinel://a,A:26379/m", "the Sentinel A:26379 is named twice"),
+            ("redis+sentinel://ann@a/m", "redis+sentinel://user:password@host"),
+            ("redis+sentinel://a/m?sentinel_password_file=/no/such", "cannot be read"),
+            ("redis+sentinel://a/m?tls_ca=/x", "tls=true"),
+            ("redis+sentinel://a/m?request_timeout=0", "cannot be 0"),
+            ("redis+sentinel://a/m?sentinel_pasword_file=/x", "did you mean sentinel_password"),
+        ] {
+            let error = parse(url).expect_err(url);
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{url}");
+            assert!(error.message().contains(says), "{url}: {error}");
+            assert!(!error.message().contains('\n'), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_option_that_is_registered_is_read_and_its_default_is_what_it_says() {
+        for option in super::super::registration().options {
+            let needs =
+                option.needs.map(|(name, value)| format!("&{name}={value}")).unwrap_or_default();
+            let tls = if option.name.starts_with("tls_") { "&tls=true" } else { "" };
+            let without = format!("redis+sentinel://a/m?{}{tls}", needs.trim_start_matches('&'));
+            let value = if option.default.is_empty() { "/no/such" } else { option.default };
+            let given = parse(&format!("{without}&{}={value}", option.name));
+            if option.default.is_empty() {
+                let named = |e: Error| e.message().contains(option.name);
+                assert!(given.err().is_none_or(named), "{}", option.name);
+                continue;
+            }
+            let plain = format!("{:?}", parse(&without).unwrap());
+            assert_eq!(format!("{:?}", given.unwrap()), plain, "{}", option.name);
+            for word in if let Value::OneOf(words) = option.value { words } else { &[] } {
+                parse(&format!("{without}&{}={word}", option.name)).unwrap();
+            }
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The scheme and options of Sentinel URLs, as the reference lists them; `options` reads them.
+
+use super::options::{PORT, SentinelOptions};
+use super::{Sentinel, name};
+use crate::engine::redis;
+use crate::engine::{Common, Engine, Keep, Registration, UrlOption, Value};
+use crate::error::Result;
+use crate::url::EngineUrl;
+
+/// Beside those of one server.
+const OPTIONS: [UrlOption; 2] = [
+    UrlOption::new(
+        "sentinel_password_file",
+        Value::Text("FILE"),
+        "",
+        "the file that holds the Sentinels' own password",
+    ),
+    UrlOption::new("tls", Value::Switch, "false", "TLS to the master and to every Sentinel"),
+];
+
+pub(crate) fn registration() -> Registration {
+    let mut sentinel = Registration::new("sentinel", &["redis+sentinel"], Keep::Lease, open);
+    sentinel.port = Some(PORT);
+    sentinel.place = Some(name::place);
+    sentinel.options = OPTIONS.into_iter().chain(redis::registration().options).collect();
+    for option in &mut sentinel.options {
+        match option.name {
+            "db" => option.about = "the database; also the path: redis+sentinel://a,b,c/service/3",
+            "password_file" => option.about = "the file that holds the master's password",
+            "password_env" => {
+                option.about = "the environment variable that holds the master's password";
+            }
+            _ => {}
+        }
+    }
+    sentinel
+}
+
+fn open(url: &mut EngineUrl, common: &Common) -> Result<Box<dyn Engine>> {
+    Ok(Box::new(Sentinel::new(SentinelOptions::take(url, common)?)))
+}

@@ -1,0 +1,148 @@
+//! What is refused, and why: one line with the URL to use.
+
+use lockkeeper_lab::engines::redis::server::RedisServer;
+use lockkeeper_lab::engines::sentinel::server::{Deployment, Setup};
+
+use super::support::{open, process};
+use crate::claim::Mode;
+use crate::engine::redis::tests::support::{Process, options};
+use crate::error::{Error, ErrorKind};
+use crate::guarantee::Class;
+
+fn refused(url: &str) -> Error {
+    let error = open(url).err().expect("it is refused");
+    assert!(!error.message().contains('\n'), "{error}");
+    error
+}
+
+#[test]
+fn a_sentinel_url_at_a_plain_server_names_the_url_to_use_and_the_reverse() {
+    let server = RedisServer::start();
+    let at = format!("127.0.0.1:{}", server.port());
+    let error = refused(&format!("redis+sentinel://{at}/mymaster"));
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.message().contains(&format!("use redis://{at},")), "{error}");
+
+    let node = RedisServer::start_with(&["--cluster-enabled", "yes"]);
+    let at = format!("127.0.0.1:{}", node.port());
+    let error = refused(&format!("redis+sentinel://{at}/mymaster"));
+    assert!(error.message().contains(&format!("use redis+cluster://{at},")), "{error}");
+
+    let sentinel = RedisServer::start_sentinel();
+    let error = Process::try_with(options(sentinel.port())).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    let url = format!("use redis+sentinel://127.0.0.1:{}/SERVICE", sentinel.port());
+    assert!(error.message().contains(&url), "{error}");
+}
+
+#[test]
+fn a_service_that_nobody_knows_is_told_with_those_that_they_know() {
+    let sentinel = RedisServer::start_sentinel();
+    let at = format!("127.0.0.1:{}", sentinel.port());
+    let error = refused(&format!("redis+sentinel://{at}/mymaster"));
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.message().contains("they watch nothing yet"), "{error}");
+    sentinel.command(&["SENTINEL", "MONITOR", "orders", "127.0.0.1", "1", "2"]);
+    let error = refused(&format!("redis+sentinel://{at}/mymaster"));
+    let url = format!("use redis+sentinel://{at}/orders");
+    assert!(error.message().contains(&url), "{error}");
+    sentinel.command(&["SENTINEL", "MONITOR", "stock", "127.0.0.1", "2", "2"]);
+    let error = refused(&format!("redis+sentinel://{at}/mymaster"));
+    assert!(error.message().contains("orders") && error.message().contains("stock"), "{error}");
+}
+
+#[test]
+fn sentinels_that_are_away_are_named_and_one_that_is_there_is_enough() {
+    let mut deployment = Deployment::start();
+    let url = deployment.url();
+    for gone in [2, 1] {
+        deployment.sentinels[gone].kill();
+        let process = open(&url).expect("one of them is enough");
+        process.take(&format!("a{gone}"), Mode::Exclusive);
+        let warned = process.engine.describe().warnings;
+        let down: Vec<_> = warned.iter().filter(|w| w.id == "sentinel-down").collect();
+        assert_eq!(down.len(), 3 - gone, "{warned:?}");
+    }
+    deployment.sentinels[0].kill();
+    let error = refused(&format!("{url}?connect_timeout=2s"));
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    assert!(error.message().contains("none of the 3 Sentinels"), "{error}");
+    for sentinel in &deployment.sentinels {
+        assert!(error.message().contains(&sentinel.port().to_string()), "{error}");
+    }
+}
+
+#[test]
+fn sentinels_that_disagree_are_named_with_their_masters() {
+    let (one, two) = (RedisServer::start(), RedisServer::start());
+    let sentinels = [RedisServer::start_sentinel(), RedisServer::start_sentinel()];
+    for (sentinel, server) in sentinels.iter().zip([&one, &two]) {
+        let port = server.port().to_string();
+        sentinel.command(&["SENTINEL", "MONITOR", "m", "127.0.0.1", &port, "1"]);
+    }
+    let at = sentinels.each_ref().map(|s| format!("127.0.0.1:{}", s.port()));
+    let error = refused(&format!("redis+sentinel://{}/m", at.join(",")));
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    for (sentinel, server) in at.iter().zip([&one, &two]) {
+        let names = format!("{sentinel} names 127.0.0.1:{}", server.port());
+        assert!(error.message().contains(&names), "{error}");
+    }
+}
+
+#[test]
+fn a_password_is_asked_for_by_whom_it_is_wanted() {
+    let setup = Setup {
+        password: Some("s3cret".into()),
+        sentinel_password: Some("gu4rd".into()),
+        ..Setup::default()
+    };
+    let deployment = Deployment::start_with(setup);
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    std::fs::write(file.path(), "gu4rd\n").expect("it is ours");
+    let hosts = deployment.hosts();
+    let of_sentinels = format!("sentinel_password_file={}", file.path().display());
+
+    let error = refused(&format!("redis+sentinel://:s3cret@{hosts}/mymaster"));
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    assert!(error.message().contains("give sentinel_password_file=FILE"), "{error}");
+
+    let error = refused(&format!("redis+sentinel://{hosts}/mymaster?{of_sentinels}"));
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    assert!(error.message().contains("redis+sentinel://user:password@host"), "{error}");
+    let error = refused(&format!("redis+sentinel://:wr0ng@{hosts}/mymaster?{of_sentinels}"));
+    assert!(error.message().contains("does not accept this user and password"), "{error}");
+    assert!(!error.message().contains("wr0ng"), "{error}");
+
+    let both = format!("redis+sentinel://:s3cret@{hosts}/mymaster?{of_sentinels}");
+    open(&both).expect("both passwords are right").take("a", Mode::Exclusive);
+    std::fs::write(file.path(), "wr0ng").expect("it is ours");
+    let error = refused(&both);
+    assert!(error.message().contains("does not accept the password of sentinel_"), "{error}");
+}
+
+#[test]
+fn what_is_not_there_for_a_failover_is_warned_of_and_the_class_says_why() {
+    let sentinel = RedisServer::start_sentinel();
+    let server = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let port = server.port().to_string();
+    sentinel.command(&["SENTINEL", "MONITOR", "m", "127.0.0.1", &port, "1"]);
+    let process = open(&format!("redis+sentinel://127.0.0.1:{}/m", sentinel.port())).unwrap();
+    let about = process.engine.describe();
+    let warned: Vec<_> = about.warnings.iter().map(|w| w.id).collect();
+    assert!(warned.contains(&"few-sentinels") && warned.contains(&"no-replica"), "{warned:?}");
+    // Whatever the server has on disk: a failover leaves it behind.
+    assert_eq!((about.engine, about.class), ("sentinel", Class::Efficiency));
+    assert!(about.breaks[0].contains("before its replicas have a write"), "{about:?}");
+    assert!(about.server.contains(&format!("127.0.0.1:{port} (the master of m)")), "{about:?}");
+    // A lease, 30 s until it counts as down, and a failover.
+    assert_eq!(about.recovery, std::time::Duration::from_secs(65));
+
+    let deployment = Deployment::start();
+    let about = process_of(&deployment);
+    assert!(about.warnings.is_empty(), "{:?}", about.warnings);
+    assert_eq!(about.recovery, std::time::Duration::from_millis(35_500));
+}
+
+fn process_of(deployment: &Deployment) -> crate::guarantee::Description {
+    process(deployment).engine.describe()
+}

@@ -1,0 +1,295 @@
+//! One Sentinel: the connection to it, and what it says about the service.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
+
+use super::errors;
+use super::options::SentinelOptions;
+use crate::engine::redis::client::pipe::{Broken, Pipe};
+use crate::engine::redis::client::resp::{Command, Value};
+use crate::engine::redis::client::wire::either;
+use crate::engine::redis::options::Address;
+use crate::engine::stream::Stream;
+use crate::engine::tls::shake_hands;
+use crate::error::{Error, Result};
+
+/// Where every Sentinel tells that a master moved.
+const CHANNEL: &str = "+switch-master";
+
+/// A Sentinel that said nothing unasked for so long is asked: its word may have been lost.
+const ASK_EVERY: Duration = Duration::from_secs(10);
+
+/// The first and the longest wait before a connection is tried again.
+const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+
+/// What a Sentinel says about the service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Said {
+    /// Where the master is.
+    pub(super) at: Address,
+    /// The epoch of the failover that made it the master: of two answers the greater one is newer.
+    pub(super) epoch: u64,
+    /// For how long it is silent before it counts as down.
+    pub(super) down_after: Duration,
+    pub(super) replicas: u64,
+    /// How many Sentinels there are beside this one, as far as it knows.
+    pub(super) others: u64,
+}
+
+/// One Sentinel.
+pub(super) struct Node {
+    pub(super) at: Address,
+    state: watch::Sender<State>,
+    /// It told that a master moved.
+    told: Notify,
+    said: Mutex<Option<Said>>,
+}
+
+#[derive(Clone)]
+enum State {
+    Connecting,
+    Up(Pipe),
+    Down(Error),
+}
+
+impl Node {
+    pub(super) fn new(at: Address) -> Arc<Self> {
+        Arc::new(Self {
+            at,
+            state: watch::Sender::new(State::Connecting),
+            told: Notify::new(),
+            said: Mutex::default(),
+        })
+    }
+
+    /// What it said last, while it can be reached.
+    pub(super) fn said(&self) -> Option<Said> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Why it cannot be reached.
+    pub(super) fn why_down(&self) -> Option<Error> {
+        match &*self.state.borrow() {
+            State::Down(why) => Some(why.clone()),
+            _ => None,
+        }
+    }
+
+    /// Keeps the connection until `closed`. `heard` gets what it says when a master moved, and from
+    /// time to time.
+    pub(super) async fn keep(
+        self: Arc<Self>,
+        options: Arc<SentinelOptions>,
+        label: String,
+        mut closed: watch::Receiver<bool>,
+        heard: impl Fn(Said) + Send + Sync,
+    ) {
+        let keeping = pin!(self.keep_on(&options, &label, &heard));
+        _ = either(keeping, pin!(closed.wait_for(|closed| *closed))).await;
+        self.state.send_replace(State::Down(errors::away(&self.at, "the engine was closed")));
+    }
+
+    async fn keep_on(
+        self: &Arc<Self>,
+        options: &SentinelOptions,
+        label: &str,
+        heard: &(impl Fn(Said) + Send + Sync),
+    ) {
+        let (mut wait, mut first) = (BACK_OFF.0, true);
+        loop {
+            let within = options.master.connect_timeout;
+            let connected = timeout(within, self.connect(options, label)).await;
+            let why = match connected {
+                Ok(Ok((pipe, driver))) => {
+                    self.state.send_replace(State::Up(pipe));
+                    wait = BACK_OFF.0;
+                    // The first to ask is whoever opens the engine.
+                    let asking = pin!(self.listen(options, first, heard));
+                    first = false;
+                    match either(driver, asking).await {
+                        Ok(why) => errors::away(&self.at, why),
+                        Err(()) => return,
+                    }
+                }
+                Ok(Err(why)) => why,
+                Err(_) => errors::away(&self.at, format_args!("no answer within {within:?}")),
+            };
+            *self.said.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            self.state.send_replace(State::Down(why));
+            sleep(wait).await;
+            wait = (wait * 2).min(BACK_OFF.1);
+        }
+    }
+
+    /// Asks whenever something was told, and from time to time.
+    async fn listen(
+        &self,
+        options: &SentinelOptions,
+        mut first: bool,
+        heard: &(impl Fn(Said) + Send + Sync),
+    ) {
+        loop {
+            if !std::mem::take(&mut first)
+                && let Ok(Some(said)) = self.ask(options).await
+            {
+                heard(said);
+            }
+            _ = timeout(ASK_EVERY, self.told.notified()).await;
+        }
+    }
+
+    async fn connect(
+        self: &Arc<Self>,
+        options: &SentinelOptions,
+        label: &str,
+    ) -> Result<(Pipe, impl Future<Output = String> + Send + 'static + use<>)> {
+        let stream = self.dial(options).await?;
+        let node = Arc::downgrade(self);
+        let prefix = format!("{} ", options.service);
+        let hear = Arc::new(move |_, items: Vec<Value>| {
+            let [word, _, text] = items.as_slice() else { return };
+            let ours = text.text().is_some_and(|text| text.starts_with(&prefix));
+            if word.text() == Some("message")
+                && ours
+                && let Some(node) = node.upgrade()
+            {
+                node.told.notify_one();
+            }
+        });
+        let (pipe, driver) = Pipe::new(stream, options.master.request_timeout, hear);
+        let mut driver = Box::pin(driver);
+        match either(self.hello(&pipe, options, label), &mut driver).await {
+            Ok(done) => done?,
+            Err(why) => return Err(errors::away(&self.at, why)),
+        }
+        Ok((pipe, driver))
+    }
+
+    async fn dial(&self, options: &SentinelOptions) -> Result<Stream> {
+        let failed = |error: std::io::Error| errors::away(&self.at, error);
+        let Address::Tcp(host, port) = &self.at else {
+            return Err(errors::away(&self.at, "a Sentinel listens at a host and a port"));
+        };
+        let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failed)?;
+        stream.set_nodelay(true).map_err(failed)?;
+        let Some(tls) = &options.master.tls else { return Ok(Stream::Tcp(stream)) };
+        let hint = "leave out tls=true, or give the Sentinels' TLS port";
+        let stream = shake_hands(tls, host, &self.at.to_string(), hint, stream).await?;
+        Ok(Stream::Tls(Box::new(stream)))
+    }
+
+    /// Who we are, and what we listen to.
+    async fn hello(&self, pipe: &Pipe, options: &SentinelOptions, label: &str) -> Result<()> {
+        let mut hello = Command::new(["HELLO", "3"]);
+        if let Some(password) = &options.password {
+            hello = hello.arg("AUTH").arg("default").arg(password.reveal());
+        }
+        let hello = hello.arg("SETNAME").arg(label);
+        let subscribe = Command::new(["SUBSCRIBE", CHANNEL]);
+        let answers = self.all(pipe, &[hello, subscribe]).await?;
+        for answer in &answers {
+            if let Value::Error(text) = answer {
+                return Err(errors::said(&self.at, options.password.is_some(), text));
+            }
+            let mode = answer.pairs().into_iter().find(|(key, _)| key.text() == Some("mode"));
+            if let Some(mode) = mode.and_then(|(_, mode)| mode.text())
+                && mode != "sentinel"
+            {
+                return Err(errors::no_sentinel(&self.at, mode));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends commands as one message, and waits for their answers.
+    async fn all(&self, pipe: &Pipe, commands: &[Command]) -> Result<Vec<Value>> {
+        let mut values = Vec::with_capacity(commands.len());
+        for answer in pipe.send(commands) {
+            match answer.await {
+                Ok(Ok((_, value))) => values.push(value),
+                Ok(Err(Broken::NotSent(why) | Broken::Unknown(why))) => {
+                    return Err(errors::away(&self.at, why));
+                }
+                Err(_) => return Err(errors::away(&self.at, "the connection ended")),
+            }
+        }
+        Ok(values)
+    }
+
+    /// The connection, once it is known whether there is one.
+    async fn pipe(&self) -> Result<Pipe> {
+        let mut state = self.state.subscribe();
+        let known = state.wait_for(|state| !matches!(state, State::Connecting)).await;
+        match known.as_deref() {
+            Ok(State::Up(pipe)) => Ok(pipe.clone()),
+            Ok(State::Down(why)) => Err(why.clone()),
+            _ => Err(errors::away(&self.at, "the engine was closed")),
+        }
+    }
+
+    /// What it says about the service; `None`: it does not know it.
+    ///
+    /// # Errors
+    /// It cannot be reached, or refuses us.
+    pub(super) async fn ask(&self, options: &SentinelOptions) -> Result<Option<Said>> {
+        let pipe = self.pipe().await?;
+        let service = &*options.service;
+        // While a failover is under way only the first of them names the new master already.
+        let answers = self
+            .all(
+                &pipe,
+                &[
+                    Command::new(["SENTINEL", "GET-MASTER-ADDR-BY-NAME", service]),
+                    Command::new(["SENTINEL", "MASTER", service]),
+                ],
+            )
+            .await?;
+        let [address, about] = answers.as_slice() else { return Err(errors::garbage(&self.at)) };
+        match (address, about) {
+            (Value::Nil, _) => return Ok(None),
+            (Value::Error(text), _) => {
+                return Err(errors::said(&self.at, options.password.is_some(), text));
+            }
+            (_, Value::Error(text)) if text.contains("No such master") => return Ok(None),
+            (_, Value::Error(text)) => {
+                return Err(errors::said(&self.at, options.password.is_some(), text));
+            }
+            _ => {}
+        }
+        let said = read(address, about).ok_or_else(|| errors::garbage(&self.at))?;
+        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Some(said.clone());
+        Ok(Some(said))
+    }
+
+    /// The services that it knows.
+    pub(super) async fn services(&self) -> Vec<String> {
+        let Ok(pipe) = self.pipe().await else { return Vec::new() };
+        let answers = self.all(&pipe, &[Command::new(["SENTINEL", "MASTERS"])]).await;
+        let masters = answers.unwrap_or_default();
+        let masters = masters.first().map(Value::items).unwrap_or_default();
+        masters.iter().filter_map(|about| Some(field(about, "name")?.to_owned())).collect()
+    }
+}
+
+fn field<'a>(about: &'a Value, name: &str) -> Option<&'a str> {
+    about.pairs().into_iter().find(|(key, _)| key.text() == Some(name))?.1.text()
+}
+
+/// From what GET-MASTER-ADDR-BY-NAME and MASTER answered.
+fn read(address: &Value, about: &Value) -> Option<Said> {
+    let [host, port] = address.items() else { return None };
+    let number = |name: &str| field(about, name)?.parse::<u64>().ok();
+    Some(Said {
+        at: Address::Tcp(host.text()?.to_owned(), port.text()?.parse().ok()?),
+        epoch: number("config-epoch")?,
+        down_after: Duration::from_millis(number("down-after-milliseconds").unwrap_or(30_000)),
+        replicas: number("num-slaves").unwrap_or(0),
+        others: number("num-other-sentinels").unwrap_or(0),
+    })
+}
