@@ -9,6 +9,12 @@ use crate::guarantee::Warning;
 /// The layout's number that this release writes (R17).
 const LAYOUT_VERSION: &str = "1";
 
+/// A grant whose answer was read when its lease was over: whether the lock is still ours is not
+/// known (R1).
+pub(super) fn read_late() -> Error {
+    Error::new(ErrorKind::Unknown, "it was granted, and read only when its lease was over")
+}
+
 /// Why nothing was sent, or why it is not known what became of it.
 pub(in crate::engine) fn broken(options: &RedisOptions, broken: &Broken) -> Error {
     let at = &options.address;

@@ -18,6 +18,7 @@ use crate::engine::redis::wire::{Answered, Started};
 use crate::engine::{Answer, Attempt, Grant, Lease, Line, Number, Place};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ClaimId, HoldId};
+use crate::protocol::lease::{Drift, deadline};
 
 /// How often a claim is asked for until there is an answer that counts.
 const ASKED_MAX: u32 = 4;
@@ -268,6 +269,12 @@ impl Foreign {
                 let Some(entry) = state.claims.get_mut(&id) else {
                     return Said::Busy(Busy { rest: None, who: None });
                 };
+                let drift =
+                    Drift { per_mille: self.links.options.drift_permille, ..Drift::default() };
+                if deadline(answered.before, entry.ttl, drift) <= self.links.context.clock.now() {
+                    // Read so late that its lease is over: others may have had the lock since.
+                    return Said::Refused(errors::read_late(), false);
+                }
                 entry.phase = Phase::Held;
                 let number = entry.terms.number(items.get(2).and_then(Value::text));
                 entry.number = number;

@@ -153,7 +153,13 @@ impl Native {
             let mut recipe = self.recipe();
             let Some(ttl) = recipe.ttl(lease) else { return Renewal::Gone(Lost::TakenAway) };
             match end.and_then(Value::text) {
-                Some("D") => Renewal::Extended { ttl, since: Some(answered.before) },
+                Some(text) if text.starts_with('D') => match text[1..].parse() {
+                    Ok(number) => {
+                        recipe.renewed(lease, number);
+                        Renewal::Extended { ttl, since: Some(answered.before) }
+                    }
+                    Err(_) => Renewal::Unknown(errors::garbage(&self.links.options)),
+                },
                 Some(text) if text == "X" || text.starts_with("WRONGTYPE") => {
                     recipe.forget(ClaimId(lease.0));
                     Renewal::Gone(Lost::TakenAway)

@@ -1,5 +1,5 @@
 -- Renews leases, many in one call. KEYS: record and last of each; ARGV: claim and ttl_ms of each.
--- Answers D, X or an error text for each.
+-- Answers D and the number that it holds with, X, or an error text for each.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local function text(number) return string.format('%.0f', number) end
@@ -10,20 +10,21 @@ end
 local function renew(record, last, claim, ttl)
   local value = redis.pcall('GET', record)
   if type(value) == 'string' then
-    local owner, delay, since = string.match(value, '^1 (%x+) %a %d+ %d+ %d+ (%d+) (%d+) ')
+    local owner, number, delay, since =
+      string.match(value, '^1 (%x+) %a %d+ (%d+) %d+ (%d+) (%d+) ')
     if owner ~= claim then return 'X' end
     -- Inside its delay the lease is over, although the record is there.
     if delay ~= '0' and redis.call('PTTL', record) <= tonumber(delay) then return 'X' end
     redis.call('PEXPIRE', record, ttl + delay)
     keep(last, since)
-    return 'D'
+    return 'D' .. number
   end
   if not value then return 'X' end
   value = redis.pcall('HGET', record, claim)
   if type(value) == 'table' then return value.err end
   if not value then return 'X' end
   local deadline, rest = string.match(value, '^(%d+) (.*)$')
-  local delay, since = string.match(rest or '', '^1 %x+ %a %d+ %d+ %d+ (%d+) (%d+) ')
+  local number, delay, since = string.match(rest or '', '^1 %x+ %a %d+ (%d+) %d+ (%d+) (%d+) ')
   if not delay then return 'LOCKKEEPER CORRUPT ' .. record end
   if tonumber(deadline) <= now then return 'X' end
   -- First the time to live: in a full server the first write of a script must not be one that needs
@@ -32,7 +33,7 @@ local function renew(record, last, claim, ttl)
   redis.call('PEXPIRE', record, math.max(ms, redis.call('PTTL', record)))
   redis.call('HSET', record, claim, text(now + ttl * 1000) .. ' ' .. rest)
   keep(last, since)
-  return 'D'
+  return 'D' .. number
 end
 local replies = {}
 for i = 1, #ARGV, 2 do

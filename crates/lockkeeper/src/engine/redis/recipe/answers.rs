@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::super::record;
 use super::super::reply::{Push, Reply};
+use super::super::{errors, record};
 use super::times::{ask_at, look_in};
 use super::{Entry, Held, Phase, Recipe};
 use crate::clock::Ticks;
@@ -12,6 +12,7 @@ use crate::error::{Error, ErrorKind};
 use crate::id::{ClaimId, HoldId, LeaseId};
 use crate::lost::Lost;
 use crate::name::Kind;
+use crate::protocol::lease::{Drift, deadline};
 
 /// What an answer comes to.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ impl Recipe {
                 if let Reply::Granted { number, .. } = reply {
                     held.number = held.number.max(number);
                 }
-                return Verdict::Tell(crossed(id, held.kind, before, &reply));
+                return Verdict::Tell(crossed(id, held.kind, held.number, before, &reply));
             }
             None => return Verdict::Tell(Attempt::Busy(None)),
         };
@@ -62,10 +63,23 @@ impl Recipe {
         // A request that the server answered before it put the question is no answer to it.
         let questioned = asking.questioned.take().is_some_and(|at| at > order);
         let (kind, limit, hold) = (asking.kind, asking.limit, asking.hold);
+        let drift = Drift { per_mille: self.rules.drift_permille, ..Drift::default() };
         let shown = |holder: &str, rest: Duration| {
             record::holder(holder, kind, limit, Some(rest)).map(Box::new)
         };
         match reply {
+            // Read so late that its lease is over: others may have had the lock since, and this
+            // number is not to be believed any more. What a push says from here on is news.
+            Reply::Granted { ttl, .. } if hold.is_none() && deadline(before, ttl, drift) <= now => {
+                asking.doubtful = true;
+                if let Some(pushed) = &pushed
+                    && let Some(grant) = grant_of(now, id, hold, kind, pushed)
+                {
+                    self.hold(id, pushed.grant_number);
+                    return Verdict::Tell(Attempt::Granted(grant));
+                }
+                Verdict::Tell(Attempt::Unknown(errors::read_late()))
+            }
             Reply::Granted { number, ttl, .. } => {
                 let lease =
                     Lease { id: lease_of(id, hold), ttl, since: Some(before), confirm: false };
@@ -280,10 +294,11 @@ pub(super) fn number_of(kind: Kind, number: u64) -> Number {
 }
 
 /// What an answer says that comes when its claim is held already, because a push or another answer
-/// was faster.
-fn crossed(id: ClaimId, kind: Kind, before: Ticks, reply: &Reply) -> Attempt {
+/// was faster; `held` is the number that it holds with. A lower number is that of a grant that was
+/// over before, and says nothing about this one.
+fn crossed(id: ClaimId, kind: Kind, held: u64, before: Ticks, reply: &Reply) -> Attempt {
     match *reply {
-        Reply::Granted { number, ttl, .. } => {
+        Reply::Granted { number, ttl, .. } if number >= held => {
             let lease = Lease { id: id.into(), ttl, since: Some(before), confirm: false };
             Attempt::Granted(Grant { number: number_of(kind, number), lease: Some(lease) })
         }

@@ -68,6 +68,14 @@ impl Recipe {
         }
     }
 
+    /// A renewal was answered with this number. It is greater than the one that we know where the
+    /// claim lost its hold meanwhile and a copy of its request got it again (R7).
+    pub(in crate::engine::redis) fn renewed(&mut self, lease: LeaseId, number: u64) {
+        if let Some(Entry::Held(held)) = self.claims.get_mut(&ClaimId(lease.0)) {
+            held.number = held.number.max(number);
+        }
+    }
+
     /// How long a hold's lease is.
     pub(in crate::engine::redis) fn ttl(&self, lease: LeaseId) -> Option<Duration> {
         match self.claims.get(&ClaimId(lease.0))? {

@@ -6,7 +6,7 @@ use super::proxy::{Fault, Proxy, Way};
 use super::server::RedisServer;
 use super::support::{Process, granted, number, options, until};
 use crate::claim::{Claim, Mode};
-use crate::engine::{Attempt, End, Event, Renewal, Standing};
+use crate::engine::{Attempt, End, Event, Line, Renewal, Standing};
 use crate::error::ErrorKind;
 use crate::name::Kind;
 
@@ -136,6 +136,70 @@ fn r1_a_push_that_is_read_after_a_pause_is_not_a_grant() {
     assert!(woken, "a grant that is over was believed");
     assert!(matches!(one.renew(other.id), Renewal::Extended { .. }));
     assert!(matches!(two.attempt(&claim), Attempt::InLine(_)));
+}
+
+#[test]
+fn r7_a_grant_that_is_read_late_gives_its_number_to_no_later_hold_of_the_same_claim() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let (one, two) = (Process::of(&server), behind(&proxy, AMPLE));
+    let (held, _) = one.take("a", Mode::Exclusive);
+    let mut claim = two.exclusive("a");
+    claim.ttl = Duration::from_millis(1500);
+    // Nobody asks about it but this test.
+    let stands = two.wait(two.engine.attempt(&claim, Line::Join));
+    assert!(matches!(stands, Attempt::InLine(_)), "{stands:?}");
+    let has_it = || server.command(&["GET", RECORD]).concat().contains(&claim.id.to_string());
+    // The answer to a check gives the whole lease, and is read only when that is over.
+    proxy.hold(Way::Down);
+    assert!(matches!(one.release(held.id), End::Freed));
+    until("it is granted", has_it);
+    let late = two.engine.recheck(&[claim.id]);
+    until("the check has given the whole lease", || {
+        server.command(&["PTTL", RECORD])[0].parse::<i64>().unwrap() > 500
+    });
+    until("the lease is over", || server.command(&["EXISTS", RECORD]) == ["0"]);
+    let (next, between) = one.take("a", Mode::Exclusive);
+    // Another check makes it stand in line, and it gets the lock once more.
+    let again = two.engine.recheck(&[claim.id]);
+    until("it stands in line", || server.command(&["ZCARD", "lockkeeper:{lock:a}:line"]) != ["0"]);
+    assert!(matches!(one.release(next.id), End::Freed));
+    until("it is granted again", has_it);
+    proxy.heal();
+    let answers = two.wait(late);
+    assert!(matches!(answers[..], [Standing::Unknown(_)]), "{answers:?}");
+    two.wait(again);
+    let grant = two.granted(claim.id);
+    assert!(number(&grant) > number(&between), "{grant:?} after {between:?}");
+}
+
+#[test]
+fn r7_a_check_of_a_hold_says_the_number_that_the_server_has() {
+    let server = RedisServer::start();
+    let process = Process::of(&server);
+    let checked = |claim: &Claim| {
+        let answers = process.wait(process.engine.recheck(&[claim.id]));
+        let [Standing::Held(grant)] = &answers[..] else { panic!("{answers:?}") };
+        number(grant)
+    };
+    // One holder is a string.
+    let (alone, grant) = process.take("a", Mode::Exclusive);
+    assert_eq!(checked(&alone), number(&grant));
+    let text = server.command(&["GET", RECORD]).concat();
+    let later = (number(&grant) + 5).to_string();
+    let granted_again = text.replace(&number(&grant).to_string(), &later);
+    server.command(&["SET", RECORD, &granted_again, "KEEPTTL"]);
+    assert_eq!(checked(&alone), number(&grant) + 5);
+    // Several are a hash.
+    let (first, grant) = process.take("b", Mode::Shared);
+    process.take("b", Mode::Shared);
+    assert_eq!(checked(&first), number(&grant));
+    let field = first.id.to_string();
+    let text = server.command(&["HGET", "lockkeeper:{lock:b}", &field]).concat();
+    let later = (number(&grant) + 5).to_string();
+    let granted_again = text.replace(&number(&grant).to_string(), &later);
+    server.command(&["HSET", "lockkeeper:{lock:b}", &field, &granted_again]);
+    assert_eq!(checked(&first), number(&grant) + 5);
 }
 
 #[test]

@@ -87,6 +87,35 @@ fn r7_a_hold_knows_the_number_of_its_grant() {
 }
 
 #[test]
+fn r7_a_grant_that_is_read_when_its_lease_is_over_keeps_no_number_and_hears_the_next_push() {
+    let (mut recipe, id) = rechecking();
+    let late = Reply::Granted { now_us: 2_000_000, number: 5, ttl: TTL };
+    // 10 % of drift before the lease's end it is over for us, as it is for the keeper.
+    let verdict = recipe.answered(at(28_000), at(1000), id, 3, late);
+    assert!(matches!(verdict, Verdict::Tell(Attempt::Unknown(_))), "{verdict:?}");
+    assert_eq!(recipe.number(id), None, "it holds nothing");
+    assert!(recipe.again(at(28_000), id).is_some(), "it is asked for again, and not renewed");
+    let push =
+        Push::Granted { claim: id.0, number: 7, now_us: 31_000_000, lease: Duration::from_secs(2) };
+    let event = recipe.pushed(at(28_001), 4, &push);
+    assert!(
+        matches!(&event, Some(Event::Granted { grant, .. }) if grant.number == Number::Ours(7)),
+        "{event:?}"
+    );
+    // In time, it is a grant like any.
+    let (mut recipe, id) = rechecking();
+    let verdict = recipe.answered(
+        at(27_999),
+        at(1000),
+        id,
+        3,
+        Reply::Granted { now_us: 2_000_000, number: 5, ttl: TTL },
+    );
+    assert!(matches!(verdict, Verdict::Tell(Attempt::Granted(_))), "{verdict:?}");
+    assert_eq!(recipe.number(id), Some(Number::Ours(5)));
+}
+
+#[test]
 fn r10_a_check_that_crosses_a_pushed_grant_never_says_that_it_is_gone() {
     // The push was read behind the answer, and is taken before it.
     let (mut recipe, id) = rechecking();
