@@ -191,6 +191,21 @@ impl Deployment {
         self.until_found();
     }
 
+    /// From now on nothing that the master writes reaches a replica, and each still counts as one
+    /// to promote for some seconds.
+    pub fn stop_replication(&self) {
+        let master = self.master();
+        for at in (0..self.servers.len()).filter(|at| *at != master) {
+            // The master refuses a replica that presents a password where there is none.
+            self.command(at, &["CONFIG", "SET", "masterauth", "none"]);
+        }
+        self.command(master, &["CLIENT", "KILL", "TYPE", "replica"]);
+        self.until("no replica is connected", || {
+            let info = self.command(master, &["INFO", "replication"]).concat();
+            info.contains("connected_slaves:0")
+        });
+    }
+
     /// Waits until every replica has all that the master has written.
     pub fn until_replicated(&self, master: usize) {
         let offset = |at: usize, name: &str| {

@@ -1,0 +1,206 @@
+//! Failovers of Redis with Sentinels, while locks are held and waited for (S1, S2).
+
+#![allow(clippy::expect_used, clippy::panic, reason = "tests")]
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use lockkeeper::{Kind, Locks, Lost, Mode};
+use lockkeeper_lab::conformance::Helper;
+use lockkeeper_lab::engines::sentinel::server::{Deployment, Setup};
+
+const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");
+/// No test waits longer than this for anything that should happen.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        tokio::time::timeout(Duration::from_secs(90), future).await.expect("in time")
+    })
+}
+
+async fn open(url: &str) -> Locks {
+    Locks::open(url).await.expect("the master can be found")
+}
+
+/// Waits until so many stand in line.
+async fn until_waiting(locks: &Locks, places: usize) {
+    while locks.status(Kind::Lock, "a").await.expect("it can be read").waiters.len() < places {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Kills the master, and waits until the Sentinels name another one.
+fn fail_over(deployment: &mut Deployment) -> usize {
+    let old = deployment.master();
+    deployment.servers[old].kill();
+    deployment.until_failed_over(old)
+}
+
+/// Clients of their own that wait for one lock. Each that gets it answers with its token, and gives
+/// it back.
+async fn line(url: &str, clients: usize) -> (Locks, Vec<tokio::task::JoinHandle<u64>>) {
+    let looks = open(url).await;
+    let mut waiting = Vec::new();
+    for client in 0..clients {
+        let locks = open(url).await;
+        waiting.push(tokio::spawn(async move {
+            let guard = locks.mutex("a").lock().timeout(PATIENCE).await.expect("its turn comes");
+            let token = guard.token().expect("it is held");
+            assert!(guard.release().await.is_clean());
+            token.get()
+        }));
+        until_waiting(&looks, client + 1).await;
+    }
+    (looks, waiting)
+}
+
+#[test]
+fn s1_a_lock_that_was_replicated_is_held_over_the_death_of_its_master_and_so_is_its_line() {
+    let mut deployment = Deployment::start();
+    run(async {
+        let holder = open(&deployment.url()).await;
+        let guard = holder.mutex("a").lock().await.expect("it is free");
+        let (looks, waiting) = line(&deployment.url(), 3).await;
+        deployment.until_replicated(0);
+        let before: Vec<_> = looks.status(Kind::Lock, "a").await.expect("it can be read").waiters;
+        let new = fail_over(&mut deployment);
+        // Asked of the new master.
+        while guard.verify().await.is_err() {
+            guard.check().expect("it is not lost");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(holder.describe().server.contains(&deployment.servers[new].port().to_string()));
+        until_waiting(&looks, 3).await;
+        let after = looks.status(Kind::Lock, "a").await.expect("it can be read").waiters;
+        assert_eq!(before.len(), after.len());
+        let mut last = guard.token().expect("it is held").get();
+        assert!(guard.release().await.is_clean());
+        for next in waiting {
+            let token = next.await.expect("none is forgotten");
+            assert!(token > last, "in the order in which they stood: {token} and {last}");
+            last = token;
+        }
+    });
+}
+
+#[test]
+fn s1_a_lock_that_was_not_replicated_is_lost_with_its_master_and_told_at_once() {
+    let mut deployment = Deployment::start();
+    run(async {
+        let url = deployment.url();
+        let holder = open(&url).await;
+        let kept = holder.mutex("kept").lock().await.expect("it is free");
+        deployment.until_replicated(0);
+        deployment.stop_replication();
+        let guard = holder.mutex("a").lock().await.expect("it is free");
+        let (looks, waiting) = line(&url, 2).await;
+        fail_over(&mut deployment);
+        let failed_over = Instant::now();
+        assert_eq!(guard.lost().await, Lost::TakenAway);
+        // Its next renewal would be in ten seconds, and its end in thirty.
+        assert!(failed_over.elapsed() < Duration::from_secs(5), "{:?}", failed_over.elapsed());
+        let mut last = guard.token().map_or(0, |token| token.get());
+        drop(guard);
+        for next in waiting {
+            last = last.max(next.await.expect("who stood in line stands there again"));
+        }
+        let guard = looks.mutex("a").lock().timeout(PATIENCE).await.expect("it is free");
+        assert!(guard.token().expect("it is held").get() > last);
+        kept.verify().await.expect("what the new master has goes on");
+        drop(guard);
+    });
+}
+
+#[test]
+fn s1_a_waiter_is_granted_within_t_when_holder_and_master_die_together() {
+    let mut deployment = Deployment::start();
+    run(async {
+        let url = format!("{}?ttl=2s", deployment.url());
+        let there = Helper::start(Path::new(HELPER), &url).await;
+        there.lock(Mode::Exclusive, "a", PATIENCE).await.expect("it is free");
+        let looks = open(&url).await;
+        let within = looks.describe().recovery;
+        let waiter = open(&url).await;
+        let waiting = tokio::spawn(async move {
+            let guard = waiter.mutex("a").lock().timeout(PATIENCE).await.expect("it is free");
+            (Instant::now(), guard.release().await.is_clean())
+        });
+        until_waiting(&looks, 1).await;
+        deployment.until_replicated(0);
+        there.kill();
+        let died = Instant::now();
+        fail_over(&mut deployment);
+        let (granted, clean) = waiting.await.expect("no panic");
+        assert!(clean);
+        let took = granted - died;
+        println!("holder and master dead: granted after {took:?}, and T is {within:?}");
+        assert!(took <= within + Duration::from_millis(100), "{took:?} and T is {within:?}");
+        assert!(took > Duration::from_millis(1_500), "{took:?}: nobody takes a lease away early");
+    });
+}
+
+#[test]
+fn s2_an_old_master_that_hangs_is_left_and_nobody_is_granted_anything_there_afterwards() {
+    // Its clients would wait for its answers for half a minute.
+    let deployment = Deployment::start();
+    run(async {
+        let url = format!("{}?request_timeout=30s", deployment.url());
+        let holder = open(&url).await;
+        let guard = holder.mutex("a").lock().await.expect("it is free");
+        let (_looks, waiting) = line(&url, 2).await;
+        deployment.until_replicated(0);
+        deployment.servers[0].stop();
+        let stopped = Instant::now();
+        deployment.until_failed_over(0);
+        while guard.verify().await.is_err() {
+            guard.check().expect("it is not lost");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(stopped.elapsed() < Duration::from_secs(15), "{:?}", stopped.elapsed());
+        deployment.servers[0].go_on();
+        // It believes that it is the master until the Sentinels have told it otherwise.
+        assert!(guard.release().await.is_clean());
+        for next in waiting {
+            next.await.expect("none is forgotten");
+        }
+        let clients = deployment.command(0, &["CLIENT", "LIST"]).join("");
+        let ours = clients.lines().filter(|line| line.contains("name=lockkeeper:"));
+        assert_eq!(ours.count(), 0, "{clients}");
+    });
+}
+
+#[test]
+fn a_failover_by_an_order_moves_everybody_also_who_hears_of_it_from_one_sentinel_only() {
+    let deployment = Deployment::start_with(Setup { replicas: 2, ..Setup::default() });
+    run(async {
+        let one = format!("redis+sentinel://127.0.0.1:{}/mymaster", deployment.sentinels[1].port());
+        let holder = open(&one).await;
+        let guard = holder.mutex("a").lock().await.expect("it is free");
+        let (looks, waiting) = line(&deployment.url(), 1).await;
+        deployment.until_replicated(0);
+        // With everybody alive: the old master is made a replica.
+        let told = deployment.ask(0, &["SENTINEL", "FAILOVER", "mymaster"]);
+        assert_eq!(told, ["OK"]);
+        let new = deployment.until_failed_over(0);
+        let port = deployment.servers[new].port().to_string();
+        for client in [&holder, &looks] {
+            while !client.describe().server.contains(&port) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        while guard.verify().await.is_err() {
+            guard.check().expect("it is not lost");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(guard.release().await.is_clean());
+        for next in waiting {
+            next.await.expect("none is forgotten");
+        }
+    });
+}
