@@ -1,11 +1,16 @@
 //! Engine URLs: taken apart here, once, with every option checked by name and value.
 
+mod canonical;
+mod secret;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use crate::engine::{Registration, UrlOption, Value};
 use crate::error::{Error, ErrorKind, Result};
+use secret::is_cut_password;
+pub(crate) use secret::named;
+pub use secret::{is_secret, may_hold_at};
 
 /// Something that must never be printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -181,46 +186,6 @@ impl EngineUrl {
         }
     }
 
-    /// What tells one store of locks from another, the same for every way to write it: where it
-    /// is, and the options that make a name another lock. Never a user, never a password.
-    ///
-    /// # Errors
-    /// `InvalidArgument` for a scheme without an engine, and where the place cannot be right.
-    ///
-    /// ```
-    /// use lockkeeper::url::EngineUrl;
-    ///
-    /// let url = EngineUrl::parse("memory:shop?ttl=5s")?;
-    /// assert_eq!(url.canonical()?, "memory:shop");
-    /// # Ok::<(), lockkeeper::Error>(())
-    /// ```
-    pub fn canonical(&self) -> Result<String> {
-        let engine = Registration::of(&self.scheme)?;
-        let mut place =
-            Self { user: None, password: None, options: BTreeMap::new(), ..self.clone() };
-        for (_, port) in &mut place.hosts {
-            *port = port.or(engine.port);
-        }
-        place.path = match engine.place {
-            Some(place) => place(self)?,
-            None => self.path.trim_end_matches('/').to_owned(),
-        };
-        if engine.root == Some(place.path.as_str()) {
-            place.path.clear();
-        }
-        let mut text = format!("{}:{}", self.scheme, place.shown_place());
-        let mut mark = '?';
-        for option in engine.options.iter().filter(|option| option.identity) {
-            if let Some(value) =
-                self.options.get(option.name).filter(|value| *value != option.default)
-            {
-                text = format!("{text}{mark}{}={value}", option.name);
-                mark = '&';
-            }
-        }
-        Ok(text)
-    }
-
     /// User, hosts and path.
     fn shown_place(&self) -> String {
         let mut text = String::new();
@@ -268,67 +233,6 @@ impl fmt::Debug for EngineUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "EngineUrl({self})")
     }
-}
-
-/// Whether an option's value is never printed: one that an engine registered as a secret, and
-/// words that can mean nothing else.
-///
-/// ```
-/// assert!(lockkeeper::url::is_secret("password") && !lockkeeper::url::is_secret("ttl"));
-/// ```
-pub fn is_secret(option: &str) -> bool {
-    let registered =
-        |known: &UrlOption| known.name == option && matches!(known.value, Value::Secret(_));
-    let words = ["auth", "password", "secret", "token"];
-    words.contains(&option)
-        || Registration::all().iter().any(|engine| engine.options.iter().any(registered))
-}
-
-/// An option's name in an error: what is no name may be the rest of a password.
-pub(crate) fn named(option: &str) -> String {
-    let is_name = !option.is_empty()
-        && option.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b));
-    if is_name {
-        format!("the option {option:?}")
-    } else {
-        "an option that is not a word (write ? and & in a password as %3F and %26)".to_owned()
-    }
-}
-
-/// Options whose text may hold an `@`: in all others it ends a password that was not escaped.
-#[doc(hidden)]
-pub fn may_hold_at(option: &str) -> bool {
-    const TEXTS: [&str; 12] = [
-        "password_file",
-        "sentinel_password_file",
-        "password_env",
-        "key",
-        "prefix",
-        "auth",
-        "acl",
-        "tls_ca",
-        "tls_cert",
-        "tls_key",
-        "tls_name",
-        "password",
-    ];
-    TEXTS.contains(&option)
-}
-
-/// Whether what looks like a path or options is the rest of a password: then no part of it may
-/// stand in an error. Only of the schemes that a password can stand in, and whose paths and options
-/// are known.
-fn is_cut_password(scheme: &str, rest: &str, query: &str) -> bool {
-    let is_redis = scheme.starts_with("redis") || scheme == "redlock";
-    let Some(rest) = rest.strip_prefix("//").filter(|_| is_redis || scheme == "zk") else {
-        return false;
-    };
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let odd = |pair: &str| {
-        pair.contains('@') && !pair.split_once('=').is_some_and(|(option, _)| may_hold_at(option))
-    };
-    let is_numbered = is_redis && scheme != "redis+unix";
-    authority.contains(':') && (is_numbered && path.contains('@') || query.split('&').any(odd))
 }
 
 fn options(query: &str) -> Result<BTreeMap<String, String>> {
@@ -403,6 +307,7 @@ pub(crate) fn encode(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Registration;
 
     fn parse(url: &str) -> EngineUrl {
         EngineUrl::parse(url).unwrap()
@@ -475,41 +380,6 @@ mod tests {
         assert_eq!(check("memory:?ttl=3s"), Ok(()));
     }
 
-    #[cfg(all(feature = "redis", feature = "zookeeper"))]
-    #[test]
-    fn two_ways_to_write_one_server_are_one_engine_and_no_password_is_in_it() {
-        let of = |url: &str| parse(url).canonical().unwrap();
-        assert_eq!(of("redis://h"), "redis://h:6379");
-        assert_eq!(
-            of("redis://h"),
-            of("redis://ann:secret@h:6379/0?ttl=5s&password_file=x&layout=native")
-        );
-        assert_eq!(
-            of("zk://a,b:2181/shop"),
-            of("zk://a:2181,b/shop/?auth=digest:u:secret&session_timeout=5s")
-        );
-        assert_ne!(of("redis://h"), of("redis://h/1"));
-        assert_ne!(of("zk://h"), of("zk://h/0"));
-        assert_ne!(of("redis://h"), of("redis://h?layout=plain"));
-        assert_eq!(of("redis+unix:///run/r.sock?db=2"), "redis+unix:///run/r.sock?db=2");
-        assert_eq!(of("zk://h?layout=plain"), of("zk://h?layout=plain&prefix="));
-        assert_ne!(of("zk://h?layout=plain"), of("zk://h?layout=plain&prefix=Lock"));
-    }
-
-    #[cfg(all(feature = "file", target_os = "linux"))]
-    #[test]
-    fn two_ways_to_one_directory_are_one_engine() {
-        let home = tempfile::tempdir().unwrap();
-        let (real, link) = (home.path().join("a b"), home.path().join("link"));
-        std::fs::create_dir(&real).unwrap();
-        std::os::unix::fs::symlink(&real, &link).unwrap();
-        let of = |path: &std::path::Path| {
-            parse(&format!("{}?durable=true", crate::config::file_url(path))).canonical().unwrap()
-        };
-        assert_eq!(of(&link), crate::config::file_url(&std::fs::canonicalize(&real).unwrap()));
-        assert_eq!(of(&link), of(&real));
-    }
-
     #[test]
     fn a_password_is_never_printed() {
         let url = parse("redis://ann:sesame@host:1?ttl=5s");
@@ -532,36 +402,6 @@ mod tests {
                 !EngineUrl::parse(wrong).unwrap_err().to_string().contains("sesame"),
                 "{wrong}"
             );
-        }
-    }
-
-    #[test]
-    fn no_part_of_a_password_that_was_not_escaped_is_printed() {
-        for wrong in [
-            "redis://ann:12?sesame@host",
-            "redis://ann:12?sesame&zz@host",
-            "redis://ann:12?sesame=1&sesame=2@host",
-            "redis://ann:12?ttl=sesame@host",
-            "redis://ann:12?ttl=sesame&ttl=@host",
-            "REDIS://ann:12/sesame@host",
-            "rediss://ann:p@12?sesame&x@host",
-            "zk://ann:12?sesame&zz@host",
-            "redlock://ann:12?sesame&zz@h1,h2,h3",
-            "redlock://ann:12/sesame@h1,h2,h3",
-        ] {
-            let error = EngineUrl::parse(wrong).expect_err(wrong);
-            assert!(
-                !error.to_string().contains("sesame") && error.message().contains("%3F"),
-                "{wrong}: {error}"
-            );
-        }
-        for right in [
-            "redis://h:6379?password_file=/a@b&ttl=5s",
-            "redis+unix://:p@/run/a@b.sock",
-            "zk://h:2181/a@b",
-            "own://h:1/a@b?who=a@b",
-        ] {
-            assert!(EngineUrl::parse(right).is_ok(), "{right}");
         }
     }
 }
