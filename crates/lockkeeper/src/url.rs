@@ -122,6 +122,11 @@ impl EngineUrl {
         self.options.remove(option)
     }
 
+    /// Writes an option, in place of what it was.
+    pub fn set(&mut self, option: &str, value: impl Into<String>) {
+        self.options.insert(option.to_owned(), value.into());
+    }
+
     /// Takes an option that is a duration.
     ///
     /// # Errors
@@ -162,10 +167,9 @@ impl EngineUrl {
     /// # Errors
     /// `InvalidArgument`, naming the option.
     pub fn take_bool(&mut self, option: &str) -> Result<Option<bool>> {
-        let read = |text: String| match text.as_str() {
-            "true" | "1" | "yes" | "" => Ok(true),
-            "false" | "0" | "no" => Ok(false),
-            _ => Err(bad(format!("{option}={text} is neither true nor false"))),
+        let read = |text: String| {
+            let neither = || bad(format!("{option}={text} is neither true nor false"));
+            switch(&text).ok_or_else(neither)
         };
         self.take(option).map(read).transpose()
     }
@@ -197,7 +201,10 @@ impl EngineUrl {
         }
         for (at, (host, port)) in self.hosts.iter().enumerate() {
             text.push_str(if at > 0 { "," } else { "" });
-            text += &if host.contains(':') { format!("[{host}]") } else { encode(host) };
+            // Read as it stands between brackets, and decoded without them.
+            let is_address = host.contains(':')
+                && host.bytes().all(|b| b.is_ascii_alphanumeric() || b":.%-_~".contains(&b));
+            text += &if is_address { format!("[{host}]") } else { encode_but(host, b"") };
             if let Some(port) = port {
                 text += &format!(":{port}");
             }
@@ -232,6 +239,15 @@ impl fmt::Display for EngineUrl {
 impl fmt::Debug for EngineUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "EngineUrl({self})")
+    }
+}
+
+/// The value of an option that is `true` or `false`.
+pub(crate) fn switch(text: &str) -> Option<bool> {
+    match text {
+        "true" | "1" | "yes" | "" => Some(true),
+        "false" | "0" | "no" => Some(false),
+        _ => None,
     }
 }
 
@@ -298,7 +314,12 @@ fn decode(text: &str) -> Result<String> {
 
 /// Percent-encoding, for a path or an option's value.
 pub(crate) fn encode(text: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~/:,{}".contains(&b);
+    encode_but(text, b"/:,{}")
+}
+
+/// Percent-encoding of all but letters, digits, what never means anything in a URL, and these.
+fn encode_but(text: &str, others: &[u8]) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b) || others.contains(&b);
     text.bytes()
         .map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") })
         .collect()

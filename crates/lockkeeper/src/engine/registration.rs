@@ -45,14 +45,15 @@ pub struct Registration {
     pub schemes: &'static [&'static str],
     /// The port of a host that a URL names without one.
     pub port: Option<u16>,
-    /// The path that means the same as none, beside `/`.
-    pub root: Option<&'static str>,
     /// The options of its URLs, beside those that every engine has ([`UrlOption::COMMON`]).
     pub options: Vec<UrlOption>,
     /// What keeps a hold until it is released.
     pub keep: Keep,
-    /// How the place is written in a canonical name, where that is not its hosts and its path.
-    pub place: Option<fn(&EngineUrl) -> Result<String>>,
+    /// Writes the place of a URL in the one way that its canonical name has: an option that means
+    /// the same as the path becomes the path, and an order that means nothing is sorted away. The
+    /// hosts are in lower case and have their ports by then, and nobody's name is in it. Without
+    /// it, a slash at the end of the path means nothing.
+    pub place: Option<fn(&mut EngineUrl) -> Result<()>>,
     /// Makes the engine of a URL. It takes the options that it has registered; nothing is sent
     /// before [`Engine::open`].
     pub open: Open,
@@ -119,6 +120,19 @@ pub enum Value {
     Text(&'static str),
     /// A text that is never printed, and what it is called in the reference.
     Secret(&'static str),
+}
+
+impl Value {
+    /// A value as canonical names have it: the same for every way to write it.
+    pub(crate) fn normal(self, text: &str) -> String {
+        let written = match self {
+            Self::Duration => crate::duration::parse(text).map(|time| format!("{time:?}")),
+            Self::Number(..) => text.parse().ok().map(|number: u64| number.to_string()),
+            Self::Switch => crate::url::switch(text).map(|on| on.to_string()),
+            Self::Percent(..) | Self::OneOf(_) | Self::Text(_) | Self::Secret(_) => None,
+        };
+        written.unwrap_or_else(|| text.to_owned())
+    }
 }
 
 impl fmt::Display for Value {
@@ -227,16 +241,7 @@ impl Registration {
         keep: Keep,
         open: Open,
     ) -> Self {
-        Self {
-            engine,
-            schemes,
-            port: None,
-            root: None,
-            options: Vec::new(),
-            keep,
-            place: None,
-            open,
-        }
+        Self { engine, schemes, port: None, options: Vec::new(), keep, place: None, open }
     }
 
     /// The engine of a scheme.

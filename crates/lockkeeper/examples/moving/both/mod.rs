@@ -24,10 +24,9 @@ pub fn register() -> Result<()> {
         Ok(Box::new(Both::of([old, new])))
     });
     both.place = Some(|url| {
-        let mut url = url.clone();
-        let (old, new) =
-            (url_in(&mut url, "old")?.canonical()?, url_in(&mut url, "new")?.canonical()?);
-        Ok(format!("{old} and {new}"))
+        let (old, new) = (url_in(url, "old")?.canonical()?, url_in(url, "new")?.canonical()?);
+        url.path = format!("{old} and {new}");
+        Ok(())
     });
     both.options = vec![option("old", "taken first"), option("new", "taken second")];
     Locks::register(both)

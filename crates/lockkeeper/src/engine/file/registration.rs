@@ -33,9 +33,10 @@ fn check(url: &EngineUrl) -> Result<()> {
 }
 
 /// The directory's real path: two ways to one directory are one store.
-fn place(url: &EngineUrl) -> Result<String> {
+fn place(url: &mut EngineUrl) -> Result<()> {
     check(url)?;
     let directory = lock_directory(&url.path)?;
     let real = std::fs::canonicalize(&directory).unwrap_or(directory);
-    Ok(real.to_string_lossy().into_owned())
+    url.path = real.to_string_lossy().into_owned();
+    Ok(())
 }

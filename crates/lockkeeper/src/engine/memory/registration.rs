@@ -6,7 +6,10 @@ use crate::error::Result;
 use crate::url::EngineUrl;
 
 pub(crate) fn registration() -> Registration {
-    Registration::new("memory", &["memory"], Keep::Process, open)
+    let mut memory = Registration::new("memory", &["memory"], Keep::Process, open);
+    // Its name may end in a slash.
+    memory.place = Some(|_| Ok(()));
+    memory
 }
 
 fn open(url: &mut EngineUrl, _: &Common) -> Result<Box<dyn Engine>> {

@@ -67,7 +67,7 @@ pub(crate) fn registration() -> Registration {
     let mut redis =
         Registration::new("redis", &["redis", "rediss", "redis+unix"], Keep::Lease, open);
     redis.port = Some(super::url::PORT);
-    redis.root = Some("/0");
+    redis.place = Some(super::url::place);
     redis.options = OPTIONS.into_iter().chain(Tls::OPTIONS).collect();
     redis
 }

@@ -11,6 +11,9 @@ use crate::url::{EngineUrl, Secret};
 
 pub(in crate::engine) const PORT: u16 = 6379;
 
+/// The scheme whose path is a socket.
+const SOCKET: &str = "redis+unix";
+
 fn wrong(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidArgument, message)
 }
@@ -24,7 +27,7 @@ pub(crate) fn options(
     ttl: Duration,
     drift_permille: u32,
 ) -> Result<RedisOptions> {
-    let address = if url.scheme == "redis+unix" {
+    let address = if url.scheme == SOCKET {
         let path = std::mem::take(&mut url.path);
         if !path.starts_with('/') || !url.hosts.is_empty() {
             return Err(wrong(
@@ -133,6 +136,24 @@ pub(in crate::engine) fn db(url: &mut EngineUrl) -> Result<u32> {
             url.scheme
         ))
     })
+}
+
+/// The database as canonical names have it: in the path, and beside a socket's path in the option.
+///
+/// # Errors
+/// `InvalidArgument`.
+pub(in crate::engine) fn place(url: &mut EngineUrl) -> Result<()> {
+    let socket = (url.scheme == SOCKET).then(|| std::mem::take(&mut url.path));
+    let db = db(url)?;
+    url.path = match (socket, db) {
+        (Some(socket), _) => {
+            url.set("db", db.to_string());
+            socket
+        }
+        (None, 0) => String::new(),
+        (None, db) => format!("/{db}"),
+    };
+    Ok(())
 }
 
 /// The password, of the URL, a file or a variable.

@@ -43,9 +43,15 @@ const OPTIONS: [UrlOption; 8] = [
 pub(crate) fn registration() -> Registration {
     let mut redlock = Registration::new("redlock", &["redlock"], Keep::Lease, open);
     redlock.port = Some(PORT);
-    redlock.root = Some("/0");
+    redlock.place = Some(place);
     redlock.options = OPTIONS.into_iter().chain(Tls::OPTIONS).collect();
     redlock
+}
+
+/// Members have no order.
+fn place(url: &mut EngineUrl) -> Result<()> {
+    url.hosts.sort();
+    crate::engine::redis::url::place(url)
 }
 
 fn open(url: &mut EngineUrl, common: &Common) -> Result<Box<dyn Engine>> {

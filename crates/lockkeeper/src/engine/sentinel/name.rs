@@ -1,5 +1,6 @@
 //! The service of a URL: `/service` or `/service/db`.
 
+use crate::engine::redis::url as server;
 use crate::error::{Error, ErrorKind, Result};
 use crate::url::EngineUrl;
 
@@ -37,11 +38,15 @@ pub(super) fn service(url: &EngineUrl) -> Result<(String, String)> {
     Ok((service.to_owned(), if db.is_empty() { String::new() } else { format!("/{db}") }))
 }
 
-/// The path of a canonical name: what means the same is written the same.
+/// The place in a canonical name: the database is in the path, and the Sentinels have no order.
 ///
 /// # Errors
 /// As [`service`].
-pub(super) fn place(url: &EngineUrl) -> Result<String> {
+pub(super) fn place(url: &mut EngineUrl) -> Result<()> {
     let (service, db) = service(url)?;
-    Ok(format!("/{service}{db}"))
+    url.hosts.sort();
+    url.path = db;
+    server::place(url)?;
+    url.path = format!("/{service}{}", url.path);
+    Ok(())
 }

@@ -133,6 +133,10 @@ mod tests {
             assert_eq!(canonical(same), one);
         }
         assert_ne!(canonical("redis+sentinel://a,b/m/1"), one);
+        assert_eq!(
+            canonical("redis+sentinel://B,a/m?db=3"),
+            canonical("redis+sentinel://a,b/m/03")
+        );
         assert_ne!(canonical("redis+sentinel://a,b/n"), one);
     }
 

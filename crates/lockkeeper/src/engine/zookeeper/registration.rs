@@ -61,8 +61,16 @@ pub(crate) fn registration() -> Registration {
     let keep = Keep::Session { option: "session_timeout", default: SESSION };
     let mut zookeeper = Registration::new("zookeeper", &["zk"], keep, open);
     zookeeper.port = Some(PORT);
+    zookeeper.place = Some(place);
     zookeeper.options = OPTIONS.into_iter().chain(Tls::OPTIONS).collect();
     zookeeper
+}
+
+/// An ensemble has no order; the slash at the end of its chroot is none of it.
+fn place(url: &mut EngineUrl) -> Result<()> {
+    url.hosts.sort();
+    url.path.truncate(url.path.trim_end_matches('/').len());
+    Ok(())
 }
 
 fn open(url: &mut EngineUrl, common: &Common) -> Result<Box<dyn Engine>> {
