@@ -83,22 +83,15 @@ impl Plan {
         let entry = self.entry()?;
         let facts = &entry.keeper.facts;
         let can = &facts.can;
-        let able = match self.request.mode {
-            Mode::Exclusive => entry.kind != Kind::Election || can.has(Ability::Election),
-            Mode::Shared => can.has(Ability::Shared),
-            Mode::Upgradable => can.has(Ability::Upgrade),
-            Mode::Permits { .. } => can.has(Ability::Permits),
+        let needed = match self.request.mode {
+            Mode::Exclusive => (entry.kind == Kind::Election).then_some(Ability::Election),
+            Mode::Shared => Some(Ability::Shared),
+            Mode::Upgradable => Some(Ability::Upgrade),
+            Mode::Permits { .. } => Some(Ability::Permits),
         };
-        if !able {
-            return Err(facts.lacks(match self.request.mode {
-                Mode::Exclusive => "elections",
-                Mode::Shared => "shared locks",
-                Mode::Upgradable => "upgradable locks",
-                Mode::Permits { .. } => "semaphores",
-            }));
-        }
-        if !self.request.lock_delay.is_zero() && !can.has(Ability::Delay) {
-            return Err(facts.lacks("lock delay"));
+        let delay = (!self.request.lock_delay.is_zero()).then_some(Ability::Delay);
+        if let Some(lacking) = needed.into_iter().chain(delay).find(|needed| !can.has(*needed)) {
+            return Err(facts.lacks(lacking));
         }
         let session = entry.keeper.session();
         if let Some(margin) = self.request.margin {

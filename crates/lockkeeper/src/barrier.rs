@@ -68,7 +68,7 @@ impl std::fmt::Debug for DoubleBarrier {
 }
 
 fn unsupported(keeper: &Keeper) -> Error {
-    keeper.facts.lacks("double barriers")
+    keeper.facts.lacks(Ability::Barrier)
 }
 
 /// Coming in; `.await` it, or give it a timeout first.

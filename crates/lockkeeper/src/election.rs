@@ -98,7 +98,7 @@ impl Election {
 
     fn query(&self) -> Result<Query> {
         if !self.0.keeper.facts.can.has(Ability::Election) {
-            return Err(self.0.keeper.facts.lacks("elections"));
+            return Err(self.0.keeper.facts.lacks(Ability::Election));
         }
         Ok(Query::One(Kind::Election, self.0.name()?.clone()))
     }

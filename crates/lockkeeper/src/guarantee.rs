@@ -181,6 +181,29 @@ impl Ability {
         Self::Together,
         Self::HeldWrites,
     ];
+
+    /// What an engine without it has not.
+    pub(crate) fn what(self) -> &'static str {
+        match self {
+            Self::Shared => "shared locks",
+            Self::Upgrade => "upgradable locks",
+            Self::Permits => "semaphores",
+            Self::Election => "elections",
+            Self::Latch => "latches",
+            Self::Barrier => "double barriers",
+            Self::Ask => "requests to let go",
+            Self::List => "lists of names",
+            Self::Force => "forced release",
+            Self::Delay => "lock delay",
+            Self::Resize => "stored limits",
+            Self::Fair => "line of its own",
+            Self::FairPermits => "line for permits",
+            Self::WriterTurns => "turns for writers",
+            Self::Identity => "records of holders",
+            Self::Together => "several locks in one message",
+            Self::HeldWrites => "writes under a hold",
+        }
+    }
 }
 
 /// What the methods of an engine begin without.
@@ -277,6 +300,9 @@ pub struct Description {
     pub request_timeout: Option<Duration>,
     /// What it can do.
     pub can: Can,
+    /// Where what it cannot do is found, such as in another layout: abilities, and what to do for
+    /// them. The first entry that has an ability counts; without one, another engine is advised.
+    pub elsewhere: &'static [(Can, &'static str)],
     /// What would break the promise, a sentence each.
     pub breaks: Vec<String>,
     /// What is worth changing.
@@ -303,6 +329,7 @@ impl Description {
             early: false,
             request_timeout: None,
             can: Can::ALL.without(WITHOUT),
+            elsewhere: &[],
             breaks: Vec::new(),
             warnings: Vec::new(),
         }

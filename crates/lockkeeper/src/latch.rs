@@ -64,7 +64,7 @@ impl Latch {
         if self.0.keeper.facts.can.has(Ability::Latch) {
             return Ok(());
         }
-        Err(self.0.keeper.facts.lacks("latches"))
+        Err(self.0.keeper.facts.lacks(Ability::Latch))
     }
 
     async fn write(&self, change: impl FnOnce(crate::Name) -> Change) -> Result<bool> {

@@ -194,7 +194,7 @@ impl Locks {
     /// `Unsupported` where the layout cannot list; `Unreachable`, `Refused`, `Closed`.
     pub async fn list(&self, prefix: &str) -> Result<Vec<Entry>> {
         if !self.keeper.facts.can.has(Ability::List) {
-            return Err(self.keeper.facts.lacks("lists of names"));
+            return Err(self.keeper.facts.lacks(Ability::List));
         }
         self.read(&Query::Prefix(prefix.to_owned())).await
     }

@@ -46,6 +46,13 @@ pub(crate) fn all() -> Vec<Registration> {
     TABLE.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
+/// Whether the URLs of an engine say in which layout it writes.
+pub(crate) fn has_layouts(engine: &str) -> bool {
+    let all = TABLE.read().unwrap_or_else(PoisonError::into_inner);
+    let layout = |one: &Registration| one.options.iter().any(|option| option.name == "layout");
+    all.iter().any(|one| one.engine == engine && layout(one))
+}
+
 /// The engine of a scheme, or what to do without it.
 pub(crate) fn find(scheme: &str) -> Result<Registration> {
     let all = TABLE.read().unwrap_or_else(PoisonError::into_inner);
@@ -88,6 +95,8 @@ fn missing(scheme: &str, schemes: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(all(feature = "redlock", feature = "zookeeper"))]
+    use crate::engine::Ability;
     use crate::engine::{Expiry, Keep, UrlOption, Value};
 
     fn none(_: &mut EngineUrl, _: &Common) -> Result<Box<dyn Engine>> {
@@ -159,6 +168,64 @@ mod tests {
             missing("memroy", &["memory"]),
             "memroy: is not an engine: did you mean memory? The schemes are memory"
         );
+    }
+
+    /// What an engine says of something that it does not have.
+    #[cfg(all(feature = "redlock", feature = "zookeeper"))]
+    fn lacks(url: &str, ability: Ability) -> String {
+        let settings = Settings::default();
+        let engine = engine(EngineUrl::parse(url).unwrap(), &settings).unwrap();
+        let who = Arc::new(crate::claim::Identity::of_this_process());
+        let keeper =
+            crate::keeper::Keeper::new(engine, crate::clock::Clock::default(), who, settings);
+        keeper.facts.lacks(ability).message().to_owned()
+    }
+
+    #[cfg(all(feature = "redlock", feature = "zookeeper"))]
+    #[test]
+    fn what_an_engine_lacks_is_told_with_where_it_is() {
+        use Ability::{Barrier, Delay, Election, Latch, List, Permits, Shared, Upgrade};
+        for (url, ability, says) in [
+            ("redis://h", Barrier, "layout=native has no double barriers: choose another engine"),
+            (
+                "redis://h?layout=plain",
+                Shared,
+                "layout=plain has no shared locks: use layout=native",
+            ),
+            ("redis://h?layout=plain", Delay, "layout=plain has no lock delay: use layout=native"),
+            (
+                "redis://h?layout=plain",
+                Barrier,
+                "layout=plain has no double barriers: choose another engine",
+            ),
+            (
+                "redis://h?layout=redisson",
+                Shared,
+                "layout=redisson has no shared locks: add lock=rw to the URL",
+            ),
+            (
+                "redis://h?layout=redisson",
+                Upgrade,
+                "layout=redisson has no upgradable locks: use layout=native",
+            ),
+            (
+                "redis://h?layout=redisson",
+                Barrier,
+                "layout=redisson has no double barriers: choose another engine",
+            ),
+            ("zk://h?layout=plain", Latch, "layout=plain has no latches: use layout=curator"),
+            ("zk://h?layout=plain", Delay, "layout=plain has no lock delay: choose another engine"),
+            ("zk://h", Delay, "layout=curator has no lock delay: choose another engine"),
+            (
+                "redlock://a,b,c",
+                Permits,
+                "the engine redlock has no semaphores: choose another engine",
+            ),
+            ("memory:", Election, "the engine memory has no elections: choose another engine"),
+            ("memory:", List, "the engine memory has no lists of names: choose another engine"),
+        ] {
+            assert_eq!(lacks(url, ability), says, "{url}");
+        }
     }
 
     #[test]

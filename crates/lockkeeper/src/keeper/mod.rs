@@ -31,7 +31,7 @@ use crate::claim::Identity;
 use crate::clock::{Clock, Ticks};
 use crate::engine::{Answer, Context, Engine, EventSink, Spawner, WatchId};
 use crate::error::{Error, ErrorKind, Result};
-use crate::guarantee::{Can, Expiry};
+use crate::guarantee::{Ability, Can, Expiry};
 use crate::id::{ClaimId, fork_generation};
 use crate::name::{Kind, Name};
 use crate::observe::{Observer, Seen};
@@ -80,25 +80,21 @@ pub(crate) struct Facts {
     pub(crate) early: bool,
     pub(crate) request_timeout: Option<Duration>,
     pub(crate) can: Can,
+    pub(crate) elsewhere: &'static [(Can, &'static str)],
     pub(crate) layout: &'static str,
 }
 
 impl Facts {
-    /// What the layout does not have, and where it is.
-    pub(crate) fn lacks(&self, what: &str) -> Error {
-        let layout = match self.engine {
-            "redis" | "zookeeper" => format!("layout={}", self.layout),
-            engine => format!("the engine {engine}"),
+    /// What the engine does not have, and where it is.
+    pub(crate) fn lacks(&self, ability: Ability) -> Error {
+        let of = if crate::table::has_layouts(self.engine) {
+            format!("layout={}", self.layout)
+        } else {
+            format!("the engine {}", self.engine)
         };
-        let elsewhere = match (self.engine, self.layout, what) {
-            ("redis", "redisson", "shared locks") => "add lock=rw to the URL",
-            ("redis", "plain" | "redisson", what) if what != "double barriers" => {
-                "use layout=native"
-            }
-            ("zookeeper", "plain", what) if what != "lock delay" => "use layout=curator",
-            _ => "choose another engine",
-        };
-        let text = format!("{layout} has no {what}: {elsewhere}");
+        let elsewhere = self.elsewhere.iter().find(|(can, _)| can.has(ability));
+        let elsewhere = elsewhere.map_or("choose another engine", |(_, advice)| advice);
+        let text = format!("{of} has no {}: {elsewhere}", ability.what());
         Error::new(ErrorKind::Unsupported, text).engine(self.engine)
     }
 }
@@ -145,6 +141,7 @@ impl Keeper {
             early: description.early,
             request_timeout: description.request_timeout,
             can: description.can,
+            elsewhere: description.elsewhere,
             layout: description.layout,
         };
         #[cfg(feature = "test-util")]

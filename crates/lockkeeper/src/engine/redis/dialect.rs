@@ -8,9 +8,13 @@ use super::script::{Call, Which};
 use crate::claim::Claim;
 use crate::engine::Number;
 use crate::error::{Error, ErrorKind, Result};
-use crate::guarantee::Description;
+use crate::guarantee::{Ability, Can, Description};
 use crate::id::ClaimId;
 use crate::name::{Kind, Name};
+
+/// What the layout native can instead.
+pub(super) const IN_NATIVE: (Can, &str) =
+    (Can::ALL.without(&[Ability::Barrier]), "use layout=native");
 
 /// One foreign layout.
 pub(super) trait Dialect: Send + Sync + 'static {

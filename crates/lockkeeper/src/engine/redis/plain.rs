@@ -4,7 +4,7 @@
 //! it; the key's template and the value's format follow theirs. Keys without a time to live are
 //! understood. There is no token.
 
-use super::dialect::{Dialect, Terms, call, lease, unsupported};
+use super::dialect::{Dialect, IN_NATIVE, Terms, call, lease, unsupported};
 use super::options::{RedisOptions, ValueFormat};
 use super::script::{Call, Which};
 use crate::claim::{Claim, Mode};
@@ -64,6 +64,7 @@ impl Dialect for Plain {
     fn describe(&self, description: &mut Description) {
         description.fenced = false;
         description.can = Can::NONE.with(&[Ability::Force]);
+        description.elsewhere = &[IN_NATIVE];
         description.breaks.push(
             "the layout has no fencing token: a holder that was paused is not kept out of the \
              resource"

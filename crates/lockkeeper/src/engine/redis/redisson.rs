@@ -9,7 +9,7 @@
 //! (RPermitExpirableSemaphore) or `simple` (RSemaphore). An owner is `UUID:number`, the UUID one a
 //! `Locks` and the number one a claim.
 
-use super::dialect::{Dialect, LatchStep, Terms, call, lease, unsupported};
+use super::dialect::{Dialect, IN_NATIVE, LatchStep, Terms, call, lease, unsupported};
 use super::options::{RedissonLock, RedissonSemaphore};
 use super::script::{Call, Which};
 use crate::claim::{Claim, Mode};
@@ -178,6 +178,10 @@ fn latch_channel(raw: &str) -> String {
     format!("redisson_countdownlatch__channel__{{{raw}}}")
 }
 
+/// Where that is which a type of lock of Redisson's has not.
+const ELSEWHERE: &[(Can, &str)] =
+    &[(Can::NONE.with(&[Ability::Shared]), "add lock=rw to the URL"), IN_NATIVE];
+
 impl Dialect for Redisson {
     fn describe(&self, description: &mut Description) {
         // RFencedLock's counter lives beside the lock, and dies with the server's data.
@@ -193,6 +197,7 @@ impl Dialect for Redisson {
             can = if has { can.with(&[ability]) } else { can };
         }
         description.can = can;
+        description.elsewhere = ELSEWHERE;
         if fair {
             let text = "a dead waiter in an RFairLock's queue keeps the lock from those behind it \
                         until 15 s after the lease it waited for, and up to 302 s where it is \

@@ -288,6 +288,8 @@ impl Engine for ZooKeeper {
             timeout.as_millis()
         );
         if let Layout::Plain { prefix } = &self.options.layout {
+            description.elsewhere =
+                const { &[(Can::ALL.without(&[Ability::Delay]), "use layout=curator")] };
             description.server +=
                 &format!(", nodes NAME/{prefix}0000000067 (prefix={})", crate::url::encode(prefix));
             description.breaks.push(
