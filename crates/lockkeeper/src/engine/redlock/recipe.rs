@@ -13,163 +13,17 @@
 mod search;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use std::time::Duration;
 
+pub(super) use words::{Action, Event, Members, Other, Outcome, Rules, Said, Silent, Verb};
+
 use crate::clock::Ticks;
 use crate::id::ClaimId;
-use crate::protocol::lease::{Drift, deadline};
 
 /// A contender that has not asked for so long is not waited for: one that lives asks every 250 ms.
 pub(super) const LIVING: Duration = Duration::from_secs(1);
-
-/// What one claim goes by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Rules {
-    /// How many members there are; an odd number.
-    pub(super) members: usize,
-    /// How long a lease lasts.
-    pub(super) ttl: Duration,
-    /// How much the rates of clocks may differ.
-    pub(super) drift: Drift,
-    /// How long a member's answer to a claim is waited for.
-    pub(super) patience: Duration,
-    /// The same for a renewal and a release, for which nobody else waits.
-    pub(super) long_patience: Duration,
-}
-
-impl Rules {
-    /// How many members are a majority.
-    pub(super) fn majority(&self) -> usize {
-        self.members / 2 + 1
-    }
-
-    /// Whether enough of a lease from `since` is left for its holder to begin with.
-    fn is_in_time(&self, since: Ticks, now: Ticks) -> bool {
-        now.plus(self.ttl / 10) < deadline(since, self.ttl, self.drift)
-    }
-}
-
-/// A set of members, a bit each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Members(u16);
-
-impl Members {
-    pub(super) fn insert(&mut self, member: usize) {
-        self.0 |= 1 << member;
-    }
-
-    pub(super) fn remove(&mut self, member: usize) {
-        self.0 &= !(1 << member);
-    }
-
-    pub(super) fn has(self, member: usize) -> bool {
-        self.0 & (1 << member) != 0
-    }
-
-    pub(super) fn len(self) -> usize {
-        self.0.count_ones() as usize
-    }
-}
-
-/// What a member is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Verb {
-    /// Write our record, unless another's is there.
-    Take,
-    /// Extend our record, if it is there.
-    Keep,
-    /// Delete our record, unless a later round wrote it.
-    Give,
-}
-
-/// Somebody else whose record a member has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Other {
-    pub(super) claim: ClaimId,
-    /// How long ago it was written or extended.
-    pub(super) age: Duration,
-    /// How long it lasts still.
-    pub(super) rest: Duration,
-}
-
-/// What came of asking a member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Said {
-    /// Our record is there, for a whole lease from now on. A member that has only just started
-    /// does not count.
-    Yes { counts: bool },
-    /// Somebody else's record is there.
-    Other(Other),
-    /// There was none of ours.
-    Nothing,
-    /// It was deleted.
-    Gave,
-    /// It was certainly not carried out: not sent, refused, too late.
-    Not,
-    /// It may have been carried out (R4).
-    Unclear,
-}
-
-/// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Event {
-    /// The claim is asked for.
-    Ask { now: Ticks, silent: Silent },
-    /// Its lease is to be extended.
-    Renew { now: Ticks },
-    /// It is given back, or not wanted any more.
-    Leave { now: Ticks },
-    /// A member answered, or never will.
-    Said { now: Ticks, member: usize, verb: Verb, round: u64, said: Said },
-    /// The time of a round is over.
-    Due { now: Ticks, round: u64 },
-    /// A request of an earlier connection may have been carried out after all.
-    Suspect { member: usize },
-}
-
-/// The members that did not answer in time when they were last asked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Silent(pub(super) u16);
-
-/// What is to be done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Action {
-    /// Ask a member. What was asked for the same claim before goes first.
-    Send { member: usize, verb: Verb, round: u64 },
-    /// Say when this time has come.
-    Due { at: Ticks, round: u64 },
-    /// The question that was asked last has its answer.
-    Done(Outcome),
-}
-
-/// The answer to a question.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Outcome {
-    /// It is ours, for a lease from then on.
-    Granted { since: Ticks },
-    /// Somebody is in the way, or several contend.
-    Refused {
-        /// Who has a majority, or the most.
-        by: Option<ClaimId>,
-        /// What it got stays, because it is first among those that contend.
-        keeps: bool,
-        /// When the one with the majority has none any more, if nothing more is heard of it.
-        rest: Option<Duration>,
-    },
-    /// Fewer members than a majority answered.
-    TooFew,
-    /// The answers of a majority came when too little of the lease was left.
-    TooSlow,
-    /// It is ours still, for a lease from then on.
-    Renewed { since: Ticks },
-    /// A majority does not have it any more.
-    Lost,
-    /// It was given back.
-    Freed,
-    /// It was not ours any more, or never.
-    NotOurs,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::*;
+use crate::protocol::lease::{Drift, deadline};
 
 const MEMBERS: usize = 3;
 const TTL: Duration = Duration::from_secs(10);

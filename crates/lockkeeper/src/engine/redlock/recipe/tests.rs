@@ -1,6 +1,7 @@
 //! What follows from what the members say, one rule a test.
 
 use super::*;
+use crate::protocol::lease::Drift;
 
 const SECOND: Duration = Duration::from_secs(1);
 const ME: u128 = 50;

@@ -1,0 +1,155 @@
+//! The words of the recipe: what it is told, what it does, what follows.
+
+use std::time::Duration;
+
+use crate::clock::Ticks;
+use crate::id::ClaimId;
+use crate::protocol::lease::{Drift, deadline};
+
+/// What one claim goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::engine::redlock) struct Rules {
+    /// How many members there are; an odd number.
+    pub(in crate::engine::redlock) members: usize,
+    /// How long a lease lasts.
+    pub(in crate::engine::redlock) ttl: Duration,
+    /// How much the rates of clocks may differ.
+    pub(in crate::engine::redlock) drift: Drift,
+    /// How long a member's answer to a claim is waited for.
+    pub(in crate::engine::redlock) patience: Duration,
+    /// The same for a renewal and a release, for which nobody else waits.
+    pub(in crate::engine::redlock) long_patience: Duration,
+}
+
+impl Rules {
+    /// How many members are a majority.
+    pub(in crate::engine::redlock) fn majority(&self) -> usize {
+        self.members / 2 + 1
+    }
+
+    /// Whether enough of a lease from `since` is left for its holder to begin with.
+    pub(super) fn is_in_time(&self, since: Ticks, now: Ticks) -> bool {
+        now.plus(self.ttl / 10) < deadline(since, self.ttl, self.drift)
+    }
+}
+
+/// A set of members, a bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(in crate::engine::redlock) struct Members(u16);
+
+impl Members {
+    pub(in crate::engine::redlock) fn insert(&mut self, member: usize) {
+        self.0 |= 1 << member;
+    }
+
+    pub(in crate::engine::redlock) fn remove(&mut self, member: usize) {
+        self.0 &= !(1 << member);
+    }
+
+    pub(in crate::engine::redlock) fn has(self, member: usize) -> bool {
+        self.0 & (1 << member) != 0
+    }
+
+    pub(in crate::engine::redlock) fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+}
+
+/// What a member is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(in crate::engine::redlock) enum Verb {
+    /// Write our record, unless another's is there.
+    Take,
+    /// Extend our record, if it is there.
+    Keep,
+    /// Delete our record, unless a later round wrote it.
+    Give,
+}
+
+/// Somebody else whose record a member has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(in crate::engine::redlock) struct Other {
+    pub(in crate::engine::redlock) claim: ClaimId,
+    /// How long ago it was written or extended.
+    pub(in crate::engine::redlock) age: Duration,
+    /// How long it lasts still.
+    pub(in crate::engine::redlock) rest: Duration,
+}
+
+/// What came of asking a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(in crate::engine::redlock) enum Said {
+    /// Our record is there, for a whole lease from now on. A member that has only just started
+    /// does not count.
+    Yes { counts: bool },
+    /// Somebody else's record is there.
+    Other(Other),
+    /// There was none of ours.
+    Nothing,
+    /// It was deleted.
+    Gave,
+    /// It was certainly not carried out: not sent, refused, too late.
+    Not,
+    /// It may have been carried out (R4).
+    Unclear,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(in crate::engine::redlock) enum Event {
+    /// The claim is asked for.
+    Ask { now: Ticks, silent: Silent },
+    /// Its lease is to be extended.
+    Renew { now: Ticks },
+    /// It is given back, or not wanted any more.
+    Leave { now: Ticks },
+    /// A member answered, or never will.
+    Said { now: Ticks, member: usize, verb: Verb, round: u64, said: Said },
+    /// The time of a round is over.
+    Due { now: Ticks, round: u64 },
+    /// A request of an earlier connection may have been carried out after all.
+    Suspect { member: usize },
+}
+
+/// The members that did not answer in time when they were last asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(in crate::engine::redlock) struct Silent(pub(in crate::engine::redlock) u16);
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::engine::redlock) enum Action {
+    /// Ask a member. What was asked for the same claim before goes first.
+    Send { member: usize, verb: Verb, round: u64 },
+    /// Say when this time has come.
+    Due { at: Ticks, round: u64 },
+    /// The question that was asked last has its answer.
+    Done(Outcome),
+}
+
+/// The answer to a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::engine::redlock) enum Outcome {
+    /// It is ours, for a lease from then on.
+    Granted { since: Ticks },
+    /// Somebody is in the way, or several contend.
+    Refused {
+        /// Who has a majority, or the most.
+        by: Option<ClaimId>,
+        /// What it got stays, because it is first among those that contend.
+        keeps: bool,
+        /// When the one with the majority has none any more, if nothing more is heard of it.
+        rest: Option<Duration>,
+    },
+    /// Fewer members than a majority answered.
+    TooFew,
+    /// The answers of a majority came when too little of the lease was left.
+    TooSlow,
+    /// It is ours still, for a lease from then on.
+    Renewed { since: Ticks },
+    /// A majority does not have it any more.
+    Lost,
+    /// It was given back.
+    Freed,
+    /// It was not ours any more, or never.
+    NotOurs,
+}
