@@ -300,7 +300,7 @@ fn fencing(about: &Description, choice: &Choice) -> &'static str {
         "plain" | "redisson" => {
             "this layout has no tokens: use layout=native where the resource checks them"
         }
-        _ => "tokens can go back or repeat: do not rely on them",
+        _ => "no tokens that only ever grow: a resource cannot go by them",
     }
 }
 
