@@ -46,6 +46,14 @@ impl Anchor {
         self.server_us.saturating_add(us(later)).saturating_sub(us(earlier))
     }
 
+    /// The server's time at one of our instants, were its clock a thousandth slower than ours; with
+    /// a reading from after the answer it is a time that the clock has reached.
+    #[cfg(feature = "redlock")]
+    pub(in crate::engine) fn server_us_slowly(self, at: Ticks) -> u64 {
+        let later = at.since(self.before).as_micros() * 999 / 1000;
+        self.server_us.saturating_add(u64::try_from(later).unwrap_or(u64::MAX))
+    }
+
     /// The better of two: the later one, because drift grows with age.
     pub(in crate::engine) fn newer(self, other: Self) -> Self {
         if other.before >= self.before { other } else { self }

@@ -4,14 +4,14 @@
 //! back, and asks again when the holder's lease ends, not before 250 ms and not after 5 s.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::recipe::{Action, Event as Step, Members, Outcome, Recipe, Rules, Said, Verb};
 use super::record::Record;
-use super::wire::Heard;
+use super::wire::{Heard, Member};
 use super::{Quorum, errors, first};
 use crate::claim::{Claim, Holder, Mode};
 use crate::clock::Ticks;
@@ -22,6 +22,7 @@ use crate::engine::{Answer, Attempt, BoxFuture, Grant, Lease, Line, Number, Plac
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ClaimId;
 use crate::name::Kind;
+use crate::token::next_number;
 
 /// How soon and how late a waiter looks by itself (R10).
 pub(super) const LOOK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
@@ -29,7 +30,8 @@ pub(super) const LOOK: (Duration, Duration) = (Duration::from_millis(250), Durat
 pub(super) struct Entry {
     pub(super) claim: Claim,
     pub(super) how: Line,
-    pub(super) key: String,
+    /// The keys of its name on a member: its record, its last number, the member itself.
+    keys: [String; 3],
     pub(super) channel: String,
     who: String,
     pub(super) machine: Recipe,
@@ -91,14 +93,26 @@ impl Quorum {
 
     /// Asks for a claim that is known.
     fn ask_again(self: &Arc<Self>, id: ClaimId) -> Answer<Attempt> {
-        let now = self.context.clock.now();
-        let silent = self.state().silent;
         if let Some(entry) = self.state().claims.get_mut(&id) {
             (entry.waiting, entry.woken) = (false, false);
             entry.told = (None, Members::default());
         }
-        let stepped = self.step(id, Step::Ask { now, silent });
+        let stepped = self.once_more(id);
         Answer::later(self.clone().asked(id, stepped))
+    }
+
+    /// A number above all that are known here, and not below the fastest member's clock (R7).
+    fn propose(&self, now: Ticks) -> u64 {
+        let fastest = self.members.iter().filter_map(|member| member.reached_us(now)).max();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = next_number(*known, fastest.unwrap_or(0)).unwrap_or(*known);
+        *known
+    }
+
+    /// Nothing up to this number is proposed any more.
+    pub(super) fn knows(&self, number: u64) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = number.max(*known);
     }
 
     /// Knows a claim from here on, and until when its caller waits.
@@ -127,7 +141,11 @@ impl Quorum {
             };
             Entry {
                 how,
-                key: self.keys.record(&claim.name),
+                keys: [
+                    self.keys.record(&claim.name),
+                    self.keys.last(&claim.name),
+                    self.keys.member(),
+                ],
                 channel: self.keys.channel(&claim.name),
                 who: who_word(&claim.who, claim.value.as_deref()),
                 machine: Recipe::new(claim.id, rules, how == Line::Try),
@@ -165,8 +183,8 @@ impl Quorum {
         for action in actions {
             match action {
                 // Sent with the state locked: what is sent for a claim arrives in this order.
-                Action::Send { member, verb, round } => {
-                    stepped.flights.extend(self.send(entry, member, verb, round));
+                Action::Send { member, verb, round, number } => {
+                    stepped.flights.extend(self.send(entry, member, verb, (round, number)));
                     entry.in_flight += 1;
                 }
                 Action::Due { at, round } => stepped.due = Some((at, round)),
@@ -176,23 +194,36 @@ impl Quorum {
         stepped
     }
 
-    fn send(self: &Arc<Self>, entry: &Entry, at: usize, verb: Verb, round: u64) -> Option<Flight> {
+    fn send(
+        self: &Arc<Self>,
+        entry: &Entry,
+        at: usize,
+        verb: Verb,
+        (round, number): (u64, u64),
+    ) -> Option<Flight> {
         let member = self.members.get(at)?;
         let until = self.context.clock.now().plus(self.options.request_timeout);
         let in_time_until = entry.claim.give_up.map_or(until, |at| at.min(until));
         let (claim, ttl) = (entry.claim.id.to_string(), millis(entry.claim.ttl).to_string());
-        let (script, arguments) = match verb {
+        let (number, keys) = (number.to_string(), entry.keys.to_vec());
+        let call = match verb {
             Verb::Take => {
                 let not_after = member.not_after_us(in_time_until).to_string();
-                let words = vec![claim, round.to_string(), ttl, not_after, entry.who.clone()];
-                (Which::QuorumTake, words)
+                let who = entry.who.clone();
+                let arguments =
+                    vec![claim, round.to_string(), ttl, not_after, who, number, member.run()];
+                Call { script: Which::QuorumTake, keys, arguments }
             }
-            Verb::Keep => (Which::QuorumKeep, vec![claim, ttl]),
+            Verb::Keep => {
+                let arguments = vec![claim, ttl, number, member.run()];
+                Call { script: Which::QuorumKeep, keys, arguments }
+            }
             Verb::Give => {
-                (Which::QuorumGive, vec![claim, round.to_string(), entry.channel.clone()])
+                let arguments = vec![claim, round.to_string(), entry.channel.clone()];
+                let keys = keys.into_iter().take(1).collect();
+                Call { script: Which::QuorumGive, keys, arguments }
             }
         };
-        let call = Call { script, keys: vec![entry.key.clone()], arguments };
         let started = member.link.start(&[call.by_name()]);
         let (quorum, id) = (self.clone(), entry.claim.id);
         let parting = (verb == Verb::Give).then(|| Counted::new(&self.parting));
@@ -212,6 +243,10 @@ impl Quorum {
     /// A member answered.
     fn arrived(self: &Arc<Self>, id: ClaimId, sent: Sent, heard: Heard) -> Stepped {
         let Sent { member, verb, round, in_time_until } = sent;
+        self.knows(heard.number);
+        if self.members.get(member).is_some_and(Member::is_stranger) {
+            self.admit_soon();
+        }
         {
             let mut state = self.state();
             if !matches!(heard.said, Said::Not | Said::Unclear) {
@@ -220,7 +255,7 @@ impl Quorum {
             if let Some(entry) = state.claims.get_mut(&id) {
                 entry.in_flight = entry.in_flight.saturating_sub(1);
                 entry.errors.extend(heard.error.map(|error| (member, error)));
-                if let Said::Yes { counts: false } = heard.said {
+                if let Said::Yes { counts: false, .. } = heard.said {
                     let now = self.context.clock.now();
                     let why = self.members.get(member).and_then(|m| self.not_counting(m, now));
                     let why = why.map(|text| Error::new(ErrorKind::Unreachable, text));
@@ -262,22 +297,22 @@ impl Quorum {
     /// Follows a question to its answer. What is answered after that is followed all the same.
     pub(super) async fn follow(self: &Arc<Self>, id: ClaimId, mut stepped: Stepped) -> Outcome {
         let begun = Instant::now();
-        let now = self.context.clock.now();
-        let (until, round) = match stepped.due {
-            Some((at, round)) => (begun + at.since(now), round),
-            None => (begun, 0),
-        };
+        let (mut until, mut round) = (begun, 0);
         loop {
             if let Some(outcome) = stepped.outcome {
                 self.follow_rest(id, stepped.flights);
                 return outcome;
             }
+            if let Some((at, of)) = stepped.due.take() {
+                (until, round) = (Instant::now() + at.since(self.context.clock.now()), of);
+            }
             let more = match first(&mut stepped.flights, until).await {
                 Some((sent, heard)) => self.arrived(id, sent, heard),
                 None => self.due(id, round, begun.elapsed()),
             };
-            let over = more.outcome.is_none() && Instant::now() >= until;
+            let over = more.outcome.is_none() && more.due.is_none() && Instant::now() >= until;
             stepped.outcome = more.outcome.or(over.then_some(Outcome::TooFew));
+            stepped.due = more.due;
             stepped.flights.extend(more.flights);
         }
     }
@@ -301,16 +336,20 @@ impl Quorum {
     /// Follows a claim to its answer. One that has to listen first asks a second time: what was
     /// published before is lost.
     async fn asked(self: Arc<Self>, id: ClaimId, mut stepped: Stepped) -> Attempt {
+        let mut admitted = false;
         loop {
             match self.follow(id, stepped).await {
-                Outcome::Granted { since } => {
+                Outcome::Granted { since, number } => {
                     self.hush(id);
                     let Some(ttl) = self.state().claims.get(&id).map(|entry| entry.claim.ttl)
                     else {
                         return Attempt::Busy(None);
                     };
                     let lease = Lease { id: id.into(), ttl, since: Some(since), confirm: false };
-                    return Attempt::Granted(Grant { number: Number::None, lease: Some(lease) });
+                    return Attempt::Granted(Grant {
+                        number: Number::Ours(number),
+                        lease: Some(lease),
+                    });
                 }
                 Outcome::Refused { by, keeps, rest } => {
                     let (how, listening, holder) = match self.state().claims.get(&id) {
@@ -326,9 +365,12 @@ impl Quorum {
                         return Attempt::InLine(Place { ahead: None, holder, ask_at });
                     }
                     self.listen(id).await;
-                    let now = self.context.clock.now();
-                    let silent = self.state().silent;
-                    stepped = self.step(id, Step::Ask { now, silent });
+                    stepped = self.once_more(id);
+                }
+                Outcome::TooFew if !admitted && self.can_admit() => {
+                    self.admit().await;
+                    admitted = true;
+                    stepped = self.once_more(id);
                 }
                 Outcome::TooFew => return self.no_majority(id),
                 Outcome::TooSlow => {
@@ -346,6 +388,12 @@ impl Quorum {
                 }
             }
         }
+    }
+
+    fn once_more(self: &Arc<Self>, id: ClaimId) -> Stepped {
+        let now = self.context.clock.now();
+        let silent = self.state().silent;
+        self.step(id, Step::Ask { now, silent, number: self.propose(now) })
     }
 
     /// What a claim is told that too few members answered.

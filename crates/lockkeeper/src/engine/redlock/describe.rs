@@ -13,8 +13,10 @@ impl Redlock {
     /// The class and its limits, as far as the options and the members say.
     pub(super) fn description(&self) -> Description {
         let options = &self.options;
+        if let Ok(quorum) = self.opened() {
+            quorum.admit_soon();
+        }
         let mut about = Description::new("redlock", "native", Class::Efficiency);
-        about.fenced = false;
         about.hosts = true;
         about.expiry = Expiry::PerHold { claim_lease: None };
         about.request_timeout = Some(options.request_timeout);
@@ -32,7 +34,6 @@ impl Redlock {
 fn breaks(options: &RedlockOptions) -> Vec<String> {
     let (majority, max_ttl) = (options.majority(), options.max_ttl);
     vec![
-        "no fencing token: a holder that was paused is not kept out of the resource".to_owned(),
         "a step of a member's clock by more than what is left of a lease: leases are counted on \
          it, and the member that two majorities share is enough"
             .to_owned(),
@@ -40,6 +41,12 @@ fn breaks(options: &RedlockOptions) -> Vec<String> {
             "a member that loses its data while it runs (FLUSHALL, eviction, a replica that is \
              promoted in its place), or whose clock steps forward within {max_ttl:?} of a restart \
              without data: it does not count for max_ttl after its start, by its own clock"
+        ),
+        format!(
+            "tokens rise all the same. They can go back if a majority loses its data at about the \
+             same time, and a clock is set back, or the members' clocks are more than \
+             clock_skew={:?} apart",
+            options.clock_skew
         ),
         format!(
             "clients whose URLs name other members, or another max_ttl or namespace: {majority} of \

@@ -86,7 +86,12 @@ impl Quorum {
             ));
         };
         if counts_at <= now {
-            return None;
+            return member.is_stranger().then(|| {
+                format!(
+                    "Redis at {at} has started, or lost its data, and counts once a majority of \
+                     the members answers, which tells above which number its tokens begin"
+                )
+            });
         }
         Some(format!(
             "Redis at {at} counts in {}, when it has been up for max_ttl={} (it said {}): it may \

@@ -13,6 +13,7 @@ use crate::engine::{BoxFuture, Change, Query};
 use crate::error::Result;
 use crate::id::ClaimId;
 use crate::name::{Kind, Name};
+use crate::token::Token;
 
 /// How many names one message asks about.
 const NAMES_PER_CALL: usize = 50;
@@ -78,7 +79,12 @@ impl Quorum {
             records.sort_unstable_by_key(|record| record.rest);
             // Until then a majority has it.
             let ends = records.len().saturating_sub(majority);
-            entry.holders.extend(records.get(ends).map(|record| record.holder(record.rest)));
+            let numbers: Vec<u64> = records.iter().map(|record| record.number).collect();
+            let same = |number: &u64| numbers.iter().filter(|n| *n == number).count() >= majority;
+            // Before a majority keeps one number, it has none that anybody was told.
+            let token = numbers.iter().copied().find(same).and_then(|n| Token::of(n, 0));
+            let holder = records.get(ends).map(|record| record.holder(record.rest));
+            entry.holders.extend(holder.map(|holder| Holder { token, ..holder }));
         }
         entry
     }

@@ -6,6 +6,7 @@
 //! | `name`, `record`, `*.lua` | what stands on each member: keys, records, the scripts |
 //! | `recipe` | one claim as a pure machine: who was asked, who said what, what follows |
 //! | `wire` | one member: its connection, its clock, whether it counts |
+//! | `admit`, `floor` | how a member that started comes to count, with numbers above all before |
 //! | `acquire` | asking, and asking again |
 //! | `watch` | waiting for a word that it is free; following what changes |
 //! | `release` | renewing, giving back, and what is left behind on members that did not answer |
@@ -13,8 +14,10 @@
 //! | `describe`, `errors` | what it promises, and why there is no majority |
 
 mod acquire;
+mod admit;
 mod describe;
 mod errors;
+mod floor;
 mod inspect;
 mod name;
 mod options;
@@ -72,6 +75,10 @@ struct Quorum {
     members: Vec<Member>,
     state: Mutex<State>,
     watches: watch::Watches,
+    /// No number up to this one is proposed.
+    known: Mutex<u64>,
+    /// A member is being admitted, or is about to be.
+    admitting: AtomicBool,
     closed: AtomicBool,
     /// How many requests to give back are on their way.
     parting: Arc<AtomicUsize>,
@@ -221,6 +228,8 @@ impl Quorum {
                 members: members.collect(),
                 state: Mutex::default(),
                 watches: watch::Watches::default(),
+                known: Mutex::new(0),
+                admitting: AtomicBool::new(false),
                 closed: AtomicBool::new(false),
                 parting: Arc::default(),
                 options,
@@ -276,6 +285,7 @@ impl Quorum {
             }
             return Err(errors::too_few(&self.options, &errors));
         }
+        self.admit().await;
         Ok(())
     }
 
@@ -302,6 +312,7 @@ impl Quorum {
             if up {
                 // Why it does not count is told by whoever misses a majority, and by `describe`.
                 let _ = quorum.came_up(at);
+                quorum.admit_soon();
                 // It may have forgotten what we hold: every hold is renewed, and restored there.
                 quorum.context.events.send(Event::Link { up: true });
             } else if quorum.members.iter().filter(|m| m.link.is_up()).count()

@@ -3,6 +3,7 @@
 //!
 //! `lockkeeper:{redlock:stock/sku-42}` is the record. The same with `:free:DB` behind it is the
 //! channel that tells who gave it back; a channel is heard in every database, hence the number.
+//! `…:last` is the last number of the name, and `lockkeeper:redlock` is about the member itself.
 
 use crate::engine::redis::keys::{escape, unescape};
 use crate::name::Name;
@@ -22,6 +23,16 @@ impl Keys {
     /// The record of a name.
     pub(super) fn record(&self, name: &Name) -> String {
         format!("{}:{{redlock:{}}}", self.namespace, escape(name.as_str()))
+    }
+
+    /// The last number of a name.
+    pub(super) fn last(&self, name: &Name) -> String {
+        format!("{}:last", self.record(name))
+    }
+
+    /// What a member keeps about itself.
+    pub(super) fn member(&self) -> String {
+        format!("{}:redlock", self.namespace)
     }
 
     /// The channel of a name.
@@ -52,6 +63,7 @@ mod tests {
         let plain = Name::new("stock/sku-42").unwrap();
         assert_eq!(keys.record(&plain), "lockkeeper:{redlock:stock/sku-42}");
         assert_eq!(keys.channel(&plain), "lockkeeper:{redlock:stock/sku-42}:free:3");
+        assert_eq!(keys.last(&plain), "lockkeeper:{redlock:stock/sku-42}:last");
         let mut seen = std::collections::HashSet::new();
         for name in ["a b", "a%20b", "{x}", "}", "é", "*", "?", "[a]", "a\nb", "A", "a", "::"] {
             let name = Name::new(name).unwrap();
@@ -60,7 +72,12 @@ mod tests {
             assert!(seen.insert(key.clone()), "{key} twice");
             assert_eq!(keys.parse(&key), Some(name), "{key}");
         }
-        for other in ["lockkeeper:{lock:a}", "x:{redlock:a}", "lockkeeper:{redlock:a}:free:3", ""] {
+        for other in [
+            "lockkeeper:{lock:a}",
+            "x:{redlock:a}",
+            "lockkeeper:{redlock:a}:last",
+            "lockkeeper:redlock",
+        ] {
             assert_eq!(keys.parse(other), None, "{other}");
         }
     }

@@ -16,6 +16,9 @@ const SIZES: [usize; 4] = [3, 5, 7, 9];
 /// The shortest time that a member has for its answer, unless the URL says another.
 const SERVER_TIMEOUT_LEAST: Duration = Duration::from_millis(50);
 
+/// How far the members' clocks may be apart, unless the URL says it.
+const CLOCK_SKEW: Duration = Duration::from_secs(10);
+
 /// The members, and how to use them.
 #[derive(Clone, Debug)]
 pub(super) struct RedlockOptions {
@@ -26,6 +29,8 @@ pub(super) struct RedlockOptions {
     pub(super) drift: Drift,
     /// The longest lease of anybody.
     pub(super) max_ttl: Duration,
+    /// How far the members' clocks may be apart.
+    pub(super) clock_skew: Duration,
     /// How long a member's answer to an acquire is waited for; `None` for a hundredth of its lease.
     server_timeout: Option<Duration>,
     pub(super) connect_timeout: Duration,
@@ -68,6 +73,15 @@ impl RedlockOptions {
                 common.ttl
             )));
         }
+        let clock_skew = url.take_duration("clock_skew")?;
+        if clock_skew.is_some_and(|skew| skew > max_ttl) {
+            return Err(wrong(format!(
+                "clock_skew is {:?} and max_ttl is {max_ttl:?}, for which a member that restarts \
+                 waits: its clock has to pass the others' meanwhile; write a clock_skew up to \
+                 max_ttl",
+                clock_skew.unwrap_or_default()
+            )));
+        }
         let server_timeout = url.take_duration("server_timeout")?;
         if server_timeout.is_some_and(|time| time.is_zero()) {
             return Err(wrong("server_timeout cannot be 0"));
@@ -80,6 +94,7 @@ impl RedlockOptions {
             ttl: common.ttl,
             drift: Drift { per_mille: common.drift_per_mille, ..Drift::default() },
             max_ttl,
+            clock_skew: clock_skew.unwrap_or(CLOCK_SKEW.min(max_ttl)),
             server_timeout,
             connect_timeout,
             request_timeout,
@@ -165,6 +180,10 @@ mod tests {
         assert!(options.members.iter().all(|m| m.db == 3 && m.user.as_deref() == Some("ann")));
         assert_eq!((options.namespace.as_str(), options.majority()), ("shop", 2));
         assert_eq!(options.max_ttl, Duration::from_secs(120));
+        assert_eq!(options.clock_skew, Duration::from_secs(10));
+        let skew = |text| parse(text).unwrap().clock_skew;
+        assert_eq!(skew("redlock://a,b,c?clock_skew=3s"), Duration::from_secs(3));
+        assert_eq!(skew("redlock://a,b,c?ttl=2s&max_ttl=2s"), Duration::from_secs(2));
         assert_eq!(options.server_timeout(options.ttl), Duration::from_millis(80));
         assert!(!format!("{options:?}").contains("s3same"), "{options:?}");
         let options = parse("redlock://a,b,c,d,e").unwrap();
@@ -189,6 +208,7 @@ mod tests {
             ("redlock://a,b,c/x", "database number, as in redlock://host/3"),
             ("redlock://ann@a,b,c", "no password"),
             ("redlock://a,b,c?ttl=90s", "max_ttl"),
+            ("redlock://a,b,c?clock_skew=2m", "clock_skew up to max_ttl"),
             ("redlock://a,b,c?server_timeout=0", "server_timeout cannot be 0"),
             ("redlock://a,b,c?request_timeout=0", "cannot be 0"),
             ("redlock://a,b,c?namespace=a:b", "namespace"),
@@ -209,7 +229,10 @@ mod tests {
             let name = option.name;
             if option.default.is_empty() {
                 let tls = if name.starts_with("tls_") { "&tls=true" } else { "" };
-                let value = if name == "server_timeout" { "70ms" } else { "/no/such/path" };
+                let value = match name {
+                    "server_timeout" | "clock_skew" => "70ms",
+                    _ => "/no/such/path",
+                };
                 let error = parse(&format!("redlock://a,b,c?{name}={value}{tls}")).err();
                 let understood = |e: &Error| e.message().contains(name);
                 assert!(error.as_ref().is_none_or(understood), "{name}: {error:?}");

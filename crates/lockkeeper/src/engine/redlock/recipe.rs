@@ -6,6 +6,12 @@
 //! is left, counted from before the first send (R1). Whatever did not certainly say no is then
 //! asked to give back (R4).
 //!
+//! The number of a grant, which its token is made of, is one that a majority keeps for it. Each
+//! member that grants keeps the proposed number if it is the greatest it ever had for that name,
+//! else one more than that (R7). Usually a majority answers the same. Else a second round has a
+//! majority keep the greatest of the answers, before the grant is told: any later majority knows
+//! it. A number that only a minority keeps is nobody's token.
+//!
 //! Contenders that each have a minority order themselves by claim id: every refusal names who is
 //! in the way, the smallest that lives keeps what it has, and the others give back.
 
@@ -33,13 +39,21 @@ enum Phase {
         since: Ticks,
         silent: Silent,
     },
+    /// A majority has our record, under different numbers; a majority is to keep this one.
+    Numbering {
+        since: Ticks,
+        silent: Silent,
+        number: u64,
+    },
     /// Ours. Members that turn out to have lost it are asked to take it again, unless the last
     /// round failed.
     Held {
+        number: u64,
         restores: bool,
     },
     Renewing {
         since: Ticks,
+        number: u64,
         /// It was asked for, and not to be renewed.
         asked: bool,
     },
@@ -82,12 +96,20 @@ impl Recipe {
 
     /// Whether it holds, as far as is known.
     pub(super) fn is_held(&self) -> bool {
-        matches!(self.phase, Phase::Held { .. } | Phase::Renewing { .. })
+        self.number().is_some()
+    }
+
+    /// The number that it holds under.
+    fn number(&self) -> Option<u64> {
+        match self.phase {
+            Phase::Held { number, .. } | Phase::Renewing { number, .. } => Some(number),
+            _ => None,
+        }
     }
 
     /// Whether it waits for answers to a claim.
     pub(super) fn is_asking(&self) -> bool {
-        matches!(self.phase, Phase::Asking { .. })
+        matches!(self.phase, Phase::Asking { .. } | Phase::Numbering { .. })
     }
 
     /// The members that may have its record.
@@ -102,13 +124,20 @@ impl Recipe {
 
     /// Acts on an event.
     pub(super) fn step(&mut self, event: Event, out: &mut Vec<Action>) {
+        match (event, self.number()) {
+            (Event::Ask { now, .. }, Some(number)) => self.renew(now, number, true, out),
+            (Event::Renew { now }, Some(number)) => self.renew(now, number, false, out),
+            _ => self.step_free(event, out),
+        }
+    }
+
+    /// Acts on an event that is no question about a hold.
+    fn step_free(&mut self, event: Event, out: &mut Vec<Action>) {
         match event {
-            Event::Ask { now, .. } if self.is_held() => self.renew(now, true, out),
             Event::Ask { .. } | Event::Renew { .. } if self.is_leaving() => {
                 out.push(Action::Done(Outcome::NotOurs));
             }
-            Event::Ask { now, silent } => self.ask(now, silent, out),
-            Event::Renew { now } if self.is_held() => self.renew(now, false, out),
+            Event::Ask { now, silent, number } => self.ask(now, silent, number, out),
             Event::Renew { .. } => out.push(Action::Done(Outcome::Lost)),
             Event::Leave { now } => self.leave(now, out),
             Event::Said { now, member, verb, round, said } => {
@@ -129,26 +158,26 @@ impl Recipe {
     }
 
     /// A new round: what was said before is not counted any more.
-    fn begin(&mut self, verb: Verb, at: Ticks, out: &mut Vec<Action>) {
+    fn begin(&mut self, verb: Verb, number: u64, at: Ticks, out: &mut Vec<Action>) {
         self.round += 1;
         self.said.fill(None);
         let round = self.round;
-        out.extend(self.members().map(|member| Action::Send { member, verb, round }));
+        out.extend(self.members().map(|member| Action::Send { member, verb, round, number }));
         out.push(Action::Due { at, round });
     }
 
-    fn ask(&mut self, now: Ticks, silent: Silent, out: &mut Vec<Action>) {
+    fn ask(&mut self, now: Ticks, silent: Silent, number: u64, out: &mut Vec<Action>) {
         self.phase = Phase::Asking { since: now, silent };
         self.ours_before = self.ours;
         for member in self.members() {
             self.ours.insert(member);
         }
-        self.begin(Verb::Take, now.plus(self.rules.patience), out);
+        self.begin(Verb::Take, number, now.plus(self.rules.patience), out);
     }
 
-    fn renew(&mut self, now: Ticks, asked: bool, out: &mut Vec<Action>) {
-        self.phase = Phase::Renewing { since: now, asked };
-        self.begin(Verb::Keep, now.plus(self.rules.long_patience), out);
+    fn renew(&mut self, now: Ticks, number: u64, asked: bool, out: &mut Vec<Action>) {
+        self.phase = Phase::Renewing { since: now, number, asked };
+        self.begin(Verb::Keep, number, now.plus(self.rules.long_patience), out);
     }
 
     fn leave(&mut self, now: Ticks, out: &mut Vec<Action>) {
@@ -170,7 +199,7 @@ impl Recipe {
     fn give_back(&mut self, out: &mut Vec<Action>) {
         let round = self.round;
         let some = self.members().filter(|member| self.ours.has(*member));
-        out.extend(some.map(|member| Action::Send { member, verb: Verb::Give, round }));
+        out.extend(some.map(|member| Action::Send { member, verb: Verb::Give, round, number: 0 }));
     }
 
     fn heard(
@@ -197,11 +226,11 @@ impl Recipe {
         }
         let awaited = match self.phase {
             Phase::Asking { .. } => Verb::Take,
-            Phase::Renewing { .. } => Verb::Keep,
+            Phase::Numbering { .. } | Phase::Renewing { .. } => Verb::Keep,
             Phase::Leaving { .. } => Verb::Give,
-            Phase::Held { restores } => {
+            Phase::Held { number, restores } => {
                 if restores && verb == Verb::Keep && said == Said::Nothing {
-                    self.restore(member, out);
+                    self.restore(member, number, out);
                 }
                 return;
             }
@@ -215,14 +244,37 @@ impl Recipe {
     }
 
     /// A minority that lost the record of a hold gets it again.
-    fn restore(&mut self, member: usize, out: &mut Vec<Action>) {
+    fn restore(&mut self, member: usize, number: u64, out: &mut Vec<Action>) {
         self.ours_before.remove(member);
         self.ours.insert(member);
-        out.push(Action::Send { member, verb: Verb::Take, round: self.round });
+        out.push(Action::Send { member, verb: Verb::Take, round: self.round, number });
     }
 
     fn count(&self, which: impl Fn(&Said) -> bool) -> usize {
         self.said.iter().flatten().filter(|said| which(said)).count()
+    }
+
+    /// How many members that count have our record.
+    fn taken(&self) -> usize {
+        self.count(|said| matches!(said, Said::Yes { counts: true, .. }))
+    }
+
+    /// How many of them keep this number for it.
+    fn keep(&self, number: u64) -> usize {
+        self.count(|said| *said == Said::Yes { counts: true, number })
+    }
+
+    /// The numbers that members gave our record.
+    fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
+        self.said.iter().flatten().filter_map(|said| match said {
+            Said::Yes { number, .. } => Some(*number),
+            _ => None,
+        })
+    }
+
+    /// How many answers are waited for: those of who answered last time.
+    fn awaited(&self, silent: Silent) -> usize {
+        self.unanswered().filter(|member| silent.0 & (1 << member) == 0).count()
     }
 
     /// Sees whether what was said is an answer; `due`: nothing more is waited for.
@@ -230,7 +282,12 @@ impl Recipe {
         let over = due || self.said.iter().all(Option::is_some);
         match self.phase {
             Phase::Asking { since, silent } => self.asked(now, since, silent, over, out),
-            Phase::Renewing { since, asked } => self.renewed(now, since, asked, over, out),
+            Phase::Numbering { since, silent, number } => {
+                self.numbered(now, since, silent, number, over, out);
+            }
+            Phase::Renewing { since, number, asked } => {
+                self.renewed(now, (since, number), asked, over, out);
+            }
             Phase::Leaving { held, told: false } => self.left(held, over, out),
             Phase::Idle | Phase::Held { .. } | Phase::Leaving { .. } => {}
         }
@@ -245,13 +302,13 @@ impl Recipe {
         out: &mut Vec<Action>,
     ) {
         let majority = self.rules.majority();
-        if self.count(|said| *said == Said::Yes { counts: true }) >= majority {
-            if self.rules.is_in_time(since, now) {
-                self.phase = Phase::Held { restores: true };
-                self.said.fill(None);
-                out.push(Action::Done(Outcome::Granted { since }));
-            } else {
-                self.refused(Outcome::TooSlow, out);
+        if self.taken() >= majority {
+            let kept = self.numbers().map(|number| (self.keep(number), number)).max();
+            let (kept, number) = kept.unwrap_or_default();
+            if kept >= majority {
+                self.granted(now, since, number, out);
+            } else if over || kept + self.awaited(silent) < majority {
+                self.settle(now, since, silent, out);
             }
             return;
         }
@@ -261,10 +318,10 @@ impl Recipe {
             self.refused(Outcome::Refused { by: Some(claim), keeps: false, rest }, out);
             return;
         }
-        let spoke = self.count(|said| matches!(said, Said::Yes { counts: true } | Said::Other(_)));
+        let spoke =
+            self.count(|said| matches!(said, Said::Yes { counts: true, .. } | Said::Other(_)));
         // Who did not answer last time is asked, and not waited for.
-        let rest_is_silent = self.unanswered().all(|member| silent.0 & (1 << member) != 0);
-        let enough = rest_is_silent && spoke >= majority;
+        let enough = self.awaited(silent) == 0 && spoke >= majority;
         if !(over || enough) {
             return;
         }
@@ -275,6 +332,55 @@ impl Recipe {
         let keeps = !self.tries && self.others().all(|o| o.age > LIVING || o.claim > self.id);
         let by = first.map(|(claim, _)| claim);
         self.refused(Outcome::Refused { by, keeps, rest: None }, out);
+    }
+
+    /// A majority has our record, and keeps its number.
+    fn granted(&mut self, now: Ticks, since: Ticks, number: u64, out: &mut Vec<Action>) {
+        if self.rules.is_in_time(since, now) {
+            self.phase = Phase::Held { number, restores: true };
+            self.said.fill(None);
+            out.push(Action::Done(Outcome::Granted { since, number }));
+        } else {
+            self.refused(Outcome::TooSlow, out);
+        }
+    }
+
+    /// A majority has our record, and no majority the same number: it is to keep the greatest.
+    fn settle(&mut self, now: Ticks, since: Ticks, silent: Silent, out: &mut Vec<Action>) {
+        if !self.rules.is_in_time(since, now) {
+            self.refused(Outcome::TooSlow, out);
+            return;
+        }
+        let number = self.numbers().max().unwrap_or_default();
+        self.phase = Phase::Numbering { since, silent, number };
+        self.begin(Verb::Keep, number, now.plus(self.rules.patience), out);
+    }
+
+    fn numbered(
+        &mut self,
+        now: Ticks,
+        since: Ticks,
+        silent: Silent,
+        number: u64,
+        over: bool,
+        out: &mut Vec<Action>,
+    ) {
+        let majority = self.rules.majority();
+        let kept = self.keep(number);
+        let lost = self.count(|said| matches!(said, Said::Nothing | Said::Other(_)));
+        if kept >= majority {
+            self.granted(now, since, number, out);
+        } else if lost > self.rules.members - majority {
+            // It was taken away meanwhile.
+            let by = self.first_of_others().map(|(claim, _)| claim);
+            self.refused(Outcome::Refused { by, keeps: false, rest: None }, out);
+        } else if over || kept + self.awaited(silent) < majority {
+            if self.taken() >= majority {
+                self.settle(now, since, silent, out);
+            } else if over {
+                self.refused(Outcome::TooFew, out);
+            }
+        }
     }
 
     fn refused(&mut self, outcome: Outcome, out: &mut Vec<Action>) {
@@ -311,15 +417,15 @@ impl Recipe {
     fn renewed(
         &mut self,
         now: Ticks,
-        since: Ticks,
+        (since, number): (Ticks, u64),
         asked: bool,
         over: bool,
         out: &mut Vec<Action>,
     ) {
         let majority = self.rules.majority();
-        if self.count(|said| *said == Said::Yes { counts: true }) >= majority {
+        if self.taken() >= majority {
             let in_time = self.rules.is_in_time(since, now);
-            self.phase = Phase::Held { restores: in_time };
+            self.phase = Phase::Held { number, restores: in_time };
             if !in_time {
                 out.push(Action::Done(Outcome::TooSlow));
                 return;
@@ -329,10 +435,10 @@ impl Recipe {
                 .filter(|m| self.said.get(*m) == Some(&Some(Said::Nothing)))
                 .collect();
             for member in lost {
-                self.restore(member, out);
+                self.restore(member, number, out);
             }
             out.push(Action::Done(match asked {
-                true => Outcome::Granted { since },
+                true => Outcome::Granted { since, number },
                 false => Outcome::Renewed { since },
             }));
         } else if self.count(|said| matches!(said, Said::Nothing | Said::Other(_)))
@@ -343,7 +449,7 @@ impl Recipe {
             self.give_back(out);
             out.push(Action::Done(Outcome::Lost));
         } else if over {
-            self.phase = Phase::Held { restores: false };
+            self.phase = Phase::Held { number, restores: false };
             out.push(Action::Done(Outcome::TooFew));
         }
     }

@@ -1,5 +1,5 @@
-//! What a member keeps of a holder, read: `1 CLAIM ROUND SINCE_US TTL_MS WHO`. The scripts write
-//! it.
+//! What a member keeps of a holder, read: `1 CLAIM ROUND NUMBER SINCE_US TTL_MS WHO`. The
+//! scripts write it.
 
 use std::time::Duration;
 
@@ -14,6 +14,8 @@ pub(super) struct Record {
     pub(super) rest: Duration,
     /// How long its lease was when it was written or extended.
     pub(super) ttl: Duration,
+    /// The number that this member keeps for it, which need not be its token's.
+    pub(super) number: u64,
     since_us: String,
     who: String,
 }
@@ -27,13 +29,14 @@ impl Record {
         if version > 1 {
             return Err(format!("NEWER {version}"));
         }
-        let [_, claim, _round, since_us, ttl_ms, who] = words.as_slice() else {
+        let [_, claim, _round, number, since_us, ttl_ms, who] = words.as_slice() else {
             return Err(corrupt());
         };
         Ok(Self {
             claim: ClaimId::parse(claim).ok_or_else(corrupt)?,
             rest: Duration::from_millis(u64::try_from(rest_ms).unwrap_or(0)),
             ttl: Duration::from_millis(ttl_ms.parse().map_err(|_| corrupt())?),
+            number: number.parse().map_err(|_| corrupt())?,
             since_us: (*since_us).to_owned(),
             who: (*who).to_owned(),
         })
@@ -74,9 +77,10 @@ mod tests {
             label: Some("é".into()),
         };
         let id = ClaimId::fresh();
-        let text = format!("1 {id} 4 1767225600000001 30000 {}", who_word(&who, None));
+        let text = format!("1 {id} 4 77 1767225600000001 30000 {}", who_word(&who, None));
         let record = Record::read(&text, 29_000, "k").unwrap();
         assert_eq!((record.claim, record.age()), (id, Duration::from_secs(1)));
+        assert_eq!(record.number, 77);
         let holder = record.holder(record.rest);
         assert_eq!((holder.host.as_deref(), holder.pid), (Some("a b,c"), Some(7)));
         assert_eq!(holder.expires_in(), Some(Duration::from_secs(29)));
@@ -87,8 +91,8 @@ mod tests {
     fn c8_a_newer_record_names_its_number_and_damage_is_damage() {
         for (text, said) in [
             ("2 what ever", "NEWER 2"),
-            ("1 aa 1 1 1", "CORRUPT k"),
-            ("1 aa 1 1 1 who", "CORRUPT k"),
+            ("1 aa 1 1 1 1", "CORRUPT k"),
+            ("1 aa 1 1 1 1 who", "CORRUPT k"),
             ("", "CORRUPT k"),
             ("a value of somebody else", "CORRUPT k"),
         ] {

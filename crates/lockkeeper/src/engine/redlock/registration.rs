@@ -8,7 +8,7 @@ use crate::engine::{Common, Engine, Keep, Registration, UrlOption, Value};
 use crate::error::Result;
 use crate::url::EngineUrl;
 
-const OPTIONS: [UrlOption; 8] = [
+const OPTIONS: [UrlOption; 9] = [
     UrlOption::new(
         "namespace",
         Value::Text("WORD"),
@@ -21,6 +21,12 @@ const OPTIONS: [UrlOption; 8] = [
         Value::Duration,
         "60s",
         "the longest lease; a member counts once it has been up for so long",
+    ),
+    UrlOption::new(
+        "clock_skew",
+        Value::Duration,
+        "",
+        "how far the members' clocks may be apart; 10s, or max_ttl if that is less",
     ),
     UrlOption::new(
         "server_timeout",

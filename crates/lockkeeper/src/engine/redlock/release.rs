@@ -28,7 +28,7 @@ impl Quorum {
             let quorum = self.clone();
             Box::pin(async move {
                 match quorum.follow(id, stepped).await {
-                    Outcome::Renewed { since } | Outcome::Granted { since } => {
+                    Outcome::Renewed { since } | Outcome::Granted { since, .. } => {
                         Renewal::Extended { ttl, since: Some(since) }
                     }
                     Outcome::TooFew | Outcome::Refused { .. } => {

@@ -1,19 +1,24 @@
 -- Writes our record unless another's is there; asked for twice it is there once (R3). It lasts a
--- whole lease from now on. KEYS: record. ARGV: claim round ttl_ms not_after_us who
+-- whole lease from now on, and has our number if that is the greatest, else the next one.
+-- KEYS: record last member. ARGV: claim round ttl_ms not_after_us who number run
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local stamp = string.format('%.0f', now)
+local stamp = exact(now)
 -- A request that was delayed in the network must not lock for a caller who has left (R3).
 if now > tonumber(ARGV[4]) then return {'T', stamp} end
 local held, round, since = read(KEYS[1]), tonumber(ARGV[2]), stamp
+local last, counts, top = known(KEYS[2], KEYS[3], ARGV[7])
+local number = math.max(tonumber(ARGV[6]), last + 1)
 if held then
   if held.claim ~= ARGV[1] then
-    return {'B', stamp, string.format('%.0f', redis.call('PTTL', KEYS[1])), held.text}
+    return {'B', stamp, exact(last), exact(redis.call('PTTL', KEYS[1])), held.text}
   end
   -- A late request of an earlier round takes nothing back: see give.
-  round, since = math.max(round, held.round), held.since
+  if held.round >= round then round, number = held.round, held.number end
+  since = held.since
 end
-local stamped = string.format('%.0f', round)
-local text = table.concat({'1', ARGV[1], stamped, since, ARGV[3], ARGV[5]}, ' ')
+local text = table.concat(
+  {'1', ARGV[1], exact(round), exact(number), since, ARGV[3], ARGV[5]}, ' ')
 redis.call('SET', KEYS[1], text, 'PX', ARGV[3])
-return {'Y', stamp}
+if number > last then keep(KEYS[2], KEYS[3], number, top) end
+return {'Y', stamp, exact(number), counts}

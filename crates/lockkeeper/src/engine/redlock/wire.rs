@@ -24,9 +24,15 @@ const UPTIME_STEP: Duration = Duration::from_secs(1);
 pub(super) struct Member {
     pub(super) options: Arc<RedisOptions>,
     pub(super) link: Arc<Link>,
+    clock: Clock,
     anchor: Mutex<Option<Anchor>>,
+    /// Its time with our reading from after it told it, where `anchor` has one from before it was
+    /// asked: its clock is not behind that.
+    reached: Mutex<Option<Anchor>>,
     /// Under another address it is a member already.
     twin: AtomicBool,
+    /// It said that it was not admitted since it started.
+    stranger: AtomicBool,
 }
 
 /// What a member said to a request about a claim.
@@ -34,6 +40,8 @@ pub(super) struct Heard {
     pub(super) said: Said,
     /// Who is in the way.
     pub(super) holder: Option<Record>,
+    /// The greatest number of the name that it told, if it told one.
+    pub(super) number: u64,
     /// Why it said nothing that counts.
     pub(super) error: Option<Error>,
     /// How many heard that it gave the lock back.
@@ -43,7 +51,7 @@ pub(super) struct Heard {
 impl Heard {
     /// Nothing was sent.
     pub(super) fn nothing() -> Self {
-        Self { said: Said::Not, holder: None, error: None, heard_by: 0 }
+        Self { said: Said::Not, holder: None, number: 0, error: None, heard_by: 0 }
     }
 }
 
@@ -54,8 +62,16 @@ impl Member {
         label: String,
         on_push: OnPush,
     ) -> Self {
-        let link = Link::new(options.clone(), clock, label, on_push);
-        Self { options, link, anchor: Mutex::default(), twin: AtomicBool::new(false) }
+        let link = Link::new(options.clone(), clock.clone(), label, on_push);
+        Self {
+            options,
+            link,
+            clock,
+            anchor: Mutex::default(),
+            reached: Mutex::default(),
+            twin: AtomicBool::new(false),
+            stranger: AtomicBool::new(false),
+        }
     }
 
     /// It was connected: the server's clock is known again.
@@ -69,6 +85,30 @@ impl Member {
         let mut anchor = self.anchor.lock().unwrap_or_else(PoisonError::into_inner);
         let new = Anchor::new(server_us, before);
         *anchor = Some(anchor.filter(|_| !afresh).map_or(new, |old| old.newer(new)));
+        let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = Anchor::new(server_us, self.clock.now());
+        *reached = Some(reached.filter(|_| !afresh).map_or(new, |old| old.newer(new)));
+    }
+
+    /// A time that the member's clock has reached at one of our instants, were it a thousandth
+    /// slower than ours (R7).
+    pub(super) fn reached_us(&self, at: Ticks) -> Option<u64> {
+        let reached = *self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        reached.map(|reached| reached.server_us_slowly(at))
+    }
+
+    /// Which run of the server a request of now reaches.
+    pub(super) fn run(&self) -> String {
+        self.link.facts().and_then(|facts| facts.run_id).unwrap_or_default()
+    }
+
+    /// Whether it said last that it was not admitted since it started.
+    pub(super) fn is_stranger(&self) -> bool {
+        self.stranger.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_stranger(&self, stranger: bool) {
+        self.stranger.store(stranger, Ordering::Release);
     }
 
     /// The member's time at one of our instants, for requests that are late after it.
@@ -93,8 +133,8 @@ impl Member {
         counts_at(&self.link.facts()?, max_ttl)
     }
 
-    /// Whether its yes counts.
-    fn counts(&self, now: Ticks, max_ttl: Duration) -> bool {
+    /// Whether its yes counts, once it was admitted.
+    pub(super) fn counts(&self, now: Ticks, max_ttl: Duration) -> bool {
         !self.is_twin() && self.counts_at(max_ttl).is_some_and(|at| at <= now)
     }
 
@@ -142,7 +182,7 @@ impl Member {
         wanted: impl Fn() -> bool + Send + Sync,
     ) -> Heard {
         let outcome = self.link.run(started, call, Duration::ZERO, wanted).await;
-        let heard = |said, error| Heard { said, holder: None, error, heard_by: 0 };
+        let heard = |said, error| Heard { said, error, ..Heard::nothing() };
         let answered = match outcome {
             Ok(answered) => answered,
             Err(broken) => {
@@ -163,16 +203,23 @@ impl Member {
         {
             self.heard(now_us, answered.before, false);
         }
-        match items.first().and_then(Value::text) {
-            Some("Y") => heard(Said::Yes { counts: self.counts(answered.before, max_ttl) }, None),
-            Some("N") => heard(Said::Nothing, None),
-            Some("D") => Heard { heard_by: number(1).unwrap_or(0), ..heard(Said::Gave, None) },
-            Some("T") => {
+        match (items.first().and_then(Value::text), number(2)) {
+            (Some("Y"), Some(number)) => {
+                let admitted = items.get(3).and_then(Value::text) == Some("1");
+                self.set_stranger(!admitted);
+                let counts = admitted && self.counts(answered.before, max_ttl);
+                Heard { number, ..heard(Said::Yes { counts, number }, None) }
+            }
+            (Some("N"), number) => {
+                Heard { number: number.unwrap_or(0), ..heard(Said::Nothing, None) }
+            }
+            (Some("D"), _) => Heard { heard_by: number(1).unwrap_or(0), ..heard(Said::Gave, None) },
+            (Some("T"), _) => {
                 let text = "the request arrived after its time had passed";
                 let text = format!("Redis at {}: {text}", self.options.address);
                 heard(Said::Not, Some(Error::new(ErrorKind::TimedOut, text)))
             }
-            Some("B") => self.other(call, items),
+            (Some("B"), Some(number)) => Heard { number, ..self.other(call, items) },
             _ => heard(Said::Unclear, Some(errors::garbage(&self.options))),
         }
     }
@@ -180,21 +227,20 @@ impl Member {
     /// Somebody else is in the way.
     fn other(&self, call: &Call, items: &[Value]) -> Heard {
         let key = call.keys.first().map_or("", String::as_str);
-        let read = items.get(2).and_then(Value::integer).zip(items.get(3).and_then(Value::text));
+        let read = items.get(3).and_then(Value::integer).zip(items.get(4).and_then(Value::text));
         let error = match read.map(|(rest, text)| Record::read(text, rest, key)) {
             Some(Ok(record)) => {
                 let (claim, age, rest) = (record.claim, record.age(), record.rest);
                 return Heard {
                     said: Said::Other(Other { claim, age, rest }),
                     holder: Some(record),
-                    error: None,
-                    heard_by: 0,
+                    ..Heard::nothing()
                 };
             }
             Some(Err(text)) => errors::of_our_script(&text),
             None => errors::garbage(&self.options),
         };
-        Heard { said: Said::Not, holder: None, error: Some(error), heard_by: 0 }
+        Heard { error: Some(error), ..Heard::nothing() }
     }
 }
 

@@ -61,6 +61,10 @@ pub(in crate::engine) enum Which {
     QuorumLook,
     #[cfg(feature = "redlock")]
     QuorumForce,
+    #[cfg(feature = "redlock")]
+    QuorumTell,
+    #[cfg(feature = "redlock")]
+    QuorumAdmit,
 }
 
 /// One script call: which, and with what.
@@ -168,11 +172,13 @@ scripts! {
     PermitsResize = "redisson/permits_resize";
     CountDown = "redisson/latch";
     @quorum
-    QuorumTake = "../redlock/record" "../redlock/take";
-    QuorumKeep = "../redlock/record" "../redlock/keep";
+    QuorumTake = "../redlock/record" "../redlock/numbers" "../redlock/take";
+    QuorumKeep = "../redlock/record" "../redlock/numbers" "../redlock/keep";
     QuorumGive = "../redlock/record" "../redlock/give";
     QuorumLook = "../redlock/look";
     QuorumForce = "../redlock/force";
+    QuorumTell = "../redlock/tell";
+    QuorumAdmit = "../redlock/admit";
 }
 
 impl Script {

@@ -1,12 +1,16 @@
 //! Every order of events of two clients and three members, as far as the numbers below go: requests
 //! that arrive late, in another order or never, answers that are lost, clients that stop between
-//! any two messages. No two hold at once while no member loses its data.
+//! any two messages. No two hold at once while no member loses its data. Tokens rise also when they
+//! do (R7): one after the other, whatever the clocks say; all at once, while the clocks are not
+//! further apart than `clock_skew`.
+
+mod state;
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
 
-use super::*;
-use crate::protocol::lease::{Drift, deadline};
+use state::State;
 
 const MEMBERS: usize = 3;
 const TTL: Duration = Duration::from_secs(10);
@@ -18,6 +22,9 @@ const IN_TIME: Duration = Duration::from_secs(5);
 /// More than that take too long for a test.
 const STATES_MOST: usize = 600_000;
 
+/// By how much a clock's number grows in a step: faster than anybody asks.
+const TICKS: u64 = 100;
+
 /// What may happen, and how the members behave.
 #[derive(Clone, Copy)]
 struct World {
@@ -27,15 +34,40 @@ struct World {
     steps: u8,
     /// How often a member may lose everything and go on.
     restarts: u8,
-    /// A member that restarted counts only a lease later.
-    waits: bool,
-    /// A request to give back leaves what a later round wrote.
-    rounds: bool,
     /// What the second client sends is carried out and read at once, which leaves room for more of
     /// the first one's.
     at_once: bool,
+    /// The same for both. Each reaches all members or any two of them.
+    in_turn: bool,
     /// The first client does not reach the last member.
     away: bool,
+    /// The last number of each member at the beginning: losers leave different ones.
+    last: [u64; MEMBERS],
+    /// What the clocks are ahead by, where numbers depend on them. Nobody proposes by them else,
+    /// and whoever starts hears a majority of the others.
+    clocks: Option<[u64; MEMBERS]>,
+    /// How far apart they are taken to be.
+    skew: u64,
+    /// A floor reaches its member some time later.
+    slow_floors: bool,
+    flaw: Option<Flaw>,
+}
+
+/// A rule that is left out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flaw {
+    /// A member that restarted counts at once.
+    CountsAtOnce,
+    /// It counts a lease later, without a floor.
+    NoFloor,
+    /// Its floor is of the moment of its start.
+    EarlyFloor,
+    /// A request to give back deletes what a later round wrote.
+    GivesLater,
+    /// The greatest number that was answered is told at once.
+    OnePhase,
+    /// A member keeps a proposed number that it has kept for another claim.
+    SameNumber,
 }
 
 const CONTENDING: World = World {
@@ -43,10 +75,14 @@ const CONTENDING: World = World {
     renewals: 0,
     steps: 0,
     restarts: 0,
-    waits: true,
-    rounds: true,
     at_once: false,
+    in_turn: false,
     away: false,
+    last: [0; MEMBERS],
+    clocks: None,
+    skew: 0,
+    slow_floors: false,
+    flaw: None,
 };
 
 /// One client's messages are late in every way, and another looks for a moment to come in.
@@ -55,238 +91,15 @@ const LATE: World = World { asks: [2, 1], at_once: true, away: true, ..CONTENDIN
 /// The same while a lease ends.
 const ENDING: World = World { asks: [1, 1], steps: 2, away: false, ..LATE };
 
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct Record {
-    client: usize,
-    round: u64,
-    until: Ticks,
-}
+/// Members that know different numbers.
+const APART: [u64; MEMBERS] = [7, 0, 3];
 
-#[derive(Clone, PartialEq, Eq, Hash, Default)]
-struct Member {
-    record: Option<Record>,
-    counts_at: Ticks,
-}
+/// Members restart without data while clients hold in turn.
+const FORGETTING: World =
+    World { asks: [1, 1], in_turn: true, steps: 4, restarts: 2, last: APART, ..CONTENDING };
 
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Request {
-    client: usize,
-    member: usize,
-    verb: Verb,
-    round: u64,
-    not_after: Ticks,
-}
-
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct Client {
-    machine: Recipe,
-    asks: u8,
-    renewals: u8,
-    /// It holds until then, as far as it knows.
-    until: Option<Ticks>,
-    /// The round whose time may end.
-    due: Option<u64>,
-    left: bool,
-}
-
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct State {
-    now: Ticks,
-    members: Vec<Member>,
-    clients: Vec<Client>,
-    requests: Vec<Request>,
-    steps: u8,
-    restarts: u8,
-}
-
-fn id(client: usize) -> ClaimId {
-    ClaimId(1 + client as u128)
-}
-
-impl State {
-    fn new(world: &World) -> Self {
-        let rules = Rules {
-            members: MEMBERS,
-            ttl: TTL,
-            drift: Drift::default(),
-            patience: STEP,
-            long_patience: STEP,
-        };
-        let client = |n: usize| Client {
-            machine: Recipe::new(id(n), rules, false),
-            asks: world.asks[n],
-            renewals: world.renewals,
-            until: None,
-            due: None,
-            left: false,
-        };
-        Self {
-            now: Ticks(100_000_000_000),
-            members: vec![Member::default(); MEMBERS],
-            clients: vec![client(0), client(1)],
-            requests: Vec::new(),
-            steps: world.steps,
-            restarts: world.restarts,
-        }
-    }
-
-    fn step(&mut self, client: usize, event: Event) {
-        let mut actions = Vec::new();
-        self.clients[client].machine.step(event, &mut actions);
-        for action in actions {
-            match action {
-                Action::Send { member, verb, round } => {
-                    let not_after = self.now.plus(IN_TIME);
-                    self.requests.push(Request { client, member, verb, round, not_after });
-                }
-                Action::Due { round, .. } => self.clients[client].due = Some(round),
-                Action::Done(outcome) => {
-                    self.clients[client].due = None;
-                    self.clients[client].until = match outcome {
-                        Outcome::Granted { since } | Outcome::Renewed { since } => {
-                            Some(deadline(since, TTL, Drift::default()))
-                        }
-                        Outcome::TooFew | Outcome::TooSlow => self.clients[client].until,
-                        _ => None,
-                    };
-                }
-            }
-        }
-        self.requests.sort_unstable();
-        self.requests.dedup();
-    }
-
-    /// A member carries a request out; its answer is read, or never.
-    fn arrives(&mut self, at: usize, is_read: bool, world: &World) {
-        let Request { client, member, verb, round, not_after } = self.requests.remove(at);
-        let now = self.now;
-        let there = &mut self.members[member];
-        if there.record.as_ref().is_some_and(|record| record.until <= now) {
-            there.record = None;
-        }
-        let counts = there.counts_at <= now;
-        let until = now.plus(TTL);
-        let said = match (verb, &mut there.record) {
-            (Verb::Take, _) if now > not_after => Said::Not,
-            (Verb::Take | Verb::Keep, Some(record)) if record.client != client => {
-                let rest = record.until.since(now);
-                Said::Other(Other { claim: id(record.client), age: TTL - rest, rest })
-            }
-            (Verb::Take, record) => {
-                let round = record.as_ref().map_or(round, |record| record.round.max(round));
-                *record = Some(Record { client, round, until });
-                Said::Yes { counts }
-            }
-            (Verb::Keep, Some(record)) => {
-                record.until = until;
-                Said::Yes { counts }
-            }
-            (Verb::Keep, None) => Said::Nothing,
-            (Verb::Give, record) => {
-                let ours = |r: &Record| r.client == client && (!world.rounds || r.round <= round);
-                match record.take_if(|record| ours(record)) {
-                    Some(_) => Said::Gave,
-                    None => Said::Nothing,
-                }
-            }
-        };
-        if is_read {
-            self.step(client, Event::Said { now, member, verb, round, said });
-        }
-    }
-
-    /// Forgets messages that change nothing, whenever they arrive.
-    fn tidy(&mut self, world: &World) {
-        let (now, members, clients) = (self.now, &self.members, &self.clients);
-        let taken: Vec<(usize, usize)> = self
-            .requests
-            .iter()
-            .filter(|r| r.verb == Verb::Take && now <= r.not_after)
-            .map(|r| (r.client, r.member))
-            .collect();
-        self.requests.retain(|r| !(world.away && r.client == 0 && r.member == MEMBERS - 1));
-        self.requests.retain(|r| match r.verb {
-            Verb::Take => now <= r.not_after,
-            Verb::Keep => clients[r.client].machine.round == r.round,
-            Verb::Give => {
-                let there = members[r.member].record.as_ref();
-                there.is_some_and(|record| {
-                    record.client == r.client && (!world.rounds || record.round <= r.round)
-                }) || taken.contains(&(r.client, r.member))
-            }
-        });
-    }
-
-    fn is_wrong(&self) -> bool {
-        self.clients.iter().all(|client| client.until.is_some_and(|until| self.now < until))
-    }
-
-    fn next(&self, world: &World) -> Vec<Self> {
-        let mut all = Vec::new();
-        let mut with = |change: &dyn Fn(&mut Self)| {
-            let mut next = self.clone();
-            change(&mut next);
-            next.tidy(world);
-            all.push(next);
-        };
-        let now = self.now;
-        for (n, client) in self.clients.iter().enumerate() {
-            let holds = client.until.is_some_and(|until| now < until);
-            if client.asks > 0 && client.due.is_none() && !holds && !client.left {
-                with(&|s| {
-                    s.clients[n].asks -= 1;
-                    s.step(n, Event::Ask { now, silent: Silent::default() });
-                    while world.at_once
-                        && n == 1
-                        && let Some(at) = s.requests.iter().position(|r| r.client == n)
-                    {
-                        s.arrives(at, true, world);
-                    }
-                });
-            }
-            if let Some(round) = client.due {
-                with(&|s| s.step(n, Event::Due { now, round }));
-            }
-            if holds && client.renewals > 0 && client.due.is_none() {
-                with(&|s| {
-                    s.clients[n].renewals -= 1;
-                    s.step(n, Event::Renew { now });
-                });
-            }
-            if holds && !client.left {
-                with(&|s| {
-                    s.clients[n].left = true;
-                    s.clients[n].until = None;
-                    s.step(n, Event::Leave { now });
-                });
-            }
-        }
-        for at in 0..self.requests.len() {
-            with(&|s| s.arrives(at, true, world));
-            if self.requests[at].verb != Verb::Give {
-                with(&|s| s.arrives(at, false, world));
-            }
-        }
-        if self.steps > 0 {
-            with(&|s| {
-                s.steps -= 1;
-                s.now = s.now.plus(STEP);
-            });
-        }
-        if self.restarts > 0 {
-            for member in 0..MEMBERS {
-                with(&|s| {
-                    s.restarts -= 1;
-                    let counts_at = if world.waits { now.plus(TTL) } else { now };
-                    s.members[member] = Member { record: None, counts_at };
-                });
-            }
-        }
-        all
-    }
-}
-
-/// Whether two can hold at once, and how many states there are until that is known.
+/// Whether two can hold at once or a token is not above an earlier one, and how many states there
+/// are until that is known.
 fn search(world: &World) -> (bool, usize) {
     let mut seen = HashSet::new();
     let mut open = vec![State::new(world)];
@@ -309,8 +122,13 @@ fn search(world: &World) -> (bool, usize) {
 fn never(world: &World) {
     let (wrong, states) = search(world);
     println!("{states} states");
-    assert!(!wrong, "two holders");
+    assert!(!wrong, "two holders, or a token that is not above an earlier one");
     assert!(states > 1_000, "the search went nowhere");
+}
+
+fn found(world: World, flaw: Flaw, what: &str) {
+    let (wrong, states) = search(&World { flaw: Some(flaw), ..world });
+    assert!(wrong, "{what}: {states} states");
 }
 
 #[test]
@@ -339,8 +157,38 @@ fn l3_a_member_that_restarts_empty_and_waits_gives_nobody_a_second_hold() {
 }
 
 #[test]
+fn r7_l6_tokens_rise_over_majorities_that_know_different_numbers() {
+    never(&World { last: APART, ..LATE });
+    never(&World { last: APART, ..ENDING });
+    never(&World { asks: [2, 2], in_turn: true, renewals: 1, steps: 3, last: APART, ..CONTENDING });
+}
+
+#[test]
+fn r7_tokens_rise_over_members_that_forget_one_after_the_other_whatever_the_clocks_say() {
+    never(&FORGETTING);
+    never(&World { restarts: 1, slow_floors: true, ..FORGETTING });
+}
+
+/// Two of three forget at once: the clocks know.
+const ALL_AT_ONCE: World =
+    World { clocks: Some([0, 0, 150]), skew: 150, last: [0; MEMBERS], ..FORGETTING };
+
+#[test]
+fn r7_tokens_rise_over_a_majority_that_forgets_while_the_clocks_agree() {
+    never(&ALL_AT_ONCE);
+}
+
+#[test]
 fn the_search_finds_what_goes_wrong_without_the_rules() {
-    let forgetful = World { restarts: 1, steps: 0, waits: false, ..ENDING };
-    assert!(search(&forgetful).0, "a member that restarts empty and counts at once");
-    assert!(search(&World { rounds: false, ..LATE }).0, "a late release frees a later grant");
+    let restarts = World { restarts: 1, ..ENDING };
+    found(World { steps: 0, ..restarts }, Flaw::CountsAtOnce, "who restarts counts at once");
+    found(LATE, Flaw::GivesLater, "a late release frees a later grant");
+    found(World { last: APART, ..ENDING }, Flaw::OnePhase, "a minority's number is told");
+    found(ENDING, Flaw::SameNumber, "two are told one number");
+    found(FORGETTING, Flaw::NoFloor, "who restarts counts without a floor");
+    found(World { restarts: 1, ..FORGETTING }, Flaw::NoFloor, "one of them is enough");
+    found(World { away: true, ..restarts }, Flaw::EarlyFloor, "a floor of before a number is told");
+    let far = World { clocks: Some([0, 0, 350]), skew: 100, ..ALL_AT_ONCE };
+    assert!(search(&far).0, "clocks further apart than clock_skew");
+    assert!(search(&World { skew: 350, ..far }).0, "a clock_skew beyond max_ttl");
 }

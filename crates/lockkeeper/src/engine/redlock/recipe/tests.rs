@@ -10,8 +10,16 @@ fn at(ms: u64) -> Ticks {
     Ticks(ms * 1_000_000)
 }
 
+/// The number that is proposed.
+const PROPOSED: u64 = 100;
+
 fn yes() -> Said {
-    Said::Yes { counts: true }
+    has(PROPOSED)
+}
+
+/// Our record is there under another number.
+fn has(number: u64) -> Said {
+    Said::Yes { counts: true, number }
 }
 
 /// Somebody else's record, written a moment ago.
@@ -51,7 +59,7 @@ impl Claim {
     }
 
     fn ask(&mut self, now: Ticks) -> Vec<Action> {
-        self.step(Event::Ask { now, silent: Silent::default() })
+        self.step(Event::Ask { now, silent: Silent::default(), number: PROPOSED })
     }
 
     fn says(&mut self, now: Ticks, member: usize, verb: Verb, said: Said) -> Vec<Action> {
@@ -91,7 +99,7 @@ fn sent(actions: &[Action], verb: Verb) -> Vec<usize> {
     actions.iter().filter_map(of).collect()
 }
 
-const GRANTED: Option<Outcome> = Some(Outcome::Granted { since: Ticks(0) });
+const GRANTED: Option<Outcome> = Some(Outcome::Granted { since: Ticks(0), number: PROPOSED });
 
 #[test]
 fn all_are_asked_at_once_and_a_majority_is_enough() {
@@ -110,7 +118,7 @@ fn all_are_asked_at_once_and_a_majority_is_enough() {
 
 #[test]
 fn a_member_that_has_only_just_started_does_not_count() {
-    let young = Said::Yes { counts: false };
+    let young = Said::Yes { counts: false, number: PROPOSED };
     let mut claim = Claim::new(3, false);
     let done = claim.asked(&[young, young, yes()]);
     assert_eq!(outcome(&done), Some(Outcome::TooFew));
@@ -182,13 +190,13 @@ fn of_contenders_the_smallest_that_lives_keeps_what_it_has() {
 #[test]
 fn l5_a_member_that_was_silent_before_is_not_waited_for_once_the_others_have_answered() {
     let mut claim = Claim::new(3, false);
-    claim.step(Event::Ask { now: at(0), silent: Silent(0b100) });
+    claim.step(Event::Ask { now: at(0), silent: Silent(0b100), number: PROPOSED });
     claim.says(at(1), 0, Verb::Take, yes());
     let done = claim.says(at(1), 1, Verb::Take, other(9));
     assert!(matches!(outcome(&done), Some(Outcome::Refused { .. })), "{done:?}");
     // It is waited for where its answer decides.
     let mut claim = Claim::new(3, false);
-    claim.step(Event::Ask { now: at(0), silent: Silent(0b110) });
+    claim.step(Event::Ask { now: at(0), silent: Silent(0b110), number: PROPOSED });
     assert_eq!(outcome(&claim.says(at(1), 0, Verb::Take, yes())), None);
     assert_eq!(outcome(&claim.says(at(90), 2, Verb::Take, yes())), GRANTED);
 }
@@ -273,4 +281,94 @@ fn r3_an_answer_of_an_earlier_round_counts_for_nothing() {
         assert_eq!(claim.step(said), []);
     }
     assert!(!claim.machine.is_held());
+}
+
+fn numbers(actions: &[Action], verb: Verb) -> Vec<u64> {
+    let of = |action: &Action| match action {
+        Action::Send { number, verb: v, .. } if *v == verb => Some(*number),
+        _ => None,
+    };
+    actions.iter().filter_map(of).collect()
+}
+
+#[test]
+fn r7_a_majority_that_answers_one_number_is_enough() {
+    let mut claim = Claim::new(3, false);
+    assert_eq!(numbers(&claim.ask(at(0)), Verb::Take), [PROPOSED; 3]);
+    claim.says(at(1), 0, Verb::Take, has(900));
+    // The third may answer as the second does.
+    assert_eq!(claim.says(at(1), 1, Verb::Take, yes()), []);
+    assert_eq!(outcome(&claim.says(at(1), 2, Verb::Take, yes())), GRANTED);
+    // They agree on another one than the proposed, which each of them had already.
+    let done = Claim::new(3, false).asked(&[has(900), has(900)]);
+    assert_eq!(outcome(&done), Some(Outcome::Granted { since: Ticks(0), number: 900 }));
+}
+
+#[test]
+fn r7_l6_of_different_numbers_a_majority_keeps_the_greatest_before_the_grant_is_told() {
+    let mut claim = Claim::new(5, false);
+    let young = Said::Yes { counts: false, number: 950 };
+    assert_eq!(claim.asked(&[yes(), has(900), has(700)]), []);
+    // The last one cannot make three of one of them.
+    let settling = claim.says(at(1), 3, Verb::Take, young);
+    assert_eq!(numbers(&settling, Verb::Keep), [950; 5]);
+    assert_eq!(settling.last(), Some(&Action::Due { at: at(101), round: 2 }));
+    claim.round += 1;
+    assert_eq!(claim.says(at(101), 0, Verb::Keep, has(950)), []);
+    assert_eq!(claim.says(at(101), 3, Verb::Keep, Said::Yes { counts: false, number: 950 }), []);
+    assert_eq!(claim.says(at(101), 4, Verb::Keep, Said::Nothing), []);
+    assert_eq!(claim.says(at(101), 1, Verb::Keep, has(950)), []);
+    let done = claim.says(at(101), 2, Verb::Keep, has(950));
+    assert_eq!(outcome(&done), Some(Outcome::Granted { since: Ticks(0), number: 950 }));
+    // It is kept by whoever is asked from now on.
+    assert_eq!(numbers(&claim.step(Event::Renew { now: at(300) }), Verb::Keep), [950; 5]);
+}
+
+#[test]
+fn r7_a_member_that_has_a_greater_number_yet_makes_one_more_round() {
+    let settling = || {
+        let mut claim = Claim::new(3, false);
+        assert_eq!(numbers(&claim.asked(&[yes(), has(900), Said::Not]), Verb::Keep), [900; 3]);
+        claim.round += 1;
+        claim
+    };
+    let mut claim = settling();
+    claim.says(at(2), 2, Verb::Keep, has(1_000));
+    assert_eq!(numbers(&claim.says(at(2), 1, Verb::Keep, has(950)), Verb::Keep), [1_000; 3]);
+    claim.round += 1;
+    claim.says(at(3), 0, Verb::Keep, has(1_000));
+    let done = claim.says(at(3), 1, Verb::Keep, has(1_000));
+    assert_eq!(outcome(&done), Some(Outcome::Granted { since: Ticks(0), number: 1_000 }));
+    // Too late for that.
+    let mut claim = settling();
+    claim.says(at(8_000), 2, Verb::Keep, has(1_000));
+    let done = claim.says(at(8_000), 1, Verb::Keep, has(950));
+    assert_eq!(outcome(&done), Some(Outcome::TooSlow));
+}
+
+#[test]
+fn r7_what_a_majority_has_not_kept_is_told_to_nobody() {
+    let settling = || {
+        let mut claim = Claim::new(3, false);
+        claim.asked(&[yes(), has(900), Said::Not]);
+        claim.round += 1;
+        claim
+    };
+    let mut claim = settling();
+    claim.says(at(2), 1, Verb::Keep, has(900));
+    let done = claim.due(at(101));
+    assert_eq!(outcome(&done), Some(Outcome::TooFew));
+    assert!(!claim.machine.is_held());
+    assert_eq!(sent(&done, Verb::Give), [0, 1]);
+    // Somebody took it away meanwhile.
+    let mut claim = settling();
+    claim.says(at(2), 0, Verb::Keep, other(9));
+    let done = claim.says(at(2), 2, Verb::Keep, Said::Nothing);
+    let refused = Outcome::Refused { by: Some(ClaimId(9)), keeps: false, rest: None };
+    assert_eq!(outcome(&done), Some(refused));
+    // So late that too little of the lease is left.
+    let mut claim = settling();
+    claim.says(at(8_000), 0, Verb::Keep, has(900));
+    let done = claim.says(at(8_000), 1, Verb::Keep, has(900));
+    assert_eq!(outcome(&done), Some(Outcome::TooSlow));
 }

@@ -58,9 +58,9 @@ impl Members {
 /// What a member is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::engine::redlock) enum Verb {
-    /// Write our record, unless another's is there.
+    /// Write our record, unless another's is there, under our number or a greater one.
     Take,
-    /// Extend our record, if it is there.
+    /// Extend our record, if it is there, and let it have our number, if that is the greatest.
     Keep,
     /// Delete our record, unless a later round wrote it.
     Give,
@@ -79,9 +79,9 @@ pub(in crate::engine::redlock) struct Other {
 /// What came of asking a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::engine::redlock) enum Said {
-    /// Our record is there, for a whole lease from now on. A member that has only just started
-    /// does not count.
-    Yes { counts: bool },
+    /// Our record is there, for a whole lease from now on, under this number, or one that it could
+    /// take. A member that has only just started does not count.
+    Yes { counts: bool, number: u64 },
     /// Somebody else's record is there.
     Other(Other),
     /// There was none of ours.
@@ -97,8 +97,8 @@ pub(in crate::engine::redlock) enum Said {
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::engine::redlock) enum Event {
-    /// The claim is asked for.
-    Ask { now: Ticks, silent: Silent },
+    /// The claim is asked for; the number is above all that are known, and the members' clocks.
+    Ask { now: Ticks, silent: Silent, number: u64 },
     /// Its lease is to be extended.
     Renew { now: Ticks },
     /// It is given back, or not wanted any more.
@@ -119,7 +119,7 @@ pub(in crate::engine::redlock) struct Silent(pub(in crate::engine::redlock) u16)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::engine::redlock) enum Action {
     /// Ask a member. What was asked for the same claim before goes first.
-    Send { member: usize, verb: Verb, round: u64 },
+    Send { member: usize, verb: Verb, round: u64, number: u64 },
     /// Say when this time has come.
     Due { at: Ticks, round: u64 },
     /// The question that was asked last has its answer.
@@ -129,8 +129,8 @@ pub(in crate::engine::redlock) enum Action {
 /// The answer to a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::engine::redlock) enum Outcome {
-    /// It is ours, for a lease from then on.
-    Granted { since: Ticks },
+    /// It is ours, for a lease from then on; a majority keeps its number.
+    Granted { since: Ticks, number: u64 },
     /// Somebody is in the way, or several contend.
     Refused {
         /// Who has a majority, or the most.

@@ -22,6 +22,12 @@ fn unknown(attempt: Attempt) -> Error {
     }
 }
 
+/// How often each member ran a command.
+pub(super) fn ran(quorum: &Quorum, command: &str) -> Vec<u64> {
+    let each = quorum.0.iter().map(|server| server.command_counts());
+    each.map(|counts| counts.get(command).copied().unwrap_or_default()).collect()
+}
+
 /// Renews until the answer is the awaited one.
 fn renewed(process: &Process, hold: HoldId) {
     until("it is extended", || matches!(process.renew(hold), Renewal::Extended { .. }));
@@ -209,10 +215,12 @@ fn r4_an_acquire_whose_replies_were_lost_is_unknown_and_asked_again_holds_once()
     let one = proxied.process("max_ttl=2s&server_timeout=600ms&request_timeout=1s");
     let lost = Fault { cut_after: Some(0), ..Fault::default() };
     proxied.all(Way::Down, &lost);
-    let asked = claim(&one, "a");
+    let (asked, before) = (claim(&one, "a"), ran(&proxied.quorum, "set"));
     let error = unknown(one.attempt(&asked));
     assert_eq!(error.kind(), ErrorKind::Unreachable);
-    assert!(proxied.quorum.with_record(&asked) >= 2, "the members carried it out");
+    let wrote =
+        ran(&proxied.quorum, "set").iter().zip(before).filter(|(now, was)| *now > was).count();
+    assert!(wrote >= 2, "the members carried it out");
     proxied.all(Way::Down, &Fault::default());
     // The same claim again holds once.
     until("it is granted", || matches!(one.attempt(&asked), Attempt::Granted(_)));
@@ -227,8 +235,12 @@ fn r5_what_a_lost_claim_left_behind_is_given_back_long_before_its_lease_ends() {
     let mut left = claim(&one, "a");
     left.ttl = Duration::from_secs(3600);
     proxied.all(Way::Down, &Fault { cut_after: Some(0), ..Fault::default() });
+    let before = ran(&proxied.quorum, "set");
     unknown(one.attempt(&left));
-    assert!(proxied.quorum.with_record(&left) >= 2, "the members carried it out");
+    // It may be given back already: the next connection is there within a moment.
+    let wrote =
+        ran(&proxied.quorum, "set").iter().zip(before).filter(|(now, was)| *now > was).count();
+    assert!(wrote >= 2, "the members carried it out");
     one.withdraw(left.id);
     proxied.all(Way::Down, &Fault::default());
     proxied.quorum.until_clean("a");
@@ -243,14 +255,7 @@ fn r3_a_request_that_is_late_on_its_way_locks_for_nobody() {
     asked.ttl = Duration::from_secs(3600);
     let sent = Instant::now();
     let answer = one.engine.attempt(&asked, crate::engine::Line::Join);
-    let ran = || {
-        let counts = proxied
-            .quorum
-            .0
-            .iter()
-            .map(|server| server.command_counts().get("evalsha").copied().unwrap_or_default());
-        counts.collect::<Vec<_>>()
-    };
+    let ran = || ran(&proxied.quorum, "evalsha");
     let before = ran();
     // The process dies: nobody gives back what was asked for.
     drop(answer);

@@ -4,3 +4,4 @@ mod faults;
 mod mutual;
 mod refusals;
 mod support;
+mod tokens;

@@ -24,8 +24,8 @@ fn what_is_no_exclusive_lock_is_refused_with_the_reason() {
     let quorum = Quorum::young(3);
     let process = quorum.process();
     let about = process.engine.describe();
-    assert_eq!((about.class, about.fenced, about.hosts), (Class::Efficiency, false, true));
-    assert!(about.breaks[0].contains("no fencing token"), "{about:?}");
+    assert_eq!((about.class, about.fenced, about.hosts), (Class::Efficiency, true, true));
+    assert!(about.breaks.iter().any(|b| b.contains("clock_skew")), "{about:?}");
     for ability in [Ability::Shared, Ability::Permits, Ability::Latch, Ability::Election] {
         assert!(!about.can.has(ability), "{ability:?}");
     }

@@ -1,0 +1,16 @@
+local function exact(number) return string.format('%.0f', number) end
+-- The greatest number that this member may have kept for a name: what it knows of it, and what it
+-- was told to begin above when it was admitted. It was, if that was in this run of it.
+local function known(last, member, run)
+  local told = redis.call('HMGET', member, 'run', 'floor', 'top')
+  local number = tonumber(redis.call('GET', last) or '0')
+  if not number then error('LOCKKEEPER CORRUPT ' .. last, 0) end
+  local floor, top = tonumber(told[2] or '0'), tonumber(told[3] or '0')
+  return math.max(number, floor), told[1] == run and '1' or '0', top
+end
+-- Keeps a number (R7), for a week like native Redis: after that the clocks are above it. `top` is
+-- the greatest of all names: a member that comes back empty begins above those of the others.
+local function keep(last, member, number, top)
+  redis.call('SET', last, exact(number), 'EX', 604800)
+  if number > top then redis.call('HSET', member, 'top', exact(number)) end
+end

@@ -1,0 +1,417 @@
+//! Clients, members and what is on its way between them: one state of the search, and all that can
+//! follow.
+
+use super::super::super::floor::{Told, floor};
+use super::super::{Action, Event, Other, Outcome, Recipe, Rules, Said, Silent, Verb};
+use super::{Flaw, IN_TIME, MEMBERS, STEP, TICKS, TTL, World};
+use crate::clock::Ticks;
+use crate::id::ClaimId;
+use crate::protocol::lease::{Drift, deadline};
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Record {
+    client: usize,
+    round: u64,
+    number: u64,
+    until: Ticks,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
+struct Member {
+    record: Option<Record>,
+    counts_at: Ticks,
+    /// How often it has started.
+    run: u8,
+    admitted: bool,
+    last: u64,
+    floor: u64,
+}
+
+impl Member {
+    fn known(&self) -> u64 {
+        self.last.max(self.floor)
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Request {
+    client: usize,
+    member: usize,
+    verb: Verb,
+    round: u64,
+    number: u64,
+    not_after: Ticks,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Client {
+    machine: Recipe,
+    asks: u8,
+    renewals: u8,
+    /// It holds until then, as far as it knows, under this number.
+    until: Option<Ticks>,
+    number: u64,
+    /// The last number that it proposed.
+    proposed: u64,
+    /// The round whose time may end.
+    due: Option<u64>,
+    left: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct State {
+    now: Ticks,
+    members: Vec<Member>,
+    clients: Vec<Client>,
+    requests: Vec<Request>,
+    steps: u8,
+    restarts: u8,
+    /// Floors on their way: for which member, which run of it, the floor.
+    floors: Vec<(usize, u8, u64)>,
+    /// The greatest number that anybody was told, and whether a later one was not above it.
+    told: u64,
+    back: bool,
+}
+
+impl Client {
+    fn new(client: usize, world: &World) -> Self {
+        let rules = Rules {
+            members: MEMBERS,
+            ttl: TTL,
+            drift: Drift::default(),
+            patience: STEP,
+            long_patience: STEP,
+        };
+        Self {
+            machine: Recipe::new(id(client), rules, false),
+            asks: world.asks[client],
+            renewals: world.renewals,
+            until: None,
+            number: 0,
+            proposed: 0,
+            due: None,
+            left: false,
+        }
+    }
+}
+
+fn id(client: usize) -> ClaimId {
+    ClaimId(1 + client as u128)
+}
+
+impl State {
+    pub(super) fn new(world: &World) -> Self {
+        let members = world.last.map(|last| Member { last, admitted: true, ..Member::default() });
+        Self {
+            now: Ticks(100_000_000_000),
+            members: members.into(),
+            clients: vec![Client::new(0, world), Client::new(1, world)],
+            requests: Vec::new(),
+            steps: world.steps,
+            restarts: world.restarts,
+            floors: Vec::new(),
+            told: 0,
+            back: false,
+        }
+    }
+
+    fn tick(&self, member: usize, world: &World) -> u64 {
+        let ahead = world.clocks.map_or(0, |ahead| ahead[member]);
+        u64::from(world.steps - self.steps) * TICKS + ahead
+    }
+
+    /// What a client asks for. The second one never learns of a clock.
+    fn ask(&mut self, client: usize, world: &World) {
+        let fastest = (0..MEMBERS).map(|member| self.tick(member, world)).max().unwrap_or(0);
+        let clock = if world.clocks.is_some() && client == 0 { fastest } else { 0 };
+        let number = clock.max(self.clients[client].proposed + 1);
+        self.clients[client].asks -= 1;
+        self.clients[client].proposed = number;
+        self.step(client, Event::Ask { now: self.now, silent: Silent::default(), number }, world);
+    }
+
+    /// All that a client has sent is carried out by these members and read at once.
+    fn at_once(&mut self, client: usize, members: u16, world: &World) {
+        loop {
+            while let Some(at) = self.requests.iter().position(|r| r.client == client) {
+                if members & (1 << self.requests[at].member) != 0 {
+                    self.arrives(at, true, world);
+                } else {
+                    self.requests.remove(at);
+                }
+            }
+            let Some(round) = self.clients[client].due else { return };
+            self.step(client, Event::Due { now: self.now, round }, world);
+        }
+    }
+
+    /// What so many members tell makes a floor for one that has started.
+    fn floor(&self, of: usize, members: u16, world: &World) -> Option<u64> {
+        let told: Vec<Told> = (0..MEMBERS)
+            .filter(|member| *member == of || members & (1 << *member) != 0)
+            .map(|member| Told {
+                tick: if world.clocks.is_some() { self.tick(member, world) } else { 0 },
+                top: self.members[member].known(),
+                admitted: self.members[member].admitted,
+            })
+            .collect();
+        let remember = told.iter().filter(|told| told.admitted).count() > MEMBERS / 2;
+        (told.len() > MEMBERS / 2 && (remember || world.clocks.is_some()))
+            .then(|| floor(&told, MEMBERS / 2 + 1, world.skew))
+    }
+
+    /// A client was told that it holds.
+    fn granted(&mut self, client: usize, number: u64) {
+        let again = self.clients[client].number == number;
+        self.back |= if again { number < self.told } else { number <= self.told };
+        self.told = self.told.max(number);
+        self.clients[client].number = number;
+    }
+
+    fn step(&mut self, client: usize, event: Event, world: &World) {
+        let (now, mut actions) = (self.now, Vec::new());
+        self.clients[client].machine.step(event, &mut actions);
+        if world.flaw == Some(Flaw::OnePhase) && self.clients[client].machine.is_asking() {
+            // What it would have a majority keep is taken for kept.
+            for action in actions.clone() {
+                if let Action::Send { member, verb: verb @ Verb::Keep, round, number } = action {
+                    let said = Said::Yes { counts: true, number };
+                    let said = Event::Said { now, member, verb, round, said };
+                    self.clients[client].machine.step(said, &mut actions);
+                }
+            }
+        }
+        for action in actions {
+            match action {
+                Action::Send { member, verb, round, number } => {
+                    let not_after = now.plus(IN_TIME);
+                    let request = Request { client, member, verb, round, number, not_after };
+                    self.requests.push(request);
+                }
+                Action::Due { round, .. } => self.clients[client].due = Some(round),
+                Action::Done(outcome) => {
+                    self.clients[client].due = None;
+                    if let Outcome::Granted { number, .. } = outcome {
+                        self.granted(client, number);
+                    }
+                    self.clients[client].until = match outcome {
+                        Outcome::Granted { since, .. } | Outcome::Renewed { since } => {
+                            Some(deadline(since, TTL, Drift::default()))
+                        }
+                        Outcome::TooFew | Outcome::TooSlow => self.clients[client].until,
+                        _ => None,
+                    };
+                }
+            }
+        }
+        self.requests.sort_unstable();
+        self.requests.dedup();
+    }
+
+    /// A member carries a request out; its answer is read, or never.
+    fn arrives(&mut self, at: usize, is_read: bool, world: &World) {
+        let Request { client, member, verb, round, number, not_after } = self.requests.remove(at);
+        let now = self.now;
+        let there = &mut self.members[member];
+        if there.record.as_ref().is_some_and(|record| record.until <= now) {
+            there.record = None;
+        }
+        let counts = there.counts_at <= now && there.admitted;
+        let (until, known) = (now.plus(TTL), there.known());
+        let said = match (verb, &mut there.record) {
+            (Verb::Take, _) if now > not_after => Said::Not,
+            (Verb::Take | Verb::Keep, Some(record)) if record.client != client => {
+                let rest = record.until.since(now);
+                Said::Other(Other { claim: id(record.client), age: TTL - rest, rest })
+            }
+            (Verb::Take, Some(record)) if record.round >= round => {
+                record.until = until;
+                Said::Yes { counts, number: record.number }
+            }
+            (Verb::Take, record) => {
+                let same = world.flaw == Some(Flaw::SameNumber);
+                let number = number.max(if same { known } else { known + 1 });
+                *record = Some(Record { client, round, number, until });
+                there.last = number;
+                Said::Yes { counts, number }
+            }
+            (Verb::Keep, Some(record)) => {
+                record.until = until;
+                if number > known {
+                    (record.number, there.last) = (number, number);
+                }
+                let number = if record.number == number { number } else { known + 1 };
+                Said::Yes { counts, number }
+            }
+            (Verb::Keep, None) => Said::Nothing,
+            (Verb::Give, record) => match record.take_if(|r| gives(r, client, round, world)) {
+                Some(_) => Said::Gave,
+                None => Said::Nothing,
+            },
+        };
+        if is_read {
+            self.step(client, Event::Said { now, member, verb, round, said }, world);
+        }
+    }
+
+    /// Forgets what makes no difference any more: what is over, clients that have left, messages
+    /// that change nothing, whenever they arrive.
+    fn tidy(&mut self, world: &World) {
+        let now = self.now;
+        for member in &mut self.members {
+            member.record = member.record.take().filter(|record| record.until > now);
+            member.counts_at = Some(member.counts_at).filter(|at| *at > now).unwrap_or_default();
+            if !world.slow_floors {
+                member.run = 0;
+            }
+        }
+        for (n, client) in self.clients.iter_mut().enumerate() {
+            client.until = client.until.filter(|until| *until > now);
+            if world.in_turn && client.until.is_none() && (client.left || client.asks == 0) {
+                *client =
+                    Client { left: true, ..Client::new(n, &World { asks: [0, 0], ..*world }) };
+            }
+        }
+        let (now, members, clients) = (self.now, &self.members, &self.clients);
+        let taken: Vec<(usize, usize)> = self
+            .requests
+            .iter()
+            .filter(|r| r.verb == Verb::Take && now <= r.not_after)
+            .map(|r| (r.client, r.member))
+            .collect();
+        self.requests.retain(|r| !(world.away && r.client == 0 && r.member == MEMBERS - 1));
+        self.requests.retain(|r| match r.verb {
+            Verb::Take => now <= r.not_after,
+            // Whatever it extends ends some time.
+            Verb::Keep => {
+                let there = &members[r.member];
+                let ours = there.record.as_ref().is_some_and(|record| record.client == r.client);
+                clients[r.client].machine.round == r.round || ours && r.number > there.known()
+            }
+            Verb::Give => {
+                let there = members[r.member].record.as_ref();
+                there.is_some_and(|record| gives(record, r.client, r.round, world))
+                    || taken.contains(&(r.client, r.member))
+            }
+        });
+        self.floors.retain(|(member, run, floor)| {
+            members[*member].run == *run && members[*member].floor < *floor
+        });
+        self.floors.sort_unstable();
+        self.floors.dedup();
+    }
+
+    /// Two hold at once, or a token was not above an earlier one.
+    pub(super) fn is_wrong(&self) -> bool {
+        self.back
+            || self.clients.iter().all(|client| client.until.is_some_and(|until| self.now < until))
+    }
+
+    /// All that can happen next.
+    pub(super) fn next(&self, world: &World) -> Vec<Self> {
+        let mut all = Vec::new();
+        let mut with = |change: &dyn Fn(&mut Self)| {
+            let mut next = self.clone();
+            change(&mut next);
+            next.tidy(world);
+            all.push(next);
+        };
+        let now = self.now;
+        for (n, client) in self.clients.iter().enumerate() {
+            let holds = client.until.is_some_and(|until| now < until);
+            let reach: &[u16] =
+                if world.in_turn { &[0b111, 0b110, 0b101, 0b011] } else { &[0b111] };
+            for &members in reach {
+                let sent = |s: &mut Self| {
+                    if world.in_turn || world.at_once && n == 1 {
+                        s.at_once(n, members, world);
+                    }
+                };
+                if client.asks > 0 && client.due.is_none() && !holds && !client.left {
+                    with(&|s| {
+                        s.ask(n, world);
+                        sent(s);
+                    });
+                }
+                if holds && client.renewals > 0 && client.due.is_none() {
+                    with(&|s| {
+                        s.clients[n].renewals -= 1;
+                        s.step(n, Event::Renew { now }, world);
+                        sent(s);
+                    });
+                }
+                if holds && !client.left {
+                    with(&|s| {
+                        s.clients[n].left = true;
+                        s.clients[n].until = None;
+                        s.step(n, Event::Leave { now }, world);
+                        sent(s);
+                    });
+                }
+            }
+            if let Some(round) = client.due {
+                with(&|s| s.step(n, Event::Due { now, round }, world));
+            }
+        }
+        for at in 0..self.requests.len() {
+            with(&|s| s.arrives(at, true, world));
+            if self.requests[at].verb != Verb::Give {
+                with(&|s| s.arrives(at, false, world));
+            }
+        }
+        if self.steps > 0 {
+            with(&|s| {
+                s.steps -= 1;
+                s.now = s.now.plus(STEP);
+            });
+        }
+        for member in 0..MEMBERS {
+            if self.restarts > 0 {
+                with(&|s| s.restart(member, world));
+            }
+            let there = &self.members[member];
+            let grown = there.counts_at <= now || world.flaw == Some(Flaw::EarlyFloor);
+            if !there.admitted && grown {
+                // Who hears more than these begins no lower.
+                for members in [0b110, 0b101, 0b011, 0b001, 0b010, 0b100] {
+                    if let Some(floor) = self.floor(member, members, world) {
+                        with(&|s| match world.slow_floors {
+                            true => s.floors.push((member, s.members[member].run, floor)),
+                            false => s.admit(member, floor),
+                        });
+                    }
+                }
+            }
+        }
+        for at in 0..self.floors.len() {
+            with(&|s| {
+                let (member, _, floor) = s.floors.remove(at);
+                s.admit(member, floor);
+            });
+        }
+        all
+    }
+
+    fn admit(&mut self, member: usize, floor: u64) {
+        let there = &mut self.members[member];
+        (there.floor, there.admitted) = (floor.max(there.floor), true);
+    }
+
+    /// A member loses everything, and starts again.
+    fn restart(&mut self, member: usize, world: &World) {
+        self.restarts -= 1;
+        let counts_at = match world.flaw {
+            Some(Flaw::CountsAtOnce) => self.now,
+            _ => self.now.plus(TTL),
+        };
+        let admitted = matches!(world.flaw, Some(Flaw::CountsAtOnce | Flaw::NoFloor));
+        let run = self.members[member].run + 1;
+        self.members[member] = Member { counts_at, run, admitted, ..Member::default() };
+    }
+}
+
+/// Whether a request to give back deletes this record.
+fn gives(record: &Record, client: usize, round: u64, world: &World) -> bool {
+    let later = world.flaw == Some(Flaw::GivesLater);
+    record.client == client && (later || record.round <= round)
+}

@@ -1,0 +1,154 @@
+//! Tokens rise over majorities that know different numbers, and over members that forget them (R7).
+
+use super::faults::ran;
+use super::support::{Quorum, claim, until_it_counts};
+use crate::engine::redis::tests::support::{Process, granted, until};
+use crate::engine::{Attempt, End, Number, Renewal};
+use crate::name::Kind;
+use crate::token::Token;
+
+/// Far above every clock, so that only what members keep can be the reason for greater ones.
+const FAR: u64 = 1 << 50;
+
+impl Quorum {
+    fn last(&self, name: &str) -> Vec<String> {
+        let key = format!("lockkeeper:{{redlock:{name}}}:last");
+        self.0.iter().map(|server| server.command(&["GET", &key]).concat()).collect()
+    }
+
+    fn set_last(&self, member: usize, name: &str, number: u64) {
+        let key = format!("lockkeeper:{{redlock:{name}}}:last");
+        self.0[member].command(&["SET", &key, &number.to_string()]);
+    }
+}
+
+/// One turn of a process, and its number.
+fn turn(process: &Process, name: &str) -> u64 {
+    let turn = claim(process, name);
+    let number = number(process.attempt_until(&turn));
+    assert!(matches!(process.release(turn.id), End::Freed));
+    number
+}
+
+fn number(attempt: Attempt) -> u64 {
+    match granted(attempt).number {
+        Number::Ours(number) => number,
+        other => panic!("{other:?} is no number of ours"),
+    }
+}
+
+#[test]
+fn r7_members_that_agree_are_asked_once_and_all_keep_the_number() {
+    let quorum = Quorum::of(3);
+    let (one, two) = (quorum.process(), quorum.process());
+    // The scripts are known after this.
+    let mut last = turn(&one, "a");
+    turn(&two, "b");
+    for _ in 0..5 {
+        quorum.until_clean("a");
+        let before = ran(&quorum, "evalsha");
+        let held = claim(&two, "a");
+        let number = number(two.attempt(&held));
+        until("all have it", || quorum.with_record(&held) == 3);
+        let ran: Vec<u64> =
+            ran(&quorum, "evalsha").iter().zip(before).map(|(now, was)| now - was).collect();
+        assert_eq!(ran, [1; 3], "one flight");
+        assert!(number > last, "{number} follows {last}");
+        assert_eq!(quorum.last("a"), vec![number.to_string(); 3]);
+        let [shown] = &one.look(Kind::Lock, "a").holders[..] else { panic!("it is held") };
+        assert_eq!(shown.token, Token::of(number, 0));
+        assert!(matches!(two.release(held.id), End::Freed));
+        last = number;
+    }
+}
+
+#[test]
+fn r7_l6_of_different_numbers_the_greatest_is_kept_by_a_majority() {
+    let quorum = Quorum::of(3);
+    let (one, two) = (quorum.process(), quorum.process());
+    // Somebody's minority: nobody was told that number.
+    for (member, number) in [(0, FAR + 7), (1, FAR), (2, FAR + 3)] {
+        quorum.set_last(member, "a", number);
+    }
+    let held = claim(&one, "a");
+    let first = number(one.attempt(&held));
+    assert_eq!(first, FAR + 8);
+    until("all keep it", || quorum.last("a") == vec![first.to_string(); 3]);
+    assert_eq!(number(one.attempt(&held)), first, "the same hold has the same number");
+    assert!(matches!(one.release(held.id), End::Freed));
+    // Whoever knows nothing of it gets a greater one of any two.
+    for away in &quorum.0 {
+        quorum.until_clean("a");
+        away.stop();
+        let next = turn(&two, "a");
+        assert!(next > first, "{next} follows {first}");
+        away.go_on();
+    }
+}
+
+#[test]
+fn r7_a_renewal_spreads_the_number_to_those_who_did_not_hear_it() {
+    let quorum = Quorum::of(3);
+    let one = quorum.process();
+    quorum.set_last(0, "a", FAR);
+    quorum.0[2].stop();
+    let held = claim(&one, "a");
+    let number = number(one.attempt(&held));
+    quorum.0[2].go_on();
+    until("all keep it", || {
+        assert!(matches!(one.renew(held.id), Renewal::Extended { .. }));
+        quorum.last("a") == vec![number.to_string(); 3]
+    });
+}
+
+#[test]
+fn r7_a_member_that_comes_back_empty_begins_above_all_that_the_others_know() {
+    let mut quorum = Quorum::of(3);
+    let one = quorum.process();
+    // Told while the third is away: only the first two know it.
+    quorum.set_last(0, "a", FAR);
+    quorum.0[2].stop();
+    let before = turn(&one, "a");
+    assert!(before > FAR);
+    quorum.0[2].go_on();
+    quorum.until_clean("a");
+    quorum.0[0].restart();
+    assert_eq!(quorum.last("a")[0], "(nil)");
+    until_it_counts(&quorum.0[0]);
+    let two = quorum.process();
+    quorum.0[1].stop();
+    let after = turn(&two, "a");
+    assert!(after > before, "{after} follows {before}");
+    quorum.0[1].go_on();
+}
+
+#[test]
+fn r7_a_member_that_lost_its_data_while_it_runs_is_admitted_by_who_asks_next() {
+    let quorum = Quorum::of(3);
+    let (one, two) = (quorum.process(), quorum.process());
+    quorum.set_last(0, "a", FAR);
+    quorum.0[2].stop();
+    let before = turn(&one, "a");
+    quorum.0[2].go_on();
+    quorum.until_clean("a");
+    quorum.0[0].command(&["FLUSHALL"]);
+    let held = claim(&two, "b");
+    granted(two.attempt_until(&held));
+    let admitted =
+        || quorum.0[0].command(&["HGET", "lockkeeper:redlock", "run"]).concat().len() == 40;
+    until("it is admitted", admitted);
+    quorum.0[1].stop();
+    let after = turn(&two, "a");
+    assert!(after > before, "{after} follows {before}");
+    quorum.0[1].go_on();
+}
+
+#[test]
+fn r7_members_that_all_lose_their_data_begin_above_their_clocks() {
+    let quorum = Quorum::of(3);
+    let (one, two) = (quorum.process(), quorum.process());
+    quorum.0.iter().for_each(|server| drop(server.command(&["FLUSHALL"])));
+    let last = turn(&one, "c");
+    quorum.0.iter().for_each(|server| drop(server.command(&["FLUSHALL"])));
+    assert!(turn(&two, "c") > last);
+}
