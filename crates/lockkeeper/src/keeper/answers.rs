@@ -132,8 +132,9 @@ impl Entry {
                 Event::Unanswered { claim }
             }
             // The place is gone, with the server's data or for want of a sign of life: stand again.
+            // An attempt that is on its way is not answered by this.
             Standing::Gone(error)
-                if error.kind() == ErrorKind::Lost && state.line.place() == Some(claim) =>
+                if error.kind() == ErrorKind::Lost && state.line.stands_as(claim) =>
             {
                 Event::Wake { claim }
             }

@@ -15,6 +15,11 @@ pub(super) fn read_late() -> Error {
     Error::new(ErrorKind::Unknown, "it was granted, and read only when its lease was over")
 }
 
+/// An answer to a claim that is held already: its lease decides.
+pub(super) fn crossed() -> Error {
+    Error::new(ErrorKind::Unknown, "it was granted while it was asked about")
+}
+
 /// Why nothing was sent, or why it is not known what became of it.
 pub(in crate::engine) fn broken(options: &RedisOptions, broken: &Broken) -> Error {
     let at = &options.address;

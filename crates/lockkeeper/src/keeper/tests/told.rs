@@ -241,3 +241,26 @@ async fn r7_a_place_that_is_found_granted_has_the_number_that_was_found() {
     stub.context.get().unwrap().events.send(Event::Granted { claim, grant });
     assert_eq!(guard.token().ok(), crate::Token::of(7, 0), "the one that was found");
 }
+
+#[tokio::test]
+async fn r4_a_place_that_a_check_misses_is_not_refused_while_it_is_asked_for_anew() {
+    let (locks, stub, clock, _words) =
+        told(Stub { slow: true, slow_rechecks: true, ..Stub::default() }).await;
+    let (waiting, claim) = waits_and_is_rechecked(&locks, &stub, &clock).await;
+    // A hint makes it ask anew, and that answer is lost.
+    of(&stub.attempts).push_back(Attempt::Unknown(lost_reply()));
+    stub.context.get().unwrap().events.send(Event::Wake { claim });
+    until("it is asked for anew", || of(&stub.attempted).len() == 2).await;
+    of(&stub.rechecking).remove(0).send(vec![Standing::Gone(gone())]).unwrap();
+    let mut waiting = waiting;
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        if of(&stub.attempted).len() > 2 {
+            break;
+        }
+        clock.advance(Duration::from_millis(250));
+        let early = futures_poll(waiting.as_mut());
+        assert!(!matches!(early, Some(Err(_))), "refused by what was asked before: {early:?}");
+    }
+    drop(soon("it is granted", waiting).await.unwrap());
+}

@@ -15,7 +15,7 @@ use crate::engine::redis::pipe::Broken;
 use crate::engine::redis::resp::Value;
 use crate::engine::redis::script::Call;
 use crate::engine::redis::wire::{Answered, Started};
-use crate::engine::{Answer, Attempt, Grant, Lease, Line, Number, Place};
+use crate::engine::{Answer, Attempt, Event, Grant, Lease, Line, Number, Place};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ClaimId, HoldId};
 use crate::protocol::lease::{Drift, deadline};
@@ -30,6 +30,8 @@ enum Said {
     OtherLimit(Error),
     Late,
     Refused(Error, bool),
+    /// It is held already: a newer answer was taken first.
+    Crossed,
 }
 
 /// Who is in the way, and for how long.
@@ -43,6 +45,8 @@ impl Asking for Foreign {
 
     fn heard(&self, server_us: u64, before: Ticks) {
         self.state().anchor = Some(Anchor::new(server_us, before));
+        // It was out of reach until now, and told nobody of what changed.
+        self.watches.missed();
     }
 
     fn ask(self: &Arc<Self>, claim: &Claim, how: Line, hold: Option<HoldId>) -> Answer<Attempt> {
@@ -154,6 +158,14 @@ impl Asking for Foreign {
                         return Attempt::Failed(error);
                     };
                     entry.doubtful |= !certain;
+                    // It waits as before, and hears what is said from here on, and what was said
+                    // while nobody could tell what the answer would be.
+                    if entry.waited && entry.in_flight == 0 && entry.phase == Phase::Asked {
+                        entry.phase = Phase::Waiting;
+                        if std::mem::take(&mut entry.woken) {
+                            self.links.context.events.send(Event::Wake { claim: id });
+                        }
+                    }
                     // Who waits goes on waiting over a server that is away for a while.
                     if entry.doubtful || entry.listening || entry.waited {
                         return Attempt::Unknown(error);
@@ -162,6 +174,7 @@ impl Asking for Foreign {
                     self.forget(id);
                     return Attempt::Failed(error);
                 }
+                Said::Crossed => return Attempt::Unknown(errors::crossed()),
             }
             if tries_left == 0 {
                 break;
@@ -264,6 +277,10 @@ impl Foreign {
         let mut state = self.state();
         let anchor = Anchor::new(now_us, answered.before);
         state.anchor = Some(state.anchor.map_or(anchor, |old| old.newer(anchor)));
+        let held = |entry: &Entry| entry.phase == Phase::Held;
+        if word != "G" && state.claims.get(&id).is_some_and(held) {
+            return Said::Crossed;
+        }
         match word {
             "G" => {
                 let Some(entry) = state.claims.get_mut(&id) else {
@@ -321,7 +338,7 @@ impl Foreign {
         let now = self.links.context.clock.now();
         let mut state = self.state();
         state.run_ends(id);
-        let entry = state.claims.get_mut(&id)?;
+        let entry = state.claims.get_mut(&id).filter(|entry| entry.phase != Phase::Held)?;
         entry.phase = Phase::Waiting;
         entry.waited = true;
         let look = rest.map_or(LOOK.1, |r| (r + Duration::from_millis(1)).clamp(LOOK.0, LOOK.1));

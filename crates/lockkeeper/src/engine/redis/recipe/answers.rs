@@ -307,10 +307,7 @@ fn crossed(id: ClaimId, kind: Kind, held: u64, before: Ticks, reply: &Reply) -> 
             Attempt::InLine(Place { ahead: Some(ahead), ..Place::default() })
         }
         // The hold's own lease decides.
-        _ => Attempt::Unknown(Error::new(
-            ErrorKind::Unknown,
-            "it was granted while it was asked about",
-        )),
+        _ => Attempt::Unknown(errors::crossed()),
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::super::options::RedissonLock;
 use super::server::RedisServer;
+use super::shared_layouts::{plain, redisson};
 use super::support::{Process, options, until};
 use crate::claim::Mode;
 use crate::engine::{Event, Query, WatchId};
@@ -121,13 +123,18 @@ fn where_tracking_is_denied_a_beginning_is_looked_at_now_and_then() {
 #[test]
 fn a_watched_name_is_looked_at_at_once_when_the_server_is_back() {
     let server = RedisServer::start();
-    let process = Process::of(&server);
-    watch(&process, 1, &one_name());
-    // The first round is five seconds away.
-    server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-    process.event("the way back", |e| matches!(e, Event::Link { up: true }).then_some(()));
-    let soon = std::time::Duration::from_secs(2);
-    assert!(process.event_within(soon, &mut changed(1)).is_some(), "something was missed");
+    let all = [options(server.port()), plain(&server), redisson(&server, RedissonLock::Plain)];
+    for options in all {
+        let process = Process::with(options);
+        watch(&process, 1, &one_name());
+        // The first round is five seconds away.
+        for kind in ["pubsub", "normal"] {
+            server.command(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]);
+        }
+        process.event("the way back", |e| matches!(e, Event::Link { up: true }).then_some(()));
+        let soon = std::time::Duration::from_secs(2);
+        assert!(process.event_within(soon, &mut changed(1)).is_some(), "something was missed");
+    }
 }
 
 #[test]
