@@ -3,9 +3,7 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::ops::Range;
 
-use lockkeeper::url::is_secret;
-
-use lockkeeper::url::may_hold_at;
+use lockkeeper::url::{Form, is_secret};
 
 /// Where secrets stand in a word of a command line, in order and apart from each other: in the URL
 /// that it is, and in each URL of a script.
@@ -41,20 +39,19 @@ fn in_url(url: &[u8]) -> Vec<Range<usize>> {
         return Vec::new();
     };
     let query = find(start, b'?').unwrap_or(url.len());
-    let scheme = scheme(url.get(..start - 3).unwrap_or_default());
-    let is_redis = scheme.starts_with("redis") || scheme == "redlock";
+    let form = Form::of(&scheme(url.get(..start - 3).unwrap_or_default()));
     let mut found = Vec::new();
     let pairs = pairs(url, query + 1);
     // A password whose ? or & is not escaped reaches into what looks like options.
     let at_of_pair = |pair: &Range<usize>| {
         let name = find(pair.start, b'=').map_or(pair.end, |at| at.min(pair.end));
-        let known = url
-            .get(pair.start..name)
-            .and_then(|name| std::str::from_utf8(name).ok())
-            .is_some_and(may_hold_at);
+        let option = url.get(pair.start..name).and_then(|name| std::str::from_utf8(name).ok());
+        // Of other schemes nothing is known.
+        let may_hold_at =
+            form.as_ref().is_none_or(|form| option.is_some_and(|option| form.may_hold_at(option)));
         let last =
             url.get(pair.clone())?.iter().rposition(|b| *b == b'@').map(|at| pair.start + at);
-        last.filter(|at| *at < name || is_redis && !known)
+        last.filter(|at| *at < name || !may_hold_at)
     };
     let odd = pairs.iter().filter_map(at_of_pair).next_back();
     // The last @ ends the user's part; an unescaped password may hold a slash or an @ of its own.
@@ -70,9 +67,8 @@ fn in_url(url: &[u8]) -> Vec<Range<usize>> {
     };
     let colon = find(start, b':').filter(|at| *at < odd.unwrap_or(query));
     let odd_slash = || last(query).filter(|_| colon.is_some_and(|at| at < authority));
-    // Where the path is a number it holds no @.
-    let numbered = is_redis && scheme != "redis+unix";
-    let end = odd.or_else(|| odd_slash().filter(|_| numbered)).or_else(|| last(authority));
+    let no_at_in_path = form.as_ref().is_some_and(|form| !form.path_may_hold_at());
+    let end = odd.or_else(|| odd_slash().filter(|_| no_at_in_path)).or_else(|| last(authority));
     let end = end.or_else(|| odd_slash().filter(|_| !has_port(authority)));
     if let (Some(colon), Some(end)) = (colon, end) {
         found.extend((colon < end).then_some(colon + 1..end));
@@ -172,6 +168,9 @@ mod tests {
             ("redis://u:2024/winter@h", "redis://u:xxxxxxxxxxx@h"),
             ("REDIS://u:2024/winter@h/0", "REDIS://u:xxxxxxxxxxx@h/0"),
             ("redis://u:p@2024/winter@h", "redis://u:xxxxxxxxxxxxx@h"),
+            ("redis+sentinel://u:2024/winter@a,b/m", "redis+sentinel://u:xxxxxxxxxxx@a,b/m"),
+            ("redis+cluster://u:2024/winter@h", "redis+cluster://u:xxxxxxxxxxx@h"),
+            ("redis://u:12?namespace=a@h", "redis://u:xxxxxxxxxxxxxx@h"),
             ("redis://ann:12?abc&zz@h", "redis://ann:xxxxxxxxx@h"),
             ("redis://ann:12?abc=d@h", "redis://ann:xxxxxxxx@h"),
             ("redis://ann:12?ttl=5s@h?ttl=5s", "redis://ann:xxxxxxxxx@h?ttl=5s"),

@@ -505,13 +505,7 @@ impl Builder {
             self.settings.rules.pass_for = time;
         }
         if let Some(text) = url.take("drift") {
-            let percent = text
-                .strip_suffix('%')
-                .and_then(|p| p.parse::<u32>().ok())
-                .filter(|p| (1..=50).contains(p));
-            self.settings.drift.per_mille = percent.ok_or_else(|| {
-                invalid(format!("drift={text} is not a percentage from 1% to 50%"))
-            })? * 10;
+            self.settings.drift.per_mille = crate::url::percent("drift", &text, &(1..=50))? * 10;
         }
         Ok(())
     }

@@ -46,6 +46,15 @@ pub(crate) fn all() -> Vec<Registration> {
     TABLE.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
+/// Every scheme that an engine has here or in another build, with the engine if it is here.
+pub(crate) fn schemes_and_engines() -> Vec<(&'static str, Option<Registration>)> {
+    let all = all();
+    let here = |scheme: &str| all.iter().find(|engine| engine.schemes.contains(&scheme)).cloned();
+    let ours = SCHEMES.iter().flat_map(|(schemes, _)| *schemes);
+    let registered = all.iter().flat_map(|engine| engine.schemes);
+    ours.chain(registered).map(|scheme| (*scheme, here(scheme))).collect()
+}
+
 /// Whether the URLs of an engine say in which layout it writes.
 pub(crate) fn has_layouts(engine: &str) -> bool {
     let all = TABLE.read().unwrap_or_else(PoisonError::into_inner);

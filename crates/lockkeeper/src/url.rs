@@ -5,12 +5,13 @@ mod secret;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use secret::is_cut_password;
 pub(crate) use secret::named;
-pub use secret::{is_secret, may_hold_at};
+pub use secret::{Form, is_secret};
 
 /// Something that must never be printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -132,34 +133,15 @@ impl EngineUrl {
     /// # Errors
     /// `InvalidArgument`, naming the option.
     pub fn take_duration(&mut self, option: &str) -> Result<Option<Duration>> {
-        let read = |text: String| {
-            crate::duration::parse(&text).ok_or_else(|| {
-                bad(format!("{option}={text} is not a duration: write 500ms, 2.5, 30s, 1h30m"))
-            })
-        };
-        self.take(option).map(read).transpose()
+        self.take(option).map(|text| duration(option, &text)).transpose()
     }
 
     /// Takes an option that is a whole number.
     ///
     /// # Errors
     /// `InvalidArgument`, naming the option and its range.
-    pub fn take_number(
-        &mut self,
-        option: &str,
-        range: std::ops::RangeInclusive<u64>,
-    ) -> Result<Option<u64>> {
-        let read = |text: String| {
-            let number = text.parse().ok().filter(|n| range.contains(n));
-            number.ok_or_else(|| {
-                bad(format!(
-                    "{option}={text} is not a number from {} to {}",
-                    range.start(),
-                    range.end()
-                ))
-            })
-        };
-        self.take(option).map(read).transpose()
+    pub fn take_number(&mut self, option: &str, range: RangeInclusive<u64>) -> Result<Option<u64>> {
+        self.take(option).map(|text| number(option, &text, &range)).transpose()
     }
 
     /// Takes an option that is `true` or `false`.
@@ -167,11 +149,12 @@ impl EngineUrl {
     /// # Errors
     /// `InvalidArgument`, naming the option.
     pub fn take_bool(&mut self, option: &str) -> Result<Option<bool>> {
-        let read = |text: String| {
-            let neither = || bad(format!("{option}={text} is neither true nor false"));
-            switch(&text).ok_or_else(neither)
-        };
-        self.take(option).map(read).transpose()
+        self.take(option).map(|text| switch(option, &text)).transpose()
+    }
+
+    /// The value of an option that nobody took.
+    pub fn option(&self, name: &str) -> Option<&str> {
+        self.options.get(name).map(String::as_str)
     }
 
     /// The names of the options that nobody took.
@@ -242,12 +225,35 @@ impl fmt::Debug for EngineUrl {
     }
 }
 
+/// The value of an option that is a duration.
+pub(crate) fn duration(option: &str, text: &str) -> Result<Duration> {
+    crate::duration::parse(text).ok_or_else(|| {
+        bad(format!("{option}={text} is not a duration: write 500ms, 2.5, 30s, 1h30m"))
+    })
+}
+
+/// The value of an option that is a whole number.
+pub(crate) fn number(option: &str, text: &str, range: &RangeInclusive<u64>) -> Result<u64> {
+    let (least, most) = (range.start(), range.end());
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| bad(format!("{option}={text} is not a number from {least} to {most}")))
+}
+
+/// The value of an option that is a percentage.
+pub(crate) fn percent(option: &str, text: &str, range: &RangeInclusive<u32>) -> Result<u32> {
+    let (least, most) = (range.start(), range.end());
+    let number = text.strip_suffix('%').and_then(|number| number.parse().ok());
+    number
+        .filter(|number| range.contains(number))
+        .ok_or_else(|| bad(format!("{option}={text} is not a percentage from {least}% to {most}%")))
+}
+
 /// The value of an option that is `true` or `false`.
-pub(crate) fn switch(text: &str) -> Option<bool> {
+pub(crate) fn switch(option: &str, text: &str) -> Result<bool> {
     match text {
-        "true" | "1" | "yes" | "" => Some(true),
-        "false" | "0" | "no" => Some(false),
-        _ => None,
+        "true" | "1" | "yes" | "" => Ok(true),
+        "false" | "0" | "no" => Ok(false),
+        _ => Err(bad(format!("{option}={text} is neither true nor false"))),
     }
 }
 

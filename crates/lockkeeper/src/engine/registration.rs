@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Engine;
 use crate::error::{Error, ErrorKind, Result};
-use crate::url::EngineUrl;
+use crate::url::{self, EngineUrl};
 
 /// An engine as URLs name it: schemes, options, what keeps its holds, and how it is opened.
 ///
@@ -45,6 +45,9 @@ pub struct Registration {
     pub schemes: &'static [&'static str],
     /// The port of a host that a URL names without one.
     pub port: Option<u16>,
+    /// Those of its schemes whose path never holds an `@`, such as a number: there it is the end of
+    /// a password that was not escaped, and is hidden as one.
+    pub paths_without_at: &'static [&'static str],
     /// The options of its URLs, beside those that every engine has ([`UrlOption::COMMON`]).
     pub options: Vec<UrlOption>,
     /// What keeps a hold until it is released.
@@ -59,7 +62,7 @@ pub struct Registration {
     pub open: Open,
 }
 
-/// Makes an engine of a URL whose options' names were checked.
+/// Makes an engine of a URL whose options were checked ([`Registration::check`]).
 pub type Open = fn(&mut EngineUrl, &Common) -> Result<Box<dyn Engine>>;
 
 /// What the common options and the builder say, as far as an engine needs it before it is opened.
@@ -116,22 +119,55 @@ pub enum Value {
     Switch,
     /// One of these words.
     OneOf(&'static [&'static str]),
+    /// 1 to 64 letters, digits, dots, dashes and underscores, and what that is called in the
+    /// reference.
+    Word(&'static str),
     /// A text, and what it is called in the reference: `PATH`.
     Text(&'static str),
     /// A text that is never printed, and what it is called in the reference.
     Secret(&'static str),
 }
 
+/// What [`Value::Word`] takes.
+fn is_plain_word(text: &str) -> bool {
+    (1..=64).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+}
+
 impl Value {
     /// A value as canonical names have it: the same for every way to write it.
     pub(crate) fn normal(self, text: &str) -> String {
         let written = match self {
-            Self::Duration => crate::duration::parse(text).map(|time| format!("{time:?}")),
+            Self::Duration => url::duration("", text).ok().map(|time| format!("{time:?}")),
             Self::Number(..) => text.parse().ok().map(|number: u64| number.to_string()),
-            Self::Switch => crate::url::switch(text).map(|on| on.to_string()),
-            Self::Percent(..) | Self::OneOf(_) | Self::Text(_) | Self::Secret(_) => None,
+            Self::Switch => url::switch("", text).ok().map(|on| on.to_string()),
+            _ => None,
         };
         written.unwrap_or_else(|| text.to_owned())
+    }
+
+    /// Refuses what an option with such values does not take.
+    pub(crate) fn check(self, option: &str, text: &str) -> Result<()> {
+        let wrong = |why: String| Err(Error::new(ErrorKind::InvalidArgument, why));
+        match self {
+            Self::Duration => url::duration(option, text).map(drop),
+            Self::Number(least, most) => url::number(option, text, &(least..=most)).map(drop),
+            Self::Percent(least, most) => url::percent(option, text, &(least..=most)).map(drop),
+            Self::Switch => url::switch(option, text).map(drop),
+            Self::OneOf(words) if !words.contains(&text) => {
+                wrong(format!("{option}={text} is none of {}", words.join(", ")))
+            }
+            Self::Word(_) if !is_plain_word(text) => wrong(format!(
+                "{option}={text}: a {option} has 1 to 64 letters, digits, dots, dashes and \
+                 underscores"
+            )),
+            Self::OneOf(_) | Self::Word(_) | Self::Text(_) | Self::Secret(_) => Ok(()),
+        }
+    }
+
+    /// Whether it may hold an `@`.
+    pub(crate) fn may_hold_at(self) -> bool {
+        matches!(self, Self::Text(_) | Self::Secret(_))
     }
 }
 
@@ -146,7 +182,7 @@ impl fmt::Display for Value {
             Self::Percent(least, most) => write!(f, "{least}% to {most}%"),
             Self::Switch => f.write_str("true, false"),
             Self::OneOf(words) => f.write_str(&words.join(", ")),
-            Self::Text(called) | Self::Secret(called) => f.write_str(called),
+            Self::Word(called) | Self::Text(called) | Self::Secret(called) => f.write_str(called),
         }
     }
 }
@@ -241,7 +277,16 @@ impl Registration {
         keep: Keep,
         open: Open,
     ) -> Self {
-        Self { engine, schemes, port: None, options: Vec::new(), keep, place: None, open }
+        Self {
+            engine,
+            schemes,
+            port: None,
+            paths_without_at: &[],
+            options: Vec::new(),
+            keep,
+            place: None,
+            open,
+        }
     }
 
     /// The engine of a scheme.
@@ -292,14 +337,29 @@ impl Registration {
         format!("{}: {}{port}\n{options}", self.engine, schemes.join(", "))
     }
 
-    /// Refuses the first option that the URL has and the engine has not.
+    /// Refuses the first option that the URL has and the engine has not; else the first whose value
+    /// it does not take, or that needs another one.
     ///
     /// # Errors
-    /// `InvalidArgument`, with the options that there are.
+    /// `InvalidArgument`, with the options or the values that there are.
     pub fn check(&self, url: &EngineUrl) -> Result<()> {
         let unknown = |option: &&str| self.all_options().all(|known| known.name != *option);
-        let Some(option) = url.options().find(unknown) else { return Ok(()) };
-        Err(self.unknown(&url.scheme, option))
+        if let Some(option) = url.options().find(unknown) {
+            return Err(self.unknown(&url.scheme, option));
+        }
+        let given = || self.all_options().filter_map(|o| Some((o, url.option(o.name)?)));
+        for (option, text) in given() {
+            option.value.check(option.name, text)?;
+        }
+        for (option, (needed, value)) in given().filter_map(|(o, _)| Some((o, o.needs?))) {
+            let known = self.all_options().find(|known| known.name == needed);
+            let is = url.option(needed).or(known.map(|known| known.default));
+            if is != Some(value) {
+                let text = format!("{} belongs to {needed}={value}", option.name);
+                return Err(Error::new(ErrorKind::InvalidArgument, text));
+            }
+        }
+        Ok(())
     }
 
     /// That there is no such option.
@@ -353,5 +413,63 @@ impl Registration {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger() -> Registration {
+        let open: Open = |_, _| Err(Error::new(ErrorKind::Unsupported, "for tests"));
+        let mut ledger = Registration::new("ledger", &["ledger"], Keep::Lease, open);
+        let option = |name, value| UrlOption::new(name, value, "", "for tests");
+        ledger.options = vec![
+            UrlOption::new("layout", Value::OneOf(&["rows", "docs"]), "rows", "for tests"),
+            option("wait", Value::Duration),
+            option("table", Value::Word("NAME")).needs("layout", "rows"),
+            option("count", Value::Number(1, 9)),
+            option("share", Value::Percent(5, 20)),
+            option("tls", Value::Switch),
+            option("path", Value::Text("PATH")).needs("layout", "docs"),
+        ];
+        ledger
+    }
+
+    #[test]
+    fn a_value_that_an_option_does_not_take_is_refused_with_those_that_it_does() {
+        let check = |query: &str| {
+            let url = EngineUrl::parse(&format!("ledger://h?{query}")).unwrap();
+            ledger().check(&url).map_err(|error| error.message().to_owned())
+        };
+        for right in [
+            "",
+            "layout=docs&path=%26x%3D",
+            "wait=1m30s&count=9&share=5%25&tls",
+            "table=a.b-c_D9",
+            "layout=rows&table=a",
+            "ttl=5s&handoff=0&drift=50%25",
+        ] {
+            assert_eq!(check(right), Ok(()), "{right}");
+        }
+        for (wrong, says) in [
+            ("layout=columns", "layout=columns is none of rows, docs"),
+            ("wait=soon", "wait=soon is not a duration: write 500ms, 2.5, 30s, 1h30m"),
+            ("count=0", "count=0 is not a number from 1 to 9"),
+            ("count=x", "count=x is not a number from 1 to 9"),
+            ("share=21%25", "share=21% is not a percentage from 5% to 20%"),
+            ("share=5", "share=5 is not a percentage from 5% to 20%"),
+            ("tls=perhaps", "tls=perhaps is neither true nor false"),
+            (
+                "table=a/b",
+                "table=a/b: a table has 1 to 64 letters, digits, dots, dashes and underscores",
+            ),
+            ("path=x", "path belongs to layout=docs"),
+            ("layout=docs&table=x", "table belongs to layout=rows"),
+            ("handoff=65", "handoff=65 is not a number from 0 to 64"),
+            ("drift=51%25", "drift=51% is not a percentage from 1% to 50%"),
+        ] {
+            assert_eq!(check(wrong), Err(says.to_owned()), "{wrong}");
+        }
     }
 }

@@ -28,40 +28,63 @@ pub(crate) fn named(option: &str) -> String {
     }
 }
 
-/// Options whose text may hold an `@`: in all others it ends a password that was not escaped.
+/// What is known of the URLs of a scheme, to find the end of a password that was not escaped.
 #[doc(hidden)]
-pub fn may_hold_at(option: &str) -> bool {
-    const TEXTS: [&str; 12] = [
-        "password_file",
-        "sentinel_password_file",
-        "password_env",
-        "key",
-        "prefix",
-        "auth",
-        "acl",
-        "tls_ca",
-        "tls_cert",
-        "tls_key",
-        "tls_name",
-        "password",
-    ];
-    TEXTS.contains(&option)
+#[derive(Debug)]
+pub struct Form(Known);
+
+#[derive(Debug)]
+enum Known {
+    /// All of it.
+    Engine { engine: Registration, path_may_hold_at: bool },
+    /// That there is such an engine, which this build lacks.
+    Lacking,
+}
+
+impl Form {
+    /// Nothing is known of a scheme that no engine has. One that begins as an engine's is read like
+    /// that one: `redis+cluster` as `redis`.
+    pub fn of(scheme: &str) -> Option<Self> {
+        let known = crate::table::schemes_and_engines();
+        let like = |known: &&str| scheme.starts_with(known);
+        let scheme = known.iter().map(|(known, _)| *known).filter(like).max_by_key(|s| s.len())?;
+        let engine = known.into_iter().find(|(known, _)| *known == scheme)?.1;
+        Some(Self(match engine {
+            Some(engine) => Known::Engine {
+                path_may_hold_at: !engine.paths_without_at.contains(&scheme),
+                engine,
+            },
+            None => Known::Lacking,
+        }))
+    }
+
+    /// Whether the path may hold an `@`.
+    pub fn path_may_hold_at(&self) -> bool {
+        matches!(self.0, Known::Engine { path_may_hold_at: true, .. })
+    }
+
+    /// Whether the value of this option may hold an `@`: in all others it ends a password.
+    pub fn may_hold_at(&self, option: &str) -> bool {
+        let Known::Engine { engine, .. } = &self.0 else { return false };
+        option == "password"
+            || engine.all_options().any(|known| known.name == option && known.value.may_hold_at())
+    }
 }
 
 /// Whether what looks like a path or options is the rest of a password: then no part of it may
-/// stand in an error. Only of the schemes that a password can stand in, and whose paths and options
-/// are known.
+/// stand in an error. Only of the schemes whose paths and options are known.
 pub(super) fn is_cut_password(scheme: &str, rest: &str, query: &str) -> bool {
-    let is_redis = scheme.starts_with("redis") || scheme == "redlock";
-    let Some(rest) = rest.strip_prefix("//").filter(|_| is_redis || scheme == "zk") else {
-        return false;
-    };
+    let Some(rest) = rest.strip_prefix("//") else { return false };
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    if !authority.contains(':') || !(path.contains('@') || query.contains('@')) {
+        return false;
+    }
+    let Some(form) = Form::of(scheme) else { return false };
     let odd = |pair: &str| {
-        pair.contains('@') && !pair.split_once('=').is_some_and(|(option, _)| may_hold_at(option))
+        let option = pair.split_once('=').map(|(option, _)| option);
+        pair.contains('@') && !option.is_some_and(|option| form.may_hold_at(option))
     };
-    let is_numbered = is_redis && scheme != "redis+unix";
-    authority.contains(':') && (is_numbered && path.contains('@') || query.split('&').any(odd))
+    path.contains('@') && !form.path_may_hold_at() || query.split('&').any(odd)
 }
 
 #[cfg(test)]
@@ -88,6 +111,11 @@ mod tests {
                 "{wrong}: {error}"
             );
         }
+    }
+
+    #[cfg(all(feature = "redis", feature = "zookeeper"))]
+    #[test]
+    fn an_at_is_no_part_of_a_password_where_a_text_or_a_path_may_have_it() {
         for right in [
             "redis://h:6379?password_file=/a@b&ttl=5s",
             "redis+unix://:p@/run/a@b.sock",
@@ -95,6 +123,47 @@ mod tests {
             "own://h:1/a@b?who=a@b",
         ] {
             assert!(EngineUrl::parse(right).is_ok(), "{right}");
+        }
+    }
+
+    #[cfg(feature = "memory")]
+    #[test]
+    fn what_ends_a_password_follows_from_what_is_registered() {
+        use crate::engine::{Keep, Registration, UrlOption, Value};
+        use crate::error::{Error, ErrorKind};
+        let open = |_: &mut EngineUrl, _: &crate::engine::Common| {
+            Err(Error::new(ErrorKind::Unsupported, "for tests"))
+        };
+        let mut vault = Registration::new("vault", &["vault", "vaults"], Keep::Lease, open);
+        vault.paths_without_at = &["vaults"];
+        let option = |name, value| UrlOption::new(name, value, "", "for tests");
+        vault.options = vec![
+            option("shelf", Value::Text("TEXT")),
+            option("word", Value::Word("WORD")),
+            option("count", Value::Number(0, 9)),
+        ];
+        crate::Locks::register(vault).unwrap();
+        for (url, is_right) in [
+            ("vault://h:1/a@b?shelf=a@b", true),
+            ("vaults://h:1/a@b", false),
+            ("vaults+more://h:1/a@b", false),
+            ("vault://ann:12?count=sesame@h", false),
+            ("vault://ann:12?word=sesame@h", false),
+            ("vault://ann:12?ttl=sesame@h", false),
+            ("vault://ann:12?sesame@h", false),
+            ("valt://ann:12?sesame@h", true),
+        ] {
+            assert_eq!(EngineUrl::parse(url).is_ok(), is_right, "{url}");
+        }
+    }
+
+    /// Of an engine that this build lacks, all may be the rest of a password.
+    #[cfg(not(feature = "redis"))]
+    #[test]
+    fn a_password_for_an_engine_that_this_build_lacks_is_hidden_too() {
+        for wrong in ["redis://ann:12/sesame@h", "redis://ann:12?key=sesame@h"] {
+            let error = EngineUrl::parse(wrong).expect_err(wrong);
+            assert!(!error.to_string().contains("sesame"), "{wrong}: {error}");
         }
     }
 }

@@ -47,7 +47,7 @@ const OPTIONS: [UrlOption; 11] = [
     .needs("layout", "plain"),
     UrlOption::new(
         "namespace",
-        Value::Text("WORD"),
+        Value::Word("WORD"),
         "lockkeeper",
         "what the keys of layout=native begin with",
     )
@@ -67,6 +67,7 @@ pub(crate) fn registration() -> Registration {
     let mut redis =
         Registration::new("redis", &["redis", "rediss", "redis+unix"], Keep::Lease, open);
     redis.port = Some(super::url::PORT);
+    redis.paths_without_at = &["redis", "rediss"];
     redis.place = Some(super::url::place);
     redis.options = OPTIONS.into_iter().chain(Tls::OPTIONS).collect();
     redis

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::options::{
     Address, Layout, RedisOptions, RedissonLock, RedissonSemaphore, Tls, ValueFormat,
 };
+use crate::engine::Value;
 use crate::error::{Error, ErrorKind, Result};
 use crate::url::{EngineUrl, Secret};
 
@@ -105,13 +106,8 @@ pub(in crate::engine) fn timeouts(url: &mut EngineUrl, options: &mut RedisOption
 /// `InvalidArgument` for what cannot stand in a key.
 pub(in crate::engine) fn namespace(url: &mut EngineUrl, options: &mut RedisOptions) -> Result<()> {
     if let Some(namespace) = url.take("namespace") {
-        let good = (1..=64).contains(&namespace.len())
-            && namespace.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
-        if !good {
-            return Err(wrong(
-                "a namespace has 1 to 64 letters, digits, dots, dashes and underscores",
-            ));
-        }
+        // It becomes a part of keys, whoever opens the engine.
+        Value::Word("").check("namespace", &namespace)?;
         options.namespace = namespace;
     }
     Ok(())
@@ -188,9 +184,6 @@ pub(in crate::engine) fn password(url: &mut EngineUrl) -> Result<Option<Secret>>
 
 fn take_plain(url: &mut EngineUrl, options: &mut RedisOptions) -> Result<()> {
     let (key, value) = (url.take("key"), url.take("value"));
-    if options.layout != Layout::Plain && (key.is_some() || value.is_some()) {
-        return Err(wrong("key and value belong to layout=plain"));
-    }
     if let Some(key) = key {
         if key.matches("{name}").count() != 1 {
             return Err(wrong(format!(
@@ -210,9 +203,6 @@ fn take_plain(url: &mut EngineUrl, options: &mut RedisOptions) -> Result<()> {
 
 fn take_redisson(url: &mut EngineUrl, options: &mut RedisOptions) -> Result<()> {
     let (lock, semaphore) = (url.take("lock"), url.take("semaphore"));
-    if options.layout != Layout::Redisson && (lock.is_some() || semaphore.is_some()) {
-        return Err(wrong("lock and semaphore belong to layout=redisson"));
-    }
     options.redisson = match lock.as_deref() {
         None | Some("plain") => RedissonLock::Plain,
         Some("fenced") => RedissonLock::Fenced,
@@ -235,7 +225,6 @@ fn take_redisson(url: &mut EngineUrl, options: &mut RedisOptions) -> Result<()> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Value;
 
     fn parse(text: &str) -> Result<RedisOptions> {
         let mut url = EngineUrl::parse(text)?;

@@ -11,7 +11,7 @@ use crate::url::EngineUrl;
 const OPTIONS: [UrlOption; 9] = [
     UrlOption::new(
         "namespace",
-        Value::Text("WORD"),
+        Value::Word("WORD"),
         "lockkeeper",
         "what the keys begin with on every member",
     )
@@ -49,6 +49,7 @@ const OPTIONS: [UrlOption; 9] = [
 pub(crate) fn registration() -> Registration {
     let mut redlock = Registration::new("redlock", &["redlock"], Keep::Lease, open);
     redlock.port = Some(PORT);
+    redlock.paths_without_at = redlock.schemes;
     redlock.place = Some(place);
     redlock.options = OPTIONS.into_iter().chain(Tls::OPTIONS).collect();
     redlock

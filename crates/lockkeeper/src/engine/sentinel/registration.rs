@@ -21,6 +21,7 @@ const OPTIONS: [UrlOption; 2] = [
 pub(crate) fn registration() -> Registration {
     let mut sentinel = Registration::new("sentinel", &["redis+sentinel"], Keep::Lease, open);
     sentinel.port = Some(PORT);
+    sentinel.paths_without_at = sentinel.schemes;
     sentinel.place = Some(name::place);
     sentinel.options = OPTIONS.into_iter().chain(redis::registration().options).collect();
     for option in &mut sentinel.options {
