@@ -210,8 +210,9 @@ impl Quorum {
             Verb::Take => {
                 let not_after = member.not_after_us(in_time_until).to_string();
                 let who = entry.who.clone();
-                let arguments =
-                    vec![claim, round.to_string(), ttl, not_after, who, number, member.run()];
+                let (round, max_ttl) = (round.to_string(), millis(self.options.max_ttl));
+                let mut arguments = vec![claim, round, ttl, not_after, who, number];
+                arguments.extend([member.run(), max_ttl.to_string()]);
                 Call { script: Which::QuorumTake, keys, arguments }
             }
             Verb::Keep => {

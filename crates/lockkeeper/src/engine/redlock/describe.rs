@@ -49,8 +49,8 @@ fn breaks(options: &RedlockOptions) -> Vec<String> {
             options.clock_skew
         ),
         format!(
-            "clients whose URLs name other members, or another max_ttl or namespace: {majority} of \
-             {} must be a majority for all of them",
+            "clients whose URLs name other members or another namespace: {majority} of {} must be \
+             a majority for all of them",
             options.members.len()
         ),
     ]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::Quorum;
 use super::options::RedlockOptions;
+use super::wire::Member;
 use crate::clock::Ticks;
 use crate::duration::spoken;
 use crate::error::{Error, ErrorKind};
@@ -23,6 +24,18 @@ pub(super) fn too_long(ttl: Duration, options: &RedlockOptions) -> Error {
         "a lease of {ttl:?} is longer than max_ttl={:?}, for which a member that restarts waits: \
          ask for a shorter one, or write the same greater max_ttl into the URL of every client",
         options.max_ttl
+    );
+    Error::new(ErrorKind::InvalidArgument, text)
+}
+
+/// A member goes by another `max_ttl` than the URL says.
+pub(super) fn other_max_ttl(member: &Member, theirs: Duration, ours: Duration, key: &str) -> Error {
+    let text = format!(
+        "the member {} goes by max_ttl={}, and the URL says {}: write the member's into the URL, \
+         or end all clients and run HDEL {key} max_ttl on every member",
+        member.options.address,
+        spoken(theirs),
+        spoken(ours),
     );
     Error::new(ErrorKind::InvalidArgument, text)
 }
@@ -74,11 +87,15 @@ impl Quorum {
     }
 
     /// Why a member that can be reached does not count yet, and until when.
-    pub(super) fn not_counting(&self, member: &super::wire::Member, now: Ticks) -> Option<String> {
+    pub(super) fn not_counting(&self, member: &Member, now: Ticks) -> Option<String> {
         let at = &member.options.address;
         let facts = member.link.facts()?;
         if member.is_twin() {
             return Some(format!("Redis at {at} is a member already, under another address"));
+        }
+        if let Some(theirs) = member.other_max_ttl() {
+            let error = other_max_ttl(member, theirs, self.options.max_ttl, &self.keys.member());
+            return Some(error.message().to_owned());
         }
         let Some(counts_at) = member.counts_at(self.options.max_ttl) else {
             return Some(format!(

@@ -286,7 +286,7 @@ impl Quorum {
             return Err(errors::too_few(&self.options, &errors));
         }
         self.admit().await;
-        Ok(())
+        self.misfit().map_or(Ok(()), Err)
     }
 
     fn is_up(&self, at: usize) -> bool {
@@ -312,7 +312,7 @@ impl Quorum {
             if up {
                 // Why it does not count is told by whoever misses a majority, and by `describe`.
                 let _ = quorum.came_up(at);
-                quorum.admit_soon();
+                quorum.look_over();
                 // It may have forgotten what we hold: every hold is renewed, and restored there.
                 quorum.context.events.send(Event::Link { up: true });
             } else if quorum.members.iter().filter(|m| m.link.is_up()).count()

@@ -1,13 +1,13 @@
 -- Writes our record unless another's is there; asked for twice it is there once (R3). It lasts a
 -- whole lease from now on, and has our number if that is the greatest, else the next one.
--- KEYS: record last member. ARGV: claim round ttl_ms not_after_us who number run
+-- KEYS: record last member. ARGV: claim round ttl_ms not_after_us who number run max_ttl_ms
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local stamp = exact(now)
 -- A request that was delayed in the network must not lock for a caller who has left (R3).
 if now > tonumber(ARGV[4]) then return {'T', stamp} end
 local held, round, since = read(KEYS[1]), tonumber(ARGV[2]), stamp
-local last, counts, top = known(KEYS[2], KEYS[3], ARGV[7])
+local last, counts, top = known(KEYS[2], KEYS[3], ARGV[7], ARGV[8])
 local number = math.max(tonumber(ARGV[6]), last + 1)
 if held then
   if held.claim ~= ARGV[1] then

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::errors::other_max_ttl;
 use super::recipe::{Other, Said};
 use super::record::Record;
 use crate::clock::{Clock, Ticks};
@@ -33,6 +34,8 @@ pub(super) struct Member {
     twin: AtomicBool,
     /// It said that it was not admitted since it started.
     stranger: AtomicBool,
+    /// The `max_ttl` that it goes by, if that is not ours.
+    other_max_ttl: Mutex<Option<Duration>>,
 }
 
 /// What a member said to a request about a claim.
@@ -71,6 +74,7 @@ impl Member {
             reached: Mutex::default(),
             twin: AtomicBool::new(false),
             stranger: AtomicBool::new(false),
+            other_max_ttl: Mutex::default(),
         }
     }
 
@@ -107,6 +111,17 @@ impl Member {
         self.stranger.load(Ordering::Acquire)
     }
 
+    /// The `max_ttl` that it goes by, if that is not ours.
+    pub(super) fn other_max_ttl(&self) -> Option<Duration> {
+        *self.other_max_ttl.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It told by which `max_ttl` it goes, or that it does not know yet.
+    pub(super) fn goes_by(&self, theirs: Option<Duration>, ours: Duration) {
+        let other = theirs.filter(|theirs| *theirs != ours);
+        *self.other_max_ttl.lock().unwrap_or_else(PoisonError::into_inner) = other;
+    }
+
     pub(super) fn set_stranger(&self, stranger: bool) {
         self.stranger.store(stranger, Ordering::Release);
     }
@@ -135,7 +150,9 @@ impl Member {
 
     /// Whether its yes counts, once it was admitted.
     pub(super) fn counts(&self, now: Ticks, max_ttl: Duration) -> bool {
-        !self.is_twin() && self.counts_at(max_ttl).is_some_and(|at| at <= now)
+        !self.is_twin()
+            && self.other_max_ttl().is_none()
+            && self.counts_at(max_ttl).is_some_and(|at| at <= now)
     }
 
     /// Runs a command that may be sent twice to its answer.
@@ -194,6 +211,15 @@ impl Member {
             }
         };
         if let Value::Error(text) = &answered.value {
+            let theirs = text.split_once("LOCKKEEPER MAXTTL ").and_then(|(_, rest)| {
+                rest.split(' ').next()?.parse().ok().map(Duration::from_millis)
+            });
+            if let Some(theirs) = theirs {
+                let key = call.keys.last().map_or("", String::as_str);
+                let error = other_max_ttl(self, theirs, max_ttl, key);
+                self.goes_by(Some(theirs), max_ttl);
+                return heard(Said::Not, Some(error));
+            }
             return heard(Said::Not, Some(errors::script(&self.options, call, text)));
         }
         let items = answered.value.items();
@@ -207,6 +233,9 @@ impl Member {
             (Some("Y"), Some(number)) => {
                 let admitted = items.get(3).and_then(Value::text) == Some("1");
                 self.set_stranger(!admitted);
+                if call.script == Which::QuorumTake {
+                    self.goes_by(None, max_ttl);
+                }
                 let counts = admitted && self.counts(answered.before, max_ttl);
                 Heard { number, ..heard(Said::Yes { counts, number }, None) }
             }

@@ -12,6 +12,9 @@ use crate::error::{Error, ErrorKind};
 use crate::guarantee::{Ability, Class};
 use crate::name::{Kind, Name};
 
+/// What a member keeps about itself.
+const KEY: &str = "lockkeeper:redlock";
+
 fn failed(attempt: Attempt) -> Error {
     match attempt {
         Attempt::Failed(error) => error,
@@ -138,4 +141,42 @@ fn c8_a_record_that_cannot_be_read_is_told_and_never_taken_for_a_free_name() {
     }
     write("what somebody else wrote", 1);
     granted(process.attempt(&claim(&process, "a")));
+}
+
+#[test]
+fn r17_another_max_ttl_than_the_members_is_refused_and_named() {
+    let quorum = Quorum::of(3);
+    let one = quorum.process();
+    let five = quorum.url().replace("max_ttl=2s", "max_ttl=5s");
+    let error = open(&five).err().expect("it is refused");
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    let at = format!("127.0.0.1:{}", quorum.0[0].port());
+    for says in [at.as_str(), "max_ttl=2s", "URL says 5s", "HDEL lockkeeper:redlock max_ttl"] {
+        assert!(error.message().contains(says), "{says}: {error}");
+    }
+    assert!(!error.message().contains('\n'));
+    granted(one.attempt(&claim(&one, "a")));
+    // While a client is connected: a minority does not count, and a majority refuses it.
+    let set = |server: &RedisServer| server.command(&["HSET", KEY, "max_ttl", "5000"]);
+    set(&quorum.0[0]);
+    granted(one.attempt(&claim(&one, "b")));
+    set(&quorum.0[1]);
+    let error = failed(one.attempt(&claim(&one, "c")));
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    assert!(error.message().contains("max_ttl=5s, and the URL says 2s"), "{error}");
+    // What the message says to do. Whoever comes next says it anew.
+    until("the servers are up for long enough", || {
+        quorum.0.iter().for_each(|server| drop(server.command(&["HDEL", KEY, "max_ttl"])));
+        open(&five).is_ok()
+            && quorum.0.iter().all(|s| s.command(&["HGET", KEY, "max_ttl"]).concat() == "5000")
+    });
+    assert_eq!(failed(one.attempt(&claim(&one, "d"))).kind(), ErrorKind::InvalidArgument);
+}
+
+#[test]
+fn r17_a_member_of_a_later_release_is_refused() {
+    let quorum = Quorum::of(3);
+    let one = quorum.process();
+    quorum.0.iter().for_each(|server| drop(server.command(&["HSET", KEY, "layout", "2"])));
+    assert_eq!(failed(one.attempt(&claim(&one, "a"))).kind(), ErrorKind::NewerLayout);
 }

@@ -97,7 +97,8 @@ fn r7_a_renewal_spreads_the_number_to_those_who_did_not_hear_it() {
     quorum.0[2].go_on();
     until("all keep it", || {
         assert!(matches!(one.renew(held.id), Renewal::Extended { .. }));
-        quorum.last("a") == vec![number.to_string(); 3]
+        // One that has lost the record meanwhile is restored with the next number.
+        quorum.last("a").iter().all(|last| last.parse().is_ok_and(|last: u64| last >= number))
     });
 }
 
