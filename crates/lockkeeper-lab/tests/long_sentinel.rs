@@ -15,7 +15,12 @@ const HELPER: &str = env!("CARGO_BIN_EXE_lab-helper");
 
 fn sentinel(row: &str, options: &str) -> Subject {
     // Nothing that a test stops for a while is to be failed over meanwhile.
-    let setup = Setup { down_after: Duration::from_secs(1), ..Setup::default() };
+    let setup = Setup {
+        // A second one, so that a failover leaves one that acknowledges.
+        replicas: if options.contains("wait_replicas") { 2 } else { 1 },
+        down_after: Duration::from_secs(1),
+        ..Setup::default()
+    };
     let deployment = Deployment::start_with(setup);
     let url = format!("{}?ttl=2s{options}", deployment.url());
     let deployment = Arc::new(Mutex::new(deployment));
@@ -43,6 +48,10 @@ fn sentinel(row: &str, options: &str) -> Subject {
 
 lockkeeper_lab::conformance! {
     sentinel_native => sentinel("sentinel", ""),
+    sentinel_acknowledged => sentinel(
+        "sentinel, wait_replicas=1",
+        "&wait_replicas=1&wait_timeout=1s",
+    ),
     sentinel_plain => sentinel("sentinel, layout=plain", "&layout=plain").foreign(),
     sentinel_redisson => sentinel("sentinel, layout=redisson", "&layout=redisson").foreign(),
 }

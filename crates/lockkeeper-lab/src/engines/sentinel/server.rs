@@ -23,6 +23,8 @@ pub struct Setup {
     pub down_after: Duration,
     /// More arguments of the master and the replicas.
     pub arguments: Vec<String>,
+    /// Variables in the environment of the replicas, for a preloaded clock.
+    pub replica_environment: Vec<(String, String)>,
     /// The password of the master and the replicas.
     pub password: Option<String>,
     /// The Sentinels' own password.
@@ -35,6 +37,7 @@ impl Default for Setup {
             replicas: 1,
             down_after: Duration::from_millis(500),
             arguments: Vec::new(),
+            replica_environment: Vec::new(),
             password: None,
             sentinel_password: None,
         }
@@ -76,7 +79,11 @@ impl Deployment {
         let mut servers = vec![master];
         for _ in 0..setup.replicas {
             let of = ["--replicaof", "127.0.0.1", &port];
-            servers.push(RedisServer::start_with(&[&arguments[..], &of].concat()));
+            let environment = setup.replica_environment.iter();
+            let environment: Vec<(&str, &str)> =
+                environment.map(|(name, value)| (name.as_str(), value.as_str())).collect();
+            let arguments = [&arguments[..], &of].concat();
+            servers.push(RedisServer::start_in(&arguments, &environment));
         }
         let lines = match &setup.sentinel_password {
             Some(password) => {
@@ -204,6 +211,20 @@ impl Deployment {
             let info = self.command(master, &["INFO", "replication"]).concat();
             info.contains("connected_slaves:0")
         });
+    }
+
+    /// What the master wrote meanwhile reaches the replicas, and what it writes from now on.
+    pub fn go_on_replicating(&self) {
+        self.let_replicate();
+        self.until_replicated(self.master());
+    }
+
+    /// Lets the replicas follow whoever is the master, from now on.
+    pub fn let_replicate(&self) {
+        let password = self.setup.password.as_deref().unwrap_or_default();
+        for at in (0..self.servers.len()).filter(|at| self.servers[*at].pid() > 0) {
+            self.command(at, &["CONFIG", "SET", "masterauth", password]);
+        }
     }
 
     /// Waits until every replica has all that the master has written.

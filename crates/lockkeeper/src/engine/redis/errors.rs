@@ -27,6 +27,10 @@ pub(in crate::engine) fn broken(options: &RedisOptions, broken: &Broken) -> Erro
         Broken::NotSent(why) => {
             Error::new(ErrorKind::Unreachable, format!("Redis at {at} cannot be reached: {why}"))
         }
+        Broken::Unacknowledged(why) => {
+            let text = format!("Redis at {at} did it, and it does not count: {why}");
+            Error::new(ErrorKind::Unreachable, text).temporary(true)
+        }
         Broken::Unknown(why) => Error::new(
             ErrorKind::Unknown,
             format!(

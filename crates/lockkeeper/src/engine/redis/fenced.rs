@@ -178,7 +178,7 @@ impl FencedKeys {
                 value => Ok(value),
             },
             Err(Broken::NotSent(why)) => Err(unreachable(&why)),
-            Err(Broken::Unknown(why)) => Err(Error::new(
+            Err(Broken::Unknown(why) | Broken::Unacknowledged(why)) => Err(Error::new(
                 ErrorKind::Unknown,
                 format!("whether it was written is not known: {why}"),
             )),

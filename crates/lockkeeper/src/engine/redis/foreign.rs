@@ -17,6 +17,7 @@ use std::time::Duration;
 use super::anchor::Anchor;
 use super::dialect::{Dialect, Terms};
 use super::links::Links;
+use super::numbers::Numbers;
 use super::opened::Opened;
 use super::options::RedisOptions;
 use super::resp::Value;
@@ -43,6 +44,8 @@ pub(super) struct Foreign {
 #[derive(Default)]
 struct State {
     anchor: Option<Anchor>,
+    /// Of layouts that count.
+    numbers: Numbers,
     claims: BTreeMap<ClaimId, Entry>,
     /// How many claims and watches listen to a channel.
     channels: BTreeMap<String, usize>,

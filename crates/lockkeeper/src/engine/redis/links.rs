@@ -36,7 +36,8 @@ impl Links {
     /// Nothing is sent before [`Links::open`].
     pub(super) fn new(options: Arc<RedisOptions>, context: Context, on_push: OnPush) -> Self {
         let label = client_name(&context.who.program, context.who.pid);
-        let main = Link::new(options.clone(), context.clock.clone(), label.clone(), on_push);
+        let clock = context.clock.clone();
+        let main = Link::acknowledged(options.clone(), clock, label.clone(), on_push);
         let side = Link::new(
             options.clone(),
             context.clock.clone(),
@@ -80,6 +81,9 @@ impl Links {
         };
         self.context.spawner.spawn(self.main.clone().keep(Some(driver), tell));
         self.context.spawner.spawn(self.side.clone().keep_once_wanted());
+        if self.options.wait.is_some() {
+            self.side.want();
+        }
         Ok(())
     }
 
@@ -140,6 +144,17 @@ impl Links {
         &self.side
     }
 
+    /// What carries renewals: nothing may delay them. Where replicas have to have them, they share
+    /// the WAIT of the grants.
+    pub(super) fn renewing(&self) -> &Arc<Link> {
+        if self.options.wait.is_some() { &self.main } else { self.side() }
+    }
+
+    /// What carries releases and looks: the connection that never waits for replicas.
+    pub(super) fn prompt(&self) -> &Arc<Link> {
+        if self.options.wait.is_some() { self.side() } else { &self.main }
+    }
+
     /// Why a link did not carry a request.
     pub(super) fn broken(&self, link: &Link, broken: &Broken) -> Error {
         match (broken, link.why()) {
@@ -167,14 +182,18 @@ impl Links {
 
     /// Runs a script and gives what it answers.
     pub(super) async fn call(&self, call: Call) -> Result<Value> {
-        let started = self.main.start(&[call.by_name()]);
-        Ok(self.run(&self.main, started, &call, self.options.connect_timeout).await?.value)
+        let link = self.prompt();
+        let started = link.start(&[call.by_name()]);
+        Ok(self.run(link, started, &call, self.options.connect_timeout).await?.value)
     }
 
     /// Follows renewals that were started on the second connection; where there is none to be had,
     /// the first one carries them.
     pub(super) async fn renewed(&self, started: Started, call: &Call) -> Result<Answered> {
         let within = self.options.request_timeout;
+        if self.options.wait.is_some() {
+            return self.run(&self.main, started, call, within).await;
+        }
         match self.side.run(started, call, SIDE_PATIENCE.min(within), || true).await {
             Ok(Answered { value: Value::Error(text), .. }) => {
                 Err(errors::script(&self.options, call, &text))
@@ -195,7 +214,7 @@ impl Links {
     /// Follows a withdrawal or a release to its end.
     pub(super) async fn ended(&self, started: Started, call: &Call) -> (End, Option<Answered>) {
         let _parting = self.parting();
-        match self.run(&self.main, started, call, self.options.connect_timeout).await {
+        match self.run(self.prompt(), started, call, self.options.connect_timeout).await {
             Ok(answered) => {
                 let end = match answered.value.items().first().and_then(Value::text) {
                     Some("D") => End::Freed,
@@ -227,7 +246,7 @@ impl Links {
     /// Ends both connections, once places and holds that are being left are gone: a server that
     /// does not know the script yet needs a second message.
     pub(super) async fn close(&self) {
-        self.main.settled(&self.parting, self.options.request_timeout * 5 / 4).await;
+        self.prompt().settled(&self.parting, self.options.request_timeout * 5 / 4).await;
         self.main.close();
         self.side.close();
     }

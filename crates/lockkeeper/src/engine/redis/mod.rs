@@ -5,6 +5,7 @@
 //! | `url`, `options`, `facts`, `errors` | what the URL says, what the server is, what its errors mean |
 //! | `client/` | a client of one server: the protocol, the socket, connections that are remade, scripts |
 //! | `keys`, `record`, `reply` | the native layout: keys, what stands in them, what its scripts answer |
+//! | `numbers` | the numbers that a server which takes the place of another must not go below |
 //! | `recipe`, `anchor` | the native layout as a pure machine |
 //! | `links`, `opened`, `watches` | an open engine: its two connections, what every layout does over them, and who watches what |
 //! | `native/` | the native layout as an engine: `asking`, `parting`, telling who holds what (`glance`) |
@@ -25,6 +26,7 @@ mod foreign;
 pub(in crate::engine) mod keys;
 mod links;
 mod native;
+mod numbers;
 mod opened;
 pub(in crate::engine) mod options;
 mod plain;

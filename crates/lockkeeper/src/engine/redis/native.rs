@@ -68,6 +68,8 @@ impl Opened for Native {
                 channel: channel.clone(),
                 drift_permille: options.drift_permille,
                 request_timeout: options.request_timeout,
+                acknowledged: options.wait.is_some(),
+                moves: options.resolve.is_some(),
             };
             let weak = weak.clone();
             let hear = Arc::new(move |order, items: Vec<Value>| {

@@ -48,6 +48,15 @@ pub(crate) struct RedisOptions {
     pub(crate) semaphore: RedissonSemaphore,
     /// How much clock rates may differ, in thousandths.
     pub(crate) drift_permille: u32,
+    /// How many replicas have to have what grants or extends a hold.
+    pub(crate) wait: Option<Wait>,
+}
+
+/// How many replicas acknowledge a write before it counts, and for how long that is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wait {
+    pub(crate) replicas: u32,
+    pub(crate) timeout: Duration,
 }
 
 impl RedisOptions {
@@ -71,6 +80,7 @@ impl RedisOptions {
             redisson: RedissonLock::Plain,
             semaphore: RedissonSemaphore::Expirable,
             drift_permille: 100,
+            wait: None,
         }
     }
 }

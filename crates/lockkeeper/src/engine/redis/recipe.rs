@@ -18,6 +18,7 @@ pub(super) use times::CLAIM_LEASE;
 
 use super::anchor::Anchor;
 use super::keys::{Keys, last, line};
+use super::numbers::Numbers;
 use super::record::Place;
 use super::script::{Call, Which};
 use crate::claim::Claim;
@@ -35,6 +36,10 @@ pub(super) struct Rules {
     pub(super) drift_permille: u32,
     /// A request is refused on arrival after this time (R3).
     pub(super) request_timeout: Duration,
+    /// Replicas have to have a grant, so a pushed one is a reason to ask and no grant.
+    pub(super) acknowledged: bool,
+    /// Another server may take this one's place.
+    pub(super) moves: bool,
 }
 
 /// The claims of one process.
@@ -43,6 +48,7 @@ pub(super) struct Recipe {
     rules: Rules,
     anchor: Option<Anchor>,
     claims: Table<ClaimId, Entry>,
+    numbers: Numbers,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -105,13 +111,19 @@ enum Phase {
 
 impl Recipe {
     pub(super) fn new(rules: Rules) -> Self {
-        Self { rules, anchor: None, claims: Table::default() }
+        Self { rules, anchor: None, claims: Table::default(), numbers: Numbers::default() }
     }
 
     /// Takes the server's time from any answer; `before` was read before its request was sent.
     pub(super) fn heard(&mut self, now_us: u64, before: Ticks) {
         let anchor = Anchor::new(now_us, before);
         self.anchor = Some(self.anchor.map_or(anchor, |old| old.newer(anchor)));
+    }
+
+    /// Another connection was made; the server's time is of then.
+    pub(super) fn connected(&mut self, now_us: u64, before: Ticks) {
+        self.numbers.connected();
+        self.heard(now_us, before);
     }
 
     /// Asks for a lock, or for another mode of a hold. The second time with the same claim it is

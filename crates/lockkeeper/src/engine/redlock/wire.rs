@@ -205,7 +205,7 @@ impl Member {
             Err(broken) => {
                 let said = match broken {
                     Broken::NotSent(_) => Said::Not,
-                    Broken::Unknown(_) => Said::Unclear,
+                    Broken::Unknown(_) | Broken::Unacknowledged(_) => Said::Unclear,
                 };
                 return heard(said, Some(self.broken(&broken)));
             }

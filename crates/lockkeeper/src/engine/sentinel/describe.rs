@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Sentinel;
-use crate::engine::redis::options::Layout;
+use crate::engine::redis::options::{Layout, Wait};
 use crate::guarantee::{Class, Description, Warning};
 
 /// What a failover takes once a majority of the Sentinels takes the master for down: a vote, the
@@ -33,8 +33,9 @@ impl Sentinel {
             self.sentinels.nodes.len()
         );
         let native = options.master.layout == Layout::Native;
-        about.breaks.splice(0..0, breaks(native, down_after));
+        about.breaks.splice(0..0, breaks(native, down_after, options.master.wait));
         about.warnings.extend(self.warnings());
+        about.warnings.extend(self.sentinels.clock_warnings());
         about
     }
 
@@ -84,6 +85,20 @@ impl Sentinel {
                 ),
             );
         }
+        let replicas = said.iter().map(|said| said.replicas).max().unwrap_or(0);
+        let wait = self.sentinels.options.master.wait;
+        if let Some(wait) = wait.filter(|wait| u64::from(wait.replicas) >= replicas) {
+            let n = wait.replicas;
+            warn(
+                "too-few-replicas",
+                format!(
+                    "wait_replicas={n}, and {service} has {replicas} replicas: when the master \
+                     dies one of them takes its place, and then too few are left for any grant; \
+                     have {} at least",
+                    n + 1
+                ),
+            );
+        }
         if !said.is_empty() && said.iter().all(|said| said.replicas == 0) {
             warn(
                 "no-replica",
@@ -94,11 +109,18 @@ impl Sentinel {
     }
 }
 
-fn breaks(native: bool, down_after: Duration) -> Vec<String> {
-    let mut breaks = vec![
-        "a failover: Redis answers before its replicas have a write, so the promoted one may lack \
-         a lock that was granted, or have an older end of it"
+fn breaks(native: bool, down_after: Duration, wait: Option<Wait>) -> Vec<String> {
+    let failover = match wait {
+        None => "a failover: Redis answers before its replicas have a write, so the promoted one \
+                 may lack a lock that was granted, or have an older end of it (wait_replicas)"
             .to_owned(),
+        Some(Wait { replicas, .. }) => format!(
+            "a failover to a replica that is none of the {replicas} that had a grant or a renewal \
+             (wait_replicas), or that lost it: a replica acknowledges before it is on disk"
+        ),
+    };
+    let mut breaks = vec![
+        failover,
         "a partition: a master that is cut off goes on granting to clients on its side, and the \
          new one to the others; min-replicas-to-write with min-replicas-max-lag ends that"
             .to_owned(),

@@ -8,10 +8,12 @@
 //! | `registration`, `options`, `name` | what the URL says |
 //! | `wire` | one Sentinel: its connection, and what it says |
 //! | `resolve` | all of them: whom to believe, and who hears that the master moved |
+//! | `inspect` | the clocks of the servers |
 //! | `describe`, `errors` | what a failover costs and breaks, and why there is no master |
 
 mod describe;
 mod errors;
+mod inspect;
 mod name;
 mod options;
 mod registration;
@@ -58,11 +60,13 @@ impl Sentinel {
 impl Engine for Sentinel {
     fn open(&self, context: Context) -> Answer<Result<()>> {
         self.sentinels.start(&context);
+        let spawner = context.spawner.clone();
         let (opening, sentinels) = (self.server.open(context), self.sentinels.clone());
         Answer::later(async move {
             let opened = opening.get().await;
-            if opened.is_err() {
-                sentinels.close();
+            match &opened {
+                Ok(()) => spawner.spawn(sentinels.watch_clocks()),
+                Err(_) => sentinels.close(),
             }
             opened
         })
@@ -135,7 +139,12 @@ impl Engine for Sentinel {
     }
 
     fn clear_probe(&self, name: &Name) -> Answer<Result<Vec<Warning>>> {
-        self.server.clear_probe(name)
+        let (clearing, sentinels) = (self.server.clear_probe(name), self.sentinels.clone());
+        Answer::later(async move {
+            // Who examines it has the time to look at the clocks.
+            sentinels.look_at_clocks().await;
+            clearing.get().await
+        })
     }
 
     fn sweep(&self, word: &str) -> Answer<Result<bool>> {

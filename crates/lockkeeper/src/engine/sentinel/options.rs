@@ -1,16 +1,23 @@
 //! What a `redis+sentinel:` URL says.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::name;
 use crate::engine::Common;
-use crate::engine::redis::options::{Address, RedisOptions, Service, Tls};
+use crate::engine::redis::options::{Address, RedisOptions, Service, Tls, Wait};
 use crate::engine::redis::url as server;
 use crate::error::{Error, ErrorKind, Result};
 use crate::url::{EngineUrl, Secret};
 
 /// The port of a Sentinel that a URL names without one.
 pub(super) const PORT: u16 = 26379;
+
+/// The most replicas that a grant waits for.
+pub(super) const REPLICAS_MAX: u64 = 16;
+
+/// How long replicas have, unless the URL says otherwise.
+const WAIT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The most Sentinels that a URL names: each is asked before each dial.
 const SENTINELS_MAX: usize = 16;
@@ -45,6 +52,7 @@ impl SentinelOptions {
         let secure = url.take_bool("tls")?.unwrap_or(false);
         master.tls = Tls::take(url, secure, "add tls=true")?;
         let password = password(url)?;
+        master.wait = wait(url, &master)?;
         Ok(Self { sentinels, service: service.into(), password, master })
     }
 
@@ -74,6 +82,25 @@ fn sentinels(url: &EngineUrl) -> Result<Vec<Address>> {
     Ok(named.into_iter().map(|(host, port)| Address::Tcp(host, port)).collect())
 }
 
+/// How many replicas have to have a grant or a renewal.
+fn wait(url: &mut EngineUrl, master: &RedisOptions) -> Result<Option<Wait>> {
+    let replicas = url.take_number("wait_replicas", 0..=REPLICAS_MAX)?.unwrap_or(0);
+    let given = url.take_duration("wait_timeout")?;
+    if replicas == 0 && given.is_none() {
+        return Ok(None);
+    }
+    let timeout = given.unwrap_or(WAIT_TIMEOUT);
+    if timeout < Duration::from_millis(1) || timeout >= master.request_timeout {
+        return Err(wrong(format!(
+            "wait_timeout is {timeout:?}: replicas have at least 1ms, and less than an answer may \
+             take (request_timeout, {:?})",
+            master.request_timeout
+        )));
+    }
+    let replicas = u32::try_from(replicas).unwrap_or(0);
+    Ok((replicas > 0).then_some(Wait { replicas, timeout }))
+}
+
 fn password(url: &mut EngineUrl) -> Result<Option<Secret>> {
     let Some(file) = url.take("sentinel_password_file") else { return Ok(None) };
     let text = std::fs::read_to_string(&file)
@@ -83,8 +110,6 @@ fn password(url: &mut EngineUrl) -> Result<Option<Secret>> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::engine::Value;
     use crate::engine::redis::options::Layout;
@@ -121,6 +146,13 @@ mod tests {
             let options = parse(&format!("redis+sentinel://a/m?layout={layout}")).unwrap();
             assert_eq!(options.master.layout, is);
         }
+        assert_eq!(master.wait, None);
+        let wait = |url: &str| parse(url).unwrap().master.wait;
+        let (replicas, timeout) = (2, Duration::from_millis(500));
+        assert_eq!(wait("redis+sentinel://a/m?wait_replicas=2"), Some(Wait { replicas, timeout }));
+        let timeout = Duration::from_millis(80);
+        let url = "redis+sentinel://a/m?wait_replicas=2&wait_timeout=80ms";
+        assert_eq!(wait(url), Some(Wait { replicas, timeout }));
         assert!(parse("redis+sentinel://a/m?tls=true&tls_ca=/c").unwrap().master.tls.is_some());
     }
 
@@ -153,6 +185,9 @@ mod tests {
             ("redis+sentinel://a/m?sentinel_password_file=/no/such", "cannot be read"),
             ("redis+sentinel://a/m?tls_ca=/x", "tls=true"),
             ("redis+sentinel://a/m?request_timeout=0", "cannot be 0"),
+            ("redis+sentinel://a/m?wait_timeout=2s", "less than an answer may take"),
+            ("redis+sentinel://a/m?wait_timeout=0", "at least 1ms"),
+            ("redis+sentinel://a/m?wait_replicas=17", "wait_replicas"),
             ("redis+sentinel://a/m?sentinel_pasword_file=/x", "did you mean sentinel_password"),
         ] {
             let error = parse(url).expect_err(url);

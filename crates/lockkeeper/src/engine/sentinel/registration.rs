@@ -1,6 +1,6 @@
 //! The scheme and options of Sentinel URLs, as the reference lists them; `options` reads them.
 
-use super::options::{PORT, SentinelOptions};
+use super::options::{PORT, REPLICAS_MAX, SentinelOptions};
 use super::{Sentinel, name};
 use crate::engine::redis;
 use crate::engine::{Common, Engine, Keep, Registration, UrlOption, Value};
@@ -8,12 +8,24 @@ use crate::error::Result;
 use crate::url::EngineUrl;
 
 /// Beside those of one server.
-const OPTIONS: [UrlOption; 2] = [
+const OPTIONS: [UrlOption; 4] = [
     UrlOption::new(
         "sentinel_password_file",
         Value::Text("FILE"),
         "",
         "the file that holds the Sentinels' own password",
+    ),
+    UrlOption::new(
+        "wait_replicas",
+        Value::Number(0, REPLICAS_MAX),
+        "0",
+        "how many replicas must have a grant or a renewal before it counts",
+    ),
+    UrlOption::new(
+        "wait_timeout",
+        Value::Duration,
+        "500ms",
+        "how long they have for it; less than request_timeout",
     ),
     UrlOption::new("tls", Value::Switch, "false", "TLS to the master and to every Sentinel"),
 ];

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::pending;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -16,6 +16,7 @@ use crate::engine::redis::client::wire::either;
 use crate::engine::redis::options::{Address, Resolve};
 use crate::engine::{BoxFuture, Context};
 use crate::error::{Error, ErrorKind, Result};
+use crate::guarantee::Warning;
 
 /// Once a majority of the named Sentinels has answered, the others have so long: one of them may
 /// know of a failover that the majority has not heard of.
@@ -34,7 +35,9 @@ pub(super) struct Sentinels {
     pub(super) nodes: Vec<Arc<Node>>,
     master: watch::Sender<Option<Master>>,
     closed: watch::Sender<bool>,
-    context: std::sync::OnceLock<Context>,
+    context: OnceLock<Context>,
+    /// What the servers' clocks gave reason to warn of.
+    clocks: Mutex<Vec<Warning>>,
 }
 
 impl fmt::Debug for Sentinels {
@@ -50,7 +53,8 @@ impl Sentinels {
             options,
             master: watch::Sender::new(None),
             closed: watch::Sender::new(false),
-            context: std::sync::OnceLock::new(),
+            context: OnceLock::new(),
+            clocks: Mutex::default(),
         })
     }
 
@@ -70,6 +74,46 @@ impl Sentinels {
             let (options, closed) = (self.options.clone(), self.closed.subscribe());
             context.spawner.spawn(node.clone().keep(options, label.clone(), closed, heard));
         }
+    }
+
+    /// True once it is closed.
+    pub(super) fn closed(&self) -> watch::Receiver<bool> {
+        self.closed.subscribe()
+    }
+
+    pub(super) fn note_clocks(&self, warnings: Vec<Warning>) {
+        *self.clocks.lock().unwrap_or_else(PoisonError::into_inner) = warnings;
+    }
+
+    pub(super) fn clock_warnings(&self) -> Vec<Warning> {
+        self.clocks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The replicas, as the first Sentinel that answers knows them.
+    pub(super) async fn replicas(&self) -> Vec<Address> {
+        for node in self.nodes.iter().filter(|node| node.why_down().is_none()) {
+            let replicas = node.replicas(&self.options).await;
+            if !replicas.is_empty() {
+                return replicas;
+            }
+        }
+        Vec::new()
+    }
+
+    /// Ends with the new address once the master is somewhere else than here.
+    pub(super) fn moved_from(&self, from: &Address) -> BoxFuture<Address> {
+        let (mut master, from) = (self.master.subscribe(), from.clone());
+        Box::pin(async move {
+            let elsewhere = |master: &Option<Master>| master.as_ref().is_some_and(|m| m.at != from);
+            let moved = match master.wait_for(elsewhere).await {
+                Ok(master) => master.as_ref().map(|master| master.at.clone()),
+                Err(_) => None,
+            };
+            match moved {
+                Some(to) => to,
+                None => pending().await,
+            }
+        })
     }
 
     pub(super) fn close(&self) {
@@ -204,18 +248,8 @@ impl Resolve for Resolver {
     }
 
     fn moved(&self, from: &Address) -> BoxFuture<String> {
-        let (mut master, from) = (self.0.master.subscribe(), from.clone());
-        Box::pin(async move {
-            let elsewhere = |master: &Option<Master>| master.as_ref().is_some_and(|m| m.at != from);
-            let moved = match master.wait_for(elsewhere).await {
-                Ok(master) => master.as_ref().map(|master| master.at.to_string()),
-                Err(_) => None,
-            };
-            match moved {
-                Some(to) => format!("the Sentinels moved the master to {to}"),
-                None => pending().await,
-            }
-        })
+        let moved = self.0.moved_from(from);
+        Box::pin(async move { format!("the Sentinels moved the master to {}", moved.await) })
     }
 }
 

@@ -213,7 +213,9 @@ impl Node {
         for answer in pipe.send(commands) {
             match answer.await {
                 Ok(Ok((_, value))) => values.push(value),
-                Ok(Err(Broken::NotSent(why) | Broken::Unknown(why))) => {
+                Ok(Err(
+                    Broken::NotSent(why) | Broken::Unknown(why) | Broken::Unacknowledged(why),
+                )) => {
                     return Err(errors::away(&self.at, why));
                 }
                 Err(_) => return Err(errors::away(&self.at, "the connection ended")),
@@ -265,6 +267,23 @@ impl Node {
         let said = read(address, about).ok_or_else(|| errors::garbage(&self.at))?;
         *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Some(said.clone());
         Ok(Some(said))
+    }
+
+    /// Where the replicas are, as far as they are not known to be away.
+    pub(super) async fn replicas(&self, options: &SentinelOptions) -> Vec<Address> {
+        let Ok(pipe) = self.pipe().await else { return Vec::new() };
+        let ask = Command::new(["SENTINEL", "REPLICAS", &options.service]);
+        let answers = self.all(&pipe, &[ask]).await.unwrap_or_default();
+        let replicas = answers.first().map(Value::items).unwrap_or_default();
+        let there = replicas
+            .iter()
+            .filter(|about| field(about, "flags").is_some_and(|flags| !flags.contains("down")));
+        there
+            .filter_map(|about| {
+                let port = field(about, "port")?.parse().ok()?;
+                Some(Address::Tcp(field(about, "ip")?.to_owned(), port))
+            })
+            .collect()
     }
 
     /// The services that it knows.

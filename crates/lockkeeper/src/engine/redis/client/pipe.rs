@@ -41,6 +41,8 @@ pub(in crate::engine) enum Broken {
     NotSent(String),
     /// It may have been carried out (R4).
     Unknown(String),
+    /// It was carried out, and too few replicas have it: it does not count.
+    Unacknowledged(String),
 }
 
 /// A value and its place in the order of everything that this connection read.

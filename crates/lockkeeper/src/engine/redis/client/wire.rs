@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::super::errors;
 use super::super::facts::Facts;
 use super::super::options::{Address, RedisOptions};
+use super::gate::Gate;
 use super::pipe::{Broken, OnPush, Outcome, Pipe};
 use super::resp::{Command, Value};
 use super::script::Call;
@@ -47,6 +48,8 @@ pub(in crate::engine) struct Link {
     wanted: watch::Sender<bool>,
     ended: Notify,
     on_push: OnPush,
+    /// What is sent over it counts only once replicas have it.
+    gate: Option<Gate>,
     born: u32,
 }
 
@@ -71,6 +74,9 @@ pub(in crate::engine) enum Tracking {
     Prefix(String),
 }
 
+/// Why nothing is sent any more once nobody keeps a link.
+const GONE: &str = "the runtime that kept the connection has ended";
+
 /// Whoever keeps a link has gone, perhaps with its runtime: nobody connects any more, and nobody is
 /// to wait for that.
 struct Down(Arc<Link>);
@@ -80,11 +86,9 @@ impl Drop for Down {
         {
             let mut state = self.0.lock();
             state.pipe = None;
-            state.why = Some(errors::unreachable(
-                &self.0.options.address,
-                "the runtime that kept the connection has ended",
-            ));
+            state.why = Some(errors::unreachable(&self.0.options.address, GONE));
         }
+        self.0.refuse_gathered(GONE);
         self.0.up.send_replace(false);
     }
 }
@@ -95,6 +99,27 @@ impl Link {
         clock: Clock,
         label: String,
         on_push: OnPush,
+    ) -> Arc<Self> {
+        Self::build(options, clock, label, on_push, None)
+    }
+
+    /// One over which nothing counts before so many replicas have it.
+    pub(in crate::engine) fn acknowledged(
+        options: Arc<RedisOptions>,
+        clock: Clock,
+        label: String,
+        on_push: OnPush,
+    ) -> Arc<Self> {
+        let gate = options.wait.map(Gate::new);
+        Self::build(options, clock, label, on_push, gate)
+    }
+
+    fn build(
+        options: Arc<RedisOptions>,
+        clock: Clock,
+        label: String,
+        on_push: OnPush,
+        gate: Option<Gate>,
     ) -> Arc<Self> {
         let state = State {
             pipe: None,
@@ -115,6 +140,7 @@ impl Link {
             wanted,
             ended: Notify::new(),
             on_push,
+            gate,
             born: fork_generation(),
         })
     }
@@ -203,7 +229,7 @@ impl Link {
         pipe: Pipe,
         driver: impl Future<Output = String>,
     ) -> String {
-        let mut driver = pin!(driver);
+        let mut driver = pin!(self.drive_gated(&pipe, driver));
         let (Some(resolve), Some(at)) = (&self.options.resolve, &at) else { return driver.await };
         match either(driver.as_mut(), resolve.moved(at)).await {
             Ok(why) => why,
@@ -213,6 +239,15 @@ impl Link {
                 pipe.close(&why);
                 driver.await
             }
+        }
+    }
+
+    /// Drives a connection, and sends what gathers in front of it.
+    async fn drive_gated(&self, pipe: &Pipe, driver: impl Future<Output = String>) -> String {
+        let Some(gate) = &self.gate else { return driver.await };
+        match either(driver, gate.serve(pipe)).await {
+            Ok(why) => why,
+            Err(never) => match never {},
         }
     }
 
@@ -308,7 +343,9 @@ impl Link {
             let mut state = self.lock();
             state.pipe = None;
             state.why = Some(errors::unreachable(&self.options.address, &why));
-            if state.closed {
+            drop(state);
+            self.refuse_gathered(&why);
+            if self.lock().closed {
                 return;
             }
         }
@@ -352,9 +389,24 @@ impl Link {
             // The socket belongs to the parent; one byte from us would spoil its stream (R15).
             return Started { before, answers: Vec::new(), forked: true };
         }
-        let pipe = self.lock().pipe.clone();
-        let answers = pipe.map(|pipe| pipe.send(commands)).unwrap_or_default();
+        let state = self.lock();
+        let answers = match (&state.pipe, &self.gate) {
+            // With the state locked: what gathers after the connection went is never refused.
+            (Some(_), Some(gate)) => gate.take(commands),
+            (Some(pipe), None) => {
+                let pipe = pipe.clone();
+                drop(state);
+                pipe.send(commands)
+            }
+            (None, _) => Vec::new(),
+        };
         Started { before, answers, forked: false }
+    }
+
+    fn refuse_gathered(&self, why: &str) {
+        if let Some(gate) = &self.gate {
+            gate.refuse(why);
+        }
     }
 
     /// Waits until there is a connection; an error says why there is none.
@@ -413,7 +465,7 @@ impl Link {
                 },
                 None => Broken::NotSent("not connected".into()),
             };
-            if matches!(broken, Broken::Unknown(_)) || self.lock().closed {
+            if !matches!(broken, Broken::NotSent(_)) || self.lock().closed {
                 return Err(broken);
             }
             self.wait_up(until).await?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::glance::{ends, shown};
-use super::{Entry, Foreign, LOOK, Phase, Request};
+use super::{Entry, Foreign, LOOK, Phase, Request, State};
 use crate::claim::{Claim, Holder, Mode};
 use crate::clock::Ticks;
 use crate::engine::redis::anchor::Anchor;
@@ -32,6 +32,8 @@ enum Said {
     Refused(Error, bool),
     /// It is held already: a newer answer was taken first.
     Crossed,
+    /// Granted with a number that is not above those of before: it is given back.
+    WentBack(Error),
 }
 
 /// Who is in the way, and for how long.
@@ -44,7 +46,11 @@ impl Asking for Foreign {
     type Request = Request;
 
     fn heard(&self, server_us: u64, before: Ticks) {
-        self.state().anchor = Some(Anchor::new(server_us, before));
+        {
+            let mut state = self.state();
+            state.anchor = Some(Anchor::new(server_us, before));
+            state.numbers.connected();
+        }
         // It was out of reach until now, and told nobody of what changed.
         self.watches.missed();
     }
@@ -98,6 +104,12 @@ impl Asking for Foreign {
                 Said::Granted(grant) => {
                     self.hush(id);
                     return Attempt::Granted(grant);
+                }
+                Said::WentBack(error) => {
+                    let now = self.links.context.clock.now();
+                    self.give_back(&request.terms, request.ttl, now);
+                    self.forget(id);
+                    return Attempt::Failed(error);
                 }
                 Said::OtherLimit(error) => {
                     self.forget(id);
@@ -188,6 +200,14 @@ impl Asking for Foreign {
             "the server's clock refuses the request as late, again and again",
         ))
     }
+}
+
+fn went_back(number: u64, seen: u64) -> Error {
+    let text = format!(
+        "the counter of this lock is at {number}, and was at {seen}: it was lost with the \
+         server that counted it, and a token must not go back; it rises with each request"
+    );
+    Error::new(ErrorKind::Refused, text).temporary(true)
 }
 
 impl Foreign {
@@ -283,7 +303,8 @@ impl Foreign {
         }
         match word {
             "G" => {
-                let Some(entry) = state.claims.get_mut(&id) else {
+                let State { claims, numbers, .. } = &mut *state;
+                let Some(entry) = claims.get_mut(&id) else {
                     return Said::Busy(Busy { rest: None, who: None });
                 };
                 let drift =
@@ -292,8 +313,17 @@ impl Foreign {
                     // Read so late that its lease is over: others may have had the lock since.
                     return Said::Refused(errors::read_late(), false);
                 }
-                entry.phase = Phase::Held;
                 let number = entry.terms.number(items.get(2).and_then(Value::text));
+                if let Number::Raw(raw) = number
+                    && self.links.options.resolve.is_some()
+                {
+                    let key: Arc<str> = entry.terms.key.as_str().into();
+                    if let Some(seen) = numbers.not_below(&key, raw, id) {
+                        return Said::WentBack(went_back(raw, seen));
+                    }
+                    numbers.saw(&key, raw, id);
+                }
+                entry.phase = Phase::Held;
                 entry.number = number;
                 let lease = Lease {
                     id: id.into(),

@@ -25,7 +25,7 @@ const LATER: u32 = 8;
 impl Parting for Foreign {
     /// Renews leases: those whose scripts are the same go together.
     fn renew(self: &Arc<Self>, leases: &[LeaseId]) -> Answer<Vec<Renewal>> {
-        let side = self.links.side();
+        let side = self.links.renewing();
         let mut batches: Vec<(Vec<(LeaseId, Duration)>, Call)> = Vec::new();
         let mut order = Vec::with_capacity(leases.len());
         let at_once = self.links.names_at_once(RENEWALS_PER_CALL);
@@ -90,7 +90,7 @@ impl Parting for Foreign {
             self.forget(id);
             return None;
         }
-        let started = self.links.main.start(&[call.by_name()]);
+        let started = self.links.prompt().start(&[call.by_name()]);
         Some((call, started))
     }
 
@@ -98,7 +98,8 @@ impl Parting for Foreign {
         let run_until = self.run_until(holds.first());
         let calls: Vec<(HoldId, Option<(Call, Started)>)> =
             holds.iter().map(|hold| (*hold, self.leave(*hold))).collect();
-        // Behind the release on the same connection, so after it on the server.
+        // Behind the release on the same connection, so after it on the server; where replicas are
+        // waited for it may come before, and is woken by the release.
         let again = again.map(|claim| self.ask_again(claim, run_until));
         let foreign = self.clone();
         Answer::later(async move {
@@ -138,7 +139,7 @@ impl Foreign {
         request: &Request,
         outcome: &Result<Answered, Broken>,
     ) {
-        let in_doubt = matches!(outcome, Err(Broken::Unknown(_)));
+        let in_doubt = matches!(outcome, Err(Broken::Unknown(_) | Broken::Unacknowledged(_)));
         let (wanted, known) = match self.state().claims.get_mut(&id) {
             Some(entry) => {
                 entry.in_flight = entry.in_flight.saturating_sub(1);
@@ -160,7 +161,7 @@ impl Foreign {
         in_time_until.plus(self.links.options.request_timeout / LATER)
     }
 
-    fn give_back(self: &Arc<Self>, terms: &Arc<Terms>, ttl: Duration, from: Ticks) {
+    pub(super) fn give_back(self: &Arc<Self>, terms: &Arc<Terms>, ttl: Duration, from: Ticks) {
         let parting = self.links.parting();
         self.links.context.spawner.spawn(self.clone().free_what_came_late(
             parting,
@@ -185,7 +186,7 @@ impl Foreign {
         let mut next = from;
         while clock.now() < until {
             sleep(next.since(clock.now())).await;
-            let started = self.links.main.start(&[terms.release.by_name()]);
+            let started = self.links.prompt().start(&[terms.release.by_name()]);
             if !matches!(self.links.ended(started, &terms.release).await.0, End::Unknown(_)) {
                 return;
             }

@@ -26,7 +26,7 @@ impl Asking for Native {
     type Request = Call;
 
     fn heard(&self, server_us: u64, before: Ticks) {
-        self.recipe().heard(server_us, before);
+        self.recipe().connected(server_us, before);
         // It was out of reach until now, and told nobody of what changed.
         self.watches.missed();
     }
@@ -172,13 +172,22 @@ impl Native {
             .min()
             .map_or(Duration::MAX, |at| at.since(now));
         let patience = self.links.options.connect_timeout.min(rest);
-        let outcome = self.links.run(&self.links.main, started, &call, patience).await;
+        let outcome = self.links.main.run(started, &call, patience, || true).await;
         let now = self.links.context.clock.now();
         let mut recipe = self.recipe();
+        let outcome = match outcome {
+            Ok(Answered { value: Value::Error(text), .. }) => {
+                Err((true, errors::script(&self.links.options, &call, &text)))
+            }
+            Ok(answered) => Ok(answered),
+            Err(broken) => {
+                let error = self.links.broken(&self.links.main, &broken);
+                Err((matches!(broken, Broken::NotSent(_)), error))
+            }
+        };
         let answered = match outcome {
             Ok(answered) => answered,
-            Err(error) => {
-                let certain = error.kind() != ErrorKind::Unknown;
+            Err((certain, error)) => {
                 return claims
                     .iter()
                     .map(|claim| recipe.unanswered(claim.id, certain, error.clone()))

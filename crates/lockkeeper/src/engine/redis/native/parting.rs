@@ -18,7 +18,7 @@ use crate::lost::Lost;
 
 impl Parting for Native {
     fn renew(self: &Arc<Self>, leases: &[LeaseId]) -> Answer<Vec<Renewal>> {
-        let side = self.links.side();
+        let side = self.links.renewing();
         let mut batches = Vec::new();
         for batch in leases.chunks(self.links.names_at_once(RENEWALS_PER_CALL)) {
             let mut call = Call { script: Which::Renew, keys: Vec::new(), arguments: Vec::new() };
@@ -50,11 +50,18 @@ impl Parting for Native {
 
     fn leave(self: &Arc<Self>, id: ClaimId) -> Option<(Call, Started)> {
         let call = self.recipe().withdraw(id)?;
-        let started = self.links.main.start(&[call.by_name()]);
+        let started = self.links.prompt().start(&[call.by_name()]);
         Some((call, started))
     }
 
     fn release(self: &Arc<Self>, holds: &[HoldId], again: Option<&Claim>) -> Answer<Released> {
+        if let Some(claim) = again.filter(|_| self.links.options.wait.is_some()) {
+            // What may grant it waits for replicas, and the release does not.
+            let (released, asked) = (self.release(holds, None), self.ask(claim, Line::Join, None));
+            return Answer::later(async move {
+                Released { again: Some(asked.get().await), ..released.get().await }
+            });
+        }
         let now = self.links.context.clock.now();
         let mut rest = again;
         let mut calls = Vec::with_capacity(holds.len());
@@ -73,7 +80,7 @@ impl Parting for Native {
             let asked = self.ask(claim, Line::Join, None);
             return Answer::later(async move { Released { ends, again: Some(asked.get().await) } });
         }
-        let started = self.links.main.start(&commands);
+        let started = self.links.prompt().start(&commands);
         Answer::later(self.clone().released(calls, started, again.cloned()))
     }
 

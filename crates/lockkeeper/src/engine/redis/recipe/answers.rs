@@ -48,6 +48,12 @@ impl Recipe {
         reply: Reply,
     ) -> Verdict {
         self.heard(reply.now_us(), before);
+        // What a push grants may have to wait for replicas, or tell a number that went back.
+        let may_push = !self.rules.acknowledged && !self.rules.moves;
+        let seen = match &reply {
+            Reply::Granted { number, .. } => self.seen_before(id, *number),
+            _ => None,
+        };
         let asking = match self.claims.get_mut(&id) {
             Some(Entry::Asking(asking)) => asking,
             Some(Entry::Held(held)) => {
@@ -72,13 +78,17 @@ impl Recipe {
             // number is not to be believed any more. What a push says from here on is news.
             Reply::Granted { ttl, .. } if hold.is_none() && deadline(before, ttl, drift) <= now => {
                 asking.doubtful = true;
-                if let Some(pushed) = &pushed
+                if let Some(pushed) = pushed.as_ref().filter(|_| may_push)
                     && let Some(grant) = grant_of(now, id, hold, kind, pushed)
                 {
                     self.hold(id, pushed.grant_number);
                     return Verdict::Tell(Attempt::Granted(grant));
                 }
                 Verdict::Tell(Attempt::Unknown(errors::read_late()))
+            }
+            // It stays known, so that it is given back.
+            Reply::Granted { number, .. } if seen.is_some() => {
+                Verdict::Tell(Attempt::Failed(went_back(number, seen.unwrap_or(number))))
             }
             Reply::Granted { number, ttl, .. } => {
                 let lease =
@@ -90,7 +100,7 @@ impl Recipe {
                 }))
             }
             Reply::InLine { ahead, rest, holder, turn, .. } => {
-                if let Some(pushed) = &pushed
+                if let Some(pushed) = pushed.as_ref().filter(|_| may_push)
                     && let Some(grant) = grant_of(now, id, hold, kind, pushed)
                 {
                     self.hold(id, pushed.grant_number);
@@ -191,6 +201,7 @@ impl Recipe {
             Push::Granted { claim, number, now_us, lease } => {
                 let id = ClaimId(*claim);
                 let since = self.anchor.map(|a| a.since(*now_us, now, self.rules.drift_permille));
+                let backwards = self.seen_before(id, *number).is_some();
                 let Some(Entry::Asking(asking)) = self.claims.get_mut(&id) else { return None };
                 if asking.leaving {
                     return None;
@@ -202,6 +213,10 @@ impl Recipe {
                     return None;
                 }
                 let (hold, kind) = (asking.hold, asking.kind);
+                // Asking again tells the same number, and gives it back.
+                if backwards || self.rules.acknowledged {
+                    return Some(Event::Wake { claim: id });
+                }
                 let Some(grant) = grant_of(now, id, hold, kind, &pushed) else {
                     // Read so late that it may have passed on: no grant, only a reason to ask (R1).
                     return Some(Event::Wake { claim: id });
@@ -233,10 +248,20 @@ impl Recipe {
         }
     }
 
+    /// The number that an earlier server gave for the same name, if this one is not above it.
+    fn seen_before(&self, id: ClaimId, number: u64) -> Option<u64> {
+        let Some(Entry::Asking(asking)) = self.claims.get(&id) else { return None };
+        let counts = self.rules.moves && asking.kind != Kind::Semaphore;
+        self.numbers.not_below(&asking.record, number, id).filter(|_| counts)
+    }
+
     fn hold(&mut self, id: ClaimId, number: u64) {
         let Some(Entry::Asking(asking)) = self.claims.get(&id) else { return };
         if asking.leaving {
             return;
+        }
+        if self.rules.moves && asking.kind != Kind::Semaphore {
+            self.numbers.saw(&asking.record, number, id);
         }
         if let Some(hold) = asking.hold {
             // Its caller may have left meanwhile, and the hold is to be as it was: so it stays
@@ -283,6 +308,15 @@ impl Recipe {
             self.forget(id);
         }
     }
+}
+
+fn went_back(number: u64, seen: u64) -> Error {
+    let text = format!(
+        "the server gave the number {number}, and gave {seen} before: it took the place of one \
+         whose clock is ahead of its own, and a token must not go back; nothing is granted until \
+         its clock has caught up"
+    );
+    Error::new(ErrorKind::Refused, text).temporary(true)
 }
 
 fn lease_of(id: ClaimId, hold: Option<HoldId>) -> LeaseId {

@@ -26,6 +26,8 @@ fn recipe() -> Recipe {
         channel: "channel".into(),
         drift_permille: 100,
         request_timeout: Duration::from_secs(2),
+        acknowledged: false,
+        moves: false,
     };
     Recipe::new(rules)
 }

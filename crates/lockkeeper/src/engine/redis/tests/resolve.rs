@@ -5,10 +5,10 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::server::RedisServer;
-use super::support::{PATIENCE, Process, granted, options, until};
+use super::support::{PATIENCE, Process, granted, number, options, until};
 use crate::claim::Mode;
-use crate::engine::redis::options::{Address, RedisOptions, Resolve};
-use crate::engine::{BoxFuture, Event, Renewal};
+use crate::engine::redis::options::{Address, Layout, RedisOptions, RedissonLock, Resolve};
+use crate::engine::{Attempt, BoxFuture, Event, Number, Renewal};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Says where the test says that it is; `None`: nobody knows.
@@ -127,4 +127,54 @@ fn a_replica_is_not_taken_for_the_server_that_was_to_be_there() {
     let error = error.map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "it is a matter of time: {error}");
     assert!(error.message().contains("is a replica"), "{error}");
+}
+
+#[test]
+fn r7_a_number_that_went_back_with_its_server_is_no_token_and_is_given_back() {
+    let (first, second) = (RedisServer::start(), RedisServer::start());
+    let told = Told::new(Some(first.port()));
+    let process = Process::with(options_of(&told));
+    // Its clock was ahead: the second server would give less.
+    first.command(&["SET", "lockkeeper:{lock:a}:last", "1:9000000000000:"]);
+    let (held, grant) = process.take("a", Mode::Exclusive);
+    assert_eq!(number(&grant), 9_000_000_000_001);
+    told.tell(Some(second.port()));
+    let up = |e: &Event| matches!(e, Event::Link { up: true }).then_some(());
+    assert!(process.event_within(PATIENCE, &mut { up }).is_some());
+    assert!(matches!(process.renew(held.id), Renewal::Gone(_)));
+    let Attempt::Failed(error) = process.attempt(&process.exclusive("a")) else {
+        panic!("a token went back")
+    };
+    assert_eq!((error.kind(), error.is_temporary()), (ErrorKind::Refused, true));
+    assert!(error.message().contains("and gave 9000000000001 before"), "{error}");
+    let record = "lockkeeper:{lock:a}";
+    until("it is given back", || second.command(&["EXISTS", record]) == ["0"]);
+    // Other names never had one, and this one has it once the server's numbers are above it.
+    process.take("b", Mode::Exclusive);
+    second.command(&["SET", "lockkeeper:{lock:a}:last", "1:9000000000001:"]);
+    process.take("a", Mode::Exclusive);
+}
+
+#[test]
+fn r7_a_counter_of_redisson_that_went_back_with_its_server_is_no_token_and_is_given_back() {
+    let (first, second) = (RedisServer::start(), RedisServer::start());
+    let told = Told::new(Some(first.port()));
+    let mut options = options_of(&told);
+    (options.layout, options.redisson) = (Layout::Redisson, RedissonLock::Fenced);
+    let process = Process::with(options);
+    first.command(&["SET", "redisson_lock_token:{a}", "1"]);
+    let (_, grant) = process.take("a", Mode::Exclusive);
+    assert_eq!(grant.number, Number::Raw(2));
+    told.tell(Some(second.port()));
+    let up = |e: &Event| matches!(e, Event::Link { up: true }).then_some(());
+    assert!(process.event_within(PATIENCE, &mut { up }).is_some());
+    // The counter of the second server is at 1, then at 2, which is somebody's already.
+    for at in ["is at 1, and was at 2", "is at 2, and was at 2"] {
+        let asked = process.exclusive("a");
+        let Attempt::Failed(error) = process.attempt(&asked) else { panic!("a token went back") };
+        assert!(error.kind() == ErrorKind::Refused && error.message().contains(at), "{error}");
+        until("it is given back", || second.command(&["EXISTS", "a"]) == ["0"]);
+    }
+    let (_, grant) = process.take("a", Mode::Exclusive);
+    assert_eq!(grant.number, Number::Raw(3));
 }

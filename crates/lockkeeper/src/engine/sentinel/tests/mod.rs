@@ -1,2 +1,3 @@
+mod faults;
 mod refusals;
 mod support;

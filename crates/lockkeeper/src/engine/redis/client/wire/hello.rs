@@ -70,7 +70,9 @@ impl Link {
         for (at, (name, answer)) in names.iter().zip(pipe.send(&commands)).enumerate() {
             let value = match answer.await {
                 Ok(Ok((_, value))) => value,
-                Ok(Err(Broken::NotSent(why) | Broken::Unknown(why))) => {
+                Ok(Err(
+                    Broken::NotSent(why) | Broken::Unknown(why) | Broken::Unacknowledged(why),
+                )) => {
                     return Err(self.no_welcome(&why));
                 }
                 Err(_) => return Err(self.no_welcome("the connection ended")),

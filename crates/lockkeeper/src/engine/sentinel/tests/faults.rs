@@ -1,0 +1,189 @@
+//! `wait_replicas`: what replicas do not have does not count.
+
+use std::time::{Duration, Instant};
+
+use lockkeeper_lab::engines::sentinel::server::{Deployment, Setup};
+use lockkeeper_lab::servers::clock_shim::{ClockShim, Clocks};
+
+use super::support::open;
+use crate::claim::Mode;
+use crate::engine::redis::tests::support::{granted, until};
+use crate::engine::{Attempt, End, Event, Line, Renewal};
+use crate::error::ErrorKind;
+use crate::name::Kind;
+
+fn url(deployment: &Deployment, options: &str) -> String {
+    format!("{}?wait_replicas=1&wait_timeout=200ms{options}", deployment.url())
+}
+
+#[test]
+fn s6_a_grant_that_no_replica_has_is_none_and_counts_once_it_is_asked_for_again() {
+    let deployment = Deployment::start();
+    let process = open(&url(&deployment, "")).unwrap();
+    let (first, _) = process.take("a", Mode::Exclusive);
+    assert_eq!(deployment.command(1, &["EXISTS", "lockkeeper:{lock:a}"]), ["1"], "replicated");
+    assert!(matches!(process.renew(first.id), Renewal::Extended { .. }));
+
+    deployment.stop_replication();
+    let asked = process.exclusive("b");
+    let Attempt::Unknown(error) = process.attempt(&asked) else { panic!("no replica has it") };
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    let says = "0 of the 1 replicas that wait_replicas asks for acknowledged it within 200ms";
+    assert!(error.message().contains(says), "{error}");
+    // It stands on the master, and nobody else can have it.
+    assert_eq!(deployment.command(0, &["EXISTS", "lockkeeper:{lock:b}"]), ["1"]);
+    // A renewal changes nothing; what is no grant is told as ever.
+    assert!(matches!(process.renew(first.id), Renewal::Unknown(_)));
+    assert!(matches!(process.attempt_try(&process.exclusive("a")), Attempt::Busy(_)));
+
+    deployment.go_on_replicating();
+    until("a replica has it", || matches!(process.attempt(&asked), Attempt::Granted(_)));
+    assert!(matches!(process.renew(asked.id), Renewal::Extended { .. }));
+    for held in [&first, &asked] {
+        assert!(matches!(process.release(held.id), End::Freed));
+    }
+}
+
+#[test]
+fn s6_whoever_leaves_an_unacknowledged_grant_leaves_nothing() {
+    let deployment = Deployment::start();
+    let process = open(&url(&deployment, "")).unwrap();
+    process.take("warm", Mode::Exclusive);
+    deployment.stop_replication();
+    for layout in ["", "&layout=plain", "&layout=redisson"] {
+        let process = open(&url(&deployment, layout)).unwrap();
+        let asked = process.exclusive("a");
+        assert!(matches!(process.attempt(&asked), Attempt::Unknown(_)), "{layout}");
+        process.withdraw(asked.id);
+        until("nothing is left", || process.look(Kind::Lock, "a").holders.is_empty());
+    }
+    // The same for several at once.
+    let both = [process.exclusive("a"), process.exclusive("b")];
+    for attempt in process.wait(process.engine.attempt_all(&both)) {
+        assert!(matches!(attempt, Attempt::Unknown(_)), "{attempt:?}");
+    }
+    for claim in &both {
+        process.withdraw(claim.id);
+    }
+    until("nothing is left", || process.list("").iter().all(|entry| entry.name.as_str() == "warm"));
+}
+
+#[test]
+fn s6_a_release_and_a_look_do_not_wait_for_replicas_and_renewals_share_one_wait() {
+    let deployment = Deployment::start();
+    let process = open(&format!(
+        "{}?wait_replicas=1&wait_timeout=1500ms&request_timeout=5s",
+        deployment.url()
+    ))
+    .unwrap();
+    let held: Vec<_> = (0..20).map(|n| process.take(&format!("a{n}"), Mode::Exclusive).0).collect();
+    // The server knows the script from here on.
+    assert!(matches!(process.renew(held[0].id), Renewal::Extended { .. }));
+    deployment.stop_replication();
+    let waits =
+        |at: usize| deployment.servers[at].command_counts().get("wait").copied().unwrap_or(0);
+    let before = waits(0);
+    let began = Instant::now();
+    // One by one, and yet no more than two batches: the first of them, and the rest behind it.
+    let renewals: Vec<_> =
+        held.iter().map(|claim| process.engine.renew(&[claim.id.into()])).collect();
+    let prompt = Instant::now();
+    assert!(matches!(process.release(held[0].id), End::Freed));
+    assert!(process.look(Kind::Lock, "a0").holders.is_empty());
+    assert!(prompt.elapsed() < Duration::from_millis(1_000), "{:?}", prompt.elapsed());
+    for renewal in renewals {
+        assert!(matches!(process.wait(renewal).remove(0), Renewal::Unknown(_) | Renewal::Gone(_)));
+    }
+    let took = began.elapsed();
+    assert!(took > Duration::from_millis(1_400) && took < Duration::from_millis(4_500), "{took:?}");
+    assert!(waits(0) <= before + 2, "{} after {before}", waits(0));
+}
+
+#[test]
+fn s6_a_waiter_is_granted_once_a_replica_has_its_grant() {
+    let deployment = Deployment::start_with(Setup { replicas: 2, ..Setup::default() });
+    for layout in ["", "&layout=plain", "&layout=redisson"] {
+        let one = open(&url(&deployment, layout)).unwrap();
+        let two = open(&url(&deployment, layout)).unwrap();
+        let name = format!("a{}", layout.len());
+        let (held, _) = one.take(&name, Mode::Exclusive);
+        let waits = two.exclusive(&name);
+        two.queue_claim(&waits);
+        if !layout.is_empty() {
+            // Whoever asks first has it there.
+            assert!(matches!(one.release(held.id), End::Freed));
+            granted(two.attempt_until(&waits));
+            continue;
+        }
+        // Its own next claim stands behind, and shares nothing with the release.
+        let next = one.exclusive(&name);
+        let released = one.release_again(held.id, &next);
+        assert!(matches!(released.ends.as_slice(), [End::Freed]), "{released:?}");
+        granted(two.attempt_until(&waits));
+        assert_eq!(one.look(Kind::Lock, &name).holders.len(), 1);
+        assert!(matches!(two.release(waits.id), End::Freed));
+        granted(one.attempt_until(&next));
+        assert!(matches!(one.release(next.id), End::Freed));
+    }
+}
+
+#[test]
+fn s6_a_grant_that_is_pushed_counts_only_once_a_replica_has_it() {
+    let deployment = Deployment::start();
+    let (one, two) = (open(&url(&deployment, "")).unwrap(), open(&url(&deployment, "")).unwrap());
+    let (held, _) = one.take("a", Mode::Exclusive);
+    let waits = two.queue("a", Mode::Exclusive);
+    deployment.stop_replication();
+    assert!(matches!(one.release(held.id), End::Freed));
+    // The master has granted it, and says so.
+    let told = |event: &Event| match event {
+        Event::Granted { claim, .. } if *claim == waits.id => Some(true),
+        Event::Wake { claim } if *claim == waits.id => Some(false),
+        _ => None,
+    };
+    assert!(!two.event("a word", told), "no replica has it");
+    assert!(matches!(two.attempt(&waits), Attempt::Unknown(_)));
+    deployment.go_on_replicating();
+    until("a replica has it", || matches!(two.attempt(&waits), Attempt::Granted(_)));
+}
+
+#[test]
+fn a_replica_whose_clock_is_further_apart_than_the_drift_allowance_is_warned_of() {
+    let clock = ClockShim::new().expect("cc is there");
+    let replica_environment = clock
+        .environment()
+        .map(|(name, value)| (name.to_owned(), value.to_string_lossy().into_owned()))
+        .to_vec();
+    let deployment = Deployment::start_with(Setup { replica_environment, ..Setup::default() });
+    let process = open(&deployment.url()).unwrap();
+    let warned = || {
+        // As doctor does.
+        let name = crate::name::Name::new("probe").expect("a good name");
+        process.wait(process.engine.clear_probe(&name)).expect("it is free");
+        let all = process.engine.describe().warnings;
+        all.into_iter().find(|w| w.id == "clocks-apart").map(|w| w.text)
+    };
+    assert_eq!(warned(), None);
+    // A tenth of a lease of 30 s is allowed.
+    clock.step(Clocks::Wall, Duration::from_secs(2)).expect("the file is ours");
+    assert_eq!(warned(), None);
+    clock.step(Clocks::Wall, Duration::from_secs(3)).expect("the file is ours");
+    let text = warned().expect("it is five seconds ahead");
+    let replica = format!("127.0.0.1:{} is 5.0 s ahead", deployment.servers[1].port());
+    assert!(text.contains(&replica) && text.contains("is 3s"), "{text}");
+}
+
+#[test]
+fn more_replicas_than_there_are_grant_nothing_and_say_so() {
+    let deployment = Deployment::start();
+    let process =
+        open(&format!("{}?wait_replicas=2&wait_timeout=100ms", deployment.url())).unwrap();
+    let Attempt::Unknown(error) =
+        process.wait(process.engine.attempt(&process.exclusive("a"), Line::Join))
+    else {
+        panic!("there is one replica")
+    };
+    assert!(error.message().contains("1 of the 2 replicas"), "{error}");
+    let warned = process.engine.describe().warnings;
+    assert!(warned.iter().any(|w| w.id == "too-few-replicas"), "{warned:?}");
+}
