@@ -19,63 +19,76 @@ use crate::totals::{Run, Total, print};
 
 /// One kind of run.
 struct Kind {
-    url: &'static str,
-    /// What is named beside it in tables, and the options that it takes.
-    of: &'static str,
-    options: &'static [&'static str],
-    /// How long one takes in a stage; those without are left to the hours.
-    briefly: Option<&'static str>,
-    /// How long one takes at most in the long form.
-    most: Duration,
+    url: String,
+    how: How,
 }
 
-/// Every engine, with servers of its own; and beside that what each that asks costs those that have
-/// a server while many wait.
-const KINDS: [Kind; 7] = [
-    engine("file:auto", Some("30")),
-    engine("redis:auto", Some("30")),
-    engine("redis:auto?durable=true", Some("30")),
-    engine("zk:auto", Some("30")),
-    engine("zk:auto?nodes=3", None),
-    crowd("redis:auto"),
-    crowd("zk:auto"),
-];
-
-const fn engine(url: &'static str, briefly: Option<&'static str>) -> Kind {
-    Kind { url, of: "", options: &[], briefly, most: Duration::from_secs(600) }
+#[derive(Clone, Copy, PartialEq)]
+enum How {
+    /// In a stage and in the hours.
+    Always,
+    /// Left to the hours.
+    Long,
+    /// What each that asks costs the server while many wait, in both.
+    Crowd,
 }
 
-const fn crowd(url: &'static str) -> Kind {
-    // One name: all of them stand in one line.
-    Kind {
-        url,
-        of: " crowd",
-        options: &["--faults", "crowd", "--names", "1"],
-        briefly: Some("30"),
-        most: Duration::from_secs(60),
-    }
+/// How long one takes in a stage.
+const BRIEFLY: &str = "30";
+
+/// What prints the kinds, with the arguments of `cargo run` or of the program before it: the
+/// laboratory knows the engines.
+const CAMPAIGN: [&str; 2] = ["__helper", "campaign"];
+
+/// Every kind that the laboratory has printed.
+fn kinds(printed: &str) -> Result<Vec<Kind>, String> {
+    let kind = |line: &str| {
+        let (url, how) = line.rsplit_once(' ')?;
+        let how = match how {
+            "always" => How::Always,
+            "long" => How::Long,
+            "crowd" => How::Crowd,
+            _ => return None,
+        };
+        Some(Kind { url: url.to_owned(), how })
+    };
+    let read = |line| kind(line).ok_or_else(|| format!("{line:?} is no kind of torture"));
+    let kinds = printed.lines().map(read).collect::<Result<Vec<_>, _>>()?;
+    if kinds.is_empty() { Err("the laboratory tortures nothing".to_owned()) } else { Ok(kinds) }
 }
 
 impl Kind {
     /// What tables call it.
     fn name(&self) -> String {
-        format!("{}{}", self.url, self.of)
+        let of = if self.how == How::Crowd { " crowd" } else { "" };
+        format!("{}{of}", self.url)
+    }
+
+    /// How long one takes at most in the long form.
+    fn most(&self) -> Duration {
+        Duration::from_secs(if self.how == How::Crowd { 60 } else { 600 })
     }
 
     /// The words after the program's name.
     fn words(&self, seconds: &str, seed: u64) -> Vec<String> {
         let seed = seed.to_string();
-        let words = ["torture", self.url, "--seconds", seconds, "--seed", &seed].into_iter();
-        words.chain(self.options.iter().copied()).map(str::to_owned).collect()
+        // One name: all of them stand in one line.
+        let crowd = ["--faults", "crowd", "--names", "1"];
+        let options = if self.how == How::Crowd { &crowd[..] } else { &[] };
+        let words = ["torture", &self.url, "--seconds", seconds, "--seed", &seed].into_iter();
+        words.chain(options.iter().copied()).map(str::to_owned).collect()
     }
 
     /// A brief run.
-    fn job(&self, seconds: &str) -> Job {
-        let mut command = cargo(&["run", "--quiet", "--package", "lockkeeper-cli", "--"]);
-        command.args(self.words(seconds, 1));
+    fn job(&self) -> Job {
+        let mut command = cargo(&PROGRAM);
+        command.args(self.words(BRIEFLY, 1));
         Job { name: self.name().replace(' ', "-"), command, seconds: 30.0, alone: false }
     }
 }
+
+/// The program as a stage runs it.
+const PROGRAM: [&str; 5] = ["run", "--quiet", "--package", "lockkeeper-cli", "--"];
 
 /// How many engines are tortured at a time: the faults make them wait, and two cores have room for
 /// two.
@@ -85,8 +98,9 @@ const AT_A_TIME: usize = 2;
 /// and not ours.
 pub fn briefly(workshop: &Workshop) -> Outcome {
     workshop.build(&mut cargo(&["build", "--package", "lockkeeper-cli"]))?;
-    let jobs = KINDS.iter().filter_map(|kind| Some(kind.job(kind.briefly?)));
-    workshop.run_all(jobs.collect(), AT_A_TIME)
+    let kinds = kinds(&workshop.read(&mut cargo(&[&PROGRAM[..], &CAMPAIGN].concat()))?)?;
+    let brief = kinds.iter().filter(|kind| kind.how != How::Long);
+    workshop.run_all(brief.map(Kind::job).collect(), AT_A_TIME)
 }
 
 /// `cargo xtask torture --hours N`: the engines in turn with rising seeds, until a violation, a
@@ -96,8 +110,12 @@ pub fn long(words: &[String]) -> Outcome {
     must(&mut cargo(&["build", "--release", "--package", "lockkeeper-cli"]))?;
     let reports = root().join("target/torture");
     fs::create_dir_all(&reports).map_err(|error| format!("{}: {error}", reports.display()))?;
+    let program = root().join("target/release/lockkeeper");
+    let printed = Command::new(&program).args(CAMPAIGN).output();
+    let printed = printed.map_err(|error| format!("{}: {error}", program.display()))?;
     let campaign = Campaign {
-        program: root().join("target/release/lockkeeper"),
+        kinds: kinds(&String::from_utf8_lossy(&printed.stdout))?,
+        program,
         reports,
         time,
         least: Duration::from_secs(5),
@@ -121,6 +139,7 @@ fn hours(words: &[String]) -> Result<Duration, String> {
 
 /// The long form.
 struct Campaign {
+    kinds: Vec<Kind>,
     program: PathBuf,
     /// Where the last line of each run goes, and its picture.
     reports: PathBuf,
@@ -151,7 +170,7 @@ impl Campaign {
     ) -> Result<Option<i32>, String> {
         let end = Instant::now() + self.time;
         for seed in 1.. {
-            for (kind, to_come) in KINDS.iter().zip((1..=KINDS.len()).rev()) {
+            for (kind, to_come) in self.kinds.iter().zip((1..=self.kinds.len()).rev()) {
                 if let Some(signal) = interrupt::caught() {
                     return Ok(Some(signal));
                 }
@@ -161,7 +180,7 @@ impl Campaign {
                 }
                 // So that all of them have a turn, however short the time is.
                 let share = (left / u32::try_from(to_come).unwrap_or(1)).max(self.least);
-                self.one(kind, share.min(kind.most), seed, totals, out)?;
+                self.one(kind, share.min(kind.most()), seed, totals, out)?;
             }
         }
         Ok(interrupt::caught())
@@ -247,6 +266,30 @@ mod tests {
     /// Signals are noted for one at a time.
     static ONE: Mutex<()> = Mutex::new(());
 
+    const KINDS: &str = "file:auto always\nredis:auto always\nredis:auto?durable=true always\n\
+                         zk:auto always\nzk:auto?nodes=3 long\nredis:auto crowd\nzk:auto crowd";
+
+    #[test]
+    fn what_the_laboratory_prints_is_what_is_tortured() {
+        let all = kinds(KINDS).unwrap();
+        let brief: Vec<_> =
+            all.iter().filter(|kind| kind.how != How::Long).map(Kind::name).collect();
+        assert_eq!(
+            brief,
+            [
+                "file:auto",
+                "redis:auto",
+                "redis:auto?durable=true",
+                "zk:auto",
+                "redis:auto crowd",
+                "zk:auto crowd"
+            ]
+        );
+        let crowd = all.last().unwrap().words("30", 1).join(" ");
+        assert_eq!(crowd, "torture zk:auto --seconds 30 --seed 1 --faults crowd --names 1");
+        assert!(kinds("").is_err() && kinds("file:auto").is_err() && kinds("file:auto x").is_err());
+    }
+
     /// What stands for the program: it is told URL and seed, and prints what `script` does.
     fn campaign(script: &str) -> (Result<Option<i32>, String>, String) {
         let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -264,6 +307,7 @@ mod tests {
         fs::write(&program, format!("#!/bin/sh\n{line}\nurl=$2 seed=$6\n{script}\n")).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
         let campaign = Campaign {
+            kinds: kinds(KINDS).unwrap(),
             program,
             reports: dir.clone(),
             time: Duration::from_secs(36_000),

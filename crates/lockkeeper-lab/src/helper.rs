@@ -75,6 +75,10 @@ pub fn main(arguments: &[OsString]) -> u8 {
         Some(crate::demo::contenders::HELPER) => crate::demo::contenders::worker::main(),
         Some(crate::demo::HELPER) => crate::demo::worker::main(),
         Some(crate::bench::HELPER) => crate::bench::serve(),
+        Some(engines::CAMPAIGN) => {
+            engines::campaign().iter().for_each(|line| say(line));
+            Ok(())
+        }
         kind => match kind.and_then(|kind| engines::all().find_map(|engine| engine.helper(kind))) {
             Some(serve) => serve(),
             None => Err(Error::new(

@@ -36,6 +36,17 @@ pub(crate) fn usual_subjects(dir: &Path) -> Vec<String> {
     vec![lockkeeper::config::file_url(dir), "memory:".to_owned()]
 }
 
+/// How a campaign tortures an engine.
+#[derive(Clone, Copy)]
+pub(crate) enum Torture {
+    /// In brief checks and in long campaigns.
+    Always,
+    /// In long campaigns only.
+    Long,
+    /// With a crowd that waits for one name: what each that asks costs the server.
+    Crowd,
+}
+
 /// What the laboratory knows of an engine, beyond what its [`Registration`] and its description
 /// say. What is not said here is as for an engine from outside.
 pub(crate) trait LabEngine: Sync {
@@ -57,6 +68,11 @@ pub(crate) trait LabEngine: Sync {
     /// exit code.
     fn arena(&self, _options: &str, _dir: &Path) -> Result<Box<dyn Arena>, (u8, String)> {
         Err((64, "torture starts no server of this engine".to_owned()))
+    }
+
+    /// What a campaign of tortures does to it: options of `S:auto`, and how.
+    fn campaign(&self) -> &'static [(&'static str, Torture)] {
+        &[]
     }
 
     /// Where the demo's stock is.
@@ -150,6 +166,29 @@ pub fn is_started_for(url: &str) -> bool {
 /// The engine whose server `SCHEME:auto` starts.
 pub(crate) fn started_by(scheme: &str) -> Option<&'static dyn LabEngine> {
     all().find(|lab| lab.auto() == Some(scheme))
+}
+
+/// The kind of helper that says what a campaign consists of.
+pub(crate) const CAMPAIGN: &str = "campaign";
+
+/// What a campaign of tortures consists of, a line each: the URL, and `always`, `long` or `crowd`;
+/// the crowds come last.
+pub(crate) fn campaign() -> Vec<String> {
+    let line = |scheme: &str, (options, how): &(&str, Torture)| {
+        let how = match how {
+            Torture::Always => "always",
+            Torture::Long => "long",
+            Torture::Crowd => "crowd",
+        };
+        format!("{} {how}", own::with_options(&format!("{scheme}:auto"), options))
+    };
+    let lines = |lab: &'static dyn LabEngine| {
+        let all = lab.auto().map(|scheme| lab.campaign().iter().map(move |one| line(scheme, one)));
+        all.into_iter().flatten()
+    };
+    let mut lines: Vec<_> = all().flat_map(lines).collect();
+    lines.sort_by_key(|line| line.ends_with("crowd"));
+    lines
 }
 
 /// `file:auto, redis:auto and zk:auto`, in the order of the alphabet.

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use lockkeeper::url::EngineUrl;
 use lockkeeper::{Kind, Name, Result};
 
-use super::LabEngine;
 use super::own::Started;
+use super::{LabEngine, Torture};
 use crate::bench::{Row, Subject};
 use crate::demo::stock::Shelf;
 use crate::torture::arena::Arena;
@@ -33,6 +33,10 @@ impl LabEngine for Lab {
 
     fn start(&self, options: &str, dir: &Path) -> Result<Started, (u8, String)> {
         Ok((arena::directory(dir, options)?, Box::new(())))
+    }
+
+    fn campaign(&self) -> &'static [(&'static str, Torture)] {
+        &[("", Torture::Always)]
     }
 
     fn arena(&self, options: &str, dir: &Path) -> Result<Box<dyn Arena>, (u8, String)> {

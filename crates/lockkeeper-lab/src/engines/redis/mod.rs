@@ -17,8 +17,8 @@ use std::path::Path;
 
 use lockkeeper::Result;
 
-use super::LabEngine;
 use super::own::{Started, with_options};
+use super::{LabEngine, Torture};
 use crate::bench::{Row, Subject};
 #[cfg(feature = "redis")]
 use crate::demo::stock::Shelf;
@@ -44,6 +44,10 @@ impl LabEngine for Lab {
         let server = server::RedisServer::try_start_below(dir, arena::on_disk(durable), &[])
             .map_err(|text| (69, text))?;
         Ok((with_options(&server.url(), &options), Box::new(server)))
+    }
+
+    fn campaign(&self) -> &'static [(&'static str, Torture)] {
+        &[("", Torture::Always), ("durable=true", Torture::Always), ("", Torture::Crowd)]
     }
 
     fn arena(&self, options: &str, dir: &Path) -> Result<Box<dyn Arena>, (u8, String)> {

@@ -18,8 +18,8 @@ use std::path::Path;
 
 use lockkeeper::Result;
 
-use super::LabEngine;
 use super::own::{Started, with_options};
+use super::{LabEngine, Torture};
 use crate::bench::{Row, Subject};
 #[cfg(feature = "zookeeper")]
 use crate::demo::stock::Shelf;
@@ -53,6 +53,10 @@ impl LabEngine for Lab {
         let ensemble = start().or_else(|_| start()).map_err(|e| (69, e.to_string()))?;
         let url = format!("zk://{}", ensemble.addresses());
         Ok((with_options(&url, &options), Box::new(ensemble)))
+    }
+
+    fn campaign(&self) -> &'static [(&'static str, Torture)] {
+        &[("", Torture::Always), ("nodes=3", Torture::Long), ("", Torture::Crowd)]
     }
 
     fn arena(&self, options: &str, _: &Path) -> Result<Box<dyn Arena>, (u8, String)> {
