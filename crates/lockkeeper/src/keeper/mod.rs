@@ -216,9 +216,11 @@ impl Keeper {
         }
     }
 
-    /// The time now; where time ends no hold, by one clock alone.
+    /// The time now; where no hold has a lease of its own, by one clock alone. It is never later
+    /// than all clocks say, and whether a session is over is decided by guards and by the table of
+    /// leases, which read them all (R15).
     pub(crate) fn now(&self) -> Ticks {
-        if self.facts.expiry.is_timed() {
+        if self.facts.expiry.is_per_hold() {
             self.clock.now()
         } else {
             self.clock.now_without_leases()
