@@ -1,3 +1,4 @@
 mod faults;
+mod mutual;
 mod refusals;
 mod support;
