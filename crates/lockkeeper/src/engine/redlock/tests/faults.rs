@@ -144,9 +144,12 @@ fn l3_a_minority_that_comes_back_empty_gets_the_record_again_and_does_not_count_
     });
     // The one that came back and one that stops: no majority that certainly remembers.
     quorum.0[2].stop();
-    let error = unknown(two.attempt(&claim(&two, "b")));
     let young = format!("127.0.0.1:{} counts in", quorum.0[0].port());
-    assert!(error.kind() == ErrorKind::Unreachable && error.message().contains(&young), "{error}");
+    until("it is connected again, and does not count", || {
+        let error = unknown(two.attempt(&claim(&two, "b")));
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        error.message().contains(&young)
+    });
     quorum.0[2].go_on();
     until_it_counts(&quorum.0[0]);
 }
