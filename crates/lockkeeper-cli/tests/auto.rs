@@ -62,6 +62,7 @@ fn the_story_is_told_on_a_server_of_its_own_that_is_gone_afterwards() {
         ("file:auto", "file", 4),
         ("redis:auto", "redis", 6),
         ("redis:auto?durable=true&ttl=5s", "redis", 6),
+        ("redlock:auto?members=3", "redlock", 6),
         ("zk:auto", "zookeeper", 6),
         ("zk:auto?nodes=3", "zookeeper", 6),
     ] {
@@ -79,7 +80,7 @@ fn the_story_is_told_on_a_server_of_its_own_that_is_gone_afterwards() {
 #[test]
 fn contenders_and_the_bench_start_one_too() {
     let place = place();
-    for url in ["file:auto", "redis:auto", "zk:auto"] {
+    for url in ["file:auto", "redis:auto", "redlock:auto", "zk:auto"] {
         let line = ["demo", "contenders", "--url", url, "--processes", "2", "--hold", "50ms"];
         let ran = run(&place, &line);
         assert!(ran.code == 0 && ran.out.contains("2 of 2 held the lock"), "{url}: {ran:?}");
@@ -143,9 +144,13 @@ fn a_missing_program_is_named_with_its_package_in_one_line() {
 fn what_cannot_be_right_is_refused_before_anything_is_told() {
     let place = place();
     for (line, words) in [
-        (&["demo", "oversell", "--url", "rediss:auto"][..], "file:auto, redis:auto and zk:auto"),
-        (&["bench", "rediss:auto"], "file:auto, redis:auto and zk:auto"),
+        (
+            &["demo", "oversell", "--url", "rediss:auto"][..],
+            "file:auto, redis:auto, redlock:auto and zk:auto",
+        ),
+        (&["bench", "rediss:auto"], "file:auto, redis:auto, redlock:auto and zk:auto"),
         (&["demo", "oversell", "--url", "zk:auto?nodes=2"], "give 1, 3 or 5"),
+        (&["demo", "oversell", "--url", "redlock:auto?members=4"], "give 3, 5, 7 or 9"),
         (&["bench", "redis:auto?durable=perhaps"], "give true or false"),
         (&["bench", "redis:auto?tlt=5s"], "did you mean ttl?"),
         (&["demo", "oversell", "--url", "redis:auto", "--require", "hosts"], "leave it out"),

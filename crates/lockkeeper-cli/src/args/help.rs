@@ -159,9 +159,9 @@ second line, and … marks a text that is not whole. Elsewhere, and with --json,
     shortened.";
 
 const DEMO: &str = "\
---url also takes file:auto, redis:auto and zk:auto (zk:auto?nodes=3 for three servers): an engine of
-the demo's own, on the loopback, that is gone afterwards. A missing program is named with its
-package.";
+--url also takes file:auto, redis:auto, redlock:auto and zk:auto (zk:auto?nodes=3 for three
+servers): an engine of the demo's own, on the loopback, that is gone afterwards. A missing program
+is named with its package.";
 
 const WATCH: &str = "\
 On a terminal a live screen shows the holders and the waiters; q or Ctrl-C ends it. Elsewhere, in \

@@ -10,10 +10,10 @@ use super::values::duration;
 /// Break it: real processes under a seeded schedule of faults
 #[derive(ClapArgs, Debug)]
 pub struct Args {
-    /// What to torture: file:auto, redis:auto, redis:auto?durable=true, zk:auto or zk:auto?nodes=3,
-    /// which start their own servers, or an engine's URL, which gets only the faults that need no
-    /// control over its server [default: what the client is for; for lockkeeper file:auto, unless
-    /// the environment or a file chooses an engine: that one must be named]
+    /// What to torture: file:auto, redis:auto, redis:auto?durable=true, redlock:auto, zk:auto or
+    /// zk:auto?nodes=3, which start their own servers, or an engine's URL, which gets only the
+    /// faults that need no control over its server [default: what the client is for; for lockkeeper
+    /// file:auto, unless the environment or a file chooses an engine: that one must be named]
     #[arg(value_name = "URL")]
     pub target: Option<String>,
     /// Whose lock: lockkeeper, broken:NAME, one of those that are known to be wrong, or

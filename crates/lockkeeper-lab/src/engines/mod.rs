@@ -8,6 +8,7 @@
 pub(crate) mod file;
 pub(crate) mod own;
 pub mod redis;
+pub(crate) mod redlock;
 pub mod sentinel;
 pub mod zookeeper;
 
@@ -22,7 +23,7 @@ use crate::torture::arena::Arena;
 use crate::torture::broken::Broken;
 
 /// The engines that the laboratory has servers, floors and broken clients of.
-static ENGINES: [&dyn LabEngine; 3] = [&redis::LAB, &zookeeper::LAB, &file::LAB];
+static ENGINES: [&dyn LabEngine; 4] = [&redis::LAB, &redlock::LAB, &zookeeper::LAB, &file::LAB];
 
 /// What is tortured unless something is named.
 pub(crate) const USUAL: &str = "file:auto";
@@ -191,7 +192,7 @@ pub(crate) fn campaign() -> Vec<String> {
     lines
 }
 
-/// `file:auto, redis:auto and zk:auto`, in the order of the alphabet.
+/// `file:auto, redis:auto, redlock:auto and zk:auto`, in the order of the alphabet.
 pub(crate) fn autos() -> String {
     let mut all: Vec<_> = all().filter_map(LabEngine::auto).map(|s| format!("{s}:auto")).collect();
     all.sort();

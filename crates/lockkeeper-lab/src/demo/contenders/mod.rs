@@ -179,11 +179,12 @@ fn play(options: &Options, out: &mut dyn Write) -> Result<bool> {
 }
 
 /// Threads queue in memory, whatever the layout; processes need a layout that shows who waits.
-/// Without a line nobody is woken as the next one: waiters look whether the lock is free.
+/// Without a line nobody is woken as the next one: waiters look whether the lock is free. Where a
+/// hold is a lease and no order is kept, nothing on the servers shows who waits.
 fn has_line(options: &Options, about: &Description) -> bool {
     !matches!(options.contenders, Contenders::Processes(_))
         || about.can.has(Ability::Fair)
-        || about.can.has(Ability::Identity)
+        || about.can.has(Ability::Identity) && !about.expiry.is_per_hold()
 }
 
 /// The story while it is told.
