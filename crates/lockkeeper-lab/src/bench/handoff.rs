@@ -21,6 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long the other process gets to stand in the kernel's line, where nothing shows it.
 const SETTLE: Duration = Duration::from_micros(300);
 
+/// For how long it is looked whether an engine without a line of its own shows who waits.
+const SHOWN_WITHIN: Duration = Duration::from_millis(5);
+
 /// Release here, turn there.
 pub(crate) fn process_handoff(subject: &Subject, target: &'static str) -> Result<Vec<Row>, String> {
     let bare_path = subject.file("bare-handoff");
@@ -29,14 +32,17 @@ pub(crate) fn process_handoff(subject: &Subject, target: &'static str) -> Result
     let locks = lockkeeper::blocking::Locks::open(&subject.url).map_err(text)?;
     let name = name(subject);
     let mutex = locks.mutex(&name);
-    let shows_waiters = locks.describe().can.has(Ability::List);
+    let can = locks.describe().can;
     let began = Instant::now();
     let mut all = Vec::new();
     while began.elapsed() < subject.time || all.len() < 8 {
         let guard = mutex.lock().run().map_err(text)?;
         peer.say("ours")?;
-        if shows_waiters {
+        if can.is_fair(Kind::Lock) {
             until_waiting(&locks, &name)?;
+        } else if can.has(Ability::List) {
+            // Without a line of its own the engine may show nobody who waits.
+            is_shown(&locks, &name, SHOWN_WITHIN)?;
         }
         std::thread::sleep(SETTLE);
         let released = now();
@@ -62,14 +68,26 @@ pub(crate) fn name(subject: &Subject) -> String {
 
 /// Waits until the other process stands in line.
 pub(crate) fn until_waiting(locks: &lockkeeper::blocking::Locks, name: &str) -> Result<(), String> {
-    let until = Instant::now() + Duration::from_secs(5);
+    match is_shown(locks, name, Duration::from_secs(5))? {
+        true => Ok(()),
+        false => Err("the other process does not stand in line".to_owned()),
+    }
+}
+
+/// Whether somebody is shown who waits, before so much time has passed.
+fn is_shown(
+    locks: &lockkeeper::blocking::Locks,
+    name: &str,
+    within: Duration,
+) -> Result<bool, String> {
+    let until = Instant::now() + within;
     while locks.status(Kind::Lock, name).map_err(text)?.waiters.is_empty() {
         if Instant::now() > until {
-            return Err("the other process does not stand in line".to_owned());
+            return Ok(false);
         }
         std::thread::sleep(Duration::from_micros(50));
     }
-    Ok(())
+    Ok(true)
 }
 
 /// What the other process is told first.
