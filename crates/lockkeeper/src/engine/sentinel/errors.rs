@@ -35,18 +35,19 @@ pub(super) fn said(at: &Address, has_password: bool, text: &str) -> Error {
         "WRONGPASS" if has_password => {
             refused(format!("the Sentinel at {at} does not accept the password of {option}"))
         }
+        // An old server repeats what it was sent, and that may be the password.
+        _ if text.contains("unknown command") => Error::new(
+            ErrorKind::Unsupported,
+            format!("the Sentinel at {at} is too old: lockkeeper needs Redis or Valkey 6 or newer"),
+        ),
         // AUTH without a password that is set.
         _ if has_password && text.contains("AUTH") => {
-            refused(format!("the Sentinel at {at} has no password: leave {option} out ({text})"))
+            refused(format!("the Sentinel at {at} has no password: leave {option} out"))
         }
         "NOPERM" => refused(format!(
             "the Sentinel at {at} does not let the default user ask for a master: allow \
              +sentinel +subscribe and its channels ({text})"
         )),
-        _ if text.contains("unknown command") => Error::new(
-            ErrorKind::Unsupported,
-            format!("the Sentinel at {at} is too old: lockkeeper needs Redis or Valkey 6 or newer"),
-        ),
         _ => refused(format!("the Sentinel at {at} answered with an error: {text}")),
     }
 }
@@ -101,4 +102,22 @@ pub(super) fn outdated(options: &SentinelOptions, named: u64, known: u64, at: &A
         options.service
     );
     Error::new(ErrorKind::Unreachable, text).temporary(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_server_that_repeats_what_it_was_sent_puts_no_password_into_an_error() {
+        let at = Address::Tcp("s1".into(), 26379);
+        let repeated = "ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, \
+                        `default`, `s3cret`, ";
+        let none = "ERR AUTH <password> called without any password configured: `s3cret`";
+        for (text, kind) in [(repeated, ErrorKind::Unsupported), (none, ErrorKind::Refused)] {
+            let error = said(&at, true, text);
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(!format!("{error} {error:?}").contains("s3cret"), "{error:?}");
+        }
+    }
 }

@@ -93,7 +93,7 @@ impl Sentinels {
     async fn read_clock(&self, at: &Address) -> Result<Reading> {
         let options =
             RedisOptions { address: at.clone(), resolve: None, ..self.options.master.clone() };
-        let stream = stream::open(&options).await?.stream;
+        let stream = stream::open(&options, |_| ()).await?.stream;
         let (pipe, driver) =
             Pipe::new(stream, options.request_timeout, Arc::new(|_, _: Vec<Value>| {}));
         let asked = pin!(ask_time(&pipe, &options));

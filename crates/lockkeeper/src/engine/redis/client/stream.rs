@@ -32,16 +32,21 @@ pub(in crate::engine) struct Dialled {
     pub(in crate::engine) at: Option<Address>,
 }
 
-/// Connects to where the options say.
+/// Connects to where the options say. `dials` hears where that is, if somebody had to say it,
+/// before it is dialled.
 ///
 /// # Errors
 /// [`ErrorKind::Unreachable`] with the reason, and what [`Resolve`] says.
-pub(in crate::engine) async fn open(options: &RedisOptions) -> Result<Dialled> {
+pub(in crate::engine) async fn open(
+    options: &RedisOptions,
+    dials: impl FnOnce(&Address),
+) -> Result<Dialled> {
     let Some(resolve) = &options.resolve else {
         let stream = dial(&options.address, options).await?;
         return Ok(Dialled { stream, at: None });
     };
     let at = resolve.resolve().await?;
+    dials(&at);
     #[cfg(feature = "sentinel")]
     if let Address::Service(service) = &options.address {
         service.dialled(&at);

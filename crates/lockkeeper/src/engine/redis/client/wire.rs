@@ -191,9 +191,12 @@ impl Link {
     async fn connect_now(
         self: &Arc<Self>,
     ) -> Result<impl Future<Output = String> + Send + 'static> {
-        let Dialled { stream, at } = stream::open(&self.options).await?;
+        // Also where the dial fails: who waits for the next one waits for another place than this,
+        // and not than the one before.
+        self.lock().dialled = None;
+        let dials = |at: &Address| self.lock().dialled = Some(at.clone());
+        let Dialled { stream, at } = stream::open(&self.options, dials).await?;
         let (pipe, driver) = Pipe::new(stream, self.options.request_timeout, self.on_push.clone());
-        self.lock().dialled = at.clone();
         let mut driver = Box::pin(self.clone().unless_moved(at, pipe.clone(), driver));
         let channels: Vec<String> = self.lock().channels.iter().cloned().collect();
         let hello = pin!(self.hello(&pipe, &channels));

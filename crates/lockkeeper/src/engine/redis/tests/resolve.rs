@@ -1,6 +1,7 @@
 //! A server whose address may be another one at each dial.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::watch;
 
@@ -13,11 +14,11 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Says where the test says that it is; `None`: nobody knows.
 #[derive(Debug)]
-struct Told(watch::Sender<Option<u16>>);
+struct Told(watch::Sender<Option<u16>>, AtomicUsize);
 
 impl Told {
     fn new(port: Option<u16>) -> Arc<Self> {
-        Arc::new(Self(watch::Sender::new(port)))
+        Arc::new(Self(watch::Sender::new(port), AtomicUsize::new(0)))
     }
 
     fn tell(&self, port: Option<u16>) {
@@ -38,6 +39,7 @@ fn options_of(told: &Arc<Told>) -> RedisOptions {
 
 impl Resolve for Told {
     fn resolve(&self) -> BoxFuture<Result<Address>> {
+        self.1.fetch_add(1, Ordering::Relaxed);
         let port = *self.0.borrow();
         let nobody = || Error::new(ErrorKind::Unreachable, "nobody knows the master");
         let found = port.map(address).ok_or_else(nobody);
@@ -95,8 +97,13 @@ fn a_connection_to_a_server_that_moved_ends_at_once_also_when_that_one_does_not_
     drop(process.wait(answer));
     let up = |e: &Event| matches!(e, Event::Link { up: true }).then_some(());
     assert!(process.event_within(PATIENCE, &mut { up }).is_some());
-    // The renewals' connection has gone, too: nothing is extended where nobody looks.
-    assert!(matches!(process.renew(held.id), Renewal::Gone(_)));
+    // The renewals' connection goes, too: nothing is extended where nobody looks.
+    until("it is gone", || match process.renew(held.id) {
+        Renewal::Gone(_) => true,
+        // It went with that connection.
+        Renewal::Unknown(_) => false,
+        Renewal::Extended { .. } => panic!("it was extended"),
+    });
     assert!(began.elapsed() < std::time::Duration::from_millis(1_900), "{:?}", began.elapsed());
     granted(process.attempt_until(&asked));
     first.go_on();
@@ -177,4 +184,21 @@ fn r7_a_counter_of_redisson_that_went_back_with_its_server_is_no_token_and_is_gi
     }
     let (_, grant) = process.take("a", Mode::Exclusive);
     assert_eq!(grant.number, Number::Raw(3));
+}
+
+#[test]
+fn a_master_that_moved_to_where_nobody_can_be_reached_is_dialled_with_pauses() {
+    let server = RedisServer::start();
+    let told = Told::new(Some(server.port()));
+    let process = Process::with(options_of(&told));
+    // Nobody listens there.
+    told.tell(Some(1));
+    let down = |e: &Event| matches!(e, Event::Link { up: false }).then_some(());
+    assert!(process.event_within(PATIENCE, &mut { down }).is_some(), "it left");
+    let before = told.1.load(Ordering::Relaxed);
+    let tried = || told.1.load(Ordering::Relaxed) - before;
+    until("it was tried again", || tried() >= 3);
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    // After 20 ms, and twice that each time.
+    assert!(tried() <= 14, "{} times in a good second", tried());
 }
