@@ -196,7 +196,7 @@ fn look(choice: Choice, probes: impl FnOnce() -> bool) -> Result<(Opened, Vec<Wa
     }
     if probes() {
         let probed = opened.locks.probe();
-        found.extend(probed.map_err(|error| no_lock(error, opened.locks.describe().layout))?);
+        found.extend(probed.map_err(|error| no_lock(error, &opened.locks.describe()))?);
     }
     Ok((opened, found))
 }
@@ -237,11 +237,12 @@ fn beside(opened: &Opened, in_use: &[Entry]) -> Vec<Warning> {
 
 /// No lock can be had, whatever the reason: the engine is of no use. Where rights go by name, the
 /// probe's own may be what is not allowed.
-fn no_lock(error: Error, layout: &str) -> Failure {
+fn no_lock(error: Error, about: &Description) -> Failure {
     let by_name = error.kind() == ErrorKind::Refused
         && !error.is_temporary()
-        && layout != "native"
-        && error.engine_name() != Some("file");
+        && about.layout != "native"
+        // The rights of a kernel's lock go by its directory.
+        && about.expiry.is_timed();
     let probe = error.lock_name().filter(|_| by_name).map(|name| shown(name.as_str()));
     let failure =
         Failure { name: None, ..Failure::from(error) }.exit(ErrorKind::Refused.exit_code());
