@@ -52,6 +52,9 @@ pub(super) struct Entry {
     pub(super) told: (Option<ClaimId>, Members),
     /// Who was in the way in this round.
     others: BTreeMap<ClaimId, Record>,
+    /// In this round a member did not count for nothing but not being admitted. Somebody else may
+    /// have admitted it since.
+    stranger: bool,
     /// Why a member gave no answer in this round.
     errors: BTreeMap<usize, Error>,
     /// Until when a member may still carry out a request whose answer was lost.
@@ -159,6 +162,7 @@ impl Quorum {
                 behind: None,
                 told: (None, Members::default()),
                 others: BTreeMap::new(),
+                stranger: false,
                 errors: BTreeMap::new(),
                 doubts: BTreeMap::new(),
                 in_flight: 0,
@@ -176,6 +180,7 @@ impl Quorum {
         let Some(entry) = state.claims.get_mut(&id) else { return stepped };
         if matches!(event, Step::Ask { .. } | Step::Renew { .. }) {
             entry.others.clear();
+            entry.stranger = false;
             entry.errors.clear();
         }
         let mut actions = Vec::new();
@@ -258,6 +263,8 @@ impl Quorum {
                 entry.errors.extend(heard.error.map(|error| (member, error)));
                 if let Said::Yes { counts: false, .. } = heard.said {
                     let now = self.context.clock.now();
+                    let (members, max_ttl) = (&self.members, self.options.max_ttl);
+                    entry.stranger |= members.get(member).is_some_and(|m| m.counts(now, max_ttl));
                     let why = self.members.get(member).and_then(|m| self.not_counting(m, now));
                     let why = why.map(|text| Error::new(ErrorKind::Unreachable, text));
                     entry.errors.extend(why.map(|error| (member, error)));
@@ -368,7 +375,7 @@ impl Quorum {
                     self.listen(id).await;
                     stepped = self.once_more(id);
                 }
-                Outcome::TooFew if !admitted && self.can_admit() => {
+                Outcome::TooFew if !admitted && self.met_stranger(id) => {
                     self.admit().await;
                     admitted = true;
                     stepped = self.once_more(id);
@@ -389,6 +396,10 @@ impl Quorum {
                 }
             }
         }
+    }
+
+    fn met_stranger(&self, id: ClaimId) -> bool {
+        self.state().claims.get(&id).is_some_and(|entry| entry.stranger)
     }
 
     fn once_more(self: &Arc<Self>, id: ClaimId) -> Stepped {

@@ -73,7 +73,7 @@ impl Quorum {
     }
 
     /// Whether a member waits for nothing but being admitted.
-    pub(super) fn can_admit(&self) -> bool {
+    fn can_admit(&self) -> bool {
         let now = self.context.clock.now();
         self.members.iter().any(|member| member.is_stranger() && self.can(member, now))
     }
