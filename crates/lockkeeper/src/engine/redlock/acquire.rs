@@ -104,12 +104,12 @@ impl Quorum {
         Answer::later(self.clone().asked(id, stepped))
     }
 
-    /// A number above all that are known here, and not below the fastest member's clock (R7).
+    /// A number above all that are known here, and not below the fastest member's clock (R7). What
+    /// is proposed and refused is not known: askers must not drive the numbers ahead of the clocks.
     fn propose(&self, now: Ticks) -> u64 {
         let fastest = self.members.iter().filter_map(|member| member.reached_us(now)).max();
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        *known = next_number(*known, fastest.unwrap_or(0)).unwrap_or(*known);
-        *known
+        let known = *self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        next_number(known, fastest.unwrap_or(0)).unwrap_or(known)
     }
 
     /// Nothing up to this number is proposed any more.
@@ -178,6 +178,10 @@ impl Quorum {
         let mut stepped = Stepped::default();
         let mut state = self.state();
         let Some(entry) = state.claims.get_mut(&id) else { return stepped };
+        if matches!(event, Step::Renew { .. }) {
+            // Its caller has it, and waits no more: what restores it is not late because of that.
+            entry.claim.give_up = None;
+        }
         if matches!(event, Step::Ask { .. } | Step::Renew { .. }) {
             entry.others.clear();
             entry.stranger = false;

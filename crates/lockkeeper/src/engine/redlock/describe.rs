@@ -44,8 +44,8 @@ fn breaks(options: &RedlockOptions) -> Vec<String> {
         ),
         format!(
             "tokens rise all the same. They can go back if a majority loses its data at about the \
-             same time, and a clock is set back, or the members' clocks are more than \
-             clock_skew={:?} apart",
+             same time, or one does while others that know the last numbers do not answer, and a \
+             clock is set back, or the members' clocks are more than clock_skew={:?} apart",
             options.clock_skew
         ),
         format!(

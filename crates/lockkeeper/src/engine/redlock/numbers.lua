@@ -8,13 +8,14 @@ local function known(last, member, run, max_ttl)
   if max_ttl and told[5] and told[5] ~= max_ttl then
     error('LOCKKEEPER MAXTTL ' .. told[5], 0)
   end
-  local number = tonumber(redis.call('GET', last) or '0')
+  -- Nothing kept, or no more: above everything that was ever kept here for any name.
+  local number = tonumber(redis.call('GET', last) or told[3] or '0')
   if not number then error('LOCKKEEPER CORRUPT ' .. last, 0) end
   local floor, top = tonumber(told[2] or '0'), tonumber(told[3] or '0')
   return math.max(number, floor), told[1] == run and '1' or '0', top
 end
--- Keeps a number (R7), for a week like native Redis: after that the clocks are above it. `top` is
--- the greatest of all names: a member that comes back empty begins above those of the others.
+-- Keeps a number (R7), for a week like native Redis. `top` is the greatest of all names, for ever:
+-- a name whose number is kept no more begins above it, and so does a member that comes back empty.
 local function keep(last, member, number, top)
   redis.call('SET', last, exact(number), 'EX', 604800)
   if number > top then redis.call('HSET', member, 'top', exact(number)) end

@@ -155,6 +155,21 @@ fn l3_a_minority_that_comes_back_empty_gets_the_record_again_and_does_not_count_
 }
 
 #[test]
+fn l3_a_minority_is_restored_also_when_the_time_of_the_caller_is_long_over() {
+    let mut quorum = Quorum::of(3);
+    let one = quorum.process();
+    let mut held = claim(&one, "a");
+    held.give_up = Some(one.now().plus(Duration::from_millis(300)));
+    granted(one.attempt(&held));
+    until("its caller would have given up", || held.give_up.is_some_and(|at| at <= one.now()));
+    quorum.0[0].restart();
+    until("it is restored", || {
+        renewed(&one, held.id);
+        quorum.with_record(&held) == 3
+    });
+}
+
+#[test]
 fn l3_a_majority_that_comes_back_empty_gives_the_lock_to_nobody_while_a_lease_may_last() {
     let mut quorum = Quorum::of(3);
     let (one, two) = (quorum.process(), quorum.process());

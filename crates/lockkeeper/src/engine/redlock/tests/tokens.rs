@@ -153,3 +153,37 @@ fn r7_members_that_all_lose_their_data_begin_above_their_clocks() {
     quorum.0.iter().for_each(|server| drop(server.command(&["FLUSHALL"])));
     assert!(turn(&two, "c") > last);
 }
+
+#[test]
+fn r7_a_number_that_is_kept_no_more_is_not_fallen_short_of() {
+    let quorum = Quorum::of(3);
+    let (one, two) = (quorum.process(), quorum.process());
+    // As of a clock that was far ahead once, and was put right.
+    (0..3).for_each(|member| quorum.set_last(member, "a", FAR));
+    let before = turn(&one, "a");
+    assert!(before > FAR);
+    quorum.until_clean("a");
+    let last = "lockkeeper:{redlock:a}:last";
+    quorum.0.iter().for_each(|server| drop(server.command(&["DEL", last])));
+    let after = turn(&two, "a");
+    assert!(after > before, "{after} follows {before}");
+}
+
+#[test]
+fn r7_what_is_refused_drives_no_number() {
+    let quorum = Quorum::of(3);
+    let (one, two) = (quorum.process(), quorum.process());
+    let before = turn(&one, "a");
+    let held = claim(&one, "b");
+    granted(one.attempt_until(&held));
+    // More refusals than a clock goes on meanwhile would be needed to see it in a token; so the
+    // numbers are far ahead of every clock.
+    (0..3).for_each(|member| quorum.set_last(member, "a", FAR));
+    assert!(turn(&two, "a") > FAR);
+    for _ in 0..100 {
+        let refused = two.attempt_try(&claim(&two, "b"));
+        assert!(matches!(refused, Attempt::Busy(_)), "{refused:?}");
+    }
+    let after = turn(&two, "a");
+    assert!(before < FAR && after <= FAR + 2, "{} numbers for nothing", after - FAR - 2);
+}
