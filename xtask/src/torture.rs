@@ -304,7 +304,9 @@ mod tests {
             r#"line() { echo '{"verdict":"'$1'","holds":10,"faults":{"reset":2},"#,
             r#""stale_writes_rejected":3,"stale_writes_accepted":0}'; }"#
         );
-        fs::write(&program, format!("#!/bin/sh\n{line}\nurl=$2 seed=$6\n{script}\n")).unwrap();
+        // A shell cannot trap what whoever started us has it ignore.
+        let shell = "#!/usr/bin/env -S --default-signal=INT sh";
+        fs::write(&program, format!("{shell}\n{line}\nurl=$2 seed=$6\n{script}\n")).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
         let campaign = Campaign {
             kinds: kinds(KINDS).unwrap(),
