@@ -19,7 +19,7 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lockkeeper");
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The same for what is a great deal of work, or has limits of its own that add up to more.
-pub const LONG_PATIENCE: Duration = Duration::from_secs(90);
+pub const LONG_PATIENCE: Duration = Duration::from_secs(300);
 
 /// Gives the command the signals that a shell's foreground command has: whoever started the tests
 /// may ignore some, and what is ignored at the start stays ignored.
