@@ -184,6 +184,8 @@ mod tests {
         arena.mend(STOP_ONE, 0).unwrap();
         for (fault, kept) in [(KEPT, "1"), (FORGOTTEN, "0")] {
             for member in &arena.members.0 {
+                // With everysec a member answers before it writes, while its disk is slow.
+                member.command(&["CONFIG", "SET", "appendfsync", "always"]);
                 member.command(&["SET", "key", "value"]);
             }
             arena.strike(fault, 0).unwrap();
