@@ -53,7 +53,7 @@ const SOON: Duration = Duration::from_secs(20);
 pub(super) fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        tokio::time::timeout(Duration::from_secs(120), test).await.expect("the test hangs")
+        tokio::time::timeout(Duration::from_secs(300), test).await.expect("the test hangs")
     });
 }
 
