@@ -11,6 +11,9 @@ use lockkeeper::{
 
 use super::trial::Trial;
 
+/// Longer than a busy machine takes for anything.
+const LASTING: Duration = Duration::from_secs(60);
+
 /// In which way mutual exclusion is had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
@@ -19,6 +22,11 @@ pub(super) enum Way {
     OnlyPermit,
     /// Five permits, four of which somebody else has.
     LastPermit,
+}
+
+/// One that does not run out on a busy machine, where a hold has a lease of its own.
+fn lease(trial: &Trial) -> Option<Duration> {
+    trial.about().expiry.is_per_hold().then_some(LASTING)
 }
 
 /// A turn, of whatever kind.
@@ -47,12 +55,18 @@ impl Way {
             return None;
         }
         let locks = trial.open().await;
-        let four = locks.semaphore(name, 5).acquire(4).await.expect("nobody has them");
+        let four = lease(trial).into_iter().fold(locks.semaphore(name, 5).acquire(4), Acquire::ttl);
+        let four = four.await.expect("nobody has them");
         Some((locks, four))
     }
 
     pub(super) fn lock(self, locks: &Locks, name: &str) -> Taking<Grip> {
         self.lock_with(locks, name, None)
+    }
+
+    /// With a lease that does not run out on a busy machine, where a hold has one of its own.
+    pub(super) fn lock_lasting(self, trial: &Trial, locks: &Locks, name: &str) -> Taking<Grip> {
+        self.lock_for(locks, name, None, lease(trial))
     }
 
     pub(super) fn lock_with(
@@ -61,23 +75,32 @@ impl Way {
         name: &str,
         timeout: Option<Duration>,
     ) -> Taking<Grip> {
+        self.lock_for(locks, name, timeout, None)
+    }
+
+    fn lock_for(
+        self,
+        locks: &Locks,
+        name: &str,
+        timeout: Option<Duration>,
+        lease: Option<Duration>,
+    ) -> Taking<Grip> {
         fn take<G: GuardKind + Send + 'static>(
             acquire: Acquire<G>,
-            timeout: Option<Duration>,
+            (timeout, lease): (Option<Duration>, Option<Duration>),
             grip: fn(G) -> Grip,
         ) -> Taking<Grip> {
-            let acquire = match timeout {
-                Some(time) => acquire.timeout(time),
-                None => acquire,
-            };
+            let acquire = timeout.into_iter().fold(acquire, Acquire::timeout);
+            let acquire = lease.into_iter().fold(acquire, Acquire::ttl);
             let acquired = acquire.into_future();
             Box::pin(async move { acquired.await.map(grip) })
         }
+        let times = (timeout, lease);
         match self {
-            Self::Mutex => take(locks.mutex(name).lock(), timeout, Grip::Plain),
-            Self::Writer => take(locks.rwlock(name).write(), timeout, Grip::Write),
-            Self::OnlyPermit => take(locks.semaphore(name, 1).acquire(1), timeout, Grip::Plain),
-            Self::LastPermit => take(locks.semaphore(name, 5).acquire(1), timeout, Grip::Plain),
+            Self::Mutex => take(locks.mutex(name).lock(), times, Grip::Plain),
+            Self::Writer => take(locks.rwlock(name).write(), times, Grip::Write),
+            Self::OnlyPermit => take(locks.semaphore(name, 1).acquire(1), times, Grip::Plain),
+            Self::LastPermit => take(locks.semaphore(name, 5).acquire(1), times, Grip::Plain),
         }
     }
 

@@ -26,7 +26,7 @@
 //! whose `Can` has no `list` may answer so to a look at a single lock, too; then waits are not
 //! observed, but given 150 ms to begin.
 //!
-//! A case that does not end within two minutes is broken, as its report says, and the next one
+//! A case that does not end within five minutes is broken, as its report says, and the next one
 //! runs.
 
 mod ask;
