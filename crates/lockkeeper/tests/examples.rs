@@ -9,16 +9,16 @@
 
 use std::process::{Command, Output, Stdio};
 
-/// A built example. It is built as the tests of the workspace are, with everything, so that nothing
-/// is built twice.
+/// An example, which was built before.
 fn example(name: &str, words: &[&str]) -> Command {
-    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build
-        .args(["build", "--quiet", "--workspace", "--all-features", "--example", name])
-        .stdin(Stdio::null());
-    assert!(build.status().unwrap().success(), "example {name} is built");
     let tests = std::env::current_exe().unwrap();
-    let mut command = Command::new(tests.parent().unwrap().with_file_name("examples").join(name));
+    let program = tests.parent().unwrap().with_file_name("examples").join(name);
+    assert!(
+        program.exists(),
+        "{} is missing: cargo build --workspace --all-features --examples",
+        program.display()
+    );
+    let mut command = Command::new(program);
     command.args(words).stdin(Stdio::null());
     command
 }
