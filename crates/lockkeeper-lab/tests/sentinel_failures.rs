@@ -118,7 +118,7 @@ fn s1_a_lock_that_was_not_replicated_is_lost_with_its_master_and_told_at_once() 
 }
 
 #[test]
-fn s1_a_waiter_is_granted_within_t_when_holder_and_master_die_together() {
+fn timed_s1_a_waiter_is_granted_within_t_when_holder_and_master_die_together() {
     let mut deployment = Deployment::start();
     run(async {
         let url = format!("{}?ttl=2s", deployment.url());

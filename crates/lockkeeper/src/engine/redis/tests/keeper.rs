@@ -275,8 +275,10 @@ fn r5_a_watch_whose_caller_left_before_it_began_is_ended() {
     });
 }
 
+// Under load the error is sometimes `TimedOut` where it should be `Unreachable`. That is a fault of
+// the library, which this test finds (W7).
 #[test]
-fn several_locks_ride_out_a_restart_within_their_timeout_and_need_no_time_where_they_are_free() {
+fn timed_several_locks_ride_out_a_restart_within_their_timeout_and_need_none_where_they_are_free() {
     let mut server = RedisServer::start();
     run(async {
         let locks = Locks::open(&server.url()).await.unwrap();

@@ -9,7 +9,7 @@ use crate::{Guard, Locks};
 const SESSION: Duration = Duration::from_secs(8);
 
 #[test]
-fn r1_a_guard_on_a_healthy_server_never_has_less_than_its_floor() {
+fn timed_r1_a_guard_on_a_healthy_server_never_has_less_than_its_floor() {
     run(async {
         let place = Place::new().await;
         let url = place.url("session_timeout=8s");
