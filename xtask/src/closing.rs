@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write, stdout};
+use std::mem;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::interrupt;
 use crate::project::show;
 
 /// How often we look whether a silent command has ended.
@@ -28,6 +30,10 @@ pub struct Ended {
     /// What there is to say of a failure: each runner's part on its failed tests, or else the last
     /// lines.
     pub why: Vec<String>,
+    /// The names in the last runner's list of its failures.
+    pub failed: Vec<String>,
+    /// A line of its failures that says of a lock what no slow machine explains.
+    pub wrong: Option<String>,
     /// The tests that ran for long when it ended.
     pub long: Vec<String>,
 }
@@ -38,6 +44,10 @@ struct Kept {
     closing: Vec<String>,
     failures: Vec<String>,
     last: VecDeque<String>,
+    /// What stands below the last `failures:`, while it is a list.
+    listed: Vec<String>,
+    failed: Vec<String>,
+    wrong: Option<String>,
     /// What the runner said takes long, and has not ended since.
     long: Vec<String>,
     /// Lines that the present runner's part on its failures may still have; `None` outside of one.
@@ -47,8 +57,17 @@ struct Kept {
 impl Kept {
     fn take(&mut self, line: String) {
         let text = plain(&line);
+        if text == "failures:" {
+            self.listed.clear();
+        } else if let Some(name) = text.strip_prefix("    ") {
+            self.listed.push(name.to_owned());
+        }
+        if self.room.is_some() && self.wrong.is_none() && says_that_a_lock_is_wrong(&text) {
+            self.wrong = Some(text.clone());
+        }
         if text.starts_with("test result: ") {
             self.room = None;
+            self.failed = mem::take(&mut self.listed);
             self.closing.push(line.clone());
         } else if text == "failures:" && self.room.is_none() {
             self.room = Some(KEPT);
@@ -67,10 +86,33 @@ impl Kept {
         self.last.push_back(line);
     }
 
-    fn ended(self, status: Option<ExitStatus>) -> Ended {
-        let why = if self.failures.is_empty() { self.last.into() } else { self.failures };
-        Ended { status, closing: self.closing, why, long: self.long }
+    fn ended(mut self, status: Option<ExitStatus>) -> Ended {
+        let (failures, last) = (mem::take(&mut self.failures), mem::take(&mut self.last));
+        let why = if failures.is_empty() { last.into() } else { failures };
+        let Self { closing, failed, wrong, long, .. } = self;
+        Ended { status, closing, why, failed, wrong, long }
     }
+}
+
+/// The words for two holders, for a token that goes back and for a lost update: those of tests, and
+/// the checker's classes as it prints them and as they are debugged.
+fn says_that_a_lock_is_wrong(line: &str) -> bool {
+    const WORDS: [&str; 3] = ["two holders", "token went back", "lost update"];
+    const CLASSES: [(&str, &str); 6] = [
+        ("overlap", "Overlap"),
+        ("readers-with-writer", "ReadersWithWriter"),
+        ("permits-exceeded", "PermitsExceeded"),
+        ("token-order", "TokenOrder"),
+        ("token-repeated", "TokenRepeated"),
+        ("lost-update", "LostUpdate"),
+    ];
+    // A text within a text.
+    let line = line.replace('\\', "");
+    let class = |(word, debugged): (&str, &str)| {
+        line.contains(&format!("\"class\":\"{word}"))
+            || line.contains(&format!("class: {debugged}"))
+    };
+    WORDS.iter().any(|word| line.contains(word)) || CLASSES.into_iter().any(class)
 }
 
 /// What the closing lines add up to.
@@ -82,6 +124,8 @@ pub struct Sum {
     pub failed: u64,
     /// Tests that did not run.
     pub ignored: u64,
+    /// Tests that were not chosen.
+    pub filtered: u64,
 }
 
 /// Runs a command to its end, printing what it prints; once it is `over` it calls `end`, which has
@@ -147,7 +191,7 @@ fn follow(
     end: impl Fn(),
 ) -> Result<Ended, String> {
     let fail = |command: &Command, error| format!("{}: {error}", show(command));
-    command.stdin(Stdio::null());
+    interrupt::with_default_signals(command.stdin(Stdio::null()));
     let (mut child, output) = start(command).map_err(|error| fail(command, error))?;
     let (sender, lines) = channel();
     thread::spawn(move || relay(output, ours, |line| _ = sender.send(line)));
@@ -231,6 +275,7 @@ pub fn sum(closing: &[String]) -> Sum {
                 Some("passed") => sum.passed += count,
                 Some("failed") => sum.failed += count,
                 Some("ignored") => sum.ignored += count,
+                Some("filtered") => sum.filtered += count,
                 _ => {}
             }
         }
@@ -240,7 +285,14 @@ pub fn sum(closing: &[String]) -> Sum {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use nix::sys::signal::Signal;
+
     use super::*;
+
+    /// Until a hang is a hang.
+    const PATIENCE: Duration = Duration::from_secs(600);
 
     fn shell(script: &str) -> Command {
         let mut command = Command::new("sh");
@@ -259,26 +311,62 @@ mod tests {
                       0 measured; 2 filtered out; finished in 0.01s'; \
                       printf 'test result: \\033[31mFAILED\\033[0m. 1 passed; 2 failed; 0 ignored; \
                       0 measured\\n'; exit 7";
-        let ended = quiet(script, Duration::from_secs(60));
+        let ended = quiet(script, PATIENCE);
         assert_eq!(ended.status.and_then(|status| status.code()), Some(7));
         assert_eq!(ended.closing.len(), 2);
         assert!(ended.closing[0].ends_with("finished in 0.01s"));
-        assert_eq!(sum(&ended.closing), Sum { passed: 4, failed: 2, ignored: 1 });
+        assert_eq!(sum(&ended.closing), Sum { passed: 4, failed: 2, ignored: 1, filtered: 2 });
     }
 
     #[test]
     fn what_failed_is_kept_for_the_end_and_is_short() {
-        let ended = quiet("seq 100; echo 'torn apart'; exit 1", Duration::from_secs(60));
+        let ended = quiet("seq 100; echo 'torn apart'; exit 1", PATIENCE);
         assert_eq!(
             (ended.why.len(), ended.why.last().map(String::as_str)),
             (KEPT, Some("torn apart"))
         );
         let runner = "echo failures:; echo '---- a::test stdout ----'; echo 'left: 1'; seq 100; \
                       echo failures:; echo '    a::test'; echo 'test result: FAILED. 0 passed'";
-        let ended =
-            quiet(&format!("{runner}; {runner}; echo after; exit 1"), Duration::from_secs(60));
+        let ended = quiet(&format!("{runner}; {runner}; echo after; exit 1"), PATIENCE);
         assert_eq!((ended.why.len(), ended.closing.len()), (2 * KEPT, 2));
         assert_eq!(ended.why[..2], ["---- a::test stdout ----", "left: 1"]);
+        assert_eq!((ended.failed, ended.wrong), (vec!["a::test".to_owned()], None));
+    }
+
+    #[test]
+    fn what_a_test_prints_as_it_fails_is_no_list_of_failures() {
+        let script = "echo failures:; echo '---- a::b stdout ----'; echo failures:; \
+                      echo '    no::test'; echo; echo failures:; echo '    a::b'; \
+                      echo '    c::d - should panic'; echo; echo 'test result: FAILED. 0 passed'";
+        assert_eq!(quiet(script, PATIENCE).failed, ["a::b", "c::d - should panic"]);
+        assert!(quiet("echo failures:; echo '    a::b'", PATIENCE).failed.is_empty(), "no end");
+    }
+
+    #[test]
+    fn a_failure_that_no_slow_machine_explains_is_kept() {
+        let wrong = |said: &str| {
+            let script = format!("cat <<'E'\nfailures:\n{said}\ntest result: FAILED.\nE\n");
+            quiet(&script, PATIENCE).wrong.is_some()
+        };
+        for said in [
+            "  left: 2, right: 1: two holders",
+            "a token went back: 7 follows 8",
+            r#"out: "{\"violations\":[{\"class\":\"lost-update-fenced\",\"count\":1}]}""#,
+            "[Violation { class: Overlap, name: \"a\" }]",
+        ] {
+            assert!(wrong(said), "{said}");
+        }
+        assert!(!wrong("not within 10s: it is granted"));
+        assert!(!wrong(r#"{"violations":[{"class":"late-loss"}]}"#));
+        assert_eq!(quiet("echo 'two holders'", PATIENCE).wrong, None, "no failure");
+    }
+
+    #[test]
+    fn a_program_starts_with_its_signals_at_their_defaults() {
+        let ignored = interrupt::ignoring(Signal::SIGUSR1);
+        let ended = quiet("kill -USR1 $$; exit 3", PATIENCE);
+        drop(ignored);
+        assert_eq!(ended.status.and_then(|status| status.signal()), Some(Signal::SIGUSR1 as i32));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Ctrl-C, TERM and HUP: noted, so that what was seen until then can be told.
 
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, raise, sigaction};
@@ -50,6 +52,21 @@ impl Drop for Watch {
     }
 }
 
+/// Lets a program start with every signal at its default, whatever we were started with: a script's
+/// job in the background ignores SIGINT, and what `nohup` starts ignores SIGHUP.
+pub fn with_default_signals(command: &mut Command) -> &mut Command {
+    let defaults = || {
+        let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+        for signal in Signal::iterator() {
+            // SAFETY: a default is no handler. Two signals cannot be set, and are never ignored.
+            _ = unsafe { sigaction(signal, &default) };
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec it only calls sigaction, which is async-signal-safe.
+    unsafe { command.pre_exec(defaults) }
+}
+
 /// Sends it to a child of ours that was not waited for yet.
 pub fn pass_on(signal: i32, child: u32) {
     if let (Ok(signal), Ok(child)) = (Signal::try_from(signal), i32::try_from(child)) {
@@ -65,4 +82,13 @@ pub fn end_by(signal: i32) -> String {
         _ = raise(signal);
     }
     format!("ended by signal {signal}")
+}
+
+/// A signal that is ignored until this is dropped.
+#[cfg(test)]
+pub fn ignoring(signal: Signal) -> Watch {
+    let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
+    // SAFETY: ignoring is no handler.
+    let old = unsafe { sigaction(signal, &ignore) };
+    Watch(old.map(|old| (signal, old)).into_iter().collect())
 }

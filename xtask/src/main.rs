@@ -1,8 +1,10 @@
 //! Project tasks: `cargo xtask help` lists them.
 
+mod campaign;
 mod closing;
 mod interrupt;
 mod licences;
+mod lint;
 mod packages;
 mod project;
 mod readme;
@@ -25,8 +27,10 @@ pub type Outcome = Result<(), String>;
 const HELP: &str = "\
 cargo xtask TASK
 
-  test       build everything and run the tests (10 minutes at most); \
-             --all adds what CI runs besides
+  test       build everything and run the tests; what fails runs again alone: --dry-run
+  lint       formatting and width, clippy, documentation, each feature alone, licences
+  campaign   what is heavy: long tests, sweep, models, broken clients, torture, bench, interop and \
+             more; STAGE... (all), --list
   servers    list the programs that tests need from outside, and install those that are missing
   interop    run the drivers of other lock libraries under interop/
   simulate   random schedules of faults on virtual time: --seeds N (how many), --seed S (the \
@@ -42,12 +46,10 @@ cargo xtask TASK
   dist       release build, completions and man page into target/dist
   licences   check the licence of every dependency against deny.toml
 
-  --all      test: fmt, clippy, docs, doctests, long tests, the sweep, broken clients, torture, \
-             the README's commands, bench, a cold release build,
-             interop
   --yes      install missing packages without asking; only a terminal is asked, and not where CI \
              is set
   --dry-run  test: say what would be done, and do nothing
+  --list     campaign: say what each stage is for, and do nothing
 ";
 
 fn main() -> ExitCode {
@@ -56,11 +58,13 @@ fn main() -> ExitCode {
     let rest: Vec<String> = words.collect();
     let outcome = match task.as_str() {
         "test" => test::run(&rest),
+        "lint" => lint::run(&rest),
+        "campaign" => campaign::run(&rest),
         "servers" => servers::run(&rest),
         "interop" => tasks::interop(&rest),
-        "simulate" => test::simulate(&rest),
+        "simulate" => campaign::simulate(&rest),
         "torture" => torture::long(&rest),
-        "soak" => test::soak(&rest),
+        "soak" => campaign::soak(&rest),
         "bench" => tasks::bench(&rest),
         "fmt" => tasks::fmt(&rest),
         "docs" => tasks::docs(&rest),
@@ -102,9 +106,9 @@ mod tests {
 
     #[test]
     fn a_flag_nobody_knows_is_refused_by_name() {
-        assert_eq!(known(&words("--all"), &["--yes", "--all"]), Ok(vec![false, true]));
+        assert_eq!(known(&words("--open"), &["--yes", "--open"]), Ok(vec![false, true]));
         assert!(
-            known(&words("--al"), &["--yes", "--all"]).is_err_and(|text| text.contains("`--al`"))
+            known(&words("--op"), &["--yes", "--open"]).is_err_and(|text| text.contains("`--op`"))
         );
         assert!(known(&words("x"), &[]).is_err_and(|text| text.contains("no options")));
     }

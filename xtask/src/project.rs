@@ -66,7 +66,7 @@ pub struct IntegrationTest {
 /// What a test that needs root says when it fails without.
 const NEEDS_ROOT: &str = "run it as root, as CI does";
 
-/// The integration tests of the workspace, by name; those named `long_…` only with `--all`.
+/// The integration tests of the workspace, by name, the long ones too.
 pub fn integration_tests() -> Result<Vec<IntegrationTest>, String> {
     let mut tests = Vec::new();
     for package in packages()? {

@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(strays.len(), 1);
         assert!(strays[0].text.contains("sleep 600"), "{strays:?}");
         sandbox.kill(&strays);
-        assert!(sandbox.strays(Duration::from_secs(30)).is_empty());
+        assert!(sandbox.strays(Duration::from_secs(600)).is_empty());
     }
 
     #[test]

@@ -1,239 +1,147 @@
-//! `cargo xtask test`: the stages, their shares, and what each of them runs.
+//! `cargo xtask test`: everything is built and every test of the gate runs. What is heavy is the
+//! [campaign](crate::campaign).
 
-use std::fs;
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::packages::ensure;
-use crate::project::{
-    COLD, IntegrationTest, cargo, integration_tests, is_root, library_features, root,
-};
+use crate::project::{IntegrationTest, cargo, integration_tests, is_root};
 use crate::runner::Job;
 use crate::runner::list::{self, Kind, Program};
-use crate::stage::{Stage, Workshop, run_all};
+use crate::stage::{HANGS, Stage, Workshop, run_all};
 use crate::tools::{Need, needed};
-use crate::{Outcome, closing, known, licences, project, readme, width};
+use crate::{Outcome, closing, known};
 
-/// What `cargo xtask test` runs.
-const ALWAYS: &[Stage] = &[
-    Stage {
-        name: "build",
-        minutes: 6.0,
-        what: "the workspace and its tests, one profile",
-        vital: true,
-        run: build,
-    },
-    Stage {
+/// What the other stages start.
+pub const BUILD: Stage = Stage {
+    name: "build",
+    minutes: 5.0,
+    what: "the workspace, its tests and examples, one profile",
+    vital: true,
+    run: build,
+};
+
+const STAGES: [&Stage; 3] = [
+    &BUILD,
+    &Stage {
         name: "tests",
-        minutes: 4.0,
-        what: "unit and integration tests",
+        minutes: 8.0,
+        what: "unit and integration tests; what fails runs again alone",
         vital: false,
         run: tests,
     },
-];
-
-/// What `--all` adds.
-const ADDED: &[Stage] = &[
-    Stage {
-        name: "long-tests",
-        minutes: 12.0,
-        what: "integration tests named long_*",
-        vital: false,
-        run: long_tests,
-    },
-    Stage {
-        name: "sweep",
-        minutes: 4.5,
-        what: "`run` on healthy servers: every layout, lease and --kill-after",
-        vital: false,
-        run: sweep,
-    },
-    Stage {
-        name: "models",
-        minutes: 5.0,
-        what: "the machines searched exhaustively, the keeper's threads in many orders, and 10 000 \
-               seeds of simulation",
-        vital: false,
-        run: models,
-    },
-    Stage {
-        name: "broken-clients",
-        minutes: 4.0,
-        what: "every lock that is known to be wrong, until it is convicted",
-        vital: false,
-        run: broken_clients,
-    },
-    Stage {
-        name: "torture",
-        minutes: 5.0,
-        what: "every engine under faults, 30 s each, two at a time",
-        vital: false,
-        run: crate::torture::briefly,
-    },
-    Stage {
+    &Stage {
         name: "doctests",
-        minutes: 1.5,
+        minutes: 0.5,
         what: "the examples in the documentation, README included",
         vital: false,
         run: doctests,
     },
-    Stage {
-        name: "fmt",
-        minutes: 0.5,
-        what: "cargo fmt --check, and no line over 100 columns",
-        vital: false,
-        run: fmt,
-    },
-    Stage {
-        name: "clippy",
-        minutes: 2.5,
-        what: "clippy on everything, warnings denied",
-        vital: false,
-        run: clippy,
-    },
-    Stage {
-        name: "features",
-        minutes: 1.5,
-        what: "every feature of the library alone, checked",
-        vital: false,
-        run: features,
-    },
-    Stage {
-        name: "docs",
-        minutes: 1.5,
-        what: "the documentation, warnings denied",
-        vital: false,
-        run: docs,
-    },
-    Stage {
-        name: "licences",
-        minutes: 0.5,
-        what: "the licence of every dependency",
-        vital: false,
-        run: |_| licences::check(),
-    },
-    Stage {
-        name: "release",
-        minutes: 3.0,
-        what: "a cold release build of the command line, under 3 minutes",
-        vital: false,
-        run: release,
-    },
-    Stage {
-        name: "readme",
-        minutes: 1.5,
-        what: "the commands of the README",
-        vital: false,
-        run: readme_commands,
-    },
-    Stage {
-        name: "bench",
-        minutes: 1.5,
-        what: "every row of the bench, briefly",
-        vital: false,
-        run: bench,
-    },
-    Stage {
-        name: "interop",
-        minutes: 6.0,
-        what: "other libraries beside lockkeeper on the same locks",
-        vital: false,
-        run: crate::tasks::drive_others,
-    },
 ];
-
-/// What a first release build of the command line may take on two cores.
-const COLD_BUILD_MAX: Duration = Duration::from_secs(180);
 
 /// Says what it will do, sees to the machine, runs the stages.
 pub fn run(words: &[String]) -> Outcome {
-    let flags = known(words, &["--all", "--yes", "--dry-run"])?;
-    let (all, yes, dry) =
-        (flags.first() == Some(&true), flags.get(1) == Some(&true), flags.get(2) == Some(&true));
-    let began = Instant::now();
-    let stages: Vec<&Stage> = ALWAYS.iter().chain(ADDED.iter().filter(|_| all)).collect();
-    announce(&stages, all);
-    if dry {
-        return Ok(());
-    }
-    let needs: &[Need] = if all { &[Need::Test, Need::Interop] } else { &[Need::Test] };
-    ensure(&needed(needs), yes)?;
-    run_all(&stages, began)
-}
-
-fn announce(stages: &[&Stage], all: bool) {
-    let minutes: f64 = stages.iter().map(|stage| stage.minutes).sum();
-    println!("This takes at most about {minutes:.0} minutes on two cores:");
-    for stage in stages {
-        println!("  {:<14} {:>4} min  {}", stage.name, stage.minutes, stage.what);
-    }
-    if !all {
-        let names: Vec<&str> = ADDED.iter().map(|stage| stage.name).collect();
-        let more: f64 = ADDED.iter().map(|stage| stage.minutes).sum();
-        println!("`--all` adds about {more:.0} minutes: {}.", names.join(", "));
-    }
+    let flags = known(words, &["--yes", "--dry-run"])?;
+    let (yes, dry, began) =
+        (flags.first() == Some(&true), flags.get(1) == Some(&true), Instant::now());
+    announce(&STAGES);
     println!(
         "Tests get a temporary home, start what servers they need on free ports, and leave nothing \
          behind."
     );
+    if dry {
+        return Ok(());
+    }
+    ensure(&needed(&[Need::Test]), yes)?;
+    run_all(&STAGES, |_| began + HANGS)
+}
+
+/// Says what the stages are and about how long they take.
+pub fn announce(stages: &[&Stage]) {
+    let minutes: f64 = stages.iter().map(|stage| stage.minutes).sum();
+    println!("This takes about {minutes:.0} minutes on two cores:");
+    for stage in stages {
+        println!("  {:<14} {:>4} min  {}", stage.name, stage.minutes, stage.what);
+    }
 }
 
 /// The workspace with every feature: one set of features, so that every stage finds what the first
 /// one built.
-const EVERYTHING: [&str; 2] = ["--workspace", "--all-features"];
-/// What has tests, and what the tests start.
-const TARGETS: [&str; 4] = ["--lib", "--bins", "--tests", "--examples"];
+pub const EVERYTHING: [&str; 2] = ["--workspace", "--all-features"];
+/// What has tests.
+const TARGETS: [&str; 3] = ["--lib", "--bins", "--tests"];
+/// What tests start.
+const STARTED: [&str; 3] = ["--lib", "--bins", "--examples"];
 
 fn build(workshop: &Workshop) -> Outcome {
     workshop.build(cargo(&["test", "--no-run"]).args(EVERYTHING).args(TARGETS))?;
-    workshop.build(cargo(&["build"]).args(EVERYTHING))
+    workshop.build(cargo(&["build"]).args(EVERYTHING).args(STARTED))
 }
 
-fn cargo_test() -> Command {
+/// A test run of cargo's own, with everything.
+pub fn cargo_test() -> Command {
     let mut command = cargo(&["test", "--no-fail-fast", "--color", closing::colour()]);
     command.args(EVERYTHING);
     command
 }
 
 /// The runner's own options: its lines go through a pipe, and would lose their colours.
-fn test_runner(command: &mut Command) -> &mut Command {
+pub fn test_runner(command: &mut Command) -> &mut Command {
     command.args(["--", "--color", closing::colour()])
 }
 
 /// The test programs that were built.
-fn programs(workshop: &Workshop) -> Result<Vec<Program>, String> {
+pub fn programs(workshop: &Workshop) -> Result<Vec<Program>, String> {
     let messages = ["test", "--no-run", "--quiet", "--message-format", "json-render-diagnostics"];
     workshop.read(cargo(&messages).args(EVERYTHING).args(TARGETS)).map(|text| list::read(&text))
 }
 
 /// How many test programs run side by side: most of them wait most of their time. Each starts
 /// servers of its own, so that there is a limit on machines of many cores, too.
-fn seats() -> usize {
+pub fn seats() -> usize {
     const MOST: usize = 16;
     thread::available_parallelism().map_or(2, usize::from).saturating_mul(2).min(MOST)
 }
 
+/// Tests that take time by a clock have names that begin so: on a machine that is slow they fail
+/// without a fault. They run in the campaign, and these are the options of either.
+const TIMED: &str = "timed_";
+
 fn tests(workshop: &Workshop) -> Outcome {
-    let programs = programs(workshop)?;
-    let units = programs.iter().filter(|program| program.kind != Kind::Test);
-    let mut jobs: Vec<Job> = units.map(|program| program.job(false, &[])).collect();
-    let names = |name: &str| !name.starts_with("long_") && name != MODELS;
-    jobs.extend(integration(workshop, &programs, names)?);
-    workshop.run_all(jobs, seats())
+    workshop.run_all(short(workshop, &["--skip", TIMED])?, seats())
 }
 
+/// Stage of the campaign: what `tests` leaves out, one test at a time.
+pub fn timed(workshop: &Workshop) -> Outcome {
+    workshop.run_all(short(workshop, &[TIMED, "--test-threads", "1"])?, 1)
+}
+
+/// The programs of the gate: unit tests, and integration tests that are not long.
+fn short(workshop: &Workshop, options: &[&str]) -> Result<Vec<Job>, String> {
+    let programs = programs(workshop)?;
+    let units = programs.iter().filter(|program| program.kind != Kind::Test);
+    let mut jobs: Vec<Job> = units.map(|program| program.job(false, options)).collect();
+    let names = |name: &str| !name.starts_with("long_") && name != MODELS;
+    jobs.extend(integration(workshop, &programs, names, options)?);
+    Ok(jobs)
+}
+
+/// The searches are a stage of the campaign, for what they print is the result.
+pub const MODELS: &str = "models";
+
 /// The chosen integration tests.
-fn integration(
+pub fn integration(
     workshop: &Workshop,
     programs: &[Program],
     chosen: impl Fn(&str) -> bool,
+    options: &[&str],
 ) -> Result<Vec<Job>, String> {
     let job = |test: IntegrationTest| {
         let found = programs
             .iter()
             .find(|program| program.kind == Kind::Test && program.target == test.name);
-        let job = found.map(|program| program.job(test.alone, &[]));
+        let job = found.map(|program| program.job(test.alone, options));
         job.ok_or_else(|| format!("cargo built no integration test `{}`", test.name))
     };
     runnable(workshop, chosen)?.into_iter().map(job).collect()
@@ -257,213 +165,9 @@ fn runnable(
     Ok(runnable)
 }
 
-fn long_tests(workshop: &Workshop) -> Outcome {
-    let names = |name: &str| name.starts_with("long_") && ![BROKEN_CLIENTS, SWEEP].contains(&name);
-    let jobs = integration(workshop, &programs(workshop)?, names)?;
-    workshop.run_all(jobs, seats())
-}
-
-/// These have a stage of their own, for what they print is the result: the seconds to each
-/// conviction.
-const BROKEN_CLIENTS: &str = "long_broken_clients";
-
-fn broken_clients(workshop: &Workshop) -> Outcome {
-    workshop.run(test_runner(cargo_test().args(["--test", BROKEN_CLIENTS])).args([
-        "--nocapture",
-        "--test-threads",
-        "1",
-    ]))
-}
-
-/// Here, too, what is printed is the result: what each cell held, and for how long.
-const SWEEP: &str = "long_sweep";
-
-fn sweep(workshop: &Workshop) -> Outcome {
-    workshop.run(test_runner(cargo_test().args(["--test", SWEEP])).arg("--nocapture"))
-}
-
-/// The searches have a stage of their own, for what they print is the result.
-const MODELS: &str = "models";
-/// How many schedules of faults are simulated.
-const SEEDS: &str = "10000";
-/// The keeper's threads in every order: a few of them are among the unit tests.
-const SCHEDULES: &str = "keeper::tests::schedules";
-/// How many orders of each are explored, at random and again by priorities.
-const ORDERS: &str = "3000";
-
-fn models(workshop: &Workshop) -> Outcome {
-    workshop.run(test_runner(cargo_test().args(["--test", MODELS])).args([
-        "--nocapture",
-        "--test-threads",
-        "2",
-    ]))?;
-    let mut schedules = cargo_test();
-    schedules.args(["--lib", SCHEDULES]).env("LOCKKEEPER_SCHEDULES", ORDERS);
-    workshop.run(test_runner(&mut schedules).args(["--nocapture", "--test-threads", "2"]))?;
-    workshop.run(&mut simulation(&["--seeds".to_owned(), SEEDS.to_owned()])?)
-}
-
-/// `cargo xtask simulate [--seeds N] [--seed S] [--minutes M]`.
-pub fn simulate(words: &[String]) -> Outcome {
-    project::must(&mut simulation(words)?)
-}
-
-fn simulation(words: &[String]) -> Result<Command, String> {
-    let mut command = cargo_test();
-    command.args(["--test", "seeds", "--", "--nocapture", "random_schedules"]);
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        let variable = match word.as_str() {
-            "--seeds" => "LOCKKEEPER_SIM_SEEDS",
-            "--seed" => "LOCKKEEPER_SIM_SEED",
-            "--minutes" => "LOCKKEEPER_SIM_MINUTES",
-            other => {
-                return Err(format!(
-                    "unknown option `{other}`; this task takes --seeds N, --seed S, --minutes M"
-                ));
-            }
-        };
-        let value = words.next().ok_or_else(|| format!("{word} needs a number"))?;
-        value.parse::<u64>().map_err(|_| format!("{word} {value}: a whole number is expected"))?;
-        command.env(variable, value);
-    }
-    Ok(command)
-}
-
-/// `cargo xtask soak [--minutes N] [--commands N]`: commands at default options on healthy servers.
-pub fn soak(words: &[String]) -> Outcome {
-    let mut command = cargo_test();
-    command.args(["--test", SOAK, "--", "--nocapture"]);
-    let (mut minutes, mut commands) = (30, 20);
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        let value = match word.as_str() {
-            "--minutes" => &mut minutes,
-            "--commands" => &mut commands,
-            other => {
-                return Err(format!(
-                    "unknown option `{other}`; this task takes --minutes N, --commands N"
-                ));
-            }
-        };
-        let given = words.next().ok_or_else(|| format!("{word} needs a number"))?;
-        *value = given
-            .parse::<u64>()
-            .map_err(|_| format!("{word} {given}: a whole number is expected"))?;
-    }
-    command
-        .env("SOAK_SECONDS", minutes.saturating_mul(60).to_string())
-        .env("SOAK_COMMANDS", commands.to_string());
-    project::must(&mut command)
-}
-
-const SOAK: &str = "long_soak";
-
 fn doctests(workshop: &Workshop) -> Outcome {
-    workshop.run(test_runner(cargo_test().arg("--doc")))
-}
-
-fn fmt(workshop: &Workshop) -> Outcome {
-    workshop.build(&mut cargo(&["fmt", "--all", "--check"]))?;
-    width::check()
-}
-
-fn clippy(workshop: &Workshop) -> Outcome {
-    workshop
-        .build(cargo(&["clippy", "--all-targets"]).args(EVERYTHING).args(["--", "-D", "warnings"]))
-}
-
-fn features(workshop: &Workshop) -> Outcome {
-    let none = String::new();
-    let alone = library_features()?;
-    for feature in
-        std::iter::once(&none).chain(alone.iter().filter(|feature| *feature != "default"))
-    {
-        println!("feature {}", if feature.is_empty() { "none" } else { feature });
-        let words = [
-            "rustc",
-            "--profile",
-            "check",
-            "--lib",
-            "--package",
-            "lockkeeper",
-            "--no-default-features",
-        ];
-        workshop.build(cargo(&words).args(["--features", feature, "--", "-D", "warnings"]))?;
-    }
-    Ok(())
-}
-
-fn docs(workshop: &Workshop) -> Outcome {
-    workshop.build(&mut crate::tasks::document())
-}
-
-fn release(workshop: &Workshop) -> Outcome {
-    let cold = root().join(COLD);
-    if cold.exists() {
-        fs::remove_dir_all(&cold).map_err(|error| format!("{}: {error}", cold.display()))?;
-    }
-    // What is not downloaded yet is the network's time, not the compiler's.
-    workshop.build(&mut cargo(&["fetch", "--locked"]))?;
-    let start = Instant::now();
-    workshop.build(&mut cargo(&["build", "--release", "--locked", "--target-dir", COLD]))?;
-    let took = start.elapsed();
-    println!(
-        "cold release build of the command line: {:.0} s; the limit is {} s",
-        took.as_secs_f64(),
-        COLD_BUILD_MAX.as_secs()
-    );
-    if took > COLD_BUILD_MAX {
-        Err(format!("the cold release build took {:.0} s", took.as_secs_f64()))
-    } else {
-        Ok(())
-    }
-}
-
-fn readme_commands(workshop: &Workshop) -> Outcome {
-    // The first two commands; the third is us.
-    for more in [&[][..], &["--url", "redis:auto"]] {
-        let demo = ["run", "--release", "--target-dir", COLD, "--", "demo", "oversell"];
-        workshop.run(&mut cargo(&[&demo, more].concat()))?;
-    }
-    readme::run(workshop, &root().join(COLD).join("release"))
-}
-
-fn bench(workshop: &Workshop) -> Outcome {
-    // All rows, with a debug build: that they run is what is looked at here. Figures come from
-    // `cargo xtask bench`.
-    workshop.run(&mut cargo(&[
-        "run",
-        "--package",
-        "lockkeeper-cli",
-        "--",
-        "bench",
-        "--seconds",
-        "30",
-    ]))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::stage::TOTAL_MAX;
-
-    #[test]
-    fn a_simulation_takes_whole_numbers_and_nothing_else() {
-        let given = |text: &str| {
-            simulation(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
-        };
-        assert!(given("--seed 7 --seeds 3 --minutes 1").is_ok());
-        assert!(given("--seed").is_err_and(|text| text.contains("--seed needs")));
-        assert!(given("--seed x").is_err_and(|text| text.contains("--seed x")));
-        assert!(given("--sed 1").is_err_and(|text| text.contains("`--sed`")));
-    }
-
-    #[test]
-    fn the_short_form_takes_at_most_ten_minutes_and_the_long_one_ends_well_before_its_limit() {
-        let sum = |stages: &[Stage]| stages.iter().map(|stage| stage.minutes).sum::<f64>();
-        assert!(sum(ALWAYS) <= 10.0);
-        // A slow machine takes a sixth longer.
-        assert!((sum(ALWAYS) + sum(ADDED)) * 7.0 / 6.0 <= TOTAL_MAX.as_secs_f64() / 60.0);
-    }
+    let mut command = cargo_test();
+    test_runner(command.arg("--doc"));
+    // Their names have blanks, at which rustdoc would split them.
+    workshop.run_all(vec![Job::new("doctests", command)], 1)
 }

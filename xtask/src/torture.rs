@@ -1,4 +1,4 @@
-//! Torture: briefly in `cargo xtask test --all`, and for hours with
+//! Torture: briefly in `cargo xtask campaign`, and for hours with
 //! `cargo xtask torture --hours N`.
 
 use std::collections::BTreeMap;
@@ -83,7 +83,7 @@ impl Kind {
     fn job(&self) -> Job {
         let mut command = cargo(&PROGRAM);
         command.args(self.words(BRIEFLY, 1));
-        Job { name: self.name().replace(' ', "-"), command, seconds: 30.0, alone: false }
+        Job { seconds: 30.0, ..Job::new(&self.name().replace(' ', "-"), command) }
     }
 }
 

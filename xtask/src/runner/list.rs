@@ -96,11 +96,13 @@ impl Program {
         let [package, version] = &self.package;
         command.env("CARGO_MANIFEST_PATH", &self.manifest);
         command.env("CARGO_PKG_NAME", package).env("CARGO_PKG_VERSION", version);
-        command.args(["--color", closing::colour()]).args(arguments);
+        let mut options = vec!["--color", closing::colour()];
+        options.extend(arguments);
+        let mut options: Vec<String> = options.into_iter().map(str::to_owned).collect();
         if let Some(threads) = weight.threads.filter(|_| !arguments.contains(&"--test-threads")) {
-            command.args(["--test-threads", &threads.to_string()]);
+            options.extend(["--test-threads".to_owned(), threads.to_string()]);
         }
-        Job { name, command, seconds: weight.seconds, alone }
+        Job { name, command, options, seconds: weight.seconds, alone, by_name: true }
     }
 }
 
@@ -159,6 +161,6 @@ mod tests {
             (Some("p".to_owned()), Some("0.1.0".to_owned()))
         );
         assert_eq!(set("CARGO_PKG_DESCRIPTION"), None, "ours is not its");
-        assert!(job.command.get_args().any(|word| word == "--nocapture"));
+        assert!(job.options.iter().any(|word| word == "--nocapture"));
     }
 }

@@ -1,5 +1,6 @@
 //! Runs programs side by side: the longest first, some alone, and the output of each as a whole.
 
+pub mod again;
 pub mod list;
 mod weights;
 
@@ -18,9 +19,9 @@ use crate::sandbox::Sandbox;
 
 /// After how long a silence we say what runs.
 const SILENCE: Duration = Duration::from_secs(60);
-/// How long what a program started may take to end after it. A helper whose server has gone tries
-/// for a while before it gives up; our own tests leave nothing that would end by itself.
-const GRACE: Duration = Duration::from_secs(if cfg!(test) { 5 } else { 20 });
+/// After how long what a program started is no longer on its way out but left behind: as long as
+/// only a hang takes. Our own tests leave what would never end by itself.
+const GRACE: Duration = Duration::from_secs(if cfg!(test) { 5 } else { 600 });
 
 /// Whether what runs has to be ended.
 pub type Over<'a> = &'a (dyn Fn() -> bool + Sync);
@@ -31,10 +32,28 @@ pub struct Job {
     pub name: String,
     /// What it is.
     pub command: Command,
+    /// What it is told besides: which of its tests, and how.
+    pub options: Vec<String>,
     /// About how long it takes.
     pub seconds: f64,
     /// Whether nothing of ours may run beside it.
     pub alone: bool,
+    /// Whether it can run some of its tests by their names. Otherwise it runs all of them again.
+    pub by_name: bool,
+}
+
+impl Job {
+    /// A program that runs as it is, beside others; if its tests fail, all of it runs again.
+    pub fn new(name: &str, command: Command) -> Self {
+        Self {
+            name: name.to_owned(),
+            command,
+            options: Vec::new(),
+            seconds: 0.0,
+            alone: false,
+            by_name: false,
+        }
+    }
 }
 
 /// What a program came to.
@@ -45,18 +64,26 @@ pub struct Verdict {
     pub closing: Vec<String>,
     /// What there is to say of a failure.
     pub why: Vec<String>,
+    /// The tests that failed, where nothing else is wrong with it: these may run again.
+    pub failed: Vec<String>,
+}
+
+impl Verdict {
+    fn failed(message: String) -> Self {
+        Self { outcome: Err(message), closing: Vec::new(), why: Vec::new(), failed: Vec::new() }
+    }
 }
 
 /// A program that has ended.
 pub struct Done {
-    /// What it is called.
-    pub name: String,
+    /// What it was.
+    pub job: Job,
     /// What it came to.
     pub verdict: Verdict,
     took: Duration,
     output: Vec<u8>,
     /// How many have ended, with this one, of how many.
-    of: [usize; 2],
+    of: Option<[usize; 2]>,
 }
 
 impl Done {
@@ -65,12 +92,12 @@ impl Done {
     /// # Errors
     /// It cannot be written.
     pub fn print(&self, out: &mut impl Write) -> io::Result<()> {
-        let (verdict, [number, all]) =
-            (if self.verdict.outcome.is_ok() { "ok" } else { "FAILED" }, self.of);
+        let verdict = if self.verdict.outcome.is_ok() { "ok" } else { "FAILED" };
+        let of = self.of.map_or(String::new(), |[number, all]| format!("{number}/{all} "));
         writeln!(
             out,
-            "\n--- {number}/{all} {}: {verdict} after {:.1} s",
-            self.name,
+            "\n--- {of}{}: {verdict} after {:.1} s",
+            self.job.name,
             self.took.as_secs_f64()
         )?;
         out.write_all(&self.output)?;
@@ -83,8 +110,9 @@ impl Done {
 
 /// Judges a program that has ended, and ends what it left behind in its sandbox.
 pub fn judge(program: &str, ended: Ended, sandbox: &Sandbox) -> Verdict {
-    let Ended { status, closing, mut why, long } = ended;
-    let outcome = match status {
+    let Ended { status, closing, mut why, mut failed, wrong, long } = ended;
+    let mut left_nothing = true;
+    let mut outcome = match status {
         None => {
             let hangs = if long.is_empty() {
                 "what it printed last says where".to_owned()
@@ -97,7 +125,8 @@ pub fn judge(program: &str, ended: Ended, sandbox: &Sandbox) -> Verdict {
             let strays = sandbox.strays(GRACE);
             sandbox.kill(&strays);
             let texts: Vec<&str> = strays.iter().map(|stray| stray.text.as_str()).collect();
-            match (strays.is_empty(), status.success()) {
+            left_nothing = strays.is_empty();
+            match (left_nothing, status.success()) {
                 (true, true) => Ok(()),
                 (true, false) => Err(format!("{program} ended with {status}")),
                 (false, _) => {
@@ -115,7 +144,15 @@ pub fn judge(program: &str, ended: Ended, sandbox: &Sandbox) -> Verdict {
     } else {
         why.insert(0, format!("--- {program}"));
     }
-    Verdict { outcome, closing, why }
+    if let Some(line) = &wrong {
+        outcome = outcome.map_err(|text| format!("{text}; not run again: {}", line.trim()));
+    }
+    // Otherwise it was ended, or it left something, or it is no test that went wrong.
+    let ended_itself = status.is_some_and(|status| status.code().is_some());
+    if outcome.is_ok() || !(ended_itself && left_nothing && wrong.is_none()) {
+        failed.clear();
+    }
+    Verdict { outcome, closing, why, failed }
 }
 
 /// Runs them, `seats` at a time, and tells of each when it has ended; once it is `over` it ends
@@ -134,7 +171,7 @@ pub fn run(
         let offset = of[0];
         side_by_side(jobs, seats, sandbox, offset, over, &mut |mut done| {
             of[0] += 1;
-            done.of = of;
+            done.of = Some(of);
             tell(done);
         });
     }
@@ -178,7 +215,7 @@ fn side_by_side(
     });
 }
 
-fn one(mut job: Job, number: usize, sandbox: &Sandbox, over: Over<'_>) -> Done {
+fn one(job: Job, number: usize, sandbox: &Sandbox, over: Over<'_>) -> Done {
     let began = Instant::now();
     let output = Output::default();
     let verdict = if over() {
@@ -188,17 +225,32 @@ fn one(mut job: Job, number: usize, sandbox: &Sandbox, over: Over<'_>) -> Done {
             .room(number, &job.name)
             .map_err(|error| format!("no directory for {}: {error}", job.name));
         room.and_then(|room| {
-            room.apply(&mut job.command);
-            let ended =
-                closing::run_into(output.clone(), &mut job.command, over, || room.kill_all())?;
-            let program = format!("{} ({})", job.name, show(&job.command));
+            let mut command = copy(&job.command);
+            room.apply(command.args(&job.options));
+            let ended = closing::run_into(output.clone(), &mut command, over, || room.kill_all())?;
+            let program = format!("{} ({})", job.name, show(&command));
             Ok(judge(&program, ended, &room))
         })
     };
-    let failed = |message| Verdict { outcome: Err(message), closing: Vec::new(), why: Vec::new() };
-    let verdict = verdict.unwrap_or_else(failed);
+    let verdict = verdict.unwrap_or_else(Verdict::failed);
     let output = std::mem::take(&mut *locked(&output.0));
-    Done { name: job.name, verdict, took: began.elapsed(), output, of: [0, 0] }
+    Done { job, verdict, took: began.elapsed(), output, of: None }
+}
+
+/// The same command, not yet started.
+fn copy(command: &Command) -> Command {
+    let mut copy = Command::new(command.get_program());
+    copy.args(command.get_args());
+    if let Some(folder) = command.get_current_dir() {
+        copy.current_dir(folder);
+    }
+    for (variable, value) in command.get_envs() {
+        match value {
+            Some(value) => copy.env(variable, value),
+            None => copy.env_remove(variable),
+        };
+    }
+    copy
 }
 
 /// What a program has printed.

@@ -1,0 +1,284 @@
+//! `cargo xtask campaign`: what is heavy. It finds faults; it stops no landing.
+
+use std::fs;
+use std::process::Command;
+use std::time::Instant;
+
+use crate::packages::ensure;
+use crate::project::{COLD, cargo, root};
+use crate::stage::{HANGS, Stage, Workshop, run_all};
+use crate::test::{
+    BUILD, MODELS, announce, cargo_test, integration, programs, seats, test_runner, timed,
+};
+use crate::tools::{Need, needed};
+use crate::{Outcome, project, readme, tasks, torture};
+
+/// Each can be named.
+const STAGES: &[Stage] = &[
+    Stage {
+        name: "timed",
+        minutes: 1.0,
+        what: "tests that take time by a clock, which a slow machine fails: named timed_*",
+        vital: false,
+        run: timed,
+    },
+    Stage {
+        name: "long-tests",
+        minutes: 12.0,
+        what: "integration tests named long_*",
+        vital: false,
+        run: long_tests,
+    },
+    Stage {
+        name: "sweep",
+        minutes: 4.5,
+        what: "`run` on healthy servers: every layout, lease and --kill-after",
+        vital: false,
+        run: sweep,
+    },
+    Stage {
+        name: "models",
+        minutes: 5.0,
+        what: "the machines searched exhaustively, the keeper's threads in many orders, and 10 000 \
+               seeds of simulation",
+        vital: false,
+        run: models,
+    },
+    Stage {
+        name: "broken-clients",
+        minutes: 4.0,
+        what: "every lock that is known to be wrong, until it is convicted",
+        vital: false,
+        run: broken_clients,
+    },
+    Stage {
+        name: "torture",
+        minutes: 5.0,
+        what: "every engine under faults, 30 s each, two at a time",
+        vital: false,
+        run: torture::briefly,
+    },
+    Stage {
+        name: "release",
+        minutes: 3.0,
+        what: "a cold release build of the command line",
+        vital: false,
+        run: release,
+    },
+    Stage {
+        name: "readme",
+        minutes: 1.5,
+        what: "the commands of the README",
+        vital: false,
+        run: readme_commands,
+    },
+    Stage {
+        name: "bench",
+        minutes: 1.5,
+        what: "every row of the bench, briefly",
+        vital: false,
+        run: bench,
+    },
+    Stage {
+        name: "interop",
+        minutes: 6.0,
+        what: "other libraries beside lockkeeper on the same locks",
+        vital: false,
+        run: tasks::drive_others,
+    },
+];
+
+/// `cargo xtask campaign [STAGE…] [--list] [--yes]`: these stages, or all of them.
+pub fn run(words: &[String]) -> Outcome {
+    let (flags, names): (Vec<&String>, Vec<&String>) =
+        words.iter().partition(|word| word.starts_with('-'));
+    if let Some(stranger) = flags.iter().find(|flag| !["--list", "--yes"].contains(&flag.as_str()))
+    {
+        return Err(format!(
+            "unknown option `{stranger}`; this task takes names of stages, --list, --yes"
+        ));
+    }
+    let stages = chosen(&names)?;
+    announce(&stages);
+    if flags.iter().any(|flag| *flag == "--list") {
+        return Ok(());
+    }
+    ensure(&needed(&[Need::Test, Need::Interop]), flags.iter().any(|flag| *flag == "--yes"))?;
+    run_all(&stages, |start| start + HANGS)
+}
+
+/// The build and the stages of these names, in the order of the table; without a name, all.
+fn chosen(names: &[&String]) -> Result<Vec<&'static Stage>, String> {
+    let all: Vec<&str> = STAGES.iter().map(|stage| stage.name).collect();
+    if let Some(stranger) = names.iter().find(|name| !all.contains(&name.as_str())) {
+        return Err(format!("no stage `{stranger}`; there are {}", all.join(", ")));
+    }
+    let wanted = |stage: &&Stage| names.is_empty() || names.iter().any(|name| *name == stage.name);
+    Ok(std::iter::once(&BUILD).chain(STAGES.iter().filter(wanted)).collect())
+}
+
+fn long_tests(workshop: &Workshop) -> Outcome {
+    let names = |name: &str| name.starts_with("long_") && ![BROKEN_CLIENTS, SWEEP].contains(&name);
+    let jobs = integration(workshop, &programs(workshop)?, names, &[])?;
+    workshop.run_all(jobs, seats())
+}
+
+/// These have a stage of their own, for what they print is the result: the seconds to each
+/// conviction.
+const BROKEN_CLIENTS: &str = "long_broken_clients";
+
+fn broken_clients(workshop: &Workshop) -> Outcome {
+    workshop.run(test_runner(cargo_test().args(["--test", BROKEN_CLIENTS])).args([
+        "--nocapture",
+        "--test-threads",
+        "1",
+    ]))
+}
+
+/// Here, too, what is printed is the result: what each cell held, and for how long.
+const SWEEP: &str = "long_sweep";
+
+fn sweep(workshop: &Workshop) -> Outcome {
+    workshop.run(test_runner(cargo_test().args(["--test", SWEEP])).arg("--nocapture"))
+}
+
+/// How many schedules of faults are simulated.
+const SEEDS: &str = "10000";
+/// The keeper's threads in every order: a few of them are among the unit tests.
+const SCHEDULES: &str = "keeper::tests::schedules";
+/// How many orders of each are explored, at random and again by priorities.
+const ORDERS: &str = "3000";
+
+fn models(workshop: &Workshop) -> Outcome {
+    workshop.run(test_runner(cargo_test().args(["--test", MODELS])).args([
+        "--nocapture",
+        "--test-threads",
+        "2",
+    ]))?;
+    let mut schedules = cargo_test();
+    schedules.args(["--lib", SCHEDULES]).env("LOCKKEEPER_SCHEDULES", ORDERS);
+    workshop.run(test_runner(&mut schedules).args(["--nocapture", "--test-threads", "2"]))?;
+    workshop.run(&mut simulation(&["--seeds".to_owned(), SEEDS.to_owned()])?)
+}
+
+/// `cargo xtask simulate [--seeds N] [--seed S] [--minutes M]`.
+pub fn simulate(words: &[String]) -> Outcome {
+    project::must(&mut simulation(words)?)
+}
+
+fn simulation(words: &[String]) -> Result<Command, String> {
+    let mut command = cargo_test();
+    command.args(["--test", "seeds", "--", "--nocapture", "random_schedules"]);
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let variable = match word.as_str() {
+            "--seeds" => "LOCKKEEPER_SIM_SEEDS",
+            "--seed" => "LOCKKEEPER_SIM_SEED",
+            "--minutes" => "LOCKKEEPER_SIM_MINUTES",
+            other => {
+                return Err(format!(
+                    "unknown option `{other}`; this task takes --seeds N, --seed S, --minutes M"
+                ));
+            }
+        };
+        let value = words.next().ok_or_else(|| format!("{word} needs a number"))?;
+        value.parse::<u64>().map_err(|_| format!("{word} {value}: a whole number is expected"))?;
+        command.env(variable, value);
+    }
+    Ok(command)
+}
+
+/// `cargo xtask soak [--minutes N] [--commands N]`: commands at default options on healthy servers.
+pub fn soak(words: &[String]) -> Outcome {
+    let mut command = cargo_test();
+    command.args(["--test", SOAK, "--", "--nocapture"]);
+    let (mut minutes, mut commands) = (30, 20);
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let value = match word.as_str() {
+            "--minutes" => &mut minutes,
+            "--commands" => &mut commands,
+            other => {
+                return Err(format!(
+                    "unknown option `{other}`; this task takes --minutes N, --commands N"
+                ));
+            }
+        };
+        let given = words.next().ok_or_else(|| format!("{word} needs a number"))?;
+        *value = given
+            .parse::<u64>()
+            .map_err(|_| format!("{word} {given}: a whole number is expected"))?;
+    }
+    command
+        .env("SOAK_SECONDS", minutes.saturating_mul(60).to_string())
+        .env("SOAK_COMMANDS", commands.to_string());
+    project::must(&mut command)
+}
+
+const SOAK: &str = "long_soak";
+
+fn release(workshop: &Workshop) -> Outcome {
+    let cold = root().join(COLD);
+    if cold.exists() {
+        fs::remove_dir_all(&cold).map_err(|error| format!("{}: {error}", cold.display()))?;
+    }
+    // What is not downloaded yet is the network's time, not the compiler's.
+    workshop.build(&mut cargo(&["fetch", "--locked"]))?;
+    let start = Instant::now();
+    workshop.build(&mut cargo(&["build", "--release", "--locked", "--target-dir", COLD]))?;
+    println!("cold release build of the command line: {:.0} s", start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn readme_commands(workshop: &Workshop) -> Outcome {
+    // The first two commands; the third is us.
+    for more in [&[][..], &["--url", "redis:auto"]] {
+        let demo = ["run", "--release", "--target-dir", COLD, "--", "demo", "oversell"];
+        workshop.run(&mut cargo(&[&demo, more].concat()))?;
+    }
+    readme::run(workshop, &root().join(COLD).join("release"))
+}
+
+fn bench(workshop: &Workshop) -> Outcome {
+    // All rows, with a debug build: that they run is what is looked at here. Figures come from
+    // `cargo xtask bench`.
+    workshop.run(&mut cargo(&[
+        "run",
+        "--package",
+        "lockkeeper-cli",
+        "--",
+        "bench",
+        "--seconds",
+        "30",
+    ]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_campaign_has_the_stages_that_are_named_behind_the_build_or_all() {
+        let names = |given: &[&str]| {
+            let given: Vec<String> = given.iter().map(|word| (*word).to_owned()).collect();
+            let stages = chosen(&given.iter().collect::<Vec<_>>())?;
+            Ok::<_, String>(stages.iter().map(|stage| stage.name).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&["interop", "sweep"]), Ok(vec!["build", "sweep", "interop"]));
+        assert_eq!(names(&[]).map(|all| all.len()), Ok(STAGES.len() + 1));
+        assert!(
+            names(&["swep"]).is_err_and(|text| text.contains("`swep`") && text.contains("sweep"))
+        );
+    }
+
+    #[test]
+    fn a_simulation_takes_whole_numbers_and_nothing_else() {
+        let given = |text: &str| {
+            simulation(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        };
+        assert!(given("--seed 7 --seeds 3 --minutes 1").is_ok());
+        assert!(given("--seed").is_err_and(|text| text.contains("--seed needs")));
+        assert!(given("--seed x").is_err_and(|text| text.contains("--seed x")));
+        assert!(given("--sed 1").is_err_and(|text| text.contains("`--sed`")));
+    }
+}
