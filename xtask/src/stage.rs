@@ -91,6 +91,11 @@ impl Workshop {
         self.notes.borrow_mut().push(text);
     }
 
+    /// How many tests the runners that ran until now did not choose.
+    pub fn left_out(&self) -> u64 {
+        closing::sum(&self.closing.borrow()).filtered
+    }
+
     /// Runs a build, outside of the sandbox.
     ///
     /// # Errors
@@ -255,7 +260,7 @@ fn rows(workshop: &Workshop, stages: &[&Stage], hangs: impl Fn(Instant) -> Insta
 /// Prints what came of the stages, why what failed did, and last the number of tests.
 fn report(rows: &[Row], workshop: &Workshop) -> Outcome {
     let closing = workshop.closing.take();
-    let Sum { passed, failed, ignored, filtered } = closing::sum(&closing);
+    let Sum { passed, failed, ignored, .. } = closing::sum(&closing);
     println!();
     for line in closing.iter().chain(&workshop.notes.take()).chain(&workshop.why.take()) {
         println!("{line}");
@@ -274,12 +279,6 @@ fn report(rows: &[Row], workshop: &Workshop) -> Outcome {
     }
     let total: f64 = rows.iter().filter_map(|row| row.took).sum();
     println!("{:<14} {total:>8.1} {:>8.1}\n", "all", rows.iter().map(|row| row.about).sum::<f64>());
-    if filtered > 0 {
-        println!(
-            "{filtered} tests that take time by a clock were left out: `cargo xtask campaign \
-                  timed` runs them"
-        );
-    }
     let (flaky, alone) = (workshop.flaky.take(), workshop.alone.take());
     for name in &alone {
         println!("passed only alone: {name}");

@@ -109,7 +109,12 @@ pub fn seats() -> usize {
 const TIMED: &str = "timed_";
 
 fn tests(workshop: &Workshop) -> Outcome {
-    workshop.run_all(short(workshop, &["--skip", TIMED])?, seats())
+    let outcome = workshop.run_all(short(workshop, &["--skip", TIMED])?, seats());
+    workshop.note(format!(
+        "NOT RUN: {} tests that take time by a clock: `cargo xtask campaign timed`",
+        workshop.left_out()
+    ));
+    outcome
 }
 
 /// Stage of the campaign: what `tests` leaves out, one test at a time.

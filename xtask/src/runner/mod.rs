@@ -232,7 +232,12 @@ fn one(job: Job, number: usize, sandbox: &Sandbox, over: Over<'_>) -> Done {
             Ok(judge(&program, ended, &room))
         })
     };
-    let verdict = verdict.unwrap_or_else(Verdict::failed);
+    let mut verdict = verdict.unwrap_or_else(Verdict::failed);
+    if job.by_name {
+        // One runner; the lines before its own come from runners that its tests have started.
+        let before = verdict.closing.len().saturating_sub(1);
+        verdict.closing.drain(..before);
+    }
     let output = std::mem::take(&mut *locked(&output.0));
     Done { job, verdict, took: began.elapsed(), output, of: None }
 }

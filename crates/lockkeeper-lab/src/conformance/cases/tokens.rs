@@ -15,7 +15,11 @@ struct Rising(Option<Token>);
 
 impl Rising {
     fn next(&mut self, token: Token) {
-        assert!(self.0.is_none_or(|last| last < token), "{token} follows {:?}", self.0);
+        assert!(
+            self.0.is_none_or(|last| last < token),
+            "a token went back: {token} follows {:?}",
+            self.0
+        );
         assert!(token.get() < 1 << 63);
         self.0 = Some(token);
     }
