@@ -96,14 +96,13 @@ impl Sandbox {
         command.env(MARK, &self.mark)
     }
 
-    /// The processes of this run that are still there after a moment's grace.
-    pub fn strays(&self, grace: Duration) -> Vec<Stray> {
-        let until = Instant::now() + grace;
+    /// The processes of this run that are still there when their grace is `over`.
+    pub fn strays(&self, over: impl Fn() -> bool) -> Vec<Stray> {
         let mut none_before = false;
         loop {
             let found = self.alive();
             // Nobody twice: while a process becomes another program, it shows no environment.
-            if if found.is_empty() { none_before } else { Instant::now() >= until } {
+            if if found.is_empty() { none_before } else { over() } {
                 return found;
             }
             none_before = found.is_empty();
@@ -219,11 +218,11 @@ mod tests {
             "sleep 600 > /dev/null 2>&1 & until grep -qa ^sleep /proc/$!/cmdline; do :; done";
         shell.args(["-c", script]).env(MARK, &sandbox.mark);
         assert!(shell.status().unwrap().success());
-        let strays = sandbox.strays(Duration::ZERO);
+        let strays = sandbox.strays(|| true);
         assert_eq!(strays.len(), 1);
         assert!(strays[0].text.contains("sleep 600"), "{strays:?}");
         sandbox.kill(&strays);
-        assert!(sandbox.strays(Duration::from_secs(600)).is_empty());
+        assert!(sandbox.strays(|| false).is_empty());
     }
 
     #[test]

@@ -149,7 +149,7 @@ impl Workshop {
     pub fn run(&self, command: &mut Command) -> Outcome {
         self.sandbox.apply(command);
         let ended = closing::run(command, self.over(), || self.sandbox.kill_all())?;
-        let verdict = runner::judge(&show(command), ended, &self.sandbox);
+        let verdict = runner::judge(&show(command), ended, &self.sandbox, &self.over());
         self.keep(verdict.closing, verdict.why);
         verdict.outcome
     }
@@ -268,14 +268,11 @@ fn report(rows: &[Row], workshop: &Workshop) -> Outcome {
     println!("\n{:<14} {:>8} {:>8}", "stage", "minutes", "about");
     for row in rows {
         let took = row.took.map_or_else(|| "-".to_owned(), |took| format!("{took:.1}"));
-        let verdict =
-            row.outcome.as_ref().err().map(|message| message.lines().next().unwrap_or_default());
-        println!(
-            "{:<14} {took:>8} {:>8.1}  {}",
-            row.name,
-            row.about,
-            verdict.map_or_else(|| "ok".to_owned(), |text| format!("FAILED: {text}"))
+        let verdict = row.outcome.as_ref().map_or_else(
+            |why| format!("FAILED: {}", why.replace('\n', &format!("\n{:<35}", ""))),
+            |()| "ok".to_owned(),
         );
+        println!("{:<14} {took:>8} {:>8.1}  {verdict}", row.name, row.about);
     }
     let total: f64 = rows.iter().filter_map(|row| row.took).sum();
     println!("{:<14} {total:>8.1} {:>8.1}\n", "all", rows.iter().map(|row| row.about).sum::<f64>());
@@ -286,16 +283,20 @@ fn report(rows: &[Row], workshop: &Workshop) -> Outcome {
     for name in &flaky {
         println!("flaky (passed at its second try): {name}");
     }
+    let rescued = workshop.rescued.get();
+    let (passed, failed) = (passed + rescued, failed.saturating_sub(rescued));
     if !closing.is_empty() {
-        let rescued = workshop.rescued.get();
         println!("flaky: {}", flaky.len() + alone.len());
-        println!("tests: {} passed, {} failed", passed + rescued, failed.saturating_sub(rescued));
+        println!("tests: {passed} passed, {failed} failed");
     }
 
     let bad: Vec<&str> =
         rows.iter().filter(|row| row.outcome.is_err()).map(|row| row.name).collect();
     if !bad.is_empty() {
         return Err(format!("failed: {}", bad.join(", ")));
+    }
+    if failed > 0 {
+        return Err(format!("{failed} tests failed in runs that ended well"));
     }
     if ignored > 0 {
         return Err(format!(
@@ -330,6 +331,10 @@ mod tests {
         let all = "3 passed; 0 failed; 0 ignored; 0 measured; 1 filtered out";
         assert_eq!(reported(&[good()], all), Ok(()));
         assert!(reported(&[good(), bad()], all).is_err());
+        assert!(
+            reported(&[good()], "3 passed; 1 failed; 0 ignored")
+                .is_err_and(|text| text.contains("1 tests failed"))
+        );
         assert!(
             reported(&[good()], "3 passed; 0 failed; 1 ignored")
                 .is_err_and(|text| text.contains("ignored"))
@@ -388,7 +393,7 @@ mod tests {
         std::fs::remove_file(mark()).unwrap();
         assert!(said[0].starts_with("ended by signal 15: did not end"), "{said:?}");
         assert_eq!(said[1], "not run: ended by signal 15");
-        assert!(workshop.sandbox.strays(Duration::from_secs(600)).is_empty());
+        assert!(workshop.sandbox.strays(|| false).is_empty());
     }
 
     #[test]
@@ -402,6 +407,6 @@ mod tests {
             "sleep 601 > /dev/null 2>&1 & until grep -qa ^sleep /proc/$!/cmdline; do :; done",
         ]);
         assert!(workshop.run(&mut command).is_err_and(|text| text.contains("sleep 601")));
-        assert!(workshop.sandbox.strays(Duration::from_secs(600)).is_empty());
+        assert!(workshop.sandbox.strays(|| false).is_empty());
     }
 }

@@ -88,7 +88,7 @@ fn g1_a_holder_that_was_stopped_beyond_its_lease_writes_too_late_and_is_refused(
         there.stop();
         let guard = here.mutex("a").lock().timeout(PATIENCE).await.expect("its lease runs out");
         let token = guard.token().expect("it is held");
-        assert!(token > old_token);
+        assert!(token > old_token, "BROKEN LOCK: a token went back");
         assert_eq!(eval(&server, &stock.read(token)), ["1", "old"]);
         assert_eq!(eval(&server, &stock.write(token, "new")), ["1"]);
         there.go_on();

@@ -35,10 +35,14 @@ async fn ten_tasks_and_two_locks_of_one_name_exclude_each_other() {
                 let mut last = None;
                 for _ in 0..100 {
                     let guard = stock.lock().await.unwrap();
-                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "client {client}");
+                    assert_eq!(
+                        inside.fetch_add(1, Ordering::SeqCst),
+                        0,
+                        "client {client}: BROKEN LOCK: two holders"
+                    );
                     tokio::task::yield_now().await;
                     let token = guard.token().unwrap();
-                    assert!(last.is_none_or(|last| last < token));
+                    assert!(last.is_none_or(|last| last < token), "BROKEN LOCK: a token went back");
                     last = Some(token);
                     inside.fetch_sub(1, Ordering::SeqCst);
                     drop(guard);
@@ -269,7 +273,7 @@ async fn r7_tokens_rise_also_within_one_tick_of_the_clock() {
     let mut last = None;
     for _ in 0..2_000 {
         let token = stock.lock().await.unwrap().token().unwrap();
-        assert!(last.is_none_or(|last| last < token), "{last:?} then {token:?}");
+        assert!(last.is_none_or(|last| last < token), "BROKEN LOCK: {last:?} then {token:?}");
         last = Some(token);
     }
 }

@@ -1,7 +1,7 @@
 //! Tests that failed run again, alone, once everything else has ended: one that was only late, or
 //! that something beside it disturbed, passes then.
 
-use super::{Done, Job, Over, Verdict, copy, one};
+use super::{Again, Done, Job, Over, Verdict, copy, one};
 use crate::Outcome;
 use crate::closing::{colour, sum};
 use crate::sandbox::Sandbox;
@@ -41,18 +41,26 @@ pub fn run(
         tell(&done);
         done.verdict
     };
-    let judge = |done: Done| match runs_whole(&done) {
-        _ if done.verdict.failed.is_empty() => Judged::at_once(done.verdict),
-        true if too_many => Judged::at_once(done.verdict),
-        true => whole(done, &mut again),
-        false => by_name(&done.job, done.verdict, &mut again),
-    };
-    failed.into_iter().map(judge).collect()
+    let mut judged = Vec::new();
+    for done in failed {
+        let whole = runs_whole(&done);
+        let Done { job, verdict, .. } = done;
+        judged.push(match verdict.again.clone() {
+            Again::Nothing => Judged::at_once(verdict),
+            _ if whole && too_many => Judged::at_once(verdict),
+            Again::Tests(names) if !whole => by_name(&job, &names, verdict, &mut again),
+            _ => all(job, verdict, &mut again),
+        });
+    }
+    judged
 }
 
 fn runs_whole(done: &Done) -> bool {
-    let failed = done.verdict.failed.len();
-    failed > BY_NAME || failed > 0 && !done.job.by_name
+    match &done.verdict.again {
+        Again::Nothing => false,
+        Again::Tests(names) => names.len() > BY_NAME || !done.job.by_name,
+        Again::All => true,
+    }
 }
 
 impl Judged {
@@ -62,37 +70,44 @@ impl Judged {
     }
 }
 
-fn whole(first: Done, again: &mut impl FnMut(Job) -> Verdict) -> Judged {
-    let Done { mut job, verdict: Verdict { mut why, failed, .. }, .. } = first;
-    let name = format!("{} ({} tests)", job.name, failed.len());
+fn all(mut job: Job, first: Verdict, again: &mut impl FnMut(Job) -> Verdict) -> Judged {
+    let name = match &first.again {
+        Again::Tests(names) => format!("{} ({} tests)", job.name, names.len()),
+        _ => format!("{} (it hung)", job.name),
+    };
     job.name = format!("again:{}", job.name);
     let second = again(job);
-    why.extend(second.why.iter().cloned());
+    let why = [first.why, second.why.clone()].concat();
     let flaky = second.outcome.is_ok().then_some(name).into_iter().collect();
     Judged { why, flaky, ..Judged::at_once(second) }
 }
 
-fn by_name(job: &Job, first: Verdict, again: &mut impl FnMut(Job) -> Verdict) -> Judged {
-    let names = first.failed.clone();
+fn by_name(
+    job: &Job,
+    names: &[String],
+    first: Verdict,
+    again: &mut impl FnMut(Job) -> Verdict,
+) -> Judged {
     let mut judged = Judged::at_once(first);
     let mut fail_again = |names: &[String]| {
         let verdict = again(job.chosen(names));
         judged.why.extend(verdict.why.iter().cloned());
-        still_failing(names.len(), &verdict)
+        still_failing(names.len(), verdict)
     };
     let mut red = Vec::new();
     let (mut flaky, mut alone) = (Vec::new(), Vec::new());
-    match fail_again(&names) {
+    match fail_again(names) {
         Err(why) => red.push(why),
         Ok(still) => {
             for name in names {
-                if !still.contains(&name) {
-                    flaky.push(name);
-                } else if fail_again(std::slice::from_ref(&name)) == Ok(Vec::new()) {
-                    alone.push(name);
+                let into = if !still.contains(name) {
+                    &mut flaky
+                } else if fail_again(std::slice::from_ref(name)) == Ok(Vec::new()) {
+                    &mut alone
                 } else {
-                    red.push(name);
-                }
+                    &mut red
+                };
+                into.push(name.clone());
             }
         }
     }
@@ -110,15 +125,17 @@ fn by_name(job: &Job, first: Verdict, again: &mut impl FnMut(Job) -> Verdict) ->
 }
 
 /// Which of so many tests failed once more, if it was they that ran and nothing else went wrong.
-fn still_failing(ran: usize, verdict: &Verdict) -> Result<Vec<String>, String> {
-    if let (Err(text), true) = (&verdict.outcome, verdict.failed.is_empty()) {
-        return Err(text.clone());
-    }
+fn still_failing(ran: usize, verdict: Verdict) -> Result<Vec<String>, String> {
+    let still = match (verdict.outcome, verdict.again) {
+        (Ok(()), _) => Vec::new(),
+        (Err(_), Again::Tests(still)) => still,
+        (Err(text), _) => return Err(text),
+    };
     let passed = sum(&verdict.closing).passed;
-    if passed + verdict.failed.len() as u64 == ran as u64 {
-        Ok(verdict.failed.clone())
+    if passed + still.len() as u64 == ran as u64 {
+        Ok(still)
     } else {
-        Err(format!("{passed} of {ran} passed, {} failed", verdict.failed.len()))
+        Err(format!("{passed} of {ran} passed, {} failed", still.len()))
     }
 }
 
@@ -236,18 +253,21 @@ mod tests {
     fn what_no_slow_machine_explains_runs_once() {
         for script in [
             // Each would pass at its second call.
-            "[ $n = 1 ] || good 1; words='left: 2, right: 1: two holders' end 3 a::b",
-            "[ $n = 1 ] || good 1; words='panicked: a token went back' end 3 a::b",
+            "[ $n = 1 ] || good 1; words='left: 2: BROKEN LOCK: two holders' end 3 a::b",
+            "[ $n = 1 ] || good 1; words='BROKEN LOCK: a token went back' end 3 a::b",
             "[ $n = 1 ] || good 1; kill -ABRT $$",
             "[ $n = 1 ] || good 1; echo no closing line; exit 101",
             "[ $n = 1 ] || good 1; echo 'test result: ok. 1 passed; 0 failed'; exit 1",
+            // A name that something else was printed into.
+            "[ $n = 1 ] || good 1; echo failures:; echo '    a::b'; echo 'x    c::d'; \
+             echo 'test result: FAILED. 1 passed; 2 failed'; exit 101",
+            "[ $n = 1 ] || good 1; exit 0",
         ] {
             let ran = tried(true, &[script]);
             assert!(ran.outcome.is_err() && ran.calls == [1], "{script}: {:?}", ran.calls);
         }
         // Nor does it go on once it shows at the second try.
-        let script =
-            "case $n in 1) end 3 a::b;; 2) words='a lost update' end 0 a::b;; *) good 1; esac";
+        let script = "case $n in 1) end 3 a::b;; 2) words='BROKEN LOCK: a lost update' end 0 a::b;; *) good 1; esac";
         let ran = tried(true, &[script]);
         assert!(ran.outcome.is_err_and(|text| text.contains("lost update")));
         assert_eq!(ran.calls, [2]);

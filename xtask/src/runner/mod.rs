@@ -21,7 +21,7 @@ use crate::sandbox::Sandbox;
 const SILENCE: Duration = Duration::from_secs(60);
 /// After how long what a program started is no longer on its way out but left behind: as long as
 /// only a hang takes. Our own tests leave what would never end by itself.
-const GRACE: Duration = Duration::from_secs(if cfg!(test) { 5 } else { 600 });
+const GRACE: Duration = Duration::from_secs(if cfg!(test) { 5 } else { 300 });
 
 /// Whether what runs has to be ended.
 pub type Over<'a> = &'a (dyn Fn() -> bool + Sync);
@@ -64,13 +64,25 @@ pub struct Verdict {
     pub closing: Vec<String>,
     /// What there is to say of a failure.
     pub why: Vec<String>,
-    /// The tests that failed, where nothing else is wrong with it: these may run again.
-    pub failed: Vec<String>,
+    /// What of it may run again.
+    pub again: Again,
+}
+
+/// What may run again of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Again {
+    /// Nothing: it ended well, or no slow machine explains how it ended.
+    Nothing,
+    /// These tests, which failed and of which nothing else is known.
+    Tests(Vec<String>),
+    /// All of it, for it hung.
+    All,
 }
 
 impl Verdict {
     fn failed(message: String) -> Self {
-        Self { outcome: Err(message), closing: Vec::new(), why: Vec::new(), failed: Vec::new() }
+        let (closing, why) = (Vec::new(), Vec::new());
+        Self { outcome: Err(message), closing, why, again: Again::Nothing }
     }
 }
 
@@ -109,8 +121,8 @@ impl Done {
 }
 
 /// Judges a program that has ended, and ends what it left behind in its sandbox.
-pub fn judge(program: &str, ended: Ended, sandbox: &Sandbox) -> Verdict {
-    let Ended { status, closing, mut why, mut failed, wrong, long } = ended;
+pub fn judge(program: &str, ended: Ended, sandbox: &Sandbox, over: Over<'_>) -> Verdict {
+    let Ended { status, hung, closing, mut why, failed, wrong, long } = ended;
     let mut left_nothing = true;
     let mut outcome = match status {
         None => {
@@ -119,10 +131,13 @@ pub fn judge(program: &str, ended: Ended, sandbox: &Sandbox) -> Verdict {
             } else {
                 long.join(", ")
             };
-            Err(format!("did not end ({hangs}): {program}"))
+            why.extend(hung.iter().flatten().cloned());
+            let how = if hung.is_some() { "printed nothing for long" } else { "did not end" };
+            Err(format!("{how} ({hangs}): {program}"))
         }
         Some(status) => {
-            let strays = sandbox.strays(GRACE);
+            let until = Instant::now() + GRACE;
+            let strays = sandbox.strays(|| Instant::now() >= until || over());
             sandbox.kill(&strays);
             let texts: Vec<&str> = strays.iter().map(|stray| stray.text.as_str()).collect();
             left_nothing = strays.is_empty();
@@ -147,12 +162,15 @@ pub fn judge(program: &str, ended: Ended, sandbox: &Sandbox) -> Verdict {
     if let Some(line) = &wrong {
         outcome = outcome.map_err(|text| format!("{text}; not run again: {}", line.trim()));
     }
-    // Otherwise it was ended, or it left something, or it is no test that went wrong.
+    let failed = failed.concat();
     let ended_itself = status.is_some_and(|status| status.code().is_some());
-    if outcome.is_ok() || !(ended_itself && left_nothing && wrong.is_none()) {
-        failed.clear();
-    }
-    Verdict { outcome, closing, why, failed }
+    let known = !failed.is_empty() && failed.len() as u64 == closing::sum(&closing).failed;
+    let again = match (&outcome, &wrong) {
+        (Err(_), None) if hung.is_some() => Again::All,
+        (Err(_), None) if ended_itself && left_nothing && known => Again::Tests(failed),
+        _ => Again::Nothing,
+    };
+    Verdict { outcome, closing, why, again }
 }
 
 /// Runs them, `seats` at a time, and tells of each when it has ended; once it is `over` it ends
@@ -229,15 +247,17 @@ fn one(job: Job, number: usize, sandbox: &Sandbox, over: Over<'_>) -> Done {
             room.apply(command.args(&job.options));
             let ended = closing::run_into(output.clone(), &mut command, over, || room.kill_all())?;
             let program = format!("{} ({})", job.name, show(&command));
-            Ok(judge(&program, ended, &room))
+            if !job.by_name {
+                return Ok(judge(&program, ended, &room, over));
+            }
+            let mut verdict = judge(&program, ended.of_one_runner(), &room, over);
+            if verdict.outcome.is_ok() && verdict.closing.is_empty() {
+                verdict.outcome = Err(format!("{program} ended before its tests had"));
+            }
+            Ok(verdict)
         })
     };
-    let mut verdict = verdict.unwrap_or_else(Verdict::failed);
-    if job.by_name {
-        // One runner; the lines before its own come from runners that its tests have started.
-        let before = verdict.closing.len().saturating_sub(1);
-        verdict.closing.drain(..before);
-    }
+    let verdict = verdict.unwrap_or_else(Verdict::failed);
     let output = std::mem::take(&mut *locked(&output.0));
     Done { job, verdict, took: began.elapsed(), output, of: None }
 }

@@ -68,7 +68,7 @@ async fn several_processes_exclude_each_other_on_a_registered_engine() {
     let children: Vec<_> = (0..3).map(|_| start()).collect();
     assert!(children.into_iter().all(|mut c| c.wait().expect("it ends").success()));
     let counted = std::fs::read_to_string(&count).expect("it is there");
-    assert_eq!(counted, (3 * ROUNDS).to_string());
+    assert_eq!(counted, (3 * ROUNDS).to_string(), "BROKEN LOCK: a lost update");
 }
 
 /// What the program around the engine prints, a JSON value a line. It starts itself as the workers.

@@ -90,7 +90,7 @@ pub(super) async fn the_terms_have_rising_tokens(t: Arc<Trial>) {
         let id = format!("candidate {round}");
         let term = clients[round % 2].election(&name).stand(&id).await.expect("nobody leads");
         let token = term.token().expect("a fenced engine gives tokens");
-        assert!(last.is_none_or(|last| last < token), "{token} follows {last:?}");
+        assert!(last.is_none_or(|last| last < token), "BROKEN LOCK: {token} follows {last:?}");
         let seen = clients[(round + 1) % 2]
             .election(&name)
             .leader()

@@ -109,7 +109,7 @@ pub(super) async fn r2_a_store_wiped_under_a_holder_is_noticed(t: Arc<Trial>) {
     let fresh = t.open().await;
     let next = fresh.mutex(&name).lock().timeout(SOON).await.expect("it is free");
     if t.about().fenced {
-        assert!(next.token().ok() > token, "a wiped store gives no old token again");
+        assert!(next.token().ok() > token, "BROKEN LOCK: a wiped store gave an old token");
     }
 }
 

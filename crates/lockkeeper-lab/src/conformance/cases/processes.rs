@@ -87,7 +87,7 @@ async fn both(t: &Trial, mode: Mode, there_mode: Mode, tasks: u32, rounds: u32) 
             .expect("no panic")
             .expect("every claim is granted at last");
     }
-    assert_eq!(occupancy.violations(), 0, "two holders");
+    assert_eq!(occupancy.violations(), 0, "BROKEN LOCK: two holders");
     occupancy.turns()
 }
 

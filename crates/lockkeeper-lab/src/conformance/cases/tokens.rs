@@ -17,7 +17,7 @@ impl Rising {
     fn next(&mut self, token: Token) {
         assert!(
             self.0.is_none_or(|last| last < token),
-            "a token went back: {token} follows {:?}",
+            "BROKEN LOCK: a token went back: {token} follows {:?}",
             self.0
         );
         assert!(token.get() < 1 << 63);

@@ -447,10 +447,10 @@ fn walk(seed: u64) {
                     let others = turns.iter().filter(|(_, h)| *h != hold).count();
                     assert!(
                         mode == Mode::Shared || (others == 0 && turns.is_empty()),
-                        "seed {seed}: {turns:?}"
+                        "seed {seed}: BROKEN LOCK: two holders: {turns:?}"
                     );
                     if mode == Mode::Exclusive {
-                        assert!(token > last_token, "seed {seed}");
+                        assert!(token > last_token, "seed {seed}: BROKEN LOCK: a token went back");
                         last_token = token;
                     }
                     turns.push((seq, hold));

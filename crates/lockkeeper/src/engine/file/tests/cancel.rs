@@ -47,7 +47,7 @@ fn r5_ten_thousand_cancels_at_random_instants_lose_no_lock_and_no_thread() {
         }
         if early {
             let (again, number) = a.get("x", Mode::Exclusive);
-            assert!(number > last);
+            assert!(number > last, "BROKEN LOCK: a token went back");
             (hold, last) = (again, number);
         }
     }

@@ -78,7 +78,7 @@ fn a_file_emptied_or_filled_with_garbage_while_held_is_survived() {
         [vec![], vec![0xa5; whole], vec![0; whole], vec![0xa5; 100], vec![0xa5; 3 * whole]]
     {
         let (hold, number) = a.get("x", Mode::Exclusive);
-        assert!(number > last);
+        assert!(number > last, "BROKEN LOCK: a token went back");
         last = number;
         fs::write(&path, &damage).unwrap();
         let other = b.attempt(&claim("x", Mode::Exclusive), Line::Try);
@@ -133,7 +133,7 @@ fn f5_a_torn_record_repeats_no_number() {
     let mut last = 0;
     for round in 0..6 {
         let (hold, number) = peer.get("x", Mode::Exclusive);
-        assert!(number > last);
+        assert!(number > last, "BROKEN LOCK: a token went back");
         last = number;
         peer.release(hold);
         let file = fs::File::options().write(true).open(dir.path().join("x.lock")).unwrap();

@@ -163,8 +163,12 @@ fn f1_gc_running_all_the_time_never_gives_two_holders() {
                             Attempt::InLine(_) => peer.granted(ask.id),
                             other => panic!("{other:?}"),
                         };
-                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
-                        assert!(number > last);
+                        assert_eq!(
+                            inside.fetch_add(1, Ordering::SeqCst),
+                            0,
+                            "BROKEN LOCK: two holders"
+                        );
+                        assert!(number > last, "BROKEN LOCK: a token went back");
                         last = number;
                         inside.fetch_sub(1, Ordering::SeqCst);
                         peer.release(ask.id);

@@ -150,7 +150,7 @@ fn r7_a_number_that_went_back_with_its_server_is_no_token_and_is_given_back() {
     assert!(process.event_within(PATIENCE, &mut { up }).is_some());
     assert!(matches!(process.renew(held.id), Renewal::Gone(_)));
     let Attempt::Failed(error) = process.attempt(&process.exclusive("a")) else {
-        panic!("a token went back")
+        panic!("BROKEN LOCK: a token went back")
     };
     assert_eq!((error.kind(), error.is_temporary()), (ErrorKind::Refused, true));
     assert!(error.message().contains("and gave 9000000000001 before"), "{error}");
@@ -178,7 +178,9 @@ fn r7_a_counter_of_redisson_that_went_back_with_its_server_is_no_token_and_is_gi
     // The counter of the second server is at 1, then at 2, which is somebody's already.
     for at in ["is at 1, and was at 2", "is at 2, and was at 2"] {
         let asked = process.exclusive("a");
-        let Attempt::Failed(error) = process.attempt(&asked) else { panic!("a token went back") };
+        let Attempt::Failed(error) = process.attempt(&asked) else {
+            panic!("BROKEN LOCK: a token went back")
+        };
         assert!(error.kind() == ErrorKind::Refused && error.message().contains(at), "{error}");
         until("it is given back", || second.command(&["EXISTS", "a"]) == ["0"]);
     }

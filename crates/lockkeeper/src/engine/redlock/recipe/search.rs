@@ -122,7 +122,7 @@ fn search(world: &World) -> (bool, usize) {
 fn never(world: &World) {
     let (wrong, states) = search(world);
     println!("{states} states");
-    assert!(!wrong, "two holders, or a token that is not above an earlier one");
+    assert!(!wrong, "BROKEN LOCK: two holders, or a token that is not above an earlier one");
     assert!(states > 1_000, "the search went nowhere");
 }
 

@@ -181,7 +181,7 @@ fn l3_a_majority_that_comes_back_empty_gives_the_lock_to_nobody_while_a_lease_ma
     }
     let next = claim(&two, "a");
     until("somebody is granted it", || matches!(two.attempt(&next), Attempt::Granted(_)));
-    assert!(two.now() > until_over, "two holders");
+    assert!(two.now() > until_over, "BROKEN LOCK: two holders");
     assert!(matches!(one.renew(held.id), Renewal::Gone(Lost::TakenAway)));
     assert!(matches!(two.renew(next.id), Renewal::Extended { .. }));
 }

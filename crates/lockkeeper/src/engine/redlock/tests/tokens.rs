@@ -53,7 +53,7 @@ fn r7_members_that_agree_are_asked_once_and_all_keep_the_number() {
         let ran: Vec<u64> =
             ran(&quorum, "evalsha").iter().zip(before).map(|(now, was)| now - was).collect();
         assert_eq!(ran, [1; 3], "one flight");
-        assert!(number > last, "{number} follows {last}");
+        assert!(number > last, "BROKEN LOCK: {number} follows {last}");
         assert_eq!(quorum.last("a"), vec![number.to_string(); 3]);
         let [shown] = &one.look(Kind::Lock, "a").holders[..] else { panic!("it is held") };
         assert_eq!(shown.token, Token::of(number, 0));

@@ -388,7 +388,11 @@ fn z9_a_flapping_link_ends_in_neither_a_hang_nor_a_ghost() {
                 for _ in 0..15 {
                     let a = claim("x");
                     client.lock_stubbornly(&a).await;
-                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
+                    assert_eq!(
+                        inside.fetch_add(1, Ordering::SeqCst),
+                        0,
+                        "BROKEN LOCK: two holders"
+                    );
                     tokio::task::yield_now().await;
                     inside.fetch_sub(1, Ordering::SeqCst);
                     client.release(&a).await;

@@ -179,7 +179,7 @@ fn of_two_newcomers_with_two_prefixes_at_most_one_stays() {
                     }
                 }
             }
-            assert!(holders <= 1, "round {round}: two holders");
+            assert!(holders <= 1, "round {round}: BROKEN LOCK: two holders");
             assert_eq!(admin.children(&name).await.len(), holders);
             granted += holders;
             refused += 2 - holders;
