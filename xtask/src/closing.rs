@@ -177,8 +177,8 @@ pub fn run(
     )
 }
 
-/// The same for a command whose output, both kinds of it in their order, goes to `ours`. It is ended
-/// as well when it has printed nothing for ten minutes.
+/// The same for a command whose output, both kinds of it in their order, goes to `ours`. It is
+/// ended as well when it has printed nothing for ten minutes.
 ///
 /// # Errors
 /// As above.
