@@ -226,26 +226,34 @@ fn r11_a_dead_holder_of_permits_and_dead_waiters_cost_one_claim_lease_together()
     assert!(waited >= Duration::from_secs(3) && waited < Duration::from_secs(5), "{waited:?}");
 }
 
+/// The commands that a hand-off costs the server, where so many wait.
+fn cost_of_a_hand_off(waiters: usize) -> std::collections::BTreeMap<String, u64> {
+    let server = RedisServer::start();
+    let (one, two) = (Process::of(&server), Process::of(&server));
+    // From here on the server knows the script.
+    let (known, _) = one.take("b", Mode::Exclusive);
+    one.release(known.id);
+    let (held, _) = one.take("a", Mode::Exclusive);
+    let waiting: Vec<_> = (0..waiters).map(|_| two.queue("a", Mode::Exclusive)).collect();
+    server.command(&["CONFIG", "RESETSTAT"]);
+    one.release(held.id);
+    two.granted(waiting[0].id);
+    let mut counts = server.command_counts();
+    counts.retain(|command, _| !matches!(command.as_str(), "config|resetstat" | "config" | "info"));
+    counts
+}
+
 #[test]
-fn r10_a_hand_off_in_a_long_line_costs_the_server_what_it_costs_in_a_short_one() {
-    let cost = |waiters: usize| {
-        let server = RedisServer::start();
-        let (one, two) = (Process::of(&server), Process::of(&server));
-        // From here on the server knows the script.
-        let (known, _) = one.take("b", Mode::Exclusive);
-        one.release(known.id);
-        let (held, _) = one.take("a", Mode::Exclusive);
-        let waiting: Vec<_> = (0..waiters).map(|_| two.queue("a", Mode::Exclusive)).collect();
-        server.command(&["CONFIG", "RESETSTAT"]);
-        one.release(held.id);
-        two.granted(waiting[0].id);
-        let mut counts = server.command_counts();
-        counts.retain(|command, _| {
-            !matches!(command.as_str(), "config|resetstat" | "config" | "info")
-        });
-        counts
-    };
-    let (short, long) = (cost(2), cost(1000));
+fn r10_a_hand_off_in_a_long_line_costs_the_server_no_more_than_some_questions() {
+    // Those that gave no sign of life for 750 ms are asked for one, at most 64 of them: on a busy
+    // machine that is how long a thousand take to join.
+    let long = cost_of_a_hand_off(1000);
+    assert!(long.values().sum::<u64>() <= 15 + 64 * 5, "{long:?}");
+}
+
+#[test]
+fn timed_r10_a_hand_off_in_a_long_line_costs_the_server_what_it_costs_in_a_short_one() {
+    let (short, long) = (cost_of_a_hand_off(2), cost_of_a_hand_off(1000));
     assert_eq!(short, long);
     assert_eq!(short.get("publish"), Some(&2), "{short:?}");
     assert!(short.values().sum::<u64>() <= 15, "{short:?}");
