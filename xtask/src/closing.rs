@@ -37,7 +37,8 @@ pub struct Ended {
     pub why: Vec<String>,
     /// The names in each runner's list of its failures, a list for a closing line.
     pub failed: Vec<Vec<String>>,
-    /// A line that says of a lock what no slow machine explains.
+    /// What no slow machine explains: a line that says it of a lock, or that a test failed and the
+    /// program ended without telling why.
     pub wrong: Option<String>,
     /// The tests that ran for long when it ended.
     pub long: Vec<String>,
@@ -49,8 +50,10 @@ struct Kept {
     closing: Vec<String>,
     failures: Vec<String>,
     last: VecDeque<String>,
-    /// What stands below the last `failures:`, while it is a list.
-    listed: Vec<String>,
+    /// What stands below the last `failures:` since the last closing line.
+    listed: Option<Vec<String>>,
+    /// Whether a test has failed of which nothing is known but that.
+    unexplained: bool,
     failed: Vec<Vec<String>>,
     wrong: Option<String>,
     /// What the runner said takes long, and has not ended since.
@@ -63,16 +66,19 @@ impl Kept {
     fn take(&mut self, line: String) {
         let text = plain(&line);
         if text == "failures:" {
-            self.listed.clear();
-        } else if let Some(name) = text.strip_prefix("    ") {
-            self.listed.push(name.to_owned());
+            self.listed = Some(Vec::new());
+        } else if let (Some(listed), Some(name)) = (&mut self.listed, text.strip_prefix("    ")) {
+            listed.push(name.to_owned());
         }
+        // Why, it is told at the end.
+        self.unexplained |= test_of(&text, " ... FAILED").is_some();
         if self.wrong.is_none() && says_that_a_lock_is_wrong(&text) {
             self.wrong = Some(text.clone());
         }
         if text.starts_with("test result: ") {
             self.room = None;
-            self.failed.push(mem::take(&mut self.listed));
+            self.failed.push(self.listed.take().unwrap_or_default());
+            self.unexplained = false;
             self.closing.push(line.clone());
         } else if text == "failures:" && self.room.is_none() {
             self.room = Some(KEPT);
@@ -94,7 +100,10 @@ impl Kept {
     fn ended(mut self, status: Option<ExitStatus>) -> Ended {
         let (failures, last) = (mem::take(&mut self.failures), mem::take(&mut self.last));
         let why = if failures.is_empty() { last.into() } else { failures };
-        let Self { closing, failed, wrong, long, .. } = self;
+        let Self { closing, failed, mut wrong, long, .. } = self;
+        if self.unexplained {
+            wrong.get_or_insert_with(|| "a test failed, and why is not known".to_owned());
+        }
         Ended { status, hung: None, closing, why, failed, wrong, long }
     }
 }
@@ -245,7 +254,7 @@ fn follow(
         // The output outlives the command where a process that it started has it too. That is for
         // the caller to name.
         let now = Instant::now();
-        if silent && ended.is_some_and(|when| now > when + LINGER) {
+        if ended.is_some_and(|when| now > when + if silent { LINGER } else { 12 * LINGER }) {
             break;
         }
         if ended.is_none() && child.try_wait().map_err(|error| fail(command, error))?.is_some() {
@@ -274,15 +283,17 @@ fn follow(
 
 /// Where the threads of a process are, as far as there is a debugger.
 fn stacks(pid: u32) -> Vec<String> {
-    let mut gdb = Command::new("gdb");
-    gdb.args(["-batch", "-ex", "thread apply all backtrace 30", "-p"]).arg(pid.to_string());
-    let out = gdb.stdin(Stdio::null()).stderr(Stdio::null()).output();
-    let text = out.map_or_else(
-        |error| format!("no stacks, for gdb cannot be started: {error}"),
-        |out| String::from_utf8_lossy(&out.stdout).into_owned(),
-    );
-    let wanted = |line: &&str| line.starts_with(['#', 'T', 'n']);
-    text.lines().filter(wanted).map(str::to_owned).collect()
+    // It may hang as well.
+    let mut gdb = Command::new("timeout");
+    gdb.args(["-k", "5", "60", "gdb", "-batch", "-ex", "thread apply all backtrace 30", "-p"]);
+    let out = gdb.arg(pid.to_string()).env_remove("DEBUGINFOD_URLS").stdin(Stdio::null()).output();
+    let text = out.map(|out| String::from_utf8_lossy(&out.stdout).into_owned()).unwrap_or_default();
+    let wanted = |line: &&str| line.starts_with(['#', 'T']);
+    let mut stacks: Vec<String> = text.lines().filter(wanted).map(str::to_owned).collect();
+    if stacks.is_empty() {
+        stacks.push("no stacks: gdb is missing, or may not look".to_owned());
+    }
+    stacks
 }
 
 fn relay(output: impl Read, mut ours: impl Write, mut keep: impl FnMut(String)) {
@@ -399,6 +410,14 @@ mod tests {
     }
 
     #[test]
+    fn a_failure_whose_reason_was_not_told_any_more_is_no_slowness() {
+        let ended = quiet("echo 'test a::b ... FAILED'; exec sleep 600", Duration::from_secs(5));
+        assert!(ended.status.is_none() && ended.wrong.is_some());
+        let told = "echo 'test a::b ... FAILED'; echo 'test result: FAILED. 0 passed; 1 failed'";
+        assert_eq!(quiet(told, PATIENCE).wrong, None);
+    }
+
+    #[test]
     fn what_no_slow_machine_explains_is_kept() {
         let wrong = |said: &str| {
             let script = format!("cat <<'E'\n{said}\nE\n");
@@ -456,13 +475,10 @@ mod tests {
     #[test]
     fn a_program_that_is_silent_for_long_hangs_and_its_stacks_are_kept() {
         let quick = Some(Duration::from_millis(300));
-        // Until it is what it is to be.
-        let script = "while [ $((n += 1)) -lt 60 ]; do sleep 0.01; echo $n; done; exec sleep 600";
-        let ended = follow(io::sink(), &mut shell(script), with_one_output, quick, || false, || {})
-            .unwrap();
-        assert!(ended.status.is_none() && ended.why.last().is_some_and(|line| line == "59"));
-        let stacks = ended.hung.expect("it hung").join("\n");
-        assert!(stacks.contains("sleep") || stacks.contains("no stacks"), "{stacks}");
+        let mut sleep = shell("exec sleep 600");
+        let ended =
+            follow(io::sink(), &mut sleep, with_one_output, quick, || false, || {}).unwrap();
+        assert!(ended.status.is_none() && ended.hung.is_some_and(|stacks| !stacks.is_empty()));
         assert!(quiet("exec sleep 600", Duration::from_millis(100)).hung.is_none(), "it was ended");
     }
 

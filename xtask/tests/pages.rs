@@ -100,7 +100,7 @@ fn every_test_that_a_page_cites_exists() {
 
 #[test]
 fn what_is_left_out_of_the_gate_by_its_name_says_so_at_the_beginning_of_it() {
-    // The gate skips whatever has this in its name, and tests only.
+    // The gate leaves out whatever has this anywhere in its name.
     let elsewhere: Vec<String> = functions()
         .into_iter()
         .filter(|name| !name.starts_with("timed_") && name.contains("timed_"))

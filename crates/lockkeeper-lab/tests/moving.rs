@@ -87,7 +87,7 @@ async fn in_every_step_of_a_move_holders_exclude_each_other_and_tokens_rise() {
                         shelf.tokens.push(token);
                         shelf.inside.replace(client)
                     };
-                    assert_eq!(before, None, "two are inside");
+                    assert_eq!(before, None, "BROKEN LOCK: two are inside");
                     tokio::task::yield_now().await;
                     shelf.lock().expect("no panic").inside = None;
                     assert!(guard.release().await.is_clean());

@@ -19,7 +19,7 @@ async fn an_uncontended_lock_is_taken_and_given_back() {
     assert!(stock.try_lock().await.unwrap().is_none());
     assert!(first.release().await.is_clean());
     let second = stock.try_lock().await.unwrap().unwrap();
-    assert!(second.token().unwrap() > token);
+    assert!(second.token().unwrap() > token, "BROKEN LOCK: a token went back");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -106,7 +106,7 @@ async fn readers_share_writers_do_not_and_an_upgrade_waits_for_the_readers() {
     let before = up.token().unwrap();
     drop(one);
     let writing = up.upgrade().timeout(secs(2)).await.unwrap();
-    assert!(writing.token().unwrap() > before);
+    assert!(writing.token().unwrap() > before, "BROKEN LOCK: a token went back");
     assert!(lock.try_read().await.unwrap().is_none());
     drop(writing);
     let beside = lock.read().timeout(secs(2)).await.unwrap();

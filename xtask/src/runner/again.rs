@@ -283,8 +283,11 @@ mod tests {
         assert_eq!((ran.sum.passed, ran.sum.failed, ran.rescued), (33, 0, 0));
         let ran = tried(true, &[eleven; 4]);
         assert!(ran.outcome.is_err() && ran.calls == [1; 4], "{:?}", ran.calls);
-        // Of documentation, whose tests have blanks in their names.
-        let ran = tried(false, &["[ $n = 1 ] || good 2; end 1 'src/lib.rs - a (line 3)'"]);
+        // Of documentation, whose tests have blanks in their names. Cargo says which crate it runs,
+        // and the first one is good.
+        let script = "echo '    Finished x'; echo 'test result: ok. 0 passed; 0 failed'; \
+                      [ $n = 1 ] || good 2; end 1 'src/lib.rs - a (line 3)'";
+        let ran = tried(false, &[script]);
         assert_eq!((ran.outcome, ran.calls), (Ok(()), vec![2]));
         let ran = tried(false, &["end 1 'src/lib.rs - a (line 3)'"]);
         assert!(ran.outcome.is_err() && ran.calls == [2], "once more, and no more");

@@ -184,7 +184,7 @@ fn r7_whoever_sees_the_mode_of_a_conversion_sees_its_token() {
         });
         for _ in 0..2 {
             let writing = block_on(async { guard.upgrade().await }).unwrap();
-            assert!(writing.token().unwrap() > before);
+            assert!(writing.token().unwrap() > before, "BROKEN LOCK: a token went back");
         }
         drop(guard);
         view.join().unwrap();

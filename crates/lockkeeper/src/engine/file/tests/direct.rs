@@ -28,7 +28,7 @@ fn a_lock_is_got_released_and_got_again() {
     };
     assert_eq!(holder.token, Some(token));
     held.release();
-    assert!(got(&files, "x").token().unwrap() > token);
+    assert!(got(&files, "x").token().unwrap() > token, "BROKEN LOCK: a token went back");
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn who_waits_is_granted_when_the_holder_lets_go_in_the_order_in_which_they_came(
         assert!(peers[at + 1].is_silent());
         peers[at].release(hold);
         let number = peers[at + 1].granted(claim);
-        assert!(number > last);
+        assert!(number > last, "BROKEN LOCK: a token went back");
         (hold, last) = (claim, number);
     }
 }

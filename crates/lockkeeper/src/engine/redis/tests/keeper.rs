@@ -34,7 +34,7 @@ fn a_lock_is_taken_handed_over_and_given_back_through_the_library() {
         tokio::time::sleep(Duration::from_millis(50)).await;
         drop(guard);
         let second = waiting.await.unwrap().unwrap();
-        assert!(second.token().unwrap() > first);
+        assert!(second.token().unwrap() > first, "BROKEN LOCK: a token went back");
         assert!(!second.is_lost());
         drop(second);
         assert!(one.close().await.unknown.is_empty());

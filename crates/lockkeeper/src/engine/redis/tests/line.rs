@@ -246,7 +246,7 @@ fn cost_of_a_hand_off(waiters: usize) -> std::collections::BTreeMap<String, u64>
 #[test]
 fn r10_a_hand_off_in_a_long_line_costs_the_server_no_more_than_some_questions() {
     // Those that gave no sign of life for 750 ms are asked for one, and on a busy machine that is
-    // less than a thousand take to join; but no more than 256 are looked at.
+    // less than a thousand take to join; but a script looks at 256 at most.
     let long = cost_of_a_hand_off(1000);
     assert!(long.values().all(|count| *count <= 2 + 256), "{long:?}");
     assert!(long.values().sum::<u64>() <= 2 * (2 + 256) + 20, "{long:?}");

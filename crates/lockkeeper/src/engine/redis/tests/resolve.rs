@@ -56,6 +56,15 @@ impl Resolve for Told {
     }
 }
 
+/// What a server says that would give an older number than the one before it.
+fn refused(attempt: Attempt) -> Error {
+    match attempt {
+        Attempt::Failed(error) => error,
+        Attempt::Granted(grant) => panic!("BROKEN LOCK: a token went back: {grant:?}"),
+        other => panic!("not refused but {other:?}"),
+    }
+}
+
 #[test]
 fn an_address_is_resolved_before_each_dial() {
     let (mut first, second) = (RedisServer::start(), RedisServer::start());
@@ -149,9 +158,7 @@ fn r7_a_number_that_went_back_with_its_server_is_no_token_and_is_given_back() {
     let up = |e: &Event| matches!(e, Event::Link { up: true }).then_some(());
     assert!(process.event_within(PATIENCE, &mut { up }).is_some());
     assert!(matches!(process.renew(held.id), Renewal::Gone(_)));
-    let Attempt::Failed(error) = process.attempt(&process.exclusive("a")) else {
-        panic!("BROKEN LOCK: a token went back")
-    };
+    let error = refused(process.attempt(&process.exclusive("a")));
     assert_eq!((error.kind(), error.is_temporary()), (ErrorKind::Refused, true));
     assert!(error.message().contains("and gave 9000000000001 before"), "{error}");
     let record = "lockkeeper:{lock:a}";
@@ -178,9 +185,7 @@ fn r7_a_counter_of_redisson_that_went_back_with_its_server_is_no_token_and_is_gi
     // The counter of the second server is at 1, then at 2, which is somebody's already.
     for at in ["is at 1, and was at 2", "is at 2, and was at 2"] {
         let asked = process.exclusive("a");
-        let Attempt::Failed(error) = process.attempt(&asked) else {
-            panic!("BROKEN LOCK: a token went back")
-        };
+        let error = refused(process.attempt(&asked));
         assert!(error.kind() == ErrorKind::Refused && error.message().contains(at), "{error}");
         until("it is given back", || second.command(&["EXISTS", "a"]) == ["0"]);
     }

@@ -197,10 +197,14 @@ impl World {
                 | (Some(Want::Upgradable), Want::Upgradable) => false,
                 _ => true,
             };
-            assert!(together, "{at} as {want:?} beside {other} as {:?}: {self:#?}", client.holds);
+            assert!(
+                together,
+                "BROKEN LOCK: {at} as {want:?} beside {other} as {:?}: {self:#?}",
+                client.holds
+            );
         }
         if want == Want::Exclusive {
-            assert!(number > self.any, "R7: {number} after {}: {self:#?}", self.any);
+            assert!(number > self.any, "BROKEN LOCK: {number} after {}: {self:#?}", self.any);
             self.exclusive = number;
         } else {
             assert!(
