@@ -28,8 +28,12 @@ pub struct Ended {
     /// What there is to say of a failure: each runner's part on its failed tests, or else the last
     /// lines.
     pub why: Vec<String>,
+    /// The tests that failed.
+    pub failed: Vec<String>,
     /// The tests that ran for long when it ended.
     pub long: Vec<String>,
+    /// What it says could not be tried.
+    pub not_tried: Vec<String>,
 }
 
 /// What is kept of a command's output, line by line.
@@ -38,8 +42,10 @@ struct Kept {
     closing: Vec<String>,
     failures: Vec<String>,
     last: VecDeque<String>,
+    failed: Vec<String>,
     /// What the runner said takes long, and has not ended since.
     long: Vec<String>,
+    not_tried: Vec<String>,
     /// Lines that the present runner's part on its failures may still have; `None` outside of one.
     room: Option<usize>,
 }
@@ -47,6 +53,10 @@ struct Kept {
 impl Kept {
     fn take(&mut self, line: String) {
         let text = plain(&line);
+        // It may stand behind the name of its test.
+        let said = text.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "));
+        let said = said.map_or(&*text, |(_, said)| said);
+        self.not_tried.extend(said.starts_with("NOT TRIED: ").then(|| said.to_owned()));
         if text.starts_with("test result: ") {
             self.room = None;
             self.closing.push(line.clone());
@@ -60,6 +70,9 @@ impl Kept {
             self.long.push(name.to_owned());
         } else if let Some(name) = test_of(&text, " ... ") {
             self.long.retain(|long| long != name);
+            if text.ends_with(" ... FAILED") {
+                self.failed.push(name.to_owned());
+            }
         }
         if self.last.len() == KEPT {
             self.last.pop_front();
@@ -67,9 +80,12 @@ impl Kept {
         self.last.push_back(line);
     }
 
-    fn ended(self, status: Option<ExitStatus>) -> Ended {
-        let why = if self.failures.is_empty() { self.last.into() } else { self.failures };
-        Ended { status, closing: self.closing, why, long: self.long }
+    fn ended(mut self, status: Option<ExitStatus>) -> Ended {
+        let failures = std::mem::take(&mut self.failures);
+        let last = std::mem::take(&mut self.last);
+        let why = if failures.is_empty() { last.into() } else { failures };
+        let Self { closing, failed, long, not_tried, .. } = self;
+        Ended { status, closing, why, failed, long, not_tried }
     }
 }
 
@@ -273,12 +289,21 @@ mod tests {
             (ended.why.len(), ended.why.last().map(String::as_str)),
             (KEPT, Some("torn apart"))
         );
-        let runner = "echo failures:; echo '---- a::test stdout ----'; echo 'left: 1'; seq 100; \
+        let runner = "echo 'test a::test ... FAILED'; echo 'test b::test ... ok'; \
+                      echo failures:; echo '---- a::test stdout ----'; echo 'left: 1'; seq 100; \
                       echo failures:; echo '    a::test'; echo 'test result: FAILED. 0 passed'";
         let ended =
             quiet(&format!("{runner}; {runner}; echo after; exit 1"), Duration::from_secs(60));
         assert_eq!((ended.why.len(), ended.closing.len()), (2 * KEPT, 2));
         assert_eq!(ended.why[..2], ["---- a::test stdout ----", "left: 1"]);
+        assert_eq!(ended.failed, ["a::test", "a::test"]);
+    }
+
+    #[test]
+    fn what_was_not_tried_is_kept_for_the_end() {
+        let script = "echo 'NOT TRIED: a'; echo 'test x ... NOT TRIED: b'; echo 'test x ... ok'";
+        let ended = quiet(script, Duration::from_secs(60));
+        assert_eq!(ended.not_tried, ["NOT TRIED: a", "NOT TRIED: b"]);
     }
 
     #[test]

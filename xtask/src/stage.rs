@@ -45,9 +45,9 @@ pub struct Workshop {
     signalled: fn() -> Option<i32>,
 }
 
-/// What the whole may take: whoever runs it may stop it after 80 minutes, and then nobody sees a
+/// What the whole may take: whoever runs it may stop it after 90 minutes, and then nobody sees a
 /// table.
-pub const TOTAL_MAX: Duration = Duration::from_secs(78 * 60);
+pub const TOTAL_MAX: Duration = Duration::from_secs(84 * 60);
 
 /// How often we look whether a build has ended.
 const TICK: Duration = Duration::from_millis(50);
@@ -71,7 +71,7 @@ impl Workshop {
     }
 
     /// Whether what runs has to be ended.
-    fn over(&self) -> impl Fn() -> bool + use<> {
+    pub fn over(&self) -> impl Fn() -> bool + use<> {
         let (limit, signalled) = (self.limit.get(), self.signalled);
         move || Instant::now() > limit || signalled().is_some()
     }
@@ -80,6 +80,13 @@ impl Workshop {
     pub fn note(&self, text: String) {
         println!("{text}");
         self.notes.borrow_mut().push(text);
+    }
+
+    /// Keeps all of a failure for the end; answers its first line, which the table has.
+    pub fn explain(&self, message: String) -> String {
+        let first = message.lines().next().unwrap_or_default().to_owned();
+        self.why.borrow_mut().push(message);
+        first
     }
 
     /// Runs a build, outside of the sandbox.
@@ -156,6 +163,7 @@ impl Workshop {
     fn keep(&self, verdict: Verdict) -> Outcome {
         self.closing.borrow_mut().extend(verdict.closing);
         self.why.borrow_mut().extend(verdict.why);
+        self.notes.borrow_mut().extend(verdict.not_tried);
         verdict.outcome
     }
 }
@@ -171,16 +179,20 @@ struct Row {
 /// Runs the stages in order and prints what came of them. `began`: when the whole began.
 ///
 /// # Errors
-/// Any stage failed, was not run, or took more than twice its share in continuous integration.
+/// Any stage failed, was not run, or took more than three times its share in continuous
+/// integration.
 pub fn run_all(stages: &[&Stage], began: Instant) -> Outcome {
     let watch = interrupt::Watch::new();
     let workshop = Workshop::new(interrupt::caught)?;
     let rows = rows(&workshop, stages, began + TOTAL_MAX);
-    let outcome = report(&rows, &workshop.closing.take());
-    // Once more at the end, where it is seen: the output is long.
-    for line in workshop.notes.take().into_iter().chain(workshop.why.take()) {
+    let (closing, notes, why) =
+        (workshop.closing.take(), workshop.notes.take(), workshop.why.take());
+    // The table comes last: of a long output the end is what is read, and sometimes all that is
+    // kept.
+    for line in closing.iter().chain(&why).chain(&notes) {
         println!("{line}");
     }
+    let outcome = report(&rows, closing::sum(&closing), closing.len());
     let signal = interrupt::caught();
     // A signal ends us without clearing up.
     drop((workshop, watch));
@@ -215,9 +227,10 @@ fn rows(workshop: &Workshop, stages: &[&Stage], end: Instant) -> Vec<Row> {
         workshop.limit.set(limit.min(end));
         let mut outcome = (stage.run)(workshop);
         let took = start.elapsed().as_secs_f64() / 60.0;
-        if outcome.is_ok() && in_ci() && took > 2.0 * stage.minutes {
+        // Shared machines take twice as long on some days, with nothing wrong.
+        if outcome.is_ok() && in_ci() && took > 3.0 * stage.minutes {
             outcome = Err(format!(
-                "took {took:.1} min, more than twice its share of {} min",
+                "took {took:.1} min, more than three times its share of {} min",
                 stage.minutes
             ));
         }
@@ -235,27 +248,20 @@ fn rows(workshop: &Workshop, stages: &[&Stage], end: Instant) -> Vec<Row> {
     rows
 }
 
-fn report(rows: &[Row], closing: &[String]) -> Outcome {
-    let Sum { passed, failed, ignored } = closing::sum(closing);
-    println!();
-    for line in closing {
-        println!("{line}");
-    }
+/// Prints what each stage took and why it failed.
+fn report(rows: &[Row], tests: Sum, runners: usize) -> Outcome {
+    let Sum { passed, failed, ignored } = tests;
     println!(
-        "tests: {passed} passed, {failed} failed, {ignored} ignored, of {} runners\n",
-        closing.len()
+        "\ntests: {passed} passed, {failed} failed, {ignored} ignored, of {runners} runners\n"
     );
     println!("{:<14} {:>8} {:>8}", "stage", "minutes", "share");
     for row in rows {
         let took = row.took.map_or_else(|| "-".to_owned(), |took| format!("{took:.1}"));
-        let verdict =
-            row.outcome.as_ref().err().map(|message| message.lines().next().unwrap_or_default());
-        println!(
-            "{:<14} {took:>8} {:>8.1}  {}",
-            row.name,
-            row.share,
-            verdict.map_or_else(|| "ok".to_owned(), |text| format!("FAILED: {text}"))
+        let verdict = row.outcome.as_ref().map_or_else(
+            |why| format!("FAILED: {}", why.replace('\n', &format!("\n{:<35}", ""))),
+            |()| "ok".to_owned(),
         );
+        println!("{:<14} {took:>8} {:>8.1}  {verdict}", row.name, row.share);
     }
     let total: f64 = rows.iter().filter_map(|row| row.took).sum();
     println!("{:<14} {total:>8.1} {:>8.1}\n", "all", rows.iter().map(|row| row.share).sum::<f64>());
@@ -289,20 +295,20 @@ mod tests {
 
     #[test]
     fn a_run_is_good_only_if_every_stage_is_and_no_test_was_left_out() {
-        let line = |text: &str| vec![format!("test result: ok. {text}; finished in 0.00s")];
-        assert_eq!(report(&[row(Ok(()))], &line("3 passed; 0 failed; 0 ignored")), Ok(()));
+        let tests = |passed, ignored| Sum { passed, failed: 0, ignored };
+        assert_eq!(report(&[row(Ok(()))], tests(3, 0), 1), Ok(()));
+        assert!(report(&[row(Ok(())), row(Err("why".to_owned()))], tests(3, 0), 1).is_err());
+        assert!(report(&[row(Ok(()))], tests(3, 1), 1).is_err_and(|text| text.contains("ignored")));
         assert!(
-            report(
-                &[row(Ok(())), row(Err("why".to_owned()))],
-                &line("3 passed; 0 failed; 0 ignored")
-            )
-            .is_err()
+            report(&[row(Ok(()))], tests(0, 0), 0).is_err_and(|text| text.contains("no test ran"))
         );
-        assert!(
-            report(&[row(Ok(()))], &line("3 passed; 0 failed; 1 ignored"))
-                .is_err_and(|text| text.contains("ignored"))
-        );
-        assert!(report(&[row(Ok(()))], &[]).is_err_and(|text| text.contains("no test ran")));
+    }
+
+    #[test]
+    fn all_of_a_failure_is_said_at_the_end_and_its_first_line_in_the_table() {
+        let workshop = Workshop::new(|| None).unwrap();
+        assert_eq!(workshop.explain("failed: x\nwhy".to_owned()), "failed: x");
+        assert_eq!(*workshop.why.borrow(), ["failed: x\nwhy"]);
     }
 
     /// The outcomes of a stage that does not end and of one after it, where the whole may take this
@@ -331,10 +337,10 @@ mod tests {
             let said: Vec<&str> =
                 outcomes.iter().map(|outcome| outcome.as_ref().unwrap_err().as_str()).collect();
             assert!(
-                said[0].starts_with("the 78 minutes of the whole are over: did not end"),
+                said[0].starts_with("the 84 minutes of the whole are over: did not end"),
                 "{said:?}"
             );
-            assert_eq!(said[1], "not run: the 78 minutes of the whole are over");
+            assert_eq!(said[1], "not run: the 84 minutes of the whole are over");
         }
         assert_eq!(two_stages(Duration::from_secs(600), |_| Ok(())), [Ok(()), Ok(())]);
     }

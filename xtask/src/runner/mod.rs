@@ -45,6 +45,8 @@ pub struct Verdict {
     pub closing: Vec<String>,
     /// What there is to say of a failure.
     pub why: Vec<String>,
+    /// What it says could not be tried.
+    pub not_tried: Vec<String>,
 }
 
 /// A program that has ended.
@@ -83,7 +85,7 @@ impl Done {
 
 /// Judges a program that has ended, and ends what it left behind in its sandbox.
 pub fn judge(program: &str, ended: Ended, sandbox: &Sandbox) -> Verdict {
-    let Ended { status, closing, mut why, long } = ended;
+    let Ended { status, closing, mut why, failed, long, not_tried } = ended;
     let outcome = match status {
         None => {
             let hangs = if long.is_empty() {
@@ -94,17 +96,22 @@ pub fn judge(program: &str, ended: Ended, sandbox: &Sandbox) -> Verdict {
             Err(format!("did not end ({hangs}): {program}"))
         }
         Some(status) => {
+            let which = if failed.is_empty() {
+                String::new()
+            } else {
+                format!(" ({} failed)", failed.join(", "))
+            };
             let strays = sandbox.strays(GRACE);
             sandbox.kill(&strays);
             let texts: Vec<&str> = strays.iter().map(|stray| stray.text.as_str()).collect();
             match (strays.is_empty(), status.success()) {
                 (true, true) => Ok(()),
-                (true, false) => Err(format!("{program} ended with {status}")),
+                (true, false) => Err(format!("{program} ended with {status}{which}")),
                 (false, _) => {
                     let left = texts.join("\n  ");
                     Err(format!(
-                        "{program} ended with {status} and left processes behind (ended now):\n  \
-                         {left}"
+                        "{program} ended with {status}{which} and left processes behind (ended \
+                         now):\n  {left}"
                     ))
                 }
             }
@@ -115,7 +122,7 @@ pub fn judge(program: &str, ended: Ended, sandbox: &Sandbox) -> Verdict {
     } else {
         why.insert(0, format!("--- {program}"));
     }
-    Verdict { outcome, closing, why }
+    Verdict { outcome, closing, why, not_tried }
 }
 
 /// Runs them, `seats` at a time, and tells of each when it has ended; once it is `over` it ends
@@ -195,8 +202,12 @@ fn one(mut job: Job, number: usize, sandbox: &Sandbox, over: Over<'_>) -> Done {
             Ok(judge(&program, ended, &room))
         })
     };
-    let failed = |message| Verdict { outcome: Err(message), closing: Vec::new(), why: Vec::new() };
-    let verdict = verdict.unwrap_or_else(failed);
+    let verdict = verdict.unwrap_or_else(|message| Verdict {
+        outcome: Err(message),
+        closing: Vec::new(),
+        why: Vec::new(),
+        not_tried: Vec::new(),
+    });
     let output = std::mem::take(&mut *locked(&output.0));
     Done { name: job.name, verdict, took: began.elapsed(), output, of: [0, 0] }
 }
